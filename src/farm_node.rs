@@ -2,7 +2,7 @@
 
 mod room;
 
-use aggregated_apiserver::{Cells, Computed, Lookup};
+use aggregated_apiserver::{Cells, Computed, Disclosures, Lookup};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -228,6 +228,19 @@ impl Computed for FarmNode {
 
     fn source_name(name: &str) -> Option<String> {
         name.strip_prefix(PREFIX).filter(|name| !name.is_empty()).map(str::to_owned)
+    }
+
+    /// Whoever may read Nodes is shown how many Pods are on them and what those request together, whatever they are called.
+    /// What is used is shown to those who may read the measurements of nodes.
+    fn disclosures() -> Disclosures {
+        Disclosures::new()
+            .shows::<PodView>(["status.pods", "status.cpu", "status.memory"])
+            .protects::<NodeMetricsView>([
+            "status.cpu.percentUsed",
+            "status.cpu.used",
+            "status.memory.percentUsed",
+            "status.memory.used",
+        ])
     }
 
     fn cells() -> Cells<Self> {

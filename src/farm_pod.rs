@@ -5,6 +5,7 @@ mod budgets;
 mod cells;
 mod claims;
 mod compact;
+pub(crate) mod disclosures;
 mod events;
 mod findings;
 mod images;
@@ -23,7 +24,7 @@ pub(crate) mod why;
 
 use std::sync::Arc;
 
-use aggregated_apiserver::{Cells, Computed, Lookup, Scoped, SourceScope};
+use aggregated_apiserver::{Cells, Computed, Disclosures, Lookup, Scoped, SourceScope};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
@@ -487,6 +488,10 @@ impl Computed for FarmPod {
 
     fn cells() -> Cells<Self> {
         cells::cells()
+    }
+
+    fn disclosures() -> Disclosures {
+        disclosures::disclosures()
     }
 }
 

@@ -4,8 +4,8 @@ mod tally;
 mod variant;
 mod view;
 
-use aggregated_apiserver::{Cells, ComputedFromSeveral};
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use aggregated_apiserver::{Cells, ComputedFromSeveral, Disclosures};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
@@ -14,7 +14,11 @@ use serde::{Deserialize, Serialize};
 
 pub use view::WorkloadView;
 
-use crate::farm_pod::{Release, Resources, release, resources, restarts};
+use crate::farm_pod::disclosures::MEASURED;
+use crate::farm_pod::view::PodView;
+use crate::farm_pod::{
+    OwnerView, PodMetricsView, Release, Resources, release, resources, restarts,
+};
 use variant::Of;
 
 /// What a workload is.
@@ -164,10 +168,13 @@ pub struct FarmWorkloadStatus {
     pub available: Option<i64>,
     /// Whether nothing more is made, because somebody has said so.
     pub paused: bool,
-    /// How many Pods there are that have not ended.
-    pub pods: i64,
+    /// How many Pods there are that have not ended. Not shown to those who may not read Pods, nor is what follows but for
+    /// the release.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pods: Option<i64>,
     /// How often the containers of its Pods were restarted, all together.
-    pub restarts: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restarts: Option<i64>,
     /// When the last of those that were restarted had ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_restart_time: Option<Time>,
@@ -197,8 +204,22 @@ pub struct Trouble {
     pub pods: i64,
 }
 
+/// What comes of the Pods of a workload.
+const OF_PODS: [&str; 5] =
+    ["status.lastRestartTime", "status.pods", "status.resources", "status.restarts", "status.why"];
+
 impl ComputedFromSeveral for FarmWorkload {
     type Variants = (Of<Deployment>, Of<StatefulSet>, Of<DaemonSet>, Of<Job>);
+
+    /// Whoever may read a workload is shown what it says of itself. What its Pods come to, why they do not run well, and with
+    /// them which ReplicaSets are between, is shown to those who may read Pods in the same namespace, and
+    /// usage to those who may read measurements of Pods as well.
+    fn disclosures() -> Disclosures {
+        Disclosures::new()
+            .shows::<OwnerView<ReplicaSet>>(OF_PODS)
+            .protects_in_namespace::<PodView>(OF_PODS)
+            .protects_in_namespace::<PodMetricsView>(MEASURED)
+    }
 
     fn cells() -> Cells<Self> {
         let of = |cell: fn(&FarmWorkloadStatus) -> Option<String>| {
@@ -207,7 +228,7 @@ impl ComputedFromSeveral for FarmWorkload {
         Cells::new()
             .cell("Restarts", |workload: &Self, now| {
                 let status = workload.status.as_ref()?;
-                Some(restarts::cell(status.restarts, status.last_restart_time.as_ref(), now))
+                Some(restarts::cell(status.restarts?, status.last_restart_time.as_ref(), now))
             })
             .cell(
                 "CPU",

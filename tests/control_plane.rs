@@ -67,6 +67,7 @@ const TESTS: Group<World> = &[
     ("a_deployment_is_scaled_up_and_down", farm_pods::follow_a_deployment),
     ("a_user_without_rights_is_refused", rights::are_needed),
     ("farm_pods_need_the_right_on_pods", rights::on_pods_are_needed),
+    ("what_is_looked_up_needs_rights", rights::on_what_is_looked_up_are_needed),
     ("forged_headers_are_not_believed", rights::forged_headers_are_not_believed),
     ("tokens_and_certificates_are_believed", rights::tokens_and_certificates_are_believed),
     ("kube_lists_creates_and_watches", clients::list_create_and_watch),

@@ -6,6 +6,8 @@
 mod cells;
 mod computed;
 mod convert;
+mod disclosed;
+mod disclosures;
 mod kinds;
 mod lookup;
 mod round_trips;
@@ -18,6 +20,8 @@ mod yaml;
 pub use cells::Cells;
 pub use computed::{Computed, ComputedFromSeveral, SourceType, Variant, Variants};
 pub use convert::{ConversionFailure, Convert};
+pub use disclosed::{DisclosureFault, check_disclosures, check_variant_disclosures};
+pub use disclosures::{Disclosures, LookupRights};
 pub use kinds::{Kinds, Registered, Role, SourceKind};
 pub use lookup::{Everything, Lookup, Related, Scoped, Total};
 pub use round_trips::{RoundTripFault, check_round_trips};

@@ -52,7 +52,7 @@ use crate::conversion::known;
 use crate::discovery::Discovery;
 use crate::document;
 use crate::error::{ApiError, Reason};
-use crate::kind::Kind;
+use crate::kind::{Kind, MissingRights, Redaction};
 use crate::occasionally::{Occasionally, shown};
 use crate::openapi::OpenApi;
 use crate::quota::{Account, Quota};
@@ -65,7 +65,7 @@ use crate::user::User;
 use crate::verb::{self, DeleteOptions, Subresource, SubresourceResponse, Verb};
 use crate::watch_cache::SourceState;
 use crate::write::{self, ManagedFields, Part, Turns};
-use authorize::Permission;
+use authorize::{Authorized, Permission};
 use decode::Operation;
 use encode::stream::WatchContext;
 use encode::{Encoder, SharedForms, stream};
@@ -149,6 +149,8 @@ struct Caller<'a> {
     answer: &'a Answer,
     /// What a watch may show for as long as it holds.
     permission: Option<Permission>,
+    /// What is left out of what the caller reads.
+    authorized: Authorized,
 }
 
 /// Everything that a request needs.
@@ -409,10 +411,14 @@ impl Handler {
         let _head = self.throttle.head(&user, head)?;
         let mut reason = String::new();
         let authorized = authorize::authorize(&self.cluster, &user, &route, &mut reason).await;
-        record.authorized(&authorized, &reason);
-        authorized?;
+        let (answer, authorized) = match authorized {
+            Ok(authorized) => (Ok(()), authorized),
+            Err(error) => (Err(error), Authorized::default()),
+        };
+        record.authorized(&answer, &reason);
+        answer?;
         let permission = route.is_watch().then(|| Permission::of(&self.cluster, &user, &route));
-        let caller = Caller { user: &user, answer: held, permission };
+        let caller = Caller { user: &user, answer: held, permission, authorized };
         let answer = match route.destination {
             Destination::Document(document) => {
                 // Some are made for each reader.
@@ -523,6 +529,13 @@ impl Handler {
             if target.served.kind.hides_from(user) {
                 operation.show_to(user);
             }
+            let redaction = caller.authorized.redaction.as_ref();
+            let missing = redaction.map_or(0, Redaction::missing);
+            // Also for those from whom nothing is kept: revisions say what was.
+            let missing = match target.served.computed_from() {
+                Some(from) => operation.redact(from, missing),
+                None => 0,
+            };
             record.is_dry_run = operation.is_dry_run();
             record.reached(Step::Decoded);
             let freshness = operation.freshness();
@@ -540,7 +553,7 @@ impl Handler {
                 self.throttle.reader(user, selector, &mut permit)?;
             }
             let encoder = Encoder::new(kind, version, format, self.clock.now(), &self.forms);
-            self.execute(caller, &target, operation, encoder, permit, &account).await
+            self.execute(caller, &target, (operation, missing), encoder, permit, &account).await
         });
         let executed = poll_fn(|context| match is_costly {
             true => crate::aside::poll(executed.as_mut(), context),
@@ -557,18 +570,18 @@ impl Handler {
         }
     }
 
-    /// Carries out an operation, and encodes the answer.
+    /// Carries out an operation, of whose objects is left out what the missing rights protect, and encodes the answer.
     async fn execute(
         &self,
         caller: Caller<'_>,
         target: &Target,
-        operation: Operation,
+        (operation, missing): (Operation, MissingRights),
         encoder: Encoder,
         permit: Permit,
         account: &Account,
     ) -> Result<Response<Body>, ApiError> {
         let (served, version) = (&target.served, &target.version);
-        let Caller { user, answer: held, permission } = caller;
+        let Caller { user, answer: held, permission, authorized } = caller;
         let is_scale = target.part() == Part::Scale;
         let within = self.request_timeout;
         let reader = || {
@@ -583,13 +596,13 @@ impl Handler {
                     verb::get(served, &key, options).await?
                 };
                 let _room = held.room_for(user, &versioned).await?;
-                let warnings = source_warnings(served);
+                let warnings = reading_warnings(served, &authorized);
                 let encode = || encoder.object(&versioned, StatusCode::OK, &warnings);
                 known(&served.kind, account, encode).await?
             }
             Operation::List(scope, options) => {
                 let listed = verb::list(served, scope, options, account).await?;
-                let warnings = source_warnings(served);
+                let warnings = reading_warnings(served, &authorized);
                 let mut response = stream::list(encoder, listed, permit, reader()).await?;
                 encode::warn(&mut response, &warnings);
                 Ok(response)
@@ -599,7 +612,7 @@ impl Handler {
                 let (group, plural) = (&served.kind.group, &served.kind.names.plural);
                 let clock = self.clock.clone();
                 let revoked = match permission {
-                    Some(permission) => permission.ended(clock.clone()).boxed(),
+                    Some(permission) => permission.ended(clock.clone(), missing).boxed(),
                     None => futures::future::pending().boxed(),
                 };
                 let context = WatchContext {
@@ -683,7 +696,7 @@ impl Handler {
             let route = route::route(&self.served.load().kinds, head)?;
             authorize::authorize(&self.cluster, &user, &route, &mut String::new()).await
         };
-        permitted.await.map_err(|error| {
+        permitted.await.map(drop).map_err(|error| {
             let mut response = refuse(&error);
             keep_out_of_caches(&mut response);
             Box::new(response)
@@ -778,14 +791,21 @@ impl Handler {
     }
 }
 
-/// What readers of a kind are to know of what it is computed from.
-fn source_warnings(served: &ServedKind) -> Vec<String> {
-    match served.backing {
-        Backing::Computed(_) => {
-            served.cache.sources().iter().filter_map(SourceState::warning).collect()
-        }
-        Backing::Stored(_) | Backing::Reviewed(_) => Vec::new(),
+/// What a reader of a kind is to know of what it is computed from, and of what is left out.
+fn reading_warnings(served: &ServedKind, authorized: &Authorized) -> Vec<String> {
+    if served.computed_from().is_none() {
+        return Vec::new();
     }
+    let sources = served.cache.sources();
+    let of_sources = sources.iter().filter_map(SourceState::warning);
+    // Of what the cluster does not have nothing is left out.
+    let is_absent = |resource: &str| {
+        sources.iter().any(|source| source.resource == resource && source.is_rightly_absent)
+    };
+    let left_out = authorized.left_out.iter().filter(|one| !is_absent(&one.resource));
+    of_sources
+        .chain(left_out.map(|one| format!("{}: what that would add is left out", one.why)))
+        .collect()
 }
 
 /// Warnings for a deletion of objects of a kind.

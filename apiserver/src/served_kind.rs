@@ -7,12 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
-use crate::kind::{Kind, ReviewHandler, Version};
-use crate::storage::{self, Collection, Store, StoreError};
+use crate::kind::{Kind, MOST_RIGHTS, MissingRights, ProtectedFields, ReviewHandler, Version};
+use crate::storage::{self, Collection, MARK_BITS, Revision, Store, StoreError};
 use crate::watch_cache::WatchCache;
 
+// What is missing is a part of revisions.
+const _: () = assert!(MOST_RIGHTS == MARK_BITS as usize);
+
 /// What a computed kind is computed from: callers need the same verb on it.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct SourceResource {
     /// The API group; empty for the core group.
     pub group: String,
@@ -26,13 +29,54 @@ pub struct SourceResource {
     pub name_of: fn(&str) -> Option<String>,
 }
 
+/// What a computed kind looks up: what it shows of that is shown to callers who have the same verb on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LookupRight {
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The version.
+    pub version: String,
+    /// The plural.
+    pub resource: String,
+    /// Whether the right in the namespace of the request is enough: nothing is looked up in others.
+    pub in_namespace: bool,
+    /// The paths of the fields that are left out where the right is missing. If there are none the request is refused.
+    pub fields: Vec<String>,
+}
+
+/// What a kind is computed from, and the rights that its readers need.
+#[derive(Debug)]
+pub struct ComputedFrom {
+    /// What each object is computed from, object by object.
+    pub sources: Vec<SourceResource>,
+    /// What is looked up without which a request is refused.
+    pub demanded: Vec<LookupRight>,
+    /// What is looked up without which fields are left out,
+    pub protected: Vec<LookupRight>,
+    /// and the fields, in the same order.
+    pub fields: Arc<ProtectedFields>,
+}
+
+impl ComputedFrom {
+    /// Takes from a revision what it says was left out when it was given, and answers that. What this kind cannot have
+    /// given stays as it is: that is of nobody.
+    pub fn unmark(&self, revision: &mut Revision) -> MissingRights {
+        let (unmarked, mark) = revision.unmarked();
+        if mark & !self.fields.rights() != 0 {
+            return 0;
+        }
+        *revision = unmarked;
+        mark
+    }
+}
+
 /// What stands behind the cache of a kind.
 #[derive(Clone)]
 pub enum Backing {
     /// A store: the kind can be written.
     Stored(Arc<dyn Store>),
     /// A computation: the kind can be read by whoever may read its sources.
-    Computed(Arc<[SourceResource]>),
+    Computed(Arc<ComputedFrom>),
     /// Code that answers questions: nothing is kept, and nothing can be read.
     Reviewed(Arc<ReviewHandler>),
 }
@@ -107,6 +151,14 @@ impl CommitGate {
 }
 
 impl ServedKind {
+    /// What it is computed from, if it is.
+    pub fn computed_from(&self) -> Option<&ComputedFrom> {
+        match &self.backing {
+            Backing::Computed(from) => Some(from),
+            Backing::Stored(_) | Backing::Reviewed(_) => None,
+        }
+    }
+
     /// The store behind it, if it can be written.
     pub fn store(&self) -> Option<(&Arc<dyn Store>, Collection)> {
         match &self.backing {

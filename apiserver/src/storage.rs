@@ -26,7 +26,7 @@ pub use failure::Failure;
 pub use memory::{
     BYTES_LIMIT as MEMORY_STORE_LIMIT, LEAST_BYTES_LIMIT as LEAST_MEMORY_STORE_LIMIT, MemoryStore,
 };
-pub use revision::Revision;
+pub use revision::{MARK_BITS, Revision};
 pub use shares::NamespaceShare;
 pub use shelves::Shelves;
 pub use timeline::Timeline;

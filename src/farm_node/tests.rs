@@ -1,4 +1,5 @@
 use super::*;
+use aggregated_apiserver::check_disclosures;
 use serde_json::{Value, json};
 
 fn lookup<K: aggregated_apiserver::SourceType, S: aggregated_apiserver::Scoped>(
@@ -64,6 +65,17 @@ fn what_its_pods_request_is_summed() {
     let status = shown.status.unwrap();
     assert_eq!(status.cpu.cell(resources::cpu_cell).as_deref(), Some("2 (25%, 30%)"));
     assert_eq!(status.memory.cell(resources::memory_cell).as_deref(), Some("4Gi (50%, 25%)"));
+}
+
+/// What comes of a lookup is in the fields that are declared for it, and nowhere else.
+#[test]
+fn what_comes_of_lookups_is_declared() {
+    let pods = [pod("a", "meadow", "Running", "250m")];
+    let usage = json!({"cpu": "600m", "memory": "1Gi"});
+    let metrics = [json!({"metadata": {"name": "meadow"}, "usage": usage})];
+    let of = |node: Value| serde_json::from_value(node).unwrap();
+    let related = || (lookup(&pods), lookup(&metrics));
+    assert_eq!(check_disclosures::<FarmNode>(&of(node()), related), Ok(()));
 }
 
 #[test]

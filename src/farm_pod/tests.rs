@@ -1,5 +1,5 @@
 use super::*;
-use aggregated_apiserver::{Scoped, SourceType};
+use aggregated_apiserver::{Scoped, SourceType, check_disclosures};
 use jiff::Timestamp;
 use kube::CustomResourceExt;
 use kube::api::ObjectMeta;
@@ -34,6 +34,10 @@ struct Cluster {
 
 impl Cluster {
     fn show(&self, pod: &PodView) -> FarmPod {
+        FarmPod::compute(pod, &self.related()).unwrap()
+    }
+
+    fn related(&self) -> <FarmPod as Computed>::Related {
         let owners = (
             lookup(&self.sets),
             lookup(&self.jobs),
@@ -43,7 +47,7 @@ impl Cluster {
         let (nodes, services) = (lookup(&self.nodes), lookup(&self.services));
         let (warnings, metrics) = (lookup(&self.events), lookup(&self.metrics));
         let held = ((lookup(&self.budgets), lookup(&self.budgets)), lookup(&self.claims));
-        FarmPod::compute(pod, &(owners, nodes, services, warnings, metrics, held)).unwrap()
+        (owners, nodes, services, warnings, metrics, held)
     }
 
     fn status(&self, pod: Value) -> FarmPodStatus {
@@ -411,6 +415,68 @@ fn labels_are_kept_and_most_annotations_are_not_read() {
         Cluster::default().show(&pod).metadata;
     assert_eq!(serde_json::to_value(labels).unwrap(), json!({"app": "web"}));
     assert_eq!((annotations, managed_fields), (None, None));
+}
+
+/// A cluster in which all that is looked up has something to say of a Pod that is called so.
+fn crowded(pod: &str) -> Cluster {
+    let metadata = |name: &str| json!({"namespace": "n", "name": name});
+    let amounts = json!({"cpu": "100m", "memory": "64Mi"});
+    let budget = json!({
+        "metadata": metadata("all"), "spec": {"selector": {}},
+        "status": {"disruptionsAllowed": 2, "currentHealthy": 1, "desiredHealthy": 3},
+    });
+    Cluster {
+        nodes: vec![json!({
+            "metadata": {"name": "meadow", "labels": {"topology.kubernetes.io/zone": "north"}},
+            "status": {"conditions": [{"type": "Ready", "status": "False"}]},
+        })],
+        services: vec![json!({"metadata": metadata("web"), "spec": {"selector": {"app": "web"}}})],
+        budgets: vec![budget],
+        claims: vec![json!({
+            "metadata": metadata("grain"), "spec": {"storageClassName": "fast"},
+            "status": {"phase": "Bound", "capacity": {"storage": "10Gi"}},
+        })],
+        events: vec![json!({
+            "metadata": metadata("e"), "type": "Warning", "reason": "FailedMount",
+            "message": "no such claim", "firstTimestamp": "2026-01-01T00:00:00Z",
+            "involvedObject": {"kind": "Pod", "uid": "u"},
+        })],
+        metrics: vec![json!({
+            "metadata": metadata(pod), "containers": [{"name": "a", "usage": amounts}],
+        })],
+        ..workloads()
+    }
+}
+
+/// What comes of a lookup is in the fields that are declared for it, and nowhere else.
+#[test]
+fn what_comes_of_lookups_is_declared() {
+    let mut differing = 0;
+    for (pod, (name, ..)) in PODS.split("\n---\n").zip(SHOWN) {
+        let cluster = crowded(name);
+        for owner in [
+            reference("apps/v1", "ReplicaSet", "web-1", "set"),
+            reference("batch/v1", "Job", "nightly-1", "job"),
+        ] {
+            let mut pod: Value = serde_saphyr::from_str(pod).unwrap();
+            let metadata = &mut pod["metadata"];
+            metadata["namespace"] = json!("n");
+            metadata["uid"] = json!("u");
+            metadata["labels"] = json!({"app": "web"});
+            metadata["ownerReferences"] = json!([owner]);
+            pod["spec"]["nodeName"] = json!("meadow");
+            let claim = json!({"name": "data", "persistentVolumeClaim": {"claimName": "grain"}});
+            pod["spec"]["volumes"] = json!([claim]);
+            let pod: PodView = serde_json::from_value(pod).unwrap();
+            let checked = check_disclosures::<FarmPod>(&pod, || cluster.related());
+            assert_eq!(checked, Ok(()), "{name}");
+            let status = cluster.show(&pod).status.unwrap();
+            assert_eq!((&*status.services, status.budgets.len()), (&["web".to_owned()][..], 1));
+            assert!(status.claims[0].phase.is_some() && status.resources.cpu.usage.is_some());
+            differing += usize::from(status.disruptions_allowed.is_some());
+        }
+    }
+    assert!(differing > 0, "some of them are kept by their budget");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-use aggregated_apiserver::{Lookup, Scoped, SourceType, Variant};
+use aggregated_apiserver::{Lookup, Scoped, SourceType, Variant, check_variant_disclosures};
 use kube::Resource;
 use serde_json::{Value, json};
 
@@ -103,12 +103,12 @@ fn sets_of_pods_own_them() {
     ];
     let status = |shown: FarmWorkload| shown.status.unwrap();
     let db = status(show::<StatefulSet>(set, &pods, &[]));
-    assert_eq!((db.readiness.as_str(), db.pods, db.why), ("2/2", 1, None));
+    assert_eq!((db.readiness.as_str(), db.pods, db.why), ("2/2", Some(1), None));
     let agent = json!({
         "metadata": named("agent"), "status": {"desiredNumberScheduled": 2, "numberReady": 1},
     });
     let agent = status(show::<DaemonSet>(agent, &pods, &[]));
-    assert_eq!((agent.readiness.as_str(), agent.pods), ("1/2", 1));
+    assert_eq!((agent.readiness.as_str(), agent.pods), ("1/2", Some(1)));
 }
 
 #[test]
@@ -150,6 +150,36 @@ fn a_workload_without_pods_says_it_of_itself() {
     check(json!([late]), Some("ProgressDeadlineExceeded"));
     let refused = condition("ReplicaFailure", "True", "FailedCreate");
     check(json!([late, refused]), Some("FailedCreate"));
+}
+
+/// What comes of a lookup is in the fields that are declared for it, and nowhere else.
+#[test]
+fn what_comes_of_lookups_is_declared() {
+    fn check<W: Workload>(pods: &[Value])
+    where
+        WorkloadView<W>: SourceType,
+    {
+        let workload = json!({
+            "metadata": metadata("web", None), "spec": {"replicas": 3},
+            "status": {"readyReplicas": 1},
+        });
+        let workload = serde_json::from_value(workload).unwrap();
+        let set = json!({"metadata": metadata("web-1", Some(("Deployment", "web")))});
+        let related =
+            || (lookup(pods), lookup(std::slice::from_ref(&set)), lookup(&[metrics("a")]));
+        let checked = check_variant_disclosures::<Of<W>>(&workload, related);
+        assert_eq!(checked, Ok(()));
+        let status = Of::<W>::compute(&workload, &related()).unwrap().status.unwrap();
+        assert!(status.why.is_some() && status.resources.cpu.usage.is_some());
+    }
+    let pods = |kind: &str, name: &str| {
+        let owner = (kind, name);
+        [pod("a", owner, "Running"), pod("b", owner, "CrashLoopBackOff")]
+    };
+    check::<Deployment>(&pods("ReplicaSet", "web-1"));
+    check::<StatefulSet>(&pods("StatefulSet", "web"));
+    check::<DaemonSet>(&pods("DaemonSet", "web"));
+    check::<Job>(&pods("Job", "web"));
 }
 
 #[test]

@@ -60,8 +60,8 @@ where
             updated,
             available,
             paused: is_paused,
-            pods: tally.pods,
-            restarts: tally.restarts,
+            pods: Some(tally.pods),
+            restarts: Some(tally.restarts),
             last_restart_time: tally.last_restart().map(Time),
             resources: Resources { cpu, memory, ..Resources::default() },
             why: trouble(workload, counts, &tally, |code| {

@@ -47,6 +47,86 @@ pub fn on_pods_are_needed(world: &mut World) -> Result<()> {
     Ok(())
 }
 
+/// Of two users who may read Pods one may read Services and budgets as well.
+pub fn on_what_is_looked_up_are_needed(world: &mut World) -> Result<()> {
+    world.deploy("web", 1)?;
+    let read = "--verb=get,list,watch";
+    let (farm_pods, workloads) = ("farmpods.farm.example.com", "farmworkloads.farm.example.com");
+    let pods = "--resource=pods,deployments.apps,statefulsets.apps,daemonsets.apps,jobs.batch";
+    let farm = format!("--resource={farm_pods},{workloads}");
+    let around = "--resource=services,poddisruptionbudgets.policy,persistentvolumeclaims";
+    world.kubectl(["create", "role", "joe", read, pods]).run()?;
+    world.kubectl(["create", "role", "joe-farm", read, &farm]).run()?;
+    world.kubectl(["create", "role", "mia", read, around]).run()?;
+    for (name, role, user) in [
+        ("joe", "--role=joe", "--user=joe"),
+        ("joe-farm", "--role=joe-farm", "--user=joe"),
+        ("mia", "--role=joe", "--user=mia"),
+        ("mia-farm", "--role=joe-farm", "--user=mia"),
+        ("mia-around", "--role=mia", "--user=mia"),
+    ] {
+        world.kubectl(["create", "rolebinding", name, role, user]).run()?;
+    }
+    world.kubectl(["create", "service", "clusterip", "web", "--tcp=80"]).run()?;
+    let disrupted = ["create", "pdb", "web", "--selector=app=web", "--min-available=1"];
+    world.kubectl(disrupted).run()?;
+    let paths = "jsonpath={.items[0].status.services[0]} {.items[0].status.budgets[0].name}";
+    let get = ["get", "farmpods", "-l", "app=web", "-o", paths];
+    let of_mia = world.eventually(|| {
+        let shown = world.kubectl_as("mia", get)?.output()?;
+        ensure!(shown.succeeded && shown.output == "web web", "{shown:?}");
+        Ok(shown.errors)
+    })?;
+    // Nobody may read what is measured either, but this cluster measures nothing.
+    ensure!(of_mia.is_empty(), "{of_mia}");
+    let of_joe = world.kubectl_as("joe", get)?.output()?;
+    ensure!(of_joe.succeeded && of_joe.output == " ", "{of_joe:?}");
+    let missing = "Warning: User \"joe\" cannot list resource \"services\" in API group \"\" in the namespace \"default\": what that would add is left out";
+    ensure!(of_joe.errors.contains(missing), "{of_joe:?}");
+    ensure!(of_joe.errors.matches("Warning:").count() == 3, "{of_joe:?}");
+    // A column is empty for him, and selectors find nothing by what he does not see.
+    for (user, expected) in [("mia", ["web", "web"]), ("joe", ["   ", "   "])] {
+        let table = world.kubectl_as(user, ["get", "farmpods", "-l", "app=web", "-o", "wide"])?;
+        let table = table.run()?;
+        let mut lines = table.lines();
+        let (headings, row) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+        for (heading, expected) in ["SERVICES", "BUDGETS"].into_iter().zip(expected) {
+            let at = headings.find(heading).unwrap_or(0);
+            let cell = row.get(at..).unwrap_or_default();
+            ensure!(cell.starts_with(expected), "{user} {heading}: {table}");
+        }
+    }
+    let name = ["get", "farmworkload/farm-web.deploy", "-o", "jsonpath={.status.pods}"];
+    let pods = world.kubectl_as("joe", name)?.run()?;
+    ensure!(pods == "1", "{pods}");
+    // Who may read Deployments and no Pods sees what they say of themselves.
+    let resources = "--resource=deployments.apps,statefulsets.apps,daemonsets.apps,jobs.batch";
+    world.kubectl(["create", "role", "kim", read, resources]).run()?;
+    for (binding, role) in [("kim", "--role=kim"), ("kim-farm", "--role=joe-farm")] {
+        world.kubectl(["create", "rolebinding", binding, role, "--user=kim"]).run()?;
+    }
+    let status = ["get", "farmworkload/farm-web.deploy", "-o", "jsonpath={.status}"];
+    world.eventually(|| {
+        let shown = world.kubectl_as("kim", status)?.run()?;
+        let shown: serde_json::Value = serde_json::from_str(&shown)?;
+        ensure!(shown["wanted"] == 1 && shown["paused"] == false, "{shown}");
+        let hidden = ["pods", "restarts", "resources", "why", "lastRestartTime"];
+        ensure!(hidden.iter().all(|field| shown.get(field).is_none()), "{shown}");
+        Ok(())
+    })?;
+    // A right that comes is seen at once by whoever asks, when what was answered before is forgotten.
+    world.kubectl(["create", "rolebinding", "joe-around", "--role=mia", "--user=joe"]).run()?;
+    world.eventually(|| {
+        let shown = world.kubectl_as("joe", get)?.output()?;
+        ensure!(shown.output == "web web", "{shown:?}");
+        Ok(())
+    })?;
+    for kind in ["service/web", "pdb/web", "deployment/web"] {
+        world.kubectl(["delete", kind]).run()?;
+    }
+    Ok(())
+}
+
 pub fn forged_headers_are_not_believed(world: &mut World) -> Result<()> {
     let forged = [("X-Remote-User", "admin"), ("X-Remote-Group", "system:masters")];
     let (status, body) = ask(world, &forged, None)?;

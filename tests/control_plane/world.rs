@@ -32,7 +32,7 @@ pub struct World {
 
 impl Shared for World {
     fn start(programs: &Programs) -> Result<Self> {
-        let users = ["jane", "ann", "eve"].map(Token::of);
+        let users = ["jane", "ann", "eve", "joe", "mia", "kim"].map(Token::of);
         let control_plane = ControlPlane::start(programs, &users)?;
         // What an operator does, but for the Service: no Pod runs here, so it
         // leads to this machine.

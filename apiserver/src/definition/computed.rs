@@ -3,6 +3,7 @@
 mod held_back;
 mod variant;
 
+use std::any::TypeId;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +18,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::lookup::{self, Due, Opening, QuestionId, Related, Tracked};
-use super::{Cells, Visibility, qualified, to_tree};
+use super::{Cells, Disclosures, Visibility, qualified, to_tree};
 use crate::cluster::{Changed, SourceInformer, SourceScope};
 use crate::object::{Key, Object};
 use crate::watch_cache::{SourceState, WatchCache};
@@ -60,7 +61,8 @@ impl<K> SourceType for K where
 /// A kind that is a view of something else in the cluster: read-only, and as
 /// fresh as what it shows.
 ///
-/// Whoever reads it needs the same right on its [`Computed::Source`] too.
+/// Whoever reads it needs the same right on its [`Computed::Source`] too, and on what is looked up besides, unless its
+/// [`disclosures`](Self::disclosures) say that it is harmless, or what is left out without that right.
 ///
 /// There is one object for each source, if [`compute`](Self::compute) makes one of it, and what else it
 /// shows is looked up ([`Lookup`](super::Lookup)): by name, by what is in the other objects, by labels in
@@ -68,7 +70,7 @@ impl<K> SourceType for K where
 /// was computed from, and an event comes of it when it is another one.
 ///
 /// ```
-/// use aggregated_apiserver::{Computed, Lookup};
+/// use aggregated_apiserver::{Computed, Disclosures, Lookup};
 /// use k8s_openapi::api::core::v1::{Node, Pod};
 /// use kube::CustomResource;
 /// use schemars::JsonSchema;
@@ -101,6 +103,11 @@ impl<K> SourceType for K where
 ///             containers: pods.sum_by(node_name, containers, None, name),
 ///         };
 ///         Some(Self::new(name, spec))
+///     }
+///
+///     // Whoever may read Nodes may know how much there is on them.
+///     fn disclosures() -> Disclosures {
+///         Disclosures::new().shows::<Pod>(["spec.pods", "spec.containers"])
 ///     }
 /// }
 ///
@@ -192,6 +199,12 @@ pub trait Computed:
         Self: Sized,
     {
         Visibility::everything()
+    }
+
+    /// What is shown of what is looked up, and to which readers. What is not said needs the right to
+    /// all objects of the type, or the request is refused.
+    fn disclosures() -> Disclosures {
+        Disclosures::new()
     }
 }
 
@@ -296,6 +309,8 @@ struct Computation<V: Variant> {
     changed: Arc<Changed>,
     related: V::Related,
     cache: Arc<WatchCache>,
+    /// What is looked up in the namespace of a source alone: its readers have rights there.
+    narrow: Arc<[TypeId]>,
     /// By key of the source.
     known: HashMap<Key, Known>,
     /// Sources that were due when what they are computed from went out of view.
@@ -373,7 +388,7 @@ impl<V: Variant> Running for Computation<V> {
 impl<V: Variant> Computation<V> {
     fn new(
         opening: &Opening<'_>,
-        cache: Arc<WatchCache>,
+        (cache, narrow): (Arc<WatchCache>, Arc<[TypeId]>),
         (earlier, is_one_of_several): (Vec<Namer>, bool),
     ) -> Self {
         let informer = opening.sources.open::<V::Source>(V::SCOPE, MISSING);
@@ -387,6 +402,7 @@ impl<V: Variant> Computation<V> {
             changed,
             related,
             cache,
+            narrow,
             known: HashMap::new(),
             put_off: HashSet::new(),
             held_back: HeldBack::default(),
@@ -476,7 +492,15 @@ impl<V: Variant> Computation<V> {
         let compute = || V::compute(source, &self.related).as_ref().map(to_tree).transpose();
         // What the user wrote may panic; the other objects are shown on.
         let computed = catch_unwind(AssertUnwindSafe(compute)).map_err(|_| "it panicked")?;
-        let Some(mut tree) = computed? else { return Ok(None) };
+        let computed = computed?;
+        let namespace = source.meta().namespace.as_deref();
+        let is_narrow = |lookup: &&dyn Tracked| self.narrow.contains(&lookup.type_of_objects());
+        let mut narrow = self.related.lookups().into_iter().filter(is_narrow);
+        if namespace.is_some() && narrow.any(|lookup| lookup.has_looked_outside(namespace)) {
+            let why = "it has looked in another namespace than its disclosures say";
+            return Err(why.to_owned());
+        }
+        let Some(mut tree) = computed else { return Ok(None) };
         let Some(Value::Object(metadata)) = tree.get_mut("metadata") else {
             return Err("it has no metadata".to_owned());
         };

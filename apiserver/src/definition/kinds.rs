@@ -19,7 +19,7 @@ use super::stored::Stored;
 use super::to_tree;
 use super::versions::Merged;
 use super::yaml::{self, DefinitionError};
-use super::{Cells, Rules};
+use super::{Cells, Disclosures, LookupRights, Rules};
 use crate::admission::{AdmissionChain, AdmissionPlugin};
 use crate::cluster::{SourceScope, SourceStreams, Sources};
 use crate::error::StartError;
@@ -38,6 +38,8 @@ use crate::watch_cache::WatchCache;
 pub struct SourceKind {
     /// The API group; empty for the core group.
     pub group: String,
+    /// The version.
+    pub version: String,
     /// The plural.
     pub plural: String,
     /// Whether it lives in namespaces.
@@ -53,6 +55,7 @@ impl SourceKind {
     pub(super) fn of<K: SourceType>(scope: SourceScope) -> Self {
         Self {
             group: K::group(&()).into_owned(),
+            version: K::version(&()).into_owned(),
             plural: K::plural(&()).into_owned(),
             namespaced: TypeId::of::<K::Scope>() != TypeId::of::<ClusterResourceScope>(),
             scope,
@@ -60,6 +63,10 @@ impl SourceKind {
         }
     }
 }
+
+/// Keeps the cache of a computed kind, for ever.
+pub type RunComputed =
+    Box<dyn Fn(Arc<Sources>, Arc<WatchCache>) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// How a kind comes to its objects.
 pub enum Role {
@@ -72,10 +79,12 @@ pub enum Role {
     Computed {
         /// What callers need rights on.
         sources: Vec<SourceResource>,
+        /// What else they need rights on.
+        rights: LookupRights,
         /// Everything that is watched for it.
         watched: Vec<SourceKind>,
         /// Keeps the cache, for ever.
-        run: fn(Arc<Sources>, Arc<WatchCache>) -> BoxFuture<'static, ()>,
+        run: RunComputed,
     },
     /// Its objects are reviews: code answers them, and nothing is stored.
     Reviewed(Arc<ReviewHandler>),
@@ -306,7 +315,11 @@ impl Kinds {
     /// Adds a kind that is computed.
     #[must_use]
     pub fn computed<K: Computed>(mut self) -> Self {
-        self.add(K::crd(), K::cells().erased(), computed_by::<K, (computed::Only<K>,)>());
+        self.add(
+            K::crd(),
+            K::cells().erased(),
+            computed_by::<K, (computed::Only<K>,)>(&K::disclosures()),
+        );
         if let Some(registered) = self.registered.last_mut() {
             registered.visibility = K::visibility().erased().map(Arc::new);
         }
@@ -316,7 +329,7 @@ impl Kinds {
     /// Adds a kind that is computed from several types.
     #[must_use]
     pub fn computed_from_several<K: ComputedFromSeveral>(mut self) -> Self {
-        self.add(K::crd(), K::cells().erased(), computed_by::<K, K::Variants>());
+        self.add(K::crd(), K::cells().erased(), computed_by::<K, K::Variants>(&K::disclosures()));
         if let Some(registered) = self.registered.last_mut() {
             registered.visibility = K::visibility().erased().map(Arc::new);
         }
@@ -329,7 +342,8 @@ impl Kinds {
     /// and goes on with [`Event::Apply`] and [`Event::Delete`]; to begin again is to say what there is
     /// now. It is opened when the server starts, and again, after a while, when it has ended. What it
     /// brings is bounded as objects of the cluster are, and until its first `InitDone` kinds wait for
-    /// it as for those. No rights are asked for.
+    /// it as for those. Manifests ask for no rights to it. Readers need rights as if the cluster had the type, or a kind
+    /// [says](super::Disclosures) that what it shows of it is harmless.
     ///
     /// [`Event::Init`]: kube::runtime::watcher::Event::Init
     /// [`Event::InitApply`]: kube::runtime::watcher::Event::InitApply
@@ -397,10 +411,13 @@ impl Kinds {
 }
 
 /// How a kind comes to its objects that is computed by these variants.
-fn computed_by<K: 'static, V: Variants<K>>() -> Role {
-    let run = |sources: Arc<Sources>, cache: Arc<WatchCache>| {
+fn computed_by<K: 'static, V: Variants<K>>(disclosures: &Disclosures) -> Role {
+    let narrow: Arc<[TypeId]> = disclosures.in_namespace().into();
+    let run: RunComputed = Box::new(move |sources, cache| {
+        let narrow = Arc::clone(&narrow);
         // Their watches go on as long as the sources are held.
-        async move { computed::run(V::open(&sources, &cache), cache).await }.boxed()
-    };
-    Role::Computed { sources: V::sources(), watched: V::watched(), run }
+        async move { computed::run(V::open(&sources, &cache, &narrow), cache).await }.boxed()
+    });
+    let rights = disclosures.rights(&V::looked_up());
+    Role::Computed { sources: V::sources(), rights, watched: V::watched(), run }
 }

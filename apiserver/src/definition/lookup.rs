@@ -61,8 +61,8 @@ use view::{IndexId, View};
 ///
 /// All objects of the type are read, unless `S` says which: see [`Scoped`].
 ///
-/// Those who read what is computed need a right to its source, and none to what is looked up: whatever
-/// `compute` shows of these objects all of them see.
+/// Those who read what is computed need a right to its source, and to what is looked up too, unless the kind says in its
+/// [`Disclosures`](crate::definition::Disclosures) that what it shows of that is harmless, or which fields are left out.
 ///
 /// Each of them takes a `namespace`, or `None` to look in all of them (and for objects that are in
 /// none), and answers in the order of namespaces and names.
@@ -410,6 +410,7 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
             }
             None => {
                 let state = self.state();
+                // What is left out is not there.
                 Others::Given(state.view.as_ref().map(View::keyed).unwrap_or_default())
             }
         }
@@ -558,6 +559,12 @@ pub struct Due {
 
 /// A lookup, whatever its type.
 pub trait Tracked {
+    /// The type of the objects.
+    fn type_of_objects(&self) -> TypeId;
+    /// Whether something was asked, since what was asked was last taken, about objects that are not of this namespace.
+    fn has_looked_outside(&self, namespace: Option<&str>) -> bool;
+    /// Finds nothing from now on, as if the objects could not be read.
+    fn leave_out(&self);
     /// What was asked since this was last called, in order.
     fn take_seen(&self) -> Vec<QuestionId>;
     /// Notes what the computation of a source has asked, in place of what it had asked before.
@@ -603,6 +610,20 @@ pub(super) fn is_left_out(standing: &Standing, opened: Instant) -> (bool, Option
 }
 
 impl<K: SourceType, S: Scoped> Tracked for Lookup<K, S> {
+    fn type_of_objects(&self) -> TypeId {
+        TypeId::of::<K>()
+    }
+
+    fn has_looked_outside(&self, namespace: Option<&str>) -> bool {
+        self.state().questions.are_outside(namespace)
+    }
+
+    fn leave_out(&self) {
+        let mut state = self.state();
+        state.availability = Availability::Unavailable;
+        state.view = None;
+    }
+
     fn take_seen(&self) -> Vec<QuestionId> {
         self.state().questions.take_seen()
     }

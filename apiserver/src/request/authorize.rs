@@ -2,7 +2,8 @@
 //!
 //! The cluster is asked, with what the caller wants. A computed kind is no way
 //! around the rights on what it shows: there the caller needs the same verb on
-//! the source too. If the cluster does not answer, the request is refused.
+//! the source too, and on what is looked up besides, unless the kind says that it may be shown to all
+//! who read the source. If the cluster does not answer, the request is refused.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +14,10 @@ use super::route::{Destination, Route};
 use crate::clock::Clock;
 use crate::cluster::{Attributes, Cluster};
 use crate::error::ApiError;
-use crate::served_kind::{Backing, SourceResource};
+use crate::kind::{MissingRights, Redaction};
+use crate::served_kind::{ComputedFrom, LookupRight, SourceResource};
 use crate::user::User;
+use crate::verb::Verb;
 
 /// How often it is asked again whether a watch may go on, and up to as long again.
 const ASK_AGAIN: Duration = Duration::from_secs(3 * 60);
@@ -26,6 +29,17 @@ pub(super) struct Permission {
     cluster: Cluster,
     user: Arc<User>,
     demands: Vec<Arc<Attributes>>,
+    /// What fields are asked about, by the bits of [`MissingRights`].
+    protected: Vec<Attributes>,
+}
+
+/// Why a watch does not go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Revoked {
+    /// Its caller may not watch any more.
+    All,
+    /// What is left out of objects for the caller would be something else now.
+    Fields,
 }
 
 impl Permission {
@@ -33,47 +47,134 @@ impl Permission {
     pub(super) fn of(cluster: &Cluster, user: &Arc<User>, route: &Route) -> Self {
         let mut demands = vec![Arc::clone(&route.attributes)];
         demands.extend(on_sources(route).map(Arc::new));
-        Self { cluster: cluster.clone(), user: Arc::clone(user), demands }
+        demands.extend(on_lookups(route, |from| &from.demanded).map(Arc::new));
+        let protected = on_lookups(route, |from| &from.protected).collect();
+        Self { cluster: cluster.clone(), user: Arc::clone(user), demands, protected }
     }
 
-    /// Returns when the caller may not do it any more, or when nobody has known for long.
-    pub(super) async fn ended(self, clock: Clock) {
-        if self.user.is_master() {
+    /// Returns when the caller may not do it any more, when that has not been known for long, or when other fields
+    /// would be left out than those of these rights.
+    pub(super) async fn ended(self, clock: Clock, missing: MissingRights) -> Revoked {
+        // One who may see everything goes on with what is left out only where a revision of another user says so.
+        if self.user.is_master() && missing == 0 {
             return std::future::pending().await;
         }
         let mut known = Instant::now();
         let seconds = ASK_AGAIN.as_secs();
         loop {
             sleep(Duration::from_secs(seconds + clock.random() % seconds)).await;
-            match self.holds().await {
-                Ok(true) => known = Instant::now(),
-                Ok(false) => return,
-                Err(_) if known.elapsed() > UNANSWERED => return,
+            match self.revoked(missing).await {
+                Ok(None) => known = Instant::now(),
+                Ok(Some(revoked)) => return revoked,
+                Err(_) if known.elapsed() > UNANSWERED => return Revoked::All,
                 Err(error) => tracing::debug!("a watch goes on meanwhile: {error}"),
             }
         }
     }
 
-    async fn holds(&self) -> Result<bool, ApiError> {
+    async fn revoked(&self, missing: MissingRights) -> Result<Option<Revoked>, ApiError> {
+        if self.user.is_master() {
+            return Ok(Some(Revoked::Fields));
+        }
         for demand in &self.demands {
             if ask(&self.cluster, &self.user, demand).await?.is_some() {
-                return Ok(false);
+                return Ok(Some(Revoked::All));
             }
         }
-        Ok(true)
+        let now = self::missing(&self.cluster, &self.user, &self.protected).await?;
+        Ok((now.rights != missing).then_some(Revoked::Fields))
     }
+}
+
+/// The rights that a caller lacks to see all of what is computed.
+#[derive(Debug, Default)]
+struct Missing {
+    rights: MissingRights,
+    /// Which they are, in the order of bits.
+    left_out: Vec<LeftOut>,
+}
+
+/// What is not shown to a caller.
+#[derive(Debug)]
+pub(super) struct LeftOut {
+    /// What comes of this resource, as `services`.
+    pub resource: String,
+    /// What the caller cannot do.
+    pub why: String,
+}
+
+/// Asks for each of the rights, at the same time.
+async fn missing(
+    cluster: &Cluster,
+    user: &User,
+    protected: &[Attributes],
+) -> Result<Missing, ApiError> {
+    let asked = protected.iter().map(|attributes| ask(cluster, user, attributes));
+    let answers = futures::future::try_join_all(asked).await?;
+    let mut missing = Missing::default();
+    for (place, why) in answers.into_iter().enumerate() {
+        let Some(why) = why else { continue };
+        missing.rights |= 1 << place;
+        if let Some(Attributes::Resource { group, resource, .. }) = protected.get(place) {
+            let resource = crate::error::qualified(group, resource);
+            missing.left_out.push(LeftOut { resource, why });
+        }
+    }
+    Ok(missing)
+}
+
+/// What a caller may see of what it may read.
+#[derive(Debug, Default)]
+pub(super) struct Authorized {
+    /// What is left out of objects, if anything is.
+    pub redaction: Option<Redaction>,
+    /// What that comes of, and why.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// What the kind of a target is computed from, if it is.
+fn computed_from(route: &Route) -> Option<&ComputedFrom> {
+    match &route.destination {
+        Destination::Target(target) => target.served.computed_from(),
+        _ => None,
+    }
+}
+
+/// The same verb on what is looked up, whatever it is called: that is found by computing. What is not read shows
+/// nothing.
+fn on_lookups<'a>(
+    route: &'a Route,
+    which: fn(&ComputedFrom) -> &Vec<LookupRight>,
+) -> impl Iterator<Item = Attributes> + 'a {
+    let reads = |route: &Route| match &route.destination {
+        Destination::Target(target) => {
+            matches!(target.verb, Verb::Get | Verb::List | Verb::Watch)
+        }
+        _ => false,
+    };
+    let from = computed_from(route).filter(|_| reads(route));
+    let rights = from.into_iter().flat_map(which);
+    rights.filter_map(|right| on_lookup(&route.attributes, right))
+}
+
+/// The same verb on what is looked up.
+fn on_lookup(attributes: &Attributes, right: &LookupRight) -> Option<Attributes> {
+    let Attributes::Resource { verb, namespace, .. } = attributes else { return None };
+    Some(Attributes::Resource {
+        verb,
+        group: right.group.clone(),
+        version: right.version.clone(),
+        resource: right.resource.clone(),
+        subresource: String::new(),
+        namespace: if right.in_namespace { namespace.clone() } else { String::new() },
+        name: String::new(),
+    })
 }
 
 /// The same verb on what the objects that are asked for are computed from. What one name leads to is asked of
 /// its own type alone.
 fn on_sources(route: &Route) -> impl Iterator<Item = Attributes> {
-    let sources: &[SourceResource] = match &route.destination {
-        Destination::Target(target) => match &target.served.backing {
-            Backing::Computed(sources) => sources,
-            _ => &[],
-        },
-        _ => &[],
-    };
+    let sources = computed_from(route).map_or(&[][..], |from| &from.sources);
     let name = match &*route.attributes {
         Attributes::Resource { name, .. } => name.as_str(),
         Attributes::Path { .. } => "",
@@ -84,25 +185,32 @@ fn on_sources(route: &Route) -> impl Iterator<Item = Attributes> {
     asked.map(|source| on_source(&route.attributes, source))
 }
 
-/// Refuses what the caller may not do. `reason` gains what the authorizer said of it.
+/// Refuses what the caller may not do, and says what it may not see. `reason` gains what the authorizer said of it.
 pub(super) async fn authorize(
     cluster: &Cluster,
     user: &User,
     route: &Route,
     reason: &mut String,
-) -> Result<(), ApiError> {
+) -> Result<Authorized, ApiError> {
     if user.is_master() {
-        return Ok(());
+        return Ok(Authorized::default());
     }
     if let Some(why) = ask_why(cluster, user, &route.attributes, reason).await? {
         return Err(forbidden(&route.attributes, &why));
     }
-    for attributes in on_sources(route) {
+    for attributes in on_sources(route).chain(on_lookups(route, |from| &from.demanded)) {
         if let Some(why) = ask(cluster, user, &attributes).await? {
             return Err(forbidden(&route.attributes, &why));
         }
     }
-    Ok(())
+    let protected: Vec<Attributes> = on_lookups(route, |from| &from.protected).collect();
+    if protected.is_empty() {
+        return Ok(Authorized::default());
+    }
+    // Boxed: most requests need no room for it.
+    let missing = Box::pin(missing(cluster, user, &protected)).await?;
+    let redaction = computed_from(route).and_then(|from| from.fields.redaction(missing.rights));
+    Ok(Authorized { redaction, left_out: missing.left_out })
 }
 
 /// Refuses this, unless the user may do it.

@@ -16,13 +16,15 @@ use crate::admission::{
 };
 use crate::clock::Clock;
 use crate::cluster::{Cluster, Namespaces, ResourceQuotas, Sources};
-use crate::definition::{Kinds, Role};
+use crate::definition::{Kinds, LookupRights, Role};
 use crate::error::{Reason, StartError};
-use crate::kind::{Kind, QuotaUsage};
+use crate::kind::{Kind, ProtectedFields, QuotaUsage};
 use crate::object::{Object, Shape, Tree};
 use crate::record::{Audit, Traces};
 use crate::request::{Authentication, Documents, Handler, SharedHandler};
-use crate::served_kind::{Backing, CommitGate, Intake, ServedKind, ServedKinds, SourceResource};
+use crate::served_kind::{
+    Backing, CommitGate, ComputedFrom, Intake, ServedKind, ServedKinds, SourceResource,
+};
 use crate::storage::{
     Collection, Commit, Expected, Failure, MemoryStore, NamespaceShare, Store, Timeline, Versioned,
 };
@@ -129,18 +131,42 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
             Role::Stored { .. } => {
                 check_stored(&kind, &registered.definition, kinds.is_partial_allowed())?;
             }
-            Role::Computed { sources, .. } => {
+            Role::Computed { sources, rights, .. } => {
                 let differs = |source: &&SourceResource| source.namespaced != kind.is_namespaced();
                 if let Some(SourceResource { resource, .. }) = sources.iter().find(differs) {
                     let why = format!("must be the scope of {resource}, which it is computed from");
                     return Err(fault(&kind, "spec.scope", &why));
                 }
+                computed_from(&kind, sources, rights)?;
             }
             Role::Reviewed(_) => {}
         }
         parsed.push(Arc::new(kind));
     }
     Ok(parsed)
+}
+
+/// What a kind is computed from, and what its readers need for that.
+fn computed_from(
+    kind: &Kind,
+    sources: &[SourceResource],
+    rights: &LookupRights,
+) -> Result<ComputedFrom, StartError> {
+    let LookupRights { demanded, protected, shown, faults } = rights;
+    let mut faults = faults.clone();
+    let by_right: Vec<_> = protected.iter().map(|right| right.fields.clone()).collect();
+    let fields = ProtectedFields::parse(kind, &by_right);
+    let fields = fields.map_err(|more| faults.extend(more)).unwrap_or_default();
+    faults.extend(ProtectedFields::faults_of_shown(kind, shown));
+    if !faults.is_empty() {
+        return Err(StartError::Kind { kind: kind.qualified(), faults });
+    }
+    Ok(ComputedFrom {
+        sources: sources.to_vec(),
+        demanded: demanded.clone(),
+        protected: protected.clone(),
+        fields: Arc::new(fields),
+    })
 }
 
 /// What a definition promises and this server does not do yet stops the start,
@@ -238,9 +264,9 @@ impl Assembled {
             let is_view = shown.is_some();
             let backing = match &registered.role {
                 Role::Stored { .. } => Backing::Stored(store.clone()),
-                Role::Computed { sources: of, run, .. } => {
+                Role::Computed { sources: of, rights, run, .. } => {
                     runs.push(run(Arc::clone(&sources), Arc::clone(&cache)));
-                    Backing::Computed(of.as_slice().into())
+                    Backing::Computed(Arc::new(computed_from(&kind, of, rights)?))
                 }
                 Role::Reviewed(review) => {
                     cache.mark_synced();

@@ -7,18 +7,22 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 
 use super::Revision;
+use super::revision::{MARK_BITS, TAG_BITS};
 
-const TAG_BITS: u32 = 12;
-const STEP: u64 = 1 << TAG_BITS;
+/// From a number to the next, over its mark and the tag.
+const STEP: u64 = 1 << (MARK_BITS + TAG_BITS);
+/// How many tags there are.
+const TAGS: u64 = 1 << TAG_BITS;
 const EPOCH_SECONDS: i64 = 1_735_689_600; // 2025-01-01T00:00:00Z
 
 /// How revisions are numbered.
 #[derive(Debug)]
 enum Numbers {
     /// What is kept is gone with the process. A number starts at the clock (microseconds since 2025,
-    /// times 4096) and steps by 4096, so it always grows, also over a restart, and fits an `i64` for
-    /// seventy years. The low twelve bits are a random tag of this process: a number with another tag
-    /// comes from an earlier process or another replica, whose history is not ours to continue.
+    /// times 4096, in whole steps) and steps by 2^18, as the clock does in 64 microseconds, so it always grows, also over
+    /// a restart, and fits an `i64` for seventy years. The low twelve bits are a random tag of this process: a number with
+    /// another tag comes from an earlier process or another replica, whose history is not ours to continue. The six
+    /// bits above are nothing here, and a mark where the number is [given to a client](Revision::marked).
     OfProcess { tag: u64 },
     /// What is kept stays. A number is one more than the last one; each start begins at the clock
     /// (microseconds since 2025), so that one that was given and lost is never given again. Numbers
@@ -63,8 +67,8 @@ impl Drop for Waiting<'_> {
 impl Timeline {
     /// One that starts at this time and ends with the process, with the low bits of `random` as tag.
     pub fn starting(now: Timestamp, random: u64) -> Self {
-        let tag = random % STEP;
-        let start = microseconds(now).saturating_mul(STEP) | tag;
+        let tag = random % TAGS;
+        let start = (microseconds(now).saturating_mul(TAGS) / STEP * STEP) | tag;
         Self::new(Numbers::OfProcess { tag }, start)
     }
 
@@ -166,13 +170,25 @@ mod tests {
     #[test]
     fn starts_at_the_clock_and_keeps_its_tag() {
         let timeline = timeline();
-        let start = (1_000_000 * STEP) | 0xdef;
+        let start = (1_000_000 / 64 * STEP) | 0xdef;
         assert_eq!(timeline.current(), Revision::new(start));
         let next = timeline.publish(Ok::<_, ()>).unwrap();
         assert_eq!(next, Revision::new(start + STEP));
         assert_eq!(timeline.current(), next);
         assert!(timeline.may_have_issued(next));
         assert!(!timeline.may_have_issued(Revision::new(start + 1)));
+    }
+
+    #[test]
+    fn a_mark_is_no_part_of_what_was_issued() {
+        let timeline = timeline();
+        let (current, next) = (timeline.current(), timeline.after(timeline.current()));
+        for mark in 0..1 << MARK_BITS {
+            let marked = current.marked(mark);
+            assert_eq!(marked.unmarked(), (current, mark));
+            assert!(current <= marked && marked < next, "the order of revisions is kept");
+            assert_eq!(timeline.may_have_issued(marked), mark == 0);
+        }
     }
 
     #[test]

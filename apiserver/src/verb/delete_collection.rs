@@ -1,5 +1,7 @@
 //! DELETECOLLECTION: remove the objects of a scope that a selector matches.
 
+use std::sync::Arc;
+
 use super::list::ensure_newest;
 use super::step::Step;
 use super::{DeleteOptions, Deleted, ListOptions, ListPage, delete, list};
@@ -35,18 +37,18 @@ pub async fn delete_collection(
                 .after(last.as_ref())
                 .take_while(|(versioned, _)| !step.is_over(versioned.object.size()));
             let wanted = objects.find_map(|(versioned, is_wanted)| {
-                looked_at = Some(versioned.object.key());
+                looked_at = Some(versioned.object.key().clone());
                 // What a webhook has to convert first is asked about together with what follows.
-                (is_wanted && !is_incomplete()).then_some(&versioned.object)
+                (is_wanted && !is_incomplete()).then(|| Arc::clone(&versioned.object))
             });
-            let is_known = wanted.map_or(Ok(()), |object| selection.ensure_known(object));
+            let is_known = wanted.as_ref().map_or(Ok(()), |object| selection.ensure_known(object));
             (looked_at, wanted, is_known)
         };
         let look = known(attributes.kind(), attributes.account, look).await?;
         let (looked_at, wanted, is_known) = look;
         is_known?;
         let Some(key) = wanted.map(|object| object.key().clone()) else {
-            let Some(looked_at) = looked_at.cloned() else { break };
+            let Some(looked_at) = looked_at else { break };
             last = Some(looked_at);
             tokio::task::yield_now().await;
             continue;

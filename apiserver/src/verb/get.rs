@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::list::{Freshness, ensure_fresh, ensure_readable, ensure_synced};
+use super::selection::redacted;
 use crate::error::ApiError;
+use crate::kind::Redaction;
 use crate::object::Key;
 use crate::served_kind::ServedKind;
 use crate::storage::Versioned;
@@ -17,6 +19,8 @@ pub struct GetOptions {
     pub freshness: Freshness,
     /// Who reads, if the kind may hide objects from this user.
     pub viewer: Option<Arc<User>>,
+    /// What is left out of the object for the reader, if anything is.
+    pub redaction: Option<Redaction>,
 }
 
 /// Reads one object.
@@ -37,7 +41,10 @@ pub async fn get(
         let is_hidden = |viewer: &Arc<User>| !served.kind.is_visible_to(viewer, &found.object);
         return match options.viewer.as_ref().is_some_and(is_hidden) {
             true => Err(not_found(served, key)),
-            false => Ok(found),
+            false => match redacted(options.redaction.as_ref(), &found) {
+                Some(shown) => Ok(shown.into_owned()),
+                None => Err(not_found(served, key)),
+            },
         };
     }
     // A damaged object is in no cache.

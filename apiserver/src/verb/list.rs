@@ -1,5 +1,7 @@
 //! LIST: read the objects of a scope that a selector matches, page by page.
 
+use std::borrow::Cow;
+
 use super::step::Step;
 use super::{ContinueToken, Selection};
 use crate::conversion::known;
@@ -71,12 +73,16 @@ pub struct ListPage {
 impl ListPage {
     /// The revision that the list shows.
     pub fn revision(&self) -> Revision {
-        self.snapshot.revision()
+        self.selection.told(self.snapshot.revision())
     }
 
     /// The token of the next page; empty if there is none.
     pub fn next_token(&self) -> String {
-        self.next.as_ref().map(|next| next.to_token(&self.collection)).unwrap_or_default()
+        let told = |next: &ContinueToken| ContinueToken {
+            revision: next.revision.map(|revision| self.selection.told(revision)),
+            ..next.clone()
+        };
+        self.next.as_ref().map(|next| told(next).to_token(&self.collection)).unwrap_or_default()
     }
 
     /// How many objects follow after this page, where it is known.
@@ -86,20 +92,21 @@ impl ListPage {
     }
 
     /// The objects of the page that come after one, in the order of their keys,
-    /// and whether they are wanted.
+    /// and whether they are wanted: those that are, as the reader is shown them.
     pub fn after<'a>(
         &'a self,
         last: Option<&Key>,
-    ) -> impl Iterator<Item = (&'a Versioned, bool)> + use<'a> {
+    ) -> impl Iterator<Item = (Cow<'a, Versioned>, bool)> + use<'a> {
         let next = last.map(Key::following);
         let objects = self.snapshot.from(&self.scope, next.as_ref().or(self.start.as_ref()));
         let is_on_page = |versioned: &&Versioned| match &self.end {
             Some(end) => versioned.object.key() <= end,
             None => true,
         };
-        objects
-            .take_while(is_on_page)
-            .map(|versioned| (versioned, self.selection.matches(&versioned.object)))
+        objects.take_while(is_on_page).map(|versioned| match self.selection.shown(versioned) {
+            Some(shown) => (shown, true),
+            None => (Cow::Borrowed(versioned), false),
+        })
     }
 
     /// Ends the page behind `limit` objects that match. `left` are on this page

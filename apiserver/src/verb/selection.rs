@@ -1,11 +1,13 @@
 //! Selection: which objects a reader wants, in the version that it reads.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::error::ApiError;
-use crate::kind::{Kind, Version};
+use crate::kind::{Kind, Redaction, Version};
 use crate::object::Object;
 use crate::object::selector::Selector;
+use crate::storage::{Revision, Versioned};
 use crate::user::User;
 
 /// Which objects a reader wants, in the version that it reads.
@@ -19,17 +21,42 @@ pub struct Selection {
     pub selector: Selector,
     /// Who reads, if the kind may hide objects from this user.
     pub viewer: Option<Arc<User>>,
+    /// What is left out of objects for the reader, if anything is.
+    pub redaction: Option<Redaction>,
 }
 
 impl Selection {
-    /// Whether the object, as it is kept, is wanted.
+    /// An object as the reader is shown it, if it is wanted: nothing else of it may be sent.
+    pub fn shown<'a>(&self, versioned: &'a Versioned) -> Option<Cow<'a, Versioned>> {
+        if !self.matches(&versioned.object) {
+            return None;
+        }
+        redacted(self.redaction.as_ref(), versioned)
+    }
+
+    /// A revision as the reader is told it.
+    pub fn told(&self, revision: Revision) -> Revision {
+        told(self.redaction.as_ref(), revision)
+    }
+
+    /// Whether the object, as it is kept, is wanted. What the reader is not shown of it does not count: a selector
+    /// would tell it.
     pub fn matches(&self, object: &Arc<Object>) -> bool {
         let Selector { labels, fields } = &self.selector;
+        let whole = object;
+        let redaction = self.redaction.as_ref().filter(|redaction| {
+            fields.needs_content() || (!labels.is_empty() && redaction.changes_labels())
+        });
+        let redacted = match redaction.map(|redaction| redaction.apply(object)) {
+            Some(None) => return false,
+            redacted => redacted.flatten(),
+        };
+        let object = redacted.as_ref().unwrap_or(object);
         if !labels.matches(object.labels()) {
             return false;
         }
         // First: what is hidden may not show by its fields, or by having none that can be read.
-        if self.viewer.as_ref().is_some_and(|viewer| !self.kind.is_visible_to(viewer, object)) {
+        if self.viewer.as_ref().is_some_and(|viewer| !self.kind.is_visible_to(viewer, whole)) {
             return false;
         }
         let selectable = self.kind.selectable(&self.version);
@@ -63,4 +90,20 @@ impl Selection {
     pub fn is_everything(&self) -> bool {
         self.selector.is_empty() && self.viewer.is_none()
     }
+}
+
+/// An object as a reader is shown it from whom this is kept. `None` if nothing is left that is an object.
+pub(super) fn redacted<'a>(
+    redaction: Option<&Redaction>,
+    versioned: &'a Versioned,
+) -> Option<Cow<'a, Versioned>> {
+    let Some(redaction) = redaction else { return Some(Cow::Borrowed(versioned)) };
+    let object = redaction.apply(&versioned.object)?;
+    Some(Cow::Owned(Versioned { revision: told(Some(redaction), versioned.revision), object }))
+}
+
+/// A revision as it is told to a reader from whom this is kept: it says what was left out, so that what goes on from
+/// there shows no more.
+fn told(redaction: Option<&Redaction>, revision: Revision) -> Revision {
+    redaction.map_or(revision, |redaction| revision.marked(redaction.missing()))
 }

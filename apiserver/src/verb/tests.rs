@@ -121,6 +121,7 @@ impl World {
             kind,
             selector: Selector { labels, fields },
             viewer: None,
+            redaction: None,
         }
     }
 
@@ -153,9 +154,7 @@ fn all_of(initial: &mut InitialEvents) -> Vec<Event> {
 
 fn told(listed: &ListPage) -> Vec<String> {
     let wanted = listed.after(None).filter(|(_, is_wanted)| *is_wanted);
-    wanted
-        .map(|(Versioned { revision, object }, _)| format!("{}@{revision}", object.key()))
-        .collect()
+    wanted.map(|(shown, _)| format!("{}@{}", shown.object.key(), shown.revision)).collect()
 }
 
 #[tokio::test]
@@ -271,7 +270,7 @@ async fn a_watch_of_the_future_has_no_bookmark_yet() {
     let mut world = World::new();
     world.write();
     let now = world.served.cache.snapshot().revision();
-    let future = Revision::new(now.number() + 4096 * 100);
+    let future = Revision::new(now.number() + (1 << 18) * 100);
     let options = WatchOptions {
         selection: world.selection(""),
         start: WatchStart::After(future),

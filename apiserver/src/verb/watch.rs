@@ -1,5 +1,6 @@
 //! WATCH: follow the changes of a scope.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -83,7 +84,7 @@ pub struct ObjectEvent {
     pub event_type: EventType,
     /// The object: as it is, or as it last matched, at the revision of the event.
     pub versioned: Versioned,
-    /// The change behind the event; other watchers see the same one.
+    /// The change behind the event, if other watchers see the same one: what the event holds is all of it.
     pub change: Option<Arc<WatchCacheEvent>>,
 }
 
@@ -131,8 +132,8 @@ impl InitialEvents {
                 next = Some(key.clone());
                 break;
             }
-            if self.selection.matches(&versioned.object) {
-                let (event_type, versioned) = (EventType::Added, versioned.clone());
+            if let Some(shown) = self.selection.shown(versioned) {
+                let (event_type, versioned) = (EventType::Added, shown.into_owned());
                 let event = ObjectEvent { event_type, versioned, change: None };
                 let goes_on = take(Event::Object(event));
                 if is_incomplete() {
@@ -162,7 +163,7 @@ impl InitialEvents {
         self.next = next;
         self.done = self.next.is_none();
         if self.done && self.marks_end {
-            let revision = self.snapshot.revision();
+            let revision = self.selection.told(self.snapshot.revision());
             take(Event::Bookmark(Bookmark { revision, ends_initial: true }));
         }
     }
@@ -267,7 +268,7 @@ impl WatchStream {
         if !self.pending.is_empty() || !self.changes.is_empty() {
             return None;
         }
-        let revision = self.subscription.as_mut()?.progress()?;
+        let revision = self.selection.told(self.subscription.as_mut()?.progress()?);
         Some(Event::Bookmark(Bookmark { revision, ends_initial: false }))
     }
 
@@ -325,22 +326,31 @@ impl WatchStream {
     }
 }
 
-/// What a change means to somebody who sees only what is selected.
+/// What a change means to a watcher who sees only what is selected, and of that what is not left out: what else has
+/// changed of an object is no event.
 fn to_event(selection: &Selection, change: Arc<WatchCacheEvent>) -> Option<ObjectEvent> {
     let matching = |side: Option<&Versioned>| {
-        side.filter(|versioned| selection.matches(&versioned.object)).cloned()
+        side.and_then(|versioned| selection.shown(versioned)).map(Cow::into_owned)
     };
     let (before, after) = (matching(change.before()), matching(change.after()));
     let (event_type, versioned) = match (before, after) {
         (None, Some(after)) => (EventType::Added, after),
-        (Some(_), Some(after)) => (EventType::Modified, after),
+        (Some(before), Some(after)) => {
+            let is_redacted = selection.redaction.is_some();
+            if is_redacted && before.object.same_content(&after.object) {
+                return None;
+            }
+            (EventType::Modified, after)
+        }
         (Some(before), None) => {
-            let revision = change.revision();
+            let revision = selection.told(change.revision());
             (EventType::Deleted, Versioned { revision, object: before.object })
         }
         (None, None) => return None,
     };
-    Some(ObjectEvent { event_type, versioned, change: Some(change) })
+    // What is made of the whole change for others is not for a watcher who is not shown all of it.
+    let change = selection.redaction.is_none().then_some(change);
+    Some(ObjectEvent { event_type, versioned, change })
 }
 
 fn too_old(requested: Revision, oldest: Revision) -> ApiError {

@@ -134,7 +134,7 @@ async fn revisions_of_others_and_of_the_future() {
     let foreign = Revision::new(current + 1);
     assert_eq!(cache.wait_until(foreign).await, Err(NotFresh::Foreign));
     assert!(cache.subscribe_after(Scope::All, foreign).is_err());
-    let next = Revision::new(current + 4096);
+    let next = Revision::new(current + (1 << 18));
     let waiting = cache.wait_until(next);
     let publish = async { put(&cache, "a/1", 1) };
     let (waited, ()) = tokio::join!(waiting, publish);
@@ -145,7 +145,7 @@ async fn revisions_of_others_and_of_the_future() {
 async fn a_revision_that_does_not_come_is_too_large() {
     let cache = cache();
     let current = cache.snapshot().revision();
-    let next = Revision::new(current.number() + 4096);
+    let next = Revision::new(current.number() + (1 << 18));
     assert_eq!(cache.wait_until(next).await, Err(NotFresh::TooLarge { current }));
 }
 

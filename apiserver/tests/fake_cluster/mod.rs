@@ -9,13 +9,15 @@ use std::sync::{Arc, Mutex};
 use axum::body::{Body, Bytes};
 use futures::stream;
 use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
 use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-/// Everybody may do everything.
-const ALLOWED: &str = r#"{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{},"status":{"allowed":true}}"#;
+
+/// Says whether what the `spec` of a review asks for is allowed; `None` is no answer.
+type Authorizer = Arc<dyn Fn(&Value) -> Option<bool> + Send + Sync>;
 
 /// The cluster, by the paths of its objects.
 #[derive(Clone, Default)]
@@ -28,6 +30,8 @@ struct State {
     /// By path, the watches that are open.
     watches: HashMap<String, Vec<mpsc::UnboundedSender<Bytes>>>,
     requests: Vec<String>,
+    /// Without one everybody may do everything.
+    authorizer: Option<Authorizer>,
 }
 
 #[allow(dead_code)] // each test uses what it needs
@@ -56,6 +60,14 @@ impl FakeCluster {
         self.0.lock().unwrap().refused.insert(path.to_owned(), StatusCode::GONE);
     }
 
+    /// Has reviews of rights answered by this from now on.
+    pub fn authorize_by(
+        &self,
+        authorizer: impl Fn(&Value) -> Option<bool> + Send + Sync + 'static,
+    ) {
+        self.0.lock().unwrap().authorizer = Some(Arc::new(authorizer));
+    }
+
     /// Tells those who watch a path.
     pub fn tell(&self, path: &str, event_type: &str, object: &Value) {
         let line = json!({"type": event_type, "object": object}).to_string() + "\n";
@@ -74,17 +86,36 @@ impl FakeCluster {
     pub fn client(&self) -> Client {
         let cluster = self.clone();
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
-            let answer = cluster.answer(&request);
-            async move { Ok::<_, Infallible>(answer) }
+            let cluster = cluster.clone();
+            async move {
+                if request.uri().path() == REVIEWS {
+                    let review = request.into_body().collect().await.unwrap().to_bytes();
+                    return Ok(cluster.review(&serde_json::from_slice(&review).unwrap()));
+                }
+                Ok::<_, Infallible>(cluster.answer(&request))
+            }
         });
         Client::new(service, "default")
     }
 
+    fn review(&self, review: &Value) -> Response<Body> {
+        let authorizer = self.0.lock().unwrap().authorizer.clone();
+        let spec = &review["spec"];
+        let answer = authorizer.map_or(Some(true), |authorizer| authorizer(spec));
+        let Some(allowed) = answer else {
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            return response;
+        };
+        let answered = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "spec": spec, "status": {"allowed": allowed},
+        });
+        Response::new(Body::from(answered.to_string()))
+    }
+
     fn answer(&self, request: &Request<kube::client::Body>) -> Response<Body> {
         let path = request.uri().path();
-        if path == REVIEWS {
-            return Response::new(Body::from(ALLOWED));
-        }
         let query = request.uri().query().unwrap_or_default();
         let is_watch = query.contains("watch=true");
         let accept = request.headers().get("accept").map(|accept| accept.to_str().unwrap());

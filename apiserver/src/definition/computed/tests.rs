@@ -86,7 +86,7 @@ fn unreachable_client() -> kube::Client {
 
 /// Keeps a cache as the sources of one kind say.
 async fn run_one<C: Computed>(sources: Arc<Sources>, cache: Arc<WatchCache>) {
-    run(<(Only<C>,)>::open(&sources, &cache), cache).await;
+    run(<(Only<C>,)>::open(&sources, &cache, &C::disclosures().in_namespace().into()), cache).await;
 }
 
 /// A view over informers that the test fills itself: the client reaches nobody.

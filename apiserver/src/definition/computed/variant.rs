@@ -1,5 +1,6 @@
 //! Kinds that are computed from several types: each object is that of one source, of one of them.
 
+use std::any::TypeId;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use super::{Computation, Computed, Namer, Running, SourceType};
 use crate::cluster::{SourceScope, Sources, resource_name};
 use crate::definition::kinds::SourceKind;
 use crate::definition::lookup::{Asker, Opening, Pool, Related};
-use crate::definition::{Cells, Visibility};
+use crate::definition::{Cells, Disclosures, Visibility};
 use crate::served_kind::SourceResource;
 use crate::watch_cache::WatchCache;
 
@@ -106,6 +107,12 @@ pub trait ComputedFromSeveral:
     {
         Visibility::everything()
     }
+
+    /// What all the variants show of what they look up, and to which readers. What is not said needs
+    /// the right to all objects of the type, or the request is refused.
+    fn disclosures() -> Disclosures {
+        Disclosures::new()
+    }
 }
 
 /// How objects of a kind are computed from one type. What is not said here is said at [`Computed`],
@@ -186,13 +193,14 @@ impl Opened {
     fn open<V: Variant>(
         &mut self,
         sources: &Sources,
-        cache: &Arc<WatchCache>,
+        (cache, narrow): (&Arc<WatchCache>, &Arc<[TypeId]>),
         is_one_of_several: bool,
     ) {
         let asker = Asker(u8::try_from(self.computations.len()).unwrap_or(u8::MAX));
         let opening = Opening { sources, notify: &self.notify, asker, pool: &self.pool };
         let place = (self.names.clone(), is_one_of_several);
-        let computation = Computation::<V>::new(&opening, Arc::clone(cache), place);
+        let (cache, narrow) = (Arc::clone(cache), Arc::clone(narrow));
+        let computation = Computation::<V>::new(&opening, (cache, narrow), place);
         self.names.push((resource_name::<V::Source>(), V::source_name));
         self.computations.push(Box::new(computation));
     }
@@ -205,7 +213,9 @@ pub trait Variants<K>: 'static {
     #[doc(hidden)]
     fn watched() -> Vec<SourceKind>;
     #[doc(hidden)]
-    fn open(sources: &Sources, cache: &Arc<WatchCache>) -> Opened;
+    fn looked_up() -> Vec<SourceKind>;
+    #[doc(hidden)]
+    fn open(sources: &Sources, cache: &Arc<WatchCache>, narrow: &Arc<[TypeId]>) -> Opened;
 }
 
 /// What callers need rights on.
@@ -235,10 +245,20 @@ macro_rules! variants {
                 watched
             }
 
-            fn open(sources: &Sources, cache: &Arc<WatchCache>) -> Opened {
+            fn looked_up() -> Vec<SourceKind> {
+                let mut looked_up = Vec::new();
+                $(looked_up.extend($name::Related::kinds());)*
+                looked_up
+            }
+
+            fn open(
+                sources: &Sources,
+                cache: &Arc<WatchCache>,
+                narrow: &Arc<[TypeId]>,
+            ) -> Opened {
                 let mut opened = Opened::new();
                 let is_one_of_several = [$(stringify!($name)),*].len() > 1;
-                $(opened.open::<$name>(sources, cache, is_one_of_several);)*
+                $(opened.open::<$name>(sources, (cache, narrow), is_one_of_several);)*
                 opened
             }
         }

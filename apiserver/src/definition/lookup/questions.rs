@@ -117,6 +117,21 @@ impl Questions {
         std::mem::take(&mut self.seen).into_iter().collect()
     }
 
+    /// Whether one of the questions since the last were taken is about objects that are not of this namespace.
+    pub fn are_outside(&self, namespace: Option<&str>) -> bool {
+        let questions = self.seen.iter().filter_map(|id| self.asked.get(id));
+        questions.into_iter().any(|asked| match &*asked.question {
+            // That says nothing of an object.
+            Question::Availability => false,
+            Question::Named(key) => key.namespace() != namespace,
+            Question::All(of)
+            | Question::Indexed(of, ..)
+            | Question::Matching(of, _)
+            | Question::Selecting(of, ..)
+            | Question::Total(of, ..) => of.as_deref() != namespace,
+        })
+    }
+
     /// Notes what the computation of a source has asked now, in place of what it had asked before.
     pub fn settle(
         &mut self,

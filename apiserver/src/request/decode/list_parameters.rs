@@ -77,6 +77,7 @@ impl Parameters {
                 version: target.version.clone(),
                 selector: Selector { labels, fields },
                 viewer: None,
+                redaction: None,
             },
         };
         let is_any = ["", "0"].contains(&query.resource_version);

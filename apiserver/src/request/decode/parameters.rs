@@ -30,7 +30,7 @@ impl Parameters {
             let message = "the export parameter, deprecated since v1.14, is no longer supported";
             return Err(ApiError::bad_request(message));
         }
-        Ok(GetOptions { freshness: self.freshness("")?, viewer: None })
+        Ok(GetOptions { freshness: self.freshness("")?, viewer: None, redaction: None })
     }
 
     pub(super) fn get(&self, key: &str) -> Option<&str> {

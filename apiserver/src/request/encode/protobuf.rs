@@ -46,7 +46,7 @@ impl Frame {
                     last = Some(versioned.object.key().clone());
                     if is_wanted {
                         let mut item = Vec::new();
-                        failed = failed.and(write_item(encoder, versioned, &mut item));
+                        failed = failed.and(write_item(encoder, &versioned, &mut item));
                         items += item.len();
                     }
                 }

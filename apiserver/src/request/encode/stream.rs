@@ -21,6 +21,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::super::answers::{self, Answer, Charge};
+use super::super::authorize::Revoked;
 use super::super::deadline::REQUEST_TIMEOUT;
 use super::super::negotiate::{Form, Media, Presentation};
 use super::super::throttle::Permit;
@@ -356,15 +357,15 @@ fn make_chunk(state: &mut ListState) -> Result<Vec<u8>, ApiError> {
         let written;
         if state.frame.is_some() {
             let mut item = Vec::new();
-            written = state.encoder.write_item(versioned, &mut item);
+            written = state.encoder.write_item(&versioned, &mut item);
             chunk.extend(yaml::item(&item));
         } else if state.messages.is_some() {
-            written = protobuf::write_item(&state.encoder, versioned, &mut chunk);
+            written = protobuf::write_item(&state.encoder, &versioned, &mut chunk);
         } else {
             if !is_first {
                 chunk.push(b',');
             }
-            written = state.encoder.write_item(versioned, &mut chunk);
+            written = state.encoder.write_item(&versioned, &mut chunk);
         }
         if is_incomplete() {
             // The chunk ends before it, and begins with it the next time.
@@ -413,7 +414,7 @@ fn ask_ahead(state: &ListState) {
             break;
         }
         if is_wanted {
-            let _ = state.encoder.in_version(versioned);
+            let _ = state.encoder.in_version(&versioned);
         }
     }
 }
@@ -435,8 +436,8 @@ struct WatchState {
     /// Counts what was sent.
     sent: WatchEventCounter,
     reader: Reader,
-    /// Ready when the reader may not watch any more.
-    revoked: BoxFuture<'static, ()>,
+    /// Ready when the reader may not watch any more, or would be shown other fields.
+    revoked: BoxFuture<'static, Revoked>,
     _permit: Permit,
 }
 
@@ -451,8 +452,8 @@ pub(in crate::request) struct WatchContext<'a> {
     /// Counts what is sent.
     pub sent: WatchEventCounter,
     pub reader: Reader,
-    /// Ready when the reader may not watch any more.
-    pub revoked: BoxFuture<'static, ()>,
+    /// Ready when the reader may not watch any more, or would be shown other fields.
+    pub revoked: BoxFuture<'static, Revoked>,
 }
 
 /// A watch, event by event, until its time is over, the server closes, the right to it ends,
@@ -591,6 +592,18 @@ fn next_bookmark(now: Instant, deadline: Instant) -> Option<Instant> {
     Some(last.min(now + BOOKMARK_EVERY))
 }
 
+/// What a watcher is told whose rights have changed; nothing, if it may not watch any more.
+fn ended_by(revoked: Revoked) -> Option<ApiError> {
+    match revoked {
+        Revoked::All => None,
+        // What was left out of objects that do not change would never come.
+        Revoked::Fields => {
+            let why = "The fields that you may see have changed: list the objects again.";
+            Some(ApiError::expired(why))
+        }
+    }
+}
+
 async fn next_event(mut state: Box<WatchState>) -> Option<(Chunk, Box<WatchState>)> {
     // No bookmark may follow an error: it would say that what failed was sent.
     if state.has_failed {
@@ -606,7 +619,7 @@ async fn next_event(mut state: Box<WatchState>) -> Option<(Chunk, Box<WatchState
         tokio::select! {
             biased;
             () = &mut state.ended => return None,
-            () = &mut state.revoked => return None,
+            revoked = &mut state.revoked => break Err(ended_by(revoked)?),
             () = &mut state.alarm => {
                 let now = Instant::now();
                 if now >= state.deadline {
@@ -640,7 +653,7 @@ async fn next_event(mut state: Box<WatchState>) -> Option<(Chunk, Box<WatchState
             tokio::select! {
                 biased;
                 () = &mut state.ended => return None,
-                () = &mut state.revoked => return None,
+                revoked = &mut state.revoked => Err(ended_by(revoked)?),
                 frame = Box::pin(known) => frame.and_then(|frame| frame),
             }
         }

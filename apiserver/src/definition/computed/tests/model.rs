@@ -223,7 +223,8 @@ impl Watched {
         let asker = Asker::default();
         let opening = Opening { sources: &sources, notify: &notify, asker, pool: &pool };
         let place = (Vec::new(), false);
-        let computation = Computation::<Only<Answer>>::new(&opening, Arc::clone(&cache), place);
+        let computation =
+            Computation::<Only<Answer>>::new(&opening, (Arc::clone(&cache), Arc::default()), place);
         Self {
             computation,
             config_maps: sources.open(SourceScope::ALL, ""),

@@ -1,0 +1,203 @@
+//! Holds what is declared of lookups against what a computation makes of them.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+use super::computed::Only;
+use super::lookup::Related;
+use super::{Computed, ComputedFromSeveral, Disclosures, Variant, to_tree};
+
+/// What a computation shows of a lookup, and its [`Disclosures`] do not say.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{}: {what}", .resource)]
+pub struct DisclosureFault {
+    resource: String,
+    what: String,
+}
+
+/// Computes the object of a source with all of what is looked up, and again without each of the types, and says which
+/// fields differ that the [`Disclosures`] of the kind do not name for it. `related` makes what is looked up, anew each
+/// time. Of a type of which nothing is declared nothing is shown without a right, so there is nothing to find.
+///
+/// It finds what is in these objects: take some in which every field comes of something.
+///
+/// # Errors
+/// The faults, in the order of lookups.
+///
+/// ```
+/// use aggregated_apiserver::{Computed, Disclosures, Lookup, check_disclosures};
+/// use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+/// use kube::CustomResource;
+/// use schemars::JsonSchema;
+/// use serde::{Deserialize, Serialize};
+/// use serde_json::{from_value, json};
+///
+/// /// A ConfigMap, and whether there is a Secret beside it.
+/// #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+/// #[kube(group = "example.com", version = "v1", kind = "Pair", namespaced)]
+/// pub struct PairSpec {
+///     pub has_secret: Option<bool>,
+///     pub keys: Option<usize>,
+/// }
+///
+/// impl Computed for Pair {
+///     type Source = ConfigMap;
+///     type Related = Lookup<Secret>;
+///
+///     fn compute(map: &ConfigMap, secrets: &Lookup<Secret>) -> Option<Self> {
+///         let name = map.metadata.name.as_deref()?;
+///         let secret = secrets.get(map.metadata.namespace.as_deref(), name);
+///         let keys = secret.as_ref().map(|secret| secret.data.iter().flatten().count());
+///         Some(Self::new(name, PairSpec { has_secret: Some(secret.is_some()), keys }))
+///     }
+///
+///     fn disclosures() -> Disclosures {
+///         Disclosures::new().protects_in_namespace::<Secret>(["spec.has_secret"])
+///     }
+/// }
+///
+/// # fn main() -> Result<(), serde_json::Error> {
+/// let metadata = json!({"namespace": "n", "name": "a"});
+/// let map: ConfigMap = from_value(json!({"metadata": metadata}))?;
+/// let secret: Secret = from_value(json!({"metadata": metadata, "data": {"key": "MQ=="}}))?;
+/// let faults = check_disclosures::<Pair>(&map, || Lookup::from_objects([secret.clone()]));
+/// let faults = faults.err().unwrap_or_default();
+/// assert_eq!(faults[0].to_string(), "secrets: show in fields that are not declared for them: spec.keys");
+/// # Ok(())
+/// # }
+/// ```
+pub fn check_disclosures<K: Computed>(
+    source: &K::Source,
+    related: impl Fn() -> K::Related,
+) -> Result<(), Vec<DisclosureFault>> {
+    check::<Only<K>>(&K::disclosures(), source, related)
+}
+
+/// The same as [`check_disclosures`] for one of the variants of a kind that is computed from several types.
+///
+/// # Errors
+/// The faults, in the order of lookups.
+pub fn check_variant_disclosures<V>(
+    source: &V::Source,
+    related: impl Fn() -> V::Related,
+) -> Result<(), Vec<DisclosureFault>>
+where
+    V: Variant<Object: ComputedFromSeveral>,
+{
+    check::<V>(&V::Object::disclosures(), source, related)
+}
+
+fn check<V: Variant>(
+    disclosures: &Disclosures,
+    source: &V::Source,
+    related: impl Fn() -> V::Related,
+) -> Result<(), Vec<DisclosureFault>> {
+    let shown = |left_out: Option<usize>| {
+        let related = related();
+        if let Some(lookup) = left_out.and_then(|place| related.lookups().into_iter().nth(place)) {
+            lookup.leave_out();
+        }
+        let object = V::compute(source, &related)?;
+        // What cannot be written as JSON is not shown.
+        to_tree(&object).ok().map(Value::Object)
+    };
+    let whole = shown(None);
+    let mut faults = Vec::new();
+    for (place, kind) in V::Related::kinds().into_iter().enumerate() {
+        let Some(declared) = disclosures.fields_of(kind.type_id) else { continue };
+        let mut fault = |what: String| {
+            faults.push(DisclosureFault { resource: kind.plural.clone(), what });
+        };
+        let (whole, without) = match (&whole, shown(Some(place))) {
+            (Some(whole), Some(without)) => (whole, without),
+            (None, None) => continue,
+            _ => {
+                fault("whether there is an object depends on them".to_owned());
+                continue;
+            }
+        };
+        let mut differing = BTreeSet::new();
+        differ(String::new(), Some(whole), Some(&without), &mut differing);
+        let is_declared = |path: &String| declared.iter().any(|one| leads_to(one, path));
+        let forgotten: Vec<String> =
+            differing.into_iter().filter(|path| !is_declared(path)).collect();
+        if !forgotten.is_empty() {
+            let forgotten = forgotten.join(", ");
+            fault(format!("show in fields that are not declared for them: {forgotten}"));
+        }
+    }
+    if faults.is_empty() { Ok(()) } else { Err(faults) }
+}
+
+/// Whether what is at a path is left out with what is declared.
+fn leads_to(declared: &str, path: &str) -> bool {
+    path.strip_prefix(declared).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
+/// Adds the paths at which two values differ. What holds nothing is as good as what is not there.
+fn differ(path: String, one: Option<&Value>, other: Option<&Value>, found: &mut BTreeSet<String>) {
+    if one == other {
+        return;
+    }
+    match (one, other) {
+        (Some(Value::Object(_)), Some(Value::Object(_)) | None)
+        | (None, Some(Value::Object(_))) => {
+            let members = [one, other].map(|value| value.and_then(Value::as_object));
+            let names: BTreeSet<&String> =
+                members.into_iter().flatten().flat_map(Map::keys).collect();
+            for name in names {
+                let separator = if path.is_empty() { "" } else { "." };
+                let below = format!("{path}{separator}{name}");
+                let [one, other] = members.map(|members| members?.get(name));
+                differ(below, one, other, found);
+            }
+        }
+        (Some(Value::Array(one)), Some(Value::Array(other))) if one.len() == other.len() => {
+            for (one, other) in one.iter().zip(other) {
+                differ(format!("{path}[*]"), Some(one), Some(other), found);
+            }
+        }
+        _ => drop(found.insert(path)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(one: &Value, other: &Value, expected: &[&str]) {
+        for (one, other) in [(one, other), (other, one)] {
+            let mut found = BTreeSet::new();
+            differ(String::new(), Some(one), Some(other), &mut found);
+            assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn differences_are_named_as_fields_are() {
+        let one = json!({"a": 1, "b": {"c": 1, "d": {}}, "e": [{"f": 1, "g": 2}, {"f": 2}]});
+        check(&one, &one, &[]);
+        check(&one, &json!({"a": 2, "b": {"c": 1}, "e": one["e"]}), &["a"]);
+        check(&one, &json!({"a": 1, "e": [{"f": 1}, {"f": 3}]}), &["b.c", "e[*].f", "e[*].g"]);
+        check(&one, &json!({"a": 1, "b": one["b"], "e": [{"f": 1, "g": 2}]}), &["e"]);
+        check(&one, &json!({"a": 1, "b": one["b"]}), &["e"]);
+    }
+
+    #[test]
+    fn what_is_declared_covers_what_is_below() {
+        for (path, expected) in [
+            ("a.b", true),
+            ("a.b.c", true),
+            ("a.b[*].c", true),
+            ("a.bc", false),
+            ("a", false),
+            ("x.a.b", false),
+        ] {
+            assert_eq!(leads_to("a.b", path), expected, "{path}");
+        }
+        assert!(leads_to("a[*].b", "a[*].b.c") && !leads_to("a[*].b", "a"));
+    }
+}

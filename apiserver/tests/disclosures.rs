@@ -1,0 +1,715 @@
+//! What comes of lookups is shown to those alone who have the right to it, whichever way one looks.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
+
+mod fake_cluster;
+mod in_process;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use aggregated_apiserver::{
+    ApiServer, Cells, Computed, Disclosures, InProcess, Kinds, Lookup, User,
+};
+use axum::body::Body;
+use fake_cluster::FakeCluster;
+use http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use k8s_openapi::api::core::v1::{ConfigMap, Endpoints, Node, Secret, Service};
+use kube::CustomResource;
+use kube::api::{ObjectMeta, PartialObjectMeta};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+const CONFIG_MAPS: &str = "/api/v1/configmaps";
+const SECRETS: &str = "/api/v1/secrets";
+const SERVICES: &str = "/api/v1/services";
+const ENDPOINTS: &str = "/api/v1/endpoints";
+const NODES: &str = "/api/v1/nodes";
+
+/// What there is beside a ConfigMap.
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(
+    group = "example.com",
+    version = "v1",
+    kind = "Sight",
+    namespaced,
+    selectable = ".spec.secret",
+    selectable = ".spec.node",
+    printcolumn(name = "Secret", type_ = "string", json_path = ".spec.secret"),
+    printcolumn(name = "All", type_ = "string", json_path = ".spec.node")
+)]
+struct SightSpec {
+    /// Comes of a Secret in the same namespace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    secret: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    parts: Vec<Part>,
+    /// Comes of a Node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<String>,
+    /// Is harmless.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    endpoints: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+struct Part {
+    name: String,
+    /// Comes of Services, wherever they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    service: Option<String>,
+}
+
+impl Computed for Sight {
+    type Source = ConfigMap;
+    type Related = (
+        Lookup<PartialObjectMeta<Secret>>,
+        Lookup<PartialObjectMeta<Service>>,
+        Lookup<PartialObjectMeta<Node>>,
+        Lookup<PartialObjectMeta<Endpoints>>,
+    );
+
+    fn compute(source: &ConfigMap, related: &Self::Related) -> Option<Self> {
+        let (secrets, services, nodes, endpoints) = related;
+        let name = source.metadata.name.as_deref()?;
+        let namespace = source.metadata.namespace.as_deref();
+        let told = |metadata: &ObjectMeta| metadata.annotations.as_ref()?.get("told").cloned();
+        let service = services.list(None).first().and_then(|service| told(&service.metadata));
+        let mut sight = Self::new(
+            name,
+            SightSpec {
+                secret: secrets.get(namespace, name).and_then(|one| told(&one.metadata)),
+                parts: vec![Part { name: "a".to_owned(), service }],
+                node: nodes.get(None, name).and_then(|one| told(&one.metadata)),
+                endpoints: endpoints.get(namespace, name).and_then(|one| told(&one.metadata)),
+            },
+        );
+        let node = sight.spec.node.clone();
+        sight.metadata.labels = node.map(|node| [("node".to_owned(), node)].into());
+        Some(sight)
+    }
+
+    fn disclosures() -> Disclosures {
+        Disclosures::new()
+            .protects_in_namespace::<PartialObjectMeta<Secret>>(["spec.secret"])
+            .protects::<PartialObjectMeta<Service>>(["spec.parts[*].service"])
+            .protects::<PartialObjectMeta<Node>>(["spec.node", "metadata.labels"])
+            .shows::<PartialObjectMeta<Endpoints>>(["spec.endpoints"])
+    }
+
+    fn cells() -> Cells<Self> {
+        Cells::new().cell("All", |sight: &Self, _| serde_json::to_string(&sight.spec).unwrap())
+    }
+}
+
+/// What is protected: the plural of each type.
+const PROTECTED: [&str; 3] = ["secrets", "services", "nodes"];
+
+/// Which users may do what: names, plurals and the namespaces of the right, of which "" is all.
+type Rights = Arc<Mutex<BTreeSet<(String, &'static str, &'static str)>>>;
+
+struct Stage {
+    cluster: FakeCluster,
+    server: InProcess,
+    rights: Rights,
+    /// What the cluster was asked for, by verb, plural and namespace.
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+fn named(name: &str, told: &str) -> Value {
+    let metadata = json!({
+        "namespace": "n", "name": name, "uid": name, "resourceVersion": "1",
+        "annotations": {"told": told},
+    });
+    json!({"metadata": metadata})
+}
+
+fn cluster_scoped(name: &str, told: &str) -> Value {
+    let mut object = named(name, told);
+    object["metadata"].as_object_mut().unwrap().remove("namespace");
+    object
+}
+
+impl Stage {
+    async fn new() -> Self {
+        let cluster = FakeCluster::default();
+        cluster.set(CONFIG_MAPS, vec![named("a", ""), named("b", "")]);
+        cluster.set(SECRETS, vec![named("a", "s")]);
+        cluster.set(SERVICES, vec![named("web", "v")]);
+        cluster.set(NODES, vec![cluster_scoped("a", "m")]);
+        cluster.set(ENDPOINTS, vec![named("a", "e")]);
+        let rights = Rights::default();
+        let asked = Arc::<Mutex<Vec<String>>>::default();
+        let (known, noted) = (Arc::clone(&rights), Arc::clone(&asked));
+        cluster.authorize_by(move |spec| {
+            let attributes = &spec["resourceAttributes"];
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let [verb, resource, namespace] =
+                ["verb", "resource", "namespace"].map(|of| text(&attributes[of]));
+            let user = text(&spec["user"]);
+            noted.lock().unwrap().push(format!("{verb} {resource} {namespace}"));
+            assert!(attributes["name"].is_null() || !PROTECTED.contains(&&*resource));
+            if user == "unknown" && resource == "secrets" {
+                return None;
+            }
+            if !PROTECTED.contains(&resource.as_str()) {
+                return Some(user != "stranger" || resource != "configmaps");
+            }
+            let has =
+                |place: &str| {
+                    known.lock().unwrap().iter().any(|(name, plural, of)| {
+                        (&**name, *plural, *of) == (&user, &resource, place)
+                    })
+                };
+            Some(has("") || has(&namespace))
+        });
+        let kinds = Kinds::new().computed::<Sight>();
+        let server = ApiServer::new("sights", kinds).in_process(cluster.client()).await.unwrap();
+        server.wait_synced().await;
+        Self { cluster, server, rights, asked }
+    }
+
+    fn permit(&self, user: &str, resource: &'static str, namespace: &'static str) {
+        self.rights.lock().unwrap().insert((user.to_owned(), resource, namespace));
+    }
+
+    fn forbid(&self, user: &str, resource: &'static str, namespace: &'static str) {
+        self.rights.lock().unwrap().remove(&(user.to_owned(), resource, namespace));
+    }
+
+    async fn ask(&self, user: &str, path: &str, accept: &str) -> (StatusCode, Vec<String>, String) {
+        let request = Request::get(path).header("accept", accept).body(Body::empty()).unwrap();
+        let response = self.server.respond(self::user(user), request).await;
+        let warnings = response.headers().get_all("warning").iter();
+        let warnings = warnings.map(|warning| warning.to_str().unwrap().to_owned()).collect();
+        let status = response.status();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, warnings, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    async fn get(&self, user: &str, path: &str) -> Value {
+        let (status, _, body) = self.ask(user, path, "application/json").await;
+        assert_eq!(status, StatusCode::OK, "{user} {path}: {body}");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    async fn watch(&self, user: &str, path: &str, accept: &str) -> Watch {
+        let request = Request::get(path).header("accept", accept).body(Body::empty()).unwrap();
+        let response = self.server.respond(self::user(user), request).await;
+        assert_eq!(response.status(), StatusCode::OK, "{user} {path}");
+        Watch { body: response.into_body(), buffer: Vec::new() }
+    }
+}
+
+/// A user of whom so much is known that no answer is remembered: what is remembered is so by the clock of the
+/// machine, which no test moves on.
+fn user(name: &str) -> User {
+    if name == "admin" {
+        return in_process::admin();
+    }
+    let groups = vec!["x".repeat(10_000)];
+    User { name: name.to_owned(), groups, ..User::default() }
+}
+
+struct Watch {
+    body: Body,
+    buffer: Vec<u8>,
+}
+
+impl Watch {
+    /// The next event; `None` at the end.
+    async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+                return Some(serde_json::from_slice(&line).unwrap());
+            }
+            let frame = tokio::time::timeout(Duration::from_secs(600), self.body.frame());
+            let frame = frame.await.unwrap()?.unwrap();
+            self.buffer.extend_from_slice(&frame.into_data().unwrap());
+        }
+    }
+}
+
+const SIGHTS: &str = "/apis/example.com/v1/namespaces/n/sights";
+const ALL_SIGHTS: &str = "/apis/example.com/v1/sights";
+const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
+const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+const METADATA_OF_ONE: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+
+/// The spec of `a` as those are shown it who have these rights.
+fn expected(has: [bool; 3], told: [&str; 3]) -> Value {
+    let mut spec = json!({"parts": [{"name": "a"}], "endpoints": "e"});
+    for (place, path) in [(0, "/secret"), (1, "/parts/0/service"), (2, "/node")] {
+        if has[place] {
+            let (parent, name) = path.rsplit_once('/').unwrap();
+            spec.pointer_mut(parent).unwrap()[name] = told[place].into();
+        }
+    }
+    spec
+}
+
+/// All combinations of rights, and users who have them.
+fn combinations() -> impl Iterator<Item = (String, [bool; 3])> {
+    (0..8)
+        .map(|bits: usize| (format!("user-{bits}"), [0, 1, 2].map(|place| bits >> place & 1 == 1)))
+}
+
+fn permit(stage: &Stage, user: &str, has: [bool; 3]) {
+    for (place, resource) in PROTECTED.into_iter().enumerate() {
+        // Secrets are looked up in one namespace, the others everywhere.
+        let namespace = if resource == "secrets" { "n" } else { "" };
+        if has[place] {
+            stage.permit(user, resource, namespace);
+        }
+    }
+}
+
+const TOLD: [&str; 3] = ["s", "v", "m"];
+
+#[tokio::test]
+async fn everyone_sees_what_their_rights_show() {
+    let stage = Stage::new().await;
+    for (user, has) in combinations() {
+        permit(&stage, &user, has);
+        let expected = expected(has, TOLD);
+        let what = |at: &str| format!("{user} {has:?} {at}");
+        // One object, a list, pages.
+        let (_, warnings, one) = stage.ask(&user, &format!("{SIGHTS}/a"), "application/json").await;
+        let one: Value = serde_json::from_str(&one).unwrap();
+        assert_eq!(one["spec"], expected, "{}", what("get"));
+        let label = if has[2] { json!({"node": "m"}) } else { Value::Null };
+        assert_eq!(one["metadata"]["labels"], label, "{}", what("labels"));
+        assert_eq!(warnings.len(), has.iter().filter(|has| !**has).count(), "{warnings:?}");
+        if !has[0] {
+            let said = format!(
+                "299 - \"User \\\"{user}\\\" cannot get resource \\\"secrets\\\" in API group \\\"\\\" in the namespace \\\"n\\\": what that would add is left out\""
+            );
+            assert_eq!(warnings[0], said);
+        }
+        let list = stage.get(&user, SIGHTS).await;
+        assert_eq!(list["items"][0]["spec"], expected, "{}", what("list"));
+        assert_eq!(list["items"].as_array().unwrap().len(), 2);
+        let page = stage.get(&user, &format!("{SIGHTS}?limit=1")).await;
+        assert_eq!(page["items"][0]["spec"], expected, "{}", what("page"));
+        assert_eq!(page["metadata"]["remainingItemCount"], 1);
+        let token = page["metadata"]["continue"].as_str().unwrap();
+        let page = stage.get(&user, &format!("{SIGHTS}?limit=1&continue={token}")).await;
+        assert_eq!(page["items"][0]["metadata"]["name"], "b", "{}", what("second page"));
+        // In all namespaces a right in one is none.
+        let everywhere = stage.get(&user, ALL_SIGHTS).await;
+        let in_all = self::expected([false, has[1], has[2]], TOLD);
+        assert_eq!(everywhere["items"][0]["spec"], in_all, "{}", what("everywhere"));
+        // Tables and metadata.
+        let (_, _, table) = stage.ask(&user, SIGHTS, TABLE).await;
+        let table: Value = serde_json::from_str(&table).unwrap();
+        let cells = &table["rows"][0]["cells"];
+        assert_eq!(cells[1], if has[0] { json!("s") } else { Value::Null }, "{}", what("cell"));
+        let of_code: Value = serde_json::from_str(cells[2].as_str().unwrap()).unwrap();
+        assert_eq!(of_code, expected, "{}", what("cell of code"));
+        let whole = format!("{SIGHTS}?includeObject=Object");
+        let (_, _, table) = stage.ask(&user, &whole, TABLE).await;
+        let table: Value = serde_json::from_str(&table).unwrap();
+        assert_eq!(table["rows"][0]["object"]["spec"], expected, "{}", what("object of a row"));
+        assert_eq!(table["rows"][0]["object"]["metadata"]["labels"], label);
+        let (_, _, metadata) = stage.ask(&user, SIGHTS, METADATA).await;
+        let metadata: Value = serde_json::from_str(&metadata).unwrap();
+        assert_eq!(metadata["items"][0]["metadata"]["labels"], label, "{}", what("metadata"));
+        let (_, _, metadata) = stage.ask(&user, &format!("{SIGHTS}/a"), METADATA_OF_ONE).await;
+        let metadata: Value = serde_json::from_str(&metadata).unwrap();
+        assert_eq!(metadata["metadata"]["labels"], label, "{}", what("metadata of one"));
+        let (_, _, yaml) = stage.ask(&user, SIGHTS, "application/yaml").await;
+        assert_eq!(yaml.contains("secret: s"), has[0], "{}", what("YAML"));
+        assert_eq!(yaml.contains("service: v"), has[1], "{}", what("YAML"));
+        assert_eq!(yaml.contains("node: m"), has[2], "{}", what("YAML"));
+        // Selectors see no more than their reader.
+        for (selector, is_seen) in [
+            ("fieldSelector=spec.secret=s", has[0]),
+            ("fieldSelector=spec.node=m", has[2]),
+            ("fieldSelector=spec.secret=s,spec.node=m", has[0] && has[2]),
+            ("labelSelector=node%3Dm", has[2]),
+            ("labelSelector=node", has[2]),
+        ] {
+            for accept in ["application/json", TABLE, METADATA] {
+                let (_, _, found) = stage.ask(&user, &format!("{SIGHTS}?{selector}"), accept).await;
+                let found: Value = serde_json::from_str(&found).unwrap();
+                let rows = found["items"].as_array().or(found["rows"].as_array());
+                assert_eq!(rows.unwrap().len(), usize::from(is_seen), "{}", what(selector));
+            }
+            let path = format!("{SIGHTS}?{selector}&limit=1");
+            let page = stage.get(&user, &path).await;
+            assert_eq!(page["items"].as_array().unwrap().len(), usize::from(is_seen));
+            assert_eq!(page["metadata"]["remainingItemCount"], Value::Null);
+        }
+        // Those whose field is not there are as many as there are objects.
+        let absent = stage.get(&user, &format!("{SIGHTS}?fieldSelector=spec.secret!=s")).await;
+        let count = absent["items"].as_array().unwrap().len();
+        assert_eq!(count, if has[0] { 1 } else { 2 }, "{}", what("!="));
+    }
+}
+
+#[tokio::test]
+async fn watches_show_what_rights_show_and_no_more() {
+    let stage = Stage::new().await;
+    let mut watches = Vec::new();
+    for (user, has) in combinations() {
+        permit(&stage, &user, has);
+        let list = stage.get(&user, SIGHTS).await;
+        let revision = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+        assert_eq!(
+            list["items"][0]["metadata"]["resourceVersion"].as_str().unwrap().len(),
+            revision.len()
+        );
+        let later = format!("{SIGHTS}?watch=true&resourceVersion={revision}");
+        let goes_on = stage.watch(&user, &later, "application/json").await;
+        let table = stage.watch(&user, &later, TABLE).await;
+        let selected = format!("{later}&fieldSelector=spec.secret=t");
+        let selected = stage.watch(&user, &selected, "application/json").await;
+        let streams = format!(
+            "{SIGHTS}?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+        );
+        let mut initial = stage.watch(&user, &streams, "application/json").await;
+        let added = initial.next().await.unwrap();
+        assert_eq!(
+            (&added["type"], &added["object"]["spec"]),
+            (&json!("ADDED"), &expected(has, TOLD))
+        );
+        initial.next().await.unwrap();
+        let bookmark = initial.next().await.unwrap();
+        assert_eq!(bookmark["type"], "BOOKMARK");
+        // What the bookmark says is where the list is.
+        assert_eq!(bookmark["object"]["metadata"]["resourceVersion"], *revision, "{user}");
+        watches.push((user, has, goes_on, table, selected, initial));
+    }
+    // A Secret changes, then a Service, a Node, and what is harmless. Who may not see it is told nothing of it.
+    let mut told = TOLD;
+    stage.cluster.tell(SECRETS, "MODIFIED", &named("a", "t"));
+    told[0] = "t";
+    for (user, has, goes_on, table, selected, initial) in &mut watches {
+        if !has[0] {
+            continue;
+        }
+        for watch in [goes_on, initial] {
+            let event = watch.next().await.unwrap();
+            assert_eq!(event["type"], "MODIFIED", "{user}");
+            assert_eq!(event["object"]["spec"], expected(*has, told), "{user}");
+        }
+        let event = table.next().await.unwrap();
+        let row = &event["object"]["rows"][0]["cells"];
+        let of_code: Value = serde_json::from_str(row[2].as_str().unwrap()).unwrap();
+        assert_eq!((&row[1], &of_code), (&json!("t"), &expected(*has, told)), "{user}");
+        let event = selected.next().await.unwrap();
+        assert_eq!(
+            (&event["type"], &event["object"]["spec"]["secret"]),
+            (&json!("ADDED"), &json!("t"))
+        );
+    }
+    stage.cluster.tell(NODES, "MODIFIED", &cluster_scoped("a", "o"));
+    told[2] = "o";
+    for (user, has, goes_on, table, selected, initial) in &mut watches {
+        if !has[2] {
+            continue;
+        }
+        for watch in [goes_on, initial] {
+            let event = watch.next().await.unwrap();
+            assert_eq!(event["object"]["spec"], expected(*has, told), "{user}");
+            assert_eq!(event["object"]["metadata"]["labels"]["node"], "o", "{user}");
+        }
+        table.next().await.unwrap();
+        if has[0] {
+            selected.next().await.unwrap();
+        }
+    }
+    let mut endpoints = named("a", "f");
+    endpoints["metadata"]["resourceVersion"] = json!("2");
+    stage.cluster.tell(ENDPOINTS, "MODIFIED", &endpoints);
+    for (user, has, goes_on, table, selected, initial) in &mut watches {
+        let mut expected = expected(*has, told);
+        expected["endpoints"] = json!("f");
+        for watch in [goes_on, initial] {
+            let event = watch.next().await.unwrap();
+            assert_eq!(event["object"]["spec"], expected, "{user}");
+        }
+        let event = table.next().await.unwrap();
+        let cell = event["object"]["rows"][0]["cells"][2].as_str().unwrap();
+        assert_eq!(serde_json::from_str::<Value>(cell).unwrap(), expected, "{user}");
+        if has[0] {
+            selected.next().await.unwrap();
+        }
+    }
+    // It goes, as each has seen it.
+    stage.cluster.tell(CONFIG_MAPS, "DELETED", &named("a", ""));
+    for (user, has, goes_on, _, selected, initial) in &mut watches {
+        let mut expected = expected(*has, told);
+        expected["endpoints"] = json!("f");
+        for watch in [goes_on, initial] {
+            let event = watch.next().await.unwrap();
+            assert_eq!(
+                (&event["type"], &event["object"]["spec"]),
+                (&json!("DELETED"), &expected),
+                "{user}"
+            );
+        }
+        if has[0] {
+            assert_eq!(selected.next().await.unwrap()["type"], "DELETED");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_right_that_comes_or_goes_ends_a_watch() {
+    let stage = Stage::new().await;
+    let list = stage.get("eve", SIGHTS).await;
+    let revision = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let path = format!("{SIGHTS}?watch=true&timeoutSeconds=3600&resourceVersion={revision}");
+    let mut watch = stage.watch("eve", &path, "application/json").await;
+    let mut other = stage.watch("bob", &path, "application/json").await;
+    stage.permit("eve", "secrets", "n");
+    let began = tokio::time::Instant::now();
+    let event = watch.next().await.unwrap();
+    assert_eq!(
+        (&event["type"], &event["object"]["code"]),
+        (&json!("ERROR"), &json!(410)),
+        "{event}"
+    );
+    assert_eq!(watch.next().await, None);
+    let took = began.elapsed();
+    assert!(took >= Duration::from_secs(179) && took <= Duration::from_secs(361), "{took:?}");
+    // What she lists again has it, and she goes on from there.
+    let list = stage.get("eve", SIGHTS).await;
+    assert_eq!(list["items"][0]["spec"]["secret"], "s");
+    let again = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    assert_ne!(again, revision, "nothing else has changed");
+    let path = format!("{SIGHTS}?watch=true&timeoutSeconds=3600&resourceVersion={again}");
+    let mut watch = stage.watch("eve", &path, "application/json").await;
+    stage.cluster.tell(SECRETS, "MODIFIED", &named("a", "t"));
+    assert_eq!(watch.next().await.unwrap()["object"]["spec"]["secret"], "t");
+    stage.forbid("eve", "secrets", "n");
+    assert_eq!(watch.next().await.unwrap()["object"]["code"], 410);
+    assert_eq!(stage.get("eve", SIGHTS).await["items"][0]["spec"]["secret"], Value::Null);
+    // Nothing has changed for the other one.
+    let mut endpoints = named("a", "f");
+    endpoints["metadata"]["resourceVersion"] = json!("2");
+    stage.cluster.tell(ENDPOINTS, "MODIFIED", &endpoints);
+    assert_eq!(other.next().await.unwrap()["object"]["spec"]["endpoints"], "f");
+}
+
+/// What a revision was given without does not come back where it is gone on from, because of what does not change
+/// nothing would be told; and after some minutes the client is sent to list again.
+#[tokio::test(start_paused = true)]
+async fn what_goes_on_shows_no_more_than_what_it_began_with() {
+    let stage = Stage::new().await;
+    let list = stage.get("eve", SIGHTS).await;
+    let revision = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let page = stage.get("eve", &format!("{SIGHTS}?limit=1")).await;
+    let token = page["metadata"]["continue"].as_str().unwrap().to_owned();
+    stage.permit("eve", "secrets", "n");
+    assert_eq!(stage.get("eve", SIGHTS).await["items"][0]["spec"]["secret"], "s");
+    let path = format!("{SIGHTS}?watch=true&timeoutSeconds=3600&resourceVersion={revision}");
+    let mut watch = stage.watch("eve", &path, "application/json").await;
+    stage.cluster.tell(SECRETS, "ADDED", &named("b", "t"));
+    stage.cluster.tell(SECRETS, "MODIFIED", &named("a", "t"));
+    stage.cluster.tell(ENDPOINTS, "ADDED", &named("b", "e"));
+    let event = watch.next().await.unwrap();
+    assert_eq!(event["object"]["metadata"]["name"], "b", "{event}");
+    assert_eq!(event["object"]["spec"], json!({"parts": [{"name": "a"}], "endpoints": "e"}));
+    // So does one for whoever else is given the number, who may see everything.
+    let mut of_admin = stage.watch("admin", &path, "application/json").await;
+    assert_eq!(of_admin.next().await.unwrap()["object"]["spec"]["secret"], Value::Null);
+    for watch in [&mut watch, &mut of_admin] {
+        assert_eq!(watch.next().await.unwrap()["object"]["code"], 410);
+    }
+    let page = stage.get("eve", &format!("{SIGHTS}?continue={token}")).await;
+    assert_eq!(page["items"][0]["metadata"]["name"], "b");
+    assert_eq!(page["items"][0]["spec"]["secret"], Value::Null);
+    // What is read anew is what may be seen now.
+    for query in ["resourceVersionMatch=NotOlderThan", "resourceVersionMatch=Exact"] {
+        let list = stage.get("eve", &format!("{SIGHTS}?resourceVersion={revision}&{query}")).await;
+        assert!(list["items"][0]["spec"]["secret"].is_string(), "{list}");
+    }
+    let one = stage.get("eve", &format!("{SIGHTS}/a?resourceVersion={revision}")).await;
+    assert_eq!(one["spec"]["secret"], "t");
+    // A number that says less than its client may not see shows no more for that.
+    let list = stage.get("admin", SIGHTS).await;
+    let whole = list["metadata"]["resourceVersion"].as_str().unwrap();
+    let path = format!("{SIGHTS}?watch=true&resourceVersion={whole}");
+    let mut watch = stage.watch("bob", &path, "application/json").await;
+    let mut endpoints = named("a", "f");
+    endpoints["metadata"]["resourceVersion"] = json!("2");
+    stage.cluster.tell(ENDPOINTS, "MODIFIED", &endpoints);
+    let spec = watch.next().await.unwrap()["object"]["spec"].clone();
+    assert_eq!(spec, json!({"parts": [{"name": "a"}], "endpoints": "f"}));
+    // One that this kind cannot have given is too old.
+    let number: u64 = whole.parse().unwrap();
+    let path = format!("{SIGHTS}?watch=true&resourceVersion={}", number | 1 << 17);
+    let mut watch = stage.watch("bob", &path, "application/json").await;
+    assert_eq!(watch.next().await.unwrap()["object"]["code"], 410);
+}
+
+/// Two watchers of the same change, one after the other and the other way round: bytes that are made once for many are
+/// not for those who see less.
+#[tokio::test]
+async fn what_is_shared_is_shared_among_those_who_see_all() {
+    let stage = Stage::new().await;
+    permit(&stage, "all", [true; 3]);
+    permit(&stage, "some", [false, true, true]);
+    for (round, accept) in ["application/json", TABLE, METADATA_OF_ONE].into_iter().enumerate() {
+        let list = stage.get("all", SIGHTS).await;
+        let revision = list["metadata"]["resourceVersion"].as_str().unwrap();
+        let path = format!("{SIGHTS}?watch=true&resourceVersion={revision}");
+        let mut watches = Vec::new();
+        for user in ["all", "some", "none", "admin", "none", "some", "all"] {
+            watches.push((user, stage.watch(user, &path, accept).await));
+        }
+        stage.cluster.tell(SECRETS, "MODIFIED", &named("a", &format!("s-{round}")));
+        stage.cluster.tell(ENDPOINTS, "MODIFIED", &named("a", &format!("e-{round}")));
+        let mut last = BTreeMap::new();
+        for (user, watch) in &mut watches {
+            let event = watch.next().await.unwrap();
+            let text = event.to_string();
+            // In a cell of a Table it is text in a text.
+            let shows = |field: &str| text.contains(field) && accept != METADATA_OF_ONE;
+            let sees = ["all", "admin"].contains(user) && accept != METADATA_OF_ONE;
+            assert_eq!(shows("secret\":") || shows("secret\\\":"), sees, "{user} {text}");
+            assert_eq!(text.contains("\"node\":\"m\""), *user != "none", "{user} {text}");
+            if let Some(earlier) = last.insert(*user, event["object"].clone()) {
+                assert_eq!(earlier, event["object"], "{user}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn each_right_is_asked_for_once_and_whoever_may_not_read_reads_nothing() {
+    let stage = Stage::new().await;
+    stage.get("bob", &format!("{SIGHTS}/a")).await;
+    let asked = std::mem::take(&mut *stage.asked.lock().unwrap());
+    assert_eq!(asked.len(), 5, "{asked:?}");
+    let asked: BTreeSet<&str> = asked.iter().map(String::as_str).collect();
+    let expected =
+        ["get configmaps n", "get nodes ", "get secrets n", "get services ", "get sights n"];
+    assert_eq!(asked, expected.into());
+    stage.get("bob", ALL_SIGHTS).await;
+    let asked = std::mem::take(&mut *stage.asked.lock().unwrap());
+    assert!(asked.contains(&"list secrets ".to_owned()), "{asked:?}");
+    stage.get("admin", SIGHTS).await;
+    assert_eq!(*stage.asked.lock().unwrap(), [""; 0]);
+    let (status, _, body) = stage.ask("stranger", SIGHTS, "application/json").await;
+    assert_eq!(status, StatusCode::FORBIDDEN, "{body}");
+    // Where it is not known what may be seen nothing is shown.
+    let (status, _, body) = stage.ask("unknown", SIGHTS, "application/json").await;
+    assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{body}");
+    assert!(
+        body.contains("cannot list resource \\\\\\\"secrets\\\\\\\"") || body.contains("secrets"),
+        "{body}"
+    );
+}
+
+/// Says nothing of what it looks up.
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(group = "example.com", version = "v1", kind = "Unsaid", plural = "unsaid", namespaced)]
+struct UnsaidSpec {
+    has_secret: bool,
+}
+
+impl Computed for Unsaid {
+    type Source = ConfigMap;
+    type Related = Lookup<PartialObjectMeta<Secret>>;
+
+    fn compute(source: &ConfigMap, secrets: &Self::Related) -> Option<Self> {
+        let name = source.metadata.name.as_deref()?;
+        let has_secret = secrets.get(source.metadata.namespace.as_deref(), name).is_some();
+        Some(Self::new(name, UnsaidSpec { has_secret }))
+    }
+}
+
+/// Says that it looks in the namespace of its source, and does not.
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(group = "example.com", version = "v1", kind = "Stray", namespaced)]
+struct StraySpec {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    secrets: Option<usize>,
+}
+
+impl Computed for Stray {
+    type Source = ConfigMap;
+    type Related = Lookup<PartialObjectMeta<Secret>>;
+
+    fn compute(source: &ConfigMap, secrets: &Self::Related) -> Option<Self> {
+        let name = source.metadata.name.as_deref()?;
+        let namespace = source.metadata.namespace.as_deref().filter(|_| name != "a");
+        Some(Self::new(name, StraySpec { secrets: Some(secrets.list(namespace).len()) }))
+    }
+
+    fn disclosures() -> Disclosures {
+        Disclosures::new().protects_in_namespace::<PartialObjectMeta<Secret>>(["spec.secrets"])
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_declared_is_for_those_who_may_read_all_of_it() {
+    let stage = Stage::new().await;
+    let kinds = Kinds::new().computed::<Unsaid>().computed::<Stray>();
+    let server = ApiServer::new("unsaid", kinds).in_process(stage.cluster.client()).await.unwrap();
+    server.wait_synced().await;
+    let stage = Stage { server, ..stage };
+    const UNSAID: &str = "/apis/example.com/v1/namespaces/n/unsaid";
+    let refused = "unsaid.example.com is forbidden: User \\\"bob\\\" cannot list resource \\\"secrets\\\" in API group \\\"\\\" at the cluster scope";
+    stage.permit("bob", "secrets", "n");
+    let (status, _, body) = stage.ask("bob", UNSAID, "application/json").await;
+    assert_eq!(status, StatusCode::FORBIDDEN);
+    assert!(body.contains(refused), "{body}");
+    let watch = format!("{UNSAID}?watch=true");
+    assert_eq!(stage.ask("bob", &watch, "application/json").await.0, StatusCode::FORBIDDEN);
+    stage.permit("eve", "secrets", "");
+    let list = stage.get("eve", UNSAID).await;
+    assert_eq!(list["items"][0]["spec"]["has_secret"], true);
+    // What was looked up elsewhere than was said is not shown.
+    let list = stage.get("eve", "/apis/example.com/v1/namespaces/n/strays").await;
+    let names: Vec<&Value> =
+        list["items"].as_array().unwrap().iter().map(|one| &one["metadata"]["name"]).collect();
+    assert_eq!(names, ["b"]);
+}
+
+/// Declares what is not so.
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(group = "example.com", version = "v1", kind = "Wrong", namespaced)]
+struct WrongSpec {
+    needed: bool,
+    free: Option<bool>,
+}
+
+impl Computed for Wrong {
+    type Source = ConfigMap;
+    type Related = (Lookup<PartialObjectMeta<Secret>>, Lookup<PartialObjectMeta<Service>>);
+
+    fn compute(_: &ConfigMap, _: &Self::Related) -> Option<Self> {
+        None
+    }
+
+    fn disclosures() -> Disclosures {
+        Disclosures::new()
+            .protects::<PartialObjectMeta<Secret>>(["spec.needed", "spec.free"])
+            .shows::<PartialObjectMeta<Secret>>(["spec.freed"])
+            .shows::<PartialObjectMeta<Service>>(["spec.needed"])
+            .shows::<Node>(["spec.free"])
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_held_stops_the_start() {
+    let server = ApiServer::new("wrong", Kinds::new().computed::<Wrong>());
+    let refused = server.in_process(FakeCluster::default().client()).await.err().unwrap();
+    let refused = refused.to_string();
+    for fault in [
+        "disclosures: secrets are declared twice",
+        "disclosures: nodes are not looked up as the type that is declared",
+        "disclosures: spec.needed: is required, so it cannot be left out",
+        "disclosures: spec.freed: there is no such field",
+    ] {
+        assert!(refused.contains(fault), "{refused}");
+    }
+}
