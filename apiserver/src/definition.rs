@@ -19,7 +19,7 @@ pub use cells::Cells;
 pub use computed::{Computed, ComputedFromSeveral, SourceType, Variant, Variants};
 pub use convert::{ConversionFailure, Convert};
 pub use kinds::{Kinds, Registered, Role, SourceKind};
-pub use lookup::{Everything, Lookup, Related, Scoped, Total};
+pub use lookup::{Everything, Lookup, MetadataLookup, MetadataType, Related, Scoped, Total};
 pub use round_trips::{RoundTripFault, check_round_trips};
 pub use rules::Rules;
 pub use stored::Stored;
