@@ -24,7 +24,9 @@ pub(crate) mod why;
 
 use std::sync::Arc;
 
-use aggregated_apiserver::{Cells, Computed, Disclosures, Lookup, Scoped, SourceScope};
+use aggregated_apiserver::{
+    Cells, Computed, Disclosures, Lookup, MetadataLookup, Scoped, SourceScope,
+};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
@@ -40,7 +42,7 @@ pub use findings::Finding;
 pub use images::Image;
 pub use node::{NodeFacts, NodeView};
 pub use owner::Owner;
-pub use owner_view::OwnerView;
+pub use owner_view::{AnyOwnerView, OwnerView};
 pub use release::Release;
 pub use resources::{Amount, Resources};
 pub use restarts::LastEnd;
@@ -400,8 +402,10 @@ pub struct FarmPodStatus {
 
 /// Of what stands between a Pod and the top only the metadata are of interest.
 type Above<K> = Lookup<OwnerView<K>>;
-/// What Pods belong to.
-type Owners = (Above<ReplicaSet>, Above<Job>, Above<Deployment>, Above<CronJob>);
+/// What most Pods belong to.
+type Usual = (Above<ReplicaSet>, Above<Job>, Above<Deployment>, Above<CronJob>);
+/// What Pods belong to, of any kind.
+type Owners = (Usual, MetadataLookup<AnyOwnerView>);
 /// What is measured of Pods.
 type Metrics = Lookup<PodMetricsView, Polled>;
 /// What a cluster may do without: servers for tests do.
@@ -495,22 +499,27 @@ impl Computed for FarmPod {
     }
 }
 
-/// The object of a reference to an owner, if its kind is one that is followed.
+/// The object of a reference to an owner.
 fn look(
-    (sets, jobs, deployments, cron_jobs): &Owners,
+    ((sets, jobs, deployments, cron_jobs), others): &Owners,
     namespace: Option<&str>,
     owner: &OwnerReference,
 ) -> Option<Arc<dyn Owned>> {
-    let name = &owner.name;
-    let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
-    match (group, owner.kind.as_str()) {
+    let (api_version, kind, name) = (&*owner.api_version, &*owner.kind, &*owner.name);
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    match (group, kind) {
         ("apps", "ReplicaSet") => sets.get(namespace, name).map(|found| found as Arc<dyn Owned>),
         ("apps", "Deployment") => {
             deployments.get(namespace, name).map(|found| found as Arc<dyn Owned>)
         }
         ("batch", "Job") => jobs.get(namespace, name).map(|found| found as Arc<dyn Owned>),
         ("batch", "CronJob") => cron_jobs.get(namespace, name).map(|found| found as Arc<dyn Owned>),
-        _ => None,
+        // A mirror Pod belongs to its Node, of which nothing more is to be said.
+        ("", "Node") => None,
+        _ => {
+            let found = others.get(api_version, kind, namespace, name);
+            found.map(|found| found as Arc<dyn Owned>)
+        }
     }
 }
 

@@ -7,10 +7,10 @@ mod llama;
 
 pub use farm_node::{FarmNode, FarmNodeSpec, FarmNodeStatus, NotReady, Room, Versions};
 pub use farm_pod::{
-    Amount, Budget, BudgetView, Claim, ClaimedView, Counted, CountedView, EventView, FarmPod,
-    FarmPodSpec, FarmPodStatus, Finding, IfServed, Image, LastEnd, NodeFacts, NodeMetricsView,
-    NodeView, Owner, OwnerView, PodMetricsView, PodView, Polled, Release, Resources, ServiceView,
-    WarningsOfPods, Why,
+    Amount, AnyOwnerView, Budget, BudgetView, Claim, ClaimedView, Counted, CountedView, EventView,
+    FarmPod, FarmPodSpec, FarmPodStatus, Finding, IfServed, Image, LastEnd, NodeFacts,
+    NodeMetricsView, NodeView, Owner, OwnerView, PodMetricsView, PodView, Polled, Release,
+    Resources, ServiceView, WarningsOfPods, Why,
 };
 pub use farm_workload::{
     FarmWorkload, FarmWorkloadSpec, FarmWorkloadStatus, Trouble, WorkloadView,

@@ -131,6 +131,13 @@ fn it_says_what_the_manifests_say(chart: &mut Chart) -> Result<()> {
             json!({"store": {"type": "sqlite"}}),
             ManifestOptions { store: DeployedStore::Sqlite, ..ManifestOptions::default() },
         ),
+        (
+            json!({"ownerResources": ["rollouts.argoproj.io", "configmaps"]}),
+            ManifestOptions {
+                owner_resources: vec!["rollouts.argoproj.io".to_owned(), "configmaps".to_owned()],
+                ..ManifestOptions::default()
+            },
+        ),
         etcd(&["http://etcd:2379"]),
         etcd(&["https://etcd-0:2379", "https://etcd-1:2379"]),
     ];

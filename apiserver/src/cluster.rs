@@ -21,8 +21,8 @@ pub use resource_quotas::ResourceQuotas;
 pub use review_observer::{Review, ReviewKind, ReviewObserver, ReviewSource};
 pub use serving_secret::{KeptCertificates, SecretError};
 pub use source::{
-    Changed, LARGE_SOURCES, LEAST_SOURCE_MEMORY, SOURCE_MEMORY, SourceInformer, SourceScope,
-    SourceStreams, Sources, Standing, resource_name,
+    Changed, KindName, KindSource, KindSources, LARGE_SOURCES, LEAST_SOURCE_MEMORY, SOURCE_MEMORY,
+    SourceInformer, SourceScope, SourceStreams, Sources, Standing, resource_name,
 };
 
 use std::fmt;

@@ -23,7 +23,7 @@ pub use convert::{ConversionFailure, Convert};
 pub use disclosed::{DisclosureFault, check_disclosures, check_variant_disclosures};
 pub use disclosures::{Disclosures, LookupRights};
 pub use kinds::{Kinds, Registered, Role, SourceKind};
-pub use lookup::{Everything, Lookup, Related, Scoped, Total};
+pub use lookup::{Everything, Lookup, MetadataLookup, MetadataType, Related, Scoped, Total};
 pub use round_trips::{RoundTripFault, check_round_trips};
 pub use rules::Rules;
 pub use stored::Stored;

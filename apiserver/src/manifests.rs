@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::definition::{Kinds, Role, SourceKind};
 use crate::kind::Kind;
+use crate::object::names::{check_dns_1035_label, check_dns_1123_subdomain};
 
 /// What manifests are made for.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -33,6 +34,26 @@ pub struct Options {
     /// with -etcd behind it must hold ca.crt, tls.crt and tls.key
     #[arg(long, value_name = "URLS", value_delimiter = ',', required_if_eq("store", "etcd"))]
     pub etcd_servers: Vec<String>,
+
+    /// What else the server may list and watch, as rollouts.argoproj.io: resources that own what kinds are
+    /// computed from, of which it reads the metadata
+    #[arg(long, value_name = "RESOURCES", value_delimiter = ',', value_parser = owner_resource)]
+    pub owner_resources: Vec<String>,
+}
+
+/// A resource that is written as `rollouts.argoproj.io`, or as `configmaps` of the core group.
+fn owner_resource(text: &str) -> Result<String, String> {
+    let (plural, group) = plural_and_group(text);
+    let is_group = group.is_empty() || check_dns_1123_subdomain(group).is_empty();
+    if !check_dns_1035_label(plural).is_empty() || !is_group || text.ends_with('.') {
+        return Err("a resource is written as plural.group, in lower case".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// `rollouts` and `argoproj.io`.
+fn plural_and_group(resource: &str) -> (&str, &str) {
+    resource.split_once('.').unwrap_or((resource, ""))
 }
 
 /// Where a deployed server keeps objects.
@@ -79,7 +100,8 @@ pub fn render(name: &str, parsed: &[Arc<Kind>], kinds: &Kinds, options: &Options
         },
     }));
     objects.push(object("v1", "ServiceAccount", name, namespace, json!({})));
-    objects.extend(rights(name, namespace, kinds, &api_services));
+    let owners = &options.owner_resources;
+    objects.extend(rights((name, namespace), kinds, &api_services, owners));
     objects.extend(roles_of_users(parsed, kinds));
     objects.push(object("v1", "Secret", &secret(name), namespace, json!({"type": "Opaque"})));
     objects.extend(workload((name, namespace, image), options));
@@ -178,7 +200,7 @@ pub struct Grant {
 /// Every right that the manifests grant to a server.
 pub fn grants(name: &str, namespace: &str, parsed: &[Arc<Kind>], kinds: &Kinds) -> Vec<Grant> {
     let mut grants = Vec::new();
-    for object in rights(name, namespace, kinds, &api_service_names(parsed)) {
+    for object in rights((name, namespace), kinds, &api_service_names(parsed), &[]) {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (own, place) =
             (text(&object["metadata"]["name"]), text(&object["metadata"]["namespace"]));
@@ -224,7 +246,12 @@ pub fn grants(name: &str, namespace: &str, parsed: &[Arc<Kind>], kinds: &Kinds) 
 }
 
 /// What the server itself may do.
-fn rights(name: &str, namespace: &str, kinds: &Kinds, api_services: &[String]) -> Vec<Value> {
+fn rights(
+    (name, namespace): (&str, &str),
+    kinds: &Kinds,
+    api_services: &[String],
+    owner_resources: &[String],
+) -> Vec<Value> {
     const RBAC: &str = "rbac.authorization.k8s.io/v1";
     let subject = json!([{"kind": "ServiceAccount", "name": name, "namespace": namespace}]);
     let binding = |kind: &str, name: &str, namespace: &str, role_kind: &str, role: &str| {
@@ -261,6 +288,11 @@ fn rights(name: &str, namespace: &str, kinds: &Kinds, api_services: &[String]) -
         "resourceNames": api_services,
         "verbs": ["get", "patch"],
     }));
+    for resource in owner_resources {
+        let (plural, group) = plural_and_group(resource);
+        rules
+            .push(json!({"apiGroups": [group], "resources": [plural], "verbs": ["list", "watch"]}));
+    }
     let secrets = json!([{
         "apiGroups": [""],
         "resources": ["secrets"],
@@ -540,6 +572,23 @@ mod tests {
         fn compute(_: &Pod, _: &Self::Related) -> Option<Self> {
             None
         }
+    }
+
+    #[test]
+    fn owners_are_resources() {
+        for resource in ["rollouts.argoproj.io", "configmaps"] {
+            assert_eq!(owner_resource(resource), Ok(resource.to_owned()));
+        }
+        for fault in ["", "Rollout", "rollouts.", ".argoproj.io", "a/b", "*", "rollouts.a b", "*.*"]
+        {
+            assert!(owner_resource(fault).is_err(), "{fault}");
+        }
+        let owners = ["rollouts.argoproj.io".to_owned()];
+        let rights = rights(("n", "n"), &Kinds::new(), &[], &owners);
+        let rules = rights[0]["rules"].as_array().unwrap();
+        let (group, plural) = (["argoproj.io"], ["rollouts"]);
+        let rule = json!({"apiGroups": group, "resources": plural, "verbs": ["list", "watch"]});
+        assert!(rules.contains(&rule), "{rules:?}");
     }
 
     #[test]

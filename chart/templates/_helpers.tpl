@@ -16,6 +16,13 @@
 {{- if eq $object.kind "APIService" }}
 {{- $_ := set $object.spec.service "namespace" $namespace }}
 {{- end }}
+{{- if and (eq $object.kind "ClusterRole") (eq $object.metadata.name "farm-operator") }}
+{{- range $resource := $.Values.ownerResources }}
+{{- $parts := splitn "." 2 $resource }}
+{{- $rule := dict "apiGroups" (list ($parts._1 | default "")) "resources" (list $parts._0) "verbs" (list "list" "watch") }}
+{{- $_ := set $object "rules" (append $object.rules $rule) }}
+{{- end }}
+{{- end }}
 {{- $objects = append $objects $object }}
 {{- end }}
 {{- dict "objects" $objects | toYaml }}

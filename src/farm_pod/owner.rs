@@ -7,7 +7,7 @@ use kube::api::ObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::owner_view::OwnerView;
+use super::owner_view::{AnyOwnerView, OwnerView};
 
 /// So far is looked for the top. No workload is made of more, and owners may be a circle.
 const MOST_OWNERS: usize = 8;
@@ -38,6 +38,12 @@ pub trait Owned {
 }
 
 impl<K> Owned for OwnerView<K> {
+    fn metadata(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+}
+
+impl Owned for AnyOwnerView {
     fn metadata(&self) -> &ObjectMeta {
         &self.metadata
     }

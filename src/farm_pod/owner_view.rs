@@ -55,3 +55,11 @@ impl<K: Resource<DynamicType = ()>> Resource for OwnerView<K> {
         true
     }
 }
+
+/// The same of an object whose kind is known only when something refers to it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct AnyOwnerView {
+    /// Its metadata.
+    #[serde(default, deserialize_with = "metadata::read_owned")]
+    pub metadata: ObjectMeta,
+}

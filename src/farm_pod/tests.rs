@@ -24,6 +24,7 @@ struct Cluster {
     jobs: Vec<Value>,
     deployments: Vec<Value>,
     cron_jobs: Vec<Value>,
+    others: Vec<Value>,
     nodes: Vec<Value>,
     services: Vec<Value>,
     budgets: Vec<Value>,
@@ -38,12 +39,13 @@ impl Cluster {
     }
 
     fn related(&self) -> <FarmPod as Computed>::Related {
-        let owners = (
+        let usual = (
             lookup(&self.sets),
             lookup(&self.jobs),
             lookup(&self.deployments),
             lookup(&self.cron_jobs),
         );
+        let owners = (usual, MetadataLookup::from_objects(self.others.clone()).unwrap());
         let (nodes, services) = (lookup(&self.nodes), lookup(&self.services));
         let (warnings, metrics) = (lookup(&self.events), lookup(&self.metrics));
         let held = ((lookup(&self.budgets), lookup(&self.budgets)), lookup(&self.claims));
@@ -153,6 +155,41 @@ fn the_owner_is_the_workload() {
     check_owner(missing, Some(("ReplicaSet", "web-2")));
     let other = reference("other/v1", "ReplicaSet", "web-1", "set");
     check_owner(other, Some(("ReplicaSet", "web-1")));
+}
+
+/// Above the workloads of Kubernetes there may be anything, in a namespace or not, and circles.
+#[test]
+fn owners_are_of_any_kind() {
+    let object = |kind: &str, name: &str, namespace: Option<&str>, owner: Value| {
+        let uid = format!("uid-{name}");
+        let mut object = owned(name, &uid, owner);
+        object["apiVersion"] = "example.com/v1".into();
+        object["kind"] = kind.into();
+        object["metadata"]["namespace"] = namespace.into();
+        object
+    };
+    let to =
+        |kind: &str, name: &str| reference("example.com/v1", kind, name, &format!("uid-{name}"));
+    let mut set = object("StatefulSet", "db", Some("n"), to("Database", "main"));
+    set["apiVersion"] = "apps/v1".into();
+    let mut elsewhere = object("Tenant", "farm", Some("m"), to("Other", "other"));
+    elsewhere["metadata"]["labels"] = json!({"argocd.argoproj.io/instance": "wrong"});
+    let cluster = Cluster {
+        others: vec![
+            set,
+            object("Database", "main", Some("n"), to("Tenant", "farm")),
+            elsewhere,
+            object("Tenant", "farm", None, to("Database", "main")),
+        ],
+        ..workloads()
+    };
+    let owner = reference("apps/v1", "StatefulSet", "db", "uid-db");
+    let metadata = json!({"name": "p", "namespace": "n", "ownerReferences": [owner]});
+    let status = cluster.status(json!({"metadata": metadata}));
+    assert_eq!(status.owners, ["StatefulSet/db", "Database/main", "Tenant/farm"]);
+    let owner = status.owner.unwrap();
+    assert_eq!((owner.kind.as_str(), owner.name.as_str()), ("Tenant", "farm"));
+    assert_eq!(status.release, None);
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! What kinds are computed from: one watch per type and scope, shared by all kinds.
 
 mod counted;
+mod discovery;
 mod follower;
 mod informer;
+mod kind_name;
+mod kind_sources;
 mod list_watch;
 mod scope;
 mod stream;
@@ -19,6 +22,8 @@ use tokio::task::JoinHandle;
 use follower::Follower;
 use informer::Together;
 pub use informer::{Changed, SourceInformer, Standing};
+pub use kind_name::KindName;
+pub use kind_sources::{KindSource, KindSources};
 use list_watch::ListWatch;
 pub use scope::SourceScope;
 pub use stream::SourceStreams;
@@ -68,7 +73,7 @@ impl Sources {
         }
         let informer = Arc::new(SourceInformer::<K>::new(self.bound, Arc::clone(&self.all)));
         informers.insert(place, informer.clone());
-        let follower = Follower::new(Arc::clone(&informer), missing);
+        let follower = Follower::new(Arc::clone(&informer), resource_name::<K>(), missing);
         let (list_watch, streams) =
             (ListWatch::new(self.client.clone(), scope), self.streams.clone());
         let watch = tokio::spawn(follower.follow(list_watch, streams));

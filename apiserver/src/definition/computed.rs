@@ -328,7 +328,7 @@ impl<V: Variant> Running for Computation<V> {
     }
 
     fn sources(&self) -> Vec<SourceState> {
-        let of_lookups = self.related.lookups().into_iter().filter_map(Tracked::source);
+        let of_lookups = self.related.lookups().into_iter().flat_map(Tracked::sources);
         std::iter::once(self.source()).chain(of_lookups).collect()
     }
 

@@ -1,12 +1,13 @@
 //! Holds what is declared of lookups against what a computation makes of them.
 
+use std::any::TypeId;
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 use thiserror::Error;
 
 use super::computed::Only;
-use super::lookup::Related;
+use super::lookup::{Related, Tracked};
 use super::{Computed, ComputedFromSeveral, Disclosures, Variant, to_tree};
 
 /// What a computation shows of a lookup, and its [`Disclosures`] do not say.
@@ -105,8 +106,13 @@ fn check<V: Variant>(
     };
     let whole = shown(None);
     let mut faults = Vec::new();
-    for (place, kind) in V::Related::kinds().into_iter().enumerate() {
-        let Some(declared) = disclosures.fields_of(kind.type_id) else { continue };
+    let kinds = V::Related::kinds();
+    let types: Vec<TypeId> =
+        related().lookups().into_iter().map(Tracked::type_of_objects).collect();
+    for (place, type_id) in types.into_iter().enumerate() {
+        // Of what is found by references the kind is not known, and all readers see it.
+        let Some(kind) = kinds.iter().find(|kind| kind.type_id == type_id) else { continue };
+        let Some(declared) = disclosures.fields_of(type_id) else { continue };
         let mut fault = |what: String| {
             faults.push(DisclosureFault { resource: kind.plural.clone(), what });
         };

@@ -6,6 +6,7 @@
 mod availability;
 mod joined;
 mod labels;
+mod metadata;
 mod pool;
 mod questions;
 mod related;
@@ -31,6 +32,7 @@ use availability::Availability;
 pub(in crate::definition) use availability::GRACE;
 use joined::{JoinedTotals, Others};
 use labels::Terms;
+pub use metadata::{MetadataLookup, MetadataType};
 pub use pool::{Asker, Opening, Pool};
 pub use questions::QuestionId;
 use questions::{Question, Questions, Sources as Asking};
@@ -576,8 +578,8 @@ pub trait Tracked {
     fn take_due(&self, due: &mut Due) -> Option<Instant>;
     /// Whether it is known if the objects can be looked at, and what computations see is so now.
     fn is_settled(&self) -> bool;
-    /// The state of the source, if the objects come from the cluster.
-    fn source(&self) -> Option<SourceState>;
+    /// The state of each source, if the objects come from the cluster.
+    fn sources(&self) -> Vec<SourceState>;
     /// How many questions are kept.
     #[cfg(test)]
     fn questions(&self) -> usize;
@@ -659,11 +661,11 @@ impl<K: SourceType, S: Scoped> Tracked for Lookup<K, S> {
         }
     }
 
-    fn source(&self) -> Option<SourceState> {
-        let Followed { informer, .. } = self.shared.followed.as_ref()?;
+    fn sources(&self) -> Vec<SourceState> {
+        let Some(Followed { informer, .. }) = &self.shared.followed else { return Vec::new() };
         let is_left_out = self.state().availability == Availability::Unavailable;
         let source = source(informer, S::SCOPE.may_be_absent());
-        Some(SourceState { is_left_out: Some(is_left_out), ..source })
+        vec![SourceState { is_left_out: Some(is_left_out), ..source }]
     }
 
     #[cfg(test)]

@@ -26,6 +26,8 @@ pub struct FakeCluster(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     objects: HashMap<String, Vec<Value>>,
+    /// What is answered at a path that has no objects.
+    documents: HashMap<String, Value>,
     refused: HashMap<String, StatusCode>,
     /// By path, the watches that are open.
     watches: HashMap<String, Vec<mpsc::UnboundedSender<Bytes>>>,
@@ -46,6 +48,18 @@ impl FakeCluster {
     /// Says what is listed at a path; watches are not told.
     pub fn set(&self, path: &str, objects: Vec<Value>) {
         self.0.lock().unwrap().objects.insert(path.to_owned(), objects);
+    }
+
+    /// Says what is answered at a path that has no objects.
+    pub fn set_document(&self, path: &str, document: Value) {
+        self.0.lock().unwrap().documents.insert(path.to_owned(), document);
+    }
+
+    /// How many watches of a path are open.
+    pub fn watches(&self, path: &str) -> usize {
+        let state = self.0.lock().unwrap();
+        let watches = state.watches.get(path).into_iter().flatten();
+        watches.filter(|watch| !watch.is_closed()).count()
     }
 
     /// Refuses requests for a path, and ends its watches.
@@ -139,6 +153,9 @@ impl FakeCluster {
             }
             Some(&refused) => return status(refused),
             None => {}
+        }
+        if let Some(document) = state.documents.get(path) {
+            return Response::new(Body::from(document.to_string()));
         }
         let Some(objects) = state.objects.get(path) else {
             return status(StatusCode::SERVICE_UNAVAILABLE);

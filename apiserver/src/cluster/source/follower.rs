@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 
 use super::informer::Cause;
 use super::list_watch::{Change, Excess, Interruption, Keeper, ListWatch};
-use super::{SourceInformer, SourceStreams, resource_name};
+use super::{SourceInformer, SourceStreams};
 use crate::cluster::bounded_client::ANSWER_BYTES;
 use crate::object::Key;
 use crate::occasionally::Occasionally;
@@ -29,6 +29,8 @@ pub(super) const AGAIN: Duration = Duration::from_secs(60);
 /// as they were last.
 pub(super) struct Follower<K> {
     pub informer: Arc<SourceInformer<K>>,
+    /// What the objects are called in the API, as `pods`.
+    resource: String,
     /// What is missing as long as they are.
     missing: &'static str,
     /// What the list in progress has shown.
@@ -40,14 +42,14 @@ pub(super) struct Follower<K> {
 }
 
 impl<K> Follower<K> {
-    pub fn new(informer: Arc<SourceInformer<K>>, missing: &'static str) -> Self {
+    pub fn new(informer: Arc<SourceInformer<K>>, resource: String, missing: &'static str) -> Self {
         let (reports, unreadable) = (Occasionally::default(), Occasionally::default());
         let backoff = DefaultBackoff::default();
-        Self { informer, missing, present: None, reports, unreadable, backoff }
+        Self { informer, resource, missing, present: None, reports, unreadable, backoff }
     }
 }
 
-impl<K: Resource<DynamicType = ()>> Keeper<K> for Follower<K> {
+impl<K> Keeper<K> for Follower<K> {
     fn room(&self, key: &Key) -> usize {
         self.informer.room(key)
     }
@@ -76,7 +78,7 @@ impl<K: Resource<DynamicType = ()>> Keeper<K> for Follower<K> {
             }
             Change::Unreadable(key, why) => {
                 self.unreadable.log(|_| {
-                    let what = resource_name::<K>();
+                    let what = &self.resource;
                     tracing::error!(
                         "cannot read {key} of {what}, it is shown as it was, or left out: {why}"
                     );
@@ -95,7 +97,7 @@ impl<K> Follower<K>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
 {
-    /// Keeps the objects, for ever. What is the user's own, as how a type is read, may panic: then it is said
+    /// Keeps the objects as a stream says, if the type has one, and otherwise as the cluster does, for ever. What is the user's own, as how a type is read, may panic: then it is said
     /// that they cannot be read, and tried again.
     pub async fn follow(mut self, mut objects: ListWatch<K>, streams: SourceStreams) {
         loop {
@@ -104,6 +106,18 @@ where
                 self.run(&mut objects).await;
             };
             if AssertUnwindSafe(follow).catch_unwind().await.is_err() {
+                self.wait(Interruption::Failed(PANICKED.to_owned())).await;
+            }
+        }
+    }
+}
+
+impl<K: DeserializeOwned + Send + Sync + 'static> Follower<K> {
+    /// Keeps the objects as the cluster shows them, for ever, also if reading them panics.
+    pub async fn follow_cluster(mut self, mut objects: ListWatch<K>) {
+        loop {
+            let run = AssertUnwindSafe(self.run(&mut objects));
+            if run.catch_unwind().await.is_err() {
                 self.wait(Interruption::Failed(PANICKED.to_owned())).await;
             }
         }
@@ -117,7 +131,7 @@ where
             match listed {
                 Ok(revision) => {
                     if !self.informer.is_synced() {
-                        tracing::info!("{} are in view", resource_name::<K>());
+                        tracing::info!("{} are in view", self.resource);
                     }
                     self.informer.complete(&present);
                     drop(present);
@@ -167,14 +181,14 @@ where
 
     /// Says why the objects are not in view, and waits before they are asked for again.
     pub async fn wait(&mut self, interruption: Interruption) {
-        let name = resource_name::<K>();
         match interruption {
             Interruption::Expired => self.pause().await,
             Interruption::TooLarge(excess) => {
                 let why = self.explain(excess);
                 self.reports.log(|_| {
                     tracing::error!(
-                        "{name} are not kept, {}: {why}; they are listed again every minute (--source-memory-mib)",
+                        "{} are not kept, {}: {why}; they are listed again every minute (--source-memory-mib)",
+                        self.resource,
                         self.missing
                     );
                 });
@@ -200,7 +214,7 @@ where
                 true => "the last view of them stays",
                 false => self.missing,
             };
-            tracing::warn!("cannot read {}, {meanwhile}: {error}", resource_name::<K>());
+            tracing::warn!("cannot read {}, {meanwhile}: {error}", self.resource);
         });
     }
 

@@ -47,7 +47,7 @@ impl Together {
     }
 
     /// Counts what a type takes now in place of what it took `before`.
-    fn count(&self, before: usize, now: usize) {
+    pub fn count(&self, before: usize, now: usize) {
         if now > before {
             self.bytes.fetch_add(now - before, Ordering::Relaxed);
         } else {
@@ -128,6 +128,14 @@ pub struct Away {
     pub refused_since: Option<Instant>,
     /// Whether it has said last that it has no such API.
     pub is_absent: bool,
+}
+
+impl<K> Drop for SourceInformer<K> {
+    /// What it took is free for others.
+    fn drop(&mut self) {
+        let shelf = self.shelf.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.all.count(shelf.bytes + *self.charged.get_mut(), 0);
+    }
 }
 
 /// Which objects changed since they were last asked for. At most one entry

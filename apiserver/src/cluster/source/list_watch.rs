@@ -107,6 +107,8 @@ pub(super) trait Keeper<K> {
 pub(super) struct ListWatch<K> {
     client: Client,
     requests: Requests,
+    /// Whether only metadata is asked for.
+    is_metadata: bool,
     scope: SourceScope,
     limit: u32,
     of: PhantomData<fn() -> K>,
@@ -152,7 +154,26 @@ impl NamedMetadata {
 impl<K: Resource<DynamicType = ()> + DeserializeOwned> ListWatch<K> {
     pub(super) fn new(client: Client, scope: SourceScope) -> Self {
         let requests = Requests::new(K::url_path(&(), scope.namespace()));
-        Self { client, requests, scope, limit: FIRST_PAGE, of: PhantomData }
+        let is_metadata = K::metadata_api();
+        Self { client, requests, is_metadata, scope, limit: FIRST_PAGE, of: PhantomData }
+    }
+}
+
+impl<K: DeserializeOwned> ListWatch<K> {
+    /// The metadata of all objects at a path, as `/apis/apps/v1/replicasets`.
+    pub(super) fn of_metadata(client: Client, path: &str) -> Self {
+        let (requests, scope) = (Requests::new(path), SourceScope::ALL);
+        Self { client, requests, is_metadata: true, scope, limit: FIRST_PAGE, of: PhantomData }
+    }
+
+    /// Whether objects can be listed.
+    pub(super) async fn probe(&self) -> Result<(), Interruption> {
+        let parameters = ListParams::default().limit(1);
+        let request = match self.is_metadata {
+            true => self.requests.list_metadata(&parameters),
+            false => self.requests.list(&parameters),
+        };
+        self.send(request).await.map(drop)
     }
 
     /// How often the objects are to be listed, if they are not to be watched.
@@ -177,7 +198,7 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned> ListWatch<K> {
                 field_selector: self.scope.fields().map(str::to_owned),
                 ..ListParams::default()
             };
-            let request = match K::metadata_api() {
+            let request = match self.is_metadata {
                 true => self.requests.list_metadata(&parameters),
                 false => self.requests.list(&parameters),
             };
@@ -219,7 +240,7 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned> ListWatch<K> {
             field_selector: self.scope.fields().map(str::to_owned),
             ..WatchParams::default()
         };
-        let request = match K::metadata_api() {
+        let request = match self.is_metadata {
             true => self.requests.watch_metadata(&parameters, revision),
             false => self.requests.watch(&parameters, revision),
         };
@@ -460,7 +481,8 @@ mod tests {
     #[test]
     fn what_is_listed_again_and_is_as_it_was_is_not_told() {
         let informer = Arc::new(SourceInformer::alone(100_000));
-        let mut follower = Follower::<ConfigMap>::new(Arc::clone(&informer), "");
+        let mut follower =
+            Follower::<ConfigMap>::new(Arc::clone(&informer), "configmaps".to_owned(), "");
         let key = Key::of_text("n/a");
         informer.complete(&HashSet::new());
         let changed = informer.follow(Arc::default());

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::labels::{Labelled, Range, Selecting, Terms};
 use super::pool::Asker;
 use super::view::{Footprint, IndexId, TotalsId, Touched};
+use crate::cluster::KindName;
 use crate::object::{Key, Labels};
 
 /// What a computation has asked of a lookup. Of a namespace, or of all of them.
@@ -30,6 +31,9 @@ pub(super) enum Question {
     Selecting(Option<Box<str>>, IndexId, Labels),
     /// The sum of a measure over the group of this text.
     Total(Option<Box<str>>, TotalsId, Box<str>),
+    /// The object that a reference names: its kind, its name, and the namespace of the reference. An object in no
+    /// namespace may be meant by references in all of them, so they stand side by side.
+    Referred(KindName, Box<str>, Option<Box<str>>),
 }
 
 /// What a question takes besides its texts, in bytes: itself, and its places in maps.
@@ -47,6 +51,11 @@ impl Question {
                 Self::Availability => 0,
                 Self::Named(key) => key.text().len(),
                 Self::All(namespace) => of_namespace(namespace),
+                // The kind may be named by this reference alone.
+                Self::Referred(kind, name, namespace) => {
+                    let kind = QUESTION + 2 * (kind.api_version().len() + kind.kind().len());
+                    kind + name.len() + of_namespace(namespace)
+                }
                 Self::Indexed(namespace, _, text) | Self::Total(namespace, _, text) => {
                     of_namespace(namespace) + text.len()
                 }
@@ -83,6 +92,8 @@ pub(super) struct Questions {
     seen: BTreeSet<QuestionId>,
     matching: Selecting<Place>,
     selecting: HashMap<IndexId, Labelled<Place>>,
+    /// Kinds of which nothing is asked any more.
+    released: Vec<KindName>,
     /// What all of it takes but for what `selecting` counts itself.
     bytes: usize,
 }
@@ -121,8 +132,8 @@ impl Questions {
     pub fn are_outside(&self, namespace: Option<&str>) -> bool {
         let questions = self.seen.iter().filter_map(|id| self.asked.get(id));
         questions.into_iter().any(|asked| match &*asked.question {
-            // That says nothing of an object.
-            Question::Availability => false,
+            // That says nothing of an object, and what references name may be anywhere.
+            Question::Availability | Question::Referred(..) => false,
             Question::Named(key) => key.namespace() != namespace,
             Question::All(of)
             | Question::Indexed(of, ..)
@@ -182,8 +193,59 @@ impl Questions {
                     labelled.remove(&(namespace.clone(), id), labels);
                 }
             }
+            Question::Referred(kind, ..) if self.of_kind(kind).next().is_none() => {
+                self.released.push(kind.clone());
+            }
             _ => {}
         }
+    }
+
+    /// The kinds of which nothing is asked any more, once.
+    pub fn take_released(&mut self) -> Vec<KindName> {
+        let mut released = std::mem::take(&mut self.released);
+        released.retain(|kind| self.of_kind(kind).next().is_none());
+        released
+    }
+
+    /// What is asked of a kind.
+    fn of_kind(&self, kind: &KindName) -> impl Iterator<Item = QuestionId> {
+        self.from(Question::Referred(kind.clone(), Box::default(), None))
+            .take_while(
+                move |(question, _)| matches!(question, Question::Referred(of, ..) if of == kind),
+            )
+            .map(|(_, id)| id)
+    }
+
+    /// The questions from one on, in order.
+    fn from(&self, first: Question) -> impl Iterator<Item = (&Question, QuestionId)> {
+        let questions = self.ids.range((Bound::Included(Arc::new(first)), Bound::Unbounded));
+        questions.map(|(question, id)| (&**question, *id))
+    }
+
+    /// Adds the sources that have asked for an object of a kind.
+    pub fn find_of_kind(&self, kind: &KindName, due: &mut Sources) {
+        self.of_kind(kind).for_each(|id| self.add_if(id, due, |_| true));
+    }
+
+    /// Adds the sources that have asked for this object of a kind.
+    pub fn find_referred(
+        &self,
+        kind: &KindName,
+        key: &Key,
+        is_namespaced: bool,
+        due: &mut Sources,
+    ) {
+        let name = key.name();
+        if is_namespaced {
+            let namespace = key.namespace().map(Box::from);
+            self.add(&Question::Referred(kind.clone(), name.into(), namespace), due);
+            return;
+        }
+        let all = self.from(Question::Referred(kind.clone(), name.into(), None));
+        let of_name = all.take_while(|(question, _)| {
+            matches!(question, Question::Referred(of, named, _) if of == kind && &**named == name)
+        });
+        of_name.for_each(|(_, id)| self.add_if(id, due, |_| true));
     }
 
     /// Adds the sources that have asked for the object under this key by its name.

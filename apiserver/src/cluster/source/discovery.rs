@@ -1,0 +1,149 @@
+//! Which kinds the cluster serves, asked for the group versions that are needed.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use http::Request;
+use kube::Client;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::kind_name::KindName;
+
+/// How long an answer is waited for. An aggregated API may be away.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The only version of the core group, which is in no list of groups.
+const CORE: &str = "v1";
+
+/// What the cluster serves, as it says at one time. What it was asked once it is not asked again.
+///
+/// The list of all groups comes first: a group version that is not in it is no further request, so texts that
+/// users make up cost one request all together.
+pub(super) struct Discovery<'a> {
+    client: &'a Client,
+    group_versions: Option<HashSet<String>>,
+    resources: HashMap<String, Result<Vec<ApiResource>, String>>,
+    /// How many more group versions may be asked for.
+    left: usize,
+}
+
+/// A kind that can be listed and watched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Served {
+    /// Where its objects are, as `/apis/apps/v1/deployments`.
+    pub path: String,
+    /// As `deployments.apps`.
+    pub resource: String,
+    pub is_namespaced: bool,
+}
+
+/// Why nothing was found.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum NotFound {
+    /// The cluster serves no such kind, or none that can be watched.
+    Absent,
+    /// The cluster was asked enough for now.
+    Later,
+    /// It did not answer.
+    Failed(String),
+}
+
+#[derive(Deserialize)]
+struct Groups {
+    #[serde(default)]
+    groups: Vec<Group>,
+}
+
+#[derive(Deserialize)]
+struct Group {
+    #[serde(default)]
+    versions: Vec<GroupVersion>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct GroupVersion {
+    group_version: String,
+}
+
+#[derive(Deserialize)]
+struct ApiResources {
+    #[serde(default)]
+    resources: Vec<ApiResource>,
+}
+
+#[derive(Deserialize)]
+struct ApiResource {
+    name: String,
+    kind: String,
+    #[serde(default)]
+    namespaced: bool,
+    #[serde(default)]
+    verbs: Vec<String>,
+}
+
+impl ApiResource {
+    fn is_watched(&self) -> bool {
+        ["list", "watch"].iter().all(|verb| self.verbs.iter().any(|one| one == verb))
+    }
+}
+
+impl<'a> Discovery<'a> {
+    /// One that asks for so many group versions at most.
+    pub fn new(client: &'a Client, most: usize) -> Self {
+        Self { client, group_versions: None, resources: HashMap::new(), left: most }
+    }
+
+    /// Finds where the objects of a kind are.
+    pub async fn find(&mut self, kind: &KindName) -> Result<Served, NotFound> {
+        let group_version = kind.api_version();
+        if group_version != CORE && !self.group_versions().await?.contains(group_version) {
+            return Err(NotFound::Absent);
+        }
+        let prefix = if group_version == CORE { "/api/" } else { "/apis/" };
+        let path = format!("{prefix}{group_version}");
+        if !self.resources.contains_key(group_version) {
+            self.left = self.left.checked_sub(1).ok_or(NotFound::Later)?;
+            let asked = self.ask::<ApiResources>(&path).await;
+            let resources = asked.map(|answer| answer.resources);
+            self.resources.insert(group_version.to_owned(), resources);
+        }
+        let resources = match self.resources.get(group_version) {
+            Some(Ok(resources)) => resources,
+            Some(Err(why)) => return Err(NotFound::Failed(why.clone())),
+            None => return Err(NotFound::Later),
+        };
+        let is_it = |one: &&ApiResource| {
+            one.kind == kind.kind() && !one.name.contains('/') && one.is_watched()
+        };
+        let found = resources.iter().find(is_it).ok_or(NotFound::Absent)?;
+        let resource = match kind.group() {
+            "" => found.name.clone(),
+            group => format!("{}.{group}", found.name),
+        };
+        Ok(Served {
+            path: format!("{path}/{}", found.name),
+            resource,
+            is_namespaced: found.namespaced,
+        })
+    }
+
+    async fn group_versions(&mut self) -> Result<&HashSet<String>, NotFound> {
+        let known = match self.group_versions.take() {
+            Some(known) => known,
+            None => {
+                let answer = self.ask::<Groups>("/apis").await.map_err(NotFound::Failed)?;
+                let versions = answer.groups.into_iter().flat_map(|group| group.versions);
+                versions.map(|version| version.group_version).collect()
+            }
+        };
+        Ok(self.group_versions.insert(known))
+    }
+
+    async fn ask<T: DeserializeOwned>(&self, path: &str) -> Result<T, String> {
+        let request = Request::get(path).body(Vec::new()).map_err(|error| error.to_string())?;
+        let answer = tokio::time::timeout(PATIENCE, self.client.request::<T>(request)).await;
+        let answer = answer.map_err(|_| format!("{path}: no answer in time"))?;
+        answer.map_err(|error| format!("{path}: {error}"))
+    }
+}
