@@ -367,7 +367,7 @@ impl Handler {
                     let method = &head.method;
                     tracing::error!(left_out, "{method} {path} is about to fail: {audit_id:?}");
                 });
-                record.panicked(panic_text(&*what));
+                record.panicked(panic_text(&*what), head);
                 panicked(&*what)
             }
         };
@@ -405,7 +405,7 @@ impl Handler {
         body: Body,
         record: &mut Record,
     ) -> Result<Response<Body>, ApiError> {
-        let user = Arc::new(self.user(peer, head, record).await?);
+        let user = self.user(peer, head, record).await?;
         let _head = self.throttle.head(&user, head)?;
         let mut reason = String::new();
         let authorized = authorize::authorize(&self.cluster, &user, &route, &mut reason).await;
@@ -441,12 +441,18 @@ impl Handler {
     }
 
     /// The user of a request: the caller, or the user that it impersonates.
-    async fn user(&self, peer: &Peer, head: &Parts, record: &mut Record) -> Result<User, ApiError> {
+    async fn user(
+        &self,
+        peer: &Peer,
+        head: &Parts,
+        record: &mut Record,
+    ) -> Result<Arc<User>, ApiError> {
         let caller = {
             let network = peer.unknown_from();
             let head_of = |network| self.throttle.head_of_stranger(network, head);
             let _head = network.map(head_of).transpose()?;
             let answer = authenticate::authenticate(&self.authentication, peer, head).await;
+            let answer = answer.map(Arc::new);
             let origin = Origin {
                 head,
                 address: peer.address(),
@@ -465,8 +471,9 @@ impl Handler {
             authorize::demand(&self.cluster, &caller, demand).await?;
         }
         tracing::debug!("{} acts as {}", caller.name, acting.user.name);
-        record.set_impersonated_user(&acting.user);
-        Ok(acting.user)
+        let user = Arc::new(acting.user);
+        record.set_impersonated_user(&user);
+        Ok(user)
     }
 
     /// Answers a request for a resource.
