@@ -48,7 +48,7 @@ use crate::admission::{AdmissionChain, AdmissionTime};
 use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::codec::YamlParsers;
-use crate::conversion::known;
+use crate::conversion::{self, known};
 use crate::discovery::Discovery;
 use crate::document;
 use crate::error::{ApiError, Reason};
@@ -57,8 +57,8 @@ use crate::occasionally::{Occasionally, shown};
 use crate::openapi::OpenApi;
 use crate::quota::{Account, Quota};
 use crate::record::{
-    AUDIT_ID, Admission, Arrived, Audit, CertificateEnds, KeptKind, Metrics, Observed, Origin,
-    Record, SourceInView, Step, Traces,
+    AUDIT_ID, Admission, Arrived, Audit, CertificateEnds, EndedCalls, KeptKind, Metrics, Observed,
+    Origin, Record, SourceInView, Step, Traces,
 };
 use crate::served_kind::{Backing, ServedKind, ServedKinds};
 use crate::user::User;
@@ -111,6 +111,12 @@ fn in_view(source: &SourceState) -> Option<SourceInView> {
     })
 }
 
+/// What the metrics say of calls of webhooks.
+fn ended(calls: conversion::WebhookCalls) -> EndedCalls {
+    let conversion::WebhookCalls { result, failure_type, buckets, seconds } = calls;
+    EndedCalls { result, failure_type, buckets, seconds }
+}
+
 /// What the metrics say of what is served.
 fn observed(served: &Served, inflight: (usize, usize)) -> Observed {
     // A view shows the objects of another kind.
@@ -140,6 +146,7 @@ fn observed(served: &Served, inflight: (usize, usize)) -> Observed {
         kinds: kinds.collect(),
         store: store.and_then(|store| store.extent()),
         behind: store.map_or(0, |store| store.behind()),
+        conversions: conversion::webhook_calls().into_iter().map(ended).collect(),
     }
 }
 
