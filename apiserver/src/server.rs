@@ -283,7 +283,10 @@ impl ApiServer {
 
     /// What it may take.
     fn bounds(&self, said: Said) -> Bounds {
-        Bounds::within(self.memory_limit, Contents::of(&self.kinds, said))
+        let audit = self.audit.as_ref().map_or(0, |audit| audit.memory());
+        let traces = self.traces.as_ref().map_or(0, |traces| traces.memory());
+        let contents = Contents::of(&self.kinds, said).with_records(audit + traces);
+        Bounds::within(self.memory_limit, contents)
     }
 
     fn limits(&self, bounds: Bounds) -> Limits {

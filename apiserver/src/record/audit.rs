@@ -94,6 +94,11 @@ impl Audit {
         Ok(Self { policy, log, clock, levels: Default::default(), objects })
     }
 
+    /// Bytes of memory that events, and bodies that are held for them, take at most.
+    pub fn memory(&self) -> usize {
+        log::WAITING + if self.policy.writes_bodies() { OBJECTS } else { 0 }
+    }
+
     /// Waits until all events are written that there are, five seconds at most. It blocks the thread.
     pub fn flush(&self) {
         self.log.flush();
