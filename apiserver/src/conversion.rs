@@ -2,7 +2,11 @@
 //! call, and they are done again with its answers.
 
 mod call;
+mod counts;
 mod review;
+mod turns;
+
+pub use counts::WebhookCalls;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, LazyLock};
@@ -10,18 +14,21 @@ use std::time::Duration;
 
 use moka::future::Cache;
 use sha2::{Digest, Sha256};
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 use crate::error::ApiError;
 use crate::kind::{Conversion, Conversions, Kind, Question, checked};
 use crate::occasionally::{Occasionally, shown};
 use crate::quota::{self, Account};
+use counts::{Counts, Outcome};
+use turns::Turns;
 
 /// A call takes at most this long, with the time that it waits for its turn; as kube-apiserver's.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// So many calls at once, of all webhooks: each may take as much memory as one object.
-const CALLS: usize = 16;
+/// So many calls at once, of all webhooks; until it answers a call is a connection and what is sent.
+const CALLS: usize = 64;
+/// So many answers that are read at once: each may take as much memory as one object.
+const ANSWERS_READ: usize = 16;
 /// How often a step is done again at most. It learns of one object at least each time, and looks at 512 at
 /// most (`verb/step`).
 const ROUNDS: usize = 1024;
@@ -36,7 +43,9 @@ const COPIES: usize = 3;
 
 /// Of failures a few lines a minute.
 static FAILED: Occasionally = Occasionally::at_most(5);
-static TURNS: Semaphore = Semaphore::const_new(CALLS);
+static TURNS: Turns = Turns::new(CALLS);
+static READING: Turns = Turns::new(ANSWERS_READ);
+static COUNTS: Counts = Counts::new();
 
 /// The answers of calls, by what was asked. A caller that asks the same meanwhile waits for the same answer.
 static ANSWERS: LazyLock<Cache<[u8; 32], Arc<[Conversion]>>> = LazyLock::new(|| {
@@ -164,6 +173,14 @@ enum Failure {
 }
 
 impl Failure {
+    fn outcome(&self) -> Outcome {
+        match self {
+            Self::Away(_) => Outcome::Call,
+            Self::Refused(_) => Outcome::Malformed,
+            Self::Partial(_) => Outcome::Partial,
+        }
+    }
+
     fn told(&self, question: &Question) -> Arc<str> {
         let Question { webhook, object, .. } = question;
         match self {
@@ -180,13 +197,13 @@ async fn ask_once(questions: &[Question], texts: &[String]) -> Result<Vec<Conver
     let Some(Question { webhook, to, .. }) = questions.first() else { return Ok(Vec::new()) };
     let uid = uuid::Uuid::new_v4().to_string();
     let asked = async {
-        let closed = |_| Failure::Away("it is not asked any more".to_owned());
-        let _own = webhook.calls.acquire().await.map_err(closed)?;
-        let _turn = TURNS.acquire().await.map_err(closed)?;
+        let _turn = TURNS.take(&webhook.url).await;
         let body = review::request(webhook.review_version, &uid, to, texts);
-        let answer = call::call(webhook, body, CALL_TIMEOUT).await.map_err(Failure::Away)?;
+        let answer =
+            call::call(webhook, body, CALL_TIMEOUT, &READING).await.map_err(Failure::Away)?;
         review::converted(&answer, webhook.review_version, &uid).map_err(Failure::Refused)
     };
+    let began = Instant::now();
     let asked = timeout(CALL_TIMEOUT, asked).await.unwrap_or_else(|_| {
         let url = call::asked_url(webhook, CALL_TIMEOUT);
         Err(Failure::Away(format!("Post \"{url}\": context deadline exceeded")))
@@ -199,13 +216,22 @@ async fn ask_once(questions: &[Question], texts: &[String]) -> Result<Vec<Conver
         }
     });
     let converted = converted.inspect_err(|failure| {
+        COUNTS.ended(failure.outcome(), began.elapsed());
         FAILED.log(|left_out| {
             let why = shown(failure.told(&questions[0]));
             tracing::warn!(left_out, "objects are not converted: {why}");
         });
     })?;
     let both = questions.iter().zip(converted);
-    Ok(both
+    let checked: Vec<Conversion> = both
         .map(|(question, converted)| checked(question, converted).map(Arc::new).map_err(Arc::from))
-        .collect())
+        .collect();
+    let is_valid = checked.iter().all(Result::is_ok);
+    COUNTS.ended(if is_valid { Outcome::Success } else { Outcome::Invalid }, began.elapsed());
+    Ok(checked)
+}
+
+/// How the calls of this process ended.
+pub fn webhook_calls() -> Vec<WebhookCalls> {
+    COUNTS.all()
 }

@@ -8,6 +8,7 @@ mod access_log;
 mod audit;
 mod body;
 mod metrics;
+mod shares;
 mod slow;
 mod steps;
 mod traces;
@@ -15,7 +16,8 @@ mod traces;
 pub use access_log::TARGET as ACCESS_LOG;
 pub use audit::{Audit, Destination, Policy, RequestObject, Rotation};
 pub use metrics::{
-    Admission, CertificateEnds, KeptKind, Metrics, Observed, SourceInView, WatchEventCounter,
+    Admission, CertificateEnds, EndedCalls, KeptKind, Metrics, Observed, SourceInView,
+    WatchEventCounter,
 };
 pub use steps::Step;
 pub use traces::{Traces, TracingConfiguration};
@@ -32,8 +34,8 @@ use crate::cluster::Attributes;
 use crate::error::{ApiError, Reason};
 use crate::user::User;
 use access_log::Said;
-use audit::{Arrival, Trail};
-use body::Recorded;
+use audit::{Arrival, Recorded, Trail};
+use body::Followed;
 use metrics::Running;
 use steps::Steps;
 use traces::Trace;
@@ -64,8 +66,8 @@ pub struct Record {
     trail: Option<Box<Trail>>,
     /// What only the access log says, if it is written.
     said: Option<Box<Said>>,
-    caller: Option<User>,
-    impersonated: Option<User>,
+    caller: Option<Arc<User>>,
+    impersonated: Option<Arc<User>>,
     /// What is asked for, once that is known.
     pub attributes: Option<Arc<Attributes>>,
     /// Whether what is asked for is served here: only then is it among the labels of
@@ -135,7 +137,7 @@ impl Record {
     }
 
     /// Records whether it is known who asks.
-    pub fn authenticated(&mut self, answer: &Result<User, ApiError>, origin: &Origin<'_>) {
+    pub fn authenticated(&mut self, answer: &Result<Arc<User>, ApiError>, origin: &Origin<'_>) {
         let Origin { head, address, has_credentials, is_front_proxy } = *origin;
         self.reached(Step::Authenticated);
         let result = match answer {
@@ -197,9 +199,10 @@ impl Record {
     }
 
     /// Records that code has failed over it.
-    pub fn panicked(&mut self, why: &str) {
-        if let Some(trail) = &mut self.trail {
-            trail.panicked(why);
+    pub fn panicked(&mut self, why: &str, head: &Parts) {
+        if let (Some(trail), Some(attributes)) = (&mut self.trail, &self.attributes) {
+            let recorded = Recorded { audit_id: audit_id(head), uri: &head.uri, attributes };
+            trail.panicked(why, recorded);
         }
     }
 
@@ -222,14 +225,14 @@ impl Record {
     }
 
     /// Records the user who is authenticated, before impersonation.
-    pub fn set_user(&mut self, caller: &User) {
+    pub fn set_user(&mut self, caller: &Arc<User>) {
         // Only the access log says it.
-        self.caller = self.said.is_some().then(|| caller.clone());
+        self.caller = self.said.is_some().then(|| Arc::clone(caller));
     }
 
     /// Records the user who is impersonated.
-    pub fn set_impersonated_user(&mut self, user: &User) {
-        self.impersonated = self.said.is_some().then(|| user.clone());
+    pub fn set_impersonated_user(&mut self, user: &Arc<User>) {
+        self.impersonated = self.said.is_some().then(|| Arc::clone(user));
         if let Some(trail) = &mut self.trail {
             trail.impersonates(user);
         }
@@ -240,8 +243,9 @@ impl Record {
         self.code = response.status().as_u16();
         self.reached(Step::Answered);
         let mut is_followed = false;
-        if let Some(trail) = &mut self.trail {
-            trail.answered(self.code, response.headers());
+        if let (Some(trail), Some(attributes)) = (&mut self.trail, &self.attributes) {
+            let recorded = Recorded { audit_id: &self.audit_id, uri: &self.uri, attributes };
+            trail.answered(self.code, response.headers(), recorded);
             is_followed = trail.wants_response();
         }
         if let Some(upgraded) = response.extensions().get::<Upgraded>().cloned() {
@@ -262,7 +266,7 @@ impl Record {
             None => {
                 response.headers_mut().insert(AUDIT_ID, self.audit_id.clone());
                 let running = self.running();
-                response.map(|body| Body::new(Recorded::new(body, self, running)))
+                response.map(|body| Body::new(Followed::new(body, self, running)))
             }
         }
     }
@@ -286,6 +290,10 @@ impl Record {
             access_log::write(self);
             if let Some(trace) = self.trace.take() {
                 trace.end(self);
+            }
+            if let (Some(mut trail), Some(attributes)) = (self.trail.take(), &self.attributes) {
+                let recorded = Recorded { audit_id: &self.audit_id, uri: &self.uri, attributes };
+                trail.complete(recorded);
             }
         }
     }

@@ -48,7 +48,7 @@ use crate::admission::{AdmissionChain, AdmissionTime};
 use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::codec::YamlParsers;
-use crate::conversion::known;
+use crate::conversion::{self, known};
 use crate::discovery::Discovery;
 use crate::document;
 use crate::error::{ApiError, Reason};
@@ -57,8 +57,8 @@ use crate::occasionally::{Occasionally, shown};
 use crate::openapi::OpenApi;
 use crate::quota::{Account, Quota};
 use crate::record::{
-    AUDIT_ID, Admission, Arrived, Audit, CertificateEnds, KeptKind, Metrics, Observed, Origin,
-    Record, SourceInView, Step, Traces,
+    AUDIT_ID, Admission, Arrived, Audit, CertificateEnds, EndedCalls, KeptKind, Metrics, Observed,
+    Origin, Record, SourceInView, Step, Traces,
 };
 use crate::served_kind::{Backing, ServedKind, ServedKinds};
 use crate::user::User;
@@ -111,6 +111,12 @@ fn in_view(source: &SourceState) -> Option<SourceInView> {
     })
 }
 
+/// What the metrics say of calls of webhooks.
+fn ended(calls: conversion::WebhookCalls) -> EndedCalls {
+    let conversion::WebhookCalls { result, failure_type, buckets, seconds } = calls;
+    EndedCalls { result, failure_type, buckets, seconds }
+}
+
 /// What the metrics say of what is served.
 fn observed(served: &Served, inflight: (usize, usize)) -> Observed {
     // A view shows the objects of another kind.
@@ -140,6 +146,7 @@ fn observed(served: &Served, inflight: (usize, usize)) -> Observed {
         kinds: kinds.collect(),
         store: store.and_then(|store| store.extent()),
         behind: store.map_or(0, |store| store.behind()),
+        conversions: conversion::webhook_calls().into_iter().map(ended).collect(),
     }
 }
 
@@ -369,7 +376,7 @@ impl Handler {
                     let method = &head.method;
                     tracing::error!(left_out, "{method} {path} is about to fail: {audit_id:?}");
                 });
-                record.panicked(panic_text(&*what));
+                record.panicked(panic_text(&*what), head);
                 panicked(&*what)
             }
         };
@@ -407,7 +414,7 @@ impl Handler {
         body: Body,
         record: &mut Record,
     ) -> Result<Response<Body>, ApiError> {
-        let user = Arc::new(self.user(peer, head, record).await?);
+        let user = self.user(peer, head, record).await?;
         let _head = self.throttle.head(&user, head)?;
         let mut reason = String::new();
         let authorized = authorize::authorize(&self.cluster, &user, &route, &mut reason).await;
@@ -447,12 +454,18 @@ impl Handler {
     }
 
     /// The user of a request: the caller, or the user that it impersonates.
-    async fn user(&self, peer: &Peer, head: &Parts, record: &mut Record) -> Result<User, ApiError> {
+    async fn user(
+        &self,
+        peer: &Peer,
+        head: &Parts,
+        record: &mut Record,
+    ) -> Result<Arc<User>, ApiError> {
         let caller = {
             let network = peer.unknown_from();
             let head_of = |network| self.throttle.head_of_stranger(network, head);
             let _head = network.map(head_of).transpose()?;
             let answer = authenticate::authenticate(&self.authentication, peer, head).await;
+            let answer = answer.map(Arc::new);
             let origin = Origin {
                 head,
                 address: peer.address(),
@@ -471,8 +484,9 @@ impl Handler {
             authorize::demand(&self.cluster, &caller, demand).await?;
         }
         tracing::debug!("{} acts as {}", caller.name, acting.user.name);
-        record.set_impersonated_user(&acting.user);
-        Ok(acting.user)
+        let user = Arc::new(acting.user);
+        record.set_impersonated_user(&user);
+        Ok(user)
     }
 
     /// Answers a request for a resource.

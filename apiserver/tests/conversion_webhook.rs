@@ -1,10 +1,13 @@
 //! A kind whose versions a webhook converts, while it works and while it does not.
 
-#![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // all of it is a test
 
 mod in_process;
 #[path = "conversion_webhook/webhook.rs"]
 mod webhook;
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use aggregated_apiserver::InProcess;
 use axum::body::Body;
@@ -419,4 +422,56 @@ async fn a_webhook_that_is_away_or_not_vouched_for_converts_nothing() {
         assert_eq!(list["items"].as_array().unwrap().len(), 1);
     }
     assert_eq!(webhook.take_calls(), [0; 0]);
+    let server =
+        in_process::server(&definition(&webhook.url(), &webhook.ca_bundle).to_string()).await;
+    done(&server, "POST", V2, of_v2("a", "1cm")).await;
+    let metrics = respond(&server, "GET", "/metrics", "*/*", &Value::Null).await;
+    let metrics = metrics.into_body().collect().await.unwrap().to_bytes();
+    let metrics = String::from_utf8_lossy(&metrics);
+    let failure = "result=\"failure\",failure_type=\"conversion_webhook_call_failure\"";
+    for (labels, at_least) in [("result=\"success\",failure_type=\"\"", 1), (failure, 4)] {
+        for name in ["request_total", "duration_seconds_count"] {
+            let series = format!("apiserver_conversion_webhook_{name}{{{labels}}} ");
+            let line = metrics.lines().find_map(|line| line.strip_prefix(&series));
+            let count: u64 = line.expect(&series).parse().unwrap();
+            assert!(count >= at_least, "{series}{count}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn webhooks_that_never_answer_hold_up_no_other() {
+    const SILENT: usize = 5;
+    let mut silent = Vec::new();
+    for _ in 0..SILENT {
+        let webhook = Webhook::start().await;
+        let server = Arc::new(server(&webhook).await);
+        for number in 0..4 {
+            done(&server, "POST", V1, of_v1(&format!("box-{number}"), 1)).await;
+        }
+        webhook.set(Mode::Silent);
+        silent.push((webhook, server));
+    }
+    let asked: Vec<_> = silent
+        .iter()
+        .flat_map(|(_, server)| (0..4).map(move |number| (Arc::clone(server), number)))
+        .map(|(server, number)| {
+            let path = format!("{V2}/box-{number}");
+            tokio::spawn(async move { ask(&server, "GET", &path, Value::Null).await })
+        })
+        .collect();
+    let all_are_asked = async {
+        while silent.iter().any(|(webhook, _)| webhook.calls.lock().unwrap().len() < 4) {
+            tokio::task::yield_now().await;
+        }
+    };
+    // A call is given up after thirty seconds: until then all of them wait.
+    tokio::time::timeout(Duration::from_secs(25), all_are_asked).await.expect("all are asked");
+    let webhook = Webhook::start().await;
+    let server = server(&webhook).await;
+    done(&server, "POST", V1, of_v1("a", 1)).await;
+    let read = done(&server, "GET", &format!("{V2}/a"), Value::Null).await;
+    assert_eq!(read["spec"]["width"], "1cm");
+    assert!(asked.iter().all(|asked| !asked.is_finished()), "the others still wait");
+    asked.iter().for_each(tokio::task::JoinHandle::abort);
 }

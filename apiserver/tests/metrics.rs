@@ -5,6 +5,8 @@
 mod in_process;
 
 use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use aggregated_apiserver::{InProcess, User};
 use axum::body::Body;
@@ -146,6 +148,67 @@ async fn what_clients_make_up_adds_no_series() {
     let (_, text) = ask(&server, "GET", "/metrics", "").await;
     let of = [("verb", "GET"), ("resource", "foos"), ("code", "404")];
     assert_eq!(value(&text, "apiserver_request_total", &of), Some(25_001.0));
+}
+
+/// While many clients write and read, what is counted never goes back and is never more than was sent; in the end
+/// it is what was sent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn totals_are_what_was_sent_while_requests_go_on() {
+    const CLIENTS: usize = 8;
+    const ROUNDS: usize = 100;
+    let server = Arc::new(in_process::server(DEFINITION).await);
+    let begun = Arc::new(AtomicUsize::new(0));
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|client| {
+            let (server, begun) = (Arc::clone(&server), Arc::clone(&begun));
+            tokio::spawn(async move {
+                for round in 0..ROUNDS {
+                    begun.fetch_add(1, Ordering::SeqCst);
+                    let name = format!("foo-{client}-{round}");
+                    let foo = format!(
+                        r#"{{"apiVersion":"example.com/v1","kind":"Foo","metadata":{{"name":"{name}"}}}}"#
+                    );
+                    let path = format!("{FOOS}/{name}");
+                    assert_eq!(ask(&server, "POST", FOOS, &foo).await.0, StatusCode::CREATED);
+                    assert_eq!(ask(&server, "POST", FOOS, &foo).await.0, StatusCode::CONFLICT);
+                    assert_eq!(ask(&server, "GET", &path, "").await.0, StatusCode::OK);
+                    assert_eq!(ask(&server, "DELETE", &path, "").await.0, StatusCode::OK);
+                    assert_eq!(ask(&server, "GET", &path, "").await.0, StatusCode::NOT_FOUND);
+                }
+            })
+        })
+        .collect();
+    let sent =
+        [("POST", "201"), ("POST", "409"), ("GET", "200"), ("DELETE", "200"), ("GET", "404")];
+    let totals = |text: &str| {
+        sent.map(|(verb, code)| {
+            let labels = [("verb", verb), ("code", code), ("resource", "foos")];
+            value(text, "apiserver_request_total", &labels).unwrap_or(0.0)
+        })
+    };
+    let mut before = [0.0; 5];
+    let mut scrapes = 0;
+    while !clients.iter().all(tokio::task::JoinHandle::is_finished) {
+        let (_, text) = ask(&server, "GET", "/metrics", "").await;
+        let most = f64::from(u32::try_from(begun.load(Ordering::SeqCst)).unwrap());
+        let now = totals(&text);
+        for (now, before) in now.iter().zip(before) {
+            assert!((before..=most).contains(now), "{before} {now} {most}");
+        }
+        before = now;
+        scrapes += 1;
+    }
+    assert!(scrapes > 0);
+    for client in clients {
+        client.await.unwrap();
+    }
+    let (_, text) = ask(&server, "GET", "/metrics", "").await;
+    let all = f64::from(u32::try_from(CLIENTS * ROUNDS).unwrap());
+    assert_eq!(totals(&text), [all; 5]);
+    let count = |name: &str, labels: &[(&str, &str)]| value(&text, name, labels).unwrap();
+    let of = [("verb", "GET"), ("resource", "foos")];
+    assert_eq!(count("apiserver_request_duration_seconds_count", &of), 2.0 * all);
+    assert_eq!(count("apiserver_response_sizes_count", &of), 2.0 * all);
 }
 
 #[tokio::test]

@@ -63,7 +63,11 @@ enum Server {
     Ours,
     /// The same, with an audit log in a file, at the level Metadata
     Audited,
-    /// The same without one, kept in a folder
+    /// The same without one, with traces of which none is chosen
+    Traced,
+    /// The same, with all of them chosen, and a collector that is away
+    Sampled,
+    /// The same without any, kept in a folder
     Folder,
     /// The same, kept in etcd
     Etcd,

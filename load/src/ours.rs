@@ -12,6 +12,11 @@ const DEFINITION: &str = include_str!("samples.yaml");
 /// As most clusters have it: one event for each request.
 const AUDIT_POLICY: &str = r#"{"apiVersion":"audit.k8s.io/v1","kind":"Policy",
     "omitStages":["RequestReceived"],"rules":[{"level":"Metadata"}]}"#;
+/// Nobody listens there; how many of a million are chosen follows.
+const TRACING: &str = "apiVersion: apiserver.config.k8s.io/v1
+kind: TracingConfiguration
+endpoint: 127.0.0.1:1
+samplingRatePerMillion: ";
 /// Nobody listens there.
 const KUBECONFIG: &str = r#"{"apiVersion":"v1","kind":"Config","current-context":"c",
     "clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}],
@@ -29,6 +34,12 @@ pub async fn serve(server: Server, folder: &Path) -> Result<()> {
             std::fs::write(&policy, AUDIT_POLICY)?;
             args.audit.audit_policy_file = Some(policy);
             args.audit.audit_log_path = Some(folder.join(format!("audit-{own}.log")));
+        }
+        Server::Traced | Server::Sampled => {
+            let rate = if server == Server::Traced { 0 } else { 1_000_000 };
+            let configuration = folder.join(format!("tracing-{own}.yaml"));
+            std::fs::write(&configuration, format!("{TRACING}{rate}\n"))?;
+            args.tracing.tracing_config_file = Some(configuration);
         }
         Server::Folder => args.data_dir = Some(folder.join(format!("data-{own}"))),
         Server::Etcd => args.etcd.etcd_prefix = Some(format!("/load/{own}")),

@@ -74,6 +74,8 @@ impl Server {
             Self::Floor => "floor",
             Self::Ours => "ours",
             Self::Audited => "audited",
+            Self::Traced => "traced",
+            Self::Sampled => "all traced",
             Self::Folder => "in a folder",
             Self::Etcd => "in etcd",
             Self::Peer => "sample-apiserver",

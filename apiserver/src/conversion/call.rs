@@ -15,6 +15,7 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::net::{TcpStream, lookup_host};
 use tokio_rustls::TlsConnector;
 
+use super::turns::Turns;
 use crate::kind::{WebhookConversion, certificates};
 
 /// Of no answer more is read: as much as the largest object twice, and what stands around it.
@@ -37,7 +38,7 @@ pub(super) fn asked_url(webhook: &WebhookConversion, time: Duration) -> String {
     format!("{}?timeout={}s", webhook.url, time.as_secs())
 }
 
-/// Sends a review, and reads what is answered.
+/// Sends a review, and reads what is answered, in turn with others.
 ///
 /// # Errors
 /// When that fails: why, in Go's words where they are known.
@@ -45,6 +46,7 @@ pub(super) async fn call(
     webhook: &WebhookConversion,
     body: String,
     time: Duration,
+    reading: &Turns,
 ) -> Result<Vec<u8>, String> {
     let url = asked_url(webhook, time);
     let failed = |why: String| format!("Post \"{url}\": {why}");
@@ -75,6 +77,7 @@ pub(super) async fn call(
     let response = sender.send_request(request).await;
     let response = response.map_err(|why| failed(response_error(&why)))?;
     let status = response.status();
+    let _turn = reading.take(&webhook.url).await;
     let answer = Limited::new(response.into_body(), ANSWER_LIMIT).collect().await;
     let answer = answer.map_err(|why| match why.downcast_ref::<LengthLimitError>() {
         Some(_) => failed(format!("the answer is larger than {ANSWER_LIMIT} bytes")),

@@ -9,7 +9,6 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceConversion, WebhookClientConfig,
 };
 use serde_json::Value;
-use tokio::sync::Semaphore;
 
 use super::erased_conversion::{check_same, restore_metadata};
 use super::erased_rules::whole_floats_to_integers;
@@ -21,8 +20,6 @@ use crate::quota;
 pub(super) const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 /// Where a webhook of a Service is asked, if nothing is said; as kube-apiserver.
 const PORT: i32 = 443;
-/// So many calls of one webhook at once: one that is slow must not take the room of all others.
-const CALLS: usize = 4;
 
 /// A webhook that converts the objects of a kind.
 #[derive(Debug)]
@@ -33,8 +30,6 @@ pub struct WebhookConversion {
     pub ca_bundle: Option<Vec<u8>>,
     /// The version of reviews that it reads.
     pub review_version: &'static str,
-    /// Has a permit for each call that may be made.
-    pub calls: Semaphore,
 }
 
 impl WebhookConversion {
@@ -52,7 +47,6 @@ impl WebhookConversion {
             url: url(config)?,
             ca_bundle: ca_bundle.filter(|bundle| !bundle.trim_ascii().is_empty()),
             review_version,
-            calls: Semaphore::new(CALLS),
         }))
     }
 

@@ -1,6 +1,8 @@
 //! The access log: a line for each request that was answered, as kube-apiserver writes
 //! them at `-v 3`.
 
+use std::sync::Arc;
+
 use http::HeaderValue;
 use http::header::USER_AGENT;
 use http::request::Parts;
@@ -60,7 +62,7 @@ pub(super) fn write(record: &Record) {
         Some(Attributes::Path { verb, .. }) => (verb.as_str(), String::new()),
         None => ("", String::new()),
     };
-    let name = |user: &Option<User>| user.as_ref().map(|user| beginning(&user.name));
+    let name = |user: &Option<Arc<User>>| user.as_ref().map(|user| beginning(&user.name));
     let (caller, impersonated) = (name(&record.caller), name(&record.impersonated));
     tracing::debug!(
         target: TARGET,

@@ -7,14 +7,16 @@ mod event;
 mod log;
 mod objects;
 mod policy;
+mod queue;
 mod rotation;
-mod shares;
+mod text;
 
 pub use log::Destination;
 pub use policy::Policy;
 pub use rotation::Rotation;
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::cell::Cell;
 use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,21 +25,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use axum::body::Bytes;
 use http::header::USER_AGENT;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Uri};
 use jiff::Timestamp;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::CLIENT_CLOSED_REQUEST;
+use super::shares::Shares;
 use crate::clock::Clock;
 use crate::cluster::Attributes;
 use crate::error::ApiError;
 use crate::user::User;
-use event::{Event, ObjectReference, UserInfo, micro_time};
+use event::{Addresses, Annotations, Event, Named, Status, verb};
 use log::Log;
 pub use objects::RequestObject;
 use objects::{Requested, Response};
 use policy::{Level, Stage};
-use shares::Shares;
 
 /// At most so much of a user agent is written down; as kube-apiserver.
 const USER_AGENT_LIMIT: usize = 1_024;
@@ -49,10 +51,13 @@ const OBJECT_LIMIT: usize = 1 << 20;
 /// most. Beyond that they are left out, too.
 const OBJECTS: usize = 32 << 20;
 
-const DECISION: &str = "authorization.k8s.io/decision";
-const REASON: &str = "authorization.k8s.io/reason";
-/// Says, as kube-apiserver does, that bodies were left out.
-const TRUNCATED: &str = "audit.k8s.io/truncated";
+/// What a thread keeps to make lines in; larger ones are made in room of their own.
+const LINE: usize = 16 << 10;
+
+thread_local! {
+    /// Where lines are made, so that no event needs room of its own.
+    static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 /// The audit log of a server.
 #[derive(Debug)]
@@ -89,6 +94,11 @@ impl Audit {
         Ok(Self { policy, log, clock, levels: Default::default(), objects })
     }
 
+    /// Bytes of memory that events, and bodies that are held for them, take at most.
+    pub fn memory(&self) -> usize {
+        log::WAITING + if self.policy.writes_bodies() { OBJECTS } else { 0 }
+    }
+
     /// Waits until all events are written that there are, five seconds at most. It blocks the thread.
     pub fn flush(&self) {
         self.log.flush();
@@ -117,7 +127,7 @@ impl Audit {
     }
 }
 
-/// What is written down of one request.
+/// What is written down of one request, besides what its record says of it.
 #[derive(Debug)]
 pub(super) struct Trail {
     audit: Arc<Audit>,
@@ -126,21 +136,32 @@ pub(super) struct Trail {
     omits_managed_fields: bool,
     is_long: bool,
     received: Timestamp,
-    audit_id: String,
-    uri: String,
-    verb: String,
-    user: Option<User>,
-    impersonated: Option<User>,
-    source_ips: Vec<String>,
-    user_agent: String,
-    object_ref: Option<ObjectReference>,
+    user: Option<Arc<User>>,
+    impersonated: Option<Arc<User>>,
+    source_ips: Addresses,
+    user_agent: Option<HeaderValue>,
+    /// What an object that is sent says of itself.
+    named: Option<Box<Named>>,
     requested: Requested,
     response: Response,
+    /// The code of the answer; 0 until there is one.
+    code: u16,
+    /// What is said of its end, where that is more than a code.
     status: Option<Box<RawValue>>,
-    annotations: BTreeMap<&'static str, String>,
+    is_truncated: bool,
+    decision: Option<&'static str>,
+    reason: Option<Cow<'static, str>>,
     is_over: bool,
     /// Bytes of bodies that are held for it.
     held: usize,
+}
+
+/// What a record says of a request.
+#[derive(Clone, Copy)]
+pub(super) struct Recorded<'a> {
+    pub audit_id: &'a HeaderValue,
+    pub uri: &'a Uri,
+    pub attributes: &'a Attributes,
 }
 
 /// A request that comes, as far as the audit log is concerned.
@@ -160,39 +181,16 @@ impl Trail {
     pub(super) fn begin(
         audit: &Arc<Audit>,
         arrival: &Arrival<'_>,
-        user: Option<&User>,
+        user: Option<&Arc<User>>,
     ) -> Option<Box<Self>> {
-        let verdict = audit.policy.judge(user, arrival.attributes);
+        let verdict = audit.policy.judge(user.map(Arc::as_ref), arrival.attributes);
         if let Some(counter) = audit.levels.get(verdict.level as usize) {
             counter.fetch_add(1, Ordering::Relaxed);
         }
         if verdict.level == Level::None {
             return None;
         }
-        let (head, attributes) = (arrival.head, arrival.attributes);
-        let (verb, object_ref) = match attributes {
-            Attributes::Path { verb, .. } => (verb.clone(), None),
-            Attributes::Resource {
-                verb,
-                group,
-                version,
-                resource,
-                subresource,
-                namespace,
-                name,
-            } => {
-                let object_ref = ObjectReference {
-                    resource: resource.clone(),
-                    namespace: namespace.clone(),
-                    name: name.clone(),
-                    api_group: group.clone(),
-                    api_version: version.clone(),
-                    subresource: subresource.clone(),
-                    ..ObjectReference::default()
-                };
-                ((*verb).to_owned(), Some(object_ref))
-            }
-        };
+        let head = arrival.head;
         let now = audit.clock.now();
         let trail = Box::new(Self {
             audit: Arc::clone(audit),
@@ -202,45 +200,49 @@ impl Trail {
             // Who is not known is told so at once.
             is_long: arrival.is_long || user.is_none(),
             received: now.checked_sub(arrival.received).unwrap_or(now),
-            audit_id: text(arrival.audit_id),
-            uri: head.uri.path_and_query().map_or_else(String::new, ToString::to_string),
-            verb,
-            user: user.cloned(),
+            user: user.map(Arc::clone),
             impersonated: None,
             source_ips: source_ips(&head.headers, arrival.address),
             user_agent: user_agent(&head.headers),
-            object_ref,
+            named: None,
             requested: Requested::default(),
             response: Response::default(),
+            code: 0,
             status: None,
-            annotations: BTreeMap::new(),
+            is_truncated: false,
+            decision: None,
+            reason: None,
             is_over: false,
             held: 0,
         });
         // As kube-apiserver: what nobody has asked is written down only when it is answered.
         if trail.user.is_some() {
-            trail.write(Stage::RequestReceived, trail.received);
+            let Arrival { audit_id, attributes, .. } = *arrival;
+            let recorded = Recorded { audit_id, uri: &head.uri, attributes };
+            trail.write(Stage::RequestReceived, trail.received, recorded);
         }
         Some(trail)
     }
 
     /// The caller acts as somebody else.
-    pub(super) fn impersonates(&mut self, user: &User) {
-        self.impersonated = Some(user.clone());
+    pub(super) fn impersonates(&mut self, user: &Arc<User>) {
+        self.impersonated = Some(Arc::clone(user));
     }
 
     /// It is known whether the user may do it, and what was said of that.
     pub(super) fn authorized(&mut self, answer: &Result<(), ApiError>, reason: &str) {
-        let decision = match answer {
-            Ok(()) => "allow",
-            Err(error) if error.is_of_authorization() => "forbid",
+        self.decision = match answer {
+            Ok(()) => Some("allow"),
+            Err(error) if error.is_of_authorization() => Some("forbid"),
             Err(_) => {
-                self.annotations.insert(REASON, "internal error".to_owned());
+                self.reason = Some(Cow::Borrowed("internal error"));
                 return;
             }
         };
-        self.annotations.insert(DECISION, decision.to_owned());
-        self.annotations.insert(REASON, reason.to_owned());
+        self.reason = Some(match reason {
+            "" => Cow::Borrowed(""),
+            reason => Cow::Owned(reason.to_owned()),
+        });
     }
 
     /// Whether the body of the request is written down.
@@ -250,8 +252,13 @@ impl Trail {
 
     /// The body of the request was read.
     pub(super) fn requested(&mut self, object: RequestObject<'_>) {
-        let keeps = self.wants_request();
-        self.requested.take(object, keeps, self.omits_managed_fields, &mut self.object_ref);
+        if let RequestObject::Object(object) = object {
+            self.named = Some(Box::new(objects::named(object)));
+        }
+        if !self.wants_request() {
+            return;
+        }
+        self.requested.take(object, self.omits_managed_fields);
         let bytes = self.requested.object.as_ref().map_or(0, |object| object.get().len());
         if !self.hold(bytes) {
             self.requested.leave_out();
@@ -277,24 +284,26 @@ impl Trail {
     }
 
     /// The head of the answer is made.
-    pub(super) fn answered(&mut self, code: u16, headers: &HeaderMap) {
+    pub(super) fn answered(&mut self, code: u16, headers: &HeaderMap, recorded: Recorded<'_>) {
         if self.is_over {
             return;
         }
-        if self.status.is_none() {
-            self.status = objects::code(code);
-        }
-        let is_change = matches!(self.verb.as_str(), "create" | "delete");
-        // A status tells more than its code.
+        self.code = code;
+        // A status tells more than its code: that of a deletion, and of what is posted to a subresource.
+        let may_be_status = match recorded.attributes {
+            Attributes::Resource { verb: "delete", .. } => true,
+            Attributes::Resource { verb: "create", subresource, .. } => !subresource.is_empty(),
+            _ => false,
+        };
         let limit = match self.level {
+            _ if verb(recorded.attributes) == "watch" => 0,
             Level::RequestResponse => OBJECT_LIMIT,
-            _ if is_change => objects::STATUS_LIMIT,
+            _ if may_be_status => objects::STATUS_LIMIT,
             _ => 0,
         };
-        let is_watch = self.verb == "watch";
-        self.response.begin(headers, if is_watch { 0 } else { limit });
+        self.response.begin(headers, limit);
         if self.is_long {
-            self.write(Stage::ResponseStarted, self.audit.clock.now());
+            self.write(Stage::ResponseStarted, self.audit.clock.now(), recorded);
         }
     }
 
@@ -316,9 +325,9 @@ impl Trail {
     }
 
     /// Code has failed over it.
-    pub(super) fn panicked(&mut self, why: &str) {
+    pub(super) fn panicked(&mut self, why: &str, recorded: Recorded<'_>) {
         self.status = objects::panic(why);
-        self.write(Stage::Panic, self.audit.clock.now());
+        self.write(Stage::Panic, self.audit.clock.now(), recorded);
         self.is_over = true;
     }
 
@@ -344,90 +353,99 @@ impl Trail {
     }
 
     /// All is sent, or the client is gone.
-    fn complete(&mut self) {
+    pub(super) fn complete(&mut self, recorded: Recorded<'_>) {
         if self.is_over || self.user.is_none() {
             return;
         }
         if std::thread::panicking() {
             // Its body is code, too.
-            self.panicked("what is answered has failed");
+            self.panicked("what is answered has failed", recorded);
             return;
         }
-        if self.status.is_none() {
+        if self.code == 0 && self.status.is_none() {
             self.status = objects::disconnected(CLIENT_CLOSED_REQUEST);
         }
         if let Some(status) = self.response.finish(self.omits_managed_fields) {
             self.status = Some(status);
         }
         let keeps = self.level == Level::RequestResponse;
-        let is_truncated = self.requested.is_truncated || (keeps && self.response.is_truncated());
-        if is_truncated {
-            self.annotations.insert(TRUNCATED, "true".to_owned());
-        }
-        self.write(Stage::ResponseComplete, self.audit.clock.now());
+        self.is_truncated = self.requested.is_truncated || (keeps && self.response.is_truncated());
+        self.write(Stage::ResponseComplete, self.audit.clock.now(), recorded);
+        self.is_over = true;
     }
 
-    fn write(&self, stage: Stage, time: Timestamp) {
+    fn write(&self, stage: Stage, time: Timestamp, recorded: Recorded<'_>) {
         if self.omitted & 1 << stage as u8 != 0 {
             return;
         }
+        let Recorded { audit_id, uri, attributes } = recorded;
         let keeps_response = self.level == Level::RequestResponse;
         let event = Event {
-            kind: "Event",
-            api_version: "audit.k8s.io/v1",
-            level: self.level.name(),
-            audit_id: &self.audit_id,
-            stage: stage.name(),
-            request_uri: &self.uri,
-            verb: &self.verb,
-            user: self.user.as_ref().map(UserInfo::of).unwrap_or_default(),
-            impersonated_user: self.impersonated.as_ref().map(UserInfo::of),
+            level: self.level,
+            audit_id,
+            stage,
+            request_uri: uri.path_and_query().map_or("", |path| path.as_str()),
+            attributes,
+            named: self.named.as_deref(),
+            user: self.user.as_deref(),
+            impersonated_user: self.impersonated.as_deref(),
             source_ips: &self.source_ips,
-            user_agent: &self.user_agent,
-            object_ref: self.object_ref.as_ref(),
-            response_status: self.status.as_deref(),
+            user_agent: self.user_agent.as_ref(),
+            response_status: match (&self.status, self.code) {
+                (Some(status), _) => Status::Said(status),
+                (None, 0) => Status::Unknown,
+                (None, code) => Status::Code(code),
+            },
             request_object: self.requested.object.as_deref(),
             response_object: self.response.object.as_deref().filter(|_| keeps_response),
-            request_received_timestamp: micro_time(self.received),
-            stage_timestamp: micro_time(time),
-            annotations: &self.annotations,
+            received: self.received,
+            time,
+            annotations: Annotations {
+                is_truncated: self.is_truncated,
+                decision: self.decision,
+                reason: self.reason.as_deref(),
+            },
         };
-        self.audit.log.take(event.line(), self.name());
+        // A thread that ends has none.
+        let mut line = ROOM.try_with(Cell::take).unwrap_or_default();
+        event.write(&mut line);
+        self.audit.log.take(&line, self.name());
+        if line.capacity() <= LINE {
+            line.clear();
+            let _ = ROOM.try_with(|room| room.set(line));
+        }
     }
 }
 
 impl Drop for Trail {
     fn drop(&mut self) {
-        self.complete();
         self.give_back(self.held);
     }
 }
 
-fn text(value: &HeaderValue) -> String {
-    String::from_utf8_lossy(value.as_bytes()).into_owned()
-}
-
-fn user_agent(headers: &HeaderMap) -> String {
-    objects::cut(headers.get(USER_AGENT).map(text).unwrap_or_default(), USER_AGENT_LIMIT)
+/// What a client calls itself. It lasts as long as a watch: what is cut off is not kept either.
+fn user_agent(headers: &HeaderMap) -> Option<HeaderValue> {
+    let agent = headers.get(USER_AGENT)?;
+    if agent.len() <= USER_AGENT_LIMIT {
+        return Some(agent.clone());
+    }
+    let text = String::from_utf8_lossy(agent.as_bytes()).into_owned();
+    HeaderValue::from_str(&objects::cut(text, USER_AGENT_LIMIT)).ok()
 }
 
 /// Where a request comes from: what proxies say, and the other end of the connection.
-fn source_ips(headers: &HeaderMap, address: Option<IpAddr>) -> Vec<String> {
+fn source_ips(headers: &HeaderMap, address: Option<IpAddr>) -> Addresses {
     let parse = |text: &str| text.trim().parse::<IpAddr>().ok();
     let first = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let forwarded = first("x-forwarded-for").unwrap_or_default();
-    let mut all: Vec<IpAddr> = forwarded.split(',').take(PROXIES).filter_map(parse).collect();
+    let mut forwarded: Vec<IpAddr> = first("x-forwarded-for")
+        .map_or_else(Vec::new, |all| all.split(',').take(PROXIES).filter_map(parse).collect());
     if let Some(real) = first("x-real-ip").and_then(parse)
-        && !all.contains(&real)
+        && !forwarded.contains(&real)
     {
-        all.push(real);
+        forwarded.push(real);
     }
-    if let Some(address) = address
-        && all.last() != Some(&address)
-    {
-        all.push(address);
-    }
-    all.iter().map(ToString::to_string).collect()
+    let peer = address.filter(|address| forwarded.last() != Some(address));
+    Addresses { forwarded, peer }
 }
 
 /// JSON of something that always encodes.

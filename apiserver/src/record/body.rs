@@ -10,19 +10,19 @@ use super::Record;
 use super::metrics::Running;
 
 /// A body that holds the record of its request until it is over.
-pub(super) struct Recorded {
+pub(super) struct Followed {
     body: Body,
     record: Record,
     _running: Option<Running>,
 }
 
-impl Recorded {
+impl Followed {
     pub(super) fn new(body: Body, record: Record, running: Option<Running>) -> Self {
         Self { body, record, _running: running }
     }
 }
 
-impl http_body::Body for Recorded {
+impl http_body::Body for Followed {
     type Data = Bytes;
     type Error = axum::Error;
 

@@ -18,8 +18,8 @@ mod span;
 pub use configuration::TracingConfiguration;
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use http::HeaderValue;
@@ -28,6 +28,7 @@ use http::request::Parts;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Record;
+use super::shares::Shares;
 use crate::clock::Clock;
 use crate::user::{MASTERS, User};
 use context::Remote;
@@ -35,8 +36,10 @@ use span::Span;
 
 /// The group whose requests go on with the traces that they name, besides administrators; as kube-apiserver.
 const MONITORING: &str = "system:monitoring";
-/// Requests whose spans wait to be sent: some seconds of many. The spans of one take some KiB.
+/// Requests whose spans wait to be sent: some seconds of many.
 const WAITING: usize = 1_024;
+/// Bytes of spans that wait: those of a request take some KiB. No user's take more than a quarter of it.
+const WAITING_BYTES: usize = 8 << 20;
 /// At most this many bytes of a text from a client are sent.
 const LIMIT: usize = 1_024;
 /// How long the end of the server waits until the last spans are sent.
@@ -47,10 +50,48 @@ const LAST: Duration = Duration::from_secs(5);
 pub struct Traces {
     configuration: TracingConfiguration,
     clock: Clock,
-    queue: mpsc::Sender<Vec<Span>>,
+    queue: mpsc::Sender<Left>,
     /// Whoever waits until all that is in the queue was sent.
     flush: mpsc::Sender<oneshot::Sender<()>>,
     counts: Arc<Counts>,
+    /// How much of the queue each user has.
+    room: Arc<Room>,
+}
+
+/// The room of the queue.
+#[derive(Debug)]
+struct Room(Mutex<Shares>);
+
+impl Room {
+    fn of(bytes: usize) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Shares::of(bytes))))
+    }
+
+    fn with<T>(&self, with: impl FnOnce(&mut Shares) -> T) -> T {
+        with(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The spans of a request that wait to be sent, and take their room until they are taken out.
+#[derive(Debug)]
+struct Left {
+    spans: Vec<Span>,
+    bytes: usize,
+    user: Arc<User>,
+    room: Arc<Room>,
+}
+
+impl Left {
+    /// Leaves room to others.
+    fn take(mut self) -> Vec<Span> {
+        std::mem::take(&mut self.spans)
+    }
+}
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        self.room.with(|room| room.give_back(&self.user.name, self.bytes));
+    }
 }
 
 /// What has become of spans.
@@ -78,6 +119,7 @@ pub(super) struct Trace {
     target: String,
     user_agent: String,
     address: Option<IpAddr>,
+    user: Arc<User>,
 }
 
 /// A request that comes, as far as traces are concerned.
@@ -109,13 +151,18 @@ impl Traces {
             let endpoint = &configuration.endpoint;
             let sender = otlp::Sender::new((waiting, flushes), Arc::clone(&counts));
             sender.begin(endpoint, (service, instance))?;
-            Ok(Self { configuration, clock, queue, flush, counts })
+            Ok(Self { configuration, clock, queue, flush, counts, room: Room::of(WAITING_BYTES) })
         }
         #[cfg(not(feature = "otlp"))]
         {
             let _ = (configuration, service, instance, clock);
             Err("traces are not built into this program (the feature otlp)".to_owned())
         }
+    }
+
+    /// Bytes of memory that spans take at most until they are sent.
+    pub fn memory(&self) -> usize {
+        WAITING_BYTES
     }
 
     /// Where they go.
@@ -154,7 +201,7 @@ impl Traces {
     pub(super) fn begin(
         self: &Arc<Self>,
         arrival: &Arrival<'_>,
-        user: &User,
+        user: &Arc<User>,
     ) -> Option<Box<Trace>> {
         let remote = Remote::of(&arrival.head.headers);
         let is_group = |group: &String| group == MASTERS || group == MONITORING;
@@ -188,6 +235,7 @@ impl Traces {
             target: beginning(target),
             user_agent: arrival.head.headers.get(USER_AGENT).map(text).unwrap_or_default(),
             address: arrival.address,
+            user: Arc::clone(user),
         }))
     }
 
@@ -200,9 +248,15 @@ impl Trace {
     /// Leaves the spans of a request that is over to be sent, if there is room for them.
     pub(super) fn end(&self, record: &Record) {
         let spans = span::spans(&self.traces, self, record);
-        if let Err(error) = self.traces.queue.try_send(spans) {
-            let spans = error.into_inner().len() as u64;
-            self.traces.counts.dropped.fetch_add(spans, Ordering::Relaxed);
+        let bytes = self.user.size() + spans.iter().map(Span::size).sum::<usize>();
+        let count = spans.len() as u64;
+        let room = Arc::clone(&self.traces.room);
+        let is_taken = room.with(|room| room.take(&self.user.name, bytes)) && {
+            let left = Left { spans, bytes, user: Arc::clone(&self.user), room };
+            self.traces.queue.try_send(left).is_ok()
+        };
+        if !is_taken {
+            self.traces.counts.dropped.fetch_add(count, Ordering::Relaxed);
         }
     }
 }
@@ -234,6 +288,7 @@ mod tests {
             queue: mpsc::channel(1).0,
             flush: mpsc::channel(1).0,
             counts: Arc::default(),
+            room: Room::of(WAITING_BYTES),
         });
         let request = Request::get("/apis").header("traceparent", HEADER).body(()).unwrap();
         let arrival = Arrival {
@@ -244,7 +299,52 @@ mod tests {
             received: Duration::ZERO,
         };
         let groups = user.iter().map(|group| (*group).to_owned()).collect();
-        traces.begin(&arrival, &User { groups, ..User::default() })
+        traces.begin(&arrival, &Arc::new(User { groups, ..User::default() }))
+    }
+
+    #[test]
+    fn one_user_does_not_fill_the_queue() {
+        let text = "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nsamplingRatePerMillion: 1000000";
+        let (queue, mut waiting) = mpsc::channel(WAITING);
+        let traces = Arc::new(Traces {
+            configuration: TracingConfiguration::parse(text).unwrap(),
+            clock: Clock::system(),
+            queue,
+            flush: mpsc::channel(1).0,
+            counts: Arc::default(),
+            room: Room::of(64 << 10),
+        });
+        let request = Request::get(format!("/{}", "x".repeat(LIMIT))).body(()).unwrap();
+        let head = request.into_parts().0;
+        let leave = |name: &str| {
+            let user = Arc::new(User { name: name.to_owned(), ..User::default() });
+            let arrival = Arrival {
+                head: &head,
+                audit_id: &HeaderValue::from_static("id"),
+                address: None,
+                is_from_front_proxy: false,
+                received: Duration::ZERO,
+            };
+            traces.begin(&arrival, &user).unwrap().end(&Record::unread());
+        };
+        let dropped = || traces.counts.dropped.load(Ordering::Relaxed);
+        for _ in 0..1_000 {
+            leave("loud");
+        }
+        let of_loud = dropped();
+        assert!(of_loud > 0);
+        leave("quiet");
+        assert_eq!(dropped(), of_loud, "there is room for others");
+        let mut users = Vec::new();
+        while let Ok(left) = waiting.try_recv() {
+            assert!(left.bytes > LIMIT);
+            users.push(left.user.name.clone());
+            assert!(!left.take().is_empty());
+        }
+        let loud = users.iter().filter(|name| *name == "loud").count();
+        assert!((2..16).contains(&loud) && users.len() == loud + 1, "{users:?}");
+        leave("loud");
+        assert_eq!(dropped(), of_loud, "what was taken out has left its room");
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub(super) struct Contents {
     stored: usize,
     /// Types of the cluster that it has in view.
     sources: usize,
+    /// Bytes of audit events and spans that wait to be written and sent.
+    records: usize,
     said: Said,
 }
 
@@ -46,7 +48,12 @@ impl Contents {
             }
         }
         let stored = kinds.iter().filter(|one| matches!(one.role, Role::Stored { .. })).count();
-        Self { stored, sources: sources.len(), said }
+        Self { stored, sources: sources.len(), records: 0, said }
+    }
+
+    /// The same, with so many bytes of audit events and spans.
+    pub(super) fn with_records(self, records: usize) -> Self {
+        Self { records, ..self }
     }
 }
 
@@ -96,7 +103,7 @@ impl Bounds {
     /// What each thing may take at most, in bytes. Not all of it is taken at a time, unless
     /// everybody does their worst at once.
     fn parts(&self) -> Vec<(&'static str, usize)> {
-        let Contents { stored, sources, .. } = self.contents;
+        let Contents { stored, sources, records, .. } = self.contents;
         let mut parts = vec![("the program", IDLE), ("connections", self.connections.memory())];
         parts.extend(self.requests.memory());
         if stored > 0 {
@@ -105,6 +112,9 @@ impl Bounds {
             parts.push(("their recent past", 2 * stored * self.window));
         }
         parts.push(("objects of the cluster", sources.min(LARGE_SOURCES) * self.source_memory));
+        if records > 0 {
+            parts.push(("audit events and spans", records));
+        }
         parts
     }
 
@@ -161,6 +171,7 @@ mod tests {
     const CONTENTS: Contents = Contents {
         stored: 2,
         sources: 1_000,
+        records: 0,
         said: Said {
             source_memory: None,
             store_memory: None,
@@ -228,6 +239,15 @@ mod tests {
         let bounds = Bounds::within(Some(768 << 20), Contents { said, ..CONTENTS });
         assert_eq!((bounds.source_memory, bounds.objects), (32 << 20, 200 << 20));
         assert!(bounds.sum() <= 768 << 20, "the other rooms share what is left");
+    }
+
+    #[test]
+    fn what_is_written_down_of_requests_is_counted() {
+        let records = 48 << 20;
+        let contents = CONTENTS.with_records(records);
+        let of = |limit: usize| Bounds::within(Some(limit << 20), contents);
+        assert!(of(512).parts().contains(&("audit events and spans", records)));
+        assert!(of(512).sum() <= 512 << 20 && of(512).objects < within(512).objects);
     }
 
     #[test]

@@ -1,104 +1,394 @@
-//! `Event` of `audit.k8s.io/v1`: a line of JSON, as kube-apiserver writes it.
+//! `Event` of `audit.k8s.io/v1`: a line of JSON, as kube-apiserver writes it, with its members in that order.
 
-use std::collections::BTreeMap;
+use std::net::IpAddr;
 
+use http::HeaderValue;
 use jiff::Timestamp;
-use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::policy::{Level, Stage};
+use super::text::Json;
+use crate::cluster::Attributes;
 use crate::user::User;
 
 /// What is written down of a request at one of its stages.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(super) struct Event<'a> {
-    pub kind: &'static str,
-    pub api_version: &'static str,
-    pub level: &'static str,
-    #[serde(rename = "auditID")]
-    pub audit_id: &'a str,
-    pub stage: &'static str,
-    #[serde(rename = "requestURI")]
+    pub level: Level,
+    pub audit_id: &'a HeaderValue,
+    pub stage: Stage,
     pub request_uri: &'a str,
-    pub verb: &'a str,
-    pub user: UserInfo<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub impersonated_user: Option<UserInfo<'a>>,
-    #[serde(rename = "sourceIPs", skip_serializing_if = "<[String]>::is_empty")]
-    pub source_ips: &'a [String],
-    #[serde(skip_serializing_if = "str::is_empty")]
-    pub user_agent: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub object_ref: Option<&'a ObjectReference>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub response_status: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attributes: &'a Attributes,
+    /// What an object that is sent says of itself.
+    pub named: Option<&'a Named>,
+    pub user: Option<&'a User>,
+    pub impersonated_user: Option<&'a User>,
+    pub source_ips: &'a Addresses,
+    pub user_agent: Option<&'a HeaderValue>,
+    pub response_status: Status<'a>,
     pub request_object: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub response_object: Option<&'a RawValue>,
-    pub request_received_timestamp: String,
-    pub stage_timestamp: String,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub annotations: &'a BTreeMap<&'static str, String>,
+    pub received: Timestamp,
+    pub time: Timestamp,
+    pub annotations: Annotations<'a>,
 }
 
-/// What a request is about.
-#[derive(Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct ObjectReference {
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub resource: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
+/// Where a request comes from.
+#[derive(Debug, Default)]
+pub(super) struct Addresses {
+    /// What proxies say, in the order of the list.
+    pub forwarded: Vec<IpAddr>,
+    /// The other end of the connection, unless it is the last of those.
+    pub peer: Option<IpAddr>,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy)]
+pub(super) enum Status<'a> {
+    /// That is not known yet.
+    Unknown,
+    /// By its code alone.
+    Code(u16),
+    /// What a status says.
+    Said(&'a RawValue),
+}
+
+/// What an object that is sent says of itself; what is empty it does not say.
+#[derive(Debug, Default)]
+pub(super) struct Named {
     pub namespace: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub api_group: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub api_version: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub resource_version: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub subresource: String,
 }
 
-/// Who asks.
-#[derive(Default, Serialize)]
-pub(super) struct UserInfo<'a> {
-    #[serde(skip_serializing_if = "str::is_empty")]
-    username: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    uid: Option<&'a str>,
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    groups: &'a [String],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    extra: Option<&'a BTreeMap<String, Vec<String>>>,
+/// What is said of a request besides.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Annotations<'a> {
+    /// Whether bodies were left out.
+    pub is_truncated: bool,
+    /// Whether the user may do it: `allow` or `forbid`.
+    pub decision: Option<&'a str>,
+    /// What was said of that.
+    pub reason: Option<&'a str>,
 }
 
-impl<'a> UserInfo<'a> {
-    pub(super) fn of(user: &'a User) -> Self {
-        Self {
-            username: &user.name,
-            uid: user.uid.as_deref(),
-            groups: &user.groups,
-            extra: Some(&user.extra).filter(|extra| !extra.is_empty()),
+impl Event<'_> {
+    /// Appends the line, with its end.
+    pub(super) fn write(&self, line: &mut Vec<u8>) {
+        line.raw(r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":""#);
+        line.raw(self.level.name());
+        line.raw(r#"","auditID":"#);
+        line.header(self.audit_id);
+        line.raw(r#","stage":""#);
+        line.raw(self.stage.name());
+        line.raw(r#"","requestURI":"#);
+        line.text(self.request_uri);
+        line.raw(r#","verb":"#);
+        line.text(verb(self.attributes));
+        line.raw(r#","user":"#);
+        match self.user {
+            Some(user) => write_user(line, user),
+            None => line.raw("{}"),
+        }
+        if let Some(user) = self.impersonated_user {
+            line.raw(r#","impersonatedUser":"#);
+            write_user(line, user);
+        }
+        self.source_ips.write(line);
+        if let Some(agent) = self.user_agent.filter(|agent| !agent.is_empty()) {
+            line.raw(r#","userAgent":"#);
+            line.header(agent);
+        }
+        write_reference(line, self.attributes, self.named);
+        match self.response_status {
+            Status::Unknown => {}
+            Status::Code(code) => {
+                line.raw(r#","responseStatus":{"metadata":{},"code":"#);
+                line.number(code);
+                line.push(b'}');
+            }
+            Status::Said(status) => {
+                line.raw(r#","responseStatus":"#);
+                line.raw(status.get());
+            }
+        }
+        if let Some(object) = self.request_object {
+            line.raw(r#","requestObject":"#);
+            line.raw(object.get());
+        }
+        if let Some(object) = self.response_object {
+            line.raw(r#","responseObject":"#);
+            line.raw(object.get());
+        }
+        line.raw(r#","requestReceivedTimestamp":"#);
+        line.micro_time(self.received);
+        line.raw(r#","stageTimestamp":"#);
+        line.micro_time(self.time);
+        self.annotations.write(line);
+        line.raw("}\n");
+    }
+}
+
+impl Addresses {
+    fn write(&self, line: &mut Vec<u8>) {
+        let mut before = r#","sourceIPs":["#;
+        for address in self.forwarded.iter().chain(&self.peer) {
+            line.raw(before);
+            line.quoted(address);
+            before = ",";
+        }
+        if before == "," {
+            line.push(b']');
         }
     }
 }
 
-impl Event<'_> {
-    /// The line, with its end.
-    pub(super) fn line(&self) -> Vec<u8> {
-        // Texts and numbers always encode.
-        let mut line = serde_json::to_vec(self).unwrap_or_default();
-        line.push(b'\n');
-        line
+impl Annotations<'_> {
+    fn write(&self, line: &mut Vec<u8>) {
+        let mut before = r#","annotations":{"#;
+        // By their names: as a map of Go is written.
+        for (name, value) in [
+            ("audit.k8s.io/truncated", self.is_truncated.then_some("true")),
+            ("authorization.k8s.io/decision", self.decision),
+            ("authorization.k8s.io/reason", self.reason),
+        ] {
+            let Some(value) = value else { continue };
+            line.raw(before);
+            line.push(b'"');
+            line.raw(name);
+            line.raw("\":");
+            line.text(value);
+            before = ",";
+        }
+        if before == "," {
+            line.push(b'}');
+        }
     }
 }
 
-/// A time with its microseconds, as Kubernetes writes it.
-pub(super) fn micro_time(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+/// What is done.
+pub(super) fn verb(attributes: &Attributes) -> &str {
+    match attributes {
+        Attributes::Resource { verb, .. } => verb,
+        Attributes::Path { verb, .. } => verb,
+    }
+}
+
+fn write_user(line: &mut Vec<u8>, user: &User) {
+    let mut members = Members::begin(line);
+    members.text("username", &user.name);
+    if let Some(uid) = &user.uid {
+        members.name("uid").text(uid);
+    }
+    if !user.groups.is_empty() {
+        members.name("groups").texts(&user.groups);
+    }
+    if !user.extra.is_empty() {
+        let line = members.name("extra");
+        let mut extra = Members::begin(line);
+        for (name, values) in &user.extra {
+            extra.of_client(name).texts(values);
+        }
+        extra.end();
+    }
+    members.end();
+}
+
+/// What a request is about; what its path does not say is said by the object that it brings.
+fn write_reference(line: &mut Vec<u8>, attributes: &Attributes, named: Option<&Named>) {
+    let Attributes::Resource { group, version, resource, subresource, namespace, name, .. } =
+        attributes
+    else {
+        return;
+    };
+    let unnamed = Named::default();
+    let named = named.unwrap_or(&unnamed);
+    line.raw(r#","objectRef":"#);
+    let mut members = Members::begin(line);
+    members.text("resource", resource);
+    members.text("namespace", if namespace.is_empty() { &named.namespace } else { namespace });
+    members.text("name", if name.is_empty() { &named.name } else { name });
+    members.text("uid", &named.uid);
+    members.text("apiGroup", group);
+    members.text("apiVersion", version);
+    members.text("resourceVersion", &named.resource_version);
+    members.text("subresource", subresource);
+    members.end();
+}
+
+/// An object of JSON, of which what is empty is left out.
+struct Members<'a> {
+    line: &'a mut Vec<u8>,
+    is_first: bool,
+}
+
+impl<'a> Members<'a> {
+    fn begin(line: &'a mut Vec<u8>) -> Self {
+        line.push(b'{');
+        Self { line, is_first: true }
+    }
+
+    fn next(&mut self) {
+        if !std::mem::take(&mut self.is_first) {
+            self.line.push(b',');
+        }
+    }
+
+    /// Begins a member, whose value is to be appended.
+    fn name(&mut self, name: &'static str) -> &mut Vec<u8> {
+        self.next();
+        self.line.push(b'"');
+        self.line.raw(name);
+        self.line.raw("\":");
+        self.line
+    }
+
+    /// The same, of a name that a client has chosen.
+    fn of_client(&mut self, name: &str) -> &mut Vec<u8> {
+        self.next();
+        self.line.text(name);
+        self.line.push(b':');
+        self.line
+    }
+
+    fn text(&mut self, name: &'static str, value: &str) {
+        if !value.is_empty() {
+            self.name(name).text(value);
+        }
+    }
+
+    fn end(self) {
+        self.line.push(b'}');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::value::to_raw_value;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn resource(namespace: &str, name: &str) -> Attributes {
+        Attributes::Resource {
+            verb: "get",
+            group: "example.com".to_owned(),
+            version: "v1".to_owned(),
+            resource: "foos".to_owned(),
+            subresource: String::new(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    fn event<'a>(attributes: &'a Attributes, addresses: &'a Addresses) -> Event<'a> {
+        static ID: HeaderValue = HeaderValue::from_static("my-id");
+        Event {
+            level: Level::Metadata,
+            audit_id: &ID,
+            stage: Stage::ResponseComplete,
+            request_uri: "/x?a=\"",
+            attributes,
+            named: None,
+            user: None,
+            impersonated_user: None,
+            source_ips: addresses,
+            user_agent: None,
+            response_status: Status::Unknown,
+            request_object: None,
+            response_object: None,
+            received: "2026-01-02T03:04:05.000006Z".parse().unwrap(),
+            time: "2026-01-02T03:04:06Z".parse().unwrap(),
+            annotations: Annotations::default(),
+        }
+    }
+
+    fn line(event: &Event<'_>) -> String {
+        let mut line = Vec::new();
+        event.write(&mut line);
+        String::from_utf8(line).unwrap()
+    }
+
+    #[test]
+    fn members_stand_in_their_order() {
+        let attributes = resource("ns", "a");
+        let user = User {
+            name: "jane".to_owned(),
+            uid: Some("u".to_owned()),
+            groups: vec!["g".to_owned(), "\"".to_owned()],
+            extra: BTreeMap::from([("k\"".to_owned(), vec!["v".to_owned()])]),
+        };
+        let addresses = Addresses {
+            forwarded: vec!["10.0.0.1".parse().unwrap()],
+            peer: Some("::1".parse().unwrap()),
+        };
+        let object = to_raw_value(&json!({"x": 1})).unwrap();
+        let agent = HeaderValue::from_static("curl");
+        let whole = Event {
+            user: Some(&user),
+            impersonated_user: Some(&user),
+            user_agent: Some(&agent),
+            response_status: Status::Code(200),
+            request_object: Some(&object),
+            response_object: Some(&object),
+            annotations: Annotations {
+                is_truncated: true,
+                decision: Some("allow"),
+                reason: Some(""),
+            },
+            ..event(&attributes, &addresses)
+        };
+        let person = r#"{"username":"jane","uid":"u","groups":["g","\""],"extra":{"k\"":["v"]}}"#;
+        let expected = [
+            r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"my-id","#,
+            r#""stage":"ResponseComplete","requestURI":"/x?a=\"","verb":"get","user":"#,
+            person,
+            r#","impersonatedUser":"#,
+            person,
+            r#","sourceIPs":["10.0.0.1","::1"],"userAgent":"curl","#,
+            r#""objectRef":{"resource":"foos","namespace":"ns","name":"a","apiGroup":"example.com","apiVersion":"v1"},"#,
+            r#""responseStatus":{"metadata":{},"code":200},"requestObject":{"x":1},"responseObject":{"x":1},"#,
+            r#""requestReceivedTimestamp":"2026-01-02T03:04:05.000006Z","stageTimestamp":"2026-01-02T03:04:06.000000Z","#,
+            r#""annotations":{"audit.k8s.io/truncated":"true","authorization.k8s.io/decision":"allow","authorization.k8s.io/reason":""}}"#,
+            "\n",
+        ];
+        assert_eq!(line(&whole), expected.concat());
+    }
+
+    #[test]
+    fn what_is_not_known_is_left_out() {
+        let path = Attributes::Path { verb: "get".to_owned(), path: "/x".to_owned() };
+        let expected = [
+            r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"my-id","#,
+            r#""stage":"ResponseComplete","requestURI":"/x?a=\"","verb":"get","user":{},"#,
+            r#""requestReceivedTimestamp":"2026-01-02T03:04:05.000006Z","stageTimestamp":"2026-01-02T03:04:06.000000Z"}"#,
+            "\n",
+        ];
+        assert_eq!(line(&event(&path, &Addresses::default())), expected.concat());
+    }
+
+    #[test]
+    fn an_object_says_what_its_path_does_not() {
+        let named = Named {
+            namespace: "other".to_owned(),
+            name: "b".to_owned(),
+            uid: "u".to_owned(),
+            resource_version: "7".to_owned(),
+        };
+        let addresses = Addresses::default();
+        let reference = |attributes: &Attributes| {
+            let event = Event { named: Some(&named), ..event(attributes, &addresses) };
+            serde_json::from_str::<Value>(&line(&event)).unwrap()["objectRef"].clone()
+        };
+        let created = reference(&resource("ns", ""));
+        let expected = json!({
+            "resource": "foos", "namespace": "ns", "name": "b", "uid": "u",
+            "apiGroup": "example.com", "apiVersion": "v1", "resourceVersion": "7",
+        });
+        assert_eq!(created, expected);
+        let replaced = reference(&resource("", "a"));
+        assert_eq!((&replaced["namespace"], &replaced["name"]), (&json!("other"), &json!("a")));
+    }
 }

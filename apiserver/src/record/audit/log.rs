@@ -2,7 +2,6 @@
 //! its own writes them, so that no request waits for a disk. What it cannot take in time is dropped,
 //! counted and said.
 
-use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,15 +9,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::queue::Queue;
 use super::rotation::{RotatedFile, Rotation};
-use super::shares::Shares;
 use crate::occasionally::Occasionally;
 
 /// Bytes of events that wait to be written: some thousands of usual ones, more than a slow disk
 /// falls behind in seconds. No user's take more than a quarter of it.
-const WAITING: usize = 16 << 20;
-/// About so many bytes of events are written at once.
-const BATCH: usize = 256 << 10;
+pub(super) const WAITING: usize = 16 << 20;
 /// How long an event waits for others: to wake a thread for each costs more than to write them all.
 const GATHER: Duration = Duration::from_millis(10);
 /// How long the end of the server waits for the last events.
@@ -48,23 +45,11 @@ pub(super) struct Counts {
     pub failed: AtomicU64,
 }
 
-/// A line that waits, and whose request it tells of.
 #[derive(Debug)]
-struct Line {
-    text: Vec<u8>,
-    user: Box<str>,
-}
-
-#[derive(Debug)]
-struct Queue {
-    lines: VecDeque<Line>,
-    room: Shares,
-    /// Bytes of the lines.
-    bytes: usize,
+struct State {
+    queue: Queue,
     /// Whether the writer waits until there is a line.
     is_idle: bool,
-    /// How many lines are being written.
-    writing: usize,
     /// How many wait until all lines are written.
     flushes: usize,
     is_closed: bool,
@@ -74,26 +59,7 @@ struct Queue {
     said: Option<Instant>,
 }
 
-impl Queue {
-    fn is_empty(&self) -> bool {
-        self.lines.is_empty() && self.writing == 0
-    }
-
-    /// Takes out what is to be written next.
-    fn batch(&mut self) -> Vec<Line> {
-        let mut batch = Vec::new();
-        let mut bytes = 0;
-        while bytes < BATCH
-            && let Some(line) = self.lines.pop_front()
-        {
-            bytes += line.text.len();
-            batch.push(line);
-        }
-        self.bytes -= bytes;
-        self.writing = batch.len();
-        batch
-    }
-
+impl State {
     /// How many were dropped since that was said last, if it is time to say so.
     fn untold(&mut self) -> Option<u64> {
         let is_time = self.said.is_none_or(|said| said.elapsed() >= SAY_EVERY);
@@ -105,14 +71,11 @@ impl Queue {
     }
 }
 
-impl Default for Queue {
+impl Default for State {
     fn default() -> Self {
         Self {
-            lines: VecDeque::new(),
-            room: Shares::of(WAITING),
-            bytes: 0,
+            queue: Queue::of(WAITING),
             is_idle: false,
-            writing: 0,
             flushes: 0,
             is_closed: false,
             is_done: false,
@@ -124,7 +87,7 @@ impl Default for Queue {
 
 #[derive(Debug, Default)]
 struct Shared {
-    queue: Mutex<Queue>,
+    state: Mutex<State>,
     changed: Condvar,
     counts: Counts,
 }
@@ -164,26 +127,24 @@ impl Log {
     }
 
     /// Takes a line about a request of this user, with its end, if there is room for it.
-    pub(super) fn take(&self, text: Vec<u8>, user: &str) {
+    pub(super) fn take(&self, line: &[u8], user: &str) {
         let counts = &self.shared.counts;
         counts.events.fetch_add(1, Ordering::Relaxed);
-        let mut queue = self.shared.lock();
-        if queue.room.take(user, text.len()) {
-            let before = queue.bytes;
-            queue.bytes += text.len();
-            queue.lines.push_back(Line { text, user: user.into() });
-            let is_full = before < BATCH && queue.bytes >= BATCH;
-            let wakes = std::mem::take(&mut queue.is_idle) || is_full;
-            drop(queue);
+        let mut state = self.shared.lock();
+        let had_batch = state.queue.has_batch();
+        if state.queue.take(line, user) {
+            let is_full = !had_batch && state.queue.has_batch();
+            let wakes = std::mem::take(&mut state.is_idle) || is_full;
+            drop(state);
             if wakes {
                 self.shared.changed.notify_all();
             }
             return;
         }
         counts.dropped.fetch_add(1, Ordering::Relaxed);
-        queue.dropped += 1;
-        let untold = queue.untold();
-        drop(queue);
+        state.dropped += 1;
+        let untold = state.untold();
+        drop(state);
         tell(untold);
     }
 
@@ -192,7 +153,7 @@ impl Log {
     pub(super) fn flush(&self) {
         self.shared.lock().flushes += 1;
         self.shared.changed.notify_all();
-        self.shared.wait(Queue::is_empty);
+        self.shared.wait(|state| state.queue.is_empty());
         self.shared.lock().flushes -= 1;
     }
 }
@@ -207,77 +168,71 @@ fn tell(dropped: Option<u64>) {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for something, but not for long; whether it has come.
-    fn wait(&self, is_there: impl Fn(&Queue) -> bool) -> bool {
+    fn wait(&self, is_there: impl Fn(&State) -> bool) -> bool {
         let until = Instant::now() + LAST;
-        let mut queue = self.lock();
-        while !is_there(&queue) {
+        let mut state = self.lock();
+        while !is_there(&state) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                let lost = queue.lines.len() + queue.writing;
+                let lost = state.queue.lines();
+                drop(state);
                 tracing::warn!("the last {lost} audit events were not written in time");
                 return false;
             }
-            let waited = self.changed.wait_timeout(queue, left);
-            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         true
     }
 
     /// The next lines; none when there will be no more.
-    fn next(&self) -> Vec<Line> {
-        let mut queue = self.lock();
+    fn next(&self) -> Option<Vec<u8>> {
+        let mut state = self.lock();
         loop {
             // What was dropped is said also if nothing comes any more.
-            if let Some(untold) = queue.untold() {
-                drop(queue);
+            if let Some(untold) = state.untold() {
+                drop(state);
                 tell(Some(untold));
-                queue = self.lock();
+                state = self.lock();
             }
-            if !queue.lines.is_empty() {
-                let gathers = |queue: &mut Queue| {
-                    queue.bytes < BATCH && queue.flushes == 0 && !queue.is_closed
+            if state.queue.is_waiting() {
+                let gathers = |state: &mut State| {
+                    !state.queue.has_batch() && state.flushes == 0 && !state.is_closed
                 };
-                let waited = self.changed.wait_timeout_while(queue, GATHER, gathers);
-                return waited.unwrap_or_else(PoisonError::into_inner).0.batch();
+                let waited = self.changed.wait_timeout_while(state, GATHER, gathers);
+                return waited.unwrap_or_else(PoisonError::into_inner).0.queue.batch();
             }
-            if queue.is_closed {
-                return Vec::new();
+            if state.is_closed {
+                return None;
             }
-            queue.is_idle = true;
-            let waited = self.changed.wait_timeout(queue, SAY_EVERY);
-            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
-            queue.is_idle = false;
+            state.is_idle = true;
+            let waited = self.changed.wait_timeout(state, SAY_EVERY);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state.is_idle = false;
         }
     }
 
     /// Writes lines until there will be no more.
     fn write(&self, sink: &mut (dyn Write + Send)) {
-        loop {
-            let lines = self.next();
-            if lines.is_empty() {
-                break;
-            }
-            let text = lines.iter().map(|line| &line.text[..]).collect::<Vec<_>>().concat();
-            let written = sink.write_all(&text).and_then(|()| sink.flush());
-            if let Err(why) = written {
-                self.counts.failed.fetch_add(lines.len() as u64, Ordering::Relaxed);
+        while let Some(text) = self.next() {
+            let result = sink.write_all(&text).and_then(|()| sink.flush());
+            // Until it is written it takes its room.
+            let mut state = self.lock();
+            let lines = state.queue.written(text);
+            let failed = if result.is_err() { lines } else { 0 };
+            self.counts.failed.fetch_add(failed, Ordering::Relaxed);
+            let is_empty = state.queue.is_empty();
+            drop(state);
+            if let Err(why) = result {
                 FAILED.log(|left_out| {
                     tracing::error!(left_out, "audit events cannot be written: {why}");
                 });
             }
-            // Until it is written it takes its room.
-            let mut queue = self.lock();
-            for Line { text, user } in &lines {
-                queue.room.give_back(user, text.len());
-            }
-            queue.writing = 0;
-            let is_empty = queue.is_empty();
-            drop(queue);
             if is_empty {
                 self.changed.notify_all();
             }
@@ -292,7 +247,7 @@ impl Drop for Log {
     fn drop(&mut self) {
         self.shared.lock().is_closed = true;
         self.shared.changed.notify_all();
-        if self.shared.wait(|queue| queue.is_done)
+        if self.shared.wait(|state| state.is_done)
             && let Some(writer) = self.writer.take()
         {
             let _ = writer.join();
@@ -328,7 +283,7 @@ mod tests {
         let line = vec![b'x'; 1 << 20];
         let began = Instant::now();
         for number in 0..100 {
-            log.take(line.clone(), &format!("user-{}", number % 10));
+            log.take(&line, &format!("user-{}", number % 10));
         }
         assert!(began.elapsed() < Duration::from_secs(5));
         let counts = log.counts();
@@ -345,9 +300,9 @@ mod tests {
         let (written, lines) = mpsc::channel();
         let log = Log::to(Box::new(Slow(going, written))).unwrap();
         for _ in 0..100 {
-            log.take(vec![b'l'; 1 << 20], "loud");
+            log.take(&[b'l'; 1 << 20], "loud");
         }
-        log.take(vec![b'q'; 1 << 10], "quiet");
+        log.take(&[b'q'; 1 << 10], "quiet");
         let dropped = log.counts().dropped.load(Ordering::Relaxed);
         assert_eq!(dropped, 100 - (WAITING >> 22) as u64, "a quarter is for one user");
         drop(go);
@@ -359,15 +314,15 @@ mod tests {
 
     #[test]
     fn drops_are_counted_and_said_once_a_minute() {
-        let mut queue = Queue { dropped: 3, ..Queue::default() };
-        assert_eq!(queue.untold(), Some(3));
-        queue.dropped = 5;
-        assert_eq!(queue.untold(), None, "that was said just now");
-        queue.said = Instant::now().checked_sub(SAY_EVERY);
-        assert_eq!(queue.untold(), Some(5));
-        queue.dropped = 1;
-        queue.is_closed = true;
-        assert_eq!(queue.untold(), Some(1), "the last ones are said at the end");
-        assert_eq!(queue.untold(), None);
+        let mut state = State { dropped: 3, ..State::default() };
+        assert_eq!(state.untold(), Some(3));
+        state.dropped = 5;
+        assert_eq!(state.untold(), None, "that was said just now");
+        state.said = Instant::now().checked_sub(SAY_EVERY);
+        assert_eq!(state.untold(), Some(5));
+        state.dropped = 1;
+        state.is_closed = true;
+        assert_eq!(state.untold(), Some(1), "the last ones are said at the end");
+        assert_eq!(state.untold(), None);
     }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::event::ObjectReference;
+use super::event::Named;
 use super::{OBJECT_LIMIT, raw};
 
 /// No status that says that something was done is larger.
@@ -41,20 +41,8 @@ pub(super) struct Requested {
 }
 
 impl Requested {
-    /// Takes what a request brings; the reference gains what an object says of itself.
-    pub(super) fn take(
-        &mut self,
-        object: RequestObject<'_>,
-        keeps: bool,
-        omits_managed_fields: bool,
-        reference: &mut Option<ObjectReference>,
-    ) {
-        if let (RequestObject::Object(object), Some(reference)) = (object, reference.as_mut()) {
-            complete(reference, object);
-        }
-        if !keeps {
-            return;
-        }
+    /// Takes what a request brings.
+    pub(super) fn take(&mut self, object: RequestObject<'_>, omits_managed_fields: bool) {
         let kept = match object {
             RequestObject::Object(object) => bounded(&Sent { object, omits_managed_fields }),
             // Bytes that would be left out are not read either.
@@ -174,24 +162,18 @@ fn delete_options(bytes: &[u8]) -> Option<Box<RawValue>> {
     }
 }
 
-/// What the path does not say is said by the object.
-fn complete(reference: &mut ObjectReference, object: &Map<String, Value>) {
+/// What an object that is sent says of itself. Nothing has checked it yet: what is too long is left out.
+pub(super) fn named(object: &Map<String, Value>) -> Named {
     let metadata = object.get("metadata").and_then(Value::as_object);
     let said = |member: &str| {
         let text = metadata.and_then(|metadata| metadata.get(member)).and_then(Value::as_str);
-        // Nothing has checked it yet.
-        let text = text.unwrap_or_default();
-        if text.len() <= NAME_LIMIT { text.to_owned() } else { String::new() }
+        text.filter(|text| text.len() <= NAME_LIMIT).unwrap_or_default().to_owned()
     };
-    for (member, known) in [
-        ("namespace", &mut reference.namespace),
-        ("name", &mut reference.name),
-        ("uid", &mut reference.uid),
-        ("resourceVersion", &mut reference.resource_version),
-    ] {
-        if known.is_empty() {
-            *known = said(member);
-        }
+    Named {
+        namespace: said("namespace"),
+        name: said("name"),
+        uid: said("uid"),
+        resource_version: said("resourceVersion"),
     }
 }
 
@@ -340,11 +322,6 @@ pub(super) fn status(status: &impl Serialize) -> Option<Box<RawValue>> {
     raw(status)
 }
 
-/// The status of what was answered with an object.
-pub(super) fn code(code: u16) -> Option<Box<RawValue>> {
-    raw(&json!({"metadata": {}, "code": code}))
-}
-
 /// The status of a request whose client has disconnected before it was answered.
 pub(super) fn disconnected(code: u16) -> Option<Box<RawValue>> {
     let message = "the client has disconnected before it was answered: it may have been done";
@@ -366,7 +343,7 @@ mod tests {
 
     fn taken(object: RequestObject<'_>, omits_managed_fields: bool) -> Requested {
         let mut requested = Requested::default();
-        requested.take(object, true, omits_managed_fields, &mut None);
+        requested.take(object, omits_managed_fields);
         requested
     }
 
@@ -406,12 +383,9 @@ mod tests {
 
     #[test]
     fn names_that_nothing_has_checked_are_bounded() {
-        let mut reference = Some(ObjectReference::default());
         let object = json!({"metadata": {"name": "a", "uid": "x".repeat(NAME_LIMIT + 1)}});
-        let object = RequestObject::Object(object.as_object().unwrap());
-        Requested::default().take(object, false, false, &mut reference);
-        let reference = reference.unwrap();
-        assert_eq!((reference.name.as_str(), reference.uid.as_str()), ("a", ""));
+        let named = named(object.as_object().unwrap());
+        assert_eq!((named.name.as_str(), named.uid.as_str()), ("a", ""));
     }
 
     #[test]

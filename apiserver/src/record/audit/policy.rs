@@ -163,6 +163,11 @@ impl Policy {
         Ok(())
     }
 
+    /// Whether bodies of some requests are written down.
+    pub(super) fn writes_bodies(&self) -> bool {
+        self.rules.iter().any(|rule| rule.level >= Level::Request)
+    }
+
     /// What is said of a request: by the first rule that matches it.
     pub(super) fn judge(&self, user: Option<&User>, attributes: &Attributes) -> Verdict<'_> {
         let rule = self.rules.iter().find(|rule| rule.matches(user, attributes));

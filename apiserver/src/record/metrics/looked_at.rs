@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -27,6 +27,21 @@ pub struct Observed {
     pub store: Option<(usize, usize)>,
     /// Revisions that the store has come to, and that are not seen here yet.
     pub behind: u64,
+    /// Calls of conversion webhooks.
+    pub conversions: Vec<EndedCalls>,
+}
+
+/// Calls of conversion webhooks that ended in the same way.
+#[derive(Clone, Debug)]
+pub struct EndedCalls {
+    /// `success` or `failure`.
+    pub result: &'static str,
+    /// Why, if it is a failure.
+    pub failure_type: &'static str,
+    /// How many took no longer than so many seconds, and longer than the bucket before.
+    pub buckets: Vec<(f64, u64)>,
+    /// Seconds that they took together.
+    pub seconds: f64,
 }
 
 /// Something that kinds are computed from.
@@ -141,6 +156,30 @@ impl Gauges<'_> {
         Ok(())
     }
 
+    fn conversions(&mut self, all: &[EndedCalls]) -> Result<(), fmt::Error> {
+        let labels =
+            |calls: &EndedCalls| [("result", calls.result), ("failure_type", calls.failure_type)];
+        let count = |calls: &EndedCalls| calls.buckets.iter().map(|(_, count)| count).sum();
+        let help = "Calls of conversion webhooks, by how they ended";
+        let mut family = self.counter("conversion_webhook_request", help)?;
+        for calls in all {
+            ConstCounter::new(count(calls)).encode(family.encode_family(&labels(calls))?)?;
+        }
+        let (name, help) = ("conversion_webhook_duration_seconds", "Time that these calls took");
+        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        for calls in all {
+            let labels = labels(calls);
+            let mut of_outcome = family.encode_family(&labels)?;
+            of_outcome.encode_histogram::<NoLabelSet>(
+                calls.seconds,
+                count(calls),
+                &calls.buckets,
+                None,
+            )?;
+        }
+        Ok(())
+    }
+
     fn write_one(&mut self, (name, help): (&str, &str), value: f64) -> Result<(), fmt::Error> {
         let encoder = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
         ConstGauge::new(value).encode(encoder)
@@ -150,8 +189,11 @@ impl Gauges<'_> {
 #[allow(clippy::cast_precision_loss)] // as all numbers of Prometheus
 impl Collector for LookedAt {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let Observed { inflight, sources, kinds, store, behind } = (self.look)();
+        let Observed { inflight, sources, kinds, store, behind, conversions } = (self.look)();
         let mut gauges = Gauges(encoder);
+        if !conversions.is_empty() {
+            gauges.conversions(&conversions)?;
+        }
         let help = "Requests in flight that count against a limit";
         let counts = [("mutating", inflight.0), ("readOnly", inflight.1)];
         let counts = counts.map(|(kind, count)| ([("request_kind", kind)], count as f64));

@@ -16,9 +16,9 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanExporter as _, SpanLink
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::Counts;
 use super::context::Remote;
 use super::span::{Span, Value};
+use super::{Counts, Left};
 use crate::occasionally::Occasionally;
 
 /// Spans that are sent at a time; as the libraries of OpenTelemetry.
@@ -32,14 +32,14 @@ static FAILED: Occasionally = Occasionally::at_most(1);
 
 /// What the thread has.
 pub(super) struct Sender {
-    waiting: mpsc::Receiver<Vec<Span>>,
+    waiting: mpsc::Receiver<Left>,
     flushes: mpsc::Receiver<oneshot::Sender<()>>,
     counts: Arc<Counts>,
 }
 
 impl Sender {
     pub(super) fn new(
-        (waiting, flushes): (mpsc::Receiver<Vec<Span>>, mpsc::Receiver<oneshot::Sender<()>>),
+        (waiting, flushes): (mpsc::Receiver<Left>, mpsc::Receiver<oneshot::Sender<()>>),
         counts: Arc<Counts>,
     ) -> Self {
         Self { waiting, flushes, counts }
@@ -81,14 +81,14 @@ impl Sender {
             match &done {
                 None => tokio::select! {
                     spans = self.waiting.recv() => match spans {
-                        Some(spans) => batch = spans,
+                        Some(left) => batch = left.take(),
                         None => return,
                     },
                     Some(flush) = self.flushes.recv() => done = Some(flush),
                 },
                 // What has come until then is sent at once.
                 Some(_) => match self.waiting.try_recv() {
-                    Ok(spans) => batch = spans,
+                    Ok(left) => batch = left.take(),
                     Err(_) => {
                         if let Some(done) = done.take() {
                             let _ = done.send(());
@@ -100,13 +100,13 @@ impl Sender {
             let until = Instant::now() + PATIENCE;
             while batch.len() < BATCH && !batch.is_empty() {
                 if done.is_some() {
-                    let Ok(spans) = self.waiting.try_recv() else { break };
-                    batch.extend(spans);
+                    let Ok(left) = self.waiting.try_recv() else { break };
+                    batch.extend(left.take());
                     continue;
                 }
                 tokio::select! {
                     spans = timeout_at(until, self.waiting.recv()) => match spans {
-                        Ok(Some(spans)) => batch.extend(spans),
+                        Ok(Some(left)) => batch.extend(left.take()),
                         _ => break,
                     },
                     Some(flush) = self.flushes.recv() => done = Some(flush),

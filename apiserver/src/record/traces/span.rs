@@ -34,6 +34,18 @@ pub(super) enum Value {
     Number(i64),
 }
 
+impl Span {
+    /// What it takes, in bytes of memory, about.
+    pub(super) fn size(&self) -> usize {
+        let of_attribute = |(_, value): &(_, Value)| match value {
+            Value::Text(text) => size_of::<(&str, Value)>() + text.len(),
+            Value::Number(_) => size_of::<(&str, Value)>(),
+        };
+        let attributes: usize = self.attributes.iter().map(of_attribute).sum();
+        size_of::<Self>() + self.name.len() + attributes
+    }
+}
+
 /// The spans of a request that is over, the request's own one first.
 pub(super) fn spans(traces: &Traces, trace: &Trace, record: &Record) -> Vec<Span> {
     let whole = record.received.elapsed();

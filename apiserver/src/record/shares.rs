@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 /// Of all the room a user has so much at most.
-const PARTS: usize = 4;
+pub(super) const PARTS: usize = 4;
 
 /// Who has how much of a room.
 #[derive(Debug)]

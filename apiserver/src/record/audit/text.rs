@@ -1,0 +1,150 @@
+//! JSON as it is written into a line: no copies between a text and its line.
+
+use std::fmt::Display;
+use std::io::Write;
+
+use http::HeaderValue;
+use jiff::Timestamp;
+use jiff::tz::Offset;
+
+/// A text that is appended to a line.
+pub(super) trait Json {
+    /// Appends a text with its quotes.
+    fn text(&mut self, text: &str);
+    /// Appends a text from a header; what is no UTF-8 in it is replaced.
+    fn header(&mut self, value: &HeaderValue);
+    /// Appends what is JSON already.
+    fn raw(&mut self, json: &str);
+    /// Appends something that has no quotes in it, with quotes around it.
+    fn quoted(&mut self, value: impl Display);
+    /// Appends a number.
+    fn number(&mut self, number: u16);
+    /// Appends texts as a list.
+    fn texts(&mut self, texts: &[String]);
+    /// Appends a time with its microseconds, as Kubernetes writes it.
+    fn micro_time(&mut self, time: Timestamp);
+}
+
+impl Json for Vec<u8> {
+    fn text(&mut self, text: &str) {
+        if is_plain(text.as_bytes()) {
+            self.push(b'"');
+            self.extend_from_slice(text.as_bytes());
+            self.push(b'"');
+        } else {
+            // A text always encodes, and a vector takes all of it.
+            let _ = serde_json::to_writer(self, text);
+        }
+    }
+
+    fn header(&mut self, value: &HeaderValue) {
+        self.text(&String::from_utf8_lossy(value.as_bytes()));
+    }
+
+    fn raw(&mut self, json: &str) {
+        self.extend_from_slice(json.as_bytes());
+    }
+
+    fn quoted(&mut self, value: impl Display) {
+        let _ = write!(self, "\"{value}\"");
+    }
+
+    fn number(&mut self, number: u16) {
+        let _ = write!(self, "{number}");
+    }
+
+    fn texts(&mut self, texts: &[String]) {
+        self.push(b'[');
+        for (index, text) in texts.iter().enumerate() {
+            if index > 0 {
+                self.push(b',');
+            }
+            self.text(text);
+        }
+        self.push(b']');
+    }
+
+    fn micro_time(&mut self, time: Timestamp) {
+        let time = Offset::UTC.to_datetime(time);
+        let microseconds = time.subsec_nanosecond() / 1_000;
+        let year = i32::from(time.year());
+        if !(0..=9_999).contains(&year) {
+            self.quoted(time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ"));
+            return;
+        }
+        self.push(b'"');
+        digits(self, year, 4);
+        for (before, part) in [
+            (b'-', time.month()),
+            (b'-', time.day()),
+            (b'T', time.hour()),
+            (b':', time.minute()),
+            (b':', time.second()),
+        ] {
+            self.push(before);
+            digits(self, i32::from(part), 2);
+        }
+        self.push(b'.');
+        digits(self, microseconds, 6);
+        self.extend_from_slice(b"Z\"");
+    }
+}
+
+/// Whether a text stands in JSON as it is. Every byte is looked at, so that many are at a time.
+fn is_plain(text: &[u8]) -> bool {
+    !text.iter().fold(false, |is_odd, byte| is_odd | matches!(byte, 0..0x20 | b'"' | b'\\'))
+}
+
+/// Appends a number that is not negative with so many digits, six at most.
+fn digits(line: &mut Vec<u8>, mut number: i32, count: usize) {
+    let mut all = [b'0'; 6];
+    for digit in all.iter_mut().rev() {
+        *digit += u8::try_from(number % 10).unwrap_or_default();
+        number /= 10;
+    }
+    line.extend_from_slice(all.get(all.len() - count..).unwrap_or_default());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(make: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut line = Vec::new();
+        make(&mut line);
+        String::from_utf8(line).unwrap()
+    }
+
+    #[test]
+    fn texts_are_what_serde_json_makes_of_them() {
+        let all: String = (0..0x300).filter_map(char::from_u32).collect();
+        for text in ["", "plain", "\"", "\\", "\n", "\u{7f}", "é\u{2028}", "a<b>&", all.as_str()] {
+            assert_eq!(made(|line| line.text(text)), serde_json::to_string(text).unwrap());
+        }
+        let header = HeaderValue::from_bytes(b"a\xffb\"").unwrap();
+        assert_eq!(made(|line| line.header(&header)), "\"a\u{fffd}b\\\"\"");
+        let list = ["a".to_owned(), "b\"".to_owned()];
+        assert_eq!(made(|line| line.texts(&list)), serde_json::to_string(&list).unwrap());
+        assert_eq!(made(|line| line.texts(&[])), "[]");
+    }
+
+    #[test]
+    fn times_have_all_their_digits() {
+        for text in [
+            "2026-01-02T03:04:05.000006Z",
+            "1970-01-01T00:00:00.000000Z",
+            "1969-12-31T23:59:59.999999Z",
+            "2024-02-29T23:59:59.123456Z",
+            "9999-12-30T22:00:00.999999Z",
+            "0000-01-01T00:00:00.000001Z",
+        ] {
+            let time: Timestamp = text.parse().unwrap();
+            assert_eq!(made(|line| line.micro_time(time)), format!("\"{text}\""));
+        }
+        // A part of a microsecond is cut off.
+        let time: Timestamp = "2026-01-02T03:04:05.999999999Z".parse().unwrap();
+        assert_eq!(made(|line| line.micro_time(time)), "\"2026-01-02T03:04:05.999999Z\"");
+        let before: Timestamp = "-000001-01-01T00:00:00Z".parse().unwrap();
+        assert!(made(|line| line.micro_time(before)).ends_with(":00.000000Z\""));
+    }
+}
