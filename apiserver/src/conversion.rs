@@ -3,6 +3,7 @@
 
 mod call;
 mod review;
+mod vouched_certificate;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, LazyLock};
