@@ -22,6 +22,7 @@ mod shape;
 mod strategy;
 mod subresource_handler;
 mod subresources;
+mod unconvertible;
 mod version;
 mod view;
 mod visibility;
@@ -44,6 +45,7 @@ pub use subresource_handler::{
     SubresourceError, SubresourceHandler, SubresourceOutcome, SubresourceRequest,
 };
 pub use subresources::{FieldPath, ScalePaths, Subresources};
+pub use unconvertible::Unconvertible;
 pub use version::{Version, compare as compare_versions};
 pub use view::View;
 pub use visibility::{ErasedVisibility, IdentityJudge, ObjectIdentity};
