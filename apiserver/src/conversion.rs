@@ -5,6 +5,7 @@ mod call;
 mod counts;
 mod review;
 mod turns;
+mod vouched_certificate;
 
 pub use counts::WebhookCalls;
 

@@ -23,6 +23,7 @@ mod shape;
 mod strategy;
 mod subresource_handler;
 mod subresources;
+mod unconvertible;
 mod version;
 mod view;
 mod visibility;
@@ -46,6 +47,7 @@ pub use subresource_handler::{
     SubresourceError, SubresourceHandler, SubresourceOutcome, SubresourceRequest,
 };
 pub use subresources::{FieldPath, ScalePaths, Subresources};
+pub use unconvertible::Unconvertible;
 pub use version::{Version, compare as compare_versions};
 pub use view::View;
 pub use visibility::{ErasedVisibility, IdentityJudge, ObjectIdentity};
@@ -175,7 +177,7 @@ impl Kind {
             }
         };
         if spec.preserve_unknown_fields == Some(true) {
-            faults.push("spec.preserveUnknownFields: must be false".to_owned());
+            faults.push("spec.preserveUnknownFields: Invalid value: true: cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead".to_owned());
         }
         let names = Names::parse(&spec.names, &mut faults);
         if classes(spec) > PATTERN_CLASSES {
@@ -362,7 +364,7 @@ impl Kind {
             faults.push(format!("spec.conversion.strategy: {why}"));
         }
         for (index, version) in definition.spec.versions.iter().enumerate() {
-            let Some(parsed) = self.served_or_stored_version(&version.name) else { continue };
+            let Some(parsed) = self.any_version(&version.name) else { continue };
             let fields = version.selectable_fields.as_deref().unwrap_or_default();
             let path = format!("spec.versions[{index}]");
             faults.extend(selectable_fields::faults_of_stored(fields, &parsed.schema, &path));
@@ -370,10 +372,9 @@ impl Kind {
         faults
     }
 
-    /// The version of this name, if it is served or stored.
-    pub fn served_or_stored_version(&self, name: &str) -> Option<&Arc<Version>> {
-        let stored = Some(&self.storage).filter(|version| version.name == name);
-        self.version(name).or(stored)
+    /// The version of this name, served or not.
+    pub fn any_version(&self, name: &str) -> Option<&Arc<Version>> {
+        self.all_versions().chain([&self.storage]).find(|version| version.name == name)
     }
 
     /// All versions, served or not.

@@ -118,7 +118,7 @@ fn crates_stay_behind_their_owners() {
         ("rustls", &["conversion", "server"]),
         ("tokio_rustls", &["conversion", "server"]),
         ("rcgen", &["server"]),
-        ("x509_parser", &["server"]),
+        ("x509_parser", &["server", "conversion"]),
         ("kube", &["cluster", "definition", "server"]),
         ("kubernetes_cel", &["schema"]),
         ("opentelemetry", &["record"]),

@@ -354,9 +354,37 @@ async fn rules_that_cannot_be_told_what_was_there_refuse() {
     let fewer = json!({"spec": {"heads": 1, "color": "red"}});
     let refused = ask(&server, "PATCH", &format!("{V1ALPHA}/a"), fewer).await;
     assert_eq!(refused.status, StatusCode::INTERNAL_SERVER_ERROR, "{}", refused.body);
-    let why = "herds.example.com \"a\" cannot be converted to example.com/v1: no such paint";
+    let why = "herds.example.com \"a\" cannot be converted to example.com/v1: spec.color: Invalid value: \"one-way\": is of no paint";
     assert_eq!(refused.body["message"], why);
     assert_eq!(get(&server, &format!("{V1}/a")).await["spec"]["size"]["heads"], 100);
+}
+
+#[tokio::test]
+async fn a_field_that_was_sent_and_cannot_be_converted_is_named() {
+    let server = server().await;
+    create(&server, V1ALPHA, of_v1alpha("a", 1.0, "red")).await;
+    let a = format!("{V1ALPHA}/a");
+    let mut put = get(&server, &a).await;
+    put["spec"]["color"] = json!("one-way");
+    for (method, path, body) in [
+        ("POST", V1ALPHA, of_v1alpha("b", 1.0, "one-way")),
+        ("PUT", a.as_str(), put),
+        ("PATCH", a.as_str(), json!({"spec": {"color": "one-way"}})),
+    ] {
+        let refused = ask(&server, method, path, body).await;
+        assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY, "{method} {}", refused.body);
+        let expected = json!([{
+            "reason": "FieldValueInvalid", "field": "spec.color",
+            "message": "Invalid value: \"one-way\": is of no paint",
+        }]);
+        assert_eq!(refused.body["details"]["causes"], expected, "{method}");
+    }
+    assert_eq!(get(&server, &a).await["spec"]["color"], "red");
+    // Of one that is kept it is no fault of the reader.
+    create(&server, V1, of_v1("c", 1_000, "ONE-WAY")).await;
+    let touched = json!({"spec": {"heads": 5}});
+    let refused = ask(&server, "PATCH", &format!("{V1ALPHA}/c"), touched).await;
+    assert_eq!(refused.status, StatusCode::INTERNAL_SERVER_ERROR, "{}", refused.body);
 }
 
 #[tokio::test]

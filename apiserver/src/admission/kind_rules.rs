@@ -65,7 +65,7 @@ impl AdmissionPlugin for KindRules {
             // Nothing is kept of it, and nothing else would ever let it go.
             (Err(_), _) | (_, Err(_)) if is_gone(object) => return ready(Ok(())).boxed(),
             // Rules that were not told of the old object would take the change for a creation.
-            (Err(error), _) | (_, Err(error)) => return ready(Err(error)).boxed(),
+            (_, Err(error)) | (Err(error), _) => return ready(Err(error)).boxed(),
         };
         let verdict = self.0.judge(&converted, old.as_deref(), &context(request, old.as_deref()));
         for warning in verdict.warnings {
@@ -94,7 +94,8 @@ impl KindRules {
         &self,
         request: &'a AdmissionRequest<'_>,
     ) -> Result<Option<Cow<'a, Tree>>, AdmissionError> {
-        request.old_object().map(|old| self.converted(request, old)).transpose()
+        let convert = |old| request.convert_old(old, self.0.version());
+        request.old_object().map(convert).transpose()
     }
 }
 

@@ -167,10 +167,10 @@ impl<'a> AdmissionRequest<'a> {
         self.served.kind.is_converted_by_code()
     }
 
-    /// An object of the kind in another version; as it is, if no code converts.
+    /// The object of the request in another version; as it is, if no code converts.
     ///
     /// # Errors
-    /// 500 when it cannot be converted.
+    /// When it cannot be converted: 422 if one of its fields is at fault, 500 otherwise.
     pub(super) fn convert<'t>(
         &self,
         tree: &'t Tree,
@@ -178,6 +178,22 @@ impl<'a> AdmissionRequest<'a> {
     ) -> Result<Cow<'t, Tree>, AdmissionError> {
         let kind = &self.served.kind;
         kind.convert_tree(tree, &kind.api_version(version)).map_err(|why| {
+            AdmissionError::answer(kind.refuse_sent(metadata::name(tree), version, why))
+        })
+    }
+
+    /// The object that is there in another version.
+    ///
+    /// # Errors
+    /// 500 when it cannot be converted: the request has not sent it.
+    pub(super) fn convert_old<'t>(
+        &self,
+        tree: &'t Tree,
+        version: &str,
+    ) -> Result<Cow<'t, Tree>, AdmissionError> {
+        let kind = &self.served.kind;
+        kind.convert_tree(tree, &kind.api_version(version)).map_err(|why| {
+            let why = why.to_string();
             AdmissionError::answer(kind.unconvertible(metadata::name(tree), version, why).into())
         })
     }

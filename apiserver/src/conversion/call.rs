@@ -16,6 +16,7 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio_rustls::TlsConnector;
 
 use super::turns::Turns;
+use super::vouched_certificate::Vouched;
 use crate::kind::{WebhookConversion, certificates};
 
 /// Of no answer more is read: as much as the largest object twice, and what stands around it.
@@ -92,25 +93,22 @@ pub(super) async fn call(
 
 fn config(webhook: &WebhookConversion) -> Result<ClientConfig, String> {
     let mut roots = RootCertStore::empty();
-    match &webhook.ca_bundle {
-        Some(bundle) => {
-            let certificates = certificates(bundle)?.into_iter().map(CertificateDer::from);
-            let (added, _) = roots.add_parsable_certificates(certificates);
-            if added == 0 {
-                return Err(
-                    "unable to load root certificates: there is none in the bundle".to_owned()
-                );
-            }
-        }
-        None => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-    }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config =
-        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.map_err(|why| why.to_string())?;
-    Ok(config.with_root_certificates(roots).with_no_client_auth())
+    let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|why| why.to_string())?;
+    let Some(bundle) = &webhook.ca_bundle else {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        return Ok(config.with_root_certificates(roots).with_no_client_auth());
+    };
+    let bundle: Vec<_> = certificates(bundle)?.into_iter().map(CertificateDer::from).collect();
+    let (added, _) = roots.add_parsable_certificates(bundle.iter().cloned());
+    if added == 0 {
+        return Err("unable to load root certificates: there is none in the bundle".to_owned());
+    }
+    let vouched = Vouched::new(roots, bundle, provider)?;
+    let config = config.dangerous().with_custom_certificate_verifier(Arc::new(vouched));
+    Ok(config.with_no_client_auth())
 }
 
 fn dial_error(host: &str, port: u16, why: &io::Error) -> String {

@@ -8,6 +8,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Cells;
+use crate::error::FieldError;
+use crate::kind::Unconvertible;
 
 /// A version of a kind whose objects are converted to and from those of another one, the hub.
 ///
@@ -64,7 +66,8 @@ pub trait Convert<Hub>:
     /// An object of this version as the hub has it.
     ///
     /// # Errors
-    /// Why there is none. Requests for the object in the other version are answered with 500 then.
+    /// Why there is none. Requests for the object in the other version are answered with 500 then; one that has
+    /// sent the object, with 422 if the failure [names a field](ConversionFailure::field).
     fn into_hub(self) -> Result<Hub, ConversionFailure>;
 
     /// An object of the hub in this version.
@@ -86,18 +89,43 @@ pub trait Convert<Hub>:
 
 /// Why an object cannot be converted. Every error becomes one by `?`.
 #[derive(Debug)]
-pub struct ConversionFailure(String);
+pub struct ConversionFailure(Unconvertible);
 
 impl ConversionFailure {
     /// A failure for this reason, which is told to the client.
     pub fn new(why: impl fmt::Display) -> Self {
-        Self(why.to_string())
+        Self(why.to_string().into())
+    }
+
+    /// A failure of one field, whose value the other version cannot say. Where a client has sent it, that is
+    /// answered with 422, which names the field; of an object that is kept, with 500.
+    ///
+    /// ```
+    /// # use aggregated_apiserver::{ConversionFailure, FieldError};
+    /// fn grams(kilograms: f64) -> Result<f64, ConversionFailure> {
+    ///     let grams = kilograms * 1000.0;
+    ///     if grams.fract() == 0.0 {
+    ///         return Ok(grams);
+    ///     }
+    ///     let fault = FieldError::invalid("spec.weight", kilograms, "must be whole grams");
+    ///     Err(ConversionFailure::field(fault))
+    /// }
+    /// assert!(grams(0.0001).is_err());
+    /// ```
+    pub fn field(fault: FieldError) -> Self {
+        Self(Unconvertible::field(fault))
     }
 }
 
 impl fmt::Display for ConversionFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        self.0.fmt(f)
+    }
+}
+
+impl From<ConversionFailure> for Unconvertible {
+    fn from(failure: ConversionFailure) -> Self {
+        failure.0
     }
 }
 

@@ -168,7 +168,8 @@ fn fill_in_metadata(kind: &Kind, tree: &mut Tree) {
 
 /// An object in another version, as a server would show it, if that is valid.
 fn shown(kind: &Kind, tree: &Tree, version: &str) -> Result<Tree, String> {
-    let mut shown = kind.convert_tree(tree, &kind.api_version(version))?.into_owned();
+    let shown = kind.convert_tree(tree, &kind.api_version(version));
+    let mut shown = shown.map_err(|why| why.to_string())?.into_owned();
     let version = kind.version_of(&shown).ok_or("there is no such version")?;
     let of = version.schema.root();
     if let Some(unknown) = schema::prune(of, &mut shown).first() {

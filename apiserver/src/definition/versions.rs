@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{Convert, Stored};
-use crate::kind::{ErasedCells, ErasedConversion, Hub, VersionCode};
+use crate::kind::{ErasedCells, ErasedConversion, Hub, Unconvertible, VersionCode};
 use crate::object::Tree;
 
 /// The versions of a kind besides that of its type, which is the hub.
@@ -144,7 +144,7 @@ fn code_of_hub<H: Stored>() -> VersionCode {
     VersionCode {
         version: H::version(&()).into_owned(),
         read: Box::new(|object| Ok(Box::new(read::<H>(object)?) as Hub)),
-        write: Box::new(|hub| written(&*of_type::<H>(hub)?)),
+        write: Box::new(|hub| Ok(written(&*of_type::<H>(hub)?)?)),
     }
 }
 
@@ -153,11 +153,11 @@ fn code<V: Convert<H>, H: Stored>() -> VersionCode {
         version: V::version(&()).into_owned(),
         read: Box::new(|object| {
             let hub = read::<V>(object)?.into_hub();
-            Ok(Box::new(hub.map_err(|why| why.to_string())?) as Hub)
+            Ok(Box::new(hub.map_err(Unconvertible::from)?) as Hub)
         }),
         write: Box::new(|hub| {
             let object = V::from_hub(*of_type::<H>(hub)?);
-            written(&object.map_err(|why| why.to_string())?)
+            Ok(written(&object.map_err(Unconvertible::from)?)?)
         }),
     }
 }

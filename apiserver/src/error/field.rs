@@ -94,6 +94,10 @@ impl FieldError {
         let (field, body) = text.split_once(": ").unwrap_or(("<nil>", text));
         let sort = SORTS.into_iter().find(|(sort, _)| body.starts_with(sort));
         let (reason, body) = match sort {
+            // What a schema says of types has a reason of its own, and the words of an invalid value.
+            Some(("Invalid value", _)) if body.contains(" in body must be of type ") => {
+                ("FieldValueTypeInvalid", body.to_owned())
+            }
             Some((_, reason)) => (reason, body.to_owned()),
             None => ("FieldValueInvalid", format!("Invalid value: \"\": {body}")),
         };

@@ -9,7 +9,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::null_members::drop_null_members;
-use super::{ErasedConversion, Kind, Version, WebhookConversion};
+use super::{ErasedConversion, Kind, Unconvertible, Version, WebhookConversion};
 use crate::error::{ApiError, Reason, quote};
 use crate::object::extent::{DEPTH_LIMIT, Extent};
 use crate::object::{Object, ObjectError, Shape, Tree};
@@ -37,10 +37,10 @@ impl Converter {
         tree: Tree,
         versions: (&str, &str),
         api_version: String,
-    ) -> Result<Tree, String> {
+    ) -> Result<Tree, Unconvertible> {
         match self {
             Self::Code(code) => code.convert(tree, versions, api_version),
-            Self::Webhook(webhook) => webhook.convert(tree, api_version),
+            Self::Webhook(webhook) => Ok(webhook.convert(tree, api_version)?),
         }
     }
 }
@@ -124,7 +124,7 @@ impl Kind {
         &self,
         tree: &'a Tree,
         api_version: &str,
-    ) -> Result<Cow<'a, Tree>, String> {
+    ) -> Result<Cow<'a, Tree>, Unconvertible> {
         let said = tree.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
         let Some(conversion) = &self.conversion else { return Ok(Cow::Borrowed(tree)) };
         if said == api_version {
@@ -187,6 +187,15 @@ impl Kind {
         self.unconvertible(object.key().name(), version, why.to_string())
     }
 
+    /// What is answered for an object that was sent and cannot be converted to a version: 422 if the fault
+    /// is one of its fields, 500 otherwise.
+    pub fn refuse_sent(&self, name: &str, version: &str, why: Unconvertible) -> ApiError {
+        match why.into_fault() {
+            Ok(fault) => ApiError::invalid(&self.group, &self.names.kind, name, vec![fault]),
+            Err(why) => self.unconvertible(name, version, why).into(),
+        }
+    }
+
     /// What is said of an object of this name that cannot be converted to a version.
     pub fn unconvertible(&self, name: &str, version: &str, why: String) -> ConversionError {
         if self.is_converted_by_webhook() && why.starts_with("conversion webhook for ") {
@@ -212,7 +221,7 @@ impl Kind {
         }
         let of = version.schema.root();
         if of.go.is_some() {
-            self.convert(&mut tree, version)?;
+            self.convert(&mut tree, version).map_err(of_object)?;
             // It was of its types before.
             let _ = coerce(of, &mut tree);
             return Object::from_parts(&tree, &managed_fields);
@@ -224,7 +233,7 @@ impl Kind {
             }
             fill_defaults(kept_in, &mut tree);
         }
-        self.convert(&mut tree, version)?;
+        self.convert(&mut tree, version).map_err(of_object)?;
         prune(of, &mut tree);
         if self.is_converted_by_code() {
             check_depth(&tree)?;
@@ -244,7 +253,7 @@ impl Kind {
             return Ok(object.of_shape(self.shape));
         }
         let (tree, managed_fields) = object.to_parts();
-        let tree = self.tree_to_storage(&tree, version)?;
+        let tree = self.tree_to_storage(&tree, version).map_err(of_object)?;
         check_depth(&tree)?;
         Ok(Object::from_parts(&tree, &managed_fields)?.of_shape(self.shape))
     }
@@ -257,7 +266,7 @@ impl Kind {
         &self,
         tree: &'a Tree,
         version: &Version,
-    ) -> Result<Cow<'a, Tree>, ObjectError> {
+    ) -> Result<Cow<'a, Tree>, Unconvertible> {
         if version.name == self.storage.name {
             return Ok(Cow::Borrowed(tree));
         }
@@ -294,14 +303,14 @@ impl Kind {
 
     /// Makes an object of any version one of this version. By the strategy `None` nothing but its
     /// `apiVersion` changes. An object that says of no version is one of the kept version.
-    fn convert(&self, tree: &mut Tree, version: &Version) -> Result<(), ObjectError> {
+    fn convert(&self, tree: &mut Tree, version: &Version) -> Result<(), Unconvertible> {
         let from = self.version_of(tree).unwrap_or(&self.storage);
         let api_version = self.api_version(&version.name);
         match &self.conversion {
             Some(conversion) if from.name != version.name => {
                 let versions = (from.name.as_str(), version.name.as_str());
                 let converted = conversion.convert(std::mem::take(tree), versions, api_version);
-                *tree = converted.map_err(ObjectError::new)?;
+                *tree = converted?;
                 // What a webhook answers as null is one.
                 if matches!(conversion, Converter::Code(_)) {
                     drop_null_members(version.schema.root(), tree);
@@ -318,6 +327,11 @@ impl Kind {
         let name = version_name(said);
         self.all_versions().chain([&self.storage]).find(|version| version.name == name)
     }
+}
+
+/// The same fault of an object that is kept: nothing that the client has sent.
+fn of_object(why: Unconvertible) -> ObjectError {
+    ObjectError::new(why.to_string())
 }
 
 /// Refuses what could be written, and not be read again.

@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde_json::Value;
 
+use super::Unconvertible;
 use super::erased_rules::whole_floats_to_integers;
 use crate::object::names::check_label_key;
 use crate::object::{Tree, metadata};
@@ -19,8 +20,8 @@ static PANICKED: Occasionally = Occasionally::at_most(5);
 /// An object as the type that all versions are converted to and from.
 pub type Hub = Box<dyn Any>;
 
-type Read = Box<dyn Fn(&Tree) -> Result<Hub, String> + Send + Sync>;
-type Write = Box<dyn Fn(Hub) -> Result<Value, String> + Send + Sync>;
+type Read = Box<dyn Fn(&Tree) -> Result<Hub, Unconvertible> + Send + Sync>;
+type Write = Box<dyn Fn(Hub) -> Result<Value, Unconvertible> + Send + Sync>;
 
 /// All annotations of an object together, in bytes; as kube-apiserver.
 const ANNOTATIONS_LIMIT: usize = 256 << 10;
@@ -55,7 +56,7 @@ impl ErasedConversion {
         mut tree: Tree,
         (from, to): (&str, &str),
         api_version: String,
-    ) -> Result<Tree, String> {
+    ) -> Result<Tree, Unconvertible> {
         let code = |name: &str| {
             let found = self.0.iter().find(|code| code.version == name);
             found.ok_or_else(|| format!("there is no conversion of version {name}"))
@@ -73,11 +74,11 @@ impl ErasedConversion {
             "the conversion panicked".to_owned()
         });
         let Value::Object(mut converted) = converted?? else {
-            return Err("the conversion has made no object".to_owned());
+            return Err("the conversion has made no object".to_owned().into());
         };
         if quota::of_tree(&converted) > quota::TREE_LIMIT {
             let limit = quota::TREE_LIMIT;
-            return Err(format!("the conversion has made more than {limit} bytes"));
+            return Err(format!("the conversion has made more than {limit} bytes").into());
         }
         converted.insert("apiVersion".to_owned(), api_version.into());
         hand_on_metadata(&tree, &mut converted);
@@ -234,7 +235,7 @@ mod tests {
         let value = |hub: Hub| hub.downcast::<Value>().map(|value| *value).unwrap();
         ErasedConversion::new(vec![
             code("v1", Box::new(move |hub| Ok(value(hub)))),
-            code("v2", Box::new(move |hub| change(value(hub)))),
+            code("v2", Box::new(move |hub| Ok(change(value(hub))?))),
         ])
     }
 
@@ -252,7 +253,7 @@ mod tests {
     fn convert(change: Change) -> Result<Value, String> {
         let tree = object().as_object().cloned().unwrap();
         let converted = conversion(change).convert(tree, ("v1", "v2"), "example.com/v2".to_owned());
-        converted.map(Value::Object)
+        converted.map(Value::Object).map_err(|why| why.to_string())
     }
 
     #[test]

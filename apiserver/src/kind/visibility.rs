@@ -80,7 +80,7 @@ impl Kind {
                 judge(user, &ObjectIdentity { key: object.key(), labels: object.labels() })
             }
             Some(ErasedVisibility::ByContent(version, judge)) => {
-                let version = self.served_or_stored_version(version);
+                let version = self.any_version(version);
                 let shown = version.and_then(|one| self.in_version_shared(object, one).ok());
                 shown.is_some_and(|shown| judge(user, shown.json()))
             }

@@ -401,10 +401,7 @@ fn place_of(node: &Node, key: &str, place: &Place) -> Place {
 }
 
 fn check_map_type(node: &Node, path: &str, errors: &mut Vec<FieldError>) {
-    let map_type = text(node, MAP_TYPE);
-    if map_type.is_empty() {
-        return;
-    }
+    let Some(map_type) = node.get(MAP_TYPE).and_then(Value::as_str) else { return };
     let type_name = text(node, "type");
     if type_name != "object" {
         let detail = "must be object if x-kubernetes-map-type is specified";
@@ -418,6 +415,8 @@ fn check_map_type(node: &Node, path: &str, errors: &mut Vec<FieldError>) {
 }
 
 fn check_list_type(node: &Node, path: &str, errors: &mut Vec<FieldError>) {
+    // An empty text is given, and names no type.
+    let is_given = node.get(LIST_TYPE).is_some_and(Value::is_string);
     let list_type = text(node, LIST_TYPE);
     let type_name = text(node, "type");
     let items = child(node, "items");
@@ -426,7 +425,7 @@ fn check_list_type(node: &Node, path: &str, errors: &mut Vec<FieldError>) {
         .and_then(Value::as_array)
         .map_or_else(Vec::new, |keys| keys.iter().filter_map(Value::as_str).collect());
     let field = format!("{path}.{LIST_TYPE}");
-    if !list_type.is_empty() && type_name != "array" {
+    if is_given && type_name != "array" {
         let detail = "must be array if x-kubernetes-list-type is specified";
         errors.push(required_or_invalid(format!("{path}.type"), type_name, detail));
     } else if let ("set", Some(items)) = (list_type, items) {
@@ -442,7 +441,7 @@ fn check_list_type(node: &Node, path: &str, errors: &mut Vec<FieldError>) {
         }
     }
     let supported = ["atomic", "set", "map"];
-    if !list_type.is_empty() && !supported.contains(&list_type) {
+    if is_given && !supported.contains(&list_type) {
         errors.push(FieldError::not_supported(field.clone(), quote(list_type), &supported));
     }
     if !keys.is_empty() && list_type != "map" {

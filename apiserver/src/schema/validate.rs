@@ -311,7 +311,8 @@ fn number(of: Type<'_>, value: &Value, path: &Path<'_>, faults: &mut Faults) {
             faults.push(FieldError::invalid(path, show(value), &detail));
         }
     }
-    if of.format.as_deref() == Some("float") && number.abs() > f64::from(f32::MAX) {
+    // A number that rounds to the largest float of 32 bits is one, as Go's parser has it.
+    if of.format.as_deref() == Some("float") && (number as f32).is_infinite() {
         let detail = format!("Checked value must be of type number with format float in {path}");
         faults.push(FieldError::invalid("<nil>", "\"\"", &detail));
     }

@@ -178,7 +178,7 @@ pub(super) fn check_stored(
 ) -> Result<(), StartError> {
     let mut faults = kind.faults_of_stored(definition);
     for (index, version) in definition.spec.versions.iter().enumerate() {
-        let Some(parsed) = kind.served_or_stored_version(&version.name) else { continue };
+        let Some(parsed) = kind.any_version(&version.name) else { continue };
         let of_defaults =
             write::validate_defaults(&parsed.schema, parsed.open_api_schema().get("default"))
                 .into_iter();
@@ -196,7 +196,7 @@ pub(super) fn check_stored(
     let mut faults = Vec::new();
     for (index, version) in definition.spec.versions.iter().enumerate() {
         let path = format!("spec.versions[{index}]");
-        if let Some(parsed) = kind.served_or_stored_version(&version.name) {
+        if let Some(parsed) = kind.any_version(&version.name) {
             faults.extend(parsed.schema.unenforced().iter().map(|keyword| {
                 format!("{path}.schema.openAPIV3Schema{keyword}: is not enforced yet, so it may not be promised")
             }));

@@ -104,7 +104,7 @@ mod tests {
         let code = |version: &str| VersionCode {
             version: version.to_owned(),
             read: Box::new(|object| match object.contains_key("broken") {
-                true => Err("it is broken".to_owned()),
+                true => Err("it is broken".to_owned().into()),
                 false => Ok(Box::new(Value::Object(object.clone())) as Hub),
             }),
             write: Box::new(|hub| Ok(hub.downcast::<Value>().map(|value| *value).unwrap())),

@@ -16,6 +16,13 @@ pub(super) fn validate(of: Type<'_>, tree: &Tree) -> Vec<FieldError> {
     errors
 }
 
+/// What is wrong with the names and the metadata of one resource, with paths from there.
+pub(super) fn validate_resource(resource: &Tree) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    validate_names(resource, &Path::Root, &mut errors);
+    errors
+}
+
 /// The same of one value of a schema.
 pub(super) fn validate_value(of: Type<'_>, value: &Value, path: &Path<'_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
@@ -30,7 +37,7 @@ fn validate_node(of: Type<'_>, value: &Value, path: &Path<'_>, errors: &mut Vec<
     match value {
         Value::Object(tree) => {
             if of.embedded {
-                validate_resource(tree, path, errors);
+                validate_names(tree, path, errors);
             }
             validate_members(of, tree, path, errors);
         }
@@ -55,7 +62,7 @@ fn validate_members(of: Type<'_>, tree: &Tree, path: &Path<'_>, errors: &mut Vec
     }
 }
 
-fn validate_resource(tree: &Tree, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_names(tree: &Tree, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     for (field, check) in [("apiVersion", api_version_fault as fn(&str) -> _), ("kind", kind_fault)]
     {
         let field_path = format!("{path}.{field}");

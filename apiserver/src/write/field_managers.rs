@@ -239,7 +239,9 @@ pub(super) fn versions<'a>(attributes: &Attributes<'a>) -> Versions<'a> {
     let named = |name: &str| api_version(&kind.group, name);
     let empty = Versions::new(&named(&attributes.version.name)).that_may_go(kind.is_typed());
     let empty = match kind.is_converted_by_code() {
-        true => empty.converted_by(|tree, api_version| kind.convert_tree(tree, api_version)),
+        true => empty.converted_by(|tree, api_version| {
+            kind.convert_tree(tree, api_version).map_err(|why| why.to_string())
+        }),
         false => empty,
     };
     // Also those that are not served any more: what was written in them is still somebody's.

@@ -1,15 +1,17 @@
 //! Validates the defaults of a schema against it: with an invalid one, no object could be valid.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::embedded;
 use crate::error::{FieldError, Path};
-
-use crate::object::to_json;
+use crate::object::{Tree, to_json};
 use crate::schema::{
     ERRORS_LIMIT, Faults, Schema, Type, judge_default, normalize_embedded_metadata,
     normalize_numbers, prune_value, validate_value,
 };
+
+/// What a default is called.
+const FIELD: &str = "default";
 
 /// What is wrong with the defaults of a schema, each with its path from there; `of_root`
 /// is that of the whole object. As in kube-apiserver, those of additional properties are not
@@ -17,53 +19,123 @@ use crate::schema::{
 pub fn validate_defaults(schema: &Schema, of_root: Option<&Value>) -> Vec<String> {
     let (mut faults, mut work) = (Vec::new(), Faults::new());
     if let Some(default) = of_root {
-        faults.extend(of_default(schema.root(), &normalize_numbers(default), false, &mut work));
+        let default = normalize_numbers(default);
+        let of_names = default.as_object().map(embedded::validate_resource).unwrap_or_default();
+        let found = match of_names.is_empty() {
+            true => of_default((schema.root(), true), &default, &mut work),
+            false => of_names
+                .into_iter()
+                .map(|fault| fault.with_field(|field| format!("{FIELD}{field}")))
+                .collect(),
+        };
+        faults.extend(found.into_iter().map(|error| error.below("")));
     }
-    collect(schema.root(), "", false, (&mut faults, &mut work));
+    collect(schema.root(), "", &Surroundings::Unknown, (&mut faults, &mut work));
     faults.extend(work.into_errors());
     faults.iter().map(ToString::to_string).collect()
+}
+
+/// Where a default stands below the resource that it is part of.
+enum Surroundings<'a> {
+    /// No resource is around it, or it is not about the resource's names.
+    Unknown,
+    /// The resource itself.
+    Resource,
+    /// A member of what surrounds it.
+    Member(&'a Surroundings<'a>, &'a str),
+    /// An item of a list.
+    Item(&'a Surroundings<'a>),
+}
+
+impl Surroundings<'_> {
+    /// The smallest resource that has a value there.
+    fn with(&self, value: Value) -> Option<Tree> {
+        match self {
+            Self::Unknown => None,
+            Self::Resource => {
+                let Value::Object(mut tree) = value else { return None };
+                tree.entry("apiVersion").or_insert_with(|| "validation/v1".into());
+                tree.entry("kind").or_insert_with(|| "Validation".into());
+                Some(tree)
+            }
+            Self::Member(around, name) => around.with(json!({ *name: value })),
+            Self::Item(around) => around.with(json!([value])),
+        }
+    }
 }
 
 fn collect(
     of: Type<'_>,
     path: &str,
-    is_in_metadata: bool,
+    around: &Surroundings<'_>,
     (faults, work): (&mut Vec<FieldError>, &mut Faults),
 ) {
     if !of.subtree.defaults || faults.len() >= ERRORS_LIMIT {
         return;
     }
-    let mut check = |of: Type<'_>, default: Option<&Value>, path: &str, is_in_metadata| {
-        if faults.len() >= ERRORS_LIMIT {
-            return;
-        }
-        if let Some(default) = default {
-            let found = of_default(of, &normalize_numbers(default), is_in_metadata, work);
-            faults.extend(found.into_iter().map(|error| error.below(path)));
-        }
-        collect(of, path, is_in_metadata, (faults, work));
-    };
+    let around = if of.embedded { &Surroundings::Resource } else { around };
+    let mut check =
+        |of: Type<'_>, default: Option<&Value>, path: &str, around: &Surroundings<'_>| {
+            if faults.len() >= ERRORS_LIMIT {
+                return;
+            }
+            if let Some(default) = default {
+                let default = normalize_numbers(default);
+                let resource = if of.embedded { None } else { around.with(default.clone()) };
+                let found = match resource {
+                    Some(resource) => of_names(of, &default, &resource, work),
+                    None => of_default((of, of.embedded), &default, work),
+                };
+                faults.extend(found.into_iter().map(|error| error.below(path)));
+            }
+            collect(of, path, around, (faults, work));
+        };
     for (name, member) in of.members.iter() {
-        let is_in_metadata = is_in_metadata || (of.embedded && name == "metadata");
+        let around = match around {
+            Surroundings::Unknown => &Surroundings::Unknown,
+            Surroundings::Resource if !is_meta(name) => &Surroundings::Unknown,
+            around => &Surroundings::Member(around, name),
+        };
         let path = format!("{path}.properties[{name}]");
-        check(of.at(&member.of), member.default.as_ref(), &path, is_in_metadata);
+        check(of.at(&member.of), member.default.as_ref(), &path, around);
     }
     if let Some(items) = of.of_items() {
-        check(items, of.default_of_element.as_ref(), &format!("{path}.items"), is_in_metadata);
+        let around = match around {
+            Surroundings::Unknown | Surroundings::Resource => &Surroundings::Unknown,
+            around => &Surroundings::Item(around),
+        };
+        check(items, of.default_of_element.as_ref(), &format!("{path}.items"), around);
     }
 }
 
+/// What is wrong with a default that is part of the names of a resource, or of its metadata: what these
+/// may hold, no schema says.
+fn of_names(of: Type<'_>, default: &Value, resource: &Tree, work: &mut Faults) -> Vec<FieldError> {
+    let found = embedded::validate_resource(resource);
+    if found.is_empty() {
+        return of_schema(of, default, work);
+    }
+    // Their paths begin with a dot.
+    let texts = found.iter().map(|fault| fault.to_string().trim_start_matches('.').to_owned());
+    let mut texts: Vec<String> = texts.collect();
+    texts.dedup();
+    let why = match texts.as_slice() {
+        [why] => why.clone(),
+        several => format!("[{}]", several.join(", ")),
+    };
+    let why = format!("must result in valid metadata: {why}");
+    vec![FieldError::invalid(FIELD, to_json(default), &why)]
+}
+
 fn of_default(
-    of: Type<'_>,
+    (of, is_resource): (Type<'_>, bool),
     default: &Value,
-    is_in_metadata: bool,
     work: &mut Faults,
 ) -> Vec<FieldError> {
-    const FIELD: &str = "default";
     let mut errors = Vec::new();
     let mut pruned = default.clone();
-    // What metadata may hold, no schema says.
-    if !prune_value(of, &mut pruned).is_empty() && !is_in_metadata {
+    let unknown = prune_value(of, &mut pruned);
+    if unknown.iter().any(|name| !(is_resource && is_meta(name.trim_start_matches('.')))) {
         errors.push(FieldError::invalid(FIELD, to_json(default), "must not have unknown fields"));
     }
     let path = Path::Member(&Path::Root, FIELD);
@@ -76,21 +148,32 @@ fn of_default(
         errors.extend(of_embedded);
         return errors;
     }
+    errors.extend(of_schema(of, default, work));
+    errors
+}
+
+/// What is wrong with a default by its schema, and by its rules.
+fn of_schema(of: Type<'_>, default: &Value, work: &mut Faults) -> Vec<FieldError> {
     if of.int_or_string {
         // What a definition may begin with is not asked, in kube-apiserver.
-        return errors;
+        return Vec::new();
     }
     let held = work.held();
-    let of_schema = work.beside(|faults| validate_value(of, default, None, &Path::Root, faults));
+    let found = work.beside(|faults| validate_value(of, default, None, &Path::Root, faults));
     work.release(held);
-    if of_schema.is_empty() && errors.is_empty() {
-        return judge_default(of, default, &path);
+    if found.is_empty() {
+        return judge_default(of, default, &Path::Member(&Path::Root, FIELD));
     }
-    errors.extend(of_schema.into_iter().map(|error| {
+    let found = found.into_iter().map(|error| {
         error.with_field(|field| match field {
             "" | "<nil>" => FIELD.to_owned(),
             field => format!("{FIELD}.{field}"),
         })
-    }));
-    errors
+    });
+    found.collect()
+}
+
+/// Whether resources have a member of this name by themselves.
+fn is_meta(name: &str) -> bool {
+    matches!(name, "apiVersion" | "kind" | "metadata")
 }

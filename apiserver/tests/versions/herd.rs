@@ -139,7 +139,8 @@ impl Convert<v1::Herd> for v1alpha::Herd {
             return Err(ConversionFailure::new(format!("{} kg are no whole grams", spec.weight)));
         }
         if spec.color.as_deref() == Some("one-way") {
-            return Err(ConversionFailure::new("no such paint"));
+            let fault = FieldError::invalid("spec.color", "\"one-way\"", "is of no paint");
+            return Err(ConversionFailure::field(fault));
         }
         if spec.color.as_deref() == Some("bare") {
             metadata.annotations = None;

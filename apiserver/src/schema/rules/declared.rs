@@ -10,7 +10,7 @@ use super::super::definition::EMBEDDED;
 type Node = Map<String, Value>;
 
 /// What expressions see of the values of a schema; `None` if they do not see them. The root of a
-/// resource has names, whatever its schema says of them.
+/// resource has names, unless its schema declares them all and says more.
 pub(super) fn declared(schema: &Node, is_resource: bool) -> Option<Declared> {
     let declared = plain(schema, is_resource)?;
     let is_nullable = schema.get("nullable") == Some(&Value::Bool(true));
@@ -64,6 +64,7 @@ fn of_child(schema: &Node) -> Option<Declared> {
 }
 
 fn object(schema: &Node, is_resource: bool) -> Declared {
+    let is_resource = is_resource && !declares_meta(schema);
     let required = texts(schema, "required");
     let properties = child(schema, "properties").into_iter().flatten();
     let mut fields: Vec<Field> = properties
@@ -89,6 +90,22 @@ fn object(schema: &Node, is_resource: bool) -> Declared {
         fields.extend(["kind", "apiVersion"].map(|meta| field(meta, name())));
     }
     Declared::object(fields)
+}
+
+/// Whether a schema says by itself all that a resource has: expressions see what it says of it then.
+fn declares_meta(schema: &Node) -> bool {
+    let is = |of: Option<&Node>, name: &str, type_name: &str| {
+        let property = of.and_then(|properties| child(properties, name));
+        property.and_then(|property| property.get("type")?.as_str()) == Some(type_name)
+    };
+    let properties = child(schema, "properties");
+    let metadata = properties.and_then(|properties| child(properties, "metadata"));
+    let names = metadata.and_then(|metadata| child(metadata, "properties"));
+    is(properties, "kind", "string")
+        && is(properties, "apiVersion", "string")
+        && is(properties, "metadata", "object")
+        && is(names, "name", "string")
+        && is(names, "generateName", "string")
 }
 
 fn is_meta(name: &str) -> bool {

@@ -1,0 +1,189 @@
+//! Which certificates of a webhook are trusted: those that a CA of its bundle has signed, and those that
+//! stand in the bundle themselves. Such a one is what `openssl req -x509` makes: it is its own CA, says that it
+//! is a CA, and is shown by the webhook. A verifier by the letter takes no CA for a server; Go does, if it is in the bundle.
+
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::verify_server_name;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer;
+use x509_parser::time::ASN1Time;
+
+/// Verifies the certificate of a webhook against its bundle.
+#[derive(Debug)]
+pub(super) struct Vouched {
+    by_signatures: Arc<WebPkiServerVerifier>,
+    bundle: Vec<CertificateDer<'static>>,
+}
+
+impl Vouched {
+    /// A verifier that trusts what a bundle vouches for. `roots` are those of its certificates that can be CAs.
+    ///
+    /// # Errors
+    /// When none can be.
+    pub(super) fn new(
+        roots: RootCertStore,
+        bundle: Vec<CertificateDer<'static>>,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Self, String> {
+        let by_signatures = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+            .build()
+            .map_err(|why| why.to_string())?;
+        Ok(Self { by_signatures, bundle })
+    }
+}
+
+impl ServerCertVerifier for Vouched {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let verified = self.by_signatures.verify_server_cert(
+            end_entity,
+            intermediates,
+            server_name,
+            ocsp_response,
+            now,
+        );
+        if verified.is_ok() || !self.bundle.iter().any(|one| one == end_entity) {
+            return verified;
+        }
+        // It needs no signature of another one. All else is asked of it.
+        verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+        check_time_and_usage(end_entity, now).map_err(Error::InvalidCertificate)?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.by_signatures.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.by_signatures.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.by_signatures.supported_verify_schemes()
+    }
+}
+
+fn check_time_and_usage(
+    certificate: &CertificateDer<'_>,
+    now: UnixTime,
+) -> Result<(), CertificateError> {
+    let bad = CertificateError::BadEncoding;
+    let (_, parsed) = X509Certificate::from_der(certificate).map_err(|_| bad.clone())?;
+    let seconds = i64::try_from(now.as_secs()).map_err(|_| bad.clone())?;
+    let now = ASN1Time::from_timestamp(seconds).map_err(|_| bad.clone())?;
+    if now < parsed.validity().not_before {
+        return Err(CertificateError::NotValidYet);
+    }
+    if now > parsed.validity().not_after {
+        return Err(CertificateError::Expired);
+    }
+    // One that names no purpose is for all.
+    match parsed.extended_key_usage().map_err(|_| bad)? {
+        Some(usage) if !usage.value.any && !usage.value.server_auth => {
+            Err(CertificateError::InvalidPurpose)
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+    use rcgen::{
+        BasicConstraints, Certificate, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer,
+        KeyPair,
+    };
+
+    const NAME: &str = "localhost";
+
+    /// What `openssl req -x509` makes.
+    fn its_own_ca() -> CertificateParams {
+        let mut params = CertificateParams::new(vec![NAME.to_owned()]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params
+    }
+
+    fn signed_by_itself(params: &CertificateParams) -> Certificate {
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap()
+    }
+
+    fn verify(bundle: &[&Certificate], shown: &Certificate, name: &str) -> Result<(), Error> {
+        let bundle: Vec<_> = bundle.iter().map(|one| one.der().clone()).collect();
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(bundle.iter().cloned());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let vouched = Vouched::new(roots, bundle, provider).unwrap();
+        let name = ServerName::try_from(name).unwrap();
+        vouched.verify_server_cert(shown.der(), &[], &name, &[], UnixTime::now()).map(drop)
+    }
+
+    #[test]
+    fn a_certificate_that_is_its_own_ca_is_trusted_if_it_is_in_the_bundle() {
+        let own = signed_by_itself(&its_own_ca());
+        verify(&[&own], &own, NAME).unwrap();
+        let another = signed_by_itself(&its_own_ca());
+        verify(&[&another, &own], &own, NAME).unwrap();
+        // The same names, and another key.
+        verify(&[&another], &own, NAME).unwrap_err();
+    }
+
+    #[test]
+    fn what_is_not_its_name_its_time_or_its_purpose_is_refused() {
+        let own = signed_by_itself(&its_own_ca());
+        verify(&[&own], &own, "elsewhere").unwrap_err();
+        let day = Duration::from_secs(24 * 60 * 60);
+        let refused = |change: &dyn Fn(&mut CertificateParams)| {
+            let mut params = its_own_ca();
+            change(&mut params);
+            let own = signed_by_itself(&params);
+            verify(&[&own], &own, NAME).unwrap_err()
+        };
+        let now = SystemTime::now();
+        let expired = refused(&|params| params.not_after = (now - day).into());
+        assert_eq!(expired, Error::InvalidCertificate(CertificateError::Expired));
+        let early = refused(&|params| params.not_before = (now + day).into());
+        assert_eq!(early, Error::InvalidCertificate(CertificateError::NotValidYet));
+        let purpose = refused(&|params| {
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        });
+        assert_eq!(purpose, Error::InvalidCertificate(CertificateError::InvalidPurpose));
+    }
+
+    #[test]
+    fn a_ca_that_another_ca_has_signed_is_no_server() {
+        let key = KeyPair::generate().unwrap();
+        let root = its_own_ca().self_signed(&key).unwrap();
+        let issuer = Issuer::new(its_own_ca(), key);
+        let below = its_own_ca().signed_by(&KeyPair::generate().unwrap(), &issuer).unwrap();
+        verify(&[&root], &below, NAME).unwrap_err();
+        let server = CertificateParams::new(vec![NAME.to_owned()]).unwrap();
+        let server = server.signed_by(&KeyPair::generate().unwrap(), &issuer).unwrap();
+        verify(&[&root], &server, NAME).unwrap();
+    }
+}
