@@ -1,7 +1,7 @@
 //! What it costs to leave fields out: a list of a thousand computed objects, for a reader who may see all of them
 //! and for one who may not.
 //!
-//! `cargo bench -p aggregated-apiserver --bench redaction`; `docs/performance.md` has figures.
+//! `cargo bench -p aggregated-apiserver --bench redaction`.
 
 #![allow(clippy::unwrap_used, missing_docs)] // a benchmark is a test, and its macros document nothing
 
