@@ -15,6 +15,9 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::objects::{count, object};
 
+/// The objects of a list, each as JSON.
+type Items = Arc<Vec<String>>;
+
 /// A cluster of ten thousand Pods.
 #[derive(Clone, Default)]
 pub struct Cluster(Arc<State>);
@@ -28,7 +31,7 @@ struct State {
     /// How often all measurements were asked for.
     polls: AtomicUsize,
     /// The lists as they were made, by resource and what is used.
-    items: Mutex<HashMap<(String, u64), Arc<Vec<String>>>>,
+    items: Mutex<HashMap<(String, u64), Items>>,
 }
 
 impl Cluster {
@@ -68,7 +71,7 @@ impl Cluster {
         self.items(resource, self.0.used.load(Ordering::SeqCst)).iter().map(String::len).sum()
     }
 
-    fn items(&self, resource: &str, used: u64) -> Arc<Vec<String>> {
+    fn items(&self, resource: &str, used: u64) -> Items {
         let used = if resource == "metrics" { used } else { 0 };
         let mut known = self.0.items.lock().unwrap_or_else(PoisonError::into_inner);
         let made = known.entry((resource.to_owned(), used)).or_insert_with(|| {
