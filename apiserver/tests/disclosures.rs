@@ -649,10 +649,38 @@ impl Computed for Stray {
     }
 }
 
+/// Counts the Services that have a Secret of their name; those of all namespaces where it should not.
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(group = "example.com", version = "v1", kind = "Joined", namespaced)]
+struct JoinedSpec {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pairs: Option<usize>,
+}
+
+impl Computed for Joined {
+    type Source = ConfigMap;
+    type Related = (Lookup<PartialObjectMeta<Service>>, Lookup<PartialObjectMeta<Secret>>);
+
+    fn compute(source: &ConfigMap, (services, secrets): &Self::Related) -> Option<Self> {
+        let name = source.metadata.name.as_deref()?;
+        let namespace = source.metadata.namespace.as_deref().filter(|_| name != "a");
+        let all = |_: &PartialObjectMeta<Service>| Some("all");
+        let one = |_: &PartialObjectMeta<Service>, _: &PartialObjectMeta<Secret>| 1;
+        let pairs = services.sum_joined(all, secrets, one, namespace, "all");
+        Some(Self::new(name, JoinedSpec { pairs: Some(pairs) }))
+    }
+
+    fn disclosures() -> Disclosures {
+        Disclosures::new()
+            .shows::<PartialObjectMeta<Service>>(["spec.pairs"])
+            .protects_in_namespace::<PartialObjectMeta<Secret>>(["spec.pairs"])
+    }
+}
+
 #[tokio::test]
 async fn what_is_not_declared_is_for_those_who_may_read_all_of_it() {
     let stage = Stage::new().await;
-    let kinds = Kinds::new().computed::<Unsaid>().computed::<Stray>();
+    let kinds = Kinds::new().computed::<Unsaid>().computed::<Stray>().computed::<Joined>();
     let server = ApiServer::new("unsaid", kinds).in_process(stage.cluster.client()).await.unwrap();
     server.wait_synced().await;
     let stage = Stage { server, ..stage };
@@ -668,10 +696,12 @@ async fn what_is_not_declared_is_for_those_who_may_read_all_of_it() {
     let list = stage.get("eve", UNSAID).await;
     assert_eq!(list["items"][0]["spec"]["has_secret"], true);
     // What was looked up elsewhere than was said is not shown.
-    let list = stage.get("eve", "/apis/example.com/v1/namespaces/n/strays").await;
-    let names: Vec<&Value> =
-        list["items"].as_array().unwrap().iter().map(|one| &one["metadata"]["name"]).collect();
-    assert_eq!(names, ["b"]);
+    for kind in ["strays", "joineds"] {
+        let list = stage.get("eve", &format!("/apis/example.com/v1/namespaces/n/{kind}")).await;
+        let names: Vec<&Value> =
+            list["items"].as_array().unwrap().iter().map(|one| &one["metadata"]["name"]).collect();
+        assert_eq!(names, ["b"], "{kind}");
+    }
 }
 
 /// Declares what is not so.

@@ -229,6 +229,25 @@ async fn made_up_kinds_by_the_thousand_cost_little_and_are_in_no_ones_way() {
     assert_eq!(metrics.matches("source_in_view{source=\"metadata-of").count(), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_does_not_say_what_it_serves_is_asked_seldom() {
+    let made_up = |number| owned(&format!("a-{number}"), &format!("g{number}.example.com/v1"), "X");
+    let cluster = cluster((0..1_000).map(made_up).collect());
+    serve_farms(&cluster);
+    cluster.refuse("/apis", StatusCode::SERVICE_UNAVAILABLE);
+    let server = serve(&cluster).await;
+    wait_for(&server, &[None; 1_000]).await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    let asked = count(&cluster, "list /apis");
+    assert!((1..=31).contains(&asked), "{asked} times in rounds that are ten seconds apart");
+    // What can be found later is found.
+    cluster.allow("/apis");
+    cluster.tell(CONFIG_MAPS, "ADDED", &owned("z", "farms.io/v1", "Farm"));
+    let mut expected = vec![None; 1_000];
+    expected.push(Some("red"));
+    wait_for(&server, &expected).await;
+}
+
 /// More kinds than are watched, all of which can be read.
 #[tokio::test(start_paused = true)]
 async fn only_so_many_kinds_are_watched() {

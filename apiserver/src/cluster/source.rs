@@ -33,7 +33,8 @@ pub const SOURCE_MEMORY: usize = 64 << 20;
 /// The same in a small container: one page of them, as it is listed.
 pub const LEAST_SOURCE_MEMORY: usize = 4 << 20;
 
-/// All types together may take as much as so many of them, however many there are: most of them are small. That, and
+/// All types together may take as much as so many of them, however many there are: most of them are small. Half of one is for
+/// what is found by references. That, and
 /// what is computed from them, fits into a gigabyte.
 pub const LARGE_SOURCES: usize = 4;
 
@@ -47,6 +48,8 @@ pub struct Sources {
     bound: usize,
     /// What those of all types take.
     all: Arc<Together>,
+    /// What those take of them that are found by references.
+    referred: Arc<Together>,
     /// The types that do not come from the cluster.
     streams: SourceStreams,
     informers: Mutex<HashMap<(TypeId, SourceScope), AnyInformer>>,
@@ -55,8 +58,18 @@ pub struct Sources {
 
 impl Sources {
     pub(super) fn new(client: Client, bound: usize, streams: SourceStreams) -> Self {
-        let all = Arc::new(Together::within(bound.saturating_mul(LARGE_SOURCES)));
-        Self { client, bound, all, streams, informers: Mutex::default(), watches: Mutex::default() }
+        // What there are references to is up to users, and takes no room of the types that kinds need.
+        let of_referred = bound / 2;
+        let of_all = bound.saturating_mul(LARGE_SOURCES) - of_referred;
+        Self {
+            client,
+            bound,
+            all: Arc::new(Together::within(of_all)),
+            referred: Arc::new(Together::within(of_referred)),
+            streams,
+            informers: Mutex::default(),
+            watches: Mutex::default(),
+        }
     }
 
     /// The informer of what is in scope of a type; its watch begins when it is opened first. The log

@@ -356,6 +356,7 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         if !others.is_available() {
             return V::default();
         }
+        others.state().questions.go_through(namespace);
         let id = (IndexId::of::<F>(), IndexId::of::<(M, Lookup<O, P>)>());
         let question = Question::Total(namespace.map(Box::from), id, text.into());
         let totals_of = || JoinedTotals::new(texts_of(index), Box::new(measure), others.others());

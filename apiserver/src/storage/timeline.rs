@@ -20,7 +20,7 @@ const EPOCH_SECONDS: i64 = 1_735_689_600; // 2025-01-01T00:00:00Z
 enum Numbers {
     /// What is kept is gone with the process. A number starts at the clock (microseconds since 2025,
     /// times 4096, in whole steps) and steps by 2^18, as the clock does in 64 microseconds, so it always grows, also over
-    /// a restart, and fits an `i64` for seventy years. The low twelve bits are a random tag of this process: a number with
+    /// a restart unless more than 15,000 changes came in each second of a whole life, and fits an `i64` for seventy years. The low twelve bits are a random tag of this process: a number with
     /// another tag comes from an earlier process or another replica, whose history is not ours to continue. The six
     /// bits above are nothing here, and a mark where the number is [given to a client](Revision::marked).
     OfProcess { tag: u64 },

@@ -21,7 +21,7 @@ const CORE: &str = "v1";
 /// users make up cost one request all together.
 pub(super) struct Discovery<'a> {
     client: &'a Client,
-    group_versions: Option<HashSet<String>>,
+    group_versions: Option<Result<HashSet<String>, String>>,
     resources: HashMap<String, Result<Vec<ApiResource>, String>>,
     /// How many more group versions may be asked for.
     left: usize,
@@ -131,13 +131,14 @@ impl<'a> Discovery<'a> {
     async fn group_versions(&mut self) -> Result<&HashSet<String>, NotFound> {
         let known = match self.group_versions.take() {
             Some(known) => known,
-            None => {
-                let answer = self.ask::<Groups>("/apis").await.map_err(NotFound::Failed)?;
+            None => self.ask::<Groups>("/apis").await.map(|answer| {
                 let versions = answer.groups.into_iter().flat_map(|group| group.versions);
                 versions.map(|version| version.group_version).collect()
-            }
+            }),
         };
-        Ok(self.group_versions.insert(known))
+        // That it did not answer is remembered, too: others would ask in vain.
+        let known = self.group_versions.insert(known);
+        known.as_ref().map_err(|why| NotFound::Failed(why.clone()))
     }
 
     async fn ask<T: DeserializeOwned>(&self, path: &str) -> Result<T, String> {

@@ -35,6 +35,8 @@ const SELDOM: Duration = Duration::from_secs(600);
 const UNUSED: Duration = Duration::from_secs(300);
 /// What the cluster refuses to show is shown as it was for so long.
 const GRACE: Duration = Duration::from_secs(60);
+/// A round takes no longer than this, so that what is lost is let go of meanwhile. What is left is due in the next one.
+const ROUND: Duration = Duration::from_secs(30);
 /// How long the cluster has to say whether objects can be listed.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// So many kinds that cannot be followed are named in the log in a minute.
@@ -115,7 +117,7 @@ impl Sources {
             notify: Arc::clone(notify),
             client: self.client.clone(),
             bound: self.bound,
-            all: Arc::clone(&self.all),
+            all: Arc::clone(&self.referred),
             reports: Occasionally::at_most(LINES),
             full: Occasionally::default(),
         });
@@ -237,12 +239,15 @@ impl<K> Shared<K> {
                 return false;
             }
             if lost_at(source).is_some_and(|time| time <= now) {
+                is_changed = true;
+                if entry.unused_since.is_some() {
+                    return false;
+                }
                 let away = source.informer.standing().away;
                 let why = away.map(|away| away.why).unwrap_or_default();
                 entry.unread = Some(UnreadKind { resource: source.resource.clone(), why });
                 entry.source = None;
                 put_off(entry, now);
-                is_changed = true;
             }
             true
         });
@@ -293,7 +298,11 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Shared<K> {
     async fn round(self: &Arc<Self>) {
         let mut discovery = Discovery::new(&self.client, MOST_ASKED);
         let mut left = MOST_ASKED;
+        let end = Instant::now() + ROUND;
         for (index, kind) in self.due().into_iter().enumerate() {
+            if Instant::now() >= end {
+                break;
+            }
             if index % 256 == 255 {
                 tokio::task::yield_now().await;
             }

@@ -90,6 +90,8 @@ pub(super) struct Questions {
     asked: HashMap<QuestionId, Asked>,
     /// What was asked since this was last taken.
     seen: BTreeSet<QuestionId>,
+    /// The namespaces in which another lookup has gone through the objects since then.
+    gone_through: BTreeSet<Option<Box<str>>>,
     matching: Selecting<Place>,
     selecting: HashMap<IndexId, Labelled<Place>>,
     /// Kinds of which nothing is asked any more.
@@ -125,11 +127,20 @@ impl Questions {
 
     /// What was asked since this was last called, in order.
     pub fn take_seen(&mut self) -> Vec<QuestionId> {
+        self.gone_through.clear();
         std::mem::take(&mut self.seen).into_iter().collect()
+    }
+
+    /// Notes that another lookup goes through the objects of a namespace, or of all: it is told of their changes itself.
+    pub fn go_through(&mut self, namespace: Option<&str>) {
+        self.gone_through.insert(namespace.map(Box::from));
     }
 
     /// Whether one of the questions since the last were taken is about objects that are not of this namespace.
     pub fn are_outside(&self, namespace: Option<&str>) -> bool {
+        if self.gone_through.iter().any(|of| of.as_deref() != namespace) {
+            return true;
+        }
         let questions = self.seen.iter().filter_map(|id| self.asked.get(id));
         questions.into_iter().any(|asked| match &*asked.question {
             // That says nothing of an object, and what references name may be anywhere.
