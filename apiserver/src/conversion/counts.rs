@@ -93,7 +93,7 @@ impl Counts {
             failure_type: outcome.failure_type(),
             buckets: BUCKETS
                 .into_iter()
-                .chain([f64::MAX])
+                .chain([f64::INFINITY])
                 .zip(times.buckets.iter().map(of))
                 .collect(),
             seconds: Duration::from_micros(of(&times.microseconds)).as_secs_f64(),
@@ -118,6 +118,6 @@ mod tests {
         assert_eq!(partial.failure_type, "conversion_webhook_partial_response_failure");
         assert_eq!((partial.result, partial.seconds), ("failure", 61.011));
         let taken: Vec<_> = partial.buckets.iter().filter(|(_, count)| *count > 0).collect();
-        assert_eq!(taken, [&(0.005, 1), &(0.01, 1), &(f64::MAX, 1)]);
+        assert_eq!(taken, [&(0.005, 1), &(0.01, 1), &(f64::INFINITY, 1)]);
     }
 }

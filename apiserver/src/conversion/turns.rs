@@ -11,7 +11,7 @@ const OF_ONE: usize = 4;
 /// So many turns for all webhooks, which are known by their URLs.
 ///
 /// Beyond its first one a webhook gets a turn only while it has fewer than half as many as are free. So however many
-/// webhooks keep theirs, the next one finds one free, until there are as many as turns.
+/// webhooks keep theirs, the next one finds one free, as long as they are few: seven of them take sixteen turns, nineteen sixty-four.
 #[derive(Debug)]
 pub(super) struct Turns {
     all: usize,

@@ -55,8 +55,17 @@ impl ServerCertVerifier for Vouched {
             ocsp_response,
             now,
         );
-        if verified.is_ok() || !self.bundle.iter().any(|one| one == end_entity) {
+        if verified.is_ok() {
             return verified;
+        }
+        if !self.bundle.iter().any(|one| one == end_entity) {
+            // A CA that is in no bundle is not known. A verifier by the letter says that it is a CA.
+            return verified.map_err(|why| match why {
+                Error::InvalidCertificate(CertificateError::Other(_)) if is_ca(end_entity) => {
+                    Error::InvalidCertificate(CertificateError::UnknownIssuer)
+                }
+                why => why,
+            });
         }
         // It needs no signature of another one. All else is asked of it.
         verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
@@ -85,6 +94,10 @@ impl ServerCertVerifier for Vouched {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.by_signatures.supported_verify_schemes()
     }
+}
+
+fn is_ca(certificate: &CertificateDer<'_>) -> bool {
+    X509Certificate::from_der(certificate).is_ok_and(|(_, parsed)| parsed.is_ca())
 }
 
 fn check_time_and_usage(

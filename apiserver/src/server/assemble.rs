@@ -169,6 +169,17 @@ fn computed_from(
     })
 }
 
+/// The same of a definition that was accepted when it was written. An older release may have judged less of the versions
+/// that nobody uses, and its objects must be served all the same.
+pub(super) fn check_kept(
+    kind: &Kind,
+    definition: &CustomResourceDefinition,
+) -> Result<(), StartError> {
+    let mut used = definition.clone();
+    used.spec.versions.retain(|version| version.served || version.storage);
+    check_stored(kind, &used, true)
+}
+
 /// What a definition promises and this server does not do yet stops the start,
 /// unless it may be left out.
 pub(super) fn check_stored(

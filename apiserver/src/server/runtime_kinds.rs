@@ -143,7 +143,7 @@ impl RuntimeKinds {
         let Some(handler) = self.0.handler.upgrade() else { return Ok(()) };
         let turn = handler.turns().take_for_server().await;
         let kind = Arc::new(Kind::parse(definition, None)?.with_shape());
-        assemble::check_stored(&kind, definition, true)?;
+        assemble::check_kept(&kind, definition)?;
         drop(turn);
         let mut caches = self.0.caches.lock().await;
         let qualified = kind.qualified();

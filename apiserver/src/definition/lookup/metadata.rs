@@ -39,7 +39,7 @@ const PREFIX: &str = "metadata-of-";
 /// cluster is asked in rounds, ten seconds apart, of a bounded number of requests; and a kind that nothing refers to any more is forgotten. What is
 /// kept counts as memory of sources. A text that is no apiVersion, kind or name finds nothing.
 ///
-/// Which kinds these are is not known to [`Disclosures`](crate::Disclosures): what a computation shows of them all its readers see,
+/// Which kinds these are is not known to [`Disclosures`](crate::definition::Disclosures): what a computation shows of them all its readers see,
 /// so it should be no more than names and labels.
 ///
 /// Manifests ask for no rights for it: `--owner-resources` of the command says which resources it may read.

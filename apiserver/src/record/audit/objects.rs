@@ -265,9 +265,12 @@ impl Response {
         // Other groups may have a kind of this name.
         let is_status = typed.kind == "Status" && typed.api_version == "v1";
         if !omits_managed_fields && !is_status {
-            // Compact already, but for its end.
-            let text = String::from_utf8(body).ok()?.trim_end().to_owned();
-            self.object = RawValue::from_string(text).ok();
+            let text = String::from_utf8(body).ok()?;
+            let text = text.trim_end();
+            // For people it is indented. Within a text JSON has no end of a line.
+            let is_indented = text.contains('\n');
+            let line = if is_indented { without_blanks(text) } else { text.to_owned() };
+            self.object = RawValue::from_string(line).ok();
             return None;
         }
         let mut object: Value = serde_json::from_slice(&body).ok()?;
@@ -367,6 +370,14 @@ mod tests {
             let requested = taken(object, false);
             assert!(requested.is_truncated && requested.object.is_none());
         }
+    }
+
+    #[test]
+    fn an_answer_for_people_is_one_line_all_the_same() {
+        let indented = "{\n  \"kind\": \"Foo\",\n  \"a\": \"x\\n  y\"\n}\n";
+        let (response, status) = answered(indented);
+        assert_eq!(response.object.unwrap().get(), r#"{"kind":"Foo","a":"x\n  y"}"#);
+        assert_eq!(status, None);
     }
 
     #[test]
