@@ -598,4 +598,30 @@ mod tests {
             "kind bazes.example.com: spec.scope: must be the scope of nodes, which it is computed from",
         );
     }
+
+    #[test]
+    fn what_was_kept_is_judged_by_the_versions_in_use() {
+        let version = |name: &str, is_used: bool, default: serde_json::Value| {
+            let text = json!({"type": "string", "default": default});
+            let schema = json!({"type": "object", "properties": {"text": text}});
+            json!({"name": name, "served": is_used, "storage": is_used, "schema": {"openAPIV3Schema": schema}})
+        };
+        let definition = |of_used: serde_json::Value| -> CustomResourceDefinition {
+            let versions = [version("v1", true, of_used), version("v2", false, json!(5))];
+            serde_json::from_value(json!({
+                "metadata": {"name": "foos.example.com"},
+                "spec": {
+                    "group": "example.com", "scope": "Namespaced", "versions": versions,
+                    "names": {"plural": "foos", "singular": "foo", "kind": "Foo", "listKind": "FooList"},
+                },
+            }))
+            .unwrap()
+        };
+        let kept = definition(json!("a"));
+        let kind = Kind::parse(&kept, None).unwrap();
+        assert!(check_stored(&kind, &kept, true).is_err());
+        assert!(check_kept(&kind, &kept).is_ok());
+        let faulty = definition(json!(5));
+        assert!(check_kept(&Kind::parse(&faulty, None).unwrap(), &faulty).is_err());
+    }
 }
