@@ -30,6 +30,8 @@ mod in_a_pod;
 mod llamas;
 #[path = "control_plane/other_languages.rs"]
 mod other_languages;
+#[path = "control_plane/owners.rs"]
+mod owners;
 #[path = "control_plane/registration.rs"]
 mod registration;
 #[path = "control_plane/rights.rs"]
@@ -64,6 +66,7 @@ const TESTS: Group<World> = &[
     ("llamas_own_and_are_owned", changes::own_and_are_owned),
     ("kubectl_reads_farm_pods", farm_pods::are_read),
     ("farm_pods_are_shown_as_pods_are", farm_pods::are_shown_as_pods_are),
+    ("owners_of_any_kind_are_followed", owners::of_any_kind_are_followed),
     ("a_deployment_is_scaled_up_and_down", farm_pods::follow_a_deployment),
     ("a_user_without_rights_is_refused", rights::are_needed),
     ("farm_pods_need_the_right_on_pods", rights::on_pods_are_needed),
