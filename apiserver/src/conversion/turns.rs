@@ -120,7 +120,7 @@ mod tests {
         let first = turns.take("a").await;
         let mut second = Box::pin(turns.take("b"));
         assert!((&mut second).now_or_never().is_none());
-        // One who stops waiting takes nothing with it.
+        // A call that stops waiting for its turn takes none.
         let third = turns.take("c");
         assert!(third.now_or_never().is_none());
         drop(first);

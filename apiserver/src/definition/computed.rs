@@ -61,7 +61,7 @@ impl<K> SourceType for K where
 /// A kind that is a view of something else in the cluster: read-only, and as
 /// fresh as what it shows.
 ///
-/// Whoever reads it needs the same right on its [`Computed::Source`] too, and on what is looked up besides, unless its
+/// A caller who reads it needs the same right on its [`Computed::Source`] too, and on what is looked up besides, unless its
 /// [`disclosures`](Self::disclosures) say that it is harmless, or what is left out without that right.
 ///
 /// There is one object for each source, if [`compute`](Self::compute) makes one of it, and what else it
@@ -105,7 +105,7 @@ impl<K> SourceType for K where
 ///         Some(Self::new(name, spec))
 ///     }
 ///
-///     // Whoever may read Nodes may know how much there is on them.
+///     // A reader of Nodes may know how much there is on them.
 ///     fn disclosures() -> Disclosures {
 ///         Disclosures::new().shows::<Pod>(["spec.pods", "spec.containers"])
 ///     }

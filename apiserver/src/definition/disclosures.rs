@@ -8,10 +8,10 @@ use crate::served_kind::LookupRight;
 
 /// What a computed kind shows of what it looks up ([`Lookup`](super::Lookup)), and to which of its readers.
 ///
-/// Who reads the kind has the right to read its source. What comes from lookups is another matter, and is said here for each
+/// A caller who reads the kind has the right to read its source. What comes from lookups is another matter, and is said here for each
 /// type that is looked up:
 ///
-/// - [`shows`](Self::shows): harmless. Whoever reads the kind sees these fields.
+/// - [`shows`](Self::shows): harmless. Every reader of the kind sees these fields.
 /// - [`protects`](Self::protects): a reader needs the same verb (`get`, `list` or `watch`) on the type, in all namespaces.
 /// - [`protects_in_namespace`](Self::protects_in_namespace): the same, in the namespace of the request alone, because
 ///   nothing is looked up in others.
