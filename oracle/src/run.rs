@@ -155,7 +155,16 @@ impl Side {
 /// The collection that is read, if its state of any moment will do.
 fn read_from_any_moment(path: &str) -> Option<String> {
     let (path, query) = path.split_once('?')?;
-    if !query.split('&').any(|parameter| parameter.trim_end_matches('0') == "resourceVersion=") {
+    let value = |name: &str| {
+        let mut pairs = query.split('&').filter_map(|parameter| parameter.split_once('='));
+        pairs.find(|(called, _)| *called == name).map(|(_, value)| value)
+    };
+    let any_moment = match value("resourceVersion") {
+        Some(version) => version.trim_end_matches('0').is_empty(),
+        // A watch that names no version begins with what the cache holds.
+        None => value("watch").is_some() && value("sendInitialEvents").is_none(),
+    };
+    if !any_moment {
         return None;
     }
     let segments: Vec<&str> = path.split('/').filter(|segment| *segment != "watch").collect();
