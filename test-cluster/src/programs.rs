@@ -3,7 +3,7 @@
 use std::env;
 use std::error::Error;
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -153,11 +153,13 @@ impl Programs {
             return Err(Missing(format!("there is no go to build {name} with")).into());
         }
         let parent = program.parent().context("the cache has no parent")?;
-        fs::create_dir_all(parent)?;
+        let _turn = turn(parent)?;
+        if program.is_file() {
+            return Ok(program);
+        }
         let unfinished = tempfile::tempdir_in(parent)?;
         let built = unfinished.path().join(name);
         go_build(module, "-s -w", &built, &[package.to_owned()])?;
-        // Whoever does the same at the same time has the same.
         fs::rename(built, &program)?;
         Ok(program)
     }
@@ -209,9 +211,21 @@ fn go_build(module: &Path, flags: &str, into: &Path, packages: &[String]) -> Res
     Ok(())
 }
 
+/// Waits until no other process builds into this folder, which is made if it is missing. The lock ends
+/// with the file, so also with a process that was killed.
+fn turn(folder: &Path) -> Result<File> {
+    fs::create_dir_all(folder)?;
+    let file = File::create(folder.join(".building"))?;
+    file.lock().context("waiting for another build")?;
+    Ok(file)
+}
+
 fn build(folder: &Path) -> Result<()> {
     let parent = folder.parent().context("the cache has no parent")?;
-    fs::create_dir_all(parent)?;
+    let _turn = turn(parent)?;
+    if absent(folder).is_none() {
+        return Ok(());
+    }
     let unfinished = tempfile::tempdir_in(parent)?;
     eprintln!(
         "building etcd, kube-apiserver, kube-controller-manager and kubectl {RELEASE} into {}: this happens once and takes about five minutes",
@@ -233,16 +247,11 @@ fn build(folder: &Path) -> Result<()> {
     // The package is called server.
     fs::rename(unfinished.path().join("server"), unfinished.path().join("etcd"))?;
     let finished = unfinished.keep();
-    if absent(folder).is_some() {
-        // What is there is not whole.
-        let _ = fs::remove_dir_all(folder);
-    }
+    // Some of what an interrupted run has left may be there.
+    let _ = fs::remove_dir_all(folder);
     if let Err(error) = fs::rename(&finished, folder) {
         let _ = fs::remove_dir_all(&finished);
-        // Somebody else built them at the same time.
-        if absent(folder).is_some() {
-            return Err(error).context("keeping what was built");
-        }
+        return Err(error).context("keeping what was built");
     }
     eprintln!("built in {} s", started.elapsed().as_secs());
     Ok(())
