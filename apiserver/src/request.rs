@@ -9,11 +9,14 @@ mod authorize;
 mod bounds;
 mod deadline;
 mod decode;
+mod documents;
 mod encode;
 mod impersonate;
 mod negotiate;
 mod query;
+mod refusal;
 mod route;
+mod served;
 mod standing;
 mod stream_reset;
 mod throttle;
@@ -24,7 +27,9 @@ pub use answers::{Answer, Answers, without_body};
 pub use authenticate::{Authentication, ClientCertificate, Peer, Presented};
 pub use bounds::Bounds;
 pub use deadline::REQUEST_TIMEOUT;
+pub use documents::Documents;
 pub use impersonate::Impersonation;
+pub use refusal::{panicked, refuse};
 pub use standing::Standing;
 pub use stream_reset::StreamReset;
 pub use throttle::Inflights;
@@ -38,7 +43,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use axum::body::Body;
 use futures::FutureExt;
-use http::header::{CACHE_CONTROL, HeaderValue, RETRY_AFTER};
+use http::header::{CACHE_CONTROL, HeaderValue};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use tokio::sync::Mutex;
@@ -48,17 +53,14 @@ use crate::admission::{AdmissionChain, AdmissionTime};
 use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::codec::YamlParsers;
-use crate::conversion::{self, known};
-use crate::discovery::Discovery;
+use crate::conversion::known;
 use crate::document;
 use crate::error::{ApiError, Reason};
 use crate::kind::{Kind, MissingRights, Redaction};
-use crate::occasionally::{Occasionally, shown};
-use crate::openapi::OpenApi;
+use crate::occasionally::shown;
 use crate::quota::{Account, Quota};
 use crate::record::{
-    AUDIT_ID, Admission, Arrived, Audit, CertificateEnds, EndedCalls, KeptKind, Metrics, Observed,
-    Origin, Record, SourceInView, Step, Traces,
+    AUDIT_ID, Admission, Arrived, Audit, CertificateEnds, Metrics, Origin, Record, Step, Traces,
 };
 use crate::served_kind::{Backing, ServedKind, ServedKinds};
 use crate::user::User;
@@ -70,7 +72,9 @@ use decode::Operation;
 use encode::stream::WatchContext;
 use encode::{Encoder, SharedForms, stream};
 use negotiate::{InProtobuf, Media, Negotiated, Presentation};
-use route::{Destination, DocumentPath, Route, Target};
+use refusal::{FAILURES, panic_text, refuse_as};
+use route::{Destination, Route, Target};
+use served::{Served, observed};
 use throttle::{Permit, Throttle};
 use write_context::WriteContext;
 
@@ -79,76 +83,6 @@ const LONGEST_AUDIT_ID: usize = 1 << 10;
 
 /// Room for a document while it is made; few are larger.
 const DOCUMENT: usize = 64 << 10;
-
-/// What is served at a moment, and what is said about it.
-struct Served {
-    kinds: ServedKinds,
-    discovery: Discovery,
-    openapi: OpenApi,
-}
-
-impl Served {
-    fn new(kinds: ServedKinds) -> Self {
-        let discovery = Discovery::new(&kinds);
-        let openapi = OpenApi::new(&kinds);
-        Self { kinds, discovery, openapi }
-    }
-
-    /// The state of the sources that kinds are computed from, each once: the worst, where some of
-    /// it is in view and some is not.
-    fn sources(&self) -> Vec<SourceState> {
-        SourceState::each_once(self.kinds.iter().flat_map(|served| served.cache.sources()))
-    }
-}
-
-/// What the metrics say of a source; nothing, if the cluster does not have it, as clusters may: an alert would
-/// never end.
-fn in_view(source: &SourceState) -> Option<SourceInView> {
-    (!source.is_rightly_absent).then(|| SourceInView {
-        resource: source.resource.clone(),
-        is_in_view: source.is_in_view(),
-        age: source.age(),
-    })
-}
-
-/// What the metrics say of calls of webhooks.
-fn ended(calls: conversion::WebhookCalls) -> EndedCalls {
-    let conversion::WebhookCalls { result, failure_type, buckets, seconds } = calls;
-    EndedCalls { result, failure_type, buckets, seconds }
-}
-
-/// What the metrics say of what is served.
-fn observed(served: &Served, inflight: (usize, usize)) -> Observed {
-    // A view shows the objects of another kind.
-    let kept = served
-        .kinds
-        .iter()
-        .filter(|one| one.kind.view.is_none() && !matches!(one.backing, Backing::Reviewed(_)));
-    let kinds = kept.map(|one| {
-        let extent = one.cache.extent();
-        KeptKind {
-            group: one.kind.group.clone(),
-            resource: one.kind.names.plural.clone(),
-            is_synced: one.cache.is_synced(),
-            objects: extent.objects,
-            bytes: extent.bytes,
-            revision: extent.revision.number(),
-            window: extent.window,
-            window_bytes: extent.window_bytes,
-            window_age: extent.window_age,
-        }
-    });
-    let mut stores = served.kinds.iter().filter_map(ServedKind::store);
-    let store = stores.next().map(|(store, _)| store);
-    Observed {
-        inflight,
-        sources: served.sources().iter().filter_map(in_view).collect(),
-        kinds: kinds.collect(),
-        store: store.and_then(|store| store.extent()),
-        behind: store.map_or(0, |store| store.behind()),
-        conversions: conversion::webhook_calls().into_iter().map(ended).collect(),
-    }
-}
 
 /// Whose request it is, and where its answer is counted.
 struct Caller<'a> {
@@ -187,14 +121,6 @@ pub struct Handler {
     managed_fields: ManagedFields,
     /// How long a request may take that is no watch.
     request_timeout: Duration,
-}
-
-/// Documents that are not made from the kinds.
-pub struct Documents {
-    /// `/version`
-    pub version: document::Document,
-    /// Others, by their paths.
-    pub others: HashMap<String, document::Document>,
 }
 
 impl Handler {
@@ -302,19 +228,6 @@ impl Handler {
     #[must_use]
     pub fn with_documents(self, documents: Documents) -> Self {
         Self { documents, ..self }
-    }
-
-    /// The answer to `/version`.
-    pub fn version(&self) -> Response<Body> {
-        let body = Body::from(self.documents.version.body.clone());
-        let mut response = encode::started(StatusCode::OK, Media::Json, body);
-        keep_out_of_caches(&mut response);
-        response
-    }
-
-    /// The answer to `/metrics`.
-    pub fn metrics(&self) -> Response<Body> {
-        encode::metrics(self.metrics.text())
     }
 
     /// Says in metrics from now on when certificates end.
@@ -717,82 +630,6 @@ impl Handler {
         })
     }
 
-    async fn document(
-        &self,
-        head: &Parts,
-        document: &DocumentPath,
-    ) -> Result<Response<Body>, ApiError> {
-        let served = self.served.load_full();
-        if document.is_openapi() {
-            let in_protobuf = matches!(document, DocumentPath::OpenApiV2)
-                && negotiate::prefers_openapi_in_protobuf(head);
-            self.make_openapi(&served, in_protobuf).await;
-        }
-        let (discovery, openapi) = (&served.discovery, &served.openapi);
-        let mut presentation = Presentation { media: Media::Json, gzip: false };
-        let found = match document {
-            DocumentPath::Core => {
-                let (aggregated, wanted) = negotiate::discovery(head)?;
-                presentation = wanted;
-                discovery.core(aggregated)
-            }
-            DocumentPath::Groups => {
-                let (aggregated, wanted) = negotiate::discovery(head)?;
-                presentation = wanted;
-                Some(if aggregated { discovery.aggregated() } else { discovery.groups() })
-            }
-            DocumentPath::Group(group) => {
-                presentation = negotiate::plain(head)?;
-                discovery.group(group)
-            }
-            DocumentPath::Version(group, version) => {
-                presentation = negotiate::plain(head)?;
-                discovery.version(group, version)
-            }
-            DocumentPath::ServerVersion => return Ok(self.version()),
-            DocumentPath::Metrics => return Ok(self.metrics()),
-            DocumentPath::OpenApiV2 if negotiate::prefers_openapi_in_protobuf(head) => {
-                Some(openapi.v2_in_protobuf())
-            }
-            DocumentPath::OpenApiV2 | DocumentPath::OpenApiV3Version(..)
-                if !negotiate::takes_json(head) =>
-            {
-                return Ok(encode::not_acceptable());
-            }
-            DocumentPath::OpenApiV2 => Some(openapi.v2()),
-            DocumentPath::OpenApiV3 => Some(openapi.v3()),
-            DocumentPath::OpenApiV3Version(group, version) => {
-                let query = head.uri.query().unwrap_or_default();
-                let hash = query::pairs(query).find(|(key, _)| key == "hash");
-                let hash = hash.as_ref().map(|(_, hash)| hash.as_ref());
-                let document = openapi.v3_version(group, version, hash);
-                let document = document.ok_or_else(ApiError::no_such_resource)?;
-                let mut response = encode::document(head, &document, presentation);
-                if document.cache_control.is_some() {
-                    encode::keep_for_a_year(&mut response, self.clock.now());
-                }
-                return Ok(response);
-            }
-        };
-        let found = found.ok_or_else(ApiError::no_such_resource)?;
-        Ok(encode::document(head, found, presentation))
-    }
-
-    /// Makes the OpenAPI documents, on no worker, and those of one moment at a time.
-    async fn make_openapi(&self, served: &Arc<Served>, in_protobuf: bool) {
-        if served.openapi.are_made(in_protobuf) {
-            return;
-        }
-        let _turn = self.openapi_turn.lock().await;
-        if !served.openapi.are_made(in_protobuf) {
-            let served = Arc::clone(served);
-            let made = tokio::task::spawn_blocking(move || served.openapi.make(in_protobuf)).await;
-            if let Err(why) = made {
-                tracing::error!("OpenAPI documents cannot be made: {why}");
-            }
-        }
-    }
-
     /// Gives a request an id for logs, unless it brings one that can be used.
     fn name(&self, head: &mut Parts) {
         let is_usable = |id: &HeaderValue| (1..=LONGEST_AUDIT_ID).contains(&id.len());
@@ -833,49 +670,6 @@ fn deletion_warnings(kind: &Kind, options: &DeleteOptions) -> Vec<String> {
 fn keep_out_of_caches(response: &mut Response<Body>) {
     let none = HeaderValue::from_static("no-cache, private");
     response.headers_mut().entry(CACHE_CONTROL).or_insert(none);
-}
-
-/// What went wrong here, which clients may have caused, again and again.
-static FAILURES: Occasionally = Occasionally::at_most(30);
-
-/// A refusal as an answer; its source is for the log.
-pub fn refuse(error: &ApiError) -> Response<Body> {
-    refuse_as(error, Presentation { media: Media::Json, gzip: false })
-}
-
-fn refuse_as(error: &ApiError, presentation: Presentation) -> Response<Body> {
-    let source = std::error::Error::source(error).map(ToString::to_string);
-    if error.reason() == Reason::InternalError {
-        FAILURES.log(|left_out| {
-            let source = source.map(|source| format!(": {source}")).unwrap_or_default();
-            tracing::error!(left_out, "{error}{source}");
-        });
-    } else {
-        tracing::debug!("refused: {error}");
-    }
-    let body = serde_json::to_vec(&error.to_status()).unwrap_or_default();
-    let mut response = encode::respond(error.reason().status(), presentation, body);
-    if let Some(seconds) = error.retry_after_seconds() {
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
-    }
-    encode::warn(&mut response, error.warnings());
-    if error.is_of_authorization() {
-        let header = http::header::X_CONTENT_TYPE_OPTIONS;
-        response.headers_mut().insert(header, HeaderValue::from_static("nosniff"));
-    }
-    response
-}
-
-fn panic_text(what: &(dyn std::any::Any + Send)) -> &str {
-    let text = what.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| what.downcast_ref::<&str>().copied()).unwrap_or("no message")
-}
-
-/// What answers a request after its handler panicked.
-pub fn panicked(what: &(dyn std::any::Any + Send)) -> Response<Body> {
-    let text = panic_text(what);
-    FAILURES.log(|left_out| tracing::error!(left_out, "a request panicked: {text}"));
-    refuse(&ApiError::internal("this request caused the server to panic; its log says more"))
 }
 
 /// A handler that many connections share.

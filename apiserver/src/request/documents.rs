@@ -1,0 +1,118 @@
+//! What is answered from memory: discovery, OpenAPI, the version and the metrics.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::body::Body;
+use http::request::Parts;
+use http::{Response, StatusCode};
+
+use super::negotiate::{self, Media, Presentation};
+use super::route::DocumentPath;
+use super::served::Served;
+use super::{Handler, encode, keep_out_of_caches, query};
+use crate::document;
+use crate::error::ApiError;
+
+/// Documents that are not made from the kinds.
+pub struct Documents {
+    /// `/version`
+    pub version: document::Document,
+    /// Others, by their paths.
+    pub others: HashMap<String, document::Document>,
+}
+
+impl Handler {
+    /// The answer to `/version`.
+    pub fn version(&self) -> Response<Body> {
+        let body = Body::from(self.documents.version.body.clone());
+        let mut response = encode::started(StatusCode::OK, Media::Json, body);
+        keep_out_of_caches(&mut response);
+        response
+    }
+
+    /// The answer to `/metrics`.
+    pub fn metrics(&self) -> Response<Body> {
+        encode::metrics(self.metrics.text())
+    }
+
+    /// A document, in the form that the client has asked for.
+    ///
+    /// # Errors
+    /// 404 where there is none, 406 for a form that it does not come in.
+    pub(super) async fn document(
+        &self,
+        head: &Parts,
+        document: &DocumentPath,
+    ) -> Result<Response<Body>, ApiError> {
+        let served = self.served.load_full();
+        if document.is_openapi() {
+            let in_protobuf = matches!(document, DocumentPath::OpenApiV2)
+                && negotiate::prefers_openapi_in_protobuf(head);
+            self.make_openapi(&served, in_protobuf).await;
+        }
+        let (discovery, openapi) = (&served.discovery, &served.openapi);
+        let mut presentation = Presentation { media: Media::Json, gzip: false };
+        let found = match document {
+            DocumentPath::Core => {
+                let (aggregated, wanted) = negotiate::discovery(head)?;
+                presentation = wanted;
+                discovery.core(aggregated)
+            }
+            DocumentPath::Groups => {
+                let (aggregated, wanted) = negotiate::discovery(head)?;
+                presentation = wanted;
+                Some(if aggregated { discovery.aggregated() } else { discovery.groups() })
+            }
+            DocumentPath::Group(group) => {
+                presentation = negotiate::plain(head)?;
+                discovery.group(group)
+            }
+            DocumentPath::Version(group, version) => {
+                presentation = negotiate::plain(head)?;
+                discovery.version(group, version)
+            }
+            DocumentPath::ServerVersion => return Ok(self.version()),
+            DocumentPath::Metrics => return Ok(self.metrics()),
+            DocumentPath::OpenApiV2 if negotiate::prefers_openapi_in_protobuf(head) => {
+                Some(openapi.v2_in_protobuf())
+            }
+            DocumentPath::OpenApiV2 | DocumentPath::OpenApiV3Version(..)
+                if !negotiate::takes_json(head) =>
+            {
+                return Ok(encode::not_acceptable());
+            }
+            DocumentPath::OpenApiV2 => Some(openapi.v2()),
+            DocumentPath::OpenApiV3 => Some(openapi.v3()),
+            DocumentPath::OpenApiV3Version(group, version) => {
+                let query = head.uri.query().unwrap_or_default();
+                let hash = query::pairs(query).find(|(key, _)| key == "hash");
+                let hash = hash.as_ref().map(|(_, hash)| hash.as_ref());
+                let document = openapi.v3_version(group, version, hash);
+                let document = document.ok_or_else(ApiError::no_such_resource)?;
+                let mut response = encode::document(head, &document, presentation);
+                if document.cache_control.is_some() {
+                    encode::keep_for_a_year(&mut response, self.clock.now());
+                }
+                return Ok(response);
+            }
+        };
+        let found = found.ok_or_else(ApiError::no_such_resource)?;
+        Ok(encode::document(head, found, presentation))
+    }
+
+    /// Makes the OpenAPI documents, on no worker, and those of one moment at a time.
+    async fn make_openapi(&self, served: &Arc<Served>, in_protobuf: bool) {
+        if served.openapi.are_made(in_protobuf) {
+            return;
+        }
+        let _turn = self.openapi_turn.lock().await;
+        if !served.openapi.are_made(in_protobuf) {
+            let served = Arc::clone(served);
+            let made = tokio::task::spawn_blocking(move || served.openapi.make(in_protobuf)).await;
+            if let Err(why) = made {
+                tracing::error!("OpenAPI documents cannot be made: {why}");
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Refusals and failures as answers.
+
+use std::any::Any;
+
+use axum::body::Body;
+use http::Response;
+use http::header::{HeaderValue, RETRY_AFTER};
+
+use super::encode;
+use super::negotiate::{Media, Presentation};
+use crate::error::{ApiError, Reason};
+use crate::occasionally::Occasionally;
+
+/// What went wrong here, which clients may have caused, again and again.
+pub static FAILURES: Occasionally = Occasionally::at_most(30);
+
+/// A refusal as an answer; its source is for the log.
+pub fn refuse(error: &ApiError) -> Response<Body> {
+    refuse_as(error, Presentation { media: Media::Json, gzip: false })
+}
+
+/// The same, in the form that a client has asked for.
+pub fn refuse_as(error: &ApiError, presentation: Presentation) -> Response<Body> {
+    let source = std::error::Error::source(error).map(ToString::to_string);
+    if error.reason() == Reason::InternalError {
+        FAILURES.log(|left_out| {
+            let source = source.map(|source| format!(": {source}")).unwrap_or_default();
+            tracing::error!(left_out, "{error}{source}");
+        });
+    } else {
+        tracing::debug!("refused: {error}");
+    }
+    let body = serde_json::to_vec(&error.to_status()).unwrap_or_default();
+    let mut response = encode::respond(error.reason().status(), presentation, body);
+    if let Some(seconds) = error.retry_after_seconds() {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    encode::warn(&mut response, error.warnings());
+    if error.is_of_authorization() {
+        let header = http::header::X_CONTENT_TYPE_OPTIONS;
+        response.headers_mut().insert(header, HeaderValue::from_static("nosniff"));
+    }
+    response
+}
+
+/// What a panic says.
+pub fn panic_text(what: &(dyn Any + Send)) -> &str {
+    let text = what.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| what.downcast_ref::<&str>().copied()).unwrap_or("no message")
+}
+
+/// What answers a request after its handler panicked.
+pub fn panicked(what: &(dyn Any + Send)) -> Response<Body> {
+    let text = panic_text(what);
+    FAILURES.log(|left_out| tracing::error!(left_out, "a request panicked: {text}"));
+    refuse(&ApiError::internal("this request caused the server to panic; its log says more"))
+}
