@@ -216,6 +216,9 @@ fn add_list_type(line: &mut String, property: &Value) {
     if strategy.split(',').any(|one| one == "retainKeys") {
         line.push_str(" retainKeys");
     }
+    if strategy == "replace" {
+        line.push_str(" replace");
+    }
 }
 
 /// The default that is published of every field that cannot be nothing in Go.

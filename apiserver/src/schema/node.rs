@@ -188,6 +188,8 @@ pub struct PatchStrategy {
     pub list: ListMerge,
     /// Whether a patch says which members of it stay.
     pub retain_keys: bool,
+    /// Whether an object is replaced, and not merged.
+    pub replaces_object: bool,
 }
 
 /// How strategic merge patches merge a list.

@@ -127,7 +127,11 @@ fn merge_member(
         (_, Value::Null) => {
             object.remove(name);
         }
-        (Some(Value::Object(member)), Value::Object(patch)) => merge(member, patch, of)?,
+        (Some(Value::Object(object)), Value::Object(patch))
+            if member.is_none_or(|member| !member.patch.replaces_object) =>
+        {
+            merge(object, patch, of)?;
+        }
         (Some(Value::Array(items)), Value::Array(patch)) => {
             let list = member.map_or(&ListMerge::Replace, |member| &member.patch.list);
             let of = of.and_then(Type::of_items);
@@ -315,6 +319,7 @@ Spec
  containers 1 []Container merge=name
  names 2 []string merge
  volumes 3 []Container merge=name retainKeys
+ selector 4 pkg/runtime.RawExtension * replace
 ";
 
     fn patch_of(spec: Value) -> StrategicMergePatch {
@@ -374,6 +379,11 @@ Spec
             json!({"x": {"b": 2}}),
         );
         check(json!({"x": {"a": 1}}), json!({"x": null}), json!({}));
+        check(
+            json!({"selector": {"a": 1}}),
+            json!({"selector": {"b": 2}}),
+            json!({"selector": {"b": 2}}),
+        );
         check(
             json!({"volumes": [{"name": "v", "emptyDir": {}}]}),
             json!({"volumes": [{"$retainKeys": ["name", "secret"], "name": "v", "secret": {"s": 1}}]}),

@@ -12,7 +12,7 @@
 //!   letters. Then there is `*` where nothing is not the same as empty, `+` where it is
 //!   always written down, `go=` and what its type is called in Go where that cannot be told,
 //!   `!` where it must be there, `set`, `atomic` or `keys=a,b` of a list, `merge`,
-//!   `merge=name` and `retainKeys` for strategic merge patches, and `default=` with JSON.
+//!   `merge=name`, `replace` and `retainKeys` for strategic merge patches, and `default=` with JSON.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -336,6 +336,7 @@ impl Types {
                 ("merge", None) => member.patch.list = ListMerge::Union,
                 ("merge", Some(key)) => member.patch.list = ListMerge::By(key.into()),
                 ("retainKeys", None) => member.patch.retain_keys = true,
+                ("replace", None) => member.patch.replaces_object = true,
                 ("default", Some(text)) => {
                     member.default = Some(serde_json::from_str(text).map_err(|_| fault())?);
                 }
