@@ -16,12 +16,19 @@ pub struct Filled {
     like: Option<&'static str>,
     of_generated_names: bool,
     is_dropped_only: bool,
+    is_replaced: bool,
 }
 
 impl Filled {
     /// The field at a JSON pointer, in which `*` stands for each item of a list.
     pub const fn field(field: &'static str) -> Self {
-        Self { field, like: None, of_generated_names: false, is_dropped_only: false }
+        Self {
+            field,
+            like: None,
+            of_generated_names: false,
+            is_dropped_only: false,
+            is_replaced: false,
+        }
     }
 
     /// One that the system drops where it makes no sense, and never fills in: if it is there, it is a
@@ -37,6 +44,13 @@ impl Filled {
         Self { like: Some(other), ..self }
     }
 
+    /// The same, and where the system puts another value in the place of what a client has said, the field
+    /// still belongs to whoever owned what was said.
+    #[must_use]
+    pub const fn replaced(self) -> Self {
+        Self { is_replaced: true, ..self }
+    }
+
     /// The same, of objects whose names are made from prefixes; otherwise it is a default.
     #[must_use]
     pub const fn of_generated_names(self) -> Self {
@@ -46,7 +60,7 @@ impl Filled {
 
 /// What a client has said of the fields that will be filled in.
 #[derive(Clone, Debug)]
-pub struct Said(Vec<(&'static str, Option<Value>)>);
+pub struct Said(Vec<(Filled, Option<Value>)>);
 
 impl Said {
     /// What this object says of them.
@@ -57,7 +71,7 @@ impl Said {
         let said = |one: &Filled| {
             let (list, _) = one.field.split_once("/*/").unwrap_or((one.field, ""));
             let other = || one.like.and_then(|other| find(tree, other));
-            (one.field, find(tree, list).or_else(other).cloned())
+            (*one, find(tree, list).or_else(other).cloned())
         };
         Self(filled.map(said).collect())
     }
@@ -68,7 +82,7 @@ impl Said {
             return Cow::Borrowed(filled);
         }
         let mut tree = filled.clone();
-        for (field, said) in &self.0 {
+        for (Filled { field, is_replaced, .. }, said) in &self.0 {
             match (field.split_once("/*/"), said) {
                 (Some((list, member)), Some(Value::Array(said))) => {
                     let items = find_mut(&mut tree, list).and_then(Value::as_array_mut);
@@ -84,6 +98,7 @@ impl Said {
                 (Some(_), _) => {}
                 (None, None) => remove(&mut tree, field),
                 (None, Some(said)) => match find_mut(&mut tree, field) {
+                    Some(value) if *is_replaced => value.clone_from(said),
                     Some(value) => leave(value, said),
                     None => {
                         if let Some((members, name)) = parent(&mut tree, field) {
