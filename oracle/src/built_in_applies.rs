@@ -35,6 +35,9 @@ const KINDS: &[Kind] = &[
     kind("$apps/deployments", include_str!("../templates/deployment.json")),
     kind("$apps/deployments", include_str!("../templates/deployment.json")),
     kind("$apps/replicasets", include_str!("../templates/replica_set.json")),
+    kind("$apps/statefulsets", include_str!("../templates/stateful_set.json")),
+    kind("$apps/daemonsets", include_str!("../templates/daemon_set.json")),
+    kind("$policy/poddisruptionbudgets", include_str!("../templates/pod_disruption_budget.json")),
     fixed("$batch/jobs", include_str!("../templates/job.json")),
     kind("$batch/cronjobs", include_str!("../templates/cron_job.json")),
     kind(

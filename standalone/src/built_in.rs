@@ -15,7 +15,9 @@ mod discovery;
 mod events;
 mod label_selector;
 mod pod_template;
+mod policy;
 mod row;
+mod share;
 mod strategy;
 #[cfg(test)]
 mod testing;
@@ -44,16 +46,20 @@ pub(crate) fn kinds(tokens: &Arc<ServiceAccountTokens>) -> Kinds {
         core::event::row().kind(),
         core::namespace::row().kind(),
         core::node::row().kind(),
+        core::persistent_volume_claim::row().kind(),
         core::pod::row().kind(),
         core::resource_quota::row().kind(),
         core::secret::row().kind(),
         core::service_account::row(Arc::clone(tokens)).kind(),
         core::service::row().kind(),
         apiregistration::api_service::row().kind(),
+        apps::daemon_set::row().kind(),
         apps::deployment::row().kind(),
         apps::replica_set::row().kind(),
+        apps::stateful_set::row().kind(),
         batch::cron_job::row().kind(),
         batch::job::row().kind(),
+        policy::pod_disruption_budget::row().kind(),
         apiextensions::custom_resource_definition::row().kind(),
         coordination::lease::row().kind(),
         discovery::endpoint_slice::row().kind(),

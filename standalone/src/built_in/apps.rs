@@ -1,5 +1,7 @@
 //! The kinds of the group apps.
 
+pub(crate) mod daemon_set;
 pub(crate) mod deployment;
 pub(crate) mod replica_set;
 mod replicated;
+pub(crate) mod stateful_set;

@@ -5,6 +5,7 @@ mod data;
 pub(crate) mod event;
 pub(crate) mod namespace;
 pub(crate) mod node;
+pub(crate) mod persistent_volume_claim;
 pub(crate) mod pod;
 pub(crate) mod resource_quota;
 pub(crate) mod secret;

@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::authentication::v1::{SelfSubjectReview, TokenRequest, TokenReview};
 use k8s_openapi::api::authorization::v1::{
     LocalSubjectAccessReview, SelfSubjectAccessReview, SelfSubjectRulesReview, SubjectAccessReview,
@@ -11,11 +11,12 @@ use k8s_openapi::api::authorization::v1::{
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
-    Binding, ConfigMap, Event, Namespace, Node, Pod, ResourceQuota, Secret, Service, ServiceAccount,
+    Binding, ConfigMap, Event, Namespace, Node, PersistentVolumeClaim, Pod, ResourceQuota, Secret,
+    Service, ServiceAccount,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::events::v1::Event as NewEvent;
-use k8s_openapi::api::policy::v1::Eviction;
+use k8s_openapi::api::policy::v1::{Eviction, PodDisruptionBudget};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use schemars::SchemaGenerator;
@@ -36,6 +37,7 @@ pub(super) fn all() -> &'static Map<String, Value> {
         generator.subschema_for::<ConfigMap>();
         generator.subschema_for::<CronJob>();
         generator.subschema_for::<CustomResourceDefinition>();
+        generator.subschema_for::<DaemonSet>();
         generator.subschema_for::<Deployment>();
         generator.subschema_for::<EndpointSlice>();
         generator.subschema_for::<Event>();
@@ -45,12 +47,15 @@ pub(super) fn all() -> &'static Map<String, Value> {
         generator.subschema_for::<Namespace>();
         generator.subschema_for::<NewEvent>();
         generator.subschema_for::<Node>();
+        generator.subschema_for::<PersistentVolumeClaim>();
         generator.subschema_for::<Pod>();
+        generator.subschema_for::<PodDisruptionBudget>();
         generator.subschema_for::<ReplicaSet>();
         generator.subschema_for::<ResourceQuota>();
         generator.subschema_for::<Secret>();
         generator.subschema_for::<Service>();
         generator.subschema_for::<ServiceAccount>();
+        generator.subschema_for::<StatefulSet>();
         generator.subschema_for::<LocalSubjectAccessReview>();
         generator.subschema_for::<SelfSubjectAccessReview>();
         generator.subschema_for::<SelfSubjectReview>();

@@ -12,9 +12,8 @@ use crate::built_in::defaulting::set_default;
 use crate::built_in::label_selector;
 use crate::built_in::pod_template::{self, containers_column, images_column};
 use crate::built_in::row::{ALL, Column, Row, Subresources};
+use crate::built_in::share;
 use crate::built_in::strategy::with_generation;
-
-const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
 
 pub(crate) fn row() -> Row<Deployment> {
     let rules = Rules::new()
@@ -116,17 +115,18 @@ fn check_strategy(spec: &DeploymentSpec, faults: &mut FieldErrors) {
             };
             let surge = rolling.max_surge.as_ref();
             let unavailable = rolling.max_unavailable.as_ref();
-            check_share(&format!("{AT}.maxUnavailable"), unavailable, true, faults);
-            check_share(&format!("{AT}.maxSurge"), surge, false, faults);
-            let is_nothing = |share: Option<&IntOrString>| match share {
-                Some(IntOrString::Int(number)) => *number == 0,
-                Some(IntOrString::String(text)) => text.trim_end_matches('%').parse() == Ok(0),
-                None => false,
-            };
-            if is_nothing(surge) && is_nothing(unavailable) {
-                let at = format!("{AT}.maxUnavailable");
+            let at = |field| format!("{AT}.{field}");
+            if let Some(unavailable) = unavailable {
+                share::check(&at("maxUnavailable"), unavailable, faults);
+                share::check_at_most_all(&at("maxUnavailable"), unavailable, faults);
+            }
+            if let Some(surge) = surge {
+                share::check(&at("maxSurge"), surge, faults);
+            }
+            if surge.is_some_and(share::is_nothing) && unavailable.is_some_and(share::is_nothing) {
                 let why = "may not be 0 when `maxSurge` is 0";
-                faults.push(FieldError::invalid(at, to_json(&unavailable), why));
+                let value = to_json(&unavailable);
+                faults.push(FieldError::invalid(at("maxUnavailable"), value, why));
             }
         }
         other => {
@@ -137,26 +137,10 @@ fn check_strategy(spec: &DeploymentSpec, faults: &mut FieldErrors) {
     }
 }
 
-/// Validates a number of Pods, or a percentage of them.
-fn check_share(at: &str, share: Option<&IntOrString>, is_bounded: bool, faults: &mut FieldErrors) {
-    match share {
-        Some(IntOrString::Int(number)) => check_not_negative(at, Some(*number), faults),
-        Some(IntOrString::String(text)) => {
-            let digits = text.strip_suffix('%').unwrap_or_default();
-            if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-                faults.push(FieldError::invalid(at, quote(text), PERCENT));
-            } else if is_bounded && digits.parse::<u32>().is_ok_and(|share| share > 100) {
-                let why = "must not be greater than 100%";
-                faults.push(FieldError::invalid(at, quote(text), why));
-            }
-        }
-        None => {}
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::built_in::share::PERCENT;
     use crate::built_in::testing::{cells, faults_of_new, faults_of_update, prepared};
     use serde_json::{Value, json};
 

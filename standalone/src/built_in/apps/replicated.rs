@@ -1,5 +1,4 @@
-//! The validation that Deployments and ReplicaSets share: of their selector, and of the
-//! template that it selects.
+//! The validation that workloads share: of their selector, and of the template that it selects.
 
 use aggregated_apiserver::FieldError;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
@@ -42,12 +41,17 @@ pub(crate) fn check_template(
         faults.push(FieldError::invalid("spec.template.metadata.labels", to_json(&labels), why));
     }
     pod_template::validate(template, "spec.template", faults);
+    check_runs_forever(template, "ReplicaSet", faults);
+}
+
+/// Checks that the Pods of a template are started again whenever they end. Messages call the workload `of`.
+pub(crate) fn check_runs_forever(template: &PodTemplateSpec, of: &str, faults: &mut FieldErrors) {
     let policy = template.spec.as_ref().and_then(|spec| spec.restart_policy.as_ref());
     check_one_of("spec.template.spec.restartPolicy", policy, &["Always"], faults);
     let deadline = template.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
     if deadline.is_some() {
-        let why = "activeDeadlineSeconds in ReplicaSet is not Supported";
-        faults.push(FieldError::forbidden("spec.template.spec.activeDeadlineSeconds", why));
+        let why = format!("activeDeadlineSeconds in {of} is not Supported");
+        faults.push(FieldError::forbidden("spec.template.spec.activeDeadlineSeconds", &why));
     }
 }
 
