@@ -17,6 +17,7 @@ mod route;
 mod standing;
 mod stream_reset;
 mod throttle;
+mod update_follower;
 mod websocket;
 mod write_context;
 
@@ -38,6 +39,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use axum::body::Body;
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use http::header::{CACHE_CONTROL, HeaderValue, RETRY_AFTER};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
@@ -72,6 +74,7 @@ use encode::{Encoder, SharedForms, stream};
 use negotiate::{InProtobuf, Media, Negotiated, Presentation};
 use route::{Destination, DocumentPath, Route, Target};
 use throttle::{Permit, Throttle};
+use update_follower::UpdateFollower;
 use write_context::WriteContext;
 
 /// The longest id that is sent back, and logged.
@@ -187,6 +190,8 @@ pub struct Handler {
     managed_fields: ManagedFields,
     /// How long a request may take that is no watch.
     request_timeout: Duration,
+    /// What an update waits for before it is answered.
+    update_follower: UpdateFollower,
 }
 
 /// Documents that are not made from the kinds.
@@ -244,6 +249,7 @@ impl Handler {
             turns: Turns::default(),
             managed_fields: ManagedFields::default(),
             request_timeout: REQUEST_TIMEOUT,
+            update_follower: UpdateFollower::default(),
         }
     }
 
@@ -320,6 +326,16 @@ impl Handler {
     /// Says in metrics from now on when certificates end.
     pub fn set_certificate_ends(&self, ends: CertificateEnds) {
         self.metrics.set_certificate_ends(ends);
+    }
+
+    /// Has the updates of the kind of this name (`foos.example.com`) followed: each of them is answered when
+    /// this code, which is given the name of the object, is done with it.
+    pub fn follow_updates(
+        &self,
+        qualified: &str,
+        follow: impl Fn(&str) -> BoxFuture<'static, ()> + Send + Sync + 'static,
+    ) {
+        self.update_follower.set(qualified, Box::new(follow));
     }
 
     /// Where writes wait that take long.
@@ -663,10 +679,15 @@ impl Handler {
                 }
             }
             Operation::Write(change, options) => {
+                let is_kept = !options.dry_run;
                 let context = WriteContext::new(self, user, target, options, account);
                 let written = write::write(&context.attributes(), change).await?;
                 // Whoever waits for room does no work.
                 drop(permit);
+                if is_kept && !written.is_created && target.part() == Part::Main {
+                    let name = written.versioned.object.key().name();
+                    self.update_follower.await_followed(&served.kind, name).await;
+                }
                 let status = if written.is_created { StatusCode::CREATED } else { StatusCode::OK };
                 let _room = held.room_for(user, &written.versioned).await?;
                 let encode = || encoder.object(&written.versioned, status, &written.warnings);
