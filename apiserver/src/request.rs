@@ -20,6 +20,7 @@ mod served;
 mod standing;
 mod stream_reset;
 mod throttle;
+mod update_follower;
 mod websocket;
 mod write_context;
 
@@ -43,6 +44,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use axum::body::Body;
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use http::header::{CACHE_CONTROL, HeaderValue};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
@@ -76,6 +78,7 @@ use refusal::{FAILURES, panic_text, refuse_as};
 use route::{Destination, Route, Target};
 use served::{Served, observed};
 use throttle::{Permit, Throttle};
+use update_follower::UpdateFollower;
 use write_context::WriteContext;
 
 /// The longest id that is sent back, and logged.
@@ -121,6 +124,8 @@ pub struct Handler {
     managed_fields: ManagedFields,
     /// How long a request may take that is no watch.
     request_timeout: Duration,
+    /// What an update waits for before it is answered.
+    update_follower: UpdateFollower,
 }
 
 impl Handler {
@@ -170,6 +175,7 @@ impl Handler {
             turns: Turns::default(),
             managed_fields: ManagedFields::default(),
             request_timeout: REQUEST_TIMEOUT,
+            update_follower: UpdateFollower::default(),
         }
     }
 
@@ -233,6 +239,16 @@ impl Handler {
     /// Says in metrics from now on when certificates end.
     pub fn set_certificate_ends(&self, ends: CertificateEnds) {
         self.metrics.set_certificate_ends(ends);
+    }
+
+    /// Has the updates of the kind of this name (`foos.example.com`) followed: each of them is answered when
+    /// this code, which is given the name of the object, is done with it.
+    pub fn follow_updates(
+        &self,
+        qualified: &str,
+        follow: impl Fn(&str) -> BoxFuture<'static, ()> + Send + Sync + 'static,
+    ) {
+        self.update_follower.set(qualified, Box::new(follow));
     }
 
     /// Where writes wait that take long.
@@ -576,10 +592,15 @@ impl Handler {
                 }
             }
             Operation::Write(change, options) => {
+                let is_kept = !options.dry_run;
                 let context = WriteContext::new(self, user, target, options, account);
                 let written = write::write(&context.attributes(), change).await?;
                 // Whoever waits for room does no work.
                 drop(permit);
+                if is_kept && !written.is_created && target.part() == Part::Main {
+                    let name = written.versioned.object.key().name();
+                    self.update_follower.await_followed(&served.kind, name).await;
+                }
                 let status = if written.is_created { StatusCode::CREATED } else { StatusCode::OK };
                 let _room = held.room_for(user, &written.versioned).await?;
                 let encode = || encoder.object(&written.versioned, status, &written.warnings);

@@ -7,6 +7,7 @@ mod args;
 mod assemble;
 mod authentication;
 mod bounded_stream;
+mod ca_bundle;
 mod certificate;
 mod connection;
 mod copied;

@@ -313,9 +313,10 @@ async fn what_is_wrong_with_the_webhook_is_told_and_the_stored_version_goes_on()
         ),
         (
             |review| {
-                review["response"]["convertedObjects"][0]["metadata"]["labels"] = json!({"x": "y"});
+                review["response"]["convertedObjects"][0]["metadata"]["labels"] =
+                    json!({"x": "y z"});
             },
-            " returned invalid metadata: metadata.labels: a conversion may not change them",
+            " returned invalid metadata: metadata.labels: Invalid value: \"y z\": a valid label must be ",
         ),
         (
             |review| {
@@ -343,10 +344,15 @@ async fn what_is_wrong_with_the_webhook_is_told_and_the_stored_version_goes_on()
         ),
     ];
     let modes = changes.map(|(change, why)| (Mode::Changes(change), why.to_owned()));
-    let unavailable = Mode::Answers(StatusCode::SERVICE_UNAVAILABLE, "not now".to_owned());
+    let not_now = |status| Mode::Answers(status, "not now".to_owned());
+    let unavailable = not_now(StatusCode::SERVICE_UNAVAILABLE);
+    let broken = not_now(StatusCode::INTERNAL_SERVER_ERROR);
+    let unprocessable = not_now(StatusCode::UNPROCESSABLE_ENTITY);
     let huge = Mode::Answers(StatusCode::OK, "x".repeat(5 << 20));
     let others = [
-        (unavailable, " failed: an error on the server (\"not now\") has prevented the request from succeeding".to_owned()),
+        (unavailable, " failed: the server is currently unable to handle the request".to_owned()),
+        (broken, " failed: an error on the server (\"not now\") has prevented the request from succeeding".to_owned()),
+        (unprocessable, " failed: the server rejected our request due to an error in our request".to_owned()),
         (huge, format!(" failed: {post}: the answer is larger than 4194304 bytes")),
         (Mode::Answers(StatusCode::OK, "{".to_owned()), " failed: ".to_owned()),
         (Mode::Silent, format!(" failed: {post}: context deadline exceeded")),
@@ -390,14 +396,64 @@ async fn what_is_wrong_with_the_webhook_is_told_and_the_stored_version_goes_on()
     assert_eq!(event["object"]["message"], format!("{failed} failed: it is bad"));
     assert!(other.next().await.is_none());
     done(&server, "PATCH", &format!("{V1}/a"), json!({"spec": {"replicas": 77}})).await;
-    // One that cannot be converted is not what is said of the others, and can be deleted.
+    // One that cannot be converted is not what is said of the others, and can be deleted in the version in which
+    // it is kept.
     done(&server, "POST", V1, of_v1("c", 1)).await;
     let (status, _) = ask(&server, "GET", V2, Value::Null).await;
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
     done(&server, "GET", &format!("{V2}/c"), Value::Null).await;
-    done(&server, "DELETE", &format!("{V2}/bad"), Value::Null).await;
+    let (status, answer) = ask(&server, "DELETE", &format!("{V2}/bad"), Value::Null).await;
+    assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+    assert_eq!(answer["message"], format!("{failed} failed: it is bad"));
+    done(&server, "DELETE", &format!("{V1}/bad"), Value::Null).await;
     let list = done(&server, "GET", V2, Value::Null).await;
     assert_eq!(list["items"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn labels_are_those_of_the_version_that_is_read() {
+    let webhook = Webhook::start().await;
+    let server = server(&webhook).await;
+    for name in ["a", "b"] {
+        let mut kept = of_v1(name, 1);
+        kept["metadata"]["labels"] = json!({"kept": "yes"});
+        done(&server, "POST", V1, kept).await;
+    }
+    let list = done(&server, "GET", V1, Value::Null).await;
+    let revision = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    webhook.set(Mode::Changes(|review| {
+        let objects = review["response"]["convertedObjects"].as_array_mut().unwrap();
+        for object in objects {
+            let name = object["metadata"]["name"].clone();
+            object["metadata"]["labels"] = json!({"made": name});
+        }
+    }));
+    let shown = done(&server, "GET", &format!("{V2}/a"), Value::Null).await;
+    assert_eq!(shown["metadata"]["labels"], json!({"made": "a"}));
+    let found = async |path: &str, selector: &str| {
+        let path = format!("{path}?labelSelector={selector}");
+        let list = done(&server, "GET", &path, Value::Null).await;
+        let names = list["items"].as_array().unwrap().iter();
+        names.map(|one| one["metadata"]["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(found(V2, "made%3Da").await, ["a"]);
+    assert_eq!(found(V2, "kept").await, [""; 0]);
+    assert_eq!(found(V1, "kept").await, ["a", "b"]);
+    assert_eq!(found(V1, "made").await, [""; 0]);
+    let watch = format!("{V2}?watch=true&resourceVersion={revision}&labelSelector=made%3Db");
+    let watch = respond(&server, "GET", &watch, "application/json", &Value::Null).await;
+    let mut watch = watch.into_body().into_data_stream();
+    for name in ["a", "b"] {
+        let patch = json!({"spec": {"replicas": 1}});
+        done(&server, "PATCH", &format!("{V1}/{name}"), patch).await;
+    }
+    let event: Value = serde_json::from_slice(&watch.next().await.unwrap().unwrap()).unwrap();
+    assert_eq!(
+        (&event["type"], &event["object"]["metadata"]["name"]),
+        (&json!("MODIFIED"), &json!("b"))
+    );
+    done(&server, "DELETE", &format!("{V2}?labelSelector=made%3Da"), Value::Null).await;
+    assert_eq!(found(V1, "kept").await, ["b"]);
 }
 
 #[tokio::test]

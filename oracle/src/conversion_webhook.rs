@@ -133,6 +133,16 @@ fn convert(mut object: Value, version: &str) -> Result<Value, String> {
         .unwrap_or_else(|_| Err("the conversion panicked".to_owned()))
         .map(without_fractions)
         .map(without_nulls)
+        .map(|object| labelled(object, version))
+}
+
+/// Objects that ask for it by their name get a label that says which version was made of them.
+fn labelled(mut object: Value, version: &str) -> Value {
+    if object["metadata"]["name"] == "labelled" {
+        let version = version.rsplit('/').next().unwrap_or_default();
+        object["metadata"]["labels"]["made"] = version.into();
+    }
+    object
 }
 
 fn without_nulls(mut object: Value) -> Value {

@@ -111,6 +111,71 @@ async fn a_definition_that_changes_takes_effect() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_request_after_a_change_meets_it() -> Result<()> {
+    let server = TestServer::builder().crd(definition(&sizes())?).start().await?;
+    let client = server.client();
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let (foos, resource) = foos(client);
+    let params = PatchParams::default();
+    let created = PostParams { dry_run: true, ..PostParams::default() };
+    for least in 2..10 {
+        // It takes a while to serve a definition of many rules.
+        let mut fields = json!({"size": {"type": "integer", "minimum": least}});
+        for field in 0..100 {
+            let rules = json!([{"rule": "self.matches('^[a-z]+$') || self.size() > 3"}]);
+            fields[format!("field-{field}")] =
+                json!({"type": "string", "maxLength": 10, "x-kubernetes-validations": rules});
+        }
+        let schema = json!({"type": "object", "properties": {"spec": {
+            "type": "object", "properties": fields,
+        }}});
+        let path = "/spec/versions/0/schema/openAPIV3Schema";
+        let replaced = json!([{"op": "replace", "path": path, "value": schema}]);
+        let patch: Patch<()> = Patch::Json(serde_json::from_value(replaced)?);
+        definitions.patch(NAME, &params, &patch).await?;
+        let foo = DynamicObject::new("a", &resource).data(json!({"spec": {"size": least - 1}}));
+        let refused = foos.create(&created, &foo).await;
+        ensure!(matches!(&refused, Err(kube::Error::Api(s)) if s.code == 422), "{refused:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn certificates_that_cannot_be_read_hold_up_a_new_definition() -> Result<()> {
+    let server = TestServer::builder().start().await?;
+    let client = server.client();
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let with_bundle = |bundle: &str| {
+        let config = json!({"url": "https://localhost:1/convert", "caBundle": bundle});
+        json!({"spec": {"conversion": {"strategy": "Webhook", "webhook": {
+            "conversionReviewVersions": ["v1"], "clientConfig": config,
+        }}}})
+    };
+    let mut made = serde_json::to_value(definition(&sizes())?)?;
+    made["spec"]["conversion"] = with_bundle("Cg==")["spec"]["conversion"].take();
+    definitions.create(&PostParams::default(), &serde_json::from_value(made)?).await?;
+    let held = ("Established", "False", "InvalidCABundle");
+    condition(&definitions, NAME, held).await?;
+    let (foos, _) = foos(client.clone());
+    let listed = foos.list(&ListParams::default()).await;
+    ensure!(matches!(&listed, Err(kube::Error::Api(s)) if s.is_not_found()), "{listed:?}");
+    // It may change, to another wrong one too, until it was served.
+    let params = PatchParams::default();
+    definitions.patch(NAME, &params, &Patch::Merge(with_bundle("AAAA"))).await?;
+    definitions.patch(NAME, &params, &Patch::Merge(with_bundle(""))).await?;
+    established(client).await?;
+    foos.list(&ListParams::default()).await?;
+    let refused = definitions.patch(NAME, &params, &Patch::Merge(with_bundle("Cg=="))).await;
+    let why = "spec.conversion.webhookClientConfig.caBundle: Invalid value: \"Cg==\": unable to \
+               load root certificates: unable to parse bytes as PEM block";
+    ensure!(
+        matches!(&refused, Err(kube::Error::Api(s)) if s.code == 422 && s.message.contains(why)),
+        "{refused:?}"
+    );
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_definition_that_goes_takes_its_objects_along() -> Result<()> {
     let server = TestServer::builder().crd(definition(&sizes())?).start().await?;

@@ -144,11 +144,34 @@ fn response_error(why: &hyper::Error) -> String {
 fn refused(status: StatusCode, answer: &[u8]) -> String {
     let answer = String::from_utf8_lossy(answer);
     let answer: String = answer.trim().chars().take(SHOWN).collect();
-    match status {
-        StatusCode::NOT_FOUND => "the server could not find the requested resource".to_owned(),
-        StatusCode::UNAUTHORIZED => {
-            "the server has asked for the client to provide credentials".to_owned()
+    let told = match status {
+        StatusCode::BAD_REQUEST => "the server rejected our request for an unknown reason",
+        StatusCode::UNAUTHORIZED => "the server has asked for the client to provide credentials",
+        StatusCode::FORBIDDEN | StatusCode::UNSUPPORTED_MEDIA_TYPE => &answer,
+        StatusCode::NOT_FOUND => "the server could not find the requested resource",
+        StatusCode::METHOD_NOT_ALLOWED => {
+            "the server does not allow this method on the requested resource"
         }
+        StatusCode::NOT_ACCEPTABLE if answer.is_empty() => {
+            "the server was unable to respond with a content type that the client supports"
+        }
+        StatusCode::NOT_ACCEPTABLE => &answer,
+        StatusCode::CONFLICT => "the server reported a conflict",
+        StatusCode::UNPROCESSABLE_ENTITY => {
+            "the server rejected our request due to an error in our request"
+        }
+        StatusCode::TOO_MANY_REQUESTS => {
+            "the server has received too many requests and has asked us to try again later"
+        }
+        StatusCode::SERVICE_UNAVAILABLE => "the server is currently unable to handle the request",
+        StatusCode::GATEWAY_TIMEOUT => {
+            "the server was unable to return a response in the time allotted, but may still be \
+             processing the request"
+        }
+        _ => "",
+    };
+    match status {
+        _ if !told.is_empty() => told.to_owned(),
         status if status.is_server_error() => {
             format!("an error on the server ({answer:?}) has prevented the request from succeeding")
         }

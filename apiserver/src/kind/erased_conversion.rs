@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::Unconvertible;
 use super::erased_rules::whole_floats_to_integers;
-use crate::object::names::check_label_key;
+use crate::object::names::{check_label_key, check_label_value};
 use crate::object::{Tree, metadata};
 use crate::occasionally::{Occasionally, shown};
 use crate::quota;
@@ -83,7 +83,7 @@ impl ErasedConversion {
         converted.insert("apiVersion".to_owned(), api_version.into());
         hand_on_metadata(&tree, &mut converted);
         check_same(&tree, &converted)?;
-        restore_metadata(tree, &mut converted)?;
+        restore_metadata(tree, &mut converted, Changeable::Annotations)?;
         Ok(converted)
     }
 }
@@ -136,9 +136,21 @@ fn hand_on_metadata(original: &Tree, converted: &mut Tree) {
     }
 }
 
-/// Gives a converted object its metadata back; annotations are the only ones that a conversion may
-/// have changed. Objects are found by their labels in all versions at once.
-pub(super) fn restore_metadata(mut original: Tree, converted: &mut Tree) -> Result<(), String> {
+/// Which metadata a conversion may change.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Changeable {
+    /// Annotations alone: objects are found by the labels that they are kept with, in all versions.
+    Annotations,
+    /// Labels too: who selects by labels selects by those of the version that is read.
+    LabelsAndAnnotations,
+}
+
+/// Gives a converted object its metadata back, but for those that a conversion may have changed.
+pub(super) fn restore_metadata(
+    mut original: Tree,
+    converted: &mut Tree,
+    changeable: Changeable,
+) -> Result<(), String> {
     let Some(mut kept) = original.remove("metadata") else {
         converted.remove("metadata");
         return Ok(());
@@ -154,18 +166,23 @@ pub(super) fn restore_metadata(mut original: Tree, converted: &mut Tree) -> Resu
     for map in ["labels", "annotations"] {
         check_texts(map, made.get(map))?;
     }
-    if given(kept.get("labels")) != given(made.get("labels")) {
+    let is_changed = |map: &str| given(kept.get(map)) != given(made.get(map));
+    let changed: Vec<&str> =
+        ["labels", "annotations"].into_iter().filter(|&map| is_changed(map)).collect();
+    if changed.contains(&"labels") && changeable == Changeable::Annotations {
         return Err("metadata.labels: a conversion may not change them".to_owned());
     }
-    if let Some(members) = kept.as_object_mut()
-        && given(members.get("annotations")) != given(made.get("annotations"))
-    {
-        match made.remove("annotations").filter(|made| given(Some(made)).is_some()) {
-            Some(annotations) => {
-                check_annotations(&annotations)?;
-                members.insert("annotations".to_owned(), annotations);
+    for map in changed {
+        let Some(members) = kept.as_object_mut() else { break };
+        match made.remove(map).filter(|made| given(Some(made)).is_some()) {
+            Some(texts) => {
+                match map {
+                    "labels" => check_labels(&texts)?,
+                    _ => check_annotations(&texts)?,
+                }
+                members.insert(map.to_owned(), texts);
             }
-            None => drop(members.remove("annotations")),
+            None => drop(members.remove(map)),
         }
     }
     converted.insert("metadata".to_owned(), kept);
@@ -200,6 +217,19 @@ fn check_texts(map: &str, made: Option<&Value>) -> Result<(), String> {
             Err(format!("invalid metadata.{map} of type {} in converted object", type_name(other)))
         }
     }
+}
+
+fn check_labels(labels: &Value) -> Result<(), String> {
+    for (key, value) in labels.as_object().into_iter().flatten() {
+        let value = value.as_str().unwrap_or_default();
+        let faults = [(key.as_str(), check_label_key(key)), (value, check_label_value(value))];
+        for (text, faults) in faults {
+            if let Some(why) = faults.first() {
+                return Err(format!("metadata.labels: Invalid value: {text:?}: {why}"));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn check_annotations(annotations: &Value) -> Result<(), String> {

@@ -10,7 +10,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use serde_json::Value;
 
-use super::erased_conversion::{check_same, restore_metadata};
+use super::erased_conversion::{Changeable, check_same, restore_metadata};
 use super::erased_rules::whole_floats_to_integers;
 use super::questions::{self, Question};
 use crate::object::Tree;
@@ -112,7 +112,8 @@ pub fn checked(question: &Question, converted: Value) -> Result<Tree, String> {
         return Err(invalid("object", format!("it takes more than {limit} bytes of memory")));
     }
     check_same(object, &converted).map_err(|why| invalid("object", why))?;
-    restore_metadata(object.clone(), &mut converted).map_err(|why| invalid("metadata", why))?;
+    restore_metadata(object.clone(), &mut converted, Changeable::LabelsAndAnnotations)
+        .map_err(|why| invalid("metadata", why))?;
     Ok(converted)
 }
 

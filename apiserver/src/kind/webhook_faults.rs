@@ -63,7 +63,7 @@ fn check_config(config: &WebhookClientConfig, faults: &mut Vec<FieldError>) {
         (None, Some(service)) => check_service(service, faults),
         _ => faults.push(FieldError::required(CONFIG, "exactly one of url or service is required")),
     }
-    // A bundle that cannot be read is taken, as in kube-apiserver; calls say so.
+    // A bundle that cannot be read is the concern of whoever knows what the definition was before.
 }
 
 fn check_url(url: &str, faults: &mut Vec<FieldError>) {

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::Type;
+use super::normalize::drop_unknown_metadata;
 use crate::object::Tree;
 use crate::object::metadata::OF_EVERY_OBJECT;
 use crate::quota;
@@ -15,6 +16,8 @@ const LIMIT: usize = 4 << 20;
 pub fn fill_defaults(of: Type<'_>, tree: &mut Tree) {
     if of.subtree.defaults {
         fill_members(of, tree, &OF_EVERY_OBJECT, &mut { LIMIT });
+        // A default may say of metadata what they do not have.
+        drop_unknown_metadata(of, tree);
     }
 }
 
@@ -84,6 +87,34 @@ mod tests {
     use super::super::Schema;
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn what_metadata_do_not_have_is_not_filled_in() {
+        let metadata = json!({"name": "Bar", "unknown": "x", "labels": 5});
+        let resource = json!({"apiVersion": "foos/v1", "kind": "Foo", "metadata": metadata});
+        let text = |default: &str| json!({"type": "string", "default": default});
+        let schema = Schema::of_definition(&json!({"type": "object", "properties": {
+            "fields": {
+                "type": "object", "x-kubernetes-embedded-resource": true,
+                "properties": {"metadata": {"type": "object", "properties": {
+                    "name": text("Bar"), "unknown": text("x"),
+                }}},
+            },
+            "whole": {
+                "type": "object", "x-kubernetes-embedded-resource": true,
+                "x-kubernetes-preserve-unknown-fields": true, "default": resource,
+            },
+            "around": {
+                "type": "object", "default": {"inner": resource},
+                "properties": {"inner": {"type": "object", "x-kubernetes-embedded-resource": true}},
+            },
+        }}));
+        let Value::Object(mut tree) = json!({"fields": {"metadata": {}}}) else { unreachable!() };
+        fill_defaults(schema.root(), &mut tree);
+        let made = json!({"apiVersion": "foos/v1", "kind": "Foo", "metadata": {"name": "Bar"}});
+        assert_eq!(tree["fields"], json!({"metadata": {"name": "Bar"}}));
+        assert_eq!((&tree["whole"], &tree["around"]["inner"]), (&made, &made));
+    }
 
     #[test]
     fn what_is_filled_in() {

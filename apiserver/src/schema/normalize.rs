@@ -70,6 +70,13 @@ pub fn normalize_embedded_metadata(
     embedded(of, value, path, Malformed::Refused, &mut Vec::new())
 }
 
+/// Drops from the metadata of resources that stand in an object what ObjectMeta does not know, or has another
+/// type for.
+pub(super) fn drop_unknown_metadata(of: Type<'_>, tree: &mut Tree) {
+    // What is dropped is no error.
+    let _ = embedded_members(of, tree, &Path::Root, Malformed::Dropped, &mut Vec::new());
+}
+
 fn embedded(
     of: Type<'_>,
     value: &mut Value,

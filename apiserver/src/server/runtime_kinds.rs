@@ -3,17 +3,18 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
+use futures::future::BoxFuture;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 use thiserror::Error;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::assemble;
+use super::{assemble, ca_bundle};
 use crate::admission::QuotaUsages;
 use crate::clock::Clock;
 use crate::error::{FieldError, Reason, StartError, quote};
-use crate::kind::Kind;
+use crate::kind::{Kind, Version};
 use crate::object::{Key, metadata};
 use crate::request::Handler;
 use crate::served_kind::{Backing, CommitGate, Intake, ServedKind};
@@ -28,7 +29,7 @@ use crate::write;
 pub struct StoredKind {
     /// The API group; empty for the core group.
     pub group: String,
-    /// A version that is served.
+    /// A version that is served: that in which objects are kept, if it is.
     pub version: String,
     /// The kind.
     pub kind: String,
@@ -102,6 +103,13 @@ impl RuntimeKinds {
             }
             Err(other) => vec![FieldError::from_text(&other.to_string())],
         }
+    }
+
+    /// Why the certificates of a definition's webhook vouch for nobody; `None` if one of them can be read, or
+    /// there are none.
+    pub fn ca_bundle_fault(definition: &CustomResourceDefinition) -> Option<String> {
+        let webhook = definition.spec.conversion.as_ref()?.webhook.as_ref()?;
+        ca_bundle::fault(&webhook.client_config.as_ref()?.ca_bundle.as_ref()?.0)
     }
 
     /// What a definition that can be served asks for and will not be enforced.
@@ -197,6 +205,19 @@ impl RuntimeKinds {
         Ok(())
     }
 
+    /// Has the updates of the kind of this name (`foos.example.com`) followed: each of them is answered when
+    /// this code, which is given the name of the object, is done with it, or takes too long. The first who asks
+    /// for that is heard.
+    pub fn follow_updates(
+        &self,
+        qualified: &str,
+        follow: impl Fn(&str) -> BoxFuture<'static, ()> + Send + Sync + 'static,
+    ) {
+        if let Some(handler) = self.0.handler.upgrade() {
+            handler.follow_updates(qualified, follow);
+        }
+    }
+
     /// Returns when what is kept is known, and served: at once, unless that is read from another server.
     ///
     /// # Errors
@@ -271,9 +292,11 @@ impl RuntimeKinds {
         let stored = stored.filter(|served| served.store().is_some());
         let named = stored.filter_map(|served| {
             let kind = &served.kind;
+            let is_stored = |version: &&Arc<Version>| version.name == kind.storage.name;
+            let version = kind.versions.iter().find(is_stored).or(kind.versions.first())?;
             Some(StoredKind {
                 group: kind.group.clone(),
-                version: kind.versions.first()?.name.clone(),
+                version: version.name.clone(),
                 kind: kind.names.kind.clone(),
                 plural: kind.names.plural.clone(),
                 is_namespaced: kind.is_namespaced(),

@@ -29,7 +29,8 @@ pub enum Deleted {
 /// Removes an object. `warnings` gains what the client is to be told, whatever becomes of it.
 ///
 /// # Errors
-/// 404 when it is not there or is hidden from the user, 409 when a precondition is not met, and what admission refuses.
+/// 404 when it is not there or is hidden from the user, 409 when a precondition is not met, what admission refuses, and
+/// 500 when a webhook does not convert it to the version of the request.
 pub async fn delete(
     attributes: &Attributes<'_>,
     key: &Key,
@@ -52,7 +53,12 @@ pub async fn delete(
             Some(_) => DeleteOptions { resource_version: None, ..options.clone() },
         };
         check_options(attributes, key, &asked, &kept)?;
-        // Where it cannot be converted it goes as it is kept.
+        if kind.is_converted_by_webhook() {
+            // As in kube-apiserver, which reads an object in the version of the request before it removes it.
+            let read = || kind.in_version(&kept.object, attributes.version);
+            known(kind, attributes.account, read).await??;
+        }
+        // Where code of this process cannot convert it, it goes as it is kept.
         let stored = || kind.in_storage_version(&kept.object);
         let shown = known(kind, attributes.account, stored).await?;
         if ended.is_none() {

@@ -52,7 +52,7 @@ impl Selection {
             redacted => redacted.flatten(),
         };
         let object = redacted.as_ref().unwrap_or(object);
-        if !labels.matches(object.labels()) {
+        if !self.labels_are_converted() && !labels.matches(object.labels()) {
             return false;
         }
         // First: what is hidden may not show by its fields, or by having none that can be read.
@@ -60,10 +60,12 @@ impl Selection {
             return false;
         }
         let selectable = self.kind.selectable(&self.version);
-        if fields.needs_content() {
+        if self.looks_at_converted() {
             // What cannot be converted is wanted, so that the reader is told so.
             let shown = self.kind.in_version_shared(object, &self.version);
-            shown.map_or(true, |shown| fields.matches(&shown, selectable))
+            shown.map_or(true, |shown| {
+                labels.matches(shown.labels()) && fields.matches(&shown, selectable)
+            })
         } else {
             fields.matches(object, selectable)
         }
@@ -73,9 +75,9 @@ impl Selection {
     /// converted: readers are told so, but nothing may be deleted for that.
     ///
     /// # Errors
-    /// 500 when it cannot be converted, and its fields matter.
+    /// 500 when it cannot be converted, and its fields or converted labels matter.
     pub fn ensure_known(&self, object: &Arc<Object>) -> Result<(), ApiError> {
-        if self.selector.fields.needs_content() {
+        if self.looks_at_converted() {
             self.kind.in_version(object, &self.version)?;
         }
         Ok(())
@@ -83,7 +85,19 @@ impl Selection {
 
     /// Whether a webhook has to be asked which objects are wanted.
     pub fn asks(&self) -> bool {
-        self.kind.is_converted_by_webhook() && self.selector.fields.needs_content()
+        self.kind.is_converted_by_webhook() && self.looks_at_converted()
+    }
+
+    /// Whether objects have to be in the version that is read before it can be said whether they are wanted.
+    fn looks_at_converted(&self) -> bool {
+        self.selector.fields.needs_content() || self.labels_are_converted()
+    }
+
+    /// Whether labels count that are not those of the object as it is kept: a webhook may change them.
+    fn labels_are_converted(&self) -> bool {
+        !self.selector.labels.is_empty()
+            && self.kind.is_converted_by_webhook()
+            && self.version.name != self.kind.storage.name
     }
 
     /// Whether everything is wanted, and shown.

@@ -34,7 +34,7 @@ use tokio::task::JoinSet;
 
 use crate::cluster_objects::{MANAGER, keep_api_services};
 use crate::objects::ObjectError;
-use status::{Conflict, status};
+use status::{Conflict, INVALID_CA_BUNDLE, NOT_ACCEPTED, status};
 
 /// The finalizer of a definition, which stays until its objects are gone.
 pub(crate) const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
@@ -184,7 +184,19 @@ impl Definitions {
         self.update_api_services(None).await;
         let all: Api<DefinitionMeta> = Api::all(self.client.clone());
         let changes = watcher(all, watcher::Config::default()).default_backoff();
-        Box::pin(self.follow(changes)).await;
+        let definitions = Arc::new(self);
+        // Whoever changes a definition meets it changed with the next request. The server does not keep
+        // the controller alive, which has a client of it.
+        let serving = Arc::downgrade(&definitions);
+        definitions.kinds.follow_updates(DEFINITIONS, move |name| {
+            let (serving, name) = (serving.clone(), name.to_owned());
+            Box::pin(async move {
+                if let Some(definitions) = serving.upgrade() {
+                    definitions.reconcile(&name).await;
+                }
+            })
+        });
+        Box::pin(definitions.follow(changes)).await;
     }
 
     /// Does what changes ask for, until they end.
@@ -301,8 +313,12 @@ impl Definitions {
             let is_new = !known.get(name).is_some_and(|before| before.is_as(&seen))
                 || !self.kinds.is_served(name);
             let mut refused = None;
+            // As in kube-apiserver, certificates hold up a definition only before it was ever served.
+            let is_held = !is_established(&live)
+                && !self.kinds.is_served(name)
+                && RuntimeKinds::ca_bundle_fault(&live).is_some();
             // A definition that is served goes on with the names that were accepted before.
-            if is_new && (is_accepted || self.kinds.is_served(name)) {
+            if is_new && !is_held && (is_accepted || self.kinds.is_served(name)) {
                 // A large definition is not copied for its names.
                 let asked = std::mem::replace(&mut live.spec.names, names.clone());
                 refused = self.kinds.serve(&live).await.err().map(|error| error.to_string());
@@ -313,7 +329,12 @@ impl Definitions {
             }
             known.insert(name.to_owned(), seen);
             let is_served = self.kinds.is_served(name);
-            let status = status(&live, &names, conflict, is_served, (self.now)());
+            let unserved = match is_served {
+                true => None,
+                false if is_held && is_accepted => Some(INVALID_CA_BUNDLE),
+                false => Some(NOT_ACCEPTED),
+            };
+            let status = status(&live, &names, conflict, unserved, (self.now)());
             if let Some(status) = status {
                 match self.patch_status(&live, status).await {
                     Ok(true) => {}
@@ -444,6 +465,13 @@ impl Definitions {
             }
         }
     }
+}
+
+/// Whether a definition says that it is served.
+pub(crate) fn is_established(definition: &CustomResourceDefinition) -> bool {
+    let conditions = definition.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|one| one.type_ == "Established" && one.status == "True")
 }
 
 /// The names that a definition has, if any were accepted.

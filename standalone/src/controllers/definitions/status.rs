@@ -13,12 +13,21 @@ use crate::built_in::approval;
 /// Why a name is not accepted: the reason of the condition, and its message.
 pub(crate) type Conflict = (&'static str, String);
 
+/// Why a kind is not served: the reason of the condition, and its message.
+pub(crate) type Unserved = (&'static str, &'static str);
+
+/// Not all of its names are accepted.
+pub(crate) const NOT_ACCEPTED: Unserved = ("NotAccepted", "not all names are accepted");
+/// Nobody could be vouched for by the certificates of its webhook.
+pub(crate) const INVALID_CA_BUNDLE: Unserved =
+    ("InvalidCABundle", "The conversion webhook CABundle is invalid");
+
 /// The status of a definition with these accepted names; `None` if it is so already.
 pub(crate) fn status(
     definition: &CustomResourceDefinition,
     names: &CustomResourceDefinitionNames,
     conflict: Option<Conflict>,
-    is_served: bool,
+    unserved: Option<Unserved>,
     now: Timestamp,
 ) -> Option<Value> {
     let before = definition.status.clone().unwrap_or_default();
@@ -35,11 +44,12 @@ pub(crate) fn status(
     );
     set(
         "Established",
-        if is_served {
-            let why = "the initial names have been accepted";
-            ("True", "InitialNamesAccepted", why.to_owned())
-        } else {
-            ("False", "NotAccepted", "not all names are accepted".to_owned())
+        match unserved {
+            None => {
+                let why = "the initial names have been accepted";
+                ("True", "InitialNamesAccepted", why.to_owned())
+            }
+            Some((reason, why)) => ("False", reason, why.to_owned()),
         },
     );
     if let Some(approval) = approval::condition(definition) {

@@ -12,6 +12,7 @@ use super::fault_paths::hoisted;
 use crate::built_in::checks::{
     FieldErrors, check_immutable, check_one_of, check_with, quote, to_json,
 };
+use crate::controllers::definitions::is_established;
 
 /// Validates a definition: its names, its versions and their schemas.
 pub(crate) fn validate(
@@ -31,6 +32,7 @@ pub(crate) fn validate(
     if faults.is_empty() {
         check(spec, &mut faults);
     }
+    check_ca_bundle(definition, old, &mut faults);
     faults.extend(approval::check(definition, old));
     if faults.is_empty() {
         let of_schemas = RuntimeKinds::check(definition).into_iter();
@@ -48,6 +50,28 @@ pub(crate) fn validate(
     faults
 }
 
+/// A new definition whose webhook's certificates cannot be read is not served; one that is served may not come
+/// to that.
+fn check_ca_bundle(
+    definition: &CustomResourceDefinition,
+    old: Option<&CustomResourceDefinition>,
+    faults: &mut FieldErrors,
+) {
+    let may_be_wrong = |old: &CustomResourceDefinition| {
+        !is_established(old) || RuntimeKinds::ca_bundle_fault(old).is_some()
+    };
+    let conversion = definition.spec.conversion.as_ref();
+    if old.is_none_or(may_be_wrong) || conversion.is_none_or(|one| one.strategy != "Webhook") {
+        return;
+    }
+    if let Some(why) = RuntimeKinds::ca_bundle_fault(definition) {
+        let config = conversion.and_then(|one| one.webhook.as_ref()?.client_config.as_ref());
+        let bundle = to_json(&config.and_then(|config| config.ca_bundle.as_ref()));
+        let at = "spec.conversion.webhookClientConfig.caBundle";
+        faults.push(FieldError::invalid(at, bundle, &why));
+    }
+}
+
 fn check_change(
     definition: &CustomResourceDefinition,
     old: Option<&CustomResourceDefinition>,
@@ -56,11 +80,7 @@ fn check_change(
     let Some(old_spec) = old.map(|old| &old.spec) else { return };
     let new = &definition.spec;
     // Until a definition is established, nothing depends on its kind and scope.
-    let conditions = old.and_then(|old| old.status.as_ref()?.conditions.as_ref());
-    let is_established = conditions
-        .into_iter()
-        .flatten()
-        .any(|one| one.type_ == "Established" && one.status == "True");
+    let is_established = old.is_some_and(is_established);
     check_immutable("spec.group", &new.group, &old_spec.group, faults);
     check_immutable("spec.names.plural", &new.names.plural, &old_spec.names.plural, faults);
     if is_established {

@@ -1,0 +1,38 @@
+//! What is wrong with a bundle of CA certificates, in the words of clients in Go.
+
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::kind::certificates;
+
+/// Why a bundle vouches for nobody; `None` if there is a certificate in it. One that is empty is none.
+pub(super) fn fault(bundle: &[u8]) -> Option<String> {
+    if bundle.is_empty() {
+        return None;
+    }
+    let why = match certificates(bundle) {
+        Ok(found) if found.iter().any(|one| X509Certificate::from_der(one).is_ok()) => return None,
+        Ok(_) => "failed to parse certificate: x509: malformed certificate".to_owned(),
+        Err(why) => why,
+    };
+    Some(format!("unable to load root certificates: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_certificate_that_can_be_read_is_enough() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let made = rcgen::CertificateParams::new(vec!["a".to_owned()]).unwrap();
+        let good = made.self_signed(&key).unwrap().pem();
+        let bad = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        assert_eq!(fault(b""), None);
+        assert_eq!(fault(good.as_bytes()), None);
+        assert_eq!(fault(format!("{bad}{good}").as_bytes()), None);
+        let why = |bundle: &str| fault(bundle.as_bytes()).unwrap();
+        let prefix = "unable to load root certificates: ";
+        assert_eq!(why("\n"), format!("{prefix}unable to parse bytes as PEM block"));
+        assert!(why(bad).starts_with(&format!("{prefix}failed to parse certificate: x509: ")));
+    }
+}
