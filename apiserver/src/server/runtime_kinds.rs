@@ -9,7 +9,7 @@ use thiserror::Error;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::assemble;
+use super::{assemble, stored_definition};
 use crate::admission::QuotaUsages;
 use crate::clock::Clock;
 use crate::error::{FieldError, Reason, StartError, quote};
@@ -91,29 +91,20 @@ impl RuntimeKinds {
         Self(Arc::new(Shared { handler, store, window, clock, usages, closing, refused, caches }))
     }
 
-    /// What is wrong with a definition, whatever else is served.
-    pub fn check(definition: &CustomResourceDefinition) -> Vec<FieldError> {
-        let checked = Kind::parse(definition, None)
-            .and_then(|kind| assemble::check_stored(&kind, definition, true));
-        match checked {
-            Ok(()) => Vec::new(),
-            Err(StartError::Kind { faults, .. }) => {
-                faults.iter().map(|fault| FieldError::from_text(fault)).collect()
-            }
-            Err(other) => vec![FieldError::from_text(&other.to_string())],
-        }
+    /// What is wrong with a definition, whatever else is served. What was wrong with the definition in whose place it comes, and is
+    /// as it was, may stay.
+    pub fn check(
+        definition: &CustomResourceDefinition,
+        old: Option<&CustomResourceDefinition>,
+    ) -> Vec<FieldError> {
+        let faults = stored_definition::faults(definition, old);
+        faults.iter().map(|fault| FieldError::from_text(fault)).collect()
     }
 
     /// What a definition that can be served asks for and will not be enforced.
     pub fn unenforced(definition: &CustomResourceDefinition) -> Vec<String> {
-        let Ok(kind) = Kind::parse(definition, None) else { return Vec::new() };
-        if assemble::check_stored(&kind, definition, true).is_err() {
-            return Vec::new();
-        }
-        match assemble::check_stored(&kind, definition, false) {
-            Err(StartError::Kind { faults, .. }) => faults,
-            _ => Vec::new(),
-        }
+        let kind = Kind::parse_kept(definition, &mut Vec::new());
+        kind.map(|kind| stored_definition::unenforced(&kind, definition)).unwrap_or_default()
     }
 
     /// The names that other kinds of a group have: resources with their singulars
@@ -135,15 +126,17 @@ impl RuntimeKinds {
 
     /// Serves the kind of a definition from now on, in the place of an older
     /// definition of it: watches of it end then, and its objects are shown as the new
-    /// definition says. What cannot be enforced is left out.
+    /// definition says. What cannot be enforced is left out; what is wrong with the definition, and is found by
+    /// [`RuntimeKinds::check`], is not looked for.
     ///
     /// # Errors
     /// When it cannot be served, or another kind has one of its names.
     pub async fn serve(&self, definition: &CustomResourceDefinition) -> Result<(), StartError> {
         let Some(handler) = self.0.handler.upgrade() else { return Ok(()) };
         let turn = handler.turns().take_for_server().await;
-        let kind = Arc::new(Kind::parse(definition, None)?.with_shape());
-        assemble::check_kept(&kind, definition)?;
+        // It was judged when it was written, perhaps by an older release, and its objects must be served.
+        let kind = Arc::new(Kind::parse_kept(definition, &mut Vec::new())?.with_shape());
+        stored_definition::warn_of_unenforced(&kind, definition);
         drop(turn);
         let mut caches = self.0.caches.lock().await;
         let qualified = kind.qualified();
