@@ -175,7 +175,7 @@ impl Check {
             }
             None => {}
         }
-        match (rule.uses_old(), &place.uncorrelatable, rule.optional_old_self) {
+        match (rule.uses_old, &place.uncorrelatable, rule.optional_old_self) {
             (true, Some(list), _) => {
                 let detail = format!(
                     "oldSelf cannot be used on the uncorrelatable portion of the schema within {list}"
