@@ -55,7 +55,7 @@ pub use webhook_conversion::{WebhookConversion, certificates, checked};
 
 use conversion::Converter;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
@@ -378,6 +378,11 @@ impl Kind {
             faults.extend(selectable_fields::faults_of_stored(fields, &parsed.schema, &path));
         }
         faults
+    }
+
+    /// Formats in the schemas of its versions that bind no value.
+    pub fn unrecognized_formats(&self) -> BTreeSet<String> {
+        self.all_versions().flat_map(|version| version.unrecognized_formats()).collect()
     }
 
     /// The version of this name, served or not.

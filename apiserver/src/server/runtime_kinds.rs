@@ -101,10 +101,20 @@ impl RuntimeKinds {
         faults.iter().map(|fault| FieldError::from_text(fault)).collect()
     }
 
-    /// What a definition that can be served asks for and will not be enforced.
-    pub fn unenforced(definition: &CustomResourceDefinition) -> Vec<String> {
-        let kind = Kind::parse_kept(definition, &mut Vec::new());
-        kind.map(|kind| stored_definition::unenforced(&kind, definition)).unwrap_or_default()
+    /// What a definition that can be served asks for and will not be enforced. Of formats that nobody knows only those are told
+    /// that were not there before.
+    pub fn unenforced(
+        definition: &CustomResourceDefinition,
+        old: Option<&CustomResourceDefinition>,
+    ) -> Vec<String> {
+        let parsed = |one| Kind::parse_kept(one, &mut Vec::new()).ok();
+        let Some(kind) = parsed(definition) else { return Vec::new() };
+        let mut formats = kind.unrecognized_formats();
+        if let Some(before) = old.filter(|_| !formats.is_empty()).and_then(parsed) {
+            formats = &formats - &before.unrecognized_formats();
+        }
+        let told = formats.iter().map(|format| format!("unrecognized format {}", quote(format)));
+        told.chain(stored_definition::unenforced(&kind, definition)).collect()
     }
 
     /// The names that other kinds of a group have: resources with their singulars

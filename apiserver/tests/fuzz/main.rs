@@ -389,7 +389,7 @@ async fn definitions() {
         let parsed = serde_json::from_value::<CustomResourceDefinition>(changed);
         let Ok(parsed) = parsed else { continue };
         let _ = RuntimeKinds::check(&parsed, None);
-        let _ = RuntimeKinds::unenforced(&parsed);
+        let _ = RuntimeKinds::unenforced(&parsed, None);
         assert_no_panic(|| said.clone());
         // Whatever is wrong with it, an older release may have kept it.
         if kinds.serve(&parsed).await.is_err() {
