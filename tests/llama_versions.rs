@@ -2,12 +2,17 @@
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
-use std::convert::Infallible;
+#[path = "llama_versions/kept_before.rs"]
+mod kept_before;
 
-use aggregated_apiserver::{AdmissionPluginName, InProcess, User};
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use aggregated_apiserver::{AdmissionPluginName, ApiServer, InProcess, User};
 use axum::body::Body;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
+use kept_before::KeptBefore;
 use kube::Client;
 use serde_json::{Value, json};
 
@@ -19,12 +24,15 @@ const QUANTITIES: &str = "farm.example.com/quantities";
 
 /// The server of the program, without namespaces to look at.
 async fn server() -> InProcess {
+    in_process(farm_operator::server()).await
+}
+
+async fn in_process(server: ApiServer) -> InProcess {
     let away = tower::service_fn(|_: Request<kube::client::Body>| async {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
         Ok::<_, Infallible>(response)
     });
-    let server = farm_operator::server();
     let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
     server.in_process(Client::new(away, "default")).await.unwrap()
 }
@@ -239,6 +247,49 @@ async fn both_versions_have_the_same_rule() {
         let there = get(&server, &format!("{V1ALPHA}/{name}")).await;
         assert_eq!(there["spec"]["weight"].as_f64(), Some(weight));
     }
+}
+
+#[tokio::test]
+async fn a_llama_from_before_the_rule_is_locked_by_nothing() {
+    let swapped = |name: &str| {
+        let mut llama = llama("v1alpha", name, json!(1.1), json!(45.5));
+        llama["metadata"] = json!({"name": name, "namespace": "n", "uid": format!("of-{name}")});
+        llama
+    };
+    let kept = [swapped("a"), swapped("b"), swapped("c")];
+    let store = Arc::new(KeptBefore::new("llamas.farm.example.com", &kept).await);
+    let server = in_process(farm_operator::server().with_store(store)).await;
+    let why = "must not be less than height";
+    for (path, number) in [(V1, false), (V1ALPHA, true)] {
+        let of = |value: f64| if number { json!(value) } else { json!(value.to_string()) };
+        let path = format!("{path}/a");
+        // What is as it was is warned of, and may stay.
+        let labels = json!({"metadata": {"labels": {"changed": number.to_string()}}});
+        let changed = send(&server, "MERGE", &path, "application/json", &labels).await;
+        assert!(changed.status.is_success() && changed.warned, "{:?}", changed.lines);
+        let mut whole = changed.lines[0].clone();
+        whole["metadata"]["annotations"]["put"] = number.to_string().into();
+        let put = send(&server, "PUT", &path, "application/json", &whole).await;
+        assert!(put.status.is_success() && put.warned, "{:?}", put.lines);
+        assert_eq!(put.lines[0]["metadata"]["annotations"]["put"], number.to_string());
+        // What is wrong in another way may not.
+        for spec in [json!({"height": of(50.5)}), json!({"weight": of(1.2)})] {
+            let (code, message) = refused(&server, "MERGE", &path, &json!({"spec": spec})).await;
+            assert!(code == 422 && message.contains(why), "{code} {message}");
+        }
+    }
+    // It is mended in either version, and then held to the rule.
+    let in_metres = json!({"spec": {"weight": "45.5", "height": "1.1"}});
+    done(&server, "MERGE", &format!("{V1}/a"), &in_metres).await;
+    let in_metres = json!({"spec": {"weight": 45.5, "height": 1.1}});
+    done(&server, "MERGE", &format!("{V1ALPHA}/b"), &in_metres).await;
+    for name in ["a", "b"] {
+        let swap = json!({"spec": {"weight": 1.1, "height": 45.5}});
+        let path = format!("{V1ALPHA}/{name}");
+        assert_eq!(refused(&server, "MERGE", &path, &swap).await.0, 422);
+    }
+    done(&server, "DELETE", &format!("{V1}/c"), &Value::Null).await;
+    assert_eq!(refused(&server, "GET", &format!("{V1ALPHA}/c"), &Value::Null).await.0, 404);
 }
 
 #[tokio::test]

@@ -55,7 +55,7 @@ pub use webhook_conversion::{WebhookConversion, certificates, checked};
 
 use conversion::Converter;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
@@ -132,12 +132,19 @@ impl Kind {
         definition: &CustomResourceDefinition,
         cells: impl IntoIterator<Item = Arc<ErasedCells>>,
     ) -> Result<Self, StartError> {
-        let group = &definition.spec.group;
-        let mut faults = Vec::new();
-        if !check_dns_1123_subdomain(group).is_empty() || !group.contains('.') {
-            faults.push("spec.group: must be a domain with at least one dot".to_owned());
-        }
-        Self::parse_in(definition, cells, None, faults)
+        Self::parse_in(definition, cells, None, faults_of_group(definition), None)
+    }
+
+    /// Parses a definition that was accepted when it was written, whatever is demanded now. What is
+    /// wrong with it and keeps nothing from being served goes into `lesser`.
+    ///
+    /// # Errors
+    /// When it cannot be served.
+    pub fn parse_kept(
+        definition: &CustomResourceDefinition,
+        lesser: &mut Vec<String>,
+    ) -> Result<Self, StartError> {
+        Self::parse_in(definition, [], None, faults_of_group(definition), Some(lesser))
     }
 
     /// Parses a definition of a kind that Kubernetes has itself: its group
@@ -154,7 +161,7 @@ impl Kind {
         let group = &definition.spec.group;
         let is_named = group.is_empty() || check_dns_1123_subdomain(group).is_empty();
         let faults = (!is_named).then(|| "spec.group: must be a domain".to_owned());
-        Self::parse_in(definition, cells, Some(types), faults.into_iter().collect())
+        Self::parse_in(definition, cells, Some(types), faults.into_iter().collect(), None)
     }
 
     fn parse_in(
@@ -162,6 +169,7 @@ impl Kind {
         cells: impl IntoIterator<Item = Arc<ErasedCells>>,
         types: Option<&Arc<Types>>,
         mut faults: Vec<String>,
+        lesser: Option<&mut Vec<String>>,
     ) -> Result<Self, StartError> {
         let spec = &definition.spec;
         let qualified = crate::error::qualified(&spec.group, &spec.names.plural);
@@ -187,7 +195,7 @@ impl Kind {
             return Err(StartError::Kind { kind: qualified, faults });
         }
         let cells: Vec<_> = cells.into_iter().collect();
-        let versions = parse_versions(spec, &cells, types, &mut faults);
+        let versions = parse_versions(spec, &cells, types, (&mut faults, lesser));
         if let Some((served, unserved, storage)) = &versions {
             let all = served.iter().chain(unserved).chain([storage]);
             let patterns: BTreeMap<String, usize> =
@@ -372,6 +380,11 @@ impl Kind {
         faults
     }
 
+    /// Formats in the schemas of its versions that bind no value.
+    pub fn unrecognized_formats(&self) -> BTreeSet<String> {
+        self.all_versions().flat_map(|version| version.unrecognized_formats()).collect()
+    }
+
     /// The version of this name, served or not.
     pub fn any_version(&self, name: &str) -> Option<&Arc<Version>> {
         self.all_versions().chain([&self.storage]).find(|version| version.name == name)
@@ -417,12 +430,20 @@ pub fn root(group: &str, version: &str) -> String {
 /// Versions that are served, versions that are not, and the stored one.
 type Versions = (Vec<Arc<Version>>, Vec<Arc<Version>>, Arc<Version>);
 
-/// The versions, the preferred one first.
+fn faults_of_group(definition: &CustomResourceDefinition) -> Vec<String> {
+    let group = &definition.spec.group;
+    let is_domain = check_dns_1123_subdomain(group).is_empty() && group.contains('.');
+    let fault = "spec.group: must be a domain with at least one dot".to_owned();
+    (!is_domain).then_some(fault).into_iter().collect()
+}
+
+/// The versions, the preferred one first. What is wrong with one that can be served goes into `lesser`, if
+/// that is asked for.
 fn parse_versions(
     spec: &CustomResourceDefinitionSpec,
     cells: &[Arc<ErasedCells>],
     types: Option<&Arc<Types>>,
-    faults: &mut Vec<String>,
+    (faults, mut lesser): (&mut Vec<String>, Option<&mut Vec<String>>),
 ) -> Option<Versions> {
     let mut storage = None;
     let mut served: Vec<Arc<Version>> = Vec::new();
@@ -438,8 +459,12 @@ fn parse_versions(
         }
         names.push(&version.name);
         let cells = cells.iter().find(|cells| cells.version() == version.name).cloned();
+        let before = faults.len();
         let parsed = Version::parse(spec, version, cells, types, &path, faults);
         let Some(parsed) = parsed.map(Arc::new) else { continue };
+        if let Some(lesser) = &mut lesser {
+            lesser.extend(faults.drain(before..));
+        }
         if version.storage && storage.replace(Arc::clone(&parsed)).is_some() {
             faults.push(format!("{path}.storage: a second version is marked as stored"));
         }

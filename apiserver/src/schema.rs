@@ -6,6 +6,7 @@
 //! coerced, what is absent gets its default, the rest is validated; lists are merged
 //! by strategic merge patches.
 
+mod beside_status;
 mod coerce;
 mod default;
 mod definition;
@@ -26,10 +27,11 @@ mod types;
 mod unchanged;
 mod validate;
 
+pub use beside_status::check_beside_status;
 pub use coerce::coerce;
 pub use default::fill_defaults;
 pub use faults::Faults;
-pub use formats::is_of_format;
+pub use formats::{is_of_format, unrecognized_formats};
 pub use list_types::validate_list_types;
 pub use node::{
     Additional, GoType, JsonType, ListMerge, ListType, Member, Presence, Schema, Type, TypeRef,

@@ -28,6 +28,7 @@ mod router;
 mod running;
 mod runtime_kinds;
 mod serving_certificate;
+mod stored_definition;
 mod streams;
 mod tls;
 mod version;

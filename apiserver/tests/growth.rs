@@ -249,8 +249,8 @@ async fn costs_grow_as_inputs_do() {
     for (what, size, make) in SCHEMAS {
         let parsed = |size| serde_json::from_value(definition(&make(size))).unwrap();
         let (small, large) = (parsed(*size), parsed(4 * size));
-        let small = cost(async || drop(RuntimeKinds::check(&small))).await;
-        let large = cost(async || drop(RuntimeKinds::check(&large))).await;
+        let small = cost(async || drop(RuntimeKinds::check(&small, None))).await;
+        let large = cost(async || drop(RuntimeKinds::check(&large, None))).await;
         hold(what, small, large);
     }
     assert!(faults.is_empty(), "{faults:#?}");

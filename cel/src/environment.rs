@@ -42,8 +42,8 @@ pub struct Environment {
 pub enum CompileError {
     /// It is not well formed, or its types do not fit: each fault with the line it is in.
     Faults(String),
-    /// Its constants are at fault.
-    Program(String),
+    /// Its constants are at fault, and nothing else is.
+    Program(Unusable),
     /// It needs what this engine does not know.
     Unsupported(String),
 }
@@ -51,12 +51,26 @@ pub enum CompileError {
 impl fmt::Display for CompileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Faults(text) | Self::Program(text) | Self::Unsupported(text) => f.write_str(text),
+            Self::Faults(text) | Self::Unsupported(text) => f.write_str(text),
+            Self::Program(Unusable { why, .. }) => f.write_str(why),
         }
     }
 }
 
 impl std::error::Error for CompileError {}
+
+/// An expression whose types are known, and whose constants are at fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unusable {
+    /// What is wrong with them.
+    pub why: String,
+    /// Whether it would come to `true` or `false`.
+    pub is_bool: bool,
+    /// Whether it would come to a text.
+    pub is_string: bool,
+    /// Whether it looks at `oldSelf`.
+    pub uses_old: bool,
+}
 
 /// An expression that can be evaluated.
 #[derive(Debug)]
@@ -151,16 +165,19 @@ impl Environment {
             return Err(CompileError::Faults(faults.show(&source)));
         }
         let is_deep = is_deeper(&checked.root, DEEPEST_HERE);
-        let (plan, slots) = plan(&checked, &[SELF, OLD_SELF]).map_err(CompileError::Program)?;
         let output = checked.type_of(&checked.root);
+        let (is_bool, is_string) = (matches!(output, Type::Bool), matches!(output, Type::String));
+        let uses_old = estimate::refers_to(&checked, OLD_SELF);
+        let unusable = |why| CompileError::Program(Unusable { why, is_bool, is_string, uses_old });
+        let (plan, slots) = plan(&checked, &[SELF, OLD_SELF]).map_err(unusable)?;
         Ok(Program {
             plan,
             slots,
             is_deep,
             wraps_old: self.has_optional_old && self.wraps_old,
-            uses_old: estimate::refers_to(&checked, OLD_SELF),
-            is_bool: matches!(output, Type::Bool),
-            is_string: matches!(output, Type::String),
+            uses_old,
+            is_bool,
+            is_string,
             most: estimate::most(&checked, &self.declared),
             declared: Arc::clone(&self.declared),
         })

@@ -1,6 +1,8 @@
 //! What an expression may cost at most, before anything is known but the schema.
 
 mod functions;
+mod place;
+mod range;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,64 +10,11 @@ use std::sync::Arc;
 use crate::ast::{ACCUMULATOR, Call, Comprehension, Expr, Id, Kind, Literal};
 use crate::checker::{Checked, Reference};
 use crate::cost::{LIST, MAP, OBJECT, PER_CHARACTER};
-use crate::declared::{Declared, Shape};
+use crate::declared::Declared;
 use crate::types::Type;
 use functions::of_pattern;
-
-/// The fewest and the most of something: of costs, of items, of characters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Range {
-    min: u64,
-    max: u64,
-}
-
-impl Range {
-    const ZERO: Self = Self::of(0);
-    const ONE: Self = Self::of(1);
-    const UNKNOWN: Self = Self { min: 0, max: u64::MAX };
-    /// What any first one replaces.
-    const NONE: Self = Self { min: u64::MAX, max: 0 };
-
-    const fn of(exactly: u64) -> Self {
-        Self { min: exactly, max: exactly }
-    }
-
-    fn plus(self, other: Self) -> Self {
-        Self { min: self.min.saturating_add(other.min), max: self.max.saturating_add(other.max) }
-    }
-
-    fn times(self, other: Self) -> Self {
-        Self { min: self.min.saturating_mul(other.min), max: self.max.saturating_mul(other.max) }
-    }
-
-    fn at_price(self, price: f64) -> Self {
-        Self { min: scaled(self.min, price), max: scaled(self.max, price) }
-    }
-
-    fn or(self, other: Self) -> Self {
-        Self { min: self.min.min(other.min), max: self.max.max(other.max) }
-    }
-}
-
-/// So many units at a price, rounded up.
-fn scaled(units: u64, price: f64) -> u64 {
-    let exact = (units as f64 * price).ceil();
-    if exact >= 18_446_744_073_709_551_616.0 { u64::MAX } else { exact as u64 }
-}
-
-/// What is known of the entries of a list or a map.
-#[derive(Clone, Copy, Debug)]
-struct EntrySize {
-    is_list: bool,
-    key: Range,
-    value: Range,
-}
-
-impl EntrySize {
-    fn or(self, other: Self) -> Self {
-        Self { key: self.key.or(other.key), value: self.value.or(other.value), ..self }
-    }
-}
+use place::Place;
+use range::{EntrySize, Range};
 
 /// A variable of a loop.
 #[derive(Clone, Debug)]
@@ -73,65 +22,6 @@ struct Local<'a> {
     path: Place<'a>,
     size: Option<Range>,
     entries: Option<EntrySize>,
-}
-
-/// Where an expression leads to in the schema.
-#[derive(Clone, Copy, Debug)]
-enum Place<'a> {
-    /// To nothing that has a name. Whatever is below it counts as the root: so kube-apiserver does it.
-    Unnamed,
-    /// To what the schema does not say.
-    Nowhere,
-    At(&'a Declared),
-    /// A key of a map, of which the schema says nothing.
-    Key,
-}
-
-impl<'a> Place<'a> {
-    fn size(self) -> Option<Range> {
-        match self {
-            Self::Unnamed | Self::Nowhere => None,
-            Self::At(declared) => Some(Range { min: 0, max: declared.largest }),
-            Self::Key => Some(Range::ZERO),
-        }
-    }
-
-    fn element(self, root: &'a Declared) -> Self {
-        match self {
-            Self::Unnamed => Self::At(root),
-            Self::At(Declared { shape: Shape::List(of, _) | Shape::Map(of), .. }) => Self::At(of),
-            _ => Self::Nowhere,
-        }
-    }
-
-    fn key(self, root: &'a Declared) -> Self {
-        match self {
-            Self::Unnamed => Self::At(root),
-            Self::At(Declared { shape: Shape::Map(_), .. }) => Self::Key,
-            _ => Self::Nowhere,
-        }
-    }
-
-    fn index(self, root: &'a Declared) -> Self {
-        match self {
-            Self::Unnamed => Self::At(root),
-            _ => Self::Nowhere,
-        }
-    }
-
-    fn member(self, name: &str, root: &'a Declared) -> Self {
-        match self {
-            Self::Unnamed => Self::At(root),
-            // Only by the name that is escaped is its size known.
-            Self::At(Declared { shape: Shape::Object(members), .. }) => {
-                match members.by_name.get(name) {
-                    Some((_, of)) => Self::At(of),
-                    None => Self::Nowhere,
-                }
-            }
-            _ => Self::Nowhere,
-        }
-    }
 }
 
 /// The most that an expression may cost.

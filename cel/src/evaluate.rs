@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::ast::operators;
 use crate::cost::{self, Meter};
 use crate::functions::takes;
-use crate::library::{Invocation, is_standard};
+use crate::library::{Invocation, is_conversion, is_standard};
 use crate::operate::{at, equal, missing};
 use crate::plan::{Attribute, Base, Loop, Plan, PlannedCall, Qualifier, Step};
 use crate::value::{Entries, Failure, Items, List, Map, Outcome, Value};
@@ -242,14 +242,19 @@ impl<'v> Evaluation<'_, 'v> {
             Failure::Error(why) if why == "no such overload" && *call.function == *"size" => {
                 Failure::new("no such overload: size")
             }
-            // Those of libraries say what they were called with, if that is what does not fit.
-            Failure::Error(why) if why == "no such overload" && !is_standard(&call.function) => {
+            // Those of libraries, and conversions, say what they were called with, if that is what does not fit.
+            Failure::Error(why)
+                if is_conversion(&call.function)
+                    || (why == "no such overload" && !is_standard(&call.function)) =>
+            {
                 let types: Vec<&str> = arguments.iter().map(Value::type_name).collect();
                 match takes(&call.function, &types) {
                     true => Failure::Error(why),
-                    false => {
-                        Failure::new(format!("{why}: {}({})", call.function, types.join(", ")))
-                    }
+                    false => Failure::new(format!(
+                        "no such overload: {}({})",
+                        call.function,
+                        types.join(", ")
+                    )),
                 }
             }
             why => why,
@@ -355,7 +360,13 @@ impl<'v> Evaluation<'_, 'v> {
                     }
                 }
             }
-            _ => return Err(Failure::no_such_overload()),
+            other => {
+                let of = other.go_type();
+                return Err(Failure::new(match all.has_two {
+                    true => format!("unsupported comprehension range type: {of}"),
+                    false => format!("got '{of}', expected iterable type"),
+                }));
+            }
         }
         self.evaluate(&all.result)
     }

@@ -58,5 +58,5 @@ mod value;
 
 pub use cost::Budget;
 pub use declared::{Declared, Field, ListKind};
-pub use environment::{CompileError, Data, Environment, Outcome, Program};
+pub use environment::{CompileError, Data, Environment, Outcome, Program, Unusable};
 pub use escape::escape;

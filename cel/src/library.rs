@@ -53,7 +53,14 @@ pub(crate) fn native(name: &str) -> Option<Native> {
 /// Whether a function is the language's own: these do not say what they were called with.
 pub(crate) fn is_standard(name: &str) -> bool {
     const OF_TEXTS: [&str; 4] = ["contains", "startsWith", "endsWith", "matches"];
-    OF_TEXTS.contains(&name) || standard::native(name).is_some() || times::native(name).is_some()
+    OF_TEXTS.contains(&name) || standard::native(name).is_some()
+}
+
+/// Whether a function makes a value of one type of a value of another one.
+pub(crate) fn is_conversion(name: &str) -> bool {
+    const CONVERSIONS: [&str; 8] =
+        ["bool", "bytes", "double", "duration", "int", "string", "timestamp", "uint"];
+    CONVERSIONS.contains(&name)
 }
 
 /// A value of one of Kubernetes' own types.
@@ -76,6 +83,18 @@ impl Extension {
             Self::Quantity(_) => "kubernetes.Quantity",
             Self::Semver(_) => "kubernetes.Semver",
             Self::Format(_) => "kubernetes.NamedFormat",
+        }
+    }
+
+    /// What cel-go calls it where it prints the types of Go.
+    pub(crate) fn go_type(&self) -> &'static str {
+        match self {
+            Self::Ip(_) => "cel.IP",
+            Self::Cidr(..) => "cel.CIDR",
+            Self::Url(_) => "cel.URL",
+            Self::Quantity(_) => "cel.Quantity",
+            Self::Semver(_) => "cel.Semver",
+            Self::Format(_) => "*cel.Format",
         }
     }
 

@@ -87,10 +87,9 @@ impl Literals<'_> {
             let Some(element) = elements.get(at) else {
                 return Some((id, format!("index {at} out of range")));
             };
-            let of = self.checked.type_of(&element.value);
-            if !fits(*verb, of) {
-                let message = library::misfit(*verb, &of.run_time_name());
-                return Some((element.value.id, message));
+            if let Some(part) = self.misfit(*verb, &element.value) {
+                let of = self.checked.type_of(part);
+                return Some((part.id, library::misfit(*verb, &of.run_time_name())));
             }
         }
         let (expected, given) = (clauses.len(), elements.len());
@@ -100,6 +99,25 @@ impl Literals<'_> {
             );
             (id, message)
         })
+    }
+}
+
+impl Literals<'_> {
+    /// The first part of an argument that may not stand in the place of a clause. Only lists and maps that become texts
+    /// have parts.
+    fn misfit<'e>(&self, verb: char, argument: &'e Expr) -> Option<&'e Expr> {
+        if !fits(verb, self.checked.type_of(argument)) {
+            return Some(argument);
+        }
+        match &argument.kind {
+            Kind::List(elements) => {
+                elements.iter().find_map(|element| self.misfit(verb, &element.value))
+            }
+            Kind::Map(entries) => entries.iter().find_map(|entry| {
+                self.misfit(verb, &entry.key).or_else(|| self.misfit(verb, &entry.value))
+            }),
+            _ => None,
+        }
     }
 }
 
@@ -131,7 +149,8 @@ fn fault_of(call: &Call) -> Option<(Id, String)> {
         ("timestamp", None, [argument]) => {
             (argument, convert::to_timestamp(&constant(argument)?).is_ok())
         }
-        ("matches", Some(_), [argument]) | ("matches", None, [_, argument]) => {
+        // As kube-apiserver, which takes the text of a call for its pattern if there is no target.
+        ("matches", Some(_), [argument]) | ("matches", None, [argument, _]) => {
             let pattern = constant(argument)?;
             (argument, library::compile_pattern(pattern.as_str()?).is_ok())
         }

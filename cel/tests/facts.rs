@@ -35,7 +35,9 @@ fn unescaped(text: &str) -> String {
 fn said(environment: &Environment, text: &str, value: &Value, old: &Value) -> (u64, u64, String) {
     let program = match environment.compile(text) {
         Ok(program) => program,
-        Err(CompileError::Program(why)) => return (0, 0, format!("refused program: {why}")),
+        Err(why @ CompileError::Program(_)) => {
+            return (0, 0, format!("refused program: {why}"));
+        }
         Err(why) => return (0, 0, format!("refused {why}")),
     };
     let mut budget = Budget::new(u64::MAX, PER_CALL);

@@ -28,6 +28,8 @@ const EXPRESSION_DEPTH: usize = 3;
 /// How many objects are made, and how often each is changed.
 const OBJECTS: usize = 6;
 const CHANGES: usize = 3;
+/// What kube-apiserver says of an address, a network, a quantity, a URL or a version in an optional value.
+const UNCONVERTED: &str = "unsupported conversion to ref.Val";
 /// How long a server may take to serve a definition.
 const PATIENCE: Duration = Duration::from_secs(60);
 const ASK: Duration = Duration::from_millis(50);
@@ -108,6 +110,11 @@ async fn objects(
             let body = body.to_string();
             let (there, here) = both(reference, other, method, &path, Some(&body)).await?;
             let (told, ours) = (told(&there), told(&here));
+            // There such values cannot be taken out of optional ones, as `docs/differences.md` says: what
+            // becomes of the object is another matter here.
+            if told.iter().any(|text| text.contains(UNCONVERTED)) {
+                break;
+            }
             if told != ours {
                 return Ok(report(schema, method, &path, &body, &told, &ours));
             }

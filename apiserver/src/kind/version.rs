@@ -10,10 +10,12 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use serde_json::Value;
 
 use super::{Columns, ErasedCells, Subresources, api_version, selectable_fields};
-use crate::error::FieldError;
+use crate::error::{FieldError, is_printed};
 use crate::object::selector::SelectableFields;
-use crate::object::to_json;
-use crate::schema::{Schema, Types, check_rules, check_structure};
+use crate::object::{to_html_json, to_json};
+use crate::schema::{
+    Schema, Types, check_beside_status, check_rules, check_structure, unrecognized_formats,
+};
 
 /// One version of a kind.
 #[derive(Debug)]
@@ -51,6 +53,10 @@ impl Version {
         };
         let structural = check_structure(&schema, &schema_path);
         faults.extend(structural.iter().map(ToString::to_string));
+        let has_status = version.subresources.as_ref().is_some_and(|all| all.status.is_some());
+        let of_root = has_status.then(|| check_beside_status(&schema, &schema_path)).flatten();
+        faults.extend(of_root.map(|fault| fault.to_string()));
+        faults.extend(faults_of_deprecation(version, path));
         let columns = version.additional_printer_columns.as_deref().unwrap_or_default();
         let columns = Columns::parse(columns, cells, path, faults);
         let written_schema = to_json(&schema).into();
@@ -89,10 +95,42 @@ impl Version {
         check_rules(&self.schema, &self.open_api_schema(), path)
     }
 
+    /// Formats in its schema that bind no value.
+    pub fn unrecognized_formats(&self) -> Vec<String> {
+        let schema = self.open_api_schema();
+        unrecognized_formats(&schema).into_iter().map(str::to_owned).collect()
+    }
+
     /// The schema as it was written, for those who read it.
     pub fn open_api_schema(&self) -> Value {
         serde_json::from_str(&self.written_schema).unwrap_or_default()
     }
+}
+
+/// What is wrong with the warning of a deprecated version.
+fn faults_of_deprecation(version: &CustomResourceDefinitionVersion, path: &str) -> Vec<String> {
+    /// As kube-apiserver, in bytes.
+    const LONGEST: usize = 256;
+    let Some(warning) = &version.deprecation_warning else { return Vec::new() };
+    let mut found = Vec::new();
+    if version.deprecated != Some(true) {
+        found.push("can only be set for deprecated versions".to_owned());
+    } else {
+        if warning.len() > LONGEST {
+            found.push(format!("must be <= {LONGEST} characters long"));
+        }
+        if warning.is_empty() {
+            found.push("must not be an empty string".to_owned());
+        }
+        let hidden = warning.char_indices().find(|(_, character)| !is_printed(*character));
+        found.extend(hidden.map(|(at, _)| {
+            format!("must only contain printable UTF-8 characters; non-printable character found at index {at}")
+        }));
+    }
+    let field = format!("{path}.deprecationWarning");
+    let shown = to_html_json(&Value::from(warning.as_str()));
+    let fault = |why: &String| FieldError::invalid(&field, &shown, why).to_string();
+    found.iter().map(fault).collect()
 }
 
 /// The warning of a deprecated version: its own text, or which version to use instead.

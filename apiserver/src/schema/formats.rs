@@ -4,7 +4,10 @@ mod addresses;
 mod email;
 mod numbers;
 mod times;
+mod unrecognized;
 mod uri;
+
+pub use unrecognized::unrecognized_formats;
 
 use std::sync::LazyLock;
 

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::copied::{Copied, CopiedObjects};
 use super::memory::Bounds;
 use super::runtime_kinds::RuntimeKinds;
+use super::stored_definition::check_stored;
 use crate::admission::{
     AdmissionChain, NamespaceLifecycle, QuotaLimits, QuotaUsages, ResourceQuota,
 };
@@ -167,62 +167,6 @@ fn computed_from(
         protected: protected.clone(),
         fields: Arc::new(fields),
     })
-}
-
-/// The same of a definition that was accepted when it was written. An older release may have judged less of the versions
-/// that nobody uses, and its objects must be served all the same.
-pub(super) fn check_kept(
-    kind: &Kind,
-    definition: &CustomResourceDefinition,
-) -> Result<(), StartError> {
-    let mut used = definition.clone();
-    used.spec.versions.retain(|version| version.served || version.storage);
-    check_stored(kind, &used, true)
-}
-
-/// What a definition promises and this server does not do yet stops the start,
-/// unless it may be left out.
-pub(super) fn check_stored(
-    kind: &Kind,
-    definition: &CustomResourceDefinition,
-    allow_partial: bool,
-) -> Result<(), StartError> {
-    let mut faults = kind.faults_of_stored(definition);
-    for (index, version) in definition.spec.versions.iter().enumerate() {
-        let Some(parsed) = kind.any_version(&version.name) else { continue };
-        let of_defaults =
-            write::validate_defaults(&parsed.schema, parsed.open_api_schema().get("default"))
-                .into_iter();
-        let path = format!("spec.versions[{index}].schema.openAPIV3Schema");
-        let before = faults.len();
-        faults.extend(of_defaults.map(|fault| format!("{path}{fault}")));
-        // Where defaults are at fault, nothing is said of rules.
-        if faults.len() == before {
-            faults.extend(parsed.faults_of_rules(&path).iter().map(ToString::to_string));
-        }
-    }
-    if !faults.is_empty() {
-        return Err(StartError::Kind { kind: kind.qualified(), faults });
-    }
-    let mut faults = Vec::new();
-    for (index, version) in definition.spec.versions.iter().enumerate() {
-        let path = format!("spec.versions[{index}]");
-        if let Some(parsed) = kind.any_version(&version.name) {
-            faults.extend(parsed.schema.unenforced().iter().map(|keyword| {
-                format!("{path}.schema.openAPIV3Schema{keyword}: is not enforced yet, so it may not be promised")
-            }));
-        }
-    }
-    if allow_partial {
-        for fault in faults.drain(..) {
-            tracing::warn!("kind {}: {fault}", kind.qualified());
-        }
-    }
-    if faults.is_empty() {
-        Ok(())
-    } else {
-        Err(StartError::Kind { kind: kind.qualified(), faults })
-    }
 }
 
 pub(super) fn fault(kind: &Kind, field: &str, message: &str) -> StartError {
@@ -597,31 +541,5 @@ mod tests {
             &Kinds::new().computed::<Baz>(),
             "kind bazes.example.com: spec.scope: must be the scope of nodes, which it is computed from",
         );
-    }
-
-    #[test]
-    fn what_was_kept_is_judged_by_the_versions_in_use() {
-        let version = |name: &str, is_used: bool, default: serde_json::Value| {
-            let text = json!({"type": "string", "default": default});
-            let schema = json!({"type": "object", "properties": {"text": text}});
-            json!({"name": name, "served": is_used, "storage": is_used, "schema": {"openAPIV3Schema": schema}})
-        };
-        let definition = |of_used: serde_json::Value| -> CustomResourceDefinition {
-            let versions = [version("v1", true, of_used), version("v2", false, json!(5))];
-            serde_json::from_value(json!({
-                "metadata": {"name": "foos.example.com"},
-                "spec": {
-                    "group": "example.com", "scope": "Namespaced", "versions": versions,
-                    "names": {"plural": "foos", "singular": "foo", "kind": "Foo", "listKind": "FooList"},
-                },
-            }))
-            .unwrap()
-        };
-        let kept = definition(json!("a"));
-        let kind = Kind::parse(&kept, None).unwrap();
-        assert!(check_stored(&kind, &kept, true).is_err());
-        assert!(check_kept(&kind, &kept).is_ok());
-        let faulty = definition(json!(5));
-        assert!(check_kept(&Kind::parse(&faulty, None).unwrap(), &faulty).is_err());
     }
 }

@@ -10,7 +10,7 @@ use thiserror::Error;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::{assemble, ca_bundle};
+use super::{assemble, ca_bundle, stored_definition};
 use crate::admission::QuotaUsages;
 use crate::clock::Clock;
 use crate::error::{FieldError, Reason, StartError, quote};
@@ -92,17 +92,14 @@ impl RuntimeKinds {
         Self(Arc::new(Shared { handler, store, window, clock, usages, closing, refused, caches }))
     }
 
-    /// What is wrong with a definition, whatever else is served.
-    pub fn check(definition: &CustomResourceDefinition) -> Vec<FieldError> {
-        let checked = Kind::parse(definition, None)
-            .and_then(|kind| assemble::check_stored(&kind, definition, true));
-        match checked {
-            Ok(()) => Vec::new(),
-            Err(StartError::Kind { faults, .. }) => {
-                faults.iter().map(|fault| FieldError::from_text(fault)).collect()
-            }
-            Err(other) => vec![FieldError::from_text(&other.to_string())],
-        }
+    /// What is wrong with a definition, whatever else is served. What was wrong with the definition in whose place it comes, and is
+    /// as it was, may stay.
+    pub fn check(
+        definition: &CustomResourceDefinition,
+        old: Option<&CustomResourceDefinition>,
+    ) -> Vec<FieldError> {
+        let faults = stored_definition::faults(definition, old);
+        faults.iter().map(|fault| FieldError::from_text(fault)).collect()
     }
 
     /// Why the certificates of a definition's webhook vouch for nobody; `None` if one of them can be read, or
@@ -112,16 +109,20 @@ impl RuntimeKinds {
         ca_bundle::fault(&webhook.client_config.as_ref()?.ca_bundle.as_ref()?.0)
     }
 
-    /// What a definition that can be served asks for and will not be enforced.
-    pub fn unenforced(definition: &CustomResourceDefinition) -> Vec<String> {
-        let Ok(kind) = Kind::parse(definition, None) else { return Vec::new() };
-        if assemble::check_stored(&kind, definition, true).is_err() {
-            return Vec::new();
+    /// What a definition that can be served asks for and will not be enforced. Of formats that nobody knows only those are told
+    /// that were not there before.
+    pub fn unenforced(
+        definition: &CustomResourceDefinition,
+        old: Option<&CustomResourceDefinition>,
+    ) -> Vec<String> {
+        let parsed = |one| Kind::parse_kept(one, &mut Vec::new()).ok();
+        let Some(kind) = parsed(definition) else { return Vec::new() };
+        let mut formats = kind.unrecognized_formats();
+        if let Some(before) = old.filter(|_| !formats.is_empty()).and_then(parsed) {
+            formats = &formats - &before.unrecognized_formats();
         }
-        match assemble::check_stored(&kind, definition, false) {
-            Err(StartError::Kind { faults, .. }) => faults,
-            _ => Vec::new(),
-        }
+        let told = formats.iter().map(|format| format!("unrecognized format {}", quote(format)));
+        told.chain(stored_definition::unenforced(&kind, definition)).collect()
     }
 
     /// The names that other kinds of a group have: resources with their singulars
@@ -143,15 +144,17 @@ impl RuntimeKinds {
 
     /// Serves the kind of a definition from now on, in the place of an older
     /// definition of it: watches of it end then, and its objects are shown as the new
-    /// definition says. What cannot be enforced is left out.
+    /// definition says. What cannot be enforced is left out; what is wrong with the definition, and is found by
+    /// [`RuntimeKinds::check`], is not looked for.
     ///
     /// # Errors
     /// When it cannot be served, or another kind has one of its names.
     pub async fn serve(&self, definition: &CustomResourceDefinition) -> Result<(), StartError> {
         let Some(handler) = self.0.handler.upgrade() else { return Ok(()) };
         let turn = handler.turns().take_for_server().await;
-        let kind = Arc::new(Kind::parse(definition, None)?.with_shape());
-        assemble::check_kept(&kind, definition)?;
+        // It was judged when it was written, perhaps by an older release, and its objects must be served.
+        let kind = Arc::new(Kind::parse_kept(definition, &mut Vec::new())?.with_shape());
+        stored_definition::warn_of_unenforced(&kind, definition);
         drop(turn);
         let mut caches = self.0.caches.lock().await;
         let qualified = kind.qualified();

@@ -16,6 +16,12 @@ pub async fn server(definitions: &str) -> InProcess {
     configured(definitions).in_process(away()).await.unwrap()
 }
 
+/// A server of kinds.
+#[allow(dead_code)] // most are of definitions
+pub async fn server_of(kinds: Kinds) -> InProcess {
+    of_kinds(kinds).in_process(away()).await.unwrap()
+}
+
 /// The same, whose requests are written down.
 #[allow(dead_code)] // most are not
 pub async fn audited_server(definitions: &str, audit: &AuditArgs) -> InProcess {
@@ -50,7 +56,10 @@ pub async fn server_of_all(definitions: &str) -> InProcess {
 }
 
 fn configured(definitions: &str) -> ApiServer {
-    let kinds = Kinds::new().crds_from_yaml(definitions).unwrap();
+    of_kinds(Kinds::new().crds_from_yaml(definitions).unwrap())
+}
+
+fn of_kinds(kinds: Kinds) -> ApiServer {
     let server = ApiServer::new("foos", kinds);
     let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
     // Their objects live in one namespace.

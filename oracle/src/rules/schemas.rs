@@ -120,6 +120,9 @@ fn structure(rng: &mut Rng, depth: usize) -> Value {
         7 => {
             let mut embedded = object(rng, depth - 1);
             embedded["x-kubernetes-embedded-resource"] = json!(true);
+            if embedded["properties"].as_object().is_none_or(Map::is_empty) {
+                embedded["x-kubernetes-preserve-unknown-fields"] = json!(true);
+            }
             embedded
         }
         _ => object(rng, depth),

@@ -8,7 +8,7 @@ use super::compile::Rule;
 use super::declared::child;
 use super::field_path::normalized;
 use crate::error::{FieldError, quote};
-use crate::object::to_json;
+use crate::object::to_html_json;
 use crate::schema::{ERRORS_LIMIT, Schema, Type};
 
 type Node = Map<String, Value>;
@@ -175,7 +175,7 @@ impl Check {
             }
             None => {}
         }
-        match (rule.uses_old(), &place.uncorrelatable, rule.optional_old_self) {
+        match (rule.uses_old, &place.uncorrelatable, rule.optional_old_self) {
             (true, Some(list), _) => {
                 let detail = format!(
                     "oldSelf cannot be used on the uncorrelatable portion of the schema within {list}"
@@ -237,19 +237,29 @@ fn too_dear(what: &str, cost: u64, limit: u64) -> String {
 
 /// A rule as Go's encoder shows it.
 fn as_go_shows(rule: &Rule) -> String {
-    let field = |name: &str, value: Value| format!("\"{name}\":{}", escaped(&to_json(&value)));
-    let fields = [
-        field("Rule", json!(rule.text)),
-        field("Message", json!(rule.message)),
-        field("MessageExpression", json!(rule.message_expression)),
-        field("Reason", json!(rule.reason)),
-        field("FieldPath", json!(rule.field_path)),
-        field("OptionalOldSelf", json!(rule.optional_old_self)),
-    ];
-    format!("{{{}}}", fields.join(","))
+    shown([
+        json!(rule.text),
+        json!(rule.message),
+        json!(rule.message_expression),
+        json!(rule.reason),
+        json!(rule.field_path),
+        json!(rule.optional_old_self),
+    ])
 }
 
-/// JSON without the characters that Go does not write in it.
-fn escaped(json: &str) -> String {
-    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+/// The same of one that is not read yet.
+pub fn rule_as_go_shows(rule: &Value) -> String {
+    let get = |key: &str| rule.get(key).cloned();
+    let text = |key: &str| get(key).unwrap_or_else(|| json!(""));
+    let (reason, flag) = (get("reason"), get("optionalOldSelf"));
+    let (message, expression) = (text("message"), text("messageExpression"));
+    shown([text("rule"), message, expression, json!(reason), text("fieldPath"), json!(flag)])
+}
+
+fn shown(values: [Value; 6]) -> String {
+    const NAMES: [&str; 6] =
+        ["Rule", "Message", "MessageExpression", "Reason", "FieldPath", "OptionalOldSelf"];
+    let field = |(name, value)| format!("\"{name}\":{}", to_html_json(value));
+    let fields: Vec<String> = NAMES.iter().zip(&values).map(field).collect();
+    format!("{{{}}}", fields.join(","))
 }

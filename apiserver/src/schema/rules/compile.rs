@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kubernetes_cel::{CompileError, Declared, Environment, Program};
+use kubernetes_cel::{CompileError, Declared, Environment, Program, Unusable};
 use serde_json::{Map, Value};
 
 use super::RULES;
@@ -32,6 +32,8 @@ pub struct Rule {
     pub(super) shown_path: String,
     /// What judges values; why there is nothing, if the rule is at fault.
     pub(super) program: Result<Program, String>,
+    /// Whether it looks at what was before.
+    pub(super) uses_old: bool,
     /// What says why a value is refused.
     pub(super) message_program: Option<Result<Program, String>>,
 }
@@ -72,15 +74,17 @@ impl Rule {
                 _ => environment,
             }
         });
-        let (mut program, mut message_program) =
-            (Err("failed to convert to declType for CEL validation rules".to_owned()), None);
+        let nothing = "failed to convert to declType for CEL validation rules".to_owned();
+        let mut compiled = Compiled { program: Err(nothing), uses_old: false };
+        let mut message_program = None;
         if let Some(environment) = environment {
-            program = compile(&environment, &expression);
-            if program.is_ok() && !message_expression.is_empty() {
+            compiled = compile(&environment, &expression);
+            if compiled.program.is_ok() && !message_expression.is_empty() {
                 let environment = environment.with_old_as_it_is();
                 message_program = Some(compile_message(&environment, &message_expression));
             }
         }
+        let Compiled { program, uses_old } = compiled;
         let field_path = text("fieldPath");
         Self {
             shown_path: normalized(&field_path, schema).unwrap_or_default(),
@@ -91,31 +95,42 @@ impl Rule {
             field_path,
             optional_old_self,
             program,
+            uses_old,
             message_program,
         }
     }
-
-    /// Whether it looks at what was before.
-    pub(super) fn uses_old(&self) -> bool {
-        self.program.as_ref().is_ok_and(Program::uses_old)
-    }
 }
 
-fn compile(environment: &Environment, text: &str) -> Result<Program, String> {
-    match environment.compile(text) {
-        Ok(program) if program.is_bool() => Ok(program),
-        Ok(_) => Err("cel expression must evaluate to a bool".to_owned()),
-        Err(why @ CompileError::Program(_)) => Err(format!("program instantiation failed: {why}")),
-        Err(why) => Err(format!("compilation failed: {why}")),
-    }
+/// What became of an expression.
+struct Compiled {
+    program: Result<Program, String>,
+    uses_old: bool,
+}
+
+fn compile(environment: &Environment, text: &str) -> Compiled {
+    const NO_BOOL: &str = "cel expression must evaluate to a bool";
+    let (program, uses_old) = match environment.compile(text) {
+        Ok(program) if program.is_bool() => {
+            let uses_old = program.uses_old();
+            (Ok(program), uses_old)
+        }
+        Err(CompileError::Program(Unusable { why, is_bool: true, uses_old, .. })) => {
+            (Err(format!("program instantiation failed: {why}")), uses_old)
+        }
+        Ok(_) | Err(CompileError::Program(_)) => (Err(NO_BOOL.to_owned()), false),
+        Err(why) => (Err(format!("compilation failed: {why}")), false),
+    };
+    Compiled { program, uses_old }
 }
 
 fn compile_message(environment: &Environment, text: &str) -> Result<Program, String> {
     match environment.compile(text) {
         Ok(program) if program.is_string() => Ok(program),
-        Ok(_) => Err("messageExpression must evaluate to a string".to_owned()),
-        Err(why @ CompileError::Program(_)) => {
+        Err(CompileError::Program(Unusable { why, is_string: true, .. })) => {
             Err(format!("messageExpression instantiation failed: {why}"))
+        }
+        Ok(_) | Err(CompileError::Program(_)) => {
+            Err("messageExpression must evaluate to a string".to_owned())
         }
         Err(why) => Err(format!("messageExpression compilation failed: {why}")),
     }

@@ -192,7 +192,7 @@ impl Run {
                     continue;
                 }
             };
-            if rule.uses_old() && old.is_none() && rule.optional_old_self != Some(true) {
+            if rule.uses_old && old.is_none() && rule.optional_old_self != Some(true) {
                 continue;
             }
             let name = messages::name(rule);
@@ -240,14 +240,14 @@ impl Run {
             (path, below) => format!("{path}.{below}"),
         };
         // A message knows what was there only beside a rule that looks at it.
-        let old = old.filter(|_| rules.rules.iter().any(Rule::uses_old));
+        let old = old.filter(|_| rules.rules.iter().any(|rule| rule.uses_old));
         let (error, stops) = match messages::evaluate(rule, value, old, &mut self.budget) {
             Told::Stop(why) => (FieldError::invalid(field, quote(&rules.type_name), &why), true),
             Told::Message(message) => (refusal(rule, rules, field, value, &message), false),
             Told::Nothing => (refusal(rule, rules, field, value, &messages::plain(rule)), false),
         };
         self.is_exhausted |= stops;
-        if !rule.uses_old() && self.is_as_it_was(of, value, found) {
+        if !rule.uses_old && self.is_as_it_was(of, value, found) {
             // What may stay is judged on, and no more is said of it than of what may not.
             let warning = error.to_string();
             if self.verdict.warnings.len() < ERRORS_LIMIT && self.tells(warning.len()) {

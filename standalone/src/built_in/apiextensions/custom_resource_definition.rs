@@ -21,7 +21,7 @@ pub(crate) fn row() -> Row<CustomResourceDefinition> {
     let rules = Rules::new()
         .prepare(|definition, _| prepare(definition))
         .validate(|definition, old, _| validate(definition, old))
-        .warn(|definition, _, _| RuntimeKinds::unenforced(definition));
+        .warn(|definition, old, _| RuntimeKinds::unenforced(definition, old));
     Row {
         short_names: &["crd", "crds"],
         categories: &["api-extensions"],

@@ -1,5 +1,6 @@
 //! Servers of one store, which are told of definitions at different times.
 
+use aggregated_apiserver::store::{Collection, Commit, Expected, Object, Store};
 use futures::stream;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind};
 use tokio::time::timeout;
@@ -136,4 +137,85 @@ async fn a_successor_that_came_while_nobody_watched_takes_objects_and_keeps_them
     let left = foos(&late).list(&ListParams::default()).await.unwrap();
     let left: Vec<String> = left.iter().map(ResourceExt::name_any).collect();
     assert_eq!(left, ["a", "b"]);
+}
+
+/// Keeps an object as it is, as a server of another release may have done.
+async fn keep(store: &Arc<dyn Store>, object: &Value) {
+    let object = Object::from_tree(object.as_object().unwrap()).unwrap();
+    let commit = Commit {
+        collection: Collection::new(DEFINITIONS),
+        key: object.key().clone(),
+        expected: Expected::Absent,
+        object: Some(Arc::new(object)),
+        marks: false,
+    };
+    store.commit(commit).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_was_kept_when_less_was_demanded_is_served() {
+    let of_properties = |properties: Value| {
+        let schema = json!({"type": "object", "properties": properties});
+        let versions = [json!({
+            "name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+        })];
+        json!({"spec": {"versions": versions}})
+    };
+    let embedded = json!({
+        "type": "object", "x-kubernetes-embedded-resource": true,
+        "x-kubernetes-preserve-unknown-fields": true,
+        "default": {"apiVersion": "v1", "kind": "Bar", "metadata": {"name": "Not a name"}},
+    });
+    let kept = json!({
+        "list": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": ""},
+        "embedded": embedded,
+        "gone": {"type": "string", "x-kubernetes-validations": [{"rule": "self.gone == 1"}]},
+    });
+    let mut definition = serde_json::to_value(definition()).unwrap();
+    definition["metadata"]["uid"] = "u".into();
+    definition["metadata"]["generation"] = 1.into();
+    definition["spec"]["conversion"] = json!({"strategy": "None"});
+    definition["spec"]["versions"] = of_properties(kept.clone())["spec"]["versions"].clone();
+    definition["spec"]["names"]["singular"] = "foo".into();
+    definition["spec"]["names"]["listKind"] = "FooList".into();
+    definition["status"] = json!({
+        "acceptedNames": definition["spec"]["names"], "storedVersions": ["v1"],
+        "conditions": [
+            {"type": "Established", "status": "True", "reason": "r", "message": "m", "lastTransitionTime": null},
+        ],
+    });
+    let store = shared_store();
+    keep(&store, &definition).await;
+
+    let server = Member::start(&store).await;
+    server.definitions.serve_kept().await.unwrap();
+    assert!(server.kinds.is_served(NAME));
+    let mut a = foo(json!({"name": "a"}));
+    a.data["list"] = json!(["x", "x"]);
+    a.data["embedded"] = json!({"apiVersion": "v1", "kind": "Bar", "metadata": {"name": "bar"}});
+    foos(&server).create(&PostParams::default(), &a).await.unwrap();
+    // What is at fault is said of who uses it.
+    let mut b = a.clone();
+    b.metadata.name = Some("b".to_owned());
+    b.data["gone"] = "x".into();
+    let refused = foos(&server).create(&PostParams::default(), &b).await.unwrap_err();
+    assert!(refused.to_string().contains("rule compile error: compilation failed"), "{refused}");
+
+    let definitions = server.definitions.api();
+    let change = async |change: &Value| {
+        let (how, patch) = (PatchParams::default(), Patch::Merge(change.clone()));
+        definitions.patch(NAME, &how, &patch).await.map(drop)
+    };
+    change(&json!({"metadata": {"labels": {"a": "b"}}})).await.unwrap();
+    let mut more = kept.clone();
+    more["new"] = json!({"type": "string"});
+    change(&of_properties(more.clone())).await.unwrap();
+    server.definitions.reconcile(NAME).await;
+    a.metadata.name = Some("c".to_owned());
+    a.data["new"] = "y".into();
+    let made = foos(&server).create(&PostParams::default(), &a).await.unwrap();
+    assert_eq!(made.data["new"], "y");
+    // It cannot be made wrong in another way.
+    more["new"] = json!({"type": "string", "x-kubernetes-list-type": ""});
+    assert!(change(&of_properties(more)).await.is_err());
 }

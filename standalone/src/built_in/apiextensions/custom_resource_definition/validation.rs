@@ -35,7 +35,7 @@ pub(crate) fn validate(
     check_ca_bundle(definition, old, &mut faults);
     faults.extend(approval::check(definition, old));
     if faults.is_empty() {
-        let of_schemas = RuntimeKinds::check(definition).into_iter();
+        let of_schemas = RuntimeKinds::check(definition, old).into_iter();
         faults.extend(of_schemas.filter_map(|fault| {
             let at = hoisted(spec, fault.field())?;
             let is_hoisted = at != fault.field();

@@ -1,0 +1,188 @@
+//! What the definition of a stored kind says and may not, and what it says and nobody enforces.
+
+use std::cell::OnceCell;
+use std::collections::HashSet;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+
+use crate::error::StartError;
+use crate::kind::{Kind, Version};
+use crate::write;
+
+/// What a definition promises and this server does not do yet stops the start,
+/// unless it may be left out.
+pub(super) fn check_stored(
+    kind: &Kind,
+    definition: &CustomResourceDefinition,
+    allow_partial: bool,
+) -> Result<(), StartError> {
+    let mut faults = kind.faults_of_stored(definition);
+    for (path, version) in versions(kind, definition) {
+        faults.extend(faults_of_defaults_or_rules(version, &path, |faults| faults));
+    }
+    if faults.is_empty() && !allow_partial {
+        faults = unenforced(kind, definition);
+    } else if faults.is_empty() {
+        warn_of_unenforced(kind, definition);
+    }
+    match faults.is_empty() {
+        true => Ok(()),
+        false => Err(StartError::Kind { kind: kind.qualified(), faults }),
+    }
+}
+
+/// What a definition asks for and will not be enforced.
+pub(super) fn unenforced(kind: &Kind, definition: &CustomResourceDefinition) -> Vec<String> {
+    let of_version = |(path, version): (String, &Version)| {
+        let keywords = version.schema.unenforced().into_iter();
+        let fault = move |keyword: String| {
+            format!("{path}{keyword}: is not enforced yet, so it may not be promised")
+        };
+        keywords.map(fault).collect::<Vec<_>>()
+    };
+    versions(kind, definition).flat_map(of_version).collect()
+}
+
+/// Says in the log what a definition asks for and will not be enforced.
+pub(super) fn warn_of_unenforced(kind: &Kind, definition: &CustomResourceDefinition) {
+    for fault in unenforced(kind, definition) {
+        tracing::warn!("kind {}: {fault}", kind.qualified());
+    }
+}
+
+/// What is wrong with a definition that comes in the place of an old one, if there is one. What was wrong with that one,
+/// and is as it was, may stay: it was accepted when less was demanded, and the rest of it must not become fixed for that.
+pub(super) fn faults(
+    definition: &CustomResourceDefinition,
+    old: Option<&CustomResourceDefinition>,
+) -> Vec<String> {
+    let mut lesser = Vec::new();
+    let Ok(kind) = Kind::parse_kept(definition, &mut lesser) else {
+        return match Kind::parse(definition, None) {
+            Err(StartError::Kind { faults, .. }) => faults,
+            Err(other) => vec![other.to_string()],
+            Ok(_) => Vec::new(),
+        };
+    };
+    let before = Before { old, parsed: OnceCell::new() };
+    lesser.extend(kind.faults_of_stored(definition));
+    let mut faults = before.new_of_whole(lesser, definition);
+    for (path, version) in versions(&kind, definition) {
+        // Where something else is at fault, nothing is said of defaults and rules.
+        if !faults.iter().any(|fault| fault.starts_with(&path)) {
+            let new = |faults| before.new_of_version(faults, version, &path);
+            faults.extend(faults_of_defaults_or_rules(version, &path, new));
+        }
+    }
+    faults
+}
+
+/// The versions of a definition with the paths of their schemas.
+fn versions<'a>(
+    kind: &'a Kind,
+    definition: &CustomResourceDefinition,
+) -> impl Iterator<Item = (String, &'a Version)> {
+    let names = definition.spec.versions.iter().map(|version| &version.name).enumerate();
+    names.filter_map(|(index, name)| {
+        let path = format!("spec.versions[{index}].schema.openAPIV3Schema");
+        Some((path, &**kind.any_version(name)?))
+    })
+}
+
+/// What is wrong with the defaults of a version, or else with its rules, of which nothing is said where defaults are at fault; each
+/// without what may be wrong.
+fn faults_of_defaults_or_rules(
+    version: &Version,
+    path: &str,
+    without_allowed: impl Fn(Vec<String>) -> Vec<String>,
+) -> Vec<String> {
+    let of_defaults = without_allowed(faults_of_defaults(version, path));
+    match of_defaults.is_empty() {
+        true => without_allowed(faults_of_rules(version, path)),
+        false => of_defaults,
+    }
+}
+
+fn faults_of_defaults(version: &Version, path: &str) -> Vec<String> {
+    let root = version.open_api_schema();
+    let faults = write::validate_defaults(&version.schema, root.get("default"));
+    faults.iter().map(|fault| format!("{path}{fault}")).collect()
+}
+
+fn faults_of_rules(version: &Version, path: &str) -> Vec<String> {
+    version.faults_of_rules(path).iter().map(ToString::to_string).collect()
+}
+
+/// The definition in whose place another one comes. It is read only if something is wrong with that one.
+struct Before<'a> {
+    old: Option<&'a CustomResourceDefinition>,
+    parsed: OnceCell<Option<(Kind, Vec<String>)>>,
+}
+
+impl Before<'_> {
+    /// Its kind, and what is wrong with it besides defaults and rules.
+    fn parsed(&self) -> Option<&(Kind, Vec<String>)> {
+        let parse = || {
+            let (old, mut faults) = (self.old?, Vec::new());
+            let kind = Kind::parse_kept(old, &mut faults).ok()?;
+            faults.extend(kind.faults_of_stored(old));
+            Some((kind, faults.iter().map(|fault| of_named_version(fault, old)).collect()))
+        };
+        self.parsed.get_or_init(parse).as_ref()
+    }
+
+    /// The faults of a definition that it did not have.
+    fn new_of_whole(
+        &self,
+        mut faults: Vec<String>,
+        definition: &CustomResourceDefinition,
+    ) -> Vec<String> {
+        if !faults.is_empty()
+            && let Some((_, before)) = self.parsed()
+        {
+            let before: HashSet<&String> = before.iter().collect();
+            faults.retain(|fault| !before.contains(&of_named_version(fault, definition)));
+        }
+        faults
+    }
+
+    /// The faults of the defaults or rules of a version that its version of this name did not have.
+    fn new_of_version(
+        &self,
+        mut faults: Vec<String>,
+        version: &Version,
+        path: &str,
+    ) -> Vec<String> {
+        if faults.is_empty() {
+            return faults;
+        }
+        let old = self.parsed().and_then(|(kind, _)| kind.any_version(&version.name));
+        if let Some(old) = old {
+            let is_same = old.open_api_schema() == version.open_api_schema();
+            let mut before: HashSet<String> = faults_of_defaults(old, path).into_iter().collect();
+            before.extend(faults_of_rules(old, path));
+            faults.retain(|fault| !before.contains(fault) || (!is_same && is_of_costs(fault)));
+        }
+        faults
+    }
+}
+
+/// Whether a fault is about what rules may cost. It does not say what of them: only in a schema that
+/// did not change they cost what they did.
+fn is_of_costs(fault: &str) -> bool {
+    fault.contains(" exceeds budget by factor of ")
+        || fault.contains(": contributed to estimated rule cost total ")
+}
+
+/// A fault whose version is named, and not counted: versions may come in another order.
+fn of_named_version(fault: &str, definition: &CustomResourceDefinition) -> String {
+    let index = || {
+        let (index, _) = fault.strip_prefix("spec.versions[")?.split_once(']')?;
+        let version = definition.spec.versions.get(index.parse::<usize>().ok()?)?;
+        Some((format!("spec.versions[{index}]"), format!("spec.versions[{}]", version.name)))
+    };
+    index().map_or_else(|| fault.to_owned(), |(counted, named)| fault.replace(&counted, &named))
+}
+
+#[cfg(test)]
+mod tests;

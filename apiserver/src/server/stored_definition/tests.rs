@@ -1,0 +1,69 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn version(name: &str, properties: &Value) -> Value {
+    let schema = json!({"type": "object", "properties": properties});
+    json!({
+        "name": name, "served": true, "storage": name == "v1", "schema": {"openAPIV3Schema": schema},
+    })
+}
+
+fn definition(versions: &[Value]) -> CustomResourceDefinition {
+    let definition = json!({
+        "metadata": {"name": "foos.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "versions": versions,
+            "names": {"plural": "foos", "singular": "foo", "kind": "Foo", "listKind": "FooList"},
+        },
+    });
+    serde_json::from_value(definition).unwrap()
+}
+
+/// How many faults there are in properties of a definition in the place of another one.
+fn count(now: &Value, before: &Value) -> usize {
+    let [now, before] = [now, before].map(|properties| definition(&[version("v1", properties)]));
+    faults(&now, Some(&before)).len()
+}
+
+#[test]
+fn what_was_wrong_may_stay_and_nothing_else() {
+    let list = json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": ""});
+    let default = json!({"type": "string", "default": 5});
+    let rule = |rule: &str| json!({"type": "string", "x-kubernetes-validations": [{"rule": rule}]});
+    let (broken, other) = (rule("self =="), rule("self >"));
+    for (wrong, wrong_otherwise) in [(&list, &default), (&default, &list), (&broken, &other)] {
+        let now = json!({"a": wrong});
+        assert_eq!(count(&now, &json!({})), 1, "{wrong}");
+        assert_eq!(count(&now, &now), 0, "{wrong}");
+        let beside_more = json!({"a": wrong, "b": {"type": "string"}});
+        assert_eq!(count(&beside_more, &now), 0, "{wrong}");
+        assert_eq!(count(&json!({"a": wrong, "b": wrong}), &now), 1, "{wrong}");
+        assert_eq!(count(&json!({"a": wrong_otherwise}), &now), 1, "{wrong}");
+    }
+    // What is allowed to be wrong hides nothing that is found later.
+    let before = json!({"a": list});
+    assert_eq!(count(&json!({"a": list, "b": default}), &before), 1);
+    assert_eq!(count(&json!({"a": list, "b": broken}), &before), 1);
+}
+
+#[test]
+fn costs_may_stay_in_a_schema_that_did_not_change() {
+    let dear = |rule: &str| json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-validations": [{"rule": rule}]});
+    let before = json!({"a": dear("self.all(x, self.all(y, x != y))")});
+    assert_ne!(count(&before, &json!({})), 0);
+    assert_eq!(count(&before, &before), 0);
+    let dearer = json!({"a": dear("self.all(x, self.all(y, self.all(z, x != y + z)))")});
+    assert_eq!(count(&dearer, &before), count(&dearer, &json!({})));
+}
+
+#[test]
+fn versions_are_known_by_their_names() {
+    let (good, bad) = (json!({}), json!({"a": {"type": "string", "x-kubernetes-list-type": ""}}));
+    let before = definition(&[version("v1", &good), version("v2", &bad)]);
+    let turned = definition(&[version("v2", &bad), version("v1", &good)]);
+    assert!(!faults(&before, None).is_empty());
+    assert!(faults(&turned, Some(&before)).is_empty());
+    let moved = definition(&[version("v1", &bad), version("v2", &good)]);
+    assert!(!faults(&moved, Some(&before)).is_empty());
+}
