@@ -1,4 +1,4 @@
-//! How many instructions a GET takes, counted by valgrind: counts stay the same on a machine that does other things,
+//! How many instructions a GET takes, counted by valgrind: counts hardly change on a machine that does other things,
 //! where times do not. `cargo run --release -p load -- instructions --servers ours,audited`
 
 use std::path::Path;

@@ -46,7 +46,7 @@ struct Program {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Count the instructions of a GET instead, which needs valgrind: counts stay the same on a busy machine
+    /// Count the instructions of a GET instead, which needs valgrind: counts hardly change on a busy machine
     Instructions {
         /// Whose are counted
         #[arg(long, value_enum, value_delimiter = ',', required = true)]
