@@ -80,6 +80,10 @@ const TRAFFIC: Group<Stage> = &[
 const REGISTRATION: Group<Stage> = &[
     ("documents_of_all_servers_are_merged", discovery::documents_are_merged),
     ("a_version_that_nobody_serves", discovery::a_version_that_nobody_serves),
+    (
+        "a_version_that_one_of_two_replicas_serves",
+        discovery::a_version_that_one_of_two_replicas_serves,
+    ),
     ("the_api_service_is_of_another", install::the_api_service_is_of_another),
     ("another_authority_is_named", install::another_authority_is_named),
     ("the_api_service_is_made_anew", install::the_api_service_is_made_anew),

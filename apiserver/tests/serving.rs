@@ -97,6 +97,36 @@ async fn health_and_discovery_need_no_cluster() {
     assert!(body.contains("User \\\"jane\\\" cannot list resource \\\"foos\\\""), "{body}");
 }
 
+/// kube-apiserver sends on what is registered: what another replica may serve is not said to be missing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_that_another_release_may_serve() {
+    const NEXT: &str = "/apis/example.com/v2/namespaces/default/foos/a";
+    let fixture = Fixture::start().await;
+    let mut proxy = fixture.proxy().await;
+    for method in ["GET", "DELETE", "POST"] {
+        let answer = proxy.send_request(master(method, NEXT, "")).await.unwrap();
+        assert_eq!(answer.headers()["retry-after"], "1");
+        let (status, body) = text(answer).await;
+        assert_eq!(status, 503, "{method}: {body}");
+        assert!(body.contains("this replica does not serve example.com/v2"), "{body}");
+    }
+    // That there is no such version is said, and that there is no such kind in one that is served.
+    for path in ["/apis/example.com/v2", "/apis/example.com/v1/bars"] {
+        let (status, body) = text(proxy.send_request(master("GET", path, "")).await.unwrap()).await;
+        assert_eq!(status, 404, "{path}: {body}");
+    }
+    // Nobody has registered anything for those who ask here themselves.
+    let fixture = Fixture::with_flags(|flags| {
+        flags.client_ca_file.clone_from(&flags.requestheader_client_ca_file);
+        flags.requestheader_client_ca_file = None;
+    })
+    .await;
+    let mut direct = fixture.proxy().await;
+    let asked = Request::get(format!("https://localhost{NEXT}")).body(Body::empty()).unwrap();
+    let (status, body) = text(direct.send_request(asked).await.unwrap()).await;
+    assert_ne!(status, 503, "{body}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn http_1_is_spoken_too() {
     let fixture = Fixture::start().await;

@@ -7,6 +7,7 @@
 
 mod client;
 mod floor;
+mod instructions;
 mod ours;
 mod peer;
 mod process;
@@ -45,6 +46,15 @@ struct Program {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Count the instructions of a GET instead, which needs valgrind: counts hardly change on a busy machine
+    Instructions {
+        /// Whose are counted
+        #[arg(long, value_enum, value_delimiter = ',', required = true)]
+        servers: Vec<Server>,
+        /// Where files are, also what valgrind writes for `callgrind_annotate`; without it they are removed
+        #[arg(long)]
+        folder: Option<PathBuf>,
+    },
     /// Be a server
     #[command(hide = true)]
     Serve {
@@ -90,6 +100,12 @@ async fn main() -> Result<()> {
             floor::serve(&folder, objects).await
         }
         Some(Command::Serve { server, folder, .. }) => ours::serve(server, &folder).await,
+        Some(Command::Instructions { servers, folder }) => {
+            let temporary = tempfile::tempdir()?;
+            let folder = folder.as_deref().unwrap_or(temporary.path());
+            workload::prepare(folder)?;
+            instructions::count(&servers, folder).await
+        }
         None => {
             let Program { objects, watchers, rounds, servers, .. } = program;
             workload::compare(Sizes { objects, watchers, rounds }, servers).await

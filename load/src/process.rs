@@ -15,7 +15,7 @@ use crate::peer::Surroundings;
 
 const ADDRESS: &str = "address";
 /// How long a server may take to listen.
-const START: Duration = Duration::from_secs(30);
+const START: Duration = Duration::from_secs(60);
 /// The kernel counts CPU time in hundredths of a second.
 const TICK: Duration = Duration::from_millis(10);
 
@@ -51,6 +51,29 @@ impl Process {
             fs::read_to_string(folder.join(ADDRESS)).ok()?.parse().ok()
         })
         .await
+    }
+
+    /// The same under valgrind, which counts its instructions and says at its end how many there were. One thread
+    /// answers, so that counts do not depend on how threads take turns.
+    pub async fn start_counted(server: Server, folder: &Path, objects: usize) -> Result<Self> {
+        let _ = fs::remove_file(folder.join(ADDRESS));
+        let name = server.to_possible_value().context("a server has a name")?;
+        let out = folder.join(format!("{}.callgrind", name.get_name()));
+        let mut command = Command::new("valgrind");
+        command.arg("--tool=callgrind").arg(format!("--callgrind-out-file={}", out.display()));
+        command.arg(std::env::current_exe()?).env("TOKIO_WORKER_THREADS", "1");
+        command.arg("serve").arg(name.get_name()).arg(folder).arg(objects.to_string());
+        Self::spawn(&mut command, folder, async || {
+            fs::read_to_string(folder.join(ADDRESS)).ok()?.parse().ok()
+        })
+        .await
+    }
+
+    /// Ends it, and answers with what it has printed.
+    pub fn end(&mut self) -> Result<String> {
+        self.process.terminate()?;
+        self.process.wait()?;
+        Ok(self.process.printed())
     }
 
     /// Starts another server, until it is ready.

@@ -22,7 +22,7 @@ pub const COLLECTION: &str = "/apis/load.example.com/v1/namespaces/load/samples"
 /// As kubectl asks for.
 pub const PAGE: usize = 500;
 /// How many requests are in flight at a time, and over how many connections.
-const IN_FLIGHT: usize = 32;
+pub const IN_FLIGHT: usize = 32;
 const CONNECTIONS: usize = 4;
 /// As the aggregator has on one.
 const WATCHERS_ON_A_CONNECTION: usize = 500;
@@ -60,11 +60,11 @@ pub fn sample(number: usize) -> Value {
 }
 
 impl Server {
-    fn collection(self) -> &'static str {
+    pub fn collection(self) -> &'static str {
         if self == Self::Peer { peer::COLLECTION } else { COLLECTION }
     }
 
-    fn sample(self, number: usize) -> String {
+    pub fn sample(self, number: usize) -> String {
         let sample = sample(number);
         if self == Self::Peer { peer::flunder(&sample).to_string() } else { sample.to_string() }
     }
@@ -119,9 +119,7 @@ pub async fn compare(sizes: Sizes, mut servers: Vec<Server>) -> Result<()> {
         _ => true,
     });
     let folder = tempfile::tempdir()?;
-    let authority = Authority::new("load-ca", &folder.path().join("ca.crt"))?;
-    authority.server(folder.path(), "serving", &["localhost"])?;
-    authority.client(folder.path(), "front-proxy", "front-proxy", None)?;
+    prepare(folder.path())?;
     let mut rounds: Vec<Vec<(Server, Measured)>> = Vec::new();
     for round in 1..=sizes.rounds {
         eprintln!("round {round} of {}", sizes.rounds);
@@ -139,6 +137,14 @@ pub async fn compare(sizes: Sizes, mut servers: Vec<Server>) -> Result<()> {
         rounds.push(measured);
     }
     print(&rounds, sizes);
+    Ok(())
+}
+
+/// Makes the certificates of servers and clients.
+pub fn prepare(folder: &Path) -> Result<()> {
+    let authority = Authority::new("load-ca", &folder.join("ca.crt"))?;
+    authority.server(folder, "serving", &["localhost"])?;
+    authority.client(folder, "front-proxy", "front-proxy", None)?;
     Ok(())
 }
 
@@ -232,26 +238,41 @@ impl Each<'_> {
         F: Fn(Client, usize) -> T + Clone + Send + 'static,
         T: Future<Output = Result<usize>> + Send,
     {
-        let next = Arc::new(AtomicUsize::new(0));
         let before = self.process.cpu()?;
-        let workers = (0..IN_FLIGHT).map(|worker| {
-            let client = self.clients[worker % self.clients.len()].clone();
-            let (next, operation) = (Arc::clone(&next), operation.clone());
-            tokio::spawn(async move {
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= times {
-                        return anyhow::Ok(());
-                    }
-                    operation(client.clone(), number).await?;
-                }
-            })
-        });
-        for worker in workers.collect::<Vec<_>>() {
-            worker.await??;
-        }
+        in_turns(self.clients, IN_FLIGHT, times, operation).await?;
         Ok((self.process.cpu()? - before) / u32::try_from(times)?)
     }
+}
+
+/// Does something so many times, some at once.
+pub async fn in_turns<F, T>(
+    clients: &[Client],
+    at_once: usize,
+    times: usize,
+    operation: F,
+) -> Result<()>
+where
+    F: Fn(Client, usize) -> T + Clone + Send + 'static,
+    T: Future<Output = Result<usize>> + Send,
+{
+    let next = Arc::new(AtomicUsize::new(0));
+    let workers = (0..at_once).map(|worker| {
+        let client = clients[worker % clients.len()].clone();
+        let (next, operation) = (Arc::clone(&next), operation.clone());
+        tokio::spawn(async move {
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= times {
+                    return anyhow::Ok(());
+                }
+                operation(client.clone(), number).await?;
+            }
+        })
+    });
+    for worker in workers.collect::<Vec<_>>() {
+        worker.await??;
+    }
+    Ok(())
 }
 
 /// The memory that a watcher takes, and the CPU time of the server per event

@@ -1,12 +1,18 @@
 //! What kube-apiserver tells of us to everybody: discovery and OpenAPI.
 
+use std::path::Path;
+
+use aggregated_apiserver::{ApiServer, Kinds, ServeArgs};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::rest;
-use crate::stage::{REGISTRATIONS, Stage};
+use crate::stage::{self, REGISTRATIONS, Stage};
+use crate::world::NAMESPACE;
 
 const NEXT: &str = "v1beta.farm.example.com";
+const ALL_NEXT_LLAMAS: &str = "/apis/farm.example.com/v1beta/llamas";
+const NEXT_LLAMAS: &str = "/apis/farm.example.com/v1beta/namespaces/default/llamas";
 
 /// The documents of the whole cluster hold ours, and of ours only our own paths.
 pub fn documents_are_merged(stage: &mut Stage) -> Result<()> {
@@ -52,4 +58,104 @@ pub fn a_version_that_nobody_serves(stage: &mut Stage) -> Result<()> {
     stage.kubectl(["delete", "apiservice", NEXT]).run()?;
     undisturbed?;
     rest::is_silent(stage)
+}
+
+/// A release adds a version, which is registered at once, and a request for it may still reach a replica of the release
+/// before: that replica says that it cannot answer, and nobody takes llamas for gone. Two processes are behind one
+/// address; the one of the stage does not know the version.
+pub fn a_version_that_one_of_two_replicas_serves(stage: &mut Stage) -> Result<()> {
+    let replica = NextRelease::start(&stage.world.server_kubeconfig)?;
+    stage.switch.lead_to(replica.port);
+    let mut spec = stage.api_service()?["spec"].take();
+    spec["version"] = "v1beta".into();
+    // The version that kube-controller-manager prefers, as that of a new release is.
+    spec["versionPriority"] = 200.into();
+    stage.create(&json!({
+        "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+        "metadata": {"name": NEXT}, "spec": spec,
+    }))?;
+    let mut llama = stage::llama_of("v1beta", "default", "known");
+    stage.world.eventually(|| stage.create(&llama))?;
+    // kube-controller-manager knows the version when it collects what such a llama owned.
+    let parent = stage.get(&format!("{NEXT_LLAMAS}/known"))?;
+    stage.create(&rest::owned_by(&parent, "default", "of-known"))?;
+    stage.kubectl(["delete", "llamas.v1beta.farm.example.com", "known"]).run()?;
+    stage.world.eventually(|| {
+        let secrets = rest::secrets(stage, "default")?;
+        ensure!(secrets.is_empty(), "not collected: {secrets:?}");
+        Ok(())
+    })?;
+    // One llama is in a namespace that is going to be deleted, and another one owns something.
+    let there = stage::llama_of("v1beta", "between", "shaun");
+    llama["metadata"]["name"] = "parent".into();
+    stage.create(&json!([stage::namespace("between"), there, llama]))?;
+    let parent = stage.get(&format!("{NEXT_LLAMAS}/parent"))?;
+    // From now on the replica of the release before is asked.
+    stage.switch.lead_to(stage.world.port);
+    stage.create(&rest::owned_by(&parent, "default", "of-parent"))?;
+    rest::delete_namespace(stage, "between")?;
+    rest::is_held(stage, "between", "NamespaceDeletionContentFailure", "v1beta")?;
+    let secrets = rest::secrets(stage, "default")?;
+    ensure!(secrets == ["of-parent"], "its owner was taken for gone: {secrets:?}");
+    // And now the replica of this release alone.
+    stage.switch.lead_to(replica.port);
+    rest::is_gone(stage, "between")?;
+    stage.world.eventually(|| {
+        let left = stage.get(ALL_NEXT_LLAMAS)?;
+        let items = left["items"].as_array().context("no list")?;
+        let is_between = |llama: &&Value| llama["metadata"]["namespace"] == "between";
+        ensure!(items.iter().find(is_between).is_none(), "it was left behind: {left}");
+        Ok(())
+    })?;
+    let secrets = rest::secrets(stage, "default")?;
+    ensure!(secrets == ["of-parent"], "its owner was taken for gone: {secrets:?}");
+    stage.kubectl(["delete", "secret", "of-parent"]).run()?;
+    stage.kubectl(["delete", "apiservice", NEXT]).run()?;
+    stage.switch.lead_to(stage.world.port);
+    stage.wait_available()?;
+    rest::is_silent(stage)
+}
+
+/// A replica of a release that adds a version of llamas.
+struct NextRelease {
+    port: u16,
+    // Ends the server when it is dropped.
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl NextRelease {
+    fn start(kubeconfig: &Path) -> Result<Self> {
+        let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        let version = |name: &str, is_stored: bool| {
+            json!({"name": name, "served": true, "storage": is_stored,
+                "schema": {"openAPIV3Schema": schema}})
+        };
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "llamas.farm.example.com"},
+            "spec": {
+                "group": "farm.example.com", "scope": "Namespaced",
+                "names": {"kind": "Llama", "plural": "llamas", "singular": "llama"},
+                "versions": [version("v1beta", true), version("v1", false), version("v1alpha", false)],
+            },
+        });
+        let kinds = Kinds::new().crds_from_yaml(&definition.to_string())?;
+        let mut args = ServeArgs::default();
+        args.bind_address = [127, 0, 0, 1].into();
+        args.secure_port = 0;
+        args.kubeconfig = Some(kubeconfig.to_owned());
+        args.namespace = Some(NAMESPACE.to_owned());
+        let runtime = tokio::runtime::Runtime::new()?;
+        let port = runtime.block_on(async {
+            let server = ApiServer::new(farm_operator::NAME, kinds);
+            let running = server.bind(&args).await?.start().await?;
+            let port = running.address().port();
+            tokio::spawn(async move {
+                let _running = running;
+                std::future::pending::<()>().await;
+            });
+            anyhow::Ok(port)
+        })?;
+        Ok(Self { port, _runtime: runtime })
+    }
 }

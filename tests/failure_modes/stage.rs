@@ -192,8 +192,13 @@ impl Stage {
 }
 
 pub fn llama(namespace: &str, name: &str) -> Value {
+    llama_of("v1alpha", namespace, name)
+}
+
+/// A llama of this version.
+pub fn llama_of(version: &str, namespace: &str, name: &str) -> Value {
     json!({
-        "apiVersion": "farm.example.com/v1alpha", "kind": "Llama",
+        "apiVersion": format!("farm.example.com/{version}"), "kind": "Llama",
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"weight": 20, "height": 1.5},
     })

@@ -153,6 +153,13 @@ impl ApiError {
             .with_details(Details::default())
     }
 
+    /// 503 for a version that is registered and not served by this replica.
+    pub fn version_not_served_yet(group: &str, version: &str) -> Self {
+        let message = format!("this replica does not serve {group}/{version}: another release may");
+        Self::new(Reason::ServiceUnavailable, message)
+            .with_details(Details { retry_after_seconds: 1, ..Details::default() })
+    }
+
     /// 414: nothing has a path as long as this.
     pub fn path_too_long(limit: usize) -> Self {
         let message = format!("Request URI too long: its path is longer than {limit} bytes");

@@ -3,6 +3,7 @@
 //! A request that is written down has a [`Trail`], from the moment at which it is known who asks.
 //! Nothing else costs anything: where there is no policy there are no trails.
 
+mod callers;
 mod event;
 mod log;
 mod objects;
@@ -25,7 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use axum::body::Bytes;
 use http::header::USER_AGENT;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use jiff::Timestamp;
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -35,12 +36,15 @@ use crate::clock::Clock;
 use crate::cluster::Attributes;
 use crate::error::ApiError;
 use crate::user::User;
+use callers::Caller;
 use event::{Addresses, Annotations, Event, Named, Status, verb};
 use log::Log;
 pub use objects::RequestObject;
 use objects::{Requested, Response};
 use policy::{Level, Stage};
 
+static FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+static REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 /// At most so much of a user agent is written down; as kube-apiserver.
 const USER_AGENT_LIMIT: usize = 1_024;
 /// No more proxies than that are written down: a watch keeps them for hours.
@@ -96,7 +100,9 @@ impl Audit {
 
     /// Bytes of memory that events, and bodies that are held for them, take at most.
     pub fn memory(&self) -> usize {
-        log::WAITING + if self.policy.writes_bodies() { OBJECTS } else { 0 }
+        let bodies = if self.policy.writes_bodies() { OBJECTS } else { 0 };
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        log::WAITING + bodies + threads * (LINE + callers::REMEMBERED)
     }
 
     /// Waits until all events are written that there are, five seconds at most. It blocks the thread.
@@ -387,10 +393,12 @@ impl Trail {
             request_uri: uri.path_and_query().map_or("", |path| path.as_str()),
             attributes,
             named: self.named.as_deref(),
-            user: self.user.as_deref(),
-            impersonated_user: self.impersonated.as_deref(),
-            source_ips: &self.source_ips,
-            user_agent: self.user_agent.as_ref(),
+            caller: Caller {
+                user: self.user.as_ref(),
+                impersonated: self.impersonated.as_deref(),
+                source_ips: &self.source_ips,
+                user_agent: self.user_agent.as_ref(),
+            },
             response_status: match (&self.status, self.code) {
                 (Some(status), _) => Status::Said(status),
                 (None, 0) => Status::Unknown,
@@ -436,10 +444,10 @@ fn user_agent(headers: &HeaderMap) -> Option<HeaderValue> {
 /// Where a request comes from: what proxies say, and the other end of the connection.
 fn source_ips(headers: &HeaderMap, address: Option<IpAddr>) -> Addresses {
     let parse = |text: &str| text.trim().parse::<IpAddr>().ok();
-    let first = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let mut forwarded: Vec<IpAddr> = first("x-forwarded-for")
+    let first = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    let mut forwarded: Vec<IpAddr> = first(&FORWARDED_FOR)
         .map_or_else(Vec::new, |all| all.split(',').take(PROXIES).filter_map(parse).collect());
-    if let Some(real) = first("x-real-ip").and_then(parse)
+    if let Some(real) = first(&REAL_IP).and_then(parse)
         && !forwarded.contains(&real)
     {
         forwarded.push(real);

@@ -47,6 +47,8 @@ pub(super) enum Destination {
     Document(DocumentPath),
     /// A verb on a resource.
     Target(Target),
+    /// A version of a group of which nothing is served here; it may be at another replica.
+    UnservedVersion { group: String, version: String },
     /// Nowhere: this is the answer.
     Refused(ApiError),
 }
@@ -258,7 +260,13 @@ fn resource(kinds: &ServedKinds, head: &Parts, group: &str, version: &str, rest:
         name,
     });
     let Some((served, version)) = kinds.find(group, version, path.resource) else {
-        let destination = Destination::Refused(ApiError::no_such_resource());
+        let destination = match kinds.serves_version(group, version) {
+            true => Destination::Refused(ApiError::no_such_resource()),
+            false => Destination::UnservedVersion {
+                group: group.to_owned(),
+                version: version.to_owned(),
+            },
+        };
         return Route { attributes, destination, deprecation: None };
     };
     let destination = match target(served, version, verb, &path, is_read(&head.method)) {

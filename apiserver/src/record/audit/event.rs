@@ -6,6 +6,7 @@ use http::HeaderValue;
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 
+use super::callers::Caller;
 use super::policy::{Level, Stage};
 use super::text::Json;
 use crate::cluster::Attributes;
@@ -20,10 +21,7 @@ pub(super) struct Event<'a> {
     pub attributes: &'a Attributes,
     /// What an object that is sent says of itself.
     pub named: Option<&'a Named>,
-    pub user: Option<&'a User>,
-    pub impersonated_user: Option<&'a User>,
-    pub source_ips: &'a Addresses,
-    pub user_agent: Option<&'a HeaderValue>,
+    pub caller: Caller<'a>,
     pub response_status: Status<'a>,
     pub request_object: Option<&'a RawValue>,
     pub response_object: Option<&'a RawValue>,
@@ -33,7 +31,7 @@ pub(super) struct Event<'a> {
 }
 
 /// Where a request comes from.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Addresses {
     /// What proxies say, in the order of the list.
     pub forwarded: Vec<IpAddr>,
@@ -85,20 +83,7 @@ impl Event<'_> {
         line.text(self.request_uri);
         line.raw(r#","verb":"#);
         line.text(verb(self.attributes));
-        line.raw(r#","user":"#);
-        match self.user {
-            Some(user) => write_user(line, user),
-            None => line.raw("{}"),
-        }
-        if let Some(user) = self.impersonated_user {
-            line.raw(r#","impersonatedUser":"#);
-            write_user(line, user);
-        }
-        self.source_ips.write(line);
-        if let Some(agent) = self.user_agent.filter(|agent| !agent.is_empty()) {
-            line.raw(r#","userAgent":"#);
-            line.header(agent);
-        }
+        self.caller.write(line);
         write_reference(line, self.attributes, self.named);
         match self.response_status {
             Status::Unknown => {}
@@ -130,7 +115,7 @@ impl Event<'_> {
 }
 
 impl Addresses {
-    fn write(&self, line: &mut Vec<u8>) {
+    pub(super) fn write(&self, line: &mut Vec<u8>) {
         let mut before = r#","sourceIPs":["#;
         for address in self.forwarded.iter().chain(&self.peer) {
             line.raw(before);
@@ -174,7 +159,7 @@ pub(super) fn verb(attributes: &Attributes) -> &str {
     }
 }
 
-fn write_user(line: &mut Vec<u8>, user: &User) {
+pub(super) fn write_user(line: &mut Vec<u8>, user: &User) {
     let mut members = Members::begin(line);
     members.text("username", &user.name);
     if let Some(uid) = &user.uid {
@@ -265,6 +250,7 @@ impl<'a> Members<'a> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::sync::Arc;
 
     use serde_json::value::to_raw_value;
     use serde_json::{Value, json};
@@ -292,10 +278,12 @@ mod tests {
             request_uri: "/x?a=\"",
             attributes,
             named: None,
-            user: None,
-            impersonated_user: None,
-            source_ips: addresses,
-            user_agent: None,
+            caller: Caller {
+                user: None,
+                impersonated: None,
+                source_ips: addresses,
+                user_agent: None,
+            },
             response_status: Status::Unknown,
             request_object: None,
             response_object: None,
@@ -314,12 +302,12 @@ mod tests {
     #[test]
     fn members_stand_in_their_order() {
         let attributes = resource("ns", "a");
-        let user = User {
+        let user = Arc::new(User {
             name: "jane".to_owned(),
             uid: Some("u".to_owned()),
             groups: vec!["g".to_owned(), "\"".to_owned()],
             extra: BTreeMap::from([("k\"".to_owned(), vec!["v".to_owned()])]),
-        };
+        });
         let addresses = Addresses {
             forwarded: vec!["10.0.0.1".parse().unwrap()],
             peer: Some("::1".parse().unwrap()),
@@ -327,9 +315,12 @@ mod tests {
         let object = to_raw_value(&json!({"x": 1})).unwrap();
         let agent = HeaderValue::from_static("curl");
         let whole = Event {
-            user: Some(&user),
-            impersonated_user: Some(&user),
-            user_agent: Some(&agent),
+            caller: Caller {
+                user: Some(&user),
+                impersonated: Some(&user),
+                source_ips: &addresses,
+                user_agent: Some(&agent),
+            },
             response_status: Status::Code(200),
             request_object: Some(&object),
             response_object: Some(&object),

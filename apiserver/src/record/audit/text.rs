@@ -1,5 +1,6 @@
 //! JSON as it is written into a line: no copies between a text and its line.
 
+use std::cell::Cell;
 use std::fmt::Display;
 use std::io::Write;
 
@@ -38,6 +39,10 @@ impl Json for Vec<u8> {
     }
 
     fn header(&mut self, value: &HeaderValue) {
+        if let Ok(text) = value.to_str() {
+            self.text(text);
+            return;
+        }
         self.text(&String::from_utf8_lossy(value.as_bytes()));
     }
 
@@ -65,44 +70,60 @@ impl Json for Vec<u8> {
     }
 
     fn micro_time(&mut self, time: Timestamp) {
-        let time = Offset::UTC.to_datetime(time);
-        let microseconds = time.subsec_nanosecond() / 1_000;
-        let year = i32::from(time.year());
-        if !(0..=9_999).contains(&year) {
+        // Before 1970 seconds and their parts are both negative; nothing that happens is so old.
+        let (second, nanosecond) = (time.as_second(), time.subsec_nanosecond());
+        let Ok(microsecond) = u32::try_from(nanosecond / 1_000) else {
             self.quoted(time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ"));
             return;
+        };
+        let known = SECOND.get().filter(|(known, _)| *known == second);
+        let Some((_, text)) = known.or_else(|| second_of(time).map(|text| (second, text))) else {
+            self.quoted(time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ"));
+            return;
+        };
+        if known.is_none() {
+            SECOND.set(Some((second, text)));
         }
-        self.push(b'"');
-        digits(self, year, 4);
-        for (before, part) in [
-            (b'-', time.month()),
-            (b'-', time.day()),
-            (b'T', time.hour()),
-            (b':', time.minute()),
-            (b':', time.second()),
-        ] {
-            self.push(before);
-            digits(self, i32::from(part), 2);
-        }
-        self.push(b'.');
-        digits(self, microseconds, 6);
-        self.extend_from_slice(b"Z\"");
+        self.extend_from_slice(&text);
+        let [a, b] = pair(microsecond / 10_000);
+        let [c, d] = pair(microsecond / 100);
+        let [e, f] = pair(microsecond);
+        self.extend_from_slice(&[a, b, c, d, e, f, b'Z', b'"']);
     }
+}
+
+/// A time up to its seconds, with the quote before it and the point behind it.
+type SecondText = [u8; 21];
+
+thread_local! {
+    /// The second that was written last: most times lie in it.
+    static SECOND: Cell<Option<(i64, SecondText)>> = const { Cell::new(None) };
+}
+
+/// What is the same in all times of a second, unless its year has not four digits.
+fn second_of(time: Timestamp) -> Option<SecondText> {
+    let time = Offset::UTC.to_datetime(time);
+    let part = |part: i8| pair(u32::try_from(part).unwrap_or_default());
+    let year = u32::try_from(time.year()).ok().filter(|year| *year <= 9_999)?;
+    let ([y0, y1], [y2, y3]) = (pair(year / 100), pair(year));
+    let ([m0, m1], [d0, d1]) = (part(time.month()), part(time.day()));
+    let ([h0, h1], [i0, i1], [s0, s1]) =
+        (part(time.hour()), part(time.minute()), part(time.second()));
+    Some([
+        b'"', y0, y1, y2, y3, b'-', m0, m1, b'-', d0, d1, b'T', h0, h1, b':', i0, i1, b':', s0, s1,
+        b'.',
+    ])
+}
+
+/// The last two digits of a number.
+fn pair(number: u32) -> [u8; 2] {
+    let digit = |number: u32| b'0' + u8::try_from(number % 10).unwrap_or_default();
+    [digit(number / 10), digit(number)]
 }
 
 /// Whether a text stands in JSON as it is. Every byte is looked at, so that many are at a time.
 fn is_plain(text: &[u8]) -> bool {
     !text.iter().fold(false, |is_odd, byte| is_odd | matches!(byte, 0..0x20 | b'"' | b'\\'))
-}
-
-/// Appends a number that is not negative with so many digits, six at most.
-fn digits(line: &mut Vec<u8>, mut number: i32, count: usize) {
-    let mut all = [b'0'; 6];
-    for digit in all.iter_mut().rev() {
-        *digit += u8::try_from(number % 10).unwrap_or_default();
-        number /= 10;
-    }
-    line.extend_from_slice(all.get(all.len() - count..).unwrap_or_default());
 }
 
 #[cfg(test)]
