@@ -483,7 +483,7 @@ impl Computed for FarmPod {
     fn is_worth_publishing(shown: &Self, computed: &Self) -> bool {
         let (Some(shown), Some(computed)) = (&shown.status, &computed.status) else { return true };
         usage::has_moved(&shown.resources, &computed.resources)
-            || budgets::has_moved(shown.disruptions_allowed, computed.disruptions_allowed)
+            || budgets::has_moved(shown, computed)
     }
 
     fn source_name(name: &str) -> Option<String> {

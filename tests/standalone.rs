@@ -90,6 +90,16 @@ async fn the_farm_is_there_at_once() {
     assert_eq!(status.owner.as_ref().map(|owner| owner.name.as_str()), Some("feeder"));
     let zone = status.node.as_ref().and_then(|node| node.zone.as_deref());
     assert_eq!((zone, status.restarts), (Some("eu-1a"), 2));
+    // What is above is found when the kinds of these owners are known.
+    let farm_pods: Api<FarmPod> = Api::default_namespaced(client.clone());
+    let is_owned = |farm_pod: Option<&FarmPod>| {
+        let owner = farm_pod.and_then(|one| one.status.as_ref()?.owner.as_ref());
+        owner.is_some_and(|owner| (&*owner.kind, &*owner.name) == ("Brewery", "brewery"))
+    };
+    let brewed = await_condition(farm_pods, "farm-brewer-6c4f-m8s2q", is_owned);
+    let brewed = tokio::time::timeout(Duration::from_secs(60), brewed).await.unwrap().unwrap();
+    let owners = brewed.unwrap().status.unwrap().owners;
+    assert_eq!(owners, ["ReplicaSet/brewer-6c4f", "Rollout/brewer", "Brewery/brewery"]);
     let llamas: Api<Llama> = Api::all(client);
     let names = llamas.list(&ListParams::default()).await.unwrap().items;
     let names: Vec<String> = names.iter().map(ResourceExt::name_any).collect();
@@ -336,7 +346,7 @@ fn kubectl_explains_describes_and_watches() {
     }
     for (selector, expected) in [
         ("status.why.code=FailedAttachVolume", "farm-cellar"),
-        ("status.node.spot=true,status.restarts!=0", "farm-brewer"),
+        ("status.node.spot=true,status.restarts!=0", "farm-brewer-6c4f-m8s2q"),
         ("status.resources.memory.percentOfLimit=92", "farm-feeder-7d9c-2xk4p"),
         ("status.lastEnd.reason=OOMKilled,status.release.tool=Helm", "farm-feeder-7d9c-2xk4p"),
     ] {

@@ -58,7 +58,7 @@ use crate::codec::YamlParsers;
 use crate::conversion::known;
 use crate::document;
 use crate::error::{ApiError, Reason};
-use crate::kind::{Kind, MissingRights, Redaction};
+use crate::kind::{Kind, Redaction};
 use crate::occasionally::shown;
 use crate::quota::{Account, Quota};
 use crate::record::{
@@ -69,8 +69,8 @@ use crate::user::User;
 use crate::verb::{self, DeleteOptions, Subresource, SubresourceResponse, Verb};
 use crate::watch_cache::SourceState;
 use crate::write::{self, ManagedFields, Part, Turns};
-use authorize::{Authorized, Permission};
-use decode::Operation;
+use authorize::{Authorized, Permission, Revoked};
+use decode::{Operation, Redacted};
 use encode::stream::WatchContext;
 use encode::{Encoder, SharedForms, stream};
 use negotiate::{InProtobuf, Media, Negotiated, Presentation};
@@ -481,10 +481,13 @@ impl Handler {
             let redaction = caller.authorized.redaction.as_ref();
             let missing = redaction.map_or(0, Redaction::missing);
             // Also for those from whom nothing is kept: revisions say what was.
-            let missing = match target.served.computed_from() {
-                Some(from) => operation.redact(from, missing),
-                None => 0,
+            let redacted = match target.served.computed_from() {
+                Some(from) => operation.redact(from, missing)?,
+                None => Redacted::default(),
             };
+            if let Some(revision) = redacted.passed {
+                target.served.cache.pass(revision);
+            }
             record.is_dry_run = operation.is_dry_run();
             record.reached(Step::Decoded);
             let freshness = operation.freshness();
@@ -502,7 +505,7 @@ impl Handler {
                 self.throttle.reader(user, selector, &mut permit)?;
             }
             let encoder = Encoder::new(kind, version, format, self.clock.now(), &self.forms);
-            self.execute(caller, &target, (operation, missing), encoder, permit, &account).await
+            self.execute(caller, &target, (operation, redacted), encoder, permit, &account).await
         });
         let executed = poll_fn(|context| match is_costly {
             true => crate::aside::poll(executed.as_mut(), context),
@@ -519,12 +522,12 @@ impl Handler {
         }
     }
 
-    /// Carries out an operation, of whose objects is left out what the missing rights protect, and encodes the answer.
+    /// Carries out an operation, of whose objects something may be left out, and encodes the answer.
     async fn execute(
         &self,
         caller: Caller<'_>,
         target: &Target,
-        (operation, missing): (Operation, MissingRights),
+        (operation, redacted): (Operation, Redacted),
         encoder: Encoder,
         permit: Permit,
         account: &Account,
@@ -561,7 +564,8 @@ impl Handler {
                 let (group, plural) = (&served.kind.group, &served.kind.names.plural);
                 let clock = self.clock.clone();
                 let revoked = match permission {
-                    Some(permission) => permission.ended(clock.clone(), missing).boxed(),
+                    _ if redacted.may_show_more => std::future::ready(Revoked::Fields).boxed(),
+                    Some(permission) => permission.ended(clock.clone(), redacted.missing).boxed(),
                     None => futures::future::pending().boxed(),
                 };
                 let context = WatchContext {

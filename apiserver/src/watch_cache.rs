@@ -320,6 +320,14 @@ impl WatchCache {
         self.rewound.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Leaves this revision behind, if it is the newest one: what is read from now on has a larger number, also where
+    /// nothing has changed.
+    pub fn pass(&self, revision: Revision) {
+        let pass = |next| if next == self.timeline.after(revision) { Ok(()) } else { Err(()) };
+        // Something else has done it already.
+        let _ = self.timeline.publish(pass);
+    }
+
     /// Whether the cache is at least as new as the revision.
     pub fn has_reached(&self, revision: Revision) -> bool {
         revision <= self.timeline.current()

@@ -6,6 +6,7 @@ mod fake_cluster;
 mod in_process;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,11 +15,14 @@ use aggregated_apiserver::{
 };
 use axum::body::Body;
 use fake_cluster::FakeCluster;
+use futures::StreamExt;
+use futures::stream::BoxStream;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Endpoints, Node, Secret, Service};
-use kube::CustomResource;
 use kube::api::{ObjectMeta, PartialObjectMeta};
+use kube::runtime::{WatchStreamExt, reflector, watcher};
+use kube::{Api, CustomResource};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -158,12 +162,13 @@ impl Stage {
             if !PROTECTED.contains(&resource.as_str()) {
                 return Some(user != "stranger" || resource != "configmaps");
             }
-            let has =
-                |place: &str| {
-                    known.lock().unwrap().iter().any(|(name, plural, of)| {
-                        (&**name, *plural, *of) == (&user, &resource, place)
-                    })
-                };
+            // A right is to everything, or to one verb.
+            let of_verb = format!("{user}/{verb}");
+            let has = |place: &str| {
+                known.lock().unwrap().iter().any(|(name, plural, of)| {
+                    (*plural, *of) == (&*resource, place) && [&user, &of_verb].contains(&name)
+                })
+            };
             Some(has("") || has(&namespace))
         });
         let kinds = Kinds::new().computed::<Sight>();
@@ -209,6 +214,9 @@ impl Stage {
 fn user(name: &str) -> User {
     if name == "admin" {
         return in_process::admin();
+    }
+    if name == "remembered" {
+        return User { name: name.to_owned(), ..User::default() };
     }
     let groups = vec!["x".repeat(10_000)];
     User { name: name.to_owned(), groups, ..User::default() }
@@ -506,21 +514,22 @@ async fn what_goes_on_shows_no_more_than_what_it_began_with() {
     let revision = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     let page = stage.get("eve", &format!("{SIGHTS}?limit=1")).await;
     let token = page["metadata"]["continue"].as_str().unwrap().to_owned();
-    stage.permit("eve", "secrets", "n");
-    assert_eq!(stage.get("eve", SIGHTS).await["items"][0]["spec"]["secret"], "s");
     let path = format!("{SIGHTS}?watch=true&timeoutSeconds=3600&resourceVersion={revision}");
     let mut watch = stage.watch("eve", &path, "application/json").await;
+    stage.permit("eve", "secrets", "n");
+    assert_eq!(stage.get("eve", SIGHTS).await["items"][0]["spec"]["secret"], "s");
     stage.cluster.tell(SECRETS, "ADDED", &named("b", "t"));
     stage.cluster.tell(SECRETS, "MODIFIED", &named("a", "t"));
     stage.cluster.tell(ENDPOINTS, "ADDED", &named("b", "e"));
     let event = watch.next().await.unwrap();
     assert_eq!(event["object"]["metadata"]["name"], "b", "{event}");
     assert_eq!(event["object"]["spec"], json!({"parts": [{"name": "a"}], "endpoints": "e"}));
-    // So does one for whoever else is given the number, who may see everything.
-    let mut of_admin = stage.watch("admin", &path, "application/json").await;
-    assert_eq!(of_admin.next().await.unwrap()["object"]["spec"]["secret"], Value::Null);
-    for watch in [&mut watch, &mut of_admin] {
-        assert_eq!(watch.next().await.unwrap()["object"]["code"], 410);
+    assert_eq!(watch.next().await.unwrap()["object"]["code"], 410);
+    // Who goes on from there and sees more is sent to list at once, also one who may see everything.
+    for user in ["eve", "admin"] {
+        let mut watch = stage.watch(user, &path, "application/json").await;
+        assert_eq!(watch.next().await.unwrap()["object"]["code"], 410, "{user}");
+        assert_eq!(watch.next().await, None);
     }
     let page = stage.get("eve", &format!("{SIGHTS}?continue={token}")).await;
     assert_eq!(page["items"][0]["metadata"]["name"], "b");
@@ -547,6 +556,197 @@ async fn what_goes_on_shows_no_more_than_what_it_began_with() {
     let path = format!("{SIGHTS}?watch=true&resourceVersion={}", number | 1 << 17);
     let mut watch = stage.watch("bob", &path, "application/json").await;
     assert_eq!(watch.next().await.unwrap()["object"]["code"], 410);
+}
+
+/// A client that ends its watches itself after some seconds, and goes on from the last number that it was told.
+#[derive(Default)]
+struct ShortWatches {
+    user: &'static str,
+    /// What is asked for besides, as `&sendInitialEvents=true`; nothing if it lists and then watches.
+    streams: bool,
+    revision: Option<String>,
+    /// The Secret's word of each object, as the client knows it.
+    secrets: BTreeMap<String, Value>,
+    /// How often it has begun anew.
+    beginnings: usize,
+}
+
+impl ShortWatches {
+    fn of(user: &'static str, streams: bool) -> Self {
+        Self { user, streams, ..Self::default() }
+    }
+
+    fn know(&mut self, object: &Value) {
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        self.secrets.insert(name, object["spec"]["secret"].clone());
+    }
+
+    /// Numbers that a client is told never become smaller.
+    fn told(&mut self, metadata: &Value) {
+        let told = metadata["resourceVersion"].as_str().unwrap().to_owned();
+        let before = self.revision.replace(told.clone());
+        let number = |text: &str| text.parse::<u64>().unwrap();
+        assert!(before.is_none_or(|before| number(&told) >= number(&before)));
+    }
+
+    /// Lists, if that has to be, and watches for five seconds.
+    async fn round(&mut self, stage: &Stage, must_begin: bool) -> bool {
+        const LASTS: &str = "watch=true&allowWatchBookmarks=true&timeoutSeconds=5";
+        let begins = must_begin || self.revision.is_none();
+        let at_least = self.revision.clone().unwrap_or_default();
+        let mut query = format!("{LASTS}&resourceVersion={at_least}");
+        if begins {
+            self.beginnings += 1;
+            self.secrets.clear();
+            if self.streams {
+                query += "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+            } else {
+                let path = format!("{SIGHTS}?resourceVersion={at_least}");
+                let list = stage.get(self.user, &path).await;
+                list["items"].as_array().unwrap().iter().for_each(|one| self.know(one));
+                self.told(&list["metadata"]);
+                query = format!("{LASTS}&resourceVersion={}", self.revision.as_ref().unwrap());
+            }
+        }
+        let path = format!("{SIGHTS}?{query}");
+        let mut watch = stage.watch(self.user, &path, "application/json").await;
+        while let Some(event) = watch.next().await {
+            let object = &event["object"];
+            match event["type"].as_str().unwrap() {
+                "ERROR" => {
+                    assert_eq!(object["code"], 410, "{event}");
+                    return true;
+                }
+                "BOOKMARK" => self.told(&object["metadata"]),
+                _ => {
+                    // What a watch begins with is in the order of names.
+                    self.know(object);
+                }
+            }
+        }
+        false
+    }
+
+    async fn rounds(&mut self, stage: &Stage, count: usize) {
+        let mut must_begin = false;
+        for _ in 0..count {
+            must_begin = self.round(stage, must_begin).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_right_that_comes_reaches_those_whose_watches_are_short() {
+    let stage = Stage::new().await;
+    for streams in [false, true] {
+        let mut client = ShortWatches::of("eve", streams);
+        client.rounds(&stage, 3).await;
+        assert_eq!((client.beginnings, &client.secrets["a"]), (1, &Value::Null));
+        stage.permit("eve", "secrets", "n");
+        client.rounds(&stage, 3).await;
+        assert_eq!((client.beginnings, &client.secrets["a"]), (2, &json!("s")), "{streams}");
+        // Nothing is told of what is lost, and once when it has come back.
+        stage.forbid("eve", "secrets", "n");
+        client.rounds(&stage, 3).await;
+        assert_eq!(client.beginnings, 2);
+        stage.permit("eve", "secrets", "n");
+        client.rounds(&stage, 3).await;
+        assert_eq!((client.beginnings, &client.secrets["a"]), (3, &json!("s")));
+        // Another right that is still missing changes nothing.
+        stage.permit("eve", "nodes", "");
+        client.rounds(&stage, 3).await;
+        assert_eq!(client.beginnings, 4);
+        stage.forbid("eve", "secrets", "n");
+        stage.forbid("eve", "nodes", "");
+    }
+}
+
+/// A client whose lists and watches are not judged alike would list for ever.
+#[tokio::test(start_paused = true)]
+async fn rights_to_one_verb_make_nobody_list_for_ever() {
+    let stage = Stage::new().await;
+    for streams in [false, true] {
+        for verb in ["eve/list", "eve/watch", "eve/get"] {
+            stage.permit(verb, "secrets", "n");
+            let mut client = ShortWatches::of("eve", streams);
+            client.rounds(&stage, 50).await;
+            assert_eq!(client.beginnings, 1, "{verb} {streams}");
+            let sees = verb == "eve/list" && !streams;
+            assert_eq!(client.secrets["a"].is_string(), sees, "{verb} {streams}");
+            // Nor do long watches end for that.
+            let list = stage.get("eve", SIGHTS).await;
+            let revision = list["metadata"]["resourceVersion"].as_str().unwrap();
+            let path = format!("{SIGHTS}?watch=true&timeoutSeconds=590&resourceVersion={revision}");
+            let mut watch = stage.watch("eve", &path, "application/json").await;
+            assert_eq!(watch.next().await, None, "{verb}");
+            stage.forbid(verb, "secrets", "n");
+        }
+    }
+    // What is remembered of one verb is not held against what is asked anew of another.
+    let mut client = ShortWatches::of("remembered", false);
+    stage.get("remembered", SIGHTS).await;
+    stage.permit("remembered", "secrets", "n");
+    client.rounds(&stage, 20).await;
+    assert_eq!(client.beginnings, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reflector_sees_what_a_right_shows_that_comes() {
+    let stage = Stage::new().await;
+    let server = Arc::new(stage.server);
+    let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+        let server = Arc::clone(&server);
+        async move {
+            let request = request.map(Body::new);
+            Ok::<_, Infallible>(server.respond(user("eve"), request).await)
+        }
+    });
+    let sights: Api<Sight> = Api::namespaced(kube::Client::new(service, "n"), "n");
+    for config in [watcher::Config::default(), watcher::Config::default().streaming_lists()] {
+        let (store, writer) = reflector::store();
+        let config = config.timeout(10);
+        let events = reflector(writer, watcher(sights.clone(), config).default_backoff());
+        let mut events = events.boxed();
+        let a = reflector::ObjectRef::new("a").within("n");
+        let secret = || store.get(&a).map(|sight| sight.spec.secret.clone());
+        let go_on = async |seconds, events: &mut BoxStream<'_, watcher::Result<_>>| {
+            let all = async {
+                while let Some(event) = events.next().await {
+                    match event {
+                        Err(watcher::Error::WatchError(status)) if status.code == 410 => {}
+                        event => drop(event.unwrap()),
+                    }
+                }
+            };
+            let _ = tokio::time::timeout(Duration::from_secs(seconds), all).await;
+        };
+        go_on(35, &mut events).await;
+        assert_eq!(secret(), Some(None));
+        stage.rights.lock().unwrap().insert(("eve".to_owned(), "secrets", "n"));
+        stage.asked.lock().unwrap().clear();
+        go_on(600, &mut events).await;
+        assert_eq!(secret(), Some(Some("s".to_owned())));
+        let asked = std::mem::take(&mut *stage.asked.lock().unwrap());
+        let count = |what: &str| asked.iter().filter(|one| *one == what).count();
+        // Once from the beginning, and otherwise a watch every ten seconds.
+        assert!(count("list sights n") <= 1 && count("watch sights n") <= 65, "{asked:?}");
+        stage.rights.lock().unwrap().clear();
+    }
+}
+
+/// Pages of one list show the same fields, so that what goes on from any of them knows what was left out.
+#[tokio::test]
+async fn pages_of_one_list_agree() {
+    let stage = Stage::new().await;
+    stage.permit("eve", "secrets", "n");
+    let page = stage.get("eve", &format!("{SIGHTS}?limit=1")).await;
+    let token = page["metadata"]["continue"].as_str().unwrap();
+    let next = format!("{SIGHTS}?limit=1&continue={token}");
+    stage.forbid("eve", "secrets", "n");
+    let (status, _, body) = stage.ask("eve", &next, "application/json").await;
+    assert_eq!(status, StatusCode::GONE, "{body}");
+    stage.permit("eve", "secrets", "n");
+    stage.get("eve", &next).await;
 }
 
 /// Two watchers of the same change, one after the other and the other way round: bytes that are made once for many are

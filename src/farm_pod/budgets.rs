@@ -15,9 +15,9 @@ use kube::core::Selector;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::IfServed;
 use super::metadata;
 use super::view::{PodView, Text};
+use super::{FarmPodStatus, IfServed};
 
 /// What is read of a PodDisruptionBudget that its author has said.
 #[derive(Resource, Clone, Debug, Default, Deserialize)]
@@ -74,6 +74,14 @@ impl Scoped for Counted {
     const SCOPE: SourceScope = SourceScope::ALL.measured_every(Duration::from_secs(15)).if_served();
 }
 
+impl CountedView {
+    /// Whether its counters were made for another selector, or never: then they say nothing, though they are written
+    /// down as nought.
+    fn is_outdated(&self) -> bool {
+        self.status.observed_generation < self.metadata.generation.unwrap_or(0)
+    }
+}
+
 /// A budget that covers a Pod.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -109,7 +117,8 @@ impl Covering {
     pub fn shown(&self) -> Vec<Budget> {
         let shown = |(budget, counted): &(Arc<BudgetView>, Option<Arc<CountedView>>)| {
             let name = budget.metadata.name.clone()?;
-            let allowed = counted.as_ref().and_then(|counted| counted.status.disruptions_allowed);
+            let counted = counted.as_ref().filter(|counted| !counted.is_outdated());
+            let allowed = counted.and_then(|counted| counted.status.disruptions_allowed);
             Some(Budget { name, disruptions_allowed: allowed })
         };
         self.0.iter().filter_map(shown).collect()
@@ -136,14 +145,17 @@ impl Covering {
         if !is_ready && policy == Some("AlwaysAllow") {
             return None;
         }
-        let CountedView { metadata, status } = counted.as_deref()?;
+        let counted = counted.as_deref()?;
+        let CountedView { status, .. } = counted;
         let is_met = status.current_healthy >= status.desired_healthy && status.desired_healthy > 0;
         if !is_ready && is_met {
             return None;
         }
-        // What was counted for another selector says nothing.
-        let is_outdated = status.observed_generation < metadata.generation.unwrap_or(0);
-        if is_outdated { Some(0) } else { status.disruptions_allowed.map(|allowed| allowed.max(0)) }
+        // Nothing is evicted until somebody has counted.
+        match counted.is_outdated() {
+            true => Some(0),
+            false => status.disruptions_allowed.map(|allowed| allowed.max(0)),
+        }
     }
 }
 
@@ -167,9 +179,15 @@ fn generated<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D
 }
 
 /// Whether what has been counted differs so much that it is worth telling: something may be evicted now, or nothing any
-/// more.
-pub fn has_moved(shown: Option<i64>, computed: Option<i64>) -> bool {
-    shown.map(|allowed| allowed > 0) != computed.map(|allowed| allowed > 0)
+/// more, or it was not known before.
+pub fn has_moved(shown: &FarmPodStatus, computed: &FarmPodStatus) -> bool {
+    let allows = |allowed: Option<i64>| allowed.map(|allowed| allowed > 0);
+    let of_all = |status: &FarmPodStatus| {
+        let budgets = status.budgets.iter();
+        budgets.map(|budget| allows(budget.disruptions_allowed)).collect::<Vec<_>>()
+    };
+    allows(shown.disruptions_allowed) != allows(computed.disruptions_allowed)
+        || of_all(shown) != of_all(computed)
 }
 
 /// As `web (1)`.

@@ -293,7 +293,7 @@ fn everything_of_a_pod_is_shown() {
 fn budgets_that_cover_it_say_how_many_may_go() {
     let budget = |name: &str, selector: Value, allowed: Value| {
         json!({
-            "metadata": {"namespace": "n", "name": name},
+            "metadata": {"namespace": "n", "name": name, "generation": 1},
             "spec": {"selector": selector},
             "status": {"disruptionsAllowed": allowed, "observedGeneration": 1},
         })
@@ -304,7 +304,7 @@ fn budgets_that_cover_it_say_how_many_may_go() {
             budget("all", json!({}), json!(3)),
             budget("none", json!(null), json!(0)),
             budget("other", app("db"), json!(0)),
-            budget("uncounted", app("web"), json!(null)),
+            budget("unsaid", app("web"), json!(null)),
             budget("web", app("web"), json!(1)),
         ],
         ..Cluster::default()
@@ -315,11 +315,44 @@ fn budgets_that_cover_it_say_how_many_may_go() {
     };
     let web = status(json!({"app": "web"}));
     let cell = budgets::cell(&web.budgets);
-    assert_eq!(cell.as_deref(), Some("all (3), uncounted, web (1)"));
+    assert_eq!(cell.as_deref(), Some("all (3), unsaid, web (1)"));
     assert_eq!(web.disruptions_allowed, Some(0));
     let naked = status(json!({}));
     assert_eq!(budgets::cell(&naked.budgets).as_deref(), Some("all (3)"));
     assert_eq!(naked.disruptions_allowed, Some(3));
+}
+
+/// kube-apiserver writes `disruptionsAllowed: 0` for a budget that nobody has counted, and evicts nothing until
+/// somebody has: how many may go now is none, and how many the budget allows is not known.
+#[test]
+fn a_budget_that_was_not_counted_allows_nothing_and_says_nothing() {
+    let status = |observed: i64, allowed: i64| {
+        let budget = json!({
+            "metadata": {"namespace": "n", "name": "web", "generation": 2},
+            "spec": {"selector": {}},
+            "status": {
+                "disruptionsAllowed": allowed, "currentHealthy": 0, "desiredHealthy": 0,
+                "expectedPods": 0, "observedGeneration": observed,
+            },
+        });
+        let cluster = Cluster { budgets: vec![budget], ..Cluster::default() };
+        cluster.show(
+            &serde_json::from_value(json!({"metadata": {"namespace": "n", "name": "p"}})).unwrap(),
+        )
+    };
+    let check = |farm_pod: &FarmPod, cell: &str, allowed: Option<i64>| {
+        let status = farm_pod.status.as_ref().unwrap();
+        assert_eq!(budgets::cell(&status.budgets).as_deref(), Some(cell));
+        assert_eq!(status.disruptions_allowed, allowed);
+    };
+    let (uncounted, counted) = (status(0, 0), status(2, 0));
+    check(&uncounted, "web", Some(0));
+    // What was counted before its author has changed it says nothing either.
+    check(&status(1, 3), "web", Some(0));
+    check(&counted, "web (0)", Some(0));
+    check(&status(2, 3), "web (3)", Some(3));
+    assert!(FarmPod::is_worth_publishing(&uncounted, &counted), "that it was counted is news");
+    assert!(!FarmPod::is_worth_publishing(&counted, &counted));
 }
 
 /// As kube-apiserver evicts.

@@ -158,7 +158,7 @@ async fn the_farm(client: Client) -> Result<()> {
         of_members(&object["metadata"], &live["metadata"], "metadata")?;
         ensure!(live["metadata"]["generation"] == 1, "{kind} {name} was changed");
     }
-    ensure!(looked_at == 11, "{looked_at} objects");
+    ensure!(looked_at == 12, "{looked_at} objects");
     deployments.delete("other", &DeleteParams::default()).await?;
     Ok(())
 }

@@ -9,6 +9,7 @@ mod kind_sources;
 mod list_watch;
 mod scope;
 mod stream;
+mod together;
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -20,13 +21,13 @@ use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
 
 use follower::Follower;
-use informer::Together;
 pub use informer::{Changed, SourceInformer, Standing};
 pub use kind_name::KindName;
 pub use kind_sources::{KindSource, KindSources};
 use list_watch::ListWatch;
 pub use scope::SourceScope;
 pub use stream::SourceStreams;
+use together::Together;
 
 /// How much memory the objects of one type may take, unless a source says otherwise. Views of 20,000 Pods take so much.
 pub const SOURCE_MEMORY: usize = 64 << 20;
@@ -84,7 +85,8 @@ impl Sources {
         if let Some(Ok(informer)) = known.map(Arc::downcast) {
             return informer;
         }
-        let informer = Arc::new(SourceInformer::<K>::new(self.bound, Arc::clone(&self.all)));
+        let share = self.all.share(resource_name::<K>());
+        let informer = Arc::new(SourceInformer::<K>::new(self.bound, share));
         informers.insert(place, informer.clone());
         let follower = Follower::new(Arc::clone(&informer), resource_name::<K>(), missing);
         let (list_watch, streams) =

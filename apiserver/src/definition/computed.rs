@@ -145,7 +145,8 @@ pub trait Computed:
 {
     /// What it is computed from, object by object.
     type Source: SourceType;
-    /// What else the computation may look at: nothing, `()`, or up to twelve [`Lookup`](super::Lookup)s.
+    /// What else the computation may look at: nothing, `()`, a [`Lookup`](super::Lookup), a
+    /// [`MetadataLookup`](super::MetadataLookup), or a tuple of up to twelve of these, or of such tuples.
     type Related: Related;
 
     /// Which sources are read: all of them, if nothing else is said. There is no object of others.

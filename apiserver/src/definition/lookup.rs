@@ -359,7 +359,12 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         others.state().questions.go_through(namespace);
         let id = (IndexId::of::<F>(), IndexId::of::<(M, Lookup<O, P>)>());
         let question = Question::Total(namespace.map(Box::from), id, text.into());
-        let totals_of = || JoinedTotals::new(texts_of(index), Box::new(measure), others.others());
+        // They may be these objects: what is held is not asked for again below.
+        let given = others.given();
+        let totals_of = || {
+            let others = given.map_or_else(|| others.followed(), Others::Given);
+            JoinedTotals::new(texts_of(index), Box::new(measure), others)
+        };
         self.find(question, |view| view.total(id, totals_of, namespace, text))
     }
 
@@ -405,17 +410,22 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         Self { shared, asker: Asker::default(), scope: PhantomData }
     }
 
-    /// The objects, as the sums of another lookup follow them.
-    fn others(&self) -> Others<K> {
+    /// The objects that a test has given, if it has.
+    fn given(&self) -> Option<HashMap<Key, Arc<K>>> {
+        if self.shared.followed.is_some() {
+            return None;
+        }
+        // What is left out is not there.
+        Some(self.state().view.as_ref().map(View::keyed).unwrap_or_default())
+    }
+
+    /// The objects of the cluster, as the sums of another lookup follow them.
+    fn followed(&self) -> Others<K> {
         match &self.shared.followed {
             Some(Followed { informer, notify, .. }) => {
                 Others::followed(informer, notify, S::SCOPE.is_measured())
             }
-            None => {
-                let state = self.state();
-                // What is left out is not there.
-                Others::Given(state.view.as_ref().map(View::keyed).unwrap_or_default())
-            }
+            None => Others::Given(HashMap::new()),
         }
     }
 

@@ -261,6 +261,11 @@ impl ApiError {
         Self::new(Reason::Expired, message)
     }
 
+    /// 410: what is left out of objects for the reader is something else now.
+    pub fn fields_have_changed() -> Self {
+        Self::expired("The fields that you may see have changed: list the objects again.")
+    }
+
     /// 410: the pages before can no longer be continued as they were; the token
     /// continues with what is there now.
     pub fn continue_too_old(token: String) -> Self {

@@ -51,7 +51,9 @@ impl Kind {
             return Ok(shown);
         }
         let shown = self.in_version(object, version)?;
-        lock().get_or_insert_default().add(object, version, &shown);
+        // What is forgotten may be large: others do not wait until it is freed.
+        let forgotten = lock().get_or_insert_default().add(object, version, &shown);
+        drop(forgotten);
         Ok(shown)
     }
 }
@@ -68,7 +70,15 @@ impl Remembered {
         self.all.iter().rev().find(is_it).map(|one| Arc::clone(&one.shown))
     }
 
-    fn add(&mut self, object: &Arc<Object>, version: &Arc<Version>, shown: &Arc<Object>) {
+    /// Remembers an object. Answers what is forgotten instead.
+    #[must_use]
+    fn add(
+        &mut self,
+        object: &Arc<Object>,
+        version: &Arc<Version>,
+        shown: &Arc<Object>,
+    ) -> Vec<Converted> {
+        let mut forgotten = Vec::new();
         let (kept, version) = (Arc::downgrade(object), Arc::downgrade(version));
         self.bytes += shown.size();
         self.all.push_back(Converted { kept, version, shown: Arc::clone(shown) });
@@ -76,7 +86,9 @@ impl Remembered {
             && let Some(first) = self.all.pop_front()
         {
             self.bytes -= first.shown.size();
+            forgotten.push(first);
         }
+        forgotten
     }
 }
 

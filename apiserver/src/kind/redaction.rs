@@ -201,7 +201,9 @@ impl Redaction {
             true => Arc::clone(object),
             false => Arc::new(shown.of_shape(object.shape())),
         };
-        lock().add(object, self.missing, &shown);
+        // What is forgotten may be large: others do not wait until it is freed.
+        let forgotten = lock().add(object, self.missing, &shown);
+        drop(forgotten);
         Some(shown)
     }
 }
@@ -240,15 +242,25 @@ impl Remembered {
         self.all.iter().rev().find(is_it).map(|one| Arc::clone(&one.shown))
     }
 
-    fn add(&mut self, whole: &Arc<Object>, missing: MissingRights, shown: &Arc<Object>) {
+    /// Remembers an object. Answers what is forgotten instead.
+    #[must_use]
+    fn add(
+        &mut self,
+        whole: &Arc<Object>,
+        missing: MissingRights,
+        shown: &Arc<Object>,
+    ) -> Vec<Redacted> {
         self.bytes += shown.size();
+        let mut forgotten = Vec::new();
         let whole = Arc::downgrade(whole);
         self.all.push_back(Redacted { whole, missing, shown: Arc::clone(shown) });
         while (self.bytes > BYTES || self.all.len() > COUNT)
             && let Some(first) = self.all.pop_front()
         {
             self.bytes -= first.shown.size();
+            forgotten.push(first);
         }
+        forgotten
     }
 }
 
@@ -344,6 +356,23 @@ mod tests {
         let whole = object(&json!({"ready": "", "cpu": {}}));
         assert_eq!(shown(json!({"usage": "1"})), whole.to_tree());
         assert!(Arc::ptr_eq(&redaction.apply(&whole).unwrap(), &whole), "nothing is left out");
+    }
+
+    #[test]
+    fn what_is_forgotten_is_handed_out() {
+        let mut remembered = Remembered::default();
+        let objects = (0..COUNT + 2).map(|number| object(&json!({"ready": number.to_string()})));
+        let objects: Vec<_> = objects.collect();
+        let mut forgotten = Vec::new();
+        for whole in &objects {
+            forgotten.extend(remembered.add(whole, 1, whole));
+        }
+        let shown = |one: &Redacted| Arc::clone(&one.shown);
+        let forgotten: Vec<_> = forgotten.iter().map(shown).collect();
+        assert!(forgotten.iter().zip(&objects).all(|(one, other)| Arc::ptr_eq(one, other)));
+        assert_eq!((forgotten.len(), remembered.all.len()), (2, COUNT));
+        let bytes = remembered.all.iter().map(|one| one.shown.size()).sum::<usize>();
+        assert_eq!(remembered.bytes, bytes);
     }
 
     #[test]

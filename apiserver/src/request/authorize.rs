@@ -103,13 +103,20 @@ pub(super) struct LeftOut {
     pub why: String,
 }
 
-/// Asks for each of the rights, at the same time.
+/// Asks for each of the rights, at the same time. What a list would not show a watch does not show either: it goes on
+/// from lists, and where both were not judged alike its client would be sent to list again for ever.
 async fn missing(
     cluster: &Cluster,
     user: &User,
     protected: &[Attributes],
 ) -> Result<Missing, ApiError> {
-    let asked = protected.iter().map(|attributes| ask(cluster, user, attributes));
+    let asked = protected.iter().map(async |attributes| {
+        let why = ask(cluster, user, attributes).await?;
+        match (why, to_list(attributes)) {
+            (None, Some(listed)) => ask(cluster, user, &listed).await,
+            (why, _) => Ok(why),
+        }
+    });
     let answers = futures::future::try_join_all(asked).await?;
     let mut missing = Missing::default();
     for (place, why) in answers.into_iter().enumerate() {
@@ -121,6 +128,18 @@ async fn missing(
         }
     }
     Ok(missing)
+}
+
+/// The right to list what a right to watch is about.
+fn to_list(attributes: &Attributes) -> Option<Attributes> {
+    let mut listed = attributes.clone();
+    match &mut listed {
+        Attributes::Resource { verb, .. } if *verb == Verb::Watch.name() => {
+            *verb = Verb::List.name();
+            Some(listed)
+        }
+        _ => None,
+    }
 }
 
 /// What a caller may see of what it may read.

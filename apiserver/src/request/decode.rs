@@ -6,6 +6,7 @@ mod duplicate_keys;
 mod list_parameters;
 mod parameters;
 mod patch;
+mod redact;
 mod write_parameters;
 
 use std::sync::Arc;
@@ -18,24 +19,23 @@ use http::request::Parts;
 use super::route::Target;
 use crate::codec::YamlParsers;
 use crate::error::ApiError;
-use crate::kind::{MissingRights, SubresourceHandler};
+use crate::kind::SubresourceHandler;
 use crate::object::Key;
 use crate::object::selector::Selector;
 use crate::quota::Account;
 use crate::record::RequestObject;
 use crate::schema::Types;
-use crate::served_kind::{Backing, ComputedFrom};
-use crate::storage::Revision;
+use crate::served_kind::Backing;
 use crate::user::User;
 use crate::verb::{
-    Action, ContinueToken, DeleteOptions, Freshness, GetOptions, ListOptions, Moment, Subresource,
-    Verb, WatchOptions, WatchStart,
+    Action, DeleteOptions, Freshness, GetOptions, ListOptions, Subresource, Verb, WatchOptions,
 };
 use crate::watch_cache::Scope;
 use crate::write::{Change, ManagedFields, Part, Submitted, WriteOptions, manager_of_user_agent};
 use body::BodyFormat;
 use parameters::Parameters;
 use patch::PatchType;
+pub(super) use redact::Redacted;
 
 /// What is to be done.
 #[derive(Debug)]
@@ -108,55 +108,6 @@ impl Operation {
             }
         };
         *viewer = Some(Arc::clone(user));
-    }
-
-    /// Leaves out for a reader what these missing rights protect. A revision that was given with something left out says
-    /// what: a watch that goes on from there, or a page, leaves that out too, because of objects that do not change its
-    /// reader would not be told what comes back. Answers what is left out.
-    pub(super) fn redact(&mut self, from: &ComputedFrom, missing: MissingRights) -> MissingRights {
-        let unmark = |revision: &mut Revision| from.unmark(revision);
-        let unmark_freshness = |freshness: &mut Freshness| match freshness {
-            Freshness::NotOlderThan(revision) => drop(unmark(revision)),
-            Freshness::Any | Freshness::Latest => {}
-        };
-        let (redaction, missing) = match self {
-            Self::Get(_, options) => {
-                unmark_freshness(&mut options.freshness);
-                (&mut options.redaction, missing)
-            }
-            Self::List(_, options) => {
-                let before = match &mut options.moment {
-                    Moment::Continued(ContinueToken { revision: Some(revision), .. }) => {
-                        unmark(revision)
-                    }
-                    // All of it is read anew.
-                    Moment::NotOlderThan(revision) | Moment::Exactly(revision) => {
-                        unmark(revision);
-                        0
-                    }
-                    Moment::Latest | Moment::Any | Moment::Continued(_) => 0,
-                };
-                (&mut options.selection.redaction, missing | before)
-            }
-            Self::Watch(_, options, _) => {
-                let before = match &mut options.start {
-                    WatchStart::After(revision) => unmark(revision),
-                    WatchStart::State { at_least, .. } => {
-                        unmark_freshness(at_least);
-                        0
-                    }
-                    WatchStart::Now => 0,
-                };
-                (&mut options.selection.redaction, missing | before)
-            }
-            Self::Review(..)
-            | Self::CreateSubresource(..)
-            | Self::Write(..)
-            | Self::Delete(..)
-            | Self::DeleteCollection(..) => return 0,
-        };
-        *redaction = from.fields.redaction(missing);
-        missing
     }
 
     /// Which objects a reader wants.

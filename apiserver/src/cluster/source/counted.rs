@@ -59,6 +59,7 @@ pub(super) fn read<K: DeserializeOwned>(
         is_exceeded: Cell::new(false),
         content: RefCell::new(hasher.build_hasher()),
         is_ignored: Cell::new(false),
+        is_name: Cell::new(false),
     };
     let unread = |error| match counter.is_exceeded.get() {
         true => Unread::TooLarge,
@@ -81,6 +82,9 @@ struct Counter {
     content: RefCell<DefaultHasher>,
     /// Whether the value that was read last is one that the type ignores.
     is_ignored: Cell<bool>,
+    /// Whether the key that was read last is the name of a field: of one that the type does not know nothing is kept,
+    /// while a map keeps its keys, also if it ignores their values.
+    is_name: Cell<bool>,
 }
 
 /// What is read, so that no two forms have the same hash: `[1]` and `1`, `"true"` and `true`.
@@ -199,13 +203,18 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Counting<'_, D> {
         deserialize_char Inline,
         deserialize_str Inline,
         deserialize_string Inline,
-        deserialize_identifier Identifier,
         deserialize_bytes Allocated,
         deserialize_byte_buf Allocated,
         deserialize_option Allocated,
         deserialize_unit Inline,
         deserialize_seq Allocated,
         deserialize_map Allocated,
+    }
+
+    fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.counter.is_name.set(true);
+        let (inner, visitor) = self.split(visitor, Form::Identifier);
+        inner.deserialize_identifier(visitor)
     }
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
@@ -380,6 +389,8 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Watched<'_, V> {
         let Self { counter, place, form, .. } = self;
         let value = self.inner.visit_enum(Watched { inner, counter, place, form });
         counter.is_ignored.set(false);
+        // That of a variant is none of a field.
+        counter.is_name.set(false);
         value
     }
 }
@@ -434,22 +445,16 @@ struct Members<'c, A> {
     value_place: Place,
     count: usize,
     key_size: usize,
-    /// The hash of what was read before the member whose value is read next.
+    /// The hash of what was read before the member whose value is read next, if that is a field.
     before: Option<DefaultHasher>,
 }
 
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for Members<'_, A> {
-    type Error = A::Error;
-
-    fn next_key_seed<S: DeserializeSeed<'de>>(
+impl<'de, A: MapAccess<'de>> Members<'_, A> {
+    /// The next key, unless it is left out.
+    fn next_key_of<S: DeserializeSeed<'de>>(
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, A::Error> {
-        let (counter, place, form) = (self.counter, Place::Elsewhere, Form::Inline);
-        self.key_size = size_of::<S::Value>();
-        self.before = Some(counter.content.borrow().clone());
-        counter.mix(Mark::Member, ());
-        let seed = Watched { inner: seed, counter, place, form };
         if self.place == Place::Elsewhere {
             return self.inner.next_key_seed(seed);
         }
@@ -464,7 +469,25 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Members<'_, A> {
         }
         Ok(None)
     }
+}
 
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for Members<'_, A> {
+    type Error = A::Error;
+
+    fn next_key_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, A::Error> {
+        let (counter, place, form) = (self.counter, Place::Elsewhere, Form::Inline);
+        self.key_size = size_of::<S::Value>();
+        let before = counter.content.borrow().clone();
+        counter.mix(Mark::Member, ());
+        counter.is_name.set(false);
+        let seed = Watched { inner: seed, counter, place, form };
+        let key = self.next_key_of(seed);
+        self.before = counter.is_name.take().then_some(before);
+        key
+    }
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
         if self.form == Form::Allocated {
             if self.count.is_multiple_of(NODE_IN_USE) {
@@ -661,6 +684,10 @@ mod tests {
         list: Vec<SeenElement>,
         any: BTreeMap<String, Value>,
         presence: Option<IgnoredAny>,
+        names: BTreeMap<String, IgnoredAny>,
+        numbers: BTreeMap<u8, IgnoredAny>,
+        choices: BTreeMap<Chosen, IgnoredAny>,
+        wrapped: BTreeMap<Wrapped, IgnoredAny>,
         choice: Option<Chosen>,
         floating: f64,
     }
@@ -671,11 +698,14 @@ mod tests {
         a: Option<bool>,
     }
 
-    #[derive(Deserialize)]
+    #[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
     enum Chosen {
         One,
         Other,
     }
+
+    #[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+    struct Wrapped(String);
 
     /// Every object of which something else is read has another number, and what is ignored changes none.
     #[test]
@@ -709,6 +739,16 @@ mod tests {
             json!({"any": {"a": 1}}),
             json!({"any": {"a": 1.5}}),
             json!({"presence": {"a": 1}}),
+            json!({"names": {"a": 1}}),
+            json!({"names": {"b": 1}}),
+            json!({"names": {"a": 1, "b": 1}}),
+            json!({"numbers": {"1": 1}}),
+            json!({"numbers": {"2": 1}}),
+            json!({"choices": {"One": 1}}),
+            json!({"choices": {"Other": 1}}),
+            json!({"choices": {"One": 1, "Other": 1}}),
+            json!({"wrapped": {"a": 1}}),
+            json!({"wrapped": {"b": 1}}),
             json!({"choice": "One"}),
             json!({"choice": "Other"}),
             json!({"floating": 0.5}),
@@ -724,6 +764,11 @@ mod tests {
                 element["unknown"] = json!([{}]);
             }
             assert_eq!(content(&more), content(object), "{more}");
+        }
+        // Of what is told by its name alone the rest does not count.
+        for name in ["names", "wrapped"] {
+            let one = content(&json!({name: {"a": 1, "b": {"c": 2}}}));
+            assert_eq!(one, content(&json!({name: {"a": [{}], "b": null}})), "{name}");
         }
         let presence = |inner: Value| content(&json!({"presence": inner}));
         assert_eq!(presence(json!(1)), presence(json!({"b": []})));

@@ -225,9 +225,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Follower<K> {
 
     fn explain(&self, excess: Excess) -> String {
         match excess {
-            Excess::Memory => {
-                format!("they take more than {} MiB of memory", self.informer.bound >> 20)
-            }
+            Excess::Memory => self.informer.explain_excess(),
             Excess::Answer => format!("one of them is longer than {} MiB", ANSWER_BYTES >> 20),
         }
     }

@@ -2,12 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::RandomState;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::together::Share;
 use crate::object::Key;
 
 /// What an object takes besides itself: its key, twice, and its places in maps.
@@ -26,38 +27,14 @@ pub struct SourceInformer<K> {
     pub(super) hasher: RandomState,
     /// How many bytes the objects may take.
     pub(super) bound: usize,
-    /// What the objects of all types take.
-    all: Arc<Together>,
-    /// How many of them what finds the objects takes.
+    /// What they take of the memory of all types.
+    share: Arc<Share>,
+    /// How many bytes what finds the objects takes.
     charged: AtomicUsize,
     /// How many must be left for that before objects are kept again that were too much.
     reserved: AtomicUsize,
-}
-
-/// What the objects of all types take together, of which there is a bound, too: most types are small, and each has
-/// more room than a share of it.
-pub(super) struct Together {
-    bound: usize,
-    bytes: AtomicUsize,
-}
-
-impl Together {
-    pub fn within(bound: usize) -> Self {
-        Self { bound, bytes: AtomicUsize::new(0) }
-    }
-
-    /// Counts what a type takes now in place of what it took `before`.
-    pub fn count(&self, before: usize, now: usize) {
-        if now > before {
-            self.bytes.fetch_add(now - before, Ordering::Relaxed);
-        } else {
-            self.bytes.fetch_sub(before - now, Ordering::Relaxed);
-        }
-    }
-
-    fn left(&self) -> usize {
-        self.bound.saturating_sub(self.bytes.load(Ordering::Relaxed))
-    }
+    /// Whether what all types take together has left the least room for what was read last.
+    is_short_for_all: AtomicBool,
 }
 
 struct Shelf<K> {
@@ -130,14 +107,6 @@ pub struct Away {
     pub is_absent: bool,
 }
 
-impl<K> Drop for SourceInformer<K> {
-    /// What it took is free for others.
-    fn drop(&mut self) {
-        let shelf = self.shelf.get_mut().unwrap_or_else(PoisonError::into_inner);
-        self.all.count(shelf.bytes + *self.charged.get_mut(), 0);
-    }
-}
-
 /// Which objects changed since they were last asked for. At most one entry
 /// per object, however fast they change.
 pub struct Changed {
@@ -158,7 +127,7 @@ impl Changed {
 }
 
 impl<K> SourceInformer<K> {
-    pub(super) fn new(bound: usize, all: Arc<Together>) -> Self {
+    pub(super) fn new(bound: usize, share: Arc<Share>) -> Self {
         let shelf = Shelf {
             objects: HashMap::new(),
             bytes: 0,
@@ -172,9 +141,10 @@ impl<K> SourceInformer<K> {
             followers: Mutex::default(),
             hasher: RandomState::new(),
             bound,
-            all,
+            share,
             charged: AtomicUsize::new(0),
             reserved: AtomicUsize::new(0),
+            is_short_for_all: AtomicBool::new(false),
         }
     }
 
@@ -193,7 +163,7 @@ impl<K> SourceInformer<K> {
 
     /// Counts bytes that an index of the objects takes as theirs, instead of those `before`.
     pub fn charge(&self, before: usize, now: usize) {
-        self.all.count(before, now);
+        self.share.count(before, now);
         if now > before {
             self.charged.fetch_add(now - before, Ordering::Relaxed);
         } else {
@@ -293,8 +263,18 @@ impl<K> SourceInformer<K> {
         let charged = self.charged.load(Ordering::Relaxed);
         let charged = charged.max(self.reserved.load(Ordering::Relaxed));
         let known = shelf.bytes - others;
-        let of_all = (self.all.left() + known).saturating_sub(PER_OBJECT);
-        self.bound.saturating_sub(others + charged + PER_OBJECT).min(of_all)
+        let of_all = (self.share.all().left() + known).saturating_sub(PER_OBJECT);
+        let own = self.bound.saturating_sub(others + charged + PER_OBJECT);
+        self.is_short_for_all.store(of_all < own, Ordering::Relaxed);
+        own.min(of_all)
+    }
+
+    /// Says why there was no room for what was read last.
+    pub(super) fn explain_excess(&self) -> String {
+        match self.is_short_for_all.load(Ordering::Relaxed) {
+            true => self.share.all().explain(),
+            false => format!("they take more than {} MiB of memory", self.bound >> 20),
+        }
     }
 
     /// Whether an object is kept that was read from a text with this number.
@@ -323,7 +303,7 @@ impl<K> SourceInformer<K> {
                 }
                 let bytes = bytes + PER_OBJECT;
                 shelf.bytes += bytes;
-                self.all.count(0, bytes);
+                self.share.count(0, bytes);
                 let kept = Kept { object: Arc::new(object), bytes, hash, content };
                 shelf.objects.insert(key.clone(), kept)
             }
@@ -332,7 +312,7 @@ impl<K> SourceInformer<K> {
         let is_changed = before.is_some() || shelf.objects.contains_key(&key);
         let freed = before.map_or(0, |kept| kept.bytes);
         shelf.bytes -= freed;
-        self.all.count(freed, 0);
+        self.share.count(freed, 0);
         let is_told = shelf.synced && (is_changed || can_be_read_again);
         drop(shelf);
         if is_told {
@@ -372,7 +352,7 @@ impl<K> SourceInformer<K> {
             let kept = shelf.objects.remove(key);
             let freed = kept.map_or(0, |kept| kept.bytes);
             shelf.bytes -= freed;
-            self.all.count(freed, 0);
+            self.share.count(freed, 0);
         }
         shelf.unreadable.retain(|key| present.contains(key));
         let mut told = gone;
@@ -398,7 +378,7 @@ impl<K> SourceInformer<K> {
         let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
         let objects = std::mem::take(&mut shelf.objects);
         let was_synced = std::mem::take(&mut shelf.synced);
-        self.all.count(std::mem::take(&mut shelf.bytes), 0);
+        self.share.count(std::mem::take(&mut shelf.bytes), 0);
         shelf.unreadable.clear();
         shelf.away = None;
         shelf.excess = Some(why);
@@ -417,7 +397,8 @@ impl<K> SourceInformer<K> {
 impl<K> SourceInformer<K> {
     /// One whose objects have room to themselves.
     pub(crate) fn alone(bound: usize) -> Self {
-        Self::new(bound, Arc::new(Together::within(usize::MAX)))
+        let all = Arc::new(super::together::Together::within(usize::MAX));
+        Self::new(bound, all.share("things".to_owned()))
     }
 
     /// Replaces one object, or removes it.
@@ -452,6 +433,7 @@ fn tell(
 
 #[cfg(test)]
 mod tests {
+    use super::super::together::Together;
     use super::*;
 
     #[test]
@@ -475,16 +457,20 @@ mod tests {
     #[test]
     fn all_types_have_a_bound_together() {
         let all = Arc::new(Together::within(100_000));
-        let informer = || SourceInformer::<String>::new(80_000, Arc::clone(&all));
-        let (one, other) = (informer(), informer());
+        let informer =
+            |name: &str| SourceInformer::<String>::new(80_000, all.share(name.to_owned()));
+        let (one, other) = (informer("ones"), informer("others"));
         let key = Key::of_text("a");
         let set = |informer: &SourceInformer<String>, content: u64, bytes: usize| {
             let reading = Reading { object: String::new(), bytes, hash: content, content };
             informer.replace(key.clone(), Some(reading));
         };
         assert_eq!(other.room(&key), 80_000 - PER_OBJECT);
+        assert_eq!(other.explain_excess(), "they take more than 0 MiB of memory");
         set(&one, 1, 50_000);
         assert_eq!(other.room(&key), 50_000 - 2 * PER_OBJECT);
+        let most = "objects of all types take more than 0 MiB of memory together, most of it ones (1 MiB), others (0 MiB)";
+        assert_eq!(other.explain_excess(), most);
         set(&one, 2, 30_000);
         one.charge(0, 10_000);
         assert_eq!(other.room(&key), 60_000 - 2 * PER_OBJECT);
@@ -497,6 +483,10 @@ mod tests {
         assert_eq!(all.left(), 100_000);
         set(&one, 4, 30_000);
         one.complete(&HashSet::new());
+        assert_eq!(all.left(), 100_000);
+        set(&one, 5, 30_000);
+        one.charge(0, 10_000);
+        drop(one);
         assert_eq!(all.left(), 100_000);
     }
 }

@@ -17,9 +17,9 @@ use tokio::time::Instant;
 
 use super::discovery::{Discovery, NotFound, Served};
 use super::follower::Follower;
-use super::informer::Together;
 use super::kind_name::KindName;
 use super::list_watch::{Interruption, ListWatch};
+use super::together::Together;
 use super::{Changed, SourceInformer, Sources};
 use crate::occasionally::Occasionally;
 
@@ -364,7 +364,8 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Shared<K> {
             return;
         };
         let Served { path, resource, is_namespaced } = served;
-        let informer = Arc::new(SourceInformer::new(self.bound, Arc::clone(&self.all)));
+        let share = self.all.share(resource.clone());
+        let informer = Arc::new(SourceInformer::new(self.bound, share));
         let changed = informer.follow(Arc::clone(&self.notify));
         let follower = Follower::new(Arc::clone(&informer), resource.clone(), MISSING);
         let objects = ListWatch::of_metadata(self.client.clone(), &path);

@@ -363,3 +363,14 @@ fn sums_follow_each_change() {
     assert_eq!(nothing, Default::default());
     assert_eq!(view.bytes(), 0);
 }
+
+/// Objects may be joined with themselves: what is asked of one lookup is not waited for by another question to it.
+#[test]
+fn objects_are_joined_with_themselves() {
+    let lookup = lookup();
+    let both = |one: &ConfigMap, other: &ConfigMap| words(one).len() + words(other).len();
+    assert_eq!(lookup.sum_joined(words, &lookup, both, None, "red"), 8);
+    assert_eq!(lookup.sum_joined(words, &lookup, both, Some("a"), "green"), 2);
+    // The sums are there now, and are asked again.
+    assert_eq!(lookup.sum_joined(words, &lookup, both, Some("a"), "red"), 4);
+}

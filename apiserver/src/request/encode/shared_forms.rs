@@ -99,7 +99,9 @@ impl SharedForms {
         }
         // Room that was left is not kept.
         let bytes = Bytes::from(make()?.into_boxed_slice());
-        self.lock().keep(name, form, bytes.clone());
+        // Others do not wait until it is freed.
+        let forgotten = self.lock().keep(name, form, bytes.clone());
+        drop(forgotten);
         Ok(bytes)
     }
 
@@ -117,14 +119,18 @@ impl EventForm<'_> {
 }
 
 impl Forms {
-    fn keep(&mut self, name: Name, form: EventForm<'_>, bytes: Bytes) {
+    /// Keeps the bytes of a form. Answers what is forgotten instead.
+    #[must_use]
+    fn keep(&mut self, name: Name, form: EventForm<'_>, bytes: Bytes) -> Vec<Kept> {
+        let mut forgotten = Vec::new();
         let size = size(&bytes);
         if size > self.limit {
-            return;
+            return forgotten;
         }
         let (_change, _version) = (Arc::downgrade(form.change), Arc::downgrade(form.version));
         if let Some(other) = self.by_name.insert(name, Kept { bytes, _change, _version }) {
             self.bytes -= self::size(&other.bytes);
+            forgotten.push(other);
         } else {
             self.names.push_back(name);
         }
@@ -132,8 +138,10 @@ impl Forms {
         while self.bytes > self.limit {
             let Some(oldest) = self.names.pop_front() else { break };
             let gone = self.by_name.remove(&oldest);
-            self.bytes -= gone.map_or(0, |gone| self::size(&gone.bytes));
+            self.bytes -= gone.as_ref().map_or(0, |gone| self::size(&gone.bytes));
+            forgotten.extend(gone);
         }
+        forgotten
     }
 }
 

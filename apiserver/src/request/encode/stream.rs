@@ -597,10 +597,7 @@ fn ended_by(revoked: Revoked) -> Option<ApiError> {
     match revoked {
         Revoked::All => None,
         // What was left out of objects that do not change would never come.
-        Revoked::Fields => {
-            let why = "The fields that you may see have changed: list the objects again.";
-            Some(ApiError::expired(why))
-        }
+        Revoked::Fields => Some(ApiError::fields_have_changed()),
     }
 }
 

@@ -1,0 +1,167 @@
+//! A computed kind, as a whole program: who mounts a PersistentVolumeClaim, which kubectl does not say.
+//!
+//! `cargo run -p aggregated-apiserver --example computed -- --kubeconfig ~/.kube/config` serves it behind an
+//! APIService; with `manifests` in front it prints everything to deploy instead, with the rights to what is read.
+//! Then `kubectl get claimuses -A --field-selector spec.mounted=false` finds the claims that nobody mounts.
+
+use aggregated_apiserver::{
+    ApiServer, Computed, Disclosures, Kinds, Lookup, ManifestOptions, ServeArgs, start_logging,
+};
+use clap::{Parser, Subcommand};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::api::{ObjectMeta, PartialObjectMeta};
+use kube::{CustomResource, Resource};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What a claim is used for.
+#[derive(CustomResource, Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[kube(
+    group = "claims.example.com",
+    version = "v1",
+    kind = "ClaimUse",
+    namespaced,
+    selectable = ".spec.mounted",
+    printcolumn(name = "Mounted", type_ = "boolean", json_path = ".spec.mounted"),
+    printcolumn(name = "Pods", type_ = "string", json_path = ".spec.pods")
+)]
+struct ClaimUseSpec {
+    /// Whether a Pod mounts it. Not set for readers who may not read Pods, so it has to be optional.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mounted: Option<bool>,
+    /// The Pods that do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pods: Vec<String>,
+}
+
+/// What is read of a Pod: the rest of it takes no memory.
+#[derive(Resource, Clone, Debug, Deserialize)]
+#[resource(inherit = Pod)]
+struct PodView {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: PodSpecView,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct PodSpecView {
+    volumes: Vec<VolumeView>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct VolumeView {
+    persistent_volume_claim: Option<MountedView>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct MountedView {
+    claim_name: String,
+}
+
+/// An index: the claims that a Pod mounts.
+fn claims(pod: &PodView) -> Vec<String> {
+    let claims =
+        pod.spec.volumes.iter().filter_map(|volume| volume.persistent_volume_claim.as_ref());
+    claims.map(|claim| claim.claim_name.clone()).collect()
+}
+
+impl Computed for ClaimUse {
+    /// Of a claim only its name is needed, so only metadata is asked for.
+    type Source = PartialObjectMeta<PersistentVolumeClaim>;
+    type Related = Lookup<PodView>;
+
+    fn compute(claim: &Self::Source, pods: &Self::Related) -> Option<Self> {
+        let name = claim.metadata.name.as_deref()?;
+        let mounting = pods.find_by(claims, claim.metadata.namespace.as_deref(), name);
+        let pods: Vec<String> =
+            mounting.iter().filter_map(|pod| pod.metadata.name.clone()).collect();
+        Some(Self::new(name, ClaimUseSpec { mounted: Some(!pods.is_empty()), pods }))
+    }
+
+    /// Who may read claims and no Pods of the namespace is told nothing of Pods.
+    fn disclosures() -> Disclosures {
+        Disclosures::new().protects_in_namespace::<PodView>(["spec.mounted", "spec.pods"])
+    }
+}
+
+#[derive(Parser)]
+#[command(name = "computed", about = "Serves who mounts PersistentVolumeClaims")]
+struct Program {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    serve: ServeArgs,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Print everything to deploy, as YAML
+    Manifests(ManifestOptions),
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let program = Program::parse();
+    let server = ApiServer::new("claim-uses", Kinds::new().computed::<ClaimUse>());
+    match program.command {
+        Some(Command::Manifests(options)) => print!("{}", server.manifests(&options)?),
+        None => {
+            start_logging(&program.serve);
+            server.run(&program.serve).await?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use aggregated_apiserver::check_disclosures;
+    use serde_json::{Value, from_value, json};
+
+    fn pod(namespace: &str, name: &str, claim: &str) -> PodView {
+        let claim = json!({"name": "data", "persistentVolumeClaim": {"claimName": claim}});
+        let metadata = json!({"namespace": namespace, "name": name});
+        let volumes: [Value; 2] = [json!({"name": "tmp", "emptyDir": {}}), claim];
+        from_value(json!({"metadata": metadata, "spec": {"volumes": volumes}})).unwrap()
+    }
+
+    fn pods() -> Lookup<PodView> {
+        Lookup::from_objects([pod("a", "web-0", "data"), pod("b", "web-1", "data")])
+    }
+
+    fn claim(name: &str) -> PartialObjectMeta<PersistentVolumeClaim> {
+        from_value(json!({"metadata": {"namespace": "a", "name": name}})).unwrap()
+    }
+
+    #[test]
+    fn a_claim_is_used_by_the_pods_of_its_namespace_that_mount_it() {
+        let used = |name: &str| ClaimUse::compute(&claim(name), &pods()).unwrap().spec;
+        let pods = vec!["web-0".to_owned()];
+        assert_eq!(used("data"), ClaimUseSpec { mounted: Some(true), pods });
+        assert_eq!(used("old"), ClaimUseSpec { mounted: Some(false), pods: vec![] });
+    }
+
+    #[test]
+    fn what_comes_of_pods_is_declared() {
+        assert_eq!(check_disclosures::<ClaimUse>(&claim("data"), pods), Ok(()));
+    }
+
+    /// The program may read what it computes from, and nothing else.
+    #[test]
+    fn manifests_ask_for_the_rights() {
+        let server = ApiServer::new("claim-uses", Kinds::new().computed::<ClaimUse>());
+        let image = ["computed", "manifests", "--image", "registry.example.com/claim-uses:1"];
+        let Some(Command::Manifests(options)) = Program::parse_from(image).command else {
+            panic!("no manifests")
+        };
+        let manifests = server.manifests(&options).unwrap();
+        for resource in ["persistentvolumeclaims", "pods"] {
+            assert!(manifests.contains(resource), "{manifests}");
+        }
+        assert!(!manifests.contains("nodes"), "{manifests}");
+    }
+}

@@ -1,0 +1,119 @@
+//! What the objects of all types take together, and which of them take most of it.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// So many types are named where it is said what takes the memory.
+const NAMED: usize = 3;
+
+/// What the objects of all types take together, of which there is a bound, too: most types are small, and each has
+/// more room than an equal part of it.
+pub(super) struct Together {
+    bound: usize,
+    bytes: AtomicUsize,
+    shares: Mutex<Vec<Weak<Share>>>,
+}
+
+/// What the objects of one type take.
+pub(super) struct Share {
+    /// As `pods`.
+    resource: String,
+    bytes: AtomicUsize,
+    all: Arc<Together>,
+}
+
+impl Together {
+    pub fn within(bound: usize) -> Self {
+        Self { bound, bytes: AtomicUsize::new(0), shares: Mutex::default() }
+    }
+
+    /// Counts what takes memory and belongs to no type, in place of what it took `before`.
+    pub fn count(&self, before: usize, now: usize) {
+        count(&self.bytes, before, now);
+    }
+
+    pub fn left(&self) -> usize {
+        self.bound.saturating_sub(self.bytes.load(Ordering::Relaxed))
+    }
+
+    /// The part of a type, called so.
+    pub fn share(self: &Arc<Self>, resource: String) -> Arc<Share> {
+        let share = Share { resource, bytes: AtomicUsize::new(0), all: Arc::clone(self) };
+        let share = Arc::new(share);
+        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        shares.retain(|one| one.strong_count() > 0);
+        shares.push(Arc::downgrade(&share));
+        share
+    }
+
+    /// Says that they take too much, and which of them take most.
+    pub fn explain(&self) -> String {
+        let shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = shares.iter().filter_map(Weak::upgrade);
+        let mut known: Vec<Arc<Share>> = known.collect();
+        drop(shares);
+        known.sort_by_key(|share| std::cmp::Reverse(share.bytes.load(Ordering::Relaxed)));
+        let named = known.iter().take(NAMED).map(|share| {
+            let Share { resource, bytes, .. } = &**share;
+            format!("{resource} ({} MiB)", bytes.load(Ordering::Relaxed).div_ceil(1 << 20))
+        });
+        let named = named.collect::<Vec<_>>().join(", ");
+        let bound = self.bound >> 20;
+        format!(
+            "objects of all types take more than {bound} MiB of memory together, most of it {named}"
+        )
+    }
+}
+
+impl Share {
+    /// Counts what its objects take now in place of what they took `before`.
+    pub fn count(&self, before: usize, now: usize) {
+        count(&self.bytes, before, now);
+        self.all.count(before, now);
+    }
+
+    /// All types, of which this is one.
+    pub fn all(&self) -> &Together {
+        &self.all
+    }
+}
+
+impl Drop for Share {
+    /// What it took is free for others.
+    fn drop(&mut self) {
+        self.all.count(*self.bytes.get_mut(), 0);
+    }
+}
+
+fn count(bytes: &AtomicUsize, before: usize, now: usize) {
+    if now > before {
+        bytes.fetch_add(now - before, Ordering::Relaxed);
+    } else {
+        bytes.fetch_sub(before - now, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_most_is_named_and_what_is_gone_is_free() {
+        let all = Arc::new(Together::within(100 << 20));
+        let [pods, nodes, events, sets] =
+            ["pods", "nodes", "events", "replicasets.apps"].map(|name| all.share(name.to_owned()));
+        pods.count(0, 60 << 20);
+        nodes.count(0, 1);
+        events.count(0, 30 << 20);
+        sets.count(0, (9 << 20) + 1);
+        let said = "objects of all types take more than 100 MiB of memory together, most of it ";
+        let most = "pods (60 MiB), events (30 MiB), replicasets.apps (10 MiB)";
+        assert_eq!(all.explain(), format!("{said}{most}"));
+        assert_eq!(all.left(), (1 << 20) - 2);
+        pods.count(60 << 20, 20 << 20);
+        drop(events);
+        let most = "pods (20 MiB), replicasets.apps (10 MiB), nodes (1 MiB)";
+        assert_eq!(all.explain(), format!("{said}{most}"));
+        assert_eq!(all.left(), (71 << 20) - 2);
+    }
+}
