@@ -18,7 +18,7 @@ mod visibility;
 mod yaml;
 
 pub use cells::Cells;
-pub use computed::{Computed, ComputedFromSeveral, SourceType, Variant, Variants};
+pub use computed::{Computed, ComputedFromSeveral, Variant, Variants};
 pub use convert::{ConversionFailure, Convert};
 pub use disclosed::{DisclosureFault, check_disclosures, check_variant_disclosures};
 pub use disclosures::{Disclosures, LookupRights};
@@ -31,7 +31,7 @@ pub use versions::Versions;
 pub use visibility::Visibility;
 pub use yaml::DefinitionError;
 
-pub use crate::cluster::SourceScope;
+pub use crate::cluster::{SourceApi, SourceScope, SourceType};
 
 use kube::Resource;
 use serde_json::Value;

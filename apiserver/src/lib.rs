@@ -112,8 +112,9 @@ pub use codec::{read_protobuf, write_protobuf};
 pub use definition::{
     Cells, Computed, ComputedFromSeveral, ConversionFailure, Convert, DefinitionError,
     DisclosureFault, Disclosures, Everything, Kinds, Lookup, MetadataLookup, MetadataType, Related,
-    RoundTripFault, Rules, Scoped, SourceScope, SourceType, Stored, Total, Variant, Variants,
-    Versions, Visibility, check_disclosures, check_round_trips, check_variant_disclosures,
+    RoundTripFault, Rules, Scoped, SourceApi, SourceScope, SourceType, Stored, Total, Variant,
+    Variants, Versions, Visibility, check_disclosures, check_round_trips,
+    check_variant_disclosures,
 };
 pub use doctor::{Diagnosis, DoctorOptions, DoctorOutput, Finding, Outcome};
 pub use error::{FieldError, StartError};

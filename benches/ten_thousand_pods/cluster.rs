@@ -13,7 +13,7 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use crate::objects::{count, object};
+use crate::objects::{LISTS, count, object};
 
 /// The objects of a list, each as JSON.
 type Items = Arc<Vec<String>>;
@@ -59,6 +59,14 @@ impl Cluster {
     pub fn set_used(&self, used: u64) {
         self.items("metrics", used);
         self.0.used.store(used, Ordering::SeqCst);
+    }
+
+    /// Makes all lists.
+    pub fn prepare(&self) {
+        let used = self.0.used.load(Ordering::SeqCst);
+        for resource in LISTS {
+            self.items(resource, used);
+        }
     }
 
     /// How often all measurements were asked for.

@@ -7,28 +7,29 @@
 
 mod cluster;
 mod objects;
+mod server;
 
 use std::time::{Duration, Instant};
 
-use aggregated_apiserver::{InProcess, User};
+use aggregated_apiserver::InProcess;
 use anyhow::{Context, Result, ensure};
 use axum::body::Body;
 use cluster::Cluster;
-use http::header::ACCEPT;
-use http::{Request, StatusCode};
+use http::StatusCode;
 use http_body_util::BodyExt;
 use mimalloc::MiMalloc;
-use objects::{PODS, PODS_OF_FIRST_NODE, node, pod};
+use objects::{LISTS, PODS_OF_FIRST_NODE, count, node, pod};
 use serde_json::{Value, json};
+use server::{FARM_PODS, PATIENCE, admin, request, serve};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 /// As in the program.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-const FARM_PODS: &str = "/apis/farm.example.com/v1alpha/farmpods";
+/// How many Pods there are.
+pub const PODS: usize = 10_000;
 const AS_TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
-const PATIENCE: Duration = Duration::from_secs(120);
 /// How long nothing may come until all is said to have come: more than a computation takes.
 const QUIET: Duration = Duration::from_millis(500);
 /// How many changes there are, and how many of them in a second.
@@ -49,36 +50,6 @@ fn cpu() -> Result<Duration> {
     let ticks = after_name.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
     let ticks = ticks.sum::<Result<u64, _>>()?;
     Ok(Duration::from_millis(ticks * 10))
-}
-
-fn request(path: &str, accept: &str) -> Result<Request<Body>> {
-    Ok(Request::get(path).header(ACCEPT, accept).body(Body::empty())?)
-}
-
-fn admin() -> User {
-    let groups = vec!["system:masters".to_owned()];
-    User { name: "admin".to_owned(), groups, ..User::default() }
-}
-
-/// A server in whose view all Pods are; what it shows of the first one.
-async fn serve(cluster: &Cluster) -> Result<(InProcess, Value)> {
-    let server = farm_operator::server().in_process(cluster.client()).await?;
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let path = format!("{FARM_PODS}?limit=1");
-        let response = server.respond(admin(), request(&path, "application/json")?).await;
-        let status = response.status();
-        let body = response.into_body().collect().await?.to_bytes();
-        let list: Value = serde_json::from_slice(&body).unwrap_or_default();
-        let shown = &list["items"][0];
-        let is_measured = shown["status"]["resources"]["cpu"]["usage"].is_string();
-        if status == StatusCode::OK && is_measured {
-            ensure!(list["metadata"]["remainingItemCount"] == PODS - 1, "{list}");
-            return Ok((server, shown.clone()));
-        }
-        ensure!(Instant::now() < deadline, "{status}: {list}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
 }
 
 /// The events of all farm pods, as they come.
@@ -235,9 +206,8 @@ async fn fetched(cluster: &Cluster, server: &InProcess) -> Result<()> {
             _ => break,
         }
     }
-    let lists = ["pods", "metrics", "nodes", "replicasets", "deployments", "services", "events"];
-    let others: usize = lists.iter().map(|resource| cluster.bytes(resource)).sum();
-    let pages: usize = lists.iter().map(|resource| objects::count(resource).div_ceil(500)).sum();
+    let others: usize = LISTS.iter().map(|resource| cluster.bytes(resource)).sum();
+    let pages: usize = LISTS.iter().map(|resource| count(resource).div_ceil(500)).sum();
     println!(
         "the table of all: {} kB in {requests} requests; what it is made of: {} kB in {pages}, of them Pods {} kB",
         bytes / 1_000,
@@ -251,6 +221,7 @@ async fn fetched(cluster: &Cluster, server: &InProcess) -> Result<()> {
 async fn main() -> Result<()> {
     let cluster = Cluster::default();
     cluster.set_used(120);
+    cluster.prepare();
     // What the allocator keeps of what was read to make the first one, the second one takes.
     let (_first, shown) = serve(&cluster).await?;
     let status = &shown["status"];

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-pub const PODS: usize = 10_000;
-pub const NODES: usize = 500;
+use crate::PODS;
+
+pub const NODES: usize = PODS / 20;
 /// The first node has so many of them, the others share the rest.
 pub const PODS_OF_FIRST_NODE: usize = 100;
 /// Each of so many is in trouble, and has a warning.
@@ -126,6 +127,10 @@ pub fn object(resource: &str, index: usize, used: u64) -> Value {
         _ => json!({"metadata": {"name": format!("other-{index}"), "namespace": "default"}}),
     }
 }
+
+/// What there is of such a cluster.
+pub const LISTS: [&str; 7] =
+    ["pods", "metrics", "nodes", "replicasets", "deployments", "services", "events"];
 
 /// How many there are of a resource.
 pub fn count(resource: &str) -> usize {

@@ -8,16 +8,15 @@ mod kind_name;
 mod kind_sources;
 mod list_watch;
 mod scope;
+mod source_type;
 mod stream;
 mod together;
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
-use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use kube::{Client, Resource};
-use serde::de::DeserializeOwned;
+use kube::Client;
 use tokio::task::JoinHandle;
 
 use follower::Follower;
@@ -26,6 +25,7 @@ pub use kind_name::KindName;
 pub use kind_sources::{KindSource, KindSources};
 use list_watch::ListWatch;
 pub use scope::SourceScope;
+pub use source_type::{SourceApi, SourceType, resource_name};
 pub use stream::SourceStreams;
 use together::Together;
 
@@ -75,10 +75,11 @@ impl Sources {
 
     /// The informer of what is in scope of a type; its watch begins when it is opened first. The log
     /// says what is `missing` as long as it cannot be watched.
-    pub fn open<K>(&self, scope: SourceScope, missing: &'static str) -> Arc<SourceInformer<K>>
-    where
-        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
-    {
+    pub fn open<K: SourceType>(
+        &self,
+        scope: SourceScope,
+        missing: &'static str,
+    ) -> Arc<SourceInformer<K>> {
         let mut informers = self.informers.lock().unwrap_or_else(PoisonError::into_inner);
         let place = (TypeId::of::<K>(), scope.as_read());
         let known = informers.get(&place).map(Arc::clone);
@@ -102,12 +103,6 @@ impl Drop for Sources {
         let watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
         watches.iter().for_each(JoinHandle::abort);
     }
-}
-
-/// What a type is called in the API: `replicasets.apps`, `pods`.
-pub fn resource_name<K: Resource<DynamicType = ()>>() -> String {
-    let (plural, group) = (K::plural(&()), K::group(&()));
-    if group.is_empty() { plural.into_owned() } else { format!("{plural}.{group}") }
 }
 
 #[cfg(test)]

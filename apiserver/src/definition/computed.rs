@@ -5,7 +5,6 @@ mod variant;
 
 use std::any::TypeId;
 use std::collections::{HashMap, HashSet};
-use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +18,7 @@ use uuid::Uuid;
 
 use super::lookup::{self, Due, Opening, QuestionId, Related, Tracked};
 use super::{Cells, Disclosures, Visibility, qualified, to_tree};
-use crate::cluster::{Changed, SourceInformer, SourceScope};
+use crate::cluster::{Changed, SourceInformer, SourceScope, SourceType};
 use crate::object::{Key, Object};
 use crate::watch_cache::{SourceState, WatchCache};
 use held_back::{HeldBack, Hold};
@@ -34,29 +33,6 @@ const BATCH: usize = 256;
 
 /// Names uids of computed objects: version 5 of the source's uid and the kind.
 const UIDS: Uuid = Uuid::from_u128(0x6f1a_4c9e_52d3_4b58_9c07_1d9b_3a6e_80f4);
-
-/// A type of the cluster that can be computed from or looked at.
-pub trait SourceType:
-    Resource<DynamicType = (), Scope: 'static>
-    + Clone
-    + DeserializeOwned
-    + Debug
-    + Send
-    + Sync
-    + 'static
-{
-}
-
-impl<K> SourceType for K where
-    K: Resource<DynamicType = (), Scope: 'static>
-        + Clone
-        + DeserializeOwned
-        + Debug
-        + Send
-        + Sync
-        + 'static
-{
-}
 
 /// A kind that is a view of something else in the cluster: read-only, and as
 /// fresh as what it shows.
@@ -120,8 +96,8 @@ impl<K> SourceType for K where
 /// # What of the cluster is read
 ///
 /// The sources and what is looked up are listed and watched once for all kinds, of each type as it
-/// is declared: a type of few fields (as `#[resource(inherit = Pod)]` of kube's derive makes one) takes
-/// little memory, of a `PartialObjectMeta` only metadata is asked for, and [`SCOPE`](Self::SCOPE) and
+/// is declared: a type of few fields (as `#[resource(inherit = Pod)]` of kube's derive makes one, or one that is a
+/// [`SourceType`] by itself) takes little memory, of a `PartialObjectMeta` only metadata is asked for, and [`SCOPE`](Self::SCOPE) and
 /// [`Scoped`](super::Scoped) say which objects, and whether they are polled. Manifests ask for the rights to
 /// just that. Objects can also come from a [stream](super::Kinds::with_source_stream).
 ///
@@ -271,11 +247,10 @@ fn check_authority<V: Variant>(
     key: &Key,
     earlier: &[Namer],
 ) -> Result<(), String> {
-    let from = source.meta();
-    if key.namespace() != from.namespace.as_deref() {
+    if key.namespace() != source.namespace() {
         return Err(format!("its namespace is not that of its source: {key}"));
     }
-    if V::source_name(key.name()) != from.name {
+    if V::source_name(key.name()).as_deref() != source.name() {
         return Err(format!("source_name does not lead from {key} to its source"));
     }
     if let Some((resource, _)) = earlier.iter().find(|(_, name_of)| name_of(key.name()).is_some()) {
@@ -494,7 +469,7 @@ impl<V: Variant> Computation<V> {
         // What the user wrote may panic; the other objects are shown on.
         let computed = catch_unwind(AssertUnwindSafe(compute)).map_err(|_| "it panicked")?;
         let computed = computed?;
-        let namespace = source.meta().namespace.as_deref();
+        let namespace = source.namespace();
         let is_narrow = |lookup: &&dyn Tracked| self.narrow.contains(&lookup.type_of_objects());
         let mut narrow = self.related.lookups().into_iter().filter(is_narrow);
         if namespace.is_some() && narrow.any(|lookup| lookup.has_looked_outside(namespace)) {
@@ -505,16 +480,15 @@ impl<V: Variant> Computation<V> {
         let Some(Value::Object(metadata)) = tree.get_mut("metadata") else {
             return Err("it has no metadata".to_owned());
         };
-        let from = source.meta();
         let kind = qualified::<V::Object>();
-        let uid = from.uid.as_deref().unwrap_or_default();
+        let uid = source.uid().unwrap_or_default();
         let uid = Uuid::new_v5(&UIDS, format!("{uid}/{kind}").as_bytes());
         metadata.insert("uid".to_owned(), uid.to_string().into());
-        if let Some(namespace) = &from.namespace {
-            metadata.entry("namespace").or_insert_with(|| namespace.clone().into());
+        if let Some(namespace) = namespace {
+            metadata.entry("namespace").or_insert_with(|| namespace.into());
         }
-        if let Some(time) = &from.creation_timestamp {
-            let time = crate::clock::to_rfc_3339(time.0);
+        if let Some(time) = source.created() {
+            let time = crate::clock::to_rfc_3339(time);
             metadata.entry("creationTimestamp").or_insert_with(|| time.into());
         }
         let object = Object::from_tree(&tree).map_err(|error| error.to_string())?;

@@ -2,8 +2,8 @@
 
 use std::any::TypeId;
 
-use super::SourceType;
 use super::kinds::SourceKind;
+use crate::cluster::SourceType;
 use crate::served_kind::LookupRight;
 
 /// What a computed kind shows of what it looks up ([`Lookup`](super::Lookup)), and to which of its readers.
@@ -139,7 +139,7 @@ impl Disclosures {
     ) -> Self {
         self.0.push(Disclosure {
             type_id: TypeId::of::<K>(),
-            plural: K::plural(&()).into_owned(),
+            plural: K::api().plural.into_owned(),
             needs,
             fields: fields.into_iter().map(str::to_owned).collect(),
         });

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, Stream};
-use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Resource;
 use kube::runtime::watcher::Event;
@@ -14,14 +13,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::computed::{self, Computed, ComputedFromSeveral, SourceType, Variants};
+use super::computed::{self, Computed, ComputedFromSeveral, Variants};
 use super::stored::Stored;
 use super::to_tree;
 use super::versions::Merged;
 use super::yaml::{self, DefinitionError};
 use super::{Cells, Disclosures, LookupRights, Rules};
 use crate::admission::{AdmissionChain, AdmissionPlugin};
-use crate::cluster::{SourceScope, SourceStreams, Sources};
+use crate::cluster::{SourceApi, SourceScope, SourceStreams, SourceType, Sources};
 use crate::error::StartError;
 use crate::kind::{
     ErasedCells, ErasedConversion, ErasedRules, ErasedVisibility, Kind, ReviewError, ReviewHandler,
@@ -53,11 +52,12 @@ pub struct SourceKind {
 impl SourceKind {
     /// What this type is called.
     pub(super) fn of<K: SourceType>(scope: SourceScope) -> Self {
+        let SourceApi { group, version, plural, is_namespaced, .. } = K::api();
         Self {
-            group: K::group(&()).into_owned(),
-            version: K::version(&()).into_owned(),
-            plural: K::plural(&()).into_owned(),
-            namespaced: TypeId::of::<K::Scope>() != TypeId::of::<ClusterResourceScope>(),
+            group: group.into_owned(),
+            version: version.into_owned(),
+            plural: plural.into_owned(),
+            namespaced: is_namespaced,
             scope,
             type_id: TypeId::of::<K>(),
         }

@@ -23,8 +23,7 @@ use kube::core::Selector;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::computed::SourceType;
-use crate::cluster::{Changed, SourceInformer, SourceScope, Standing, resource_name};
+use crate::cluster::{Changed, SourceInformer, SourceScope, SourceType, Standing, resource_name};
 use crate::object::Key;
 use crate::watch_cache::SourceState;
 use availability::Availability;
@@ -383,9 +382,8 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
     /// A lookup in these objects, for tests of a computation.
     pub fn from_objects(objects: impl IntoIterator<Item = K>) -> Self {
         let keyed = objects.into_iter().map(|object| {
-            let metadata = object.meta();
-            let name = metadata.name.as_deref().unwrap_or_default();
-            (Key::new(metadata.namespace.as_deref(), name), Arc::new(object))
+            let name = object.name().unwrap_or_default();
+            (Key::new(object.namespace(), name), Arc::new(object))
         });
         Self::new(None, Availability::Available, Some(View::of(keyed)))
     }

@@ -7,14 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use kube::Resource;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::DefaultBackoff;
 use serde::de::DeserializeOwned;
 
 use super::informer::Cause;
 use super::list_watch::{Change, Excess, Interruption, Keeper, ListWatch};
-use super::{SourceInformer, SourceStreams};
+use super::{SourceInformer, SourceStreams, SourceType};
 use crate::cluster::bounded_client::ANSWER_BYTES;
 use crate::object::Key;
 use crate::occasionally::Occasionally;
@@ -93,10 +92,7 @@ impl<K> Keeper<K> for Follower<K> {
     }
 }
 
-impl<K> Follower<K>
-where
-    K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
-{
+impl<K: SourceType> Follower<K> {
     /// Keeps the objects as a stream says, if the type has one, and otherwise as the cluster does, for ever. What is the user's own, as how a type is read, may panic: then it is said
     /// that they cannot be read, and tried again.
     pub async fn follow(mut self, mut objects: ListWatch<K>, streams: SourceStreams) {

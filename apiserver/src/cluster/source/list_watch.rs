@@ -12,17 +12,17 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
+use kube::Client;
 use kube::api::{ListMeta, ListParams, WatchParams};
 use kube::client::Body;
 use kube::core::{Request as Requests, Status};
-use kube::{Client, Resource};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::SourceScope;
 use super::counted::{self, Counted, Unread};
 use super::informer::Reading;
+use super::{SourceScope, SourceType};
 use crate::cluster::bounded_client::AnswerTooLong;
 use crate::object::Key;
 
@@ -151,11 +151,18 @@ impl NamedMetadata {
     }
 }
 
-impl<K: Resource<DynamicType = ()> + DeserializeOwned> ListWatch<K> {
+impl<K: SourceType> ListWatch<K> {
     pub(super) fn new(client: Client, scope: SourceScope) -> Self {
-        let requests = Requests::new(K::url_path(&(), scope.namespace()));
-        let is_metadata = K::metadata_api();
-        Self { client, requests, is_metadata, scope, limit: FIRST_PAGE, of: PhantomData }
+        let api = K::api();
+        let requests = Requests::new(api.path(scope.namespace()));
+        Self {
+            client,
+            requests,
+            is_metadata: api.is_metadata,
+            scope,
+            limit: FIRST_PAGE,
+            of: PhantomData,
+        }
     }
 }
 

@@ -7,11 +7,10 @@ use std::sync::Arc;
 
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
-use kube::Resource;
 use kube::runtime::watcher::Event;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
+use super::SourceType;
 use super::follower::Follower;
 use super::list_watch::{Change, Interruption, Keeper, keep};
 use crate::object::Key;
@@ -59,10 +58,7 @@ impl SourceStreams {
     }
 }
 
-impl<K> Follower<K>
-where
-    K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
-{
+impl<K: SourceType> Follower<K> {
     /// Keeps what the stream of this type says, for ever; returns at once if it has none. One that ends is opened
     /// again, later each time, until one has lasted for a while.
     pub async fn stream(&mut self, streams: &SourceStreams) {
@@ -109,11 +105,7 @@ where
         event: Event<K>,
         text_of: fn(&K) -> Result<String, serde_json::Error>,
     ) -> Result<(), Interruption> {
-        let key = |object: &K| {
-            let metadata = object.meta();
-            let name = metadata.name.as_deref()?;
-            Some(Key::new(metadata.namespace.as_deref(), name))
-        };
+        let key = |object: &K| Some(Key::new(object.namespace(), object.name()?));
         match event {
             Event::Init => self.present = Some(HashSet::new()),
             Event::InitDone => {

@@ -10,8 +10,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
-use super::{Computation, Computed, Namer, Running, SourceType};
-use crate::cluster::{SourceScope, Sources, resource_name};
+use super::{Computation, Computed, Namer, Running};
+use crate::cluster::{SourceApi, SourceScope, SourceType, Sources, resource_name};
 use crate::definition::kinds::SourceKind;
 use crate::definition::lookup::{Asker, Opening, Pool, Related};
 use crate::definition::{Cells, Disclosures, Visibility};
@@ -220,11 +220,12 @@ pub trait Variants<K>: 'static {
 
 /// What callers need rights on.
 fn source_of<V: Variant>() -> SourceResource {
+    let SourceApi { group, version, plural, is_namespaced, .. } = V::Source::api();
     SourceResource {
-        group: V::Source::group(&()).into_owned(),
-        version: V::Source::version(&()).into_owned(),
-        resource: V::Source::plural(&()).into_owned(),
-        namespaced: SourceKind::of::<V::Source>(V::SCOPE).namespaced,
+        group: group.into_owned(),
+        version: version.into_owned(),
+        resource: plural.into_owned(),
+        namespaced: is_namespaced,
         name_of: V::source_name,
     }
 }

@@ -9,8 +9,7 @@ use tokio::sync::Notify;
 
 use super::totals::{Groups, Total, Totals, tell_left_out};
 use super::view::{TextsOf, guarded};
-use crate::cluster::{Changed, SourceInformer};
-use crate::definition::SourceType;
+use crate::cluster::{Changed, SourceInformer, SourceType};
 use crate::object::Key;
 
 /// What is kept of an object besides its texts and what it contributes, in bytes: its place in a map.

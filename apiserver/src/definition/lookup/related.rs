@@ -1,7 +1,7 @@
 //! Related: what a computation may look at, as one value.
 
 use super::{Lookup, Opening, Scoped, Tracked};
-use crate::definition::SourceType;
+use crate::cluster::SourceType;
 use crate::definition::kinds::SourceKind;
 
 /// What a computation may look at besides its source: nothing, a [`Lookup`],

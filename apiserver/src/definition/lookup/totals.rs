@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::view::{TextsOf, guarded};
-use crate::cluster::resource_name;
-use crate::definition::SourceType;
+use crate::cluster::{SourceType, resource_name};
 use crate::object::Key;
 
 /// What can be summed up over a group of objects, and taken out of the sum again: the default is the

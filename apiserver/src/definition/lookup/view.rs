@@ -13,8 +13,7 @@ use kube::core::Selector;
 
 use super::labels::{Labelled, Range, Selecting, Terms};
 use super::totals::{Total, Totals};
-use crate::cluster::resource_name;
-use crate::definition::SourceType;
+use crate::cluster::{SourceType, resource_name};
 use crate::object::{Key, Labels};
 
 /// What an entry of an index takes besides its text, in bytes.
@@ -397,8 +396,9 @@ fn in_order<'a, K: 'a>(found: impl Iterator<Item = (&'a Key, &'a Arc<K>)>) -> Ve
 
 /// The labels of an object.
 fn labels_of<K: SourceType>(object: &K) -> Labels {
-    let labels = object.meta().labels.iter().flatten();
-    labels.map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect()
+    let mut labels = Vec::new();
+    object.each_label(&mut |key, value| labels.push((key.into(), value.into())));
+    labels.into_iter().collect()
 }
 
 /// What the user wrote may panic: then an object is found by nothing, and is in no sum. The first one is named in the log.
