@@ -8,6 +8,8 @@
 //! ignored, as does one that needs something else that is missing; with
 //! `REQUIRE_CONTROL_PLANE` set they fail instead.
 
+#[path = "control_plane/budgets.rs"]
+mod budgets;
 #[path = "control_plane/changes.rs"]
 mod changes;
 #[path = "control_plane/clients.rs"]
@@ -67,6 +69,7 @@ const TESTS: Group<World> = &[
     ("kubectl_reads_farm_pods", farm_pods::are_read),
     ("farm_pods_are_shown_as_pods_are", farm_pods::are_shown_as_pods_are),
     ("owners_of_any_kind_are_followed", owners::of_any_kind_are_followed),
+    ("budgets_that_cannot_be_counted_allow_nothing", budgets::that_cannot_be_counted_allow_nothing),
     ("a_deployment_is_scaled_up_and_down", farm_pods::follow_a_deployment),
     ("a_user_without_rights_is_refused", rights::are_needed),
     ("farm_pods_need_the_right_on_pods", rights::on_pods_are_needed),

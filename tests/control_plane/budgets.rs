@@ -1,0 +1,97 @@
+//! What farm pods say of budgets, held against what kube-apiserver evicts.
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, EvictParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config, Error};
+use serde_json::{Value, json};
+
+use crate::world::{IMAGE, World};
+
+const APPLY: [&str; 3] = ["apply", "-f", "-"];
+
+/// Of two Pods that are ready one belongs to an object that cannot be scaled: how many of its kind there should be
+/// nobody can say, so a budget that is a part of all is never counted, and nothing is evicted.
+pub fn that_cannot_be_counted_allow_nothing(world: &mut World) -> Result<()> {
+    let held = world.kubectl(["create", "configmap", "holder", "-o", "json"]).run()?;
+    let held: Value = serde_json::from_str(&held)?;
+    let holder = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "name": "holder", "controller": true,
+        "uid": held["metadata"]["uid"],
+    });
+    make_ready(world, "unscaled", &json!([holder]))?;
+    make_ready(world, "counted", &json!([]))?;
+    for (name, amount) in [("unscaled", "--max-unavailable=1"), ("counted", "--min-available=0")] {
+        let selector = format!("--selector=app={name}");
+        world.kubectl(["create", "pdb", name, &selector, amount]).run()?;
+    }
+    for (name, shown, refusal) in [
+        // It is in a budget of which kube-apiserver writes down that nothing is allowed, because nobody has counted.
+        (
+            "unscaled",
+            json!([{"name": "unscaled"}, 0]),
+            Some("The disruption budget unscaled is still being processed by the server."),
+        ),
+        ("counted", json!([{"name": "counted", "disruptionsAllowed": 1}, 1]), None),
+    ] {
+        world.eventually(|| {
+            let budget = world.kubectl(["get", "pdb", name, "-o", "json"]).run()?;
+            let budget: Value = serde_json::from_str(&budget)?;
+            let condition = &budget["status"]["conditions"][0];
+            let reason = if refusal.is_some() { "SyncFailed" } else { "SufficientPods" };
+            ensure!(condition["reason"] == reason, "{budget}");
+            let one = format!("farmpod/farm-{name}");
+            let farm_pod = world.kubectl(["get", &one, "-o", "json"]).run()?;
+            let status = &serde_json::from_str::<Value>(&farm_pod)?["status"];
+            let is = json!([status["budgets"][0], status["disruptionsAllowed"]]);
+            ensure!(is == shown, "{is}, and {budget}");
+            Ok(())
+        })?;
+        let evicted = evict(world, name)?;
+        ensure!(evicted == refusal.map(str::to_owned), "{name}: {evicted:?}");
+    }
+    for object in ["pdb/unscaled", "pdb/counted", "configmap/holder"] {
+        world.kubectl(["delete", object]).run()?;
+    }
+    let force = ["delete", "pod", "unscaled", "counted", "--grace-period=0", "--force"];
+    world.kubectl(force).run()?;
+    Ok(())
+}
+
+/// Makes a Pod as it is when a kubelet runs it.
+fn make_ready(world: &World, name: &str, owners: &Value) -> Result<()> {
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": name}, "ownerReferences": owners},
+        "spec": {"containers": [{"name": "pause", "image": IMAGE}]},
+    });
+    world.kubectl(APPLY).input(&pod.to_string()).run()?;
+    let status = json!({"status": {
+        "phase": "Running", "conditions": [{"type": "Ready", "status": "True"}],
+    }});
+    let patch = status.to_string();
+    world.kubectl(["patch", "pod", name, "--subresource=status", "-p", &patch]).run()?;
+    Ok(())
+}
+
+/// Why kube-apiserver would not evict a Pod; `None` if it would. kubectl would ask again for more than a minute.
+fn evict(world: &World, name: &str) -> Result<Option<String>> {
+    let runtime = tokio::runtime::Runtime::new()?;
+    runtime.block_on(async {
+        let kubeconfig = Kubeconfig::read_from(world.control_plane.kubeconfig())?;
+        let options = KubeConfigOptions::default();
+        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+        let pods: Api<Pod> = Api::default_namespaced(Client::try_from(config)?);
+        let delete_options = Some(DeleteParams { dry_run: true, ..DeleteParams::default() });
+        let options = EvictParams { delete_options, ..EvictParams::default() };
+        match pods.evict(name, &options).await {
+            Ok(_) => Ok(None),
+            Err(Error::Api(status)) => {
+                let causes = status.details.map(|details| details.causes).unwrap_or_default();
+                Ok(causes.into_iter().next().map(|cause| cause.message))
+            }
+            Err(error) => Err(error.into()),
+        }
+    })
+}
