@@ -354,6 +354,18 @@ fn kubectl_explains_describes_and_watches() {
             kubectl.run(&format!("get farmpods --field-selector {selector} -o name"), None);
         assert_eq!(selected, format!("farmpod.farm.example.com/{expected}\n"), "{selector}");
     }
+    for (pod, path, expected) in [
+        (
+            "farm-cellar",
+            "{.status.claims}",
+            r#"[{"name":"barrels","phase":"Bound","size":"20Gi","storageClass":"fast"}]"#,
+        ),
+        ("farm-feeder-7d9c-2xk4p", "{.status.budgets[*].name}", "feeder"),
+        ("farm-feeder-7d9c-2xk4p", "{.status.disruptionsAllowed}", "0"),
+    ] {
+        let shown = kubectl.run(&format!("get farmpod {pod} -o jsonpath={path}"), None);
+        assert_eq!(shown, expected, "{pod} {path}");
+    }
     let workloads = kubectl.run("get farmworkloads --no-headers", None);
     // How wide a column is depends on its header and on the time.
     let cells = workloads.split_whitespace().collect::<Vec<_>>().join(" ");

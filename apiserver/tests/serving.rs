@@ -105,7 +105,7 @@ async fn a_version_that_another_release_may_serve() {
     let mut proxy = fixture.proxy().await;
     for method in ["GET", "DELETE", "POST"] {
         let answer = proxy.send_request(master(method, NEXT, "")).await.unwrap();
-        assert_eq!(answer.headers()["retry-after"], "1");
+        assert!(!answer.headers().contains_key("retry-after"));
         let (status, body) = text(answer).await;
         assert_eq!(status, 503, "{method}: {body}");
         assert!(body.contains("this replica does not serve example.com/v2"), "{body}");

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::Server;
 use crate::client::Client;
@@ -17,6 +17,10 @@ const REQUESTS: [usize; 2] = [1_000, 5_000];
 
 /// Counts for each of these servers, and prints what a GET takes.
 pub async fn count(servers: &[Server], folder: &Path) -> Result<()> {
+    let elsewhere = servers.iter().find(|server| matches!(server, Server::Etcd | Server::Peer));
+    if let Some(server) = elsewhere {
+        bail!("{server:?} runs in several programs, and valgrind counts one");
+    }
     println!("| | instructions of a GET |\n|---|---|");
     for server in servers {
         let mut counts = [0; 2];
@@ -44,7 +48,6 @@ async fn counted(server: Server, folder: &Path, requests: usize) -> Result<u64> 
     })
     .await?;
     let printed = process.end()?;
-    // The log has what others have printed before.
     let count = printed.lines().rev().find_map(|line| line.split_once("Collected :"));
     let count = count.with_context(|| format!("valgrind has counted nothing: {printed}"))?;
     Ok(count.1.trim().parse()?)

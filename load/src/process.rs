@@ -13,6 +13,7 @@ use crate::Server;
 use crate::client::Client;
 use crate::peer::Surroundings;
 
+const LOG: &str = "server.log";
 const ADDRESS: &str = "address";
 /// How long a server may take to listen.
 const START: Duration = Duration::from_secs(60);
@@ -57,6 +58,8 @@ impl Process {
     /// answers, so that counts do not depend on how threads take turns.
     pub async fn start_counted(server: Server, folder: &Path, objects: usize) -> Result<Self> {
         let _ = fs::remove_file(folder.join(ADDRESS));
+        // What an earlier one has counted is not to be taken for this one's.
+        let _ = fs::remove_file(folder.join(LOG));
         let name = server.to_possible_value().context("a server has a name")?;
         let out = folder.join(format!("{}.callgrind", name.get_name()));
         let mut command = Command::new("valgrind");
@@ -94,7 +97,7 @@ impl Process {
         listens: impl AsyncFn() -> Option<SocketAddr>,
     ) -> Result<Self> {
         let begun = Instant::now();
-        let log = folder.join("server.log");
+        let log = folder.join(LOG);
         let mut process = test_cluster::Process::spawn(command.env("RUST_LOG", "off"), &log)?;
         loop {
             if let Some(address) = listens().await {

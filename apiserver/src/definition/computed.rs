@@ -481,7 +481,9 @@ impl<V: Variant> Computation<V> {
             return Err("it has no metadata".to_owned());
         };
         let kind = qualified::<V::Object>();
-        let uid = source.uid().unwrap_or_default();
+        let own_place =
+            || format!("{}/{}", namespace.unwrap_or_default(), source.name().unwrap_or_default());
+        let uid = source.uid().unwrap_or_else(|| own_place().into());
         let uid = Uuid::new_v5(&UIDS, format!("{uid}/{kind}").as_bytes());
         metadata.insert("uid".to_owned(), uid.to_string().into());
         if let Some(namespace) = namespace {

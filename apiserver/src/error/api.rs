@@ -153,11 +153,11 @@ impl ApiError {
             .with_details(Details::default())
     }
 
-    /// 503 for a version that is registered and not served by this replica.
+    /// 503 for a version that is registered and not served by this replica. It says of no time: controllers come back by
+    /// their own backoff, where client-go would try again in place and hold up one of their workers.
     pub fn version_not_served_yet(group: &str, version: &str) -> Self {
         let message = format!("this replica does not serve {group}/{version}: another release may");
         Self::new(Reason::ServiceUnavailable, message)
-            .with_details(Details { retry_after_seconds: 1, ..Details::default() })
     }
 
     /// 414: nothing has a path as long as this.

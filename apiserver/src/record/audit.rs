@@ -431,11 +431,12 @@ impl Drop for Trail {
     }
 }
 
-/// What a client calls itself. It lasts as long as a watch: what is cut off is not kept either.
+/// What a client calls itself, in memory of its own: a header is a part of all that has come with it, and this lasts as
+/// long as a watch. What is cut off is not kept either.
 fn user_agent(headers: &HeaderMap) -> Option<HeaderValue> {
     let agent = headers.get(USER_AGENT)?;
     if agent.len() <= USER_AGENT_LIMIT {
-        return Some(agent.clone());
+        return HeaderValue::from_bytes(agent.as_bytes()).ok();
     }
     let text = String::from_utf8_lossy(agent.as_bytes()).into_owned();
     HeaderValue::from_str(&objects::cut(text, USER_AGENT_LIMIT)).ok()

@@ -55,8 +55,7 @@ impl Permission {
     /// Returns when the caller may not do it any more, when that has not been known for long, or when other fields
     /// would be left out than those of these rights.
     pub(super) async fn ended(self, clock: Clock, missing: MissingRights) -> Revoked {
-        // One who may see everything goes on with what is left out only where a revision of another user says so.
-        if self.user.is_master() && missing == 0 {
+        if self.user.is_master() {
             return std::future::pending().await;
         }
         let mut known = Instant::now();
@@ -73,9 +72,6 @@ impl Permission {
     }
 
     async fn revoked(&self, missing: MissingRights) -> Result<Option<Revoked>, ApiError> {
-        if self.user.is_master() {
-            return Ok(Some(Revoked::Fields));
-        }
         for demand in &self.demands {
             if ask(&self.cluster, &self.user, demand).await?.is_some() {
                 return Ok(Some(Revoked::All));
@@ -132,14 +128,13 @@ async fn missing(
 
 /// The right to list what a right to watch is about.
 fn to_list(attributes: &Attributes) -> Option<Attributes> {
-    let mut listed = attributes.clone();
-    match &mut listed {
-        Attributes::Resource { verb, .. } if *verb == Verb::Watch.name() => {
-            *verb = Verb::List.name();
-            Some(listed)
-        }
-        _ => None,
+    let is_watch =
+        matches!(attributes, Attributes::Resource { verb, .. } if *verb == Verb::Watch.name());
+    let mut listed = is_watch.then(|| attributes.clone())?;
+    if let Attributes::Resource { verb, .. } = &mut listed {
+        *verb = Verb::List.name();
     }
+    Some(listed)
 }
 
 /// What a caller may see of what it may read.

@@ -106,6 +106,9 @@ impl SourceApi {
 ///     fn namespace(&self) -> Option<&str> {
 ///         self.metadata.namespace.as_deref()
 ///     }
+///
+///     // Nothing looks for Pods by their labels.
+///     fn each_label(&self, _: &mut dyn FnMut(&str, &str)) {}
 /// }
 ///
 /// # fn main() -> Result<(), serde_json::Error> {
@@ -126,7 +129,8 @@ pub trait SourceType: DeserializeOwned + Send + Sync + 'static {
     /// Its namespace, if it is in one.
     fn namespace(&self) -> Option<&str>;
 
-    /// Its uid. Needed of what objects are computed from: theirs are made from it.
+    /// Its uid. What is computed from it has a uid that is made from this one, or without it from namespace and name: then
+    /// an object that was deleted and made again is taken for the same.
     fn uid(&self) -> Option<Cow<'_, str>> {
         None
     }
@@ -136,8 +140,8 @@ pub trait SourceType: DeserializeOwned + Send + Sync + 'static {
         None
     }
 
-    /// Shows each of its labels. Needed of what is found by its labels.
-    fn each_label(&self, _show: &mut dyn FnMut(&str, &str)) {}
+    /// Shows each of its labels, by which selectors find it. A type that is not found by its labels may show none.
+    fn each_label(&self, show: &mut dyn FnMut(&str, &str));
 }
 
 impl<K> SourceType for K

@@ -1,5 +1,7 @@
 //! What the objects of all types take together, and which of them take most of it.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -49,14 +51,19 @@ impl Together {
     /// Says that they take too much, and which of them take most.
     pub fn explain(&self) -> String {
         let shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = shares.iter().filter_map(Weak::upgrade);
-        let mut known: Vec<Arc<Share>> = known.collect();
+        let known: Vec<Arc<Share>> = shares.iter().filter_map(Weak::upgrade).collect();
         drop(shares);
-        known.sort_by_key(|share| std::cmp::Reverse(share.bytes.load(Ordering::Relaxed)));
-        let named = known.iter().take(NAMED).map(|share| {
-            let Share { resource, bytes, .. } = &**share;
-            format!("{resource} ({} MiB)", bytes.load(Ordering::Relaxed).div_ceil(1 << 20))
-        });
+        // Read once: they change meanwhile. A resource may be read in several scopes and by several types.
+        let mut taken: HashMap<&str, usize> = HashMap::new();
+        for share in &known {
+            *taken.entry(&share.resource).or_default() += share.bytes.load(Ordering::Relaxed);
+        }
+        let mut taken: Vec<(&str, usize)> = taken.into_iter().collect();
+        taken.sort_by_key(|(resource, bytes)| (Reverse(*bytes), *resource));
+        let named = taken
+            .iter()
+            .take(NAMED)
+            .map(|(resource, bytes)| format!("{resource} ({} MiB)", bytes.div_ceil(1 << 20)));
         let named = named.collect::<Vec<_>>().join(", ");
         let bound = self.bound >> 20;
         format!(
@@ -115,5 +122,9 @@ mod tests {
         let most = "pods (20 MiB), replicasets.apps (10 MiB), nodes (1 MiB)";
         assert_eq!(all.explain(), format!("{said}{most}"));
         assert_eq!(all.left(), (71 << 20) - 2);
+        let in_one_namespace = all.share("pods".to_owned());
+        in_one_namespace.count(0, 5 << 20);
+        let most = "pods (25 MiB), replicasets.apps (10 MiB), nodes (1 MiB)";
+        assert_eq!(all.explain(), format!("{said}{most}"));
     }
 }

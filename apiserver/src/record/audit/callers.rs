@@ -67,7 +67,7 @@ impl Caller<'_> {
         let begin = line.len();
         self.make(line);
         let text = line.get(begin..).unwrap_or_default();
-        if text.len() <= LONGEST {
+        if text.len() <= LONGEST && user.size() <= LONGEST {
             *place = Some(Box::new(Remembered {
                 user: Arc::clone(user),
                 source_ips: self.source_ips.clone(),
@@ -172,6 +172,18 @@ mod tests {
         written(&caller);
         let is_remembered =
             CALLERS.with_borrow(|callers| callers.iter().flatten().any(|one| one.user == long));
+        assert!(!is_remembered);
+    }
+
+    #[test]
+    fn a_user_of_many_short_groups_is_not_remembered() {
+        let groups = vec!["g".to_owned(); LONGEST / 8];
+        let many = Arc::new(User { name: "many".into(), groups, ..User::default() });
+        let source_ips = &Addresses::default();
+        let caller = Caller { user: Some(&many), impersonated: None, source_ips, user_agent: None };
+        assert!(written(&caller).len() <= LONGEST);
+        let is_remembered =
+            CALLERS.with_borrow(|callers| callers.iter().flatten().any(|one| one.user == many));
         assert!(!is_remembered);
     }
 }

@@ -46,7 +46,10 @@ impl Operation {
         };
         let (redaction, before) = match self {
             Self::Get(_, options) => {
-                unmark_freshness(&mut options.freshness);
+                // It answers the object's own revision, and none that it was asked for.
+                if let Freshness::NotOlderThan(revision) = &mut options.freshness {
+                    from.unmark(revision);
+                }
                 (&mut options.redaction, 0)
             }
             Self::List(_, options) => {
