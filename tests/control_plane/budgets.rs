@@ -81,7 +81,9 @@ fn evict(world: &World, name: &str) -> Result<Option<String>> {
     runtime.block_on(async {
         let kubeconfig = Kubeconfig::read_from(world.control_plane.kubeconfig())?;
         let options = KubeConfigOptions::default();
-        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+        let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+        // The refusal is asked for, and would be tried again.
+        config.default_retry = false;
         let pods: Api<Pod> = Api::default_namespaced(Client::try_from(config)?);
         let delete_options = Some(DeleteParams { dry_run: true, ..DeleteParams::default() });
         let options = EvictParams { delete_options, ..EvictParams::default() };

@@ -145,6 +145,12 @@ fn merge_member(
                 set_order(items, patch, &before, list);
             }
         }
+        (Some(old), Value::Object(patch))
+            if member.is_some_and(|member| member.patch.replaces_object) =>
+        {
+            // To the letter: a directive in it is a member that no type knows.
+            *old = Value::Object(patch.clone());
+        }
         (_, new) => match without_directed(new) {
             Some(new) => drop(object.insert(name.to_owned(), new)),
             None => drop(object.remove(name)),
@@ -383,6 +389,11 @@ Spec
             json!({"selector": {"a": 1}}),
             json!({"selector": {"b": 2}}),
             json!({"selector": {"b": 2}}),
+        );
+        check(
+            json!({"selector": {"a": 1}}),
+            json!({"selector": {"$patch": "replace", "b": 2}}),
+            json!({"selector": {"$patch": "replace", "b": 2}}),
         );
         check(
             json!({"volumes": [{"name": "v", "emptyDir": {}}]}),

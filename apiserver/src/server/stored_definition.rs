@@ -126,7 +126,7 @@ impl Before<'_> {
             let (old, mut faults) = (self.old?, Vec::new());
             let kind = Kind::parse_kept(old, &mut faults).ok()?;
             faults.extend(kind.faults_of_stored(old));
-            Some((kind, faults.iter().map(|fault| of_named_version(fault, old)).collect()))
+            Some((kind, faults.iter().map(|fault| identity(fault, old)).collect()))
         };
         self.parsed.get_or_init(parse).as_ref()
     }
@@ -141,7 +141,7 @@ impl Before<'_> {
             && let Some((_, before)) = self.parsed()
         {
             let before: HashSet<&String> = before.iter().collect();
-            faults.retain(|fault| !before.contains(&of_named_version(fault, definition)));
+            faults.retain(|fault| !before.contains(&identity(fault, definition)));
         }
         faults
     }
@@ -174,14 +174,21 @@ fn is_of_costs(fault: &str) -> bool {
         || fault.contains(": contributed to estimated rule cost total ")
 }
 
-/// A fault whose version is named, and not counted: versions may come in another order.
-fn of_named_version(fault: &str, definition: &CustomResourceDefinition) -> String {
+/// What a fault is known by in another state of its definition: where it is, by the name of the version, because
+/// versions may come in another order; and what it says, without the schema that it shows, of which the rest may change.
+fn identity(fault: &str, definition: &CustomResourceDefinition) -> String {
+    let without_schema = || {
+        let (field, rest) = fault.split_once(": Invalid value: {")?;
+        let (_, detail) = rest.rsplit_once(": ")?;
+        Some(format!("{field}: Invalid value: {detail}"))
+    };
+    let fault = without_schema().unwrap_or_else(|| fault.to_owned());
     let index = || {
         let (index, _) = fault.strip_prefix("spec.versions[")?.split_once(']')?;
         let version = definition.spec.versions.get(index.parse::<usize>().ok()?)?;
         Some((format!("spec.versions[{index}]"), format!("spec.versions[{}]", version.name)))
     };
-    index().map_or_else(|| fault.to_owned(), |(counted, named)| fault.replace(&counted, &named))
+    index().map_or_else(|| fault.clone(), |(counted, named)| fault.replace(&counted, &named))
 }
 
 #[cfg(test)]

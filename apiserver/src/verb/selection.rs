@@ -95,9 +95,8 @@ impl Selection {
 
     /// Whether labels count that are not those of the object as it is kept: a webhook may change them.
     fn labels_are_converted(&self) -> bool {
-        !self.selector.labels.is_empty()
-            && self.kind.is_converted_by_webhook()
-            && self.version.name != self.kind.storage.name
+        // In the stored version too: an object may be kept in the one that was stored before.
+        !self.selector.labels.is_empty() && self.kind.is_converted_by_webhook()
     }
 
     /// Whether everything is wanted, and shown.

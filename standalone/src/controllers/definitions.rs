@@ -175,7 +175,16 @@ impl Definitions {
             Err(error) => return Err(failed(error)),
         };
         let established = self.establish(&mut *self.known.lock().await, &name).await;
-        established.map(drop).map_err(|why| ObjectError::new(what, why))
+        established.map_err(|why| ObjectError::new(what, why))?;
+        if let Some(why) = RuntimeKinds::ca_bundle_fault(definition)
+            && !self.kinds.is_served(&name)
+        {
+            let why = format!(
+                "its kind is not served: spec.conversion.webhook.clientConfig.caBundle: {why}"
+            );
+            return Err(ObjectError::new(what, why));
+        }
+        Ok(())
     }
 
     /// Runs the controller.

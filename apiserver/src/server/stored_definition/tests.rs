@@ -58,6 +58,22 @@ fn costs_may_stay_in_a_schema_that_did_not_change() {
 }
 
 #[test]
+fn a_root_that_was_wrong_does_not_keep_the_rest_from_changing() {
+    let rooted = |root: &Value, properties: &Value| {
+        let mut version = version("v1", properties);
+        version["subresources"] = json!({"status": {}});
+        let schema = version["schema"]["openAPIV3Schema"].as_object_mut().unwrap();
+        schema.extend(root.as_object().unwrap().clone());
+        definition(&[version])
+    };
+    let (wrong, text) = (json!({"minProperties": 1}), json!({"a": {"type": "string"}}));
+    let before = rooted(&wrong, &json!({}));
+    assert_eq!(faults(&before, None).len(), 1);
+    assert_eq!(faults(&rooted(&wrong, &text), Some(&before)), [] as [String; 0]);
+    assert_eq!(faults(&rooted(&wrong, &text), Some(&rooted(&json!({}), &text))).len(), 1);
+}
+
+#[test]
 fn versions_are_known_by_their_names() {
     let (good, bad) = (json!({}), json!({"a": {"type": "string", "x-kubernetes-list-type": ""}}));
     let before = definition(&[version("v1", &good), version("v2", &bad)]);

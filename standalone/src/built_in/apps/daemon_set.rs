@@ -80,7 +80,9 @@ fn prepare(set: &mut DaemonSet, old: Option<&DaemonSet>) {
         None => template_generation(set).max(1),
         Some(old) => {
             let template = |set: &DaemonSet| set.spec.as_ref().map(|spec| spec.template.clone());
-            template_generation(old) + i64::from(template(old) != template(set))
+            let changes = i64::from(template(old) != template(set));
+            // A client may have begun at the last number there is; Go goes on at the first.
+            template_generation(old).wrapping_add(changes)
         }
     };
     let annotations = set.metadata.annotations.get_or_insert_default();
@@ -222,6 +224,11 @@ mod tests {
         changed["spec"]["template"]["spec"]["containers"][0]["image"] = "j".into();
         let changed = prepared(|set| prepare(set, Some(&old)), changed);
         assert_eq!(counted(&changed), "2");
+        let mut last = changed.clone();
+        last["metadata"]["annotations"][TEMPLATE_GENERATION] = i64::MAX.to_string().into();
+        let last: DaemonSet = object(last);
+        let wrapped = prepared(|set| prepare(set, Some(&last)), set(json!({})));
+        assert_eq!(counted(&wrapped), i64::MIN.to_string());
     }
 
     #[test]

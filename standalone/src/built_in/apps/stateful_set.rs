@@ -1,5 +1,7 @@
 //! StatefulSets.
 
+use std::collections::BTreeSet;
+
 use aggregated_apiserver::{FieldError, Filled, NameRule, Rules, Strategy, names};
 use k8s_openapi::api::apps::v1::{
     RollingUpdateStatefulSetStrategy, StatefulSet, StatefulSetSpec, StatefulSetUpdateStrategy,
@@ -27,7 +29,7 @@ pub(crate) fn row() -> Row<StatefulSet> {
     let rules = Rules::new()
         .prepare(|set, context| prepare(set, context.old().as_ref()))
         .validate(|set, old, _| validate(set, old))
-        .warn(|set, _, _| warnings(set));
+        .warn(|set, old, _| warnings(set, old));
     Row {
         short_names: &["sts"],
         categories: ALL,
@@ -96,6 +98,20 @@ fn validate(set: &StatefulSet, old: Option<&StatefulSet>) -> FieldErrors {
     let mut faults = Vec::new();
     let Some(spec) = &set.spec else { return faults };
     let old = old.and_then(|old| old.spec.as_ref());
+    // A template that was kept when less was demanded must not keep a set from being scaled.
+    let judges_template = old.is_none_or(|old| validate_spec(old, true, true).is_empty());
+    faults.append(&mut validate_spec(spec, old.is_some(), judges_template));
+    if old.is_some_and(|old| changes_more_than_it_may(spec, old)) {
+        let why = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
+        faults.push(FieldError::forbidden("spec", why));
+    }
+    faults
+}
+
+/// Validates a spec. Of one that `is_updated` what cannot change is not judged again, and of the template only what
+/// belongs to the set, unless `judges_template`.
+fn validate_spec(spec: &StatefulSetSpec, is_updated: bool, judges_template: bool) -> FieldErrors {
+    let mut faults = Vec::new();
     let policy = spec.pod_management_policy.as_deref().unwrap_or_default();
     if !matches!(policy, "OrderedReady" | "Parallel") {
         let why = "must be 'OrderedReady' or 'Parallel'";
@@ -110,7 +126,7 @@ fn validate(set: &StatefulSet, old: Option<&StatefulSet>) -> FieldErrors {
         check_one_of(at("whenDeleted"), retention.when_deleted.as_ref(), &all, &mut faults);
         check_one_of(at("whenScaled"), retention.when_scaled.as_ref(), &all, &mut faults);
     }
-    if old.is_none() {
+    if !is_updated {
         for (index, claim) in spec.volume_claim_templates.iter().flatten().enumerate() {
             let at = format!("spec.volumeClaimTemplates[{index}].spec");
             persistent_volume_claim::validate_spec(claim.spec.as_ref(), &at, &mut faults);
@@ -121,15 +137,11 @@ fn validate(set: &StatefulSet, old: Option<&StatefulSet>) -> FieldErrors {
     let start = spec.ordinals.as_ref().and_then(|ordinals| ordinals.start);
     check_not_negative("spec.ordinals.start", start, &mut faults);
     let service = spec.service_name.as_deref().unwrap_or_default();
-    if old.is_none() && !service.is_empty() {
+    if !is_updated && !service.is_empty() {
         check_with("spec.serviceName", service, names::check_dns_1123_label, &mut faults);
     }
     check_selector(&spec.selector, "statefulset", &mut faults);
-    check_template(spec, &mut faults);
-    if old.is_some_and(|old| changes_more_than_it_may(spec, old)) {
-        let why = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
-        faults.push(FieldError::forbidden("spec", why));
-    }
+    check_template(spec, judges_template, &mut faults);
     faults
 }
 
@@ -170,7 +182,7 @@ fn shown(rolling: &RollingUpdateStatefulSetStrategy) -> String {
 
 /// Validates the template as its Pods will be: with the volumes of the claims that are made for each, and
 /// without a host name, because each Pod gets its own.
-fn check_template(spec: &StatefulSetSpec, faults: &mut FieldErrors) {
+fn check_template(spec: &StatefulSetSpec, judges_it: bool, faults: &mut FieldErrors) {
     let mut template = spec.template.clone();
     let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.clone());
     let mut of_selector = Vec::new();
@@ -187,8 +199,10 @@ fn check_template(spec: &StatefulSetSpec, faults: &mut FieldErrors) {
         let why = "`selector` does not match template `labels`";
         faults.push(FieldError::invalid("spec.template.metadata.labels", to_json(&labels), why));
     }
-    add_volumes(spec, &mut template);
-    pod_template::validate(&template, "spec.template", faults);
+    if judges_it {
+        add_volumes(spec, &mut template);
+        pod_template::validate(&template, "spec.template", faults);
+    }
     label_selector::check_labels(labels.as_ref(), "spec.template.labels", faults);
     check_runs_forever(&template, "StatefulSet", faults);
 }
@@ -197,13 +211,20 @@ fn add_volumes(spec: &StatefulSetSpec, template: &mut PodTemplateSpec) {
     let Some(pod) = &mut template.spec else { return };
     (pod.subdomain, pod.hostname) = (None, None);
     let claims = spec.volume_claim_templates.iter().flatten();
-    for name in claims.filter_map(|claim| claim.metadata.name.clone()) {
-        let volumes = pod.volumes.get_or_insert_default();
-        volumes.retain(|volume| volume.name != name);
-        let source =
-            PersistentVolumeClaimVolumeSource { claim_name: name.clone(), read_only: None };
-        volumes.push(Volume { name, persistent_volume_claim: Some(source), ..Volume::default() });
+    // Each name once. One that is missing is found by the validation of volumes.
+    let names: BTreeSet<String> =
+        claims.map(|claim| claim.metadata.name.clone().unwrap_or_default()).collect();
+    if names.is_empty() {
+        return;
     }
+    let own = pod.volumes.take().unwrap_or_default();
+    let own = own.into_iter().filter(|volume| !names.contains(&volume.name));
+    let of_claim = |name: &String| {
+        let claim_name = name.clone();
+        let source = PersistentVolumeClaimVolumeSource { claim_name, read_only: None };
+        Volume { name: name.clone(), persistent_volume_claim: Some(source), ..Volume::default() }
+    };
+    pod.volumes = Some(names.iter().map(of_claim).chain(own).collect());
 }
 
 /// Whether a field has changed that may not.
@@ -223,10 +244,19 @@ fn changes_more_than_it_may(new: &StatefulSetSpec, old: &StatefulSetSpec) -> boo
     *new != may_change
 }
 
-fn warnings(set: &StatefulSet) -> Vec<String> {
+fn warnings(set: &StatefulSet, old: Option<&StatefulSet>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let claims = set.spec.iter().flat_map(|spec| spec.volume_claim_templates.iter().flatten());
+    for (index, claim) in claims.enumerate() {
+        // As kube-apiserver names them, which are not where the amounts are.
+        let at = format!("spec.volumeClaimTemplates[{index}]");
+        let at = if old.is_some() { at + ".Spec" } else { at };
+        warnings.append(&mut persistent_volume_claim::warnings_of_sizes(claim.spec.as_ref(), &at));
+    }
     let limit = set.spec.as_ref().and_then(|spec| spec.revision_history_limit);
     let negative = "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended";
-    limit.filter(|limit| *limit < 0).map(|_| negative.to_owned()).into_iter().collect()
+    warnings.extend(limit.filter(|limit| *limit < 0).map(|_| negative.to_owned()));
+    warnings
 }
 
 #[cfg(test)]
@@ -345,6 +375,45 @@ mod tests {
         let changed = faults_of_update(validate, without, with_claim);
         assert_eq!(changed.len(), 1, "{changed:?}");
         assert!(changed[0].starts_with("spec: Forbidden: updates to statefulset spec for fields"));
+    }
+
+    #[test]
+    fn a_claim_without_a_name_is_refused_and_many_cost_little() {
+        let claim = |name: &str| {
+            json!({"metadata": {"name": name}, "spec": {
+                "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+            }})
+        };
+        let unnamed = set(json!({"volumeClaimTemplates": [claim("")]}));
+        assert_eq!(
+            faults_of_new(validate, unnamed),
+            [
+                "spec.template.spec.volumes[0].persistentVolumeClaim.claimName: Required value",
+                "spec.template.spec.volumes[0].name: Required value",
+            ]
+        );
+        let names: Vec<String> = (0..3_000).map(|number| format!("v{number}")).collect();
+        let claims: Vec<Value> = names.iter().map(|name| claim(name)).collect();
+        let mut many = set(json!({"volumeClaimTemplates": claims}));
+        let volumes: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
+        many["spec"]["template"]["spec"]["volumes"] = volumes.into();
+        let many: StatefulSet = object(many);
+        let spec = many.spec.unwrap();
+        let mut template = spec.template.clone();
+        add_volumes(&spec, &mut template);
+        let volumes = template.spec.unwrap().volumes.unwrap();
+        assert_eq!(volumes.len(), 3_000);
+        assert!(volumes.iter().all(|volume| volume.persistent_volume_claim.is_some()));
+    }
+
+    #[test]
+    fn a_template_that_was_kept_does_not_keep_a_set_from_being_scaled() {
+        let mut old = set(json!({"replicas": 1}));
+        old["spec"]["template"]["spec"]["containers"] = json!([]);
+        let mut new = old.clone();
+        new["spec"]["replicas"] = 2.into();
+        assert_eq!(faults_of_update(validate, old.clone(), new), [] as [&str; 0]);
+        assert_eq!(faults_of_update(validate, set(json!({})), old).len(), 1);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::built_in::strategy::without_generation;
 use validation::{validate, warnings};
 
 use validation::STORAGE;
-pub(crate) use validation::validate_spec;
+pub(crate) use validation::{validate_spec, warnings_of_sizes};
 
 /// The annotation that named the class before there was a field for it.
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
@@ -110,6 +110,13 @@ fn prepare(claim: &mut PersistentVolumeClaim, old: Option<&PersistentVolumeClaim
     let old = old.and_then(|old| old.spec.as_ref());
     let had_source =
         old.is_some_and(|old| old.data_source.is_some() || old.data_source_ref.is_some());
+    // The other namespace is a feature that is off by default.
+    let is_elsewhere = |source: &TypedObjectReference| {
+        source.namespace.as_ref().is_some_and(|namespace| !namespace.is_empty())
+    };
+    if old.is_none_or(|old| old.data_source_ref.is_none()) {
+        spec.data_source_ref = spec.data_source_ref.take().filter(|source| !is_elsewhere(source));
+    }
     let is_known = |source: &TypedLocalObjectReference| {
         let group = source.api_group.as_deref().unwrap_or_default();
         matches!(
@@ -184,7 +191,9 @@ mod tests {
         }
         let elsewhere = json!({"kind": "PersistentVolumeClaim", "name": "a", "namespace": "b"});
         let filled = spec(None, json!({"dataSourceRef": elsewhere}));
-        assert_eq!(filled["dataSource"], json!(null));
+        assert_eq!((&filled["dataSource"], &filled["dataSourceRef"]), (&json!(null), &json!(null)));
+        let filled = spec(None, json!({"dataSourceRef": elsewhere, "dataSource": claim}));
+        assert_eq!((&filled["dataSource"], &filled["dataSourceRef"]), (&claim, &claim));
         let old: PersistentVolumeClaim = object(json!({"spec": {"dataSourceRef": other}}));
         let filled = spec(Some(&old), json!({"dataSource": other}));
         assert_eq!(filled["dataSourceRef"], other);

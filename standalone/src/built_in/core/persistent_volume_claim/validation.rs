@@ -210,23 +210,29 @@ fn validate_change(
     }
 }
 
-/// Warnings of sizes that are no whole number of bytes.
+/// Warnings of an annotation that is a field by now, and of sizes.
 pub(super) fn warnings(claim: &PersistentVolumeClaim) -> Vec<String> {
-    let resources = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref());
-    let Some(resources) = resources else { return Vec::new() };
-    let mut warnings = Vec::new();
-    let mut warn = |list: &str, amounts: Option<&BTreeMap<String, Amount>>| {
-        let amount = amounts.and_then(|amounts| Quantity::parse(&amounts.get(STORAGE)?.0).ok());
-        if let Some(amount) = amount.filter(|amount| amount.nanos() % 1_000_000_000 != 0) {
+    let annotations = claim.metadata.annotations.as_ref();
+    let is_old = annotations.is_some_and(|all| all.contains_key(CLASS_ANNOTATION));
+    let old = format!(
+        "metadata.annotations[{CLASS_ANNOTATION}]: deprecated since v1.8; use \"storageClassName\" attribute instead"
+    );
+    let sizes = warnings_of_sizes(claim.spec.as_ref(), "spec");
+    is_old.then_some(old).into_iter().chain(sizes).collect()
+}
+
+/// Warnings of sizes that are no whole number of bytes, in the spec of a claim or of a template of claims.
+pub(crate) fn warnings_of_sizes(spec: Option<&PersistentVolumeClaimSpec>, at: &str) -> Vec<String> {
+    let Some(resources) = spec.and_then(|spec| spec.resources.as_ref()) else { return Vec::new() };
+    let fractional = |list: &str, amounts: Option<&BTreeMap<String, Amount>>| {
+        let amount = Quantity::parse(&amounts?.get(STORAGE)?.0).ok()?;
+        (amount.nanos() % 1_000_000_000 != 0).then(|| {
             let amount = to_json(&amount.to_string());
-            warnings.push(format!(
-                "spec.resources.{list}[{STORAGE}]: fractional byte value {amount} is invalid, must be an integer"
-            ));
-        }
+            format!("{at}.resources.{list}[{STORAGE}]: fractional byte value {amount} is invalid, must be an integer")
+        })
     };
-    warn("requests", resources.requests.as_ref());
-    warn("limits", resources.limits.as_ref());
-    warnings
+    let requests = fractional("requests", resources.requests.as_ref());
+    requests.into_iter().chain(fractional("limits", resources.limits.as_ref())).collect()
 }
 
 #[cfg(test)]
