@@ -69,6 +69,8 @@ fn without_words(mut value: Value) -> Value {
                 "description" => !value.is_string(),
                 "enum" => !value.is_array(),
                 "x-kubernetes-group-version-kind" => false,
+                // That is what maps are where nothing is said.
+                "x-kubernetes-map-type" => value != "granular",
                 // Nothing reads it any more.
                 "x-kubernetes-unions" => false,
                 _ => true,

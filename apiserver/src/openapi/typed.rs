@@ -76,6 +76,7 @@ fn property(types: &Types, of: Type<'_>, member: &Member, wanted: &mut Vec<TypeI
         schema["default"] = default;
     }
     let strategy = match (&member.patch.list, member.patch.retain_keys) {
+        (ListMerge::Replace, false) if member.patch.replaces_object => "replace",
         (ListMerge::Replace, false) => return schema,
         (ListMerge::Replace, true) => "retainKeys",
         (ListMerge::Union | ListMerge::By(_), false) => "merge",
