@@ -9,6 +9,7 @@ mod convert;
 mod disclosed;
 mod disclosures;
 mod kinds;
+mod located;
 mod lookup;
 mod round_trips;
 mod rules;

@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::located;
 use crate::error::FieldError;
 use crate::kind::{ErasedRules, Prepared, RuleContext, Verdict};
 
@@ -150,7 +151,7 @@ where
 
 /// Reads an object, or says which field of it does not fit the type.
 fn read_and_locate<K: DeserializeOwned>(tree: &Value) -> Result<K, String> {
-    serde_path_to_error::deserialize(tree).map_err(|error| error.to_string())
+    located::read(tree).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

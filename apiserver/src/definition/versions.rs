@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Convert, Stored};
+use super::{Convert, Stored, located};
 use crate::kind::{ErasedCells, ErasedConversion, Hub, Unconvertible, VersionCode};
 use crate::object::Tree;
 
@@ -168,7 +168,7 @@ fn of_type<H: Any>(hub: Hub) -> Result<Box<H>, String> {
 }
 
 fn read<K: Resource<DynamicType = ()> + DeserializeOwned>(object: &Tree) -> Result<K, String> {
-    serde_path_to_error::deserialize(object)
+    located::read(object)
         .map_err(|why| format!("does not fit the type of {}: {why}", K::version(&())))
 }
 
