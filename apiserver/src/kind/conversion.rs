@@ -336,7 +336,7 @@ fn of_object(why: Unconvertible) -> ObjectError {
 
 /// Refuses what could be written, and not be read again.
 fn check_depth(tree: &Tree) -> Result<(), ObjectError> {
-    match Extent::of(tree).depth > DEPTH_LIMIT {
+    match Extent::is_too_deep(tree) {
         true => Err(ObjectError::new(format!("an object nests at most {DEPTH_LIMIT} levels deep"))),
         false => Ok(()),
     }

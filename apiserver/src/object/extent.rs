@@ -55,6 +55,19 @@ impl Extent {
         extent
     }
 
+    /// Whether an object is deeper than it may be, which costs less than all of its extent.
+    pub fn is_too_deep(tree: &Tree) -> bool {
+        fn is_deeper(value: &Value, left: usize) -> bool {
+            match value {
+                Value::Object(_) | Value::Array(_) if left == 0 => true,
+                Value::Object(members) => members.values().any(|value| is_deeper(value, left - 1)),
+                Value::Array(items) => items.iter().any(|value| is_deeper(value, left - 1)),
+                _ => false,
+            }
+        }
+        tree.values().any(|value| is_deeper(value, DEPTH_LIMIT - 1))
+    }
+
     /// The extent of a value.
     pub fn of_value(value: &Value) -> Self {
         let mut extent = Self::default();
@@ -102,6 +115,7 @@ mod tests {
             let value = deep(depth);
             assert_eq!(Extent::of_value(&value).depth, depth);
             assert_eq!(Extent::of(value.as_object().unwrap()).depth, depth);
+            assert_eq!(Extent::is_too_deep(value.as_object().unwrap()), depth > DEPTH_LIMIT);
             let read = serde_json::from_str::<Value>(&value.to_string());
             assert_eq!(read.is_ok(), depth <= DEPTH_LIMIT, "{depth}");
         }
