@@ -58,7 +58,7 @@ use crate::codec::YamlParsers;
 use crate::conversion::known;
 use crate::document;
 use crate::error::{ApiError, Reason};
-use crate::kind::{Kind, Redaction};
+use crate::kind::Kind;
 use crate::occasionally::shown;
 use crate::quota::{Account, Quota};
 use crate::record::{
@@ -478,11 +478,18 @@ impl Handler {
             if target.served.kind.hides_from(user) {
                 operation.show_to(user);
             }
-            let redaction = caller.authorized.redaction.as_ref();
-            let missing = redaction.map_or(0, Redaction::missing);
-            // Also for those from whom nothing is kept: revisions say what was.
+            let mut caller = caller;
             let redacted = match target.served.computed_from() {
-                Some(from) => operation.redact(from, missing)?,
+                Some(from) => {
+                    let Authorized { missing, missing_to_select } = &mut caller.authorized;
+                    if let Some(more) = missing_to_select.take()
+                        && operation.selects_by(from, more.rights)
+                    {
+                        *missing = more;
+                    }
+                    // Also for those from whom nothing is kept: revisions say what was.
+                    operation.redact(from, missing.rights)?
+                }
                 None => Redacted::default(),
             };
             if let Some(revision) = redacted.passed {
@@ -564,7 +571,7 @@ impl Handler {
                 let (group, plural) = (&served.kind.group, &served.kind.names.plural);
                 let clock = self.clock.clone();
                 let revoked = match permission {
-                    _ if redacted.may_show_more => std::future::ready(Revoked::Fields).boxed(),
+                    _ if redacted.must_list => std::future::ready(Revoked::Fields).boxed(),
                     Some(permission) => permission.ended(clock.clone(), redacted.missing).boxed(),
                     None => futures::future::pending().boxed(),
                 };
@@ -684,7 +691,7 @@ fn reading_warnings(served: &ServedKind, authorized: &Authorized) -> Vec<String>
     let is_absent = |resource: &str| {
         sources.iter().any(|source| source.resource == resource && source.is_rightly_absent)
     };
-    let left_out = authorized.left_out.iter().filter(|one| !is_absent(&one.resource));
+    let left_out = authorized.missing.left_out.iter().filter(|one| !is_absent(&one.resource));
     of_sources
         .chain(left_out.map(|one| format!("{}: what that would add is left out", one.why)))
         .collect()

@@ -14,6 +14,7 @@ use aggregated_apiserver::{
     ApiServer, Cells, Computed, Disclosures, InProcess, Kinds, Lookup, User,
 };
 use axum::body::Body;
+use base64::Engine;
 use fake_cluster::FakeCluster;
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -749,6 +750,88 @@ async fn pages_of_one_list_agree() {
     stage.get("eve", &next).await;
 }
 
+/// Who goes on from a page of a moment that is gone is told what is there now, and no more than was in the first pages: a watch
+/// from there would say nothing of what they left out.
+#[tokio::test(start_paused = true)]
+async fn what_goes_on_from_an_expired_page_knows_what_was_left_out() {
+    let stage = Stage::new().await;
+    let page = stage.get("eve", &format!("{SIGHTS}?limit=1")).await;
+    let token = page["metadata"]["continue"].as_str().unwrap();
+    let engine = base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    let mut said: Value = serde_json::from_slice(&engine.decode(token).unwrap()).unwrap();
+    // As of an earlier process.
+    said["rv"] = json!(said["rv"].as_u64().unwrap() - (1 << 40));
+    let token = engine.encode(said.to_string());
+    let path = format!("{SIGHTS}?continue={token}");
+    let (status, _, body) = stage.ask("eve", &path, "application/json").await;
+    assert_eq!(status, StatusCode::GONE, "{body}");
+    let status: Value = serde_json::from_str(&body).unwrap();
+    let token = status["metadata"]["continue"].as_str().unwrap();
+    stage.permit("eve", "secrets", "n");
+    let rest = stage.get("eve", &format!("{SIGHTS}?continue={token}")).await;
+    assert_eq!(rest["items"][0]["spec"]["secret"], Value::Null, "{rest}");
+    let revision = rest["metadata"]["resourceVersion"].as_str().unwrap();
+    let path = format!("{SIGHTS}?watch=true&resourceVersion={revision}");
+    let mut watch = stage.watch("eve", &path, "application/json").await;
+    assert_eq!(watch.next().await.unwrap()["object"]["code"], 410);
+}
+
+/// An object that is selected by what comes of a right is none of those who lose it: a watch that goes on could not say so.
+#[tokio::test(start_paused = true)]
+async fn whoever_selects_by_what_is_lost_lists_anew() {
+    let stage = Stage::new().await;
+    for selector in ["fieldSelector=spec.node%3Dm", "labelSelector=node%3Dm"] {
+        stage.permit("eve", "nodes", "");
+        let list = stage.get("eve", &format!("{SIGHTS}?{selector}")).await;
+        assert_eq!(list["items"].as_array().unwrap().len(), 1);
+        let revision = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+        stage.forbid("eve", "nodes", "");
+        let watch = async |selector: &str| {
+            let path = format!("{SIGHTS}?watch=true&timeoutSeconds=5&resourceVersion={revision}");
+            stage.watch("eve", &format!("{path}&{selector}"), "application/json").await
+        };
+        assert_eq!(watch(selector).await.next().await.unwrap()["object"]["code"], 410);
+        // Nothing of that is missed by who selects by something else.
+        assert_eq!(watch("fieldSelector=metadata.name%3Da").await.next().await, None);
+        // A right to list alone selects nothing that no watch would tell of; the list says why.
+        stage.permit("eve/list", "nodes", "");
+        let path = format!("{SIGHTS}?{selector}");
+        let (_, warnings, list) = stage.ask("eve", &path, "application/json").await;
+        let list: Value = serde_json::from_str(&list).unwrap();
+        assert_eq!(list["items"], json!([]), "{selector}");
+        assert!(
+            warnings.iter().any(|one| one.contains("cannot watch resource \\\"nodes\\\"")),
+            "{warnings:?}"
+        );
+        let revision = list["metadata"]["resourceVersion"].as_str().unwrap();
+        let path =
+            format!("{SIGHTS}?watch=true&timeoutSeconds=5&resourceVersion={revision}&{selector}");
+        assert_eq!(stage.watch("eve", &path, "application/json").await.next().await, None);
+        let path = format!("{SIGHTS}?fieldSelector=metadata.name%3Da");
+        assert_eq!(stage.get("eve", &path).await["items"][0]["spec"]["node"], "m");
+        stage.forbid("eve/list", "nodes", "");
+    }
+}
+
+/// As `kubectl get sight a --watch` does it.
+#[tokio::test(start_paused = true)]
+async fn whoever_may_list_and_watch_goes_on_from_one_object() {
+    let stage = Stage::new().await;
+    for verb in ["eve/list", "eve/watch"] {
+        stage.permit(verb, "secrets", "n");
+    }
+    let one = stage.get("eve", &format!("{SIGHTS}/a")).await;
+    assert_eq!(one["spec"]["secret"], "s");
+    let revision = one["metadata"]["resourceVersion"].as_str().unwrap();
+    let path = format!(
+        "{SIGHTS}?watch=true&timeoutSeconds=5&fieldSelector=metadata.name%3Da&resourceVersion={revision}"
+    );
+    assert_eq!(stage.watch("eve", &path, "application/json").await.next().await, None);
+    // A right to watch alone shows neither.
+    stage.forbid("eve/list", "secrets", "n");
+    assert_eq!(stage.get("eve", &format!("{SIGHTS}/a")).await["spec"]["secret"], Value::Null);
+}
+
 /// Two watchers of the same change, one after the other and the other way round: bytes that are made once for many are
 /// not for those who see less.
 #[tokio::test]
@@ -785,13 +868,18 @@ async fn what_is_shared_is_shared_among_those_who_see_all() {
 #[tokio::test]
 async fn each_right_is_asked_for_once_and_whoever_may_not_read_reads_nothing() {
     let stage = Stage::new().await;
-    stage.get("bob", &format!("{SIGHTS}/a")).await;
+    PROTECTED.iter().for_each(|plural| stage.permit("ann", plural, ""));
+    stage.get("ann", &format!("{SIGHTS}/a")).await;
     let asked = std::mem::take(&mut *stage.asked.lock().unwrap());
     assert_eq!(asked.len(), 5, "{asked:?}");
     let asked: BTreeSet<&str> = asked.iter().map(String::as_str).collect();
     let expected =
         ["get configmaps n", "get nodes ", "get secrets n", "get services ", "get sights n"];
     assert_eq!(asked, expected.into());
+    // Who may list what may not be got sees it too.
+    stage.get("bob", &format!("{SIGHTS}/a")).await;
+    let asked = std::mem::take(&mut *stage.asked.lock().unwrap());
+    assert_eq!(asked.len(), 8, "{asked:?}");
     stage.get("bob", ALL_SIGHTS).await;
     let asked = std::mem::take(&mut *stage.asked.lock().unwrap());
     assert!(asked.contains(&"list secrets ".to_owned()), "{asked:?}");

@@ -12,7 +12,8 @@ use crate::served_kind::LookupRight;
 /// type that is looked up:
 ///
 /// - [`shows`](Self::shows): harmless. Every reader of the kind sees these fields.
-/// - [`protects`](Self::protects): a reader needs the same verb (`get`, `list`, or `list` and `watch`) on the type, in all namespaces.
+/// - [`protects`](Self::protects): a reader needs the same verb on the type, in all namespaces: `get` or `list` for one object,
+///   `list` for a list, `list` and `watch` for a watch, and for a list that is selected by labels or fields which are protected.
 /// - [`protects_in_namespace`](Self::protects_in_namespace): the same, in the namespace of the request alone, because
 ///   nothing is looked up in others.
 ///

@@ -14,7 +14,7 @@ use super::route::{Destination, Route};
 use crate::clock::Clock;
 use crate::cluster::{Attributes, Cluster};
 use crate::error::ApiError;
-use crate::kind::{MissingRights, Redaction};
+use crate::kind::MissingRights;
 use crate::served_kind::{ComputedFrom, LookupRight, SourceResource};
 use crate::user::User;
 use crate::verb::Verb;
@@ -84,10 +84,11 @@ impl Permission {
 
 /// The rights that a caller lacks to see all of what is computed.
 #[derive(Debug, Default)]
-struct Missing {
-    rights: MissingRights,
+pub(super) struct Missing {
+    /// As bits.
+    pub rights: MissingRights,
     /// Which they are, in the order of bits.
-    left_out: Vec<LeftOut>,
+    pub left_out: Vec<LeftOut>,
 }
 
 /// What is not shown to a caller.
@@ -99,20 +100,13 @@ pub(super) struct LeftOut {
     pub why: String,
 }
 
-/// Asks for each of the rights, at the same time. What a list would not show a watch does not show either: it goes on
-/// from lists, and where both were not judged alike its client would be sent to list again for ever.
+/// Asks for each of the rights, at the same time.
 async fn missing(
     cluster: &Cluster,
     user: &User,
     protected: &[Attributes],
 ) -> Result<Missing, ApiError> {
-    let asked = protected.iter().map(async |attributes| {
-        let why = ask(cluster, user, attributes).await?;
-        match (why, to_list(attributes)) {
-            (None, Some(listed)) => ask(cluster, user, &listed).await,
-            (why, _) => Ok(why),
-        }
-    });
+    let asked = protected.iter().map(|attributes| why_left_out(cluster, user, attributes));
     let answers = futures::future::try_join_all(asked).await?;
     let mut missing = Missing::default();
     for (place, why) in answers.into_iter().enumerate() {
@@ -126,24 +120,43 @@ async fn missing(
     Ok(missing)
 }
 
-/// The right to list what a right to watch is about.
-fn to_list(attributes: &Attributes) -> Option<Attributes> {
-    let is_watch =
-        matches!(attributes, Attributes::Resource { verb, .. } if *verb == Verb::Watch.name());
-    let mut listed = is_watch.then(|| attributes.clone())?;
-    if let Attributes::Resource { verb, .. } = &mut listed {
-        *verb = Verb::List.name();
+/// Why what a right protects is left out; `None` if it is shown. Clients go on with a watch from what they have got, and
+/// one that could show less than that was, or more, would send them back for ever. So a watch shows what may be listed as
+/// well, and one object what may be listed, which shows as much of it as the right to get it.
+async fn why_left_out(
+    cluster: &Cluster,
+    user: &User,
+    attributes: &Attributes,
+) -> Result<Option<String>, ApiError> {
+    let why = ask(cluster, user, attributes).await?;
+    let Attributes::Resource { verb, .. } = attributes else { return Ok(why) };
+    let list = || with_verb(attributes, Verb::List);
+    match why {
+        None if *verb == Verb::Watch.name() => ask(cluster, user, &list()).await,
+        Some(why) if *verb == Verb::Get.name() => {
+            Ok(ask(cluster, user, &list()).await?.map(|_| why))
+        }
+        why => Ok(why),
     }
-    Some(listed)
+}
+
+/// The right to do something else with the same resource.
+fn with_verb(attributes: &Attributes, other: Verb) -> Attributes {
+    let mut attributes = attributes.clone();
+    if let Attributes::Resource { verb, .. } = &mut attributes {
+        *verb = other.name();
+    }
+    attributes
 }
 
 /// What a caller may see of what it may read.
 #[derive(Debug, Default)]
 pub(super) struct Authorized {
-    /// What is left out of objects, if anything is.
-    pub redaction: Option<Redaction>,
-    /// What that comes of, and why.
-    pub left_out: Vec<LeftOut>,
+    /// What is left out of objects.
+    pub missing: Missing,
+    /// What is left out of a list instead whose selector looks at what is protected: what a watch would leave out, because a
+    /// client that goes on with one has to be told when an object is not selected any more.
+    pub missing_to_select: Option<Missing>,
 }
 
 /// What the kind of a target is computed from, if it is.
@@ -222,9 +235,20 @@ pub(super) async fn authorize(
         return Ok(Authorized::default());
     }
     // Boxed: most requests need no room for it.
-    let missing = Box::pin(missing(cluster, user, &protected)).await?;
-    let redaction = computed_from(route).and_then(|from| from.fields.redaction(missing.rights));
-    Ok(Authorized { redaction, left_out: missing.left_out })
+    let missing_of = |protected| async move {
+        // Boxed: most requests need no room for it.
+        Box::pin(missing(cluster, user, protected)).await
+    };
+    let missing = missing_of(&protected).await?;
+    let missing_to_select = match route.selects && !route.is_watch() {
+        true => {
+            let watched: Vec<Attributes> =
+                protected.iter().map(|right| with_verb(right, Verb::Watch)).collect();
+            Some(missing_of(&watched).await?)
+        }
+        false => None,
+    };
+    Ok(Authorized { missing, missing_to_select })
 }
 
 /// Refuses this, unless the user may do it.

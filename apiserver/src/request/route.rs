@@ -30,6 +30,8 @@ pub(super) struct Route {
     pub destination: Destination,
     /// The deprecation warning of this version.
     pub deprecation: Option<String>,
+    /// Whether only some objects are asked for, by their labels or fields.
+    pub selects: bool,
 }
 
 impl Route {
@@ -159,6 +161,7 @@ pub(super) fn route(kinds: &ServedKinds, head: &Parts) -> Result<Route, ApiError
                 false => Destination::Refused(ApiError::no_such_resource()),
             },
             deprecation: None,
+            selects: false,
         }),
     }
 }
@@ -259,6 +262,7 @@ fn resource(kinds: &ServedKinds, head: &Parts, group: &str, version: &str, rest:
         },
         name,
     });
+    let selects = head.uri.query().is_some_and(has_selector);
     let Some((served, version)) = kinds.find(group, version, path.resource) else {
         let destination = match kinds.serves_version(group, version) {
             true => Destination::Refused(ApiError::no_such_resource()),
@@ -267,13 +271,13 @@ fn resource(kinds: &ServedKinds, head: &Parts, group: &str, version: &str, rest:
                 version: version.to_owned(),
             },
         };
-        return Route { attributes, destination, deprecation: None };
+        return Route { attributes, destination, deprecation: None, selects };
     };
     let destination = match target(served, version, verb, &path, is_read(&head.method)) {
         Ok(target) => Destination::Target(target),
         Err(error) => Destination::Refused(error),
     };
-    Route { attributes, destination, deprecation: version.deprecation.clone() }
+    Route { attributes, destination, deprecation: version.deprecation.clone(), selects }
 }
 
 fn target(
@@ -386,6 +390,12 @@ fn selected_name(query: &str) -> String {
     let parsed = FieldSelector::parse(&selector).unwrap_or_default();
     let name = parsed.name().unwrap_or_default();
     if check_path_segment(name).is_empty() { name.to_owned() } else { String::new() }
+}
+
+/// Whether a query selects by labels or fields.
+fn has_selector(query: &str) -> bool {
+    let selects = |name| parameter(query, name).is_some_and(|selector| !selector.is_empty());
+    selects("labelSelector") || selects("fieldSelector")
 }
 
 fn not_allowed() -> ApiError {

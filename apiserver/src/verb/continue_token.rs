@@ -6,6 +6,7 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use base64::{DecodeError, engine::DecodePaddingMode};
 use serde::{Deserialize, Serialize};
 
+use crate::kind::MissingRights;
 use crate::object::Key;
 use crate::storage::Revision;
 use crate::watch_cache::Scope;
@@ -33,6 +34,8 @@ pub struct ContinueToken {
     pub start: Key,
     /// How many objects of the scope are left from there on, if it is known.
     pub left: Option<u64>,
+    /// What was left out of the pages before for their reader, where no revision says so.
+    pub left_out: MissingRights,
 }
 
 #[derive(Deserialize, Serialize)]
@@ -46,6 +49,14 @@ struct Token {
     /// Ours alone: spares counting on every page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     left: Option<u64>,
+    /// Ours alone, too.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    left_out: MissingRights,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // as serde asks
+fn is_nothing(rights: &MissingRights) -> bool {
+    *rights == 0
 }
 
 impl ContinueToken {
@@ -56,7 +67,8 @@ impl ContinueToken {
             Scope::Namespace(_) | Scope::Object(_) => format!("/{}", self.start.name()),
         };
         let rv = self.revision.map_or(-1, |rv| i64::try_from(rv.number()).unwrap_or(i64::MAX));
-        let token = Token { v: VERSION.to_owned(), rv, start, left: self.left };
+        let token =
+            Token { v: VERSION.to_owned(), rv, start, left: self.left, left_out: self.left_out };
         ENGINE.encode(serde_json::to_vec(&token).unwrap_or_default())
     }
 
@@ -98,7 +110,7 @@ impl ContinueToken {
             (Scope::All, None) => Key::new(None, start),
         };
         let revision = u64::try_from(token.rv).ok().map(Revision::new);
-        Ok(Self { revision, start, left: token.left })
+        Ok(Self { revision, start, left: token.left, left_out: token.left_out })
     }
 }
 
@@ -139,7 +151,8 @@ mod tests {
             [(None, Key::new(Some("n"), "a\0")), (Some("n"), Key::new(Some("n"), "a\0"))]
         {
             for revision in [None, Some(Revision::new(8_193))] {
-                let page = ContinueToken { revision, start: start.clone(), left: Some(5) };
+                let page =
+                    ContinueToken { revision, start: start.clone(), left: Some(5), left_out: 3 };
                 let scope = scope(namespace);
                 assert_eq!(ContinueToken::parse(&page.to_token(&scope), &scope), Ok(page));
             }
@@ -148,8 +161,12 @@ mod tests {
 
     #[test]
     fn a_token_leads_nowhere_else() {
-        let other =
-            ContinueToken { revision: None, start: Key::new(Some("secret"), "a"), left: None };
+        let other = ContinueToken {
+            revision: None,
+            start: Key::new(Some("secret"), "a"),
+            left: None,
+            left_out: 0,
+        };
         let token = other.to_token(&Scope::All);
         let read = ContinueToken::parse(&token, &scope(Some("mine"))).unwrap();
         assert_eq!(read.start.namespace(), Some("mine"));
@@ -163,6 +180,7 @@ mod tests {
             revision: Some(Revision::new(8_193)),
             start: Key::new(Some("mine"), &name),
             left: Some(5),
+            left_out: 0,
         };
         let token = page.to_token(&mine);
         for bit in 0..token.len() * 8 {

@@ -6,6 +6,7 @@ use super::step::Step;
 use super::{ContinueToken, Selection};
 use crate::conversion::known;
 use crate::error::{ApiError, Reason};
+use crate::kind::Redaction;
 use crate::object::Key;
 use crate::quota::Account;
 use crate::served_kind::ServedKind;
@@ -154,6 +155,7 @@ impl ListPage {
                         revision: Some(self.snapshot.revision()),
                         start: end.following(),
                         left,
+                        left_out: 0,
                     });
                     self.end = Some(end);
                     return Ok(());
@@ -236,10 +238,11 @@ pub async fn list(
         Moment::Continued(ContinueToken { revision: None, start, .. }) => {
             (served.cache.snapshot(), Some(start), None)
         }
-        Moment::Continued(ContinueToken { revision: Some(revision), start, left }) => {
+        Moment::Continued(ContinueToken { revision: Some(revision), start, left, .. }) => {
             let expired = || {
-                let inconsistent =
-                    ContinueToken { revision: None, start: start.clone(), left: None };
+                let left_out = selection.redaction.as_ref().map_or(0, Redaction::missing);
+                let start = start.clone();
+                let inconsistent = ContinueToken { revision: None, start, left: None, left_out };
                 ApiError::continue_too_old(inconsistent.to_token(&collection))
             };
             match served.cache.wait_until(revision).await {

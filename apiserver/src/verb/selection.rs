@@ -44,9 +44,7 @@ impl Selection {
     pub fn matches(&self, object: &Arc<Object>) -> bool {
         let Selector { labels, fields } = &self.selector;
         let whole = object;
-        let redaction = self.redaction.as_ref().filter(|redaction| {
-            fields.needs_content() || (!labels.is_empty() && redaction.changes_labels())
-        });
+        let redaction = self.redaction.as_ref().filter(|redaction| self.looks_at(redaction));
         let redacted = match redaction.map(|redaction| redaction.apply(object)) {
             Some(None) => return false,
             redacted => redacted.flatten(),
@@ -69,6 +67,12 @@ impl Selection {
         } else {
             fields.matches(object, selectable)
         }
+    }
+
+    /// Whether what is left out may say whether an object is wanted.
+    pub fn looks_at(&self, redaction: &Redaction) -> bool {
+        let Selector { labels, fields } = &self.selector;
+        fields.needs_content() || (!labels.is_empty() && redaction.changes_labels())
     }
 
     /// Refuses an object of which it cannot be said whether it is wanted, because it cannot be

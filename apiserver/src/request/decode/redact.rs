@@ -12,14 +12,25 @@ use crate::verb::{ContinueToken, Freshness, Moment, WatchStart};
 pub(in crate::request) struct Redacted {
     /// What these rights protect.
     pub missing: MissingRights,
-    /// Whether it is a watch that goes on from where more was left out than rights are missing now. Its reader
-    /// has to read anew what does not change.
-    pub may_show_more: bool,
+    /// Whether it is a watch whose reader has to list anew, because its changes do not tell everything: more was left out where it
+    /// goes on from, or less, and its selector looks at that.
+    pub must_list: bool,
     /// The revision that is asked for at least, if its number was larger where it was given than it would be told now.
     pub passed: Option<Revision>,
 }
 
 impl Operation {
+    /// Whether it is a list whose selector looks at what these rights protect.
+    pub(in crate::request) fn selects_by(
+        &self,
+        from: &ComputedFrom,
+        rights: MissingRights,
+    ) -> bool {
+        let Self::List(_, options) = self else { return false };
+        let redaction = from.fields.redaction(rights);
+        redaction.is_some_and(|redaction| options.selection.looks_at(&redaction))
+    }
+
     /// Leaves out for a reader what these missing rights protect. A revision that was given with something left out says
     /// what: a watch that goes on from there, or a page, leaves that out too, because of objects that do not change its
     /// reader would not be told what comes back. Answers what is left out.
@@ -71,7 +82,15 @@ impl Operation {
                         unmark(revision);
                         0
                     }
-                    Moment::Latest | Moment::Any | Moment::Continued(_) => 0,
+                    // It goes on from a page of another moment.
+                    Moment::Continued(ContinueToken { left_out, .. }) => {
+                        let before = *left_out & from.fields.rights();
+                        if missing & !before != 0 {
+                            return Err(ApiError::fields_have_changed());
+                        }
+                        before
+                    }
+                    Moment::Latest | Moment::Any => 0,
                 };
                 (&mut options.selection.redaction, before)
             }
@@ -84,7 +103,10 @@ impl Operation {
                     }
                     WatchStart::Now => 0,
                 };
-                redacted.may_show_more = before & !missing != 0;
+                let is_resumed = matches!(options.start, WatchStart::After(_));
+                let is_selected_by_less = (from.fields.redaction(missing & !before))
+                    .is_some_and(|lost| options.selection.looks_at(&lost));
+                redacted.must_list = before & !missing != 0 || is_resumed && is_selected_by_less;
                 (&mut options.selection.redaction, before)
             }
             Self::Review(..)
