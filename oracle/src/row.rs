@@ -252,6 +252,7 @@ impl Variables<'_> {
             "apps" => format!("/apis/apps/v1/namespaces/{namespace}"),
             "batch" => format!("/apis/batch/v1/namespaces/{namespace}"),
             "policy" => format!("/apis/policy/v1/namespaces/{namespace}"),
+            "rbac" => format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"),
             "v1" => format!("/apis/{GROUP}/v1"),
             "v1beta1" => format!("/apis/{GROUP}/v1beta1"),
             "widgets" => collection("widgets"),

@@ -16,6 +16,7 @@ mod events;
 mod label_selector;
 mod pod_template;
 mod policy;
+mod rbac;
 mod row;
 mod share;
 mod strategy;
@@ -60,6 +61,10 @@ pub(crate) fn kinds(tokens: &Arc<ServiceAccountTokens>) -> Kinds {
         batch::cron_job::row().kind(),
         batch::job::row().kind(),
         policy::pod_disruption_budget::row().kind(),
+        rbac::cluster_role_binding::row().kind(),
+        rbac::cluster_role::row().kind(),
+        rbac::role_binding::row().kind(),
+        rbac::role::row().kind(),
         apiextensions::custom_resource_definition::row().kind(),
         coordination::lease::row().kind(),
         discovery::endpoint_slice::row().kind(),

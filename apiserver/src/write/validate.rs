@@ -34,8 +34,9 @@ pub(super) async fn validate(
         (Some(old), Part::Status) => faults_of_status(kind, version, draft, old),
         (Some(_), Part::Finalizers | Part::Handler(_)) => Vec::new(),
     };
+    // Of its own kinds kube-apiserver says all that is wrong, with their metadata first.
     if let Some(rules) = kind.strategy_rules(version)
-        && errors.is_empty()
+        && (errors.is_empty() || kind.is_typed())
         && draft.is_kind
         && is_main
     {

@@ -17,6 +17,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::events::v1::Event as NewEvent;
 use k8s_openapi::api::policy::v1::{Eviction, PodDisruptionBudget};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use schemars::SchemaGenerator;
@@ -34,6 +35,8 @@ pub(super) fn all() -> &'static Map<String, Value> {
         let mut generator = SchemaGenerator::new(settings);
         generator.subschema_for::<APIService>();
         generator.subschema_for::<Binding>();
+        generator.subschema_for::<ClusterRole>();
+        generator.subschema_for::<ClusterRoleBinding>();
         generator.subschema_for::<ConfigMap>();
         generator.subschema_for::<CronJob>();
         generator.subschema_for::<CustomResourceDefinition>();
@@ -52,6 +55,8 @@ pub(super) fn all() -> &'static Map<String, Value> {
         generator.subschema_for::<PodDisruptionBudget>();
         generator.subschema_for::<ReplicaSet>();
         generator.subschema_for::<ResourceQuota>();
+        generator.subschema_for::<Role>();
+        generator.subschema_for::<RoleBinding>();
         generator.subschema_for::<Secret>();
         generator.subschema_for::<Service>();
         generator.subschema_for::<ServiceAccount>();

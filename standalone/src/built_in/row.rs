@@ -191,6 +191,17 @@ impl<K: 'static> Column<K> {
         })
     }
 
+    /// When an object was made, as kube-apiserver shows it of kinds that have no table of their own.
+    pub(crate) fn created_at() -> Self
+    where
+        K: Metadata<Ty = ObjectMeta>,
+    {
+        Self::computed("Created At", |object: &K, _| {
+            object.metadata().creation_timestamp.as_ref().map(|made| made.0.to_string())
+        })
+        .of_type("date")
+    }
+
     /// The same column of another type than `string`.
     pub(crate) fn of_type(self, column_type: &'static str) -> Self {
         Self { column_type, ..self }
