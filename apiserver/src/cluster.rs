@@ -13,7 +13,7 @@ mod source;
 mod stored_objects;
 mod token_review;
 
-pub use access_review::Attributes;
+pub use access_review::{Attributes, Authorizer};
 pub use api_service::Registration;
 pub use namespaces::{NamespaceState, Namespaces};
 pub use request_header_ca::{DelegatedAuthentication, RequestHeader};
@@ -90,6 +90,7 @@ impl ClusterError {
 pub struct Cluster {
     client: Client,
     source_memory: usize,
+    authorizer: Option<Authorizer>,
     access_reviews: access_review::Answers,
     token_reviews: Arc<token_review::Answers>,
     access_places: Reviews,
@@ -141,6 +142,7 @@ impl Cluster {
         Self {
             client: bounded_client::bounded(client),
             source_memory: SOURCE_MEMORY,
+            authorizer: None,
             access_reviews: access_review::answers(),
             token_reviews: Arc::new(token_review::Answers::new()),
             access_places: Reviews::new(),
@@ -155,6 +157,12 @@ impl Cluster {
     #[must_use]
     pub fn with_source_memory(self, source_memory: usize) -> Self {
         Self { source_memory, ..self }
+    }
+
+    /// The same cluster, which is not asked who may do what, if there is code that decides that.
+    #[must_use]
+    pub fn with_authorizer(self, authorizer: Option<Authorizer>) -> Self {
+        Self { authorizer, ..self }
     }
 
     /// Tells this observer of every review from now on, also of those that copies ask for.

@@ -128,8 +128,8 @@ pub use object::{Key, names};
 pub use schema::{GoType, ListMerge, Member, Presence, Quantity, Type, TypeId, TypeRef, Types};
 pub use server::{
     AdmissionPluginName, ApiServer, Args as ServeArgs, AuditArgs, Bound, ClusterClient, Drained,
-    EtcdArgs, InProcess, LoggingFormat, RestoreError, Running, RuntimeKinds, StoredKind,
-    TakenNames, TracingArgs, Unready, start_logging,
+    EtcdArgs, InProcess, KeptObject, KeptObjects, LoggingFormat, RestoreError, Running,
+    RuntimeKinds, StoredKind, TakenNames, TracingArgs, Unready, start_logging,
 };
 pub use storage::NamespaceShare;
 pub use transfer::TransferOptions;

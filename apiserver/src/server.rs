@@ -15,6 +15,7 @@ mod draining;
 mod frame_budget;
 mod heads;
 mod health;
+mod kept_objects;
 mod listener;
 mod logging;
 mod loopback;
@@ -35,6 +36,7 @@ mod version;
 
 pub(crate) use args::encryption;
 pub use args::{AdmissionPluginName, Args, AuditArgs, EtcdArgs, LoggingFormat, TracingArgs};
+pub use kept_objects::{KeptObject, KeptObjects};
 pub use logging::start_logging;
 pub(crate) use presented::{is_bundle, presented, refusal};
 pub use running::{Bound, Drained, InProcess, Running, Unready};
@@ -45,11 +47,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::authorization::v1::{SubjectAccessReviewSpec, SubjectAccessReviewStatus};
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
-use crate::cluster::Cluster;
+use crate::cluster::{Authorizer, Cluster};
 use crate::definition::{Kinds, Registered};
 use crate::document::Document;
 use crate::error::StartError;
@@ -91,6 +94,7 @@ pub struct ApiServer {
     store: Option<Arc<dyn Store>>,
     audit: Option<Arc<Audit>>,
     traces: Option<Arc<Traces>>,
+    authorizer: Option<Authorizer>,
     request_timeout: Duration,
 }
 
@@ -128,6 +132,7 @@ impl ApiServer {
             store: None,
             audit: None,
             traces: None,
+            authorizer: None,
             request_timeout: REQUEST_TIMEOUT,
         }
     }
@@ -221,6 +226,32 @@ impl ApiServer {
     #[must_use]
     pub fn with_store(mut self, store: Arc<dyn Store>) -> Self {
         self.store = Some(store);
+        self
+    }
+
+    /// The same server, which asks this code who may do what, and not the cluster. It is asked for every request of a user who is
+    /// no member of `system:masters`, and nothing of what it answers is remembered, so it must be quick.
+    ///
+    /// ```
+    /// use aggregated_apiserver::{ApiServer, Kinds};
+    /// use k8s_openapi::api::authorization::v1::SubjectAccessReviewStatus;
+    ///
+    /// let server = ApiServer::new("foo-server", Kinds::new()).with_authorizer(|asked| {
+    ///     let reads = |verb: &str| ["get", "list", "watch"].contains(&verb);
+    ///     let resource = asked.resource_attributes.as_ref();
+    ///     let allowed = resource.and_then(|asked| asked.verb.as_deref()).is_some_and(reads);
+    ///     SubjectAccessReviewStatus { allowed, ..Default::default() }
+    /// });
+    /// ```
+    #[must_use]
+    pub fn with_authorizer(
+        mut self,
+        authorizer: impl Fn(&SubjectAccessReviewSpec) -> SubjectAccessReviewStatus
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        self.authorizer = Some(Arc::new(authorizer));
         self
     }
 
@@ -342,7 +373,9 @@ impl ApiServer {
         for what in self.kinds.iter().filter_map(Registered::stored) {
             tracing::info!("{what} are kept in {place}");
         }
-        let cluster = Cluster::new(client).with_source_memory(bounds.source_memory);
+        let cluster = Cluster::new(client)
+            .with_source_memory(bounds.source_memory)
+            .with_authorizer(self.authorizer.clone());
         if args.copy_stored_objects {
             // Before the first request can arrive here.
             let stored = kinds.iter().zip(self.kinds.iter());
@@ -366,6 +399,7 @@ impl ApiServer {
         let namespace = args.namespace.clone().unwrap_or_else(|| "default".to_owned());
         let loopback = Loopback::default();
         let cluster = Cluster::new(loopback.client_of_itself());
+        let cluster = cluster.with_authorizer(self.authorizer.clone());
         let cluster = (cluster, Impersonation::Authorized);
         self.listen((args, bounds), kinds, cluster, namespace, loopback)
     }
@@ -458,6 +492,7 @@ impl ApiServer {
                 (Cluster::new(loopback.client_of_itself()), Impersonation::Authorized)
             }
         };
+        let cluster = cluster.with_authorizer(self.authorizer.clone());
         let authentication = Authentication {
             delegated: Arc::default(),
             cluster: Some(cluster.clone()),

@@ -285,6 +285,11 @@ impl WatchCache {
         Snapshot::new(state.objects.clone(), visible.max(state.revision))
     }
 
+    /// The revision of the last change of an object.
+    pub fn last_change(&self) -> Revision {
+        self.read().revision
+    }
+
     /// Everything there was at a revision that has arrived: what changed since
     /// is undone. `None` if the window does not reach back so far.
     pub async fn snapshot_at(&self, revision: Revision) -> Option<Snapshot> {

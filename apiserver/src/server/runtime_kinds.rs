@@ -10,6 +10,7 @@ use thiserror::Error;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use super::kept_objects::KeptObjects;
 use super::{assemble, ca_bundle, stored_definition};
 use crate::admission::QuotaUsages;
 use crate::clock::Clock;
@@ -322,6 +323,23 @@ impl RuntimeKinds {
         let (served, version) = kinds.find(group, version, plural)?;
         let found = served.cache.get(&Key::new(namespace, name))?;
         Some(Value::Object(served.kind.in_version_or_as_kept(&found.object, version)))
+    }
+
+    /// A number that another one follows whenever an object of a kind has changed; `None` if the kind is not served.
+    pub fn last_change(&self, group: &str, plural: &str) -> Option<u64> {
+        Some(self.cache(group, plural)?.last_change().number())
+    }
+
+    /// All objects of a kind at one moment; `None` if it is not served.
+    pub fn objects(&self, group: &str, plural: &str) -> Option<KeptObjects> {
+        Some(KeptObjects::new(self.cache(group, plural)?.snapshot()))
+    }
+
+    fn cache(&self, group: &str, plural: &str) -> Option<Arc<WatchCache>> {
+        let kinds = self.0.handler.upgrade()?.kinds();
+        let is_it =
+            |served: &&ServedKind| served.kind.group == group && served.kind.names.plural == plural;
+        kinds.iter().find(is_it).map(|served| Arc::clone(&served.cache))
     }
 
     /// Removes an object whatever holds it, if it is still the one of this uid. Answers whether
