@@ -1,137 +1,222 @@
-//! Authorization without roles: members of `system:masters` and ServiceAccounts of `kube-system`
-//! may do everything; other authenticated users may do what the default roles of a cluster allow;
-//! nobody else may do anything.
+//! Authorization by roles, as in a cluster: members of `system:masters` may do everything, and others what Kubernetes' own
+//! roles, and those that are kept, allow them.
 
+mod escalation;
+mod policy_rules;
+mod roles;
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use aggregated_apiserver::{RuntimeKinds, User};
 use k8s_openapi::api::authorization::v1::{
-    NonResourceAttributes, NonResourceRule, ResourceAttributes, ResourceRule,
+    NonResourceRule, ResourceRule, SubjectAccessReviewSpec, SubjectAccessReviewStatus,
     SubjectRulesReviewStatus,
 };
+use k8s_openapi::api::rbac::v1::{PolicyRule, RoleRef};
 
-use crate::service_account_tokens::{ACCOUNTS, CONFIGURATION, JWKS};
+pub(crate) use escalation::NoEscalation;
+pub(crate) use policy_rules::Request;
+use roles::Roles;
 
 const MASTERS: &str = "system:masters";
-/// The ServiceAccounts of Kubernetes' controllers. They may do everything, because roles are not
-/// served.
-const CONTROLLERS: &str = "system:serviceaccounts:kube-system";
-const AUTHENTICATED: &str = "system:authenticated";
-/// Questions about oneself.
-const ABOUT_ONESELF: [(&str, &str); 3] = [
-    ("authorization.k8s.io", "selfsubjectrulesreviews"),
-    ("authorization.k8s.io", "selfsubjectaccessreviews"),
-    ("authentication.k8s.io", "selfsubjectreviews"),
-];
-/// Where it stands what a server can do, and whether it is well.
-const DESCRIPTIONS: [&str; 3] = ["/api", "/apis", "/openapi"];
-/// The same, and not what is below.
-const ALONE: [&str; 4] = ["/version", "/healthz", "/livez", "/readyz"];
-/// What every ServiceAccount may read: by which keys tokens are verified.
-const OF_ACCOUNTS: [&str; 2] = [JWKS, CONFIGURATION];
 
-/// Whether a member of these groups is allowed to do this.
-pub(crate) fn is_allowed(
-    groups: &[String],
-    resource: Option<&ResourceAttributes>,
-    path: Option<&NonResourceAttributes>,
-) -> bool {
-    let is_in = |group: &str| groups.iter().any(|one| one == group);
-    if is_in(MASTERS) || is_in(CONTROLLERS) {
-        return true;
-    }
-    let is_about_oneself = resource.is_some_and(|asked| {
-        let text = |field: &Option<String>| field.clone().unwrap_or_default();
-        let (group, resource) = (text(&asked.group), text(&asked.resource));
-        text(&asked.verb) == "create"
-            && text(&asked.subresource).is_empty()
-            && ABOUT_ONESELF.contains(&(group.as_str(), resource.as_str()))
-    });
-    let is_description = path.is_some_and(|asked| {
-        let (verb, path) = (asked.verb.as_deref(), asked.path.as_deref().unwrap_or_default());
-        let below = |root: &str| {
-            path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
-        verb == Some("get") && (DESCRIPTIONS.into_iter().any(below) || ALONE.contains(&path))
-    });
-    let is_of_accounts = path.is_some_and(|asked| {
-        let path = asked.path.as_deref().unwrap_or_default();
-        asked.verb.as_deref() == Some("get") && OF_ACCOUNTS.contains(&path)
-    });
-    is_in(AUTHENTICATED) && (is_about_oneself || is_description)
-        || is_in(ACCOUNTS) && is_of_accounts
+/// Decides who may do what.
+#[derive(Default)]
+pub(crate) struct Authorizer {
+    /// Where roles are kept; nobody has any before that is known.
+    objects: OnceLock<RuntimeKinds>,
+    roles: Mutex<Roles>,
 }
 
-/// Everything that a member of these groups may do.
-pub(crate) fn rules(groups: &[String]) -> SubjectRulesReviewStatus {
-    let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-    let is_in = |group: &str| groups.iter().any(|one| one == group);
-    let mut resource_rules = Vec::new();
-    let mut non_resource_rules = Vec::new();
-    if is_in(MASTERS) || is_in(CONTROLLERS) {
-        resource_rules.push(ResourceRule {
-            verbs: texts(&["*"]),
-            api_groups: Some(texts(&["*"])),
-            resources: Some(texts(&["*"])),
-            resource_names: None,
-        });
-        let all = Some(texts(&["*"]));
-        non_resource_rules.push(NonResourceRule { verbs: texts(&["*"]), non_resource_urls: all });
+impl Authorizer {
+    /// One that knows no roles yet.
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::default()
     }
-    if is_in(AUTHENTICATED) {
-        resource_rules.extend(ABOUT_ONESELF.iter().map(|(group, resource)| ResourceRule {
-            verbs: texts(&["create"]),
-            api_groups: Some(texts(&[group])),
-            resources: Some(texts(&[resource])),
-            resource_names: None,
-        }));
-        let paths = DESCRIPTIONS.iter().flat_map(|root| [(*root).to_owned(), format!("{root}/*")]);
-        let paths = paths.chain(ALONE.map(str::to_owned));
-        let paths = Some(paths.collect());
-        non_resource_rules
-            .push(NonResourceRule { verbs: texts(&["get"]), non_resource_urls: paths });
+
+    /// Reads roles from here.
+    pub(crate) fn set_objects(&self, objects: RuntimeKinds) {
+        // A server starts once.
+        let _ = self.objects.set(objects);
     }
-    if is_in(ACCOUNTS) {
-        let paths = Some(texts(&OF_ACCOUNTS));
-        non_resource_rules
-            .push(NonResourceRule { verbs: texts(&["get"]), non_resource_urls: paths });
+
+    /// Answers what a SubjectAccessReview asks.
+    pub(crate) fn review(&self, spec: &SubjectAccessReviewSpec) -> SubjectAccessReviewStatus {
+        let user = User {
+            name: spec.user.clone().unwrap_or_default(),
+            groups: spec.groups.clone().unwrap_or_default(),
+            ..User::default()
+        };
+        let request = match (&spec.resource_attributes, &spec.non_resource_attributes) {
+            (Some(resource), _) => Request::Resource(resource),
+            (None, Some(path)) => Request::Path(path),
+            (None, None) => return SubjectAccessReviewStatus::default(),
+        };
+        self.decide(&user, request)
     }
-    SubjectRulesReviewStatus {
-        incomplete: false,
-        evaluation_error: None,
-        resource_rules,
-        non_resource_rules,
+
+    /// Whether a user may do this, and why.
+    pub(crate) fn decide(&self, user: &User, request: Request<'_>) -> SubjectAccessReviewStatus {
+        let status = |allowed, reason: String| SubjectAccessReviewStatus {
+            allowed,
+            reason: Some(reason).filter(|reason| !reason.is_empty()),
+            ..SubjectAccessReviewStatus::default()
+        };
+        if is_master(user) {
+            return status(true, String::new());
+        }
+        let roles = self.roles();
+        let (granted, missing) = roles.rules_of(user, request.namespace());
+        match granted.iter().find(|granted| policy_rules::allows(granted.rule, request)) {
+            Some(granted) => status(true, granted.reason()),
+            None => status(false, failures(&missing)),
+        }
+    }
+
+    /// Everything that a user may do in a namespace.
+    pub(crate) fn rules(&self, user: &User, namespace: &str) -> SubjectRulesReviewStatus {
+        let mut status = SubjectRulesReviewStatus::default();
+        let roles = self.roles();
+        let (granted, missing) = roles.rules_of(user, namespace);
+        let has = |values: &Option<Vec<String>>| values.as_ref().is_some_and(|all| !all.is_empty());
+        for granted in granted {
+            let rule = granted.rule.clone();
+            if has(&rule.resources) {
+                let resource = ResourceRule {
+                    verbs: rule.verbs.clone(),
+                    api_groups: rule.api_groups,
+                    resources: rule.resources,
+                    resource_names: rule.resource_names,
+                };
+                if !status.resource_rules.contains(&resource) {
+                    status.resource_rules.push(resource);
+                }
+            }
+            if has(&rule.non_resource_urls) {
+                let (verbs, non_resource_urls) = (rule.verbs, rule.non_resource_urls);
+                status.non_resource_rules.push(NonResourceRule { verbs, non_resource_urls });
+            }
+        }
+        status.evaluation_error = Some(together(&missing)).filter(|why| !why.is_empty());
+        status
+    }
+
+    /// What rules allow that a user may not do, as kube-apiserver says it; `None` if there is nothing.
+    fn missing(&self, user: &User, namespace: &str, granted: &[PolicyRule]) -> Option<String> {
+        let roles = self.roles();
+        let (held, failed) = roles.rules_of(user, namespace);
+        let held: Vec<PolicyRule> = held.iter().map(|granted| granted.rule.clone()).collect();
+        let missing = policy_rules::missing(&held, granted)?;
+        let failed = match failed.is_empty() {
+            true => String::new(),
+            false => format!("; resolution errors: [{}]", together(&failed)),
+        };
+        Some(format!("{missing}{failed}"))
+    }
+
+    /// The rules of a role that is bound in a namespace.
+    ///
+    /// # Errors
+    /// That there is none.
+    fn rules_of_role(&self, role: &RoleRef, namespace: &str) -> Result<Vec<PolicyRule>, String> {
+        let roles = self.roles();
+        Ok(roles.rules(role, namespace)?.into_iter().cloned().collect())
+    }
+
+    /// Roles as they are now.
+    fn roles(&self) -> Roles {
+        let mut roles = self.roles.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(objects) = self.objects.get() {
+            roles.refresh(objects);
+        }
+        roles.clone()
+    }
+}
+
+/// Whether a user may do everything, whatever roles there are.
+fn is_master(user: &User) -> bool {
+    user.groups.iter().any(|group| group == MASTERS)
+}
+
+/// What could not be found, as a reason.
+fn failures(missing: &[String]) -> String {
+    match missing {
+        [] => String::new(),
+        missing => format!("RBAC: {}", together(missing)),
+    }
+}
+
+/// Several failures, as Go tells them together: each once.
+fn together(failures: &[String]) -> String {
+    let mut each: Vec<&str> = Vec::new();
+    for failure in failures {
+        if !each.contains(&failure.as_str()) {
+            each.push(failure);
+        }
+    }
+    match each[..] {
+        [] => String::new(),
+        [one] => one.to_owned(),
+        _ => format!("[{}]", each.join(", ")),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::api::authorization::v1::{NonResourceAttributes, ResourceAttributes};
+
+    fn may(group: &str, request: Request<'_>) -> bool {
+        let groups = vec![group.to_owned()];
+        Authorizer::new().decide(&User { groups, ..User::default() }, request).allowed
+    }
 
     #[test]
-    fn who_may_what() {
-        let of = |group: &str| vec![group.to_owned()];
-        let asks = |verb: &str, group: &str, resource: &str| ResourceAttributes {
-            verb: Some(verb.to_owned()),
-            group: Some(group.to_owned()),
-            resource: Some(resource.to_owned()),
+    fn what_is_allowed_from_the_beginning() {
+        let text = |text: &str| Some(text.to_owned());
+        let pods = ResourceAttributes {
+            verb: text("get"),
+            resource: text("pods"),
             ..ResourceAttributes::default()
         };
-        let reads = |path: &str| NonResourceAttributes {
-            verb: Some("get".to_owned()),
-            path: Some(path.to_owned()),
+        let own = ResourceAttributes {
+            verb: text("create"),
+            group: text("authentication.k8s.io"),
+            resource: text("selfsubjectreviews"),
+            ..ResourceAttributes::default()
         };
-        let pods = asks("get", "", "pods");
-        assert!(is_allowed(&of(MASTERS), Some(&pods), None));
-        assert!(is_allowed(&of(CONTROLLERS), Some(&pods), None));
-        assert!(!is_allowed(&of("system:serviceaccounts:default"), Some(&pods), None));
-        assert!(!is_allowed(&of(AUTHENTICATED), Some(&pods), None));
-        let own = asks("create", "authentication.k8s.io", "selfsubjectreviews");
-        assert!(is_allowed(&of(AUTHENTICATED), Some(&own), None));
-        assert!(!is_allowed(&of("system:unauthenticated"), Some(&own), None));
-        assert!(is_allowed(&of(AUTHENTICATED), None, Some(&reads("/apis/apps/v1"))));
-        assert!(!is_allowed(&of(AUTHENTICATED), None, Some(&reads("/apisx"))));
-        assert!(is_allowed(&of(AUTHENTICATED), None, Some(&reads("/healthz"))));
-        assert!(!is_allowed(&of(AUTHENTICATED), None, Some(&reads("/healthz/ping"))));
-        assert!(!is_allowed(&of(AUTHENTICATED), None, None));
-        assert!(is_allowed(&of(ACCOUNTS), None, Some(&reads(JWKS))));
-        assert!(!is_allowed(&of(AUTHENTICATED), None, Some(&reads(JWKS))));
+        const AUTHENTICATED: &str = "system:authenticated";
+        for (group, resource, expected) in [
+            (MASTERS, &pods, true),
+            ("system:serviceaccounts:kube-system", &pods, true),
+            ("system:serviceaccounts:default", &pods, false),
+            (AUTHENTICATED, &pods, false),
+            (AUTHENTICATED, &own, true),
+            ("system:unauthenticated", &own, false),
+        ] {
+            assert_eq!(may(group, Request::Resource(resource)), expected, "{group} {resource:?}");
+        }
+        for (group, path, expected) in [
+            (AUTHENTICATED, "/apis/apps/v1", true),
+            (AUTHENTICATED, "/apisx", false),
+            (AUTHENTICATED, "/healthz", true),
+            (AUTHENTICATED, "/healthz/ping", false),
+            (AUTHENTICATED, "/openid/v1/jwks", false),
+            ("system:serviceaccounts", "/openid/v1/jwks", true),
+            ("system:unauthenticated", "/version", false),
+        ] {
+            let asked = NonResourceAttributes { verb: text("get"), path: text(path) };
+            assert_eq!(may(group, Request::Path(&asked)), expected, "{group} {path}");
+        }
+    }
+
+    #[test]
+    fn failures_are_told_as_go_tells_them() {
+        let each = |failures: &[&str]| {
+            failures.iter().map(|failure| (*failure).to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(failures(&each(&[])), "");
+        assert_eq!(failures(&each(&["a", "a"])), "RBAC: a");
+        assert_eq!(failures(&each(&["a", "b"])), "RBAC: [a, b]");
     }
 }

@@ -13,7 +13,7 @@ mod defaulting;
 mod descriptions;
 mod discovery;
 mod events;
-mod label_selector;
+pub(crate) mod label_selector;
 mod pod_template;
 mod policy;
 mod rbac;
@@ -21,7 +21,7 @@ mod row;
 mod share;
 mod strategy;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 pub(crate) use apiextensions::custom_resource_definition::approval;
 pub(crate) use row::review;

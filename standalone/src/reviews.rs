@@ -8,13 +8,12 @@ use k8s_openapi::api::authentication::v1::{
 };
 use k8s_openapi::api::authorization::v1::{
     LocalSubjectAccessReview, NonResourceAttributes, ResourceAttributes, SelfSubjectAccessReview,
-    SelfSubjectRulesReview, SelfSubjectRulesReviewSpec, SubjectAccessReview,
-    SubjectAccessReviewSpec, SubjectAccessReviewStatus,
+    SelfSubjectRulesReview, SubjectAccessReview, SubjectAccessReviewSpec,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Serialize;
 
-use crate::authorizer::{is_allowed, rules};
+use crate::authorizer::{Authorizer, Request};
 use crate::built_in::{TYPES, review};
 use crate::controllers::definitions::Now;
 use crate::service_account_tokens::{AuthenticatedToken, ISSUER, ServiceAccountTokens};
@@ -26,9 +25,11 @@ pub(crate) type Tokens = Vec<(String, User)>;
 pub(crate) fn kinds(
     tokens: Tokens,
     accounts: Arc<ServiceAccountTokens>,
+    authorizer: &Arc<Authorizer>,
     now: Now,
 ) -> Result<Kinds, serde_json::Error> {
     let clock = Arc::clone(&now);
+    let [own, own_rules, of_any, of_namespace] = [(); 4].map(|()| Arc::clone(authorizer));
     let kinds = Kinds::new()
         .review(
             review::<SelfSubjectReview>()?,
@@ -70,36 +71,45 @@ pub(crate) fn kinds(
         .review(
             review::<SelfSubjectAccessReview>()?,
             &TYPES,
-            |user, mut asked: SelfSubjectAccessReview| {
+            move |user, mut asked: SelfSubjectAccessReview| {
                 let (resource, path) =
                     (&asked.spec.resource_attributes, &asked.spec.non_resource_attributes);
                 check(&asked.metadata, about(resource, path))?;
-                let allowed = is_allowed(&user.groups, resource.as_ref(), path.as_ref());
-                asked.status = Some(status(allowed));
+                let request = match (resource, path) {
+                    (Some(resource), _) => Some(Request::Resource(resource)),
+                    (None, path) => path.as_ref().map(Request::Path),
+                };
+                asked.status = request.map(|request| own.decide(user, request));
                 Ok(asked)
             },
         )
         .review(
             review::<SelfSubjectRulesReview>()?,
             &TYPES,
-            |user, mut asked: SelfSubjectRulesReview| {
-                if asked.spec.namespace.as_ref().is_none_or(String::is_empty) {
+            move |user, mut asked: SelfSubjectRulesReview| {
+                let spec = std::mem::take(&mut asked.spec);
+                let Some(namespace) = spec.namespace.filter(|namespace| !namespace.is_empty())
+                else {
                     return Err(ReviewError::BadRequest("no namespace on request".to_owned()));
-                }
-                asked.spec = SelfSubjectRulesReviewSpec::default();
-                asked.status = Some(rules(&user.groups));
+                };
+                asked.metadata = ObjectMeta::default();
+                asked.status = Some(own_rules.rules(user, &namespace));
                 Ok(asked)
             },
         )
-        .review(review::<SubjectAccessReview>()?, &TYPES, |_, mut asked: SubjectAccessReview| {
-            check(&asked.metadata, of_subject(&asked.spec))?;
-            asked.status = Some(answer(&asked.spec));
-            Ok(asked)
-        })
+        .review(
+            review::<SubjectAccessReview>()?,
+            &TYPES,
+            move |_, mut asked: SubjectAccessReview| {
+                check(&asked.metadata, of_subject(&asked.spec))?;
+                asked.status = Some(of_any.review(&asked.spec));
+                Ok(asked)
+            },
+        )
         .review(
             review::<LocalSubjectAccessReview>()?,
             &TYPES,
-            |_, mut asked: LocalSubjectAccessReview| {
+            move |_, mut asked: LocalSubjectAccessReview| {
                 let mut faults = of_subject(&asked.spec);
                 let own = asked.metadata.namespace.clone().unwrap_or_default();
                 let resource = asked.spec.resource_attributes.as_ref();
@@ -112,7 +122,7 @@ pub(crate) fn kinds(
                 let namespace = asked.metadata.namespace.take();
                 check(&asked.metadata, faults)?;
                 asked.metadata.namespace = namespace;
-                asked.status = Some(answer(&asked.spec));
+                asked.status = Some(of_namespace.review(&asked.spec));
                 Ok(asked)
             },
         );
@@ -157,18 +167,8 @@ fn of_subject(spec: &SubjectAccessReviewSpec) -> Vec<FieldError> {
     faults
 }
 
-fn answer(spec: &SubjectAccessReviewSpec) -> SubjectAccessReviewStatus {
-    let (resource, path) = (&spec.resource_attributes, &spec.non_resource_attributes);
-    let groups = spec.groups.as_deref().unwrap_or_default();
-    status(is_allowed(groups, resource.as_ref(), path.as_ref()))
-}
-
 fn shown(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
-}
-
-fn status(allowed: bool) -> SubjectAccessReviewStatus {
-    SubjectAccessReviewStatus { allowed, ..SubjectAccessReviewStatus::default() }
 }
 
 fn info(user: &User) -> UserInfo {

@@ -11,6 +11,7 @@ use kube::ResourceExt;
 use tempfile::TempDir;
 use thiserror::Error;
 
+use crate::authorizer::{Authorizer, NoEscalation};
 use crate::certificates::Certificates;
 use crate::controllers::definitions::{Definitions, Now};
 use crate::controllers::{Controllers, namespace_objects};
@@ -144,12 +145,14 @@ impl Standalone {
         });
         let accounts =
             accounts.map_err(|why| StandaloneError::file(folder_flag, folder.path(), &why))?;
-        let reviews = reviews::kinds(tokens, Arc::clone(&accounts), Arc::clone(&now))?;
+        let authorizer = Authorizer::new();
+        let reviews = reviews::kinds(tokens, Arc::clone(&accounts), &authorizer, Arc::clone(&now))?;
         let kinds = built_in::kinds(&accounts).merge(reviews);
         let kinds = kinds.merge(built_in::events()).merge(self.kinds);
+        let kinds = kinds.with_admission_plugin(NoEscalation(Arc::clone(&authorizer)));
         let args = on_this_machine(args, &certificates);
         let server = ApiServer::new(&self.name, kinds).with_kubernetes_version(KUBERNETES);
-        let bound = with_documents(server, &accounts).bind_without_cluster(&args)?;
+        let bound = with_own(server, &accounts, &authorizer).bind_without_cluster(&args)?;
         let config = folder.path().join("kubeconfig");
         let (flag, config) = match &own.write_kubeconfig {
             Some(file) => ("write-kubeconfig", file.clone()),
@@ -160,6 +163,7 @@ impl Standalone {
         let client = running.client(admin());
         let kinds = running.runtime_kinds();
         accounts.set_objects(kinds.clone());
+        authorizer.set_objects(kinds.clone());
         kinds.known().await?;
         let serving = Definitions::new(client.clone(), kinds.clone(), Arc::clone(&now));
         if kinds.were_kept() {
@@ -192,8 +196,14 @@ impl Standalone {
     }
 }
 
-/// A server that says by which keys tokens of ServiceAccounts can be verified.
-pub(crate) fn with_documents(server: ApiServer, accounts: &ServiceAccountTokens) -> ApiServer {
+/// A server that says by which keys tokens of ServiceAccounts can be verified, and decides itself who may do what.
+pub(crate) fn with_own(
+    server: ApiServer,
+    accounts: &ServiceAccountTokens,
+    authorizer: &Arc<Authorizer>,
+) -> ApiServer {
+    let authorizer = Arc::clone(authorizer);
+    let server = server.with_authorizer(move |asked| authorizer.review(asked));
     let documents = accounts.documents().into_iter();
     documents.fold(server, |server, (path, content_type, content)| {
         server.with_document(path, content_type, &content)

@@ -17,6 +17,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use thiserror::Error;
 
+use crate::authorizer::{Authorizer, NoEscalation};
 use crate::certificates::Certificates;
 use crate::controllers::Controllers;
 use crate::controllers::definitions::{Definitions, Now};
@@ -24,7 +25,7 @@ use crate::faults::Faults;
 use crate::files::LoadedObject;
 use crate::objects::{self, ObjectError};
 use crate::service_account_tokens::ServiceAccountTokens;
-use crate::standalone::{KUBERNETES, on_this_machine, with_documents};
+use crate::standalone::{KUBERNETES, on_this_machine, with_own};
 use crate::{built_in, cluster_objects, kubeconfig, reviews};
 
 /// As whom [`TestServer::client`] asks.
@@ -122,9 +123,12 @@ impl TestServerBuilder {
         let key = KeyPair::generate().map_err(|error| error.to_string());
         let accounts = key.and_then(|key| ServiceAccountTokens::new(&key));
         let accounts = accounts.map_err(TestServerError::Tokens)?;
-        let reviews = reviews::kinds(Vec::new(), Arc::clone(&accounts), Arc::clone(&now))?;
+        let authorizer = Authorizer::new();
+        let reviews =
+            reviews::kinds(Vec::new(), Arc::clone(&accounts), &authorizer, Arc::clone(&now))?;
         let kinds = built_in::kinds(&accounts).merge(reviews);
         let kinds = kinds.merge(built_in::events()).merge(self.kinds);
+        let kinds = kinds.with_admission_plugin(NoEscalation(Arc::clone(&authorizer)));
         let server_clock = Clock::system().with_now({
             let now = Arc::clone(&now);
             move || now()
@@ -133,7 +137,7 @@ impl TestServerBuilder {
             .with_kubernetes_version(KUBERNETES)
             .with_store_namespace_share(NamespaceShare::WHOLE)
             .with_clock(server_clock);
-        let mut server = with_documents(server, &accounts);
+        let mut server = with_own(server, &accounts, &authorizer);
         if let Some(audit) = &self.audit {
             server = server.with_audit(audit)?;
         }
@@ -146,6 +150,7 @@ impl TestServerBuilder {
         let client = server.client(admin());
         let kinds = server.runtime_kinds();
         accounts.set_objects(kinds.clone());
+        authorizer.set_objects(kinds.clone());
         let definitions = Definitions::new(client.clone(), kinds.clone(), Arc::clone(&now));
         for definition in &self.definitions {
             let what = format!("CustomResourceDefinition {:?}", definition.name_any());
@@ -186,8 +191,8 @@ impl TestServer {
         self.faults.before(self.server.client(admin()))
     }
 
-    /// A client whose requests are those of this user. Only members of `system:masters`, and of
-    /// `system:serviceaccounts:kube-system`, may do anything yet.
+    /// A client whose requests are those of this user, who may do what roles allow: those that are bound to it or to its
+    /// groups by RoleBindings and ClusterRoleBindings of the server. Members of `system:masters` may do everything.
     pub fn client_as<G: Into<String>>(
         &self,
         user: impl Into<String>,

@@ -1,4 +1,4 @@
-//! `rbac.authorization.k8s.io`. Roles and bindings are kept; [`authorizer`](crate::authorizer) does not ask them.
+//! `rbac.authorization.k8s.io`. What roles and bindings allow, [`authorizer`](crate::authorizer) decides.
 
 mod bindings;
 pub(super) mod cluster_role;

@@ -1,0 +1,123 @@
+//! Nobody grants what they do not have themselves.
+
+use std::sync::Arc;
+
+use aggregated_apiserver::{AdmissionError, AdmissionOperation, AdmissionPlugin, AdmissionRequest};
+use futures::future::{BoxFuture, ready};
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
+use k8s_openapi::api::rbac::v1::{PolicyRule, RoleRef};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use super::{Authorizer, Request, is_master};
+
+type Tree = Map<String, Value>;
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// Refuses roles and bindings by which a user would gain, or hand on, what it may not do itself: unless it may
+/// `escalate` roles, or `bind` the one that is bound.
+pub(crate) struct NoEscalation(pub(crate) Arc<Authorizer>);
+
+impl AdmissionPlugin for NoEscalation {
+    fn name(&self) -> &str {
+        "NoEscalation"
+    }
+
+    fn handles(&self, request: &AdmissionRequest<'_>) -> bool {
+        request.group == GROUP
+            && request.operation != AdmissionOperation::Delete
+            && !is_master(request.user)
+    }
+
+    fn validate<'a>(
+        &'a self,
+        request: &'a AdmissionRequest<'_>,
+        object: Option<&'a Tree>,
+    ) -> BoxFuture<'a, Result<(), AdmissionError>> {
+        let judged = object.map_or(Ok(()), |object| self.judge(request, object));
+        Box::pin(ready(judged))
+    }
+}
+
+impl NoEscalation {
+    fn judge(&self, request: &AdmissionRequest<'_>, object: &Tree) -> Result<(), AdmissionError> {
+        if request.old_object().is_some_and(|old| is_same_grant(old, object)) {
+            return Ok(());
+        }
+        let namespace = request.namespace.unwrap_or_default();
+        let may = |verb: &str, resource: &str, name: &str| {
+            let text = |text: &str| Some(text.to_owned());
+            let asked = ResourceAttributes {
+                verb: text(verb),
+                group: text(GROUP),
+                version: text("*"),
+                resource: text(resource),
+                name: text(name),
+                namespace: text(namespace),
+                ..ResourceAttributes::default()
+            };
+            self.0.decide(request.user, Request::Resource(&asked)).allowed
+        };
+        let granted = if let Some(role) = member::<RoleRef>(object, "roleRef") {
+            let resource = if role.kind == "Role" { "roles" } else { "clusterroles" };
+            if may("bind", resource, &role.name) {
+                return Ok(());
+            }
+            self.0.rules_of_role(&role, namespace).map_err(AdmissionError::forbidden)?
+        } else {
+            if may("escalate", request.resource, request.name) {
+                return Ok(());
+            }
+            member::<Vec<PolicyRule>>(object, "rules").unwrap_or_default()
+        };
+        let refused = |missing: String| {
+            let (user, groups) = (json!(request.user.name), &request.user.groups);
+            let groups: Vec<String> = groups.iter().map(|group| json!(group).to_string()).collect();
+            let groups = groups.join(" ");
+            AdmissionError::forbidden(format!(
+                "user {user} (groups=[{groups}]) is attempting to grant RBAC permissions not currently held:\n{missing}"
+            ))
+        };
+        if let Some(missing) = self.0.missing(request.user, namespace, &granted) {
+            return Err(refused(missing));
+        }
+        let aggregates = |role: &Tree| role.get("aggregationRule").is_some_and(Value::is_object);
+        let aggregates = aggregates(object) || request.old_object().is_some_and(aggregates);
+        if aggregates && self.0.missing(request.user, "", &everything()).is_some() {
+            let why = "must have cluster-admin privileges to use the aggregationRule";
+            return Err(AdmissionError::forbidden(why));
+        }
+        Ok(())
+    }
+}
+
+/// Whether two versions of an object differ only in what the garbage collector writes.
+fn is_same_grant(old: &Tree, new: &Tree) -> bool {
+    let rest = |tree: &Tree| {
+        let mut tree = tree.clone();
+        if let Some(Value::Object(metadata)) = tree.get_mut("metadata") {
+            let collected = ["ownerReferences", "finalizers", "resourceVersion", "managedFields"];
+            metadata.retain(|name, _| !collected.contains(&name.as_str()));
+        }
+        tree
+    };
+    rest(old) == rest(new)
+}
+
+fn member<T: DeserializeOwned>(object: &Tree, name: &str) -> Option<T> {
+    serde_json::from_value(object.get(name)?.clone()).ok()
+}
+
+fn everything() -> [PolicyRule; 2] {
+    let all = || vec!["*".to_owned()];
+    [
+        PolicyRule {
+            api_groups: Some(all()),
+            resources: Some(all()),
+            verbs: all(),
+            ..PolicyRule::default()
+        },
+        PolicyRule { non_resource_urls: Some(all()), verbs: all(), ..PolicyRule::default() },
+    ]
+}

@@ -1,0 +1,131 @@
+//! Roles: what a program may do that is no administrator.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Client, Error};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use standalone_apiserver::TestServer;
+
+fn object<K: DeserializeOwned>(object: Value) -> K {
+    serde_json::from_value(object).unwrap()
+}
+
+fn code<T: std::fmt::Debug>(answer: Result<T, Error>) -> u16 {
+    match answer {
+        Ok(_) => 200,
+        Err(Error::Api(status)) => status.code,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn binding(name: &str, kind: &str, role: &str) -> RoleBinding {
+    object(json!({
+        "metadata": {"name": name},
+        "roleRef": {"kind": kind, "name": role, "apiGroup": "rbac.authorization.k8s.io"},
+        "subjects": [{"kind": "ServiceAccount", "name": "robot"}],
+    }))
+}
+
+fn robot(server: &TestServer) -> Client {
+    let groups = ["system:serviceaccounts", "system:authenticated"];
+    server.client_as("system:serviceaccount:default:robot", groups)
+}
+
+/// A right is there with its binding, and gone with it: at once, because tests do not wait.
+#[tokio::test]
+async fn a_right_holds_as_long_as_its_binding_and_role() {
+    let server = TestServer::builder().start().await.unwrap();
+    let maps: Api<ConfigMap> = Api::default_namespaced(robot(&server));
+    let roles: Api<Role> = Api::default_namespaced(server.client());
+    let bindings: Api<RoleBinding> = Api::default_namespaced(server.client());
+    let post = PostParams::default();
+    let list = async || code(maps.list(&ListParams::default()).await);
+    assert_eq!(list().await, 403);
+    bindings.create(&post, &binding("a", "Role", "reader")).await.unwrap();
+    let refused = maps.list(&ListParams::default()).await.unwrap_err().to_string();
+    let missing = "RBAC: role.rbac.authorization.k8s.io \"reader\" not found";
+    assert!(refused.contains(missing), "{refused}");
+    let rule = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]});
+    let role: Role = object(json!({"metadata": {"name": "reader"}, "rules": [rule]}));
+    roles.create(&post, &role).await.unwrap();
+    assert_eq!(list().await, 200);
+    assert_eq!(code(maps.get_opt("a").await), 403);
+    let patch = Patch::Merge(
+        json!({"rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]}),
+    );
+    roles.patch("reader", &PatchParams::default(), &patch).await.unwrap();
+    assert_eq!((list().await, code(maps.get_opt("a").await)), (403, 200));
+    bindings.delete("a", &DeleteParams::default()).await.unwrap();
+    assert_eq!(code(maps.get_opt("a").await), 403);
+}
+
+/// What an operator adds to Kubernetes' own roles, and how those are made of each other.
+#[tokio::test]
+async fn kubernetes_own_roles_gain_what_is_labelled_so() {
+    let server = TestServer::builder().start().await.unwrap();
+    let bindings: Api<RoleBinding> = Api::default_namespaced(server.client());
+    let post = PostParams::default();
+    bindings.create(&post, &binding("a", "ClusterRole", "edit")).await.unwrap();
+    let maps: Api<ConfigMap> = Api::default_namespaced(robot(&server));
+    let map: ConfigMap = object(json!({"metadata": {"name": "a"}}));
+    // Of `edit` itself, and of `view`, which is a part of it.
+    assert_eq!(code(maps.create(&post, &map).await), 200);
+    assert_eq!(code(maps.list(&ListParams::default()).await), 200);
+    let roles: Api<Role> = Api::default_namespaced(robot(&server));
+    assert_eq!(code(roles.list(&ListParams::default()).await), 403);
+    let added: ClusterRole = object(json!({
+        "metadata": {"name": "more", "labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}},
+        "rules": [{"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["list"]}],
+    }));
+    let cluster_roles: Api<ClusterRole> = Api::all(server.client());
+    cluster_roles.create(&post, &added).await.unwrap();
+    assert_eq!(code(roles.list(&ListParams::default()).await), 200);
+    // Elsewhere it may still do nothing.
+    let elsewhere: Api<Secret> = Api::namespaced(robot(&server), "kube-system");
+    assert_eq!(code(elsewhere.list(&ListParams::default()).await), 403);
+}
+
+/// Roles that nobody can follow to an end, and rights that nobody can compare, hold nobody up.
+#[tokio::test]
+async fn odd_roles_are_answered() {
+    let server = TestServer::builder().start().await.unwrap();
+    let cluster_roles: Api<ClusterRole> = Api::all(server.client());
+    let post = PostParams::default();
+    for name in 0..50 {
+        let role: ClusterRole = object(json!({
+            "metadata": {"name": format!("role-{name}"), "labels": {"all": "one"}},
+            "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"all": "one"}}]},
+        }));
+        cluster_roles.create(&post, &role).await.unwrap();
+    }
+    let bindings: Api<ClusterRoleBinding> = Api::all(server.client());
+    let bound = |role: &str| -> ClusterRoleBinding {
+        object(json!({
+            "metadata": {"name": role},
+            "roleRef": {"kind": "ClusterRole", "name": role, "apiGroup": "rbac.authorization.k8s.io"},
+            "subjects": [{"kind": "User", "name": "eve", "apiGroup": "rbac.authorization.k8s.io"}],
+        }))
+    };
+    bindings.create(&post, &bound("role-0")).await.unwrap();
+    let eve = server.client_as("eve", ["system:authenticated"]);
+    let maps: Api<ConfigMap> = Api::default_namespaced(eve.clone());
+    assert_eq!(code(maps.list(&ListParams::default()).await), 403);
+    let granter: ClusterRole = object(json!({
+        "metadata": {"name": "granter"},
+        "rules": [{"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["clusterroles"], "verbs": ["create"]}],
+    }));
+    cluster_roles.create(&post, &granter).await.unwrap();
+    bindings.create(&post, &bound("granter")).await.unwrap();
+    let many: Vec<String> = (0..2_000).map(|number| format!("r{number}")).collect();
+    let everything: ClusterRole = object(json!({
+        "metadata": {"name": "everything"},
+        "rules": [{"apiGroups": many, "resources": many, "resourceNames": many, "verbs": many}],
+    }));
+    let of_eve: Api<ClusterRole> = Api::all(eve);
+    let refused = of_eve.create(&post, &everything).await.unwrap_err().to_string();
+    assert!(refused.contains("16000000000000 rights at once"), "{refused}");
+}
