@@ -208,10 +208,21 @@ impl Kind {
         ConversionError(format!("{resource} {name} cannot be converted to {version}: {why}"))
     }
 
+    fn converted(&self, object: &Object, version: &Version) -> Result<Object, ObjectError> {
+        match self.converted_directly(object, version) {
+            Some(converted) => Ok(converted),
+            None => self.converted_by_tree(object, version),
+        }
+    }
+
     /// As kube-apiserver reads an object: what the version in which it is kept has defaults
     /// for is filled in, and what the version that is read does not know is dropped. What
     /// that one has defaults for is filled in when it is written.
-    fn converted(&self, object: &Object, version: &Version) -> Result<Object, ObjectError> {
+    pub(crate) fn converted_by_tree(
+        &self,
+        object: &Object,
+        version: &Version,
+    ) -> Result<Object, ObjectError> {
         let (mut tree, managed_fields) = object.to_parts();
         let kept_in = self.version_of(&tree);
         if kept_in.is_none() && !self.knows_version_of(object) {
