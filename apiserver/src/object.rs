@@ -11,6 +11,7 @@ mod kept;
 mod labels;
 pub mod metadata;
 pub mod names;
+mod rewritten;
 pub mod selector;
 mod shape;
 
@@ -345,10 +346,19 @@ impl Object {
         if end == 0 {
             return (self.to_tree(), Bytes::new());
         }
+        let rest = self.json_without_managers();
+        (serde_json::from_slice(&rest).unwrap_or_default(), self.json.slice(start..end))
+    }
+
+    /// Its JSON, without the resourceVersion and what is said of its managers.
+    pub(crate) fn json_without_managers(&self) -> Cow<'_, [u8]> {
+        let Range { start, end } = self.managed_fields;
+        if end == 0 {
+            return Cow::Borrowed(&self.json);
+        }
         // With its name, and with the comma before the name of the object, which always follows.
         let start_of_member = start - "\"\":".len() - MANAGED_FIELDS.len();
-        let rest = [&self.json[..start_of_member], &self.json[end + 1..]].concat();
-        (serde_json::from_slice(&rest).unwrap_or_default(), self.json.slice(start..end))
+        Cow::Owned([&self.json[..start_of_member], &self.json[end + 1..]].concat())
     }
 }
 
@@ -445,7 +455,8 @@ pub fn to_html_json(value: &Value) -> String {
         .replace('\u{2029}', "\\u2029")
 }
 
-fn write_json<T: serde::Serialize + ?Sized>(json: &mut Vec<u8>, value: &T) {
+/// Appends a value as JSON, its members as they come, and its numbers as Go writes them.
+pub(crate) fn write_json<T: serde::Serialize + ?Sized>(json: &mut Vec<u8>, value: &T) {
     // Texts, numbers and trees with text keys always encode.
     let _ = value.serialize(&mut serde_json::Serializer::with_formatter(json, GoNumbers));
 }

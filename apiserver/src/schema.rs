@@ -36,7 +36,9 @@ pub use list_types::validate_list_types;
 pub use node::{
     Additional, GoType, JsonType, ListMerge, ListType, Member, Presence, Schema, Type, TypeRef,
 };
-pub use normalize::{Malformed, coerce_metadata, normalize, normalize_embedded_metadata};
+pub use normalize::{
+    Malformed, coerce_metadata, normalize, normalize_embedded_metadata, normalize_without_defaults,
+};
 pub use normalize_numbers::{normalize_numbers, normalize_numbers_in_place};
 pub use pattern::Pattern;
 pub use prune::{prune, prune_value};

@@ -6,7 +6,7 @@ use crate::ast::operators;
 use crate::cost::{self, Meter};
 use crate::functions::takes;
 use crate::library::{Invocation, is_conversion, is_standard};
-use crate::operate::{at, equal, missing};
+use crate::operate::{at, check_index, equal, held, made_native, missing};
 use crate::plan::{Attribute, Base, Loop, Plan, PlannedCall, Qualifier, Step};
 use crate::value::{Entries, Failure, Items, List, Map, Outcome, Value};
 
@@ -41,17 +41,19 @@ impl<'v> Evaluation<'_, 'v> {
             Plan::Attribute(attribute) => self.attribute(attribute, true),
             Plan::Conditional(all) => {
                 let (condition, yes, no) = &**all;
-                match self.evaluate(condition)? {
-                    Value::Bool(true) => self.branch(yes),
-                    Value::Bool(false) => self.branch(no),
-                    _ => Err(Failure::no_such_overload()),
-                }
+                let value = match self.evaluate(condition)? {
+                    Value::Bool(true) => self.branch(yes)?,
+                    Value::Bool(false) => self.branch(no)?,
+                    _ => return Err(Failure::no_such_overload()),
+                };
+                self.qualify(value, &[])
             }
             Plan::And(terms) => self.logical(terms, false),
             Plan::Or(terms) => self.logical(terms, true),
             Plan::OptionalOr { left, right, is_value } => match self.evaluate(left)? {
-                Value::Optional(Some(value)) if *is_value => Ok((*value).clone()),
+                Value::Optional(Some(value)) if *is_value => held(&value),
                 Value::Optional(None) => self.evaluate(right),
+                // As in Go, where nobody asks what it is.
                 other => Ok(other),
             },
             Plan::Equal { both, is_negated } => {
@@ -151,15 +153,16 @@ impl<'v> Evaluation<'_, 'v> {
 
     /// Looks up step by step. Behind an optional value, or one that is asked for so, everything is optional.
     fn qualify(&mut self, base: Value<'v>, qualifiers: &[Qualifier]) -> Outcome<'v> {
-        if qualifiers.is_empty() {
-            return Ok(base);
-        }
         let (mut value, mut is_optional) = match base {
+            Value::Optional(None) if qualifiers.is_empty() => return Ok(base),
             Value::Optional(None) => {
                 let is_test = qualifiers.last().is_some_and(Qualifier::is_test);
                 return Ok(if is_test { Value::Bool(false) } else { Value::Optional(None) });
             }
-            Value::Optional(Some(value)) => ((*value).clone(), true),
+            Value::Optional(Some(value)) if qualifiers.is_empty() => {
+                return Ok(Value::optional(made_native(&value)));
+            }
+            Value::Optional(Some(value)) => (held(&made_native(&value))?, true),
             value => (value, false),
         };
         for qualifier in qualifiers {
@@ -169,6 +172,7 @@ impl<'v> Evaluation<'_, 'v> {
                 Step::Constant(index) | Step::Test(index) => index,
                 Step::Computed(plan) => {
                     computed = self.branch(plan)?;
+                    check_index(&computed).map_err(Failure::new)?;
                     &computed
                 }
             };

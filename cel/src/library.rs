@@ -72,9 +72,24 @@ pub(crate) enum Extension {
     Quantity(Quantity),
     Semver(Version),
     Format(NamedFormat),
+    /// What Go cannot make a value of again: its type there, and its text.
+    Lost(&'static str, String),
 }
 
 impl Extension {
+    /// What becomes of it where Go takes it out of its value and makes one of it again.
+    pub(crate) fn made_native(&self) -> Self {
+        let go_type = match self {
+            Self::Ip(_) => "netip.Addr",
+            Self::Cidr(..) => "netip.Prefix",
+            Self::Url(_) => "*url.URL",
+            Self::Quantity(_) => "*resource.Quantity",
+            Self::Semver(_) => "semver.Version",
+            Self::Format(_) | Self::Lost(..) => return self.clone(),
+        };
+        Self::Lost(go_type, self.to_string())
+    }
+
     pub(crate) fn type_name(&self) -> &'static str {
         match self {
             Self::Ip(_) => "net.IP",
@@ -83,6 +98,7 @@ impl Extension {
             Self::Quantity(_) => "kubernetes.Quantity",
             Self::Semver(_) => "kubernetes.Semver",
             Self::Format(_) => "kubernetes.NamedFormat",
+            Self::Lost(..) => "error",
         }
     }
 
@@ -95,6 +111,7 @@ impl Extension {
             Self::Quantity(_) => "cel.Quantity",
             Self::Semver(_) => "cel.Semver",
             Self::Format(_) => "*cel.Format",
+            Self::Lost(..) => "*types.Err",
         }
     }
 
@@ -130,10 +147,13 @@ impl fmt::Display for Extension {
         match self {
             Self::Ip(ip) => write!(f, "{ip}"),
             Self::Cidr(ip, bits) => write!(f, "{ip}/{bits}"),
-            Self::Url(url) => write!(f, "{url:?}"),
+            Self::Url(url) => f.write_str(url.text()),
             Self::Quantity(quantity) => write!(f, "{quantity:?}"),
-            Self::Semver(version) => write!(f, "{version:?}"),
+            Self::Semver(version) => write!(f, "{version}"),
             Self::Format(format) => f.write_str(format.name()),
+            Self::Lost(go_type, text) => {
+                write!(f, "unsupported conversion to ref.Val: ({go_type}){text}")
+            }
         }
     }
 }

@@ -79,13 +79,16 @@ impl Literals<'_> {
         };
         let Kind::Literal(Literal::String(text)) = &template.kind else { return None };
         let Kind::List(elements) = &arguments.kind else { return None };
-        let clauses = match library::clauses(text) {
-            Ok(clauses) => clauses,
-            Err(why) => return Some((id, why)),
-        };
+        let clauses = library::clauses(text);
         for (at, verb) in clauses.iter().enumerate() {
             let Some(element) = elements.get(at) else {
-                return Some((id, format!("index {at} out of range")));
+                // A template may not end there, whatever is given.
+                let ends = verb.as_ref().err().filter(|_| text.ends_with('%')).cloned();
+                return Some((id, ends.unwrap_or_else(|| format!("index {at} out of range"))));
+            };
+            let verb = match verb {
+                Ok(verb) => verb,
+                Err(why) => return Some((id, why.clone())),
             };
             if let Some(part) = self.misfit(*verb, &element.value) {
                 let of = self.checked.type_of(part);

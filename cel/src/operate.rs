@@ -9,6 +9,7 @@ use serde_json::Value as JsonValue;
 
 use crate::cost::Meter;
 use crate::declared::{Equality, Shape};
+use crate::library::Extension;
 use crate::value::{Failure, Items, List, ListEquality, Map, Outcome, Value};
 
 /// Whether two values are equal: numbers by their value, whatever their type.
@@ -436,6 +437,41 @@ pub(crate) fn contains(
     }
 }
 
+/// What an optional value holds, once it has been a variable or a branch: Go takes it out of its value there, and
+/// makes one of it again, of which not all are what they were.
+pub(crate) fn made_native<'v>(value: &Value<'v>) -> Value<'v> {
+    match value {
+        Value::Optional(Some(value)) => made_native(value),
+        Value::Optional(None) => Value::Null,
+        Value::Type(name) => Value::text(Arc::clone(name)),
+        Value::Extension(of) => Value::Extension(Arc::new(of.made_native())),
+        other => other.clone(),
+    }
+}
+
+/// What an optional value holds.
+///
+/// # Errors
+/// That Go could not make a value of it.
+pub(crate) fn held<'v>(value: &Value<'v>) -> Outcome<'v> {
+    match value {
+        Value::Extension(of) if matches!(**of, Extension::Lost(..)) => {
+            Err(Failure::new(of.to_string()))
+        }
+        other => Ok(other.clone()),
+    }
+}
+
+/// Refuses what may not be an index, be it the key of a map.
+pub(crate) fn check_index(index: &Value<'_>) -> Result<(), String> {
+    match index {
+        Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Double(_) | Value::String(_) => {
+            Ok(())
+        }
+        other => Err(format!("invalid qualifier type: {}", other.go_type())),
+    }
+}
+
 /// What is at a place of a list, or at a key of a map.
 ///
 /// # Errors
@@ -451,6 +487,9 @@ pub(crate) fn at<'v>(
                 Value::Int(place) => Some(*place),
                 Value::Uint(place) => i64::try_from(*place).ok(),
                 Value::Double(place) if place.fract() == 0.0 => Some(*place as i64),
+                Value::Double(place) => {
+                    return Err(Failure::new(format!("unsupported index value {place} in list")));
+                }
                 other => {
                     return Err(Failure::new(format!(
                         "unsupported index type '{}' in list",

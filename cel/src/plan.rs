@@ -8,6 +8,7 @@ use crate::checker::{Checked, Reference};
 use crate::cost::Meter;
 use crate::evaluate::call_constant;
 use crate::library::{self, Native};
+use crate::operate::check_index;
 use crate::value::{Key, Map, Value};
 
 /// A step, and those that it needs.
@@ -235,7 +236,10 @@ impl Planner<'_> {
             operators::INDEX | operators::OPTIONAL_INDEX | operators::OPTIONAL_SELECT => {
                 let (index, operand) = (pop()?, pop()?);
                 let step = match index {
-                    Plan::Constant(value) => Step::Constant(value),
+                    Plan::Constant(value) => {
+                        check_index(&value)?;
+                        Step::Constant(value)
+                    }
                     computed => Step::Computed(computed),
                 };
                 let is_optional = function != operators::INDEX;

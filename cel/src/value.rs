@@ -55,6 +55,22 @@ pub(crate) enum ListEquality<'v> {
     Declared(&'v Equality),
 }
 
+impl List<'_> {
+    fn go_type(&self) -> &'static str {
+        match (&self.items, self.equality) {
+            (Items::Own(_), _) => "*types.baseList",
+            (Items::Joined(..), _) => "*types.concatList",
+            (Items::Json(..), ListEquality::Declared(Equality::Set)) => {
+                "*common.unstructuredSetList"
+            }
+            (Items::Json(..), ListEquality::Declared(Equality::ByKeys(_))) => {
+                "*common.unstructuredMapList"
+            }
+            (Items::Json(..), _) => "*common.unstructuredList",
+        }
+    }
+}
+
 /// Items of a list.
 #[derive(Clone, Debug)]
 pub(crate) enum Items<'v> {
@@ -183,8 +199,9 @@ impl<'v> Value<'v> {
             Self::Bytes(_) => "types.Bytes",
             Self::Timestamp(_) => "types.Timestamp",
             Self::Duration(_) => "types.Duration",
-            Self::List(_) => "*types.baseList",
-            Self::Map(_) => "*types.baseMap",
+            Self::List(list) => list.go_type(),
+            Self::Map(Map::Json(..)) => "*common.unstructuredMap",
+            Self::Map(Map::Own(_)) => "*types.baseMap",
             Self::Type(_) => "*types.Type",
             Self::Optional(_) => "*types.Optional",
             Self::Extension(of) => of.go_type(),

@@ -10,7 +10,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{Convert, Stored, located};
-use crate::kind::{ErasedCells, ErasedConversion, Hub, Unconvertible, VersionCode};
+use crate::kind::{
+    DirectCode, ErasedCells, ErasedConversion, Hub, PrunedJson, Unconvertible, VersionCode,
+};
 use crate::object::Tree;
 
 /// The versions of a kind besides that of its type, which is the hub.
@@ -145,6 +147,10 @@ fn code_of_hub<H: Stored>() -> VersionCode {
         version: H::version(&()).into_owned(),
         read: Box::new(|object| Ok(Box::new(read::<H>(object)?) as Hub)),
         write: Box::new(|hub| Ok(written(&*of_type::<H>(hub)?)?)),
+        direct: Some(DirectCode {
+            read: Box::new(|json| Some(Box::new(serde_json::from_slice::<H>(json).ok()?) as Hub)),
+            write: Box::new(|hub, of| PrunedJson::of(of, &*of_type::<H>(hub).ok()?).ok()),
+        }),
     }
 }
 
@@ -158,6 +164,16 @@ fn code<V: Convert<H>, H: Stored>() -> VersionCode {
         write: Box::new(|hub| {
             let object = V::from_hub(*of_type::<H>(hub)?);
             Ok(written(&object.map_err(Unconvertible::from)?)?)
+        }),
+        direct: Some(DirectCode {
+            read: Box::new(|json| {
+                let hub = serde_json::from_slice::<V>(json).ok()?.into_hub();
+                Some(Box::new(hub.ok()?) as Hub)
+            }),
+            write: Box::new(|hub, of| {
+                let object = V::from_hub(*of_type::<H>(hub).ok()?).ok()?;
+                PrunedJson::of(of, &object).ok()
+            }),
         }),
     }
 }
@@ -175,3 +191,6 @@ fn read<K: Resource<DynamicType = ()> + DeserializeOwned>(object: &Tree) -> Resu
 fn written<K: Serialize>(object: &K) -> Result<Value, String> {
     serde_json::to_value(object).map_err(|error| error.to_string())
 }
+
+#[cfg(test)]
+mod tests;

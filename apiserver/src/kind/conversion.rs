@@ -13,7 +13,7 @@ use super::{ErasedConversion, Kind, Unconvertible, Version, WebhookConversion};
 use crate::error::{ApiError, Reason, quote};
 use crate::object::extent::{DEPTH_LIMIT, Extent};
 use crate::object::{Object, ObjectError, Shape, Tree};
-use crate::schema::{Malformed, coerce, fill_defaults, normalize, prune};
+use crate::schema::{coerce, fill_defaults, normalize_without_defaults, prune};
 
 /// An object that is kept, but cannot be shown in a version.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -89,7 +89,9 @@ impl Kind {
             return seen.map(Arc::new).map_err(fault);
         }
         // A webhook may convert otherwise the next time.
-        match version.name == self.storage.name && !self.is_converted_by_webhook() {
+        let asks = self.is_converted_by_webhook()
+            && object.api_version() != self.api_version(&self.storage.name);
+        match version.name == self.storage.name && !asks {
             true => object.shown(self.shape, || self.converted(object, version)).map_err(fault),
             false => self.converted(object, version).map(Arc::new).map_err(fault),
         }
@@ -206,10 +208,21 @@ impl Kind {
         ConversionError(format!("{resource} {name} cannot be converted to {version}: {why}"))
     }
 
+    fn converted(&self, object: &Object, version: &Version) -> Result<Object, ObjectError> {
+        match self.converted_directly(object, version) {
+            Some(converted) => Ok(converted),
+            None => self.converted_by_tree(object, version),
+        }
+    }
+
     /// As kube-apiserver reads an object: what the version in which it is kept has defaults
     /// for is filled in, and what the version that is read does not know is dropped. What
     /// that one has defaults for is filled in when it is written.
-    fn converted(&self, object: &Object, version: &Version) -> Result<Object, ObjectError> {
+    pub(crate) fn converted_by_tree(
+        &self,
+        object: &Object,
+        version: &Version,
+    ) -> Result<Object, ObjectError> {
         let (mut tree, managed_fields) = object.to_parts();
         let kept_in = self.version_of(&tree);
         if kept_in.is_none() && !self.knows_version_of(object) {
@@ -253,12 +266,14 @@ impl Kind {
             return Ok(object.of_shape(self.shape));
         }
         let (tree, managed_fields) = object.to_parts();
-        let tree = self.tree_to_storage(&tree, version).map_err(of_object)?;
+        let (tree, shape) = self.tree_to_storage(&tree, version).map_err(of_object)?;
         check_depth(&tree)?;
-        Ok(Object::from_parts(&tree, &managed_fields)?.of_shape(self.shape))
+        Ok(Object::from_parts(&tree, &managed_fields)?.of_shape(shape))
     }
 
-    /// The tree of an object of any version as it is kept, whatever its extent.
+    /// The tree of an object of any version as it is kept, whatever its extent, and what is remembered with it. As in
+    /// kube-apiserver, the defaults of the kept version are those that it has when the object is read: an object
+    /// without them is none of the shape that the kind has now.
     ///
     /// # Errors
     /// When code cannot convert it.
@@ -266,20 +281,29 @@ impl Kind {
         &self,
         tree: &'a Tree,
         version: &Version,
-    ) -> Result<Cow<'a, Tree>, Unconvertible> {
+    ) -> Result<(Cow<'a, Tree>, Shape), Unconvertible> {
         if version.name == self.storage.name {
-            return Ok(Cow::Borrowed(tree));
+            return Ok((Cow::Borrowed(tree), self.shape));
         }
         let mut tree = tree.clone();
         self.convert(&mut tree, &self.storage)?;
+        let of = self.storage.schema.root();
+        if of.go.is_some() {
+            // It was of its types before.
+            let _ = coerce(of, &mut tree);
+            return Ok((Cow::Owned(tree), self.shape));
+        }
         // Nothing is refused: the other version did not ask for more.
-        let _ = normalize(self.storage.schema.root(), &mut tree, Malformed::Dropped);
-        Ok(Cow::Owned(tree))
-    }
-
-    /// What an object remembers that is written now.
-    pub fn shape(&self) -> Shape {
-        self.shape
+        normalize_without_defaults(of, &mut tree);
+        if !of.subtree.defaults {
+            return Ok((Cow::Owned(tree), self.shape));
+        }
+        let mut whole = tree.clone();
+        fill_defaults(of, &mut whole);
+        Ok(match self.may_change() {
+            true if whole != tree => (Cow::Owned(tree), Shape::of_another_server()),
+            _ => (Cow::Owned(whole), self.shape),
+        })
     }
 
     /// An object in the form of another kind of the same name.
@@ -348,101 +372,4 @@ fn version_name(api_version: &str) -> &str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn only_the_version_and_what_it_knows_changes() {
-        let property = |name: &str| json!({"openAPIV3Schema": {"type": "object", "properties": {name: {"type": "string"}}}});
-        let definition = json!({
-            "metadata": {"name": "foos.example.com"},
-            "spec": {
-                "group": "example.com",
-                "scope": "Cluster",
-                "names": {"kind": "Foo", "plural": "foos"},
-                "versions": [
-                    {"name": "v1", "served": true, "storage": false, "schema": property("new")},
-                    {"name": "v1beta1", "served": true, "storage": true, "schema": property("old")},
-                ],
-            },
-        });
-        let kind = Kind::parse(&serde_json::from_value(definition).unwrap(), None).unwrap();
-        let tree = json!({
-            "apiVersion": "example.com/v1", "kind": "Foo",
-            "metadata": {"name": "a", "uid": "u"}, "new": "x", "old": "y",
-        });
-        let v1 = kind.version("v1").unwrap();
-        let submitted = Object::from_tree(tree.as_object().unwrap()).unwrap();
-        let kept = Arc::new(kind.to_storage(submitted, v1).unwrap());
-        let expected = json!({
-            "apiVersion": "example.com/v1beta1", "kind": "Foo",
-            "metadata": {"name": "a", "uid": "u"}, "old": "y",
-        });
-        assert_eq!(json!(kept.to_tree()), expected);
-        let shown = kind.in_version(&kept, v1).unwrap();
-        assert_eq!(shown.to_tree()["apiVersion"], "example.com/v1");
-        assert_eq!(shown.to_tree().get("old"), None);
-        assert!(Arc::ptr_eq(&kept, &kind.in_version(&kept, &kind.storage).unwrap()));
-    }
-
-    /// The kind of a definition whose only version knows these members of `spec`.
-    fn generation(members: &Value) -> Kind {
-        let definition = json!({
-            "metadata": {"name": "foos.example.com"},
-            "spec": {
-                "group": "example.com", "scope": "Cluster", "names": {"kind": "Foo", "plural": "foos"},
-                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {
-                    "openAPIV3Schema": {"type": "object", "properties": {
-                        "spec": {"type": "object", "properties": members},
-                    }},
-                }}],
-            },
-        });
-        Kind::parse(&serde_json::from_value(definition).unwrap(), None).unwrap().with_shape()
-    }
-
-    #[test]
-    fn an_object_of_an_unknown_version_is_not_guessed_at() {
-        let kind = generation(&json!({"a": {"type": "string"}}));
-        let tree = json!({
-            "apiVersion": "example.com/v2", "kind": "Foo",
-            "metadata": {"name": "a", "uid": "u"}, "spec": {"a": "1", "b": "1"},
-        });
-        let kept = Arc::new(Object::from_tree(tree.as_object().unwrap()).unwrap());
-        let refused = kind.in_version(&kept, &kind.storage).unwrap_err().to_string();
-        let expected = "foos.example.com \"a\" cannot be converted to example.com/v1: request to convert CR from an invalid group/version: example.com/v2";
-        assert_eq!(refused, expected);
-        // It can be deleted, and is marked as it is.
-        assert!(Arc::ptr_eq(&kept, &kind.in_storage_version(&kept)));
-    }
-
-    #[test]
-    fn an_object_of_an_older_definition_is_converted_once() {
-        let text = json!({"type": "string"});
-        let first = generation(&json!({"a": text, "b": text}));
-        let tree = json!({
-            "apiVersion": "example.com/v1", "kind": "Foo",
-            "metadata": {"name": "a", "uid": "u"}, "spec": {"a": "1", "b": "1"},
-        });
-        let object = Object::from_tree(tree.as_object().unwrap()).unwrap();
-        let kept = Arc::new(first.to_storage(object, &first.storage).unwrap());
-        assert!(first.is_shown_as_kept(&kept, &first.storage));
-        assert!(Arc::ptr_eq(&kept, &first.in_version(&kept, &first.storage).unwrap()));
-        let second = generation(&json!({"a": text, "c": {"type": "string", "default": "c2"}}));
-        assert!(!second.is_shown_as_kept(&kept, &second.storage));
-        let shown = second.in_version(&kept, &second.storage).unwrap();
-        assert_eq!(shown.to_tree()["spec"], json!({"a": "1", "c": "c2"}));
-        assert!(Arc::ptr_eq(&shown, &second.in_version(&kept, &second.storage).unwrap()));
-        assert!(second.is_shown_as_kept(&shown, &second.storage));
-        // It is as it was written: the next definition may know more of it again.
-        let third = generation(&json!({"b": text}));
-        let shown = third.in_version(&kept, &third.storage).unwrap();
-        assert_eq!(shown.to_tree()["spec"], json!({"b": "1"}));
-        // A request that began under the first definition is answered by it.
-        assert!(Arc::ptr_eq(&kept, &first.in_version(&kept, &first.storage).unwrap()));
-        let known = generation(&json!({"a": text, "b": text, "c": text}));
-        let shown = known.in_version(&kept, &known.storage).unwrap();
-        assert!(shown.same_content(&kept) && known.is_shown_as_kept(&shown, &known.storage));
-    }
-}
+mod tests;

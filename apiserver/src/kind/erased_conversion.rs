@@ -7,12 +7,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde_json::Value;
 
-use super::Unconvertible;
 use super::erased_rules::whole_floats_to_integers;
+use super::{PrunedJson, Unconvertible};
 use crate::object::names::{check_label_key, check_label_value};
 use crate::object::{Tree, metadata};
 use crate::occasionally::{Occasionally, shown};
 use crate::quota;
+use crate::schema::Type;
 
 /// Of panics a few lines a minute: one for each of a few broken objects.
 static PANICKED: Occasionally = Occasionally::at_most(5);
@@ -22,6 +23,8 @@ pub type Hub = Box<dyn Any>;
 
 type Read = Box<dyn Fn(&Tree) -> Result<Hub, Unconvertible> + Send + Sync>;
 type Write = Box<dyn Fn(Hub) -> Result<Value, Unconvertible> + Send + Sync>;
+type ReadJson = Box<dyn Fn(&[u8]) -> Option<Hub> + Send + Sync>;
+type WriteJson = Box<dyn Fn(Hub, Type<'_>) -> Option<PrunedJson> + Send + Sync>;
 
 /// All annotations of an object together, in bytes; as kube-apiserver.
 const ANNOTATIONS_LIMIT: usize = 256 << 10;
@@ -34,6 +37,17 @@ pub struct VersionCode {
     pub read: Read,
     /// Makes one.
     pub write: Write,
+    /// The same without trees, where the types are known.
+    pub direct: Option<DirectCode>,
+}
+
+/// How JSON of one version becomes the hub, and is made of it. It may leave any object to the code that goes
+/// through trees.
+pub struct DirectCode {
+    /// Reads an object of the version.
+    pub read: ReadJson,
+    /// Makes one that is pruned as this type says.
+    pub write: WriteJson,
 }
 
 /// Conversion between all versions of a kind.
@@ -43,6 +57,24 @@ impl ErasedConversion {
     /// The conversion between these versions.
     pub fn new(versions: Vec<VersionCode>) -> Self {
         Self(versions)
+    }
+
+    /// Makes of the JSON of an object of one version that of another, pruned as its type says; nothing, if it is
+    /// to be tried with trees.
+    pub(super) fn convert_json(
+        &self,
+        json: &[u8],
+        (from, to): (&str, &str),
+        of: Type<'_>,
+    ) -> Option<PrunedJson> {
+        let code = |name: &str| {
+            let found = self.0.iter().find(|code| code.version == name);
+            found.and_then(|code| code.direct.as_ref())
+        };
+        let (from, to) = (code(from)?, code(to)?);
+        let converted = || (to.write)((from.read)(json)?, of);
+        // What panics here does so again, and is told then.
+        catch_unwind(AssertUnwindSafe(converted)).ok().flatten()
     }
 
     /// Makes of an object of one version one of another; both are named as `v1alpha`, and
@@ -81,9 +113,7 @@ impl ErasedConversion {
             return Err(format!("the conversion has made more than {limit} bytes").into());
         }
         converted.insert("apiVersion".to_owned(), api_version.into());
-        hand_on_metadata(&tree, &mut converted);
-        check_same(&tree, &converted)?;
-        restore_metadata(tree, &mut converted, Changeable::Annotations)?;
+        give_back_metadata(tree, &mut converted)?;
         Ok(converted)
     }
 }
@@ -93,6 +123,16 @@ impl fmt::Debug for ErasedConversion {
         let versions = self.0.iter().map(|code| &code.version);
         f.debug_list().entries(versions).finish()
     }
+}
+
+/// Gives what code has made of an object its metadata, but for annotations.
+///
+/// # Errors
+/// That it is another object, or has other metadata.
+pub(super) fn give_back_metadata(original: Tree, converted: &mut Tree) -> Result<(), String> {
+    hand_on_metadata(&original, converted);
+    check_same(&original, converted)?;
+    restore_metadata(original, converted, Changeable::Annotations)
 }
 
 /// Refuses another object, in kube-apiserver's words for webhooks.
@@ -261,6 +301,7 @@ mod tests {
             version: version.to_owned(),
             read: Box::new(|object| Ok(Box::new(Value::Object(object.clone())) as Hub)),
             write,
+            direct: None,
         };
         let value = |hub: Hub| hub.downcast::<Value>().map(|value| *value).unwrap();
         ErasedConversion::new(vec![

@@ -1,9 +1,7 @@
 //! Shape: by which definition an object was written.
 
 use std::fmt;
-use std::sync::Arc;
-
-use arc_swap::ArcSwapOption;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Object;
 
@@ -32,11 +30,16 @@ impl Shape {
 }
 
 /// An object of an older shape as it is shown now, once somebody has asked for it. It is
-/// kept beside the object, so that only the first reader converts.
+/// kept beside the object, so that only the first reader converts. A lock, because most objects never have one, and many
+/// are made and forgotten at once, where it costs nothing.
 #[derive(Default)]
-pub(super) struct Shown(ArcSwapOption<(Shape, Arc<Object>)>);
+pub(super) struct Shown(Mutex<Option<(Shape, Arc<Object>)>>);
 
 impl Shown {
+    fn now(&self) -> Option<(Shape, Arc<Object>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// The object in this shape. It is kept if it takes at most so many bytes.
     pub(super) fn get_or_make<E>(
         &self,
@@ -44,12 +47,17 @@ impl Shown {
         limit: usize,
         make: impl FnOnce() -> Result<Object, E>,
     ) -> Result<Arc<Object>, E> {
-        if let Some(shown) = self.0.load().as_ref().filter(|shown| shown.0 == shape) {
-            return Ok(Arc::clone(&shown.1));
+        if let Some((_, shown)) = self.now().filter(|(now, _)| *now == shape) {
+            return Ok(shown);
         }
         let made = Arc::new(make()?);
         if made.size() <= limit {
-            self.0.store(Some(Arc::new((shape, Arc::clone(&made)))));
+            let shown = Some((shape, Arc::clone(&made)));
+            let before = std::mem::replace(
+                &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner),
+                shown,
+            );
+            drop(before);
         }
         Ok(made)
     }
@@ -64,7 +72,7 @@ impl Clone for Shown {
 
 impl fmt::Debug for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shape = self.0.load().as_ref().map(|shown| shown.0);
+        let shape = self.now().map(|(shape, _)| shape);
         f.debug_tuple("Shown").field(&shape).finish()
     }
 }

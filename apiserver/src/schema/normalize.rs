@@ -39,6 +39,12 @@ pub fn normalize(
     Ok(unknown)
 }
 
+/// The same of an object that a definition describes, but for its defaults; what is malformed is dropped.
+pub fn normalize_without_defaults(of: Type<'_>, tree: &mut Tree) {
+    prune(of, tree);
+    drop_unknown_metadata(of, tree);
+}
+
 /// Makes the metadata of an object what Go makes of it, whatever else the object is;
 /// answers with the paths of what ObjectMeta does not know.
 ///

@@ -108,6 +108,7 @@ mod tests {
                 false => Ok(Box::new(Value::Object(object.clone())) as Hub),
             }),
             write: Box::new(|hub| Ok(hub.downcast::<Value>().map(|value| *value).unwrap())),
+            direct: None,
         };
         let conversion = ErasedConversion::new(vec![code("v1"), code("v1alpha")]);
         let kind = Kind::parse(&serde_json::from_value(definition).unwrap(), None).unwrap();

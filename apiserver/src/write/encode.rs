@@ -55,8 +55,9 @@ pub(super) fn encode(
     let object = if kind.is_converted_by_code() {
         // What is kept is held against the limits.
         let refused = |why| kind.refuse_sent(metadata::name(&draft.tree), &kind.storage.name, why);
-        let tree = kind.tree_to_storage(&draft.tree, attributes.version).map_err(refused)?;
-        encode_some(limit, (&tree, draft.is_applied), &managed_fields)?.of_shape(kind.shape())
+        let kept = kind.tree_to_storage(&draft.tree, attributes.version);
+        let (tree, shape) = kept.map_err(refused)?;
+        encode_some(limit, (&tree, draft.is_applied), &managed_fields)?.of_shape(shape)
     } else {
         let object = encode_some(limit, (&draft.tree, draft.is_applied), &managed_fields)?;
         kind.to_storage(object, attributes.version).map_err(failed)?

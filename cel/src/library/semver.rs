@@ -1,6 +1,7 @@
 //! Semantic versions, and what quantities and versions are compared by.
 
 use std::cmp::Ordering;
+use std::fmt;
 use std::sync::Arc;
 
 use super::{Extension, Native};
@@ -18,6 +19,21 @@ pub(crate) struct Version {
 enum Part {
     Number(u64),
     Text(String),
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [major, minor, patch] = self.numbers;
+        write!(f, "{major}.{minor}.{patch}")?;
+        for (at, part) in self.pre.iter().enumerate() {
+            f.write_str(if at == 0 { "-" } else { "." })?;
+            match part {
+                Part::Number(number) => write!(f, "{number}")?,
+                Part::Text(text) => f.write_str(text)?,
+            }
+        }
+        Ok(())
+    }
 }
 
 pub(super) fn native(name: &str) -> Option<Native> {

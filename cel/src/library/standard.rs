@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use super::{Invocation, Native};
 use crate::ast::operators;
 use crate::convert;
-use crate::operate;
+use crate::operate::{self, held};
 use crate::value::{Failure, Outcome, Value};
 
 pub(super) fn native(name: &str) -> Option<Native> {
@@ -67,16 +67,22 @@ pub(super) fn native(name: &str) -> Option<Native> {
         "optional.none" => |_, _| Ok(Value::Optional(None)),
         "hasValue" => |_, all| match all {
             [Value::Optional(value)] => Ok(Value::Bool(value.is_some())),
-            _ => Err(Failure::no_such_overload()),
+            _ => Err(not_optional("hasValue", all)),
         },
         "value" => |_, all| match all {
-            [Value::Optional(Some(value))] => Ok((**value).clone()),
+            [Value::Optional(Some(value))] => held(value),
             [Value::Optional(None)] => Err(Failure::new("optional.none() dereference")),
-            _ => Err(Failure::no_such_overload()),
+            _ => Err(not_optional("value", all)),
         },
         "optional.unwrap" | "unwrapOpt" => unwrap_all,
         _ => return None,
     })
+}
+
+/// These functions of the language say what they were called with.
+fn not_optional(function: &str, all: &[Value<'_>]) -> Failure {
+    let types: Vec<&str> = all.iter().map(Value::type_name).collect();
+    Failure::new(format!("no such overload: {function}({})", types.join(", ")))
 }
 
 fn unary<'v>(all: &[Value<'v>], of: impl Fn(&Value<'v>) -> Outcome<'v>) -> Outcome<'v> {

@@ -16,16 +16,14 @@ enum Piece<'a> {
 /// The most digits behind a point.
 const PRECISION: usize = 1_000;
 
-/// The clauses of a template, in their order.
-///
-/// # Errors
-/// One that is none.
-pub(crate) fn clauses(template: &str) -> Result<Vec<char>, String> {
-    let verbs = pieces(template)?.into_iter().filter_map(|piece| match piece {
+/// The clauses of a template, in their order, and behind them why the next one is none.
+pub(crate) fn clauses(template: &str) -> Vec<Result<char, String>> {
+    let (pieces, fault) = pieces(template);
+    let verbs = pieces.into_iter().filter_map(|piece| match piece {
         Piece::Text(_) => None,
-        Piece::Clause(verb, _) => Some(verb),
+        Piece::Clause(verb, _) => Some(Ok(verb)),
     });
-    Ok(verbs.collect())
+    verbs.chain(fault.map(Err)).collect()
 }
 
 /// That a clause does not fit a value of this type.
@@ -44,7 +42,8 @@ pub(crate) fn misfit(verb: char, given: &str) -> String {
     format!("error during formatting: {fits}, was given {given}")
 }
 
-fn pieces(template: &str) -> Result<Vec<Piece<'_>>, String> {
+/// What a template consists of, and what is wrong with it behind that.
+fn pieces(template: &str) -> (Vec<Piece<'_>>, Option<String>) {
     let mut pieces = Vec::new();
     let mut rest = template;
     while let Some(at) = rest.find('%') {
@@ -55,20 +54,30 @@ fn pieces(template: &str) -> Result<Vec<Piece<'_>>, String> {
             rest = after;
             continue;
         }
-        let (precision, clause) = precision(clause)?;
-        let Some(verb) = clause.chars().next() else {
-            return Err("unexpected end of string".to_owned());
-        };
-        if !"sdfebxXo".contains(verb) {
-            return Err(format!(
-                "could not parse formatting clause: unrecognized formatting clause \"{verb}\""
-            ));
+        match clause_of(clause) {
+            Ok((verb, precision, after)) => {
+                pieces.push(Piece::Clause(verb, precision));
+                rest = after;
+            }
+            Err(why) => return (pieces, Some(why)),
         }
-        pieces.push(Piece::Clause(verb, precision));
-        rest = &clause[1..];
     }
     pieces.push(Piece::Text(rest));
-    Ok(pieces)
+    (pieces, None)
+}
+
+/// What a clause says behind its `%`, and what follows.
+fn clause_of(clause: &str) -> Result<(char, Option<usize>, &str), String> {
+    let (precision, clause) = precision(clause)?;
+    let Some(verb) = clause.chars().next() else {
+        return Err("unexpected end of string".to_owned());
+    };
+    match "sdfebxXo".contains(verb) {
+        true => Ok((verb, precision, &clause[1..])),
+        false => Err(format!(
+            "could not parse formatting clause: unrecognized formatting clause \"{verb}\""
+        )),
+    }
 }
 
 fn precision(clause: &str) -> Result<(Option<usize>, &str), String> {
@@ -93,13 +102,13 @@ pub(super) fn format<'v>(call: &mut Invocation<'_>, all: &[Value<'v>]) -> Outcom
     };
     let mut written = String::new();
     let mut next = 0;
-    for piece in pieces(template.as_str()).map_err(Failure::new)? {
+    let out_of_range = |at: usize| Failure::new(format!("index {at} out of range"));
+    let (pieces, fault) = pieces(template.as_str());
+    for piece in pieces {
         match piece {
             Piece::Text(text) => written.push_str(text),
             Piece::Clause(verb, precision) => {
-                let value = values
-                    .get(next)
-                    .ok_or_else(|| Failure::new(format!("index {next} out of range")))??;
+                let value = values.get(next).ok_or_else(|| out_of_range(next))??;
                 next += 1;
                 let text =
                     clause(verb, precision, &value, call.meter).map_err(|unfit| match unfit {
@@ -112,7 +121,14 @@ pub(super) fn format<'v>(call: &mut Invocation<'_>, all: &[Value<'v>]) -> Outcom
             }
         }
     }
-    Ok(Value::text(written))
+    match fault {
+        // A value is looked for before what is to be done with it.
+        Some(why) => {
+            values.get(next).ok_or_else(|| out_of_range(next))??;
+            Err(Failure::new(why))
+        }
+        None => Ok(Value::text(written)),
+    }
 }
 
 /// Why a value is not written.

@@ -48,6 +48,9 @@ fn offset(at: Moment, zone: &str) -> Result<i32, Failure> {
     let Some((hours, minutes)) = zone.split_once(':') else {
         return match zone {
             "" | "UTC" => Ok(0),
+            name if name.contains("..") || name.starts_with(['/', '\\']) => {
+                Err(Failure::new("time: invalid location name"))
+            }
             name => {
                 let zone = TimeZone::get(name).map_err(|_| unknown())?;
                 Ok(zone.to_offset(at.timestamp()).seconds())
@@ -60,7 +63,14 @@ fn offset(at: Moment, zone: &str) -> Result<i32, Failure> {
     };
     /// More hours than a zone may be away.
     const AWAY: i32 = 100;
-    let number = |text: &str| text.parse::<i32>().ok().filter(|number| number.abs() < AWAY);
-    let (hours, minutes) = number(hours).zip(number(minutes)).ok_or_else(unknown)?;
+    let number = |text: &str| match text.parse::<i32>() {
+        Ok(number) if number.abs() < AWAY => Ok(number),
+        Ok(_) => Err(unknown()),
+        Err(_) => {
+            let text = crate::library::texts::quote(text);
+            Err(Failure::new(format!("strconv.Atoi: parsing {text}: invalid syntax")))
+        }
+    };
+    let (hours, minutes) = (number(hours)?, number(minutes)?);
     Ok(sign * (hours * 3_600 + minutes * 60))
 }

@@ -18,6 +18,13 @@ pub(crate) struct Url {
     text: String,
 }
 
+impl Url {
+    /// It as Go writes it.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+}
+
 pub(super) fn native(name: &str) -> Option<Native> {
     Some(match name {
         "url" => |_, all| match all {

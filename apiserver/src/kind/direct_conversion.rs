@@ -1,0 +1,69 @@
+//! Conversion by code without a tree: the type is read from the JSON that is kept, and what becomes of it is
+//! written as JSON. Lists convert many objects, and a tree costs more than the types.
+//!
+//! Nothing is refused here. What does not go this way, for whatever reason, goes the way through the tree, and is
+//! refused there; where both go, they make the same object, which is tested with objects of chance.
+
+use serde_json::Value;
+
+use super::conversion::Converter;
+use super::erased_conversion::give_back_metadata;
+use super::{Kind, Version};
+use crate::object::{Object, Tree};
+use crate::quota;
+
+impl Kind {
+    /// An object that is kept, in another version, if it can be converted without a tree.
+    pub(crate) fn converted_directly(&self, object: &Object, version: &Version) -> Option<Object> {
+        let Some(Converter::Code(code)) = &self.conversion else { return None };
+        let of = version.schema.root();
+        // What stands in an embedded resource is pruned by rules of its own; what was written under another
+        // definition, or in a version that is not known, is no usual object; and what a schema says of metadata is
+        // looked for in trees.
+        if !self.is_current(object)
+            || of.go.is_some()
+            || of.subtree.embedded
+            || of.knows("metadata")
+        {
+            return None;
+        }
+        let kept_in = object.api_version();
+        let mut known = self.all_versions().chain([&self.storage]);
+        let from = known.find(|known| self.api_version(&known.name) == kept_in)?;
+        if from.name == version.name || !object.is_of(&kept_in, &self.names.kind) {
+            return None;
+        }
+        let json = object.json_without_managers();
+        let written = code.convert_json(&json, (&from.name, &version.name), of)?;
+        let kind = written.member(b"kind")?.strip_prefix(b"\"")?.strip_suffix(b"\"");
+        if kind != Some(self.names.kind.as_bytes()) {
+            return None;
+        }
+        let api_version = self.api_version(&version.name);
+        let made = written.member(b"metadata")?;
+        if object.has_metadata(made) {
+            return object.with_members(written.members(), &api_version);
+        }
+        let (own, size) = self.with_metadata_made(object, made)?;
+        let members = written.members().map(|(name, value, of_value)| match name {
+            b"metadata" => (name, value, size),
+            _ => (name, value, of_value),
+        });
+        own.with_members(members, &api_version)
+    }
+
+    /// The metadata of an object with what a conversion may change of them, as an object of nothing else, and what
+    /// they take as a tree.
+    fn with_metadata_made(&self, object: &Object, made: &[u8]) -> Option<(Object, usize)> {
+        let (before, managed_fields) = object.metadata_parts();
+        let tree = |metadata: &[u8]| {
+            let metadata = serde_json::from_slice(metadata).ok()?;
+            let kind = Value::from(self.names.kind.as_str());
+            Some(Tree::from_iter([("kind".to_owned(), kind), ("metadata".to_owned(), metadata)]))
+        };
+        let (before, mut made) = (tree(&before)?, tree(made)?);
+        give_back_metadata(before, &mut made).ok()?;
+        let size = quota::of_value(made.get("metadata")?);
+        Some((Object::from_parts(&made, managed_fields).ok()?, size))
+    }
+}

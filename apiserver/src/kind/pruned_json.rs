@@ -1,0 +1,254 @@
+//! Writes a value of a Rust type as the JSON that its tree would be encoded to after it was pruned: members
+//! sorted, numbers as Go writes them, without members that the schema does not know and nulls that it does not
+//! demand. What is unusual is refused: whoever asks goes the way through the tree then, which decides.
+
+mod name;
+mod place;
+
+use std::fmt;
+
+use serde::{Serialize, ser};
+use thiserror::Error;
+
+use place::Place;
+
+use crate::object::extent::DEPTH_LIMIT;
+use crate::object::metadata::OF_EVERY_OBJECT;
+use crate::object::write_json;
+use crate::quota;
+use crate::schema::{Additional, Type};
+
+/// What is larger goes the way through the tree, which has a limit of its own.
+const LARGEST: usize = quota::TREE_LIMIT / 4;
+
+/// Why something is not written in this way; the other way finds it again.
+#[derive(Debug, Error)]
+#[error("it is unusual")]
+pub struct Unusual;
+
+impl ser::Error for Unusual {
+    fn custom<T: fmt::Display>(_: T) -> Self {
+        Self
+    }
+}
+
+type Written = Result<(), Unusual>;
+
+/// Members of an object, as they stand in the JSON.
+#[derive(Clone, Copy, Debug)]
+pub struct WrittenMember {
+    /// Where `"name":…` begins.
+    start: usize,
+    /// How long the name is.
+    name: usize,
+    /// Where its value ends.
+    end: usize,
+    /// What its value takes as a tree.
+    memory: usize,
+}
+
+/// What was written.
+#[derive(Debug, Default)]
+pub struct PrunedJson {
+    json: Vec<u8>,
+    /// Members of the objects that are not ended yet, and in the end those of the root.
+    members: Vec<WrittenMember>,
+    /// Where members are put in order.
+    scratch: Vec<u8>,
+    depth: usize,
+    /// What the tree would take.
+    memory: usize,
+    /// What everything took that was written, with what was left out again.
+    made: usize,
+}
+
+impl PrunedJson {
+    /// Writes an object of this type.
+    ///
+    /// # Errors
+    /// When it is unusual.
+    pub fn of<T: Serialize + ?Sized>(of: Type<'_>, value: &T) -> Result<Self, Unusual> {
+        let mut written = Self { json: Vec::with_capacity(2 << 10), ..Self::default() };
+        value.serialize(Place { out: &mut written, of: Some(of) })?;
+        match written.depth {
+            0 if written.json.first() == Some(&b'{') => Ok(written),
+            _ => Err(Unusual),
+        }
+    }
+
+    /// The members of the whole object in order: the name of each, the JSON of its value, and what that takes
+    /// as a tree.
+    pub fn members(&self) -> impl Iterator<Item = (&[u8], &[u8], usize)> {
+        self.members.iter().map(|member| {
+            let name = member.start + 1;
+            let value = name + member.name + 2;
+            let name = &self.json[name..name + member.name];
+            (name, &self.json[value..member.end], member.memory)
+        })
+    }
+
+    /// The JSON of a member of the whole object.
+    pub fn member(&self, name: &[u8]) -> Option<&[u8]> {
+        self.members().find(|(known, ..)| *known == name).map(|(_, value, _)| value)
+    }
+
+    fn spend(&mut self, memory: usize) -> Written {
+        self.memory += memory;
+        self.made += memory;
+        if self.made > LARGEST { Err(Unusual) } else { Ok(()) }
+    }
+
+    fn text(&mut self, text: &str) -> Written {
+        self.spend(quota::of_text(text))?;
+        if text.bytes().fold(false, |found, byte| found | is_escaped(byte)) {
+            write_json(&mut self.json, text);
+        } else {
+            self.json.reserve(text.len() + 2);
+            self.json.push(b'"');
+            self.json.extend_from_slice(text.as_bytes());
+            self.json.push(b'"');
+        }
+        Ok(())
+    }
+
+    fn deeper(&mut self, bracket: u8) -> Written {
+        self.depth += 1;
+        self.json.push(bracket);
+        if self.depth > DEPTH_LIMIT { Err(Unusual) } else { Ok(()) }
+    }
+}
+
+fn is_escaped(byte: u8) -> bool {
+    byte < 0x20 || byte == b'"' || byte == b'\\'
+}
+
+/// An object that is being written.
+struct Frame<'s> {
+    of: Option<Type<'s>>,
+    is_root: bool,
+    /// Where its first member stands.
+    start: usize,
+    /// How many members of others stand before its own.
+    before: usize,
+    is_sorted: bool,
+}
+
+/// A member that is being written.
+struct Open<'s> {
+    /// Where it begins, with the comma before it.
+    from: usize,
+    start: usize,
+    name: usize,
+    memory: usize,
+    of: Option<Type<'s>>,
+    /// What everything takes that stands before its value.
+    value_memory: usize,
+    stays: bool,
+    stays_if_null: bool,
+}
+
+impl<'s> Frame<'s> {
+    fn begin(place: &mut Place<'_, 's>) -> Result<Self, Unusual> {
+        let is_root = place.out.depth == 0;
+        place.out.deeper(b'{')?;
+        let (start, before) = (place.out.json.len(), place.out.members.len());
+        Ok(Self { of: place.of, is_root, start, before, is_sorted: true })
+    }
+
+    fn open(&self, name: &str, out: &mut PrunedJson) -> Result<Open<'s>, Unusual> {
+        if name.bytes().any(is_escaped) {
+            return Err(Unusual);
+        }
+        let (of, stays, stays_if_null) = self.member(name)?;
+        let index = out.members.len() - self.before;
+        let (from, memory) = (out.json.len(), out.memory);
+        out.spend(quota::of_member(index) + quota::of_text(name))?;
+        if index > 0 {
+            out.json.push(b',');
+        }
+        let start = out.json.len();
+        out.json.push(b'"');
+        out.json.extend_from_slice(name.as_bytes());
+        out.json.extend_from_slice(b"\":");
+        let value_memory = out.memory;
+        Ok(Open { from, start, name: name.len(), memory, value_memory, of, stays, stays_if_null })
+    }
+
+    /// What a member is, whether it stays, and whether it does if it is null.
+    fn member(&self, name: &str) -> Result<(Option<Type<'s>>, bool, bool), Unusual> {
+        let Some(of) = self.of else { return Ok((None, true, true)) };
+        if self.is_root && OF_EVERY_OBJECT.contains(&name) {
+            return Ok((None, true, true));
+        }
+        if let Some((_, member)) = of.member(name) {
+            let is_required = || {
+                let required = of.constraints().map(|constraints| &constraints.required);
+                required.is_some_and(|required| required.iter().any(|required| required == name))
+            };
+            return Ok((Some(member), true, member.nullable && is_required()));
+        }
+        match &of.node().additional {
+            Additional::Of(values) => {
+                let values = of.at(values);
+                let stays_if_null = values.nullable || of.default_of_element.is_some();
+                Ok((Some(values), true, stays_if_null))
+            }
+            Additional::Any => Ok((None, true, true)),
+            Additional::Pruned => Ok((None, false, false)),
+            Additional::Unspecified | Additional::Forbidden => Err(Unusual),
+        }
+    }
+
+    fn close(&mut self, open: &Open<'s>, out: &mut PrunedJson) {
+        let value = open.start + open.name + 3;
+        let is_null = out.json[value..] == *b"null";
+        if !open.stays || (is_null && !open.stays_if_null) {
+            out.json.truncate(open.from);
+            out.memory = open.memory;
+            return;
+        }
+        let name = |start: usize, length: usize| &out.json[start + 1..start + 1 + length];
+        if let Some(last) = out.members[self.before..].last() {
+            self.is_sorted &= name(last.start, last.name) < name(open.start, open.name);
+        }
+        out.members.push(WrittenMember {
+            start: open.start,
+            name: open.name,
+            end: out.json.len(),
+            memory: out.memory - open.value_memory,
+        });
+    }
+
+    fn end(self, out: &mut PrunedJson) -> Written {
+        let PrunedJson { json, members, scratch, .. } = &mut *out;
+        if !self.is_sorted {
+            let own = &mut members[self.before..];
+            let name = |member: &WrittenMember| {
+                let start = member.start + 1;
+                &json[start..start + member.name]
+            };
+            own.sort_unstable_by(|one, other| name(one).cmp(name(other)));
+            if own.windows(2).any(|pair| name(&pair[0]) == name(&pair[1])) {
+                return Err(Unusual);
+            }
+            scratch.clear();
+            for member in own {
+                if !scratch.is_empty() {
+                    scratch.push(b',');
+                }
+                let start = self.start + scratch.len();
+                scratch.extend_from_slice(&json[member.start..member.end]);
+                member.end = self.start + scratch.len();
+                member.start = start;
+            }
+            json.truncate(self.start);
+            json.extend_from_slice(scratch);
+        }
+        json.push(b'}');
+        out.depth -= 1;
+        if !self.is_root {
+            out.members.truncate(self.before);
+        }
+        Ok(())
+    }
+}
