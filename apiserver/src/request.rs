@@ -365,10 +365,10 @@ impl Handler {
             }
             // kube-apiserver sends on what is registered, and that leads to every replica: one of the release before is
             // asked, too. It must not say that there is no such object, because what that owns would be deleted then.
-            Destination::UnservedVersion { group, version } if peer.is_front_proxy() => {
-                Err(ApiError::version_not_served_yet(&group, &version))
+            Destination::Unserved { group, version, resource } if peer.is_front_proxy() => {
+                Err(ApiError::not_served_yet(&group, &version, &resource))
             }
-            Destination::UnservedVersion { .. } => Err(ApiError::no_such_resource()),
+            Destination::Unserved { .. } => Err(ApiError::no_such_resource()),
             Destination::Refused(error) => match self.documents.others.get(head.uri.path()) {
                 Some(document) if matches!(head.method, Method::GET | Method::HEAD) => {
                     record.is_served = true;
