@@ -210,16 +210,16 @@ impl Handler {
     }
 
     /// Waits until the audit log is written and the spans are sent, for some seconds at most.
-    pub async fn flush(&self) {
+    pub async fn flush(&self, longest: Duration) {
         let traces = async {
             if let Some(traces) = &self.traces {
-                traces.flush().await;
+                traces.flush(longest).await;
             }
         };
         let audit = async {
             if let Some(audit) = self.audit.clone() {
                 // It blocks, and fails only with the process.
-                let _ = tokio::task::spawn_blocking(move || audit.flush()).await;
+                let _ = tokio::task::spawn_blocking(move || audit.flush(longest)).await;
             }
         };
         tokio::join!(traces, audit);
@@ -502,7 +502,7 @@ impl Handler {
                 record.reached(Step::Fresh);
             }
             if let Some(selector) = operation.selector() {
-                self.throttle.reader(user, selector, &mut permit)?;
+                self.throttle.reader(user, selector, head, &mut permit)?;
             }
             let encoder = Encoder::new(kind, version, format, self.clock.now(), &self.forms);
             self.execute(caller, &target, (operation, redacted), encoder, permit, &account).await
