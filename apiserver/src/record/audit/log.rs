@@ -228,13 +228,15 @@ impl Shared {
     fn write(&self, sink: &mut dyn Sink) {
         while let Some(text) = self.next() {
             let (taken, result) = sink.put(&text);
-            let written = text.get(..taken).unwrap_or_default();
-            let whole = written.iter().filter(|byte| **byte == b'\n').count() as u64;
+            let whole = || {
+                let written = text.get(..taken).unwrap_or_default();
+                written.iter().filter(|byte| **byte == b'\n').count() as u64
+            };
+            let whole = if result.is_err() { Some(whole()) } else { None };
             // Until it is written it takes its room.
             let mut state = self.lock();
             let lines = state.queue.written(text);
-            // Of those that were taken the clients of the log see the whole ones.
-            let failed = if result.is_err() { lines.saturating_sub(whole) } else { 0 };
+            let failed = whole.map_or(0, |whole| lines.saturating_sub(whole));
             self.counts.failed.fetch_add(failed, Ordering::Relaxed);
             let is_empty = state.queue.is_empty();
             drop(state);

@@ -29,8 +29,8 @@ pub(super) struct Queue {
     taken: usize,
     /// Who has how much, while that matters.
     users: Option<Shares>,
-    /// An empty text that has room.
-    spare: Vec<u8>,
+    /// Empty texts that have room: one grows while the other is written.
+    spare: [Vec<u8>; 2],
 }
 
 /// Lines that are written together.
@@ -105,14 +105,14 @@ impl Queue {
             writing: None,
             taken: 0,
             users: None,
-            spare: Vec::new(),
+            spare: Default::default(),
         }
     }
 
     /// Bytes of memory that a queue of this limit takes at most. Besides its lines that is room in the text that grows, in
-    /// the one that is written, and in the one that is kept.
+    /// the one that is written, and in those that are kept.
     pub(super) const fn memory(limit: usize) -> usize {
-        limit + 2 * BATCH + KEPT
+        limit + 2 * BATCH + 2 * KEPT
     }
 
     /// Takes a line about a request of this user, if there is room for it.
@@ -127,7 +127,8 @@ impl Queue {
         }
         self.taken = taken;
         if !is_growing {
-            let text = std::mem::take(&mut self.spare);
+            let largest = self.spare.iter_mut().max_by_key(|text| text.capacity());
+            let text = largest.map(std::mem::take).unwrap_or_default();
             self.batches.push_back(Batch { text, ..Batch::default() });
         }
         if let Some(last) = self.batches.back_mut() {
@@ -184,9 +185,12 @@ impl Queue {
 
     /// What was taken out is written, or could not be; answers how many lines that were.
     pub(super) fn written(&mut self, mut text: Vec<u8>) -> u64 {
-        if text.capacity() <= KEPT {
+        let smallest = self.spare.iter_mut().min_by_key(|text| text.capacity());
+        if let Some(spare) = smallest
+            && (spare.capacity()..=KEPT).contains(&text.capacity())
+        {
             text.clear();
-            self.spare = text;
+            *spare = text;
         }
         let Some(written) = self.writing.take() else { return 0 };
         self.taken = self.taken.saturating_sub(written.owners.bytes());
@@ -218,7 +222,8 @@ mod tests {
             batch.text.capacity() + names.capacity() + each.capacity() * size_of::<(usize, usize)>()
         };
         let users = queue.users.as_ref().map_or(0, Shares::memory);
-        batches.map(of_batch).sum::<usize>() + queue.spare.capacity() + users
+        let spare: usize = queue.spare.iter().map(Vec::capacity).sum();
+        batches.map(of_batch).sum::<usize>() + spare + users
     }
 
     #[test]
@@ -299,13 +304,15 @@ mod tests {
             let text = queue.batch().unwrap();
             assert_eq!((text.len(), text.capacity()), (BATCH, BATCH));
             assert_eq!(queue.written(text), 2);
-            assert!(queue.spare.capacity() >= BATCH && queue.spare.is_empty());
+            assert!(queue.spare.iter().any(|spare| spare.capacity() == BATCH));
+            assert!(queue.spare.iter().all(Vec::is_empty));
         }
         assert!(queue.batch().is_none());
         assert!(queue.take(&[b'x'; 2 * KEPT], "large"));
         let text = queue.batch().unwrap();
         queue.written(text);
-        assert!(queue.spare.capacity() <= KEPT, "what is large is given back");
+        let is_small = |spare: &Vec<u8>| spare.capacity() <= KEPT;
+        assert!(queue.spare.iter().all(is_small), "what is large is given back");
     }
 
     #[test]

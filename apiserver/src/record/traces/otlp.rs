@@ -26,6 +26,8 @@ const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Expor
 /// Requests whose spans are sent at a time, and bytes after which no more are added: collectors take 4 MiB.
 const BATCH: usize = 256;
 const BATCH_BYTES: usize = 1 << 20;
+/// The room with which a batch begins, so that it seldom grows.
+const BEGINNING: usize = 128 << 10;
 /// What the spans of a request may take as they are sent: its texts are cut.
 const OF_REQUEST: usize = 32 << 10;
 /// What is sent is there as it is written, while that grows, and as gRPC frames it.
@@ -138,7 +140,7 @@ impl Sender {
     /// Sends spans; their requests have their room until then.
     async fn send(&self, collector: &mut Collector, batch: Batch) {
         let Batch { requests, spans, count } = batch;
-        let message = collector.message(spans);
+        let message = [collector.before(spans.0.len()), spans.0.into()];
         let why = match timeout(ANSWER, collector.export(message)).await {
             Ok(Ok(())) => {
                 self.counts.exported.fetch_add(count, Ordering::Relaxed);
@@ -169,6 +171,9 @@ struct Batch {
 
 impl Batch {
     fn add(&mut self, left: Left) {
+        if self.spans.0.capacity() == 0 {
+            self.spans.0.reserve(BEGINNING);
+        }
         spans::write(&left.ended, &mut self.spans);
         self.count += left.ended.spans();
         self.requests.push(left);
@@ -180,30 +185,29 @@ impl Batch {
 }
 
 impl Collector {
-    /// All that is sent: whose the spans are, what has made them, and they themselves.
-    fn message(&self, spans: Message) -> Bytes {
-        let mut all = Message::default();
-        all.message(1, |of_resource| {
-            of_resource.message(1, |resource| {
-                let said =
-                    [("service.name", &self.service), ("service.instance.id", &self.instance)];
-                for (name, text) in said {
-                    resource.message(1, |attribute| {
-                        attribute.text(1, name);
-                        attribute.message(2, |value| value.text(1, text));
-                    });
-                }
-            });
-            of_resource.message(2, |of_scope| {
-                of_scope.message(1, |scope| scope.text(1, env!("CARGO_PKG_NAME")));
-                of_scope.0.extend_from_slice(&spans.0);
-            });
+    /// What stands before spans of so many bytes: whose they are, and what has made them.
+    fn before(&self, spans: usize) -> Bytes {
+        let mut scope = Message::default();
+        scope.message(1, |scope| scope.text(1, env!("CARGO_PKG_NAME")));
+        let mut of_resource = Message::default();
+        of_resource.message(1, |resource| {
+            let said = [("service.name", &self.service), ("service.instance.id", &self.instance)];
+            for (name, text) in said {
+                resource.message(1, |attribute| {
+                    attribute.text(1, name);
+                    attribute.message(2, |value| value.text(1, text));
+                });
+            }
         });
-        drop(spans);
+        of_resource.begin(2, scope.0.len() + spans);
+        of_resource.0.append(&mut scope.0);
+        let mut all = Message::default();
+        all.begin(1, of_resource.0.len() + spans);
+        all.0.append(&mut of_resource.0);
         all.0.into()
     }
 
-    async fn export(&mut self, message: Bytes) -> Result<(), Status> {
+    async fn export(&mut self, message: [Bytes; 2]) -> Result<(), Status> {
         self.grpc.ready().await.map_err(|error| Status::unavailable(in_full(&error)))?;
         let path = PathAndQuery::from_static(EXPORT);
         let answer = self.grpc.unary(Request::new(message), path, Written).await;
@@ -220,11 +224,11 @@ fn in_full(error: &dyn std::error::Error) -> String {
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// Messages that are bytes already, and answers that nobody reads.
+/// Messages that are bytes already, in two pieces, and answers that nobody reads.
 struct Written;
 
 impl Codec for Written {
-    type Encode = Bytes;
+    type Encode = [Bytes; 2];
     type Decode = ();
     type Encoder = Self;
     type Decoder = Self;
@@ -239,11 +243,12 @@ impl Codec for Written {
 }
 
 impl Encoder for Written {
-    type Item = Bytes;
+    type Item = [Bytes; 2];
     type Error = Status;
 
-    fn encode(&mut self, message: Bytes, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        to.put(message);
+    fn encode(&mut self, message: [Bytes; 2], to: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        to.reserve(message.iter().map(Bytes::len).sum());
+        message.into_iter().for_each(|piece| to.put(piece));
         Ok(())
     }
 }

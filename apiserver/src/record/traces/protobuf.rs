@@ -30,21 +30,43 @@ impl Message {
         self.0.extend_from_slice(&number.to_le_bytes());
     }
 
-    /// A message in it. Its length is known when it is written, and is mostly one byte.
+    /// A short message in it, whose length is mostly one byte.
     pub(super) fn message(&mut self, field: u32, write: impl FnOnce(&mut Self)) {
+        self.message_of::<1>(field, write);
+    }
+
+    /// One that is mostly longer than 127 bytes: its length has two bytes, also where one would do, so that what was
+    /// written is not moved.
+    pub(super) fn long_message(&mut self, field: u32, write: impl FnOnce(&mut Self)) {
+        self.message_of::<2>(field, write);
+    }
+
+    fn message_of<const LENGTH: usize>(&mut self, field: u32, write: impl FnOnce(&mut Self)) {
         self.key(field, 2);
         let place = self.0.len();
-        self.0.push(0);
+        self.0.extend_from_slice(&[0; LENGTH]);
         write(self);
-        let length = self.0.len() - place - 1;
-        match (u8::try_from(length), self.0.get_mut(place)) {
-            (Ok(length @ ..0x80), Some(byte)) => *byte = length,
-            _ => {
+        let length = self.0.len() - place - LENGTH;
+        let fits = length >> (7 * LENGTH) == 0;
+        match self.0.get_mut(place..place + LENGTH).filter(|_| fits) {
+            Some(digits) => {
+                for (index, digit) in digits.iter_mut().enumerate() {
+                    let goes_on = if index + 1 < LENGTH { 0x80 } else { 0 };
+                    *digit = (length >> (7 * index) & 0x7f) as u8 | goes_on;
+                }
+            }
+            None => {
                 let mut digits = Self::default();
                 digits.varint(length as u64);
-                self.0.splice(place..=place, digits.0);
+                self.0.splice(place..place + LENGTH, digits.0);
             }
         }
+    }
+
+    /// What stands before a message of so many bytes that is sent behind this.
+    pub(super) fn begin(&mut self, field: u32, length: usize) {
+        self.key(field, 2);
+        self.varint(length as u64);
     }
 
     fn key(&mut self, field: u32, wire_type: u32) {
@@ -86,5 +108,12 @@ mod tests {
         outer.message(1, |inner| inner.text(1, &"x".repeat(300)));
         assert_eq!(outer.0[..6], *b"\x0a\xaf\x02\x0a\xac\x02");
         assert_eq!(outer.0.len(), 306);
+        let mut outer = Message::default();
+        outer.long_message(1, |inner| inner.text(1, "x"));
+        outer.long_message(1, |inner| inner.text(1, &"x".repeat(200)));
+        outer.long_message(1, |inner| inner.text(1, &"x".repeat(20_000)));
+        assert_eq!(outer.0[..6], *b"\x0a\x83\x00\x0a\x01x");
+        assert_eq!(outer.0[6..12], *b"\x0a\xcb\x01\x0a\xc8\x01");
+        assert_eq!(outer.0[212..217], *b"\x0a\xa4\x9c\x01\x0a");
     }
 }

@@ -19,7 +19,7 @@ pub(super) fn write(ended: &Ended, spans: &mut Message) {
     let nanoseconds =
         |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let whole = begun.started.saturating_add(nanoseconds(ended.took));
-    spans.message(SPANS, |span| {
+    spans.long_message(SPANS, |span| {
         head(span, (begun.trace, begun.span, begun.parent));
         name(ended, span);
         times(span, SERVER, begun.started, whole);
