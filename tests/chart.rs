@@ -182,6 +182,7 @@ fn every_value_has_its_place(chart: &mut Chart) -> Result<()> {
         "affinity": {"nodeAffinity": {}},
         "topologySpreadConstraints": [{"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
         "priorityClassName": "system-cluster-critical",
+        "terminationGracePeriodSeconds": 130,
         "podAnnotations": {"team": "farm"},
         "podDisruptionBudget": {"maxUnavailable": 2},
         "networkPolicy": {
@@ -211,6 +212,7 @@ fn every_value_has_its_place(chart: &mut Chart) -> Result<()> {
         ("Deployment", "/spec/template/metadata/annotations/team".to_owned(), json!("farm")),
         ("Deployment", format!("{pod}/imagePullSecrets/0/name"), json!("pull")),
         ("Deployment", format!("{pod}/priorityClassName"), json!("system-cluster-critical")),
+        ("Deployment", format!("{pod}/terminationGracePeriodSeconds"), json!(130)),
         ("Deployment", format!("{pod}/nodeSelector/disk"), json!("fast")),
         ("Deployment", format!("{pod}/tolerations/0/key"), json!("infra")),
         ("Deployment", format!("{pod}/affinity/nodeAffinity"), json!({})),

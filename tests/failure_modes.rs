@@ -84,6 +84,7 @@ const REGISTRATION: Group<Stage> = &[
         "a_version_that_one_of_two_replicas_serves",
         discovery::a_version_that_one_of_two_replicas_serves,
     ),
+    ("a_kind_that_one_of_two_replicas_serves", discovery::a_kind_that_one_of_two_replicas_serves),
     ("the_api_service_is_of_another", install::the_api_service_is_of_another),
     ("another_authority_is_named", install::another_authority_is_named),
     ("the_api_service_is_made_anew", install::the_api_service_is_made_anew),

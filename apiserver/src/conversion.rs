@@ -7,13 +7,14 @@ mod review;
 mod turns;
 mod vouched_certificate;
 
-pub use counts::WebhookCalls;
+pub use counts::{CallTimes, Converted, WebhookCalls};
 
 use std::collections::VecDeque;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use moka::future::Cache;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, timeout};
 
@@ -197,11 +198,13 @@ impl Failure {
 async fn ask_once(questions: &[Question], texts: &[String]) -> Result<Vec<Conversion>, Failure> {
     let Some(Question { webhook, to, .. }) = questions.first() else { return Ok(Vec::new()) };
     let uid = uuid::Uuid::new_v4().to_string();
+    let address = webhook.address();
     let asked = async {
-        let _turn = TURNS.take(&webhook.url).await;
+        let _turn = TURNS.take(&address).await;
         let body = review::request(webhook.review_version, &uid, to, texts);
-        let answer =
-            call::call(webhook, body, CALL_TIMEOUT, &READING).await.map_err(Failure::Away)?;
+        let answer = call::call(webhook, body, CALL_TIMEOUT, (&READING, &address))
+            .await
+            .map_err(Failure::Away)?;
         review::converted(&answer, webhook.review_version, &uid).map_err(Failure::Refused)
     };
     let began = Instant::now();
@@ -217,7 +220,7 @@ async fn ask_once(questions: &[Question], texts: &[String]) -> Result<Vec<Conver
         }
     });
     let converted = converted.inspect_err(|failure| {
-        COUNTS.ended(failure.outcome(), began.elapsed());
+        ended(failure.outcome(), began.elapsed(), &questions[0]);
         FAILED.log(|left_out| {
             let why = shown(failure.told(&questions[0]));
             tracing::warn!(left_out, "objects are not converted: {why}");
@@ -228,11 +231,27 @@ async fn ask_once(questions: &[Question], texts: &[String]) -> Result<Vec<Conver
         .map(|(question, converted)| checked(question, converted).map(Arc::new).map_err(Arc::from))
         .collect();
     let is_valid = checked.iter().all(Result::is_ok);
-    COUNTS.ended(if is_valid { Outcome::Success } else { Outcome::Invalid }, began.elapsed());
+    let outcome = if is_valid { Outcome::Success } else { Outcome::Invalid };
+    ended(outcome, began.elapsed(), &questions[0]);
     Ok(checked)
+}
+
+/// A call has ended, in which this was asked first.
+fn ended(outcome: Outcome, took: Duration, question: &Question) {
+    let version = |api_version: &str| {
+        api_version.rsplit_once('/').map_or(api_version, |(_, version)| version).to_owned()
+    };
+    let from = question.object.get("apiVersion").and_then(Value::as_str).map(version);
+    let versions = (from.unwrap_or_default(), version(&question.to));
+    COUNTS.ended(outcome, took, &question.webhook.definition, (&versions.0, &versions.1));
 }
 
 /// How the calls of this process ended.
 pub fn webhook_calls() -> Vec<WebhookCalls> {
-    COUNTS.all()
+    COUNTS.outcomes()
+}
+
+/// How long they took, by what they converted.
+pub fn webhook_conversions() -> Vec<(Converted, CallTimes)> {
+    COUNTS.definitions()
 }

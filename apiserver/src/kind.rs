@@ -220,7 +220,8 @@ impl Kind {
                 storage,
                 unserved,
                 shape: Shape::default(),
-                conversion: WebhookConversion::of(spec.conversion.as_ref()).map(Converter::Webhook),
+                conversion: WebhookConversion::of(&qualified, spec.conversion.as_ref())
+                    .map(Converter::Webhook),
                 admission_rules: None,
                 strategy: Strategy::default(),
                 subresource_handlers: Vec::new(),

@@ -71,7 +71,12 @@ pub enum DeployedStore {
 /// The port that a server listens on, if no flag says another.
 pub const PORT: u16 = 3000;
 /// What a container may take of memory: all bounds together are less (`server/memory`).
-pub const MEMORY_LIMIT_MIB: usize = 1_024;
+pub const MEMORY_LIMIT_MIB: usize = 1_152;
+/// How long a Pod that ends goes on serving where there are several, because Services still lead to it.
+pub const SHUTDOWN_DELAY_SECONDS: u64 = 10;
+/// How long a Pod may take to end: that, what requests and watches may take (a minute), what is left of audit events and
+/// spans (five seconds), and a little more. `server/running` tests that nothing is left out.
+pub const GRACE_SECONDS: u64 = 80;
 /// What those who may edit a namespace may do with what is kept in it.
 const WRITING: [&str; 5] = ["create", "delete", "deletecollection", "patch", "update"];
 /// Any user but root: the image has no names.
@@ -293,12 +298,16 @@ fn rights(
         rules
             .push(json!({"apiGroups": [group], "resources": [plural], "verbs": ["list", "watch"]}));
     }
-    let secrets = json!([{
-        "apiGroups": [""],
-        "resources": ["secrets"],
-        "resourceNames": [secret(name)],
-        "verbs": ["get", "update"],
-    }]);
+    // What is created has no name yet to which a right could be bound: with that right alone nothing is read or changed.
+    let secrets = json!([
+        {
+            "apiGroups": [""],
+            "resources": ["secrets"],
+            "resourceNames": [secret(name)],
+            "verbs": ["get", "update"],
+        },
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
+    ]);
     let of_namespaces = read.into_iter().filter_map(|(namespace, rules)| Some((namespace?, rules)));
     let of_namespaces = of_namespaces.flat_map(|(namespace, rules)| {
         let name = format!("{name}:sources");
@@ -422,7 +431,7 @@ fn workload((name, namespace, image): (&str, &str, &str), options: &Options) -> 
     let labels = json!({"app.kubernetes.io/name": name});
     let mut pod = json!({
         "serviceAccountName": name,
-        "terminationGracePeriodSeconds": 70,
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
         "nodeSelector": {"kubernetes.io/os": "linux"},
         "securityContext": {
             "runAsNonRoot": true,
@@ -462,8 +471,10 @@ fn workload((name, namespace, image): (&str, &str, &str), options: &Options) -> 
             spec["strategy"] = json!({
                 "type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
             });
-            pod["containers"][0]["args"] =
-                json!(["--logging-format=json", "--shutdown-delay-duration=10s"]);
+            pod["containers"][0]["args"] = json!([
+                "--logging-format=json",
+                format!("--shutdown-delay-duration={SHUTDOWN_DELAY_SECONDS}s"),
+            ]);
             pod["topologySpreadConstraints"] = json!([{
                 "maxSkew": 1,
                 "topologyKey": "kubernetes.io/hostname",

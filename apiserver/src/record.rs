@@ -16,8 +16,8 @@ mod traces;
 pub use access_log::TARGET as ACCESS_LOG;
 pub use audit::{Audit, Destination, Policy, RequestObject, Rotation};
 pub use metrics::{
-    Admission, CertificateEnds, EndedCalls, KeptKind, Metrics, Observed, SourceInView,
-    WatchEventCounter,
+    Admission, CallTimes, CertificateEnds, ConvertedCalls, EndedCalls, KeptKind, Metrics, Observed,
+    SourceInView, WatchEventCounter,
 };
 pub use steps::Step;
 pub use traces::{Traces, TracingConfiguration};

@@ -210,16 +210,16 @@ impl Handler {
     }
 
     /// Waits until the audit log is written and the spans are sent, for some seconds at most.
-    pub async fn flush(&self) {
+    pub async fn flush(&self, longest: Duration) {
         let traces = async {
             if let Some(traces) = &self.traces {
-                traces.flush().await;
+                traces.flush(longest).await;
             }
         };
         let audit = async {
             if let Some(audit) = self.audit.clone() {
                 // It blocks, and fails only with the process.
-                let _ = tokio::task::spawn_blocking(move || audit.flush()).await;
+                let _ = tokio::task::spawn_blocking(move || audit.flush(longest)).await;
             }
         };
         tokio::join!(traces, audit);
@@ -365,10 +365,10 @@ impl Handler {
             }
             // kube-apiserver sends on what is registered, and that leads to every replica: one of the release before is
             // asked, too. It must not say that there is no such object, because what that owns would be deleted then.
-            Destination::UnservedVersion { group, version } if peer.is_front_proxy() => {
-                Err(ApiError::version_not_served_yet(&group, &version))
+            Destination::Unserved { group, version, resource } if peer.is_front_proxy() => {
+                Err(ApiError::not_served_yet(&group, &version, &resource))
             }
-            Destination::UnservedVersion { .. } => Err(ApiError::no_such_resource()),
+            Destination::Unserved { .. } => Err(ApiError::no_such_resource()),
             Destination::Refused(error) => match self.documents.others.get(head.uri.path()) {
                 Some(document) if matches!(head.method, Method::GET | Method::HEAD) => {
                     record.is_served = true;
@@ -509,7 +509,7 @@ impl Handler {
                 record.reached(Step::Fresh);
             }
             if let Some(selector) = operation.selector() {
-                self.throttle.reader(user, selector, &mut permit)?;
+                self.throttle.reader(user, selector, head, &mut permit)?;
             }
             let encoder = Encoder::new(kind, version, format, self.clock.now(), &self.forms);
             self.execute(caller, &target, (operation, redacted), encoder, permit, &account).await

@@ -219,12 +219,6 @@ impl ServedKinds {
         self.0.iter()
     }
 
-    /// Whether any kind is served in this version of a group.
-    pub fn serves_version(&self, group: &str, version: &str) -> bool {
-        let kinds = self.0.iter().map(|served| &served.kind);
-        kinds.filter(|kind| kind.group == group).any(|kind| kind.version(version).is_some())
-    }
-
     /// The kind behind a path, and the version.
     pub fn find(
         &self,

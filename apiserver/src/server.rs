@@ -67,7 +67,7 @@ use authentication::Trusted;
 use copied::Copied;
 use listener::Listening;
 use loopback::Loopback;
-use memory::{Bounds, Contents, Said};
+use memory::{Bounds, Contents, Records, Said};
 use plain::PlainPorts;
 use serving_certificate::Identity;
 
@@ -316,9 +316,16 @@ impl ApiServer {
 
     /// What it may take.
     fn bounds(&self, said: Said) -> Bounds {
-        let audit = self.audit.as_ref().map_or(0, |audit| audit.memory());
-        let traces = self.traces.as_ref().map_or(0, |traces| traces.memory());
-        let contents = Contents::of(&self.kinds, said).with_records(audit + traces);
+        let mut records = Records::default();
+        if let Some(audit) = &self.audit {
+            records.waiting += audit.memory();
+            records.of_watch += Audit::MEMORY_OF_REQUEST;
+        }
+        if let Some(traces) = &self.traces {
+            records.waiting += traces.memory();
+            records.of_watch += Traces::MEMORY_OF_REQUEST;
+        }
+        let contents = Contents::of(&self.kinds, said).with_records(records);
         Bounds::within(self.memory_limit, contents)
     }
 
@@ -361,6 +368,7 @@ impl ApiServer {
         let client =
             Client::try_from(config).map_err(|error| StartError::Cluster(error.to_string()))?;
         self.memory_limit = self.memory_limit.or_else(memory::limit);
+        self.open_records(args)?;
         let bounds = self.bounds(args.memory());
         let has_own_store = self.store.is_some();
         self.open_store(args, bounds)?;
@@ -394,6 +402,7 @@ impl ApiServer {
     pub fn bind_without_cluster(mut self, args: &Args) -> Result<Bound, StartError> {
         tls::install_provider();
         let kinds = assemble::parse(&self.kinds)?;
+        self.open_records(args)?;
         let bounds = self.bounds(Said { source_memory: None, ..args.memory() });
         self.open_store(args, bounds)?;
         let namespace = args.namespace.clone().unwrap_or_else(|| "default".to_owned());
@@ -402,6 +411,17 @@ impl ApiServer {
         let cluster = cluster.with_authorizer(self.authorizer.clone());
         let cluster = (cluster, Impersonation::Authorized);
         self.listen((args, bounds), kinds, cluster, namespace, loopback)
+    }
+
+    /// Opens what flags say of the audit log and of traces, before bounds are computed, because they are a part of them.
+    fn open_records(&mut self, args: &Args) -> Result<(), StartError> {
+        if let Some(audit) = args.audit.open(&self.clock)? {
+            self.audit = Some(audit);
+        }
+        if let Some(traces) = args.tracing.open(&self.name, &self.clock)? {
+            self.traces = Some(traces);
+        }
+        Ok(())
     }
 
     /// Opens the store that is named, if one is.
@@ -447,8 +467,6 @@ impl ApiServer {
         if args.drop_managed_fields {
             self.managed_fields = ManagedFields::Dropped;
         }
-        self.audit = args.audit.open(&self.clock)?.or(self.audit);
-        self.traces = args.tracing.open(&self.name, &self.clock)?.or(self.traces);
         let trusted = Trusted::new(args, cluster.clone())?;
         let identity = Identity {
             service: args.service_name.clone().unwrap_or_else(|| self.name.clone()),

@@ -493,6 +493,12 @@ async fn a_webhook_that_is_away_or_not_vouched_for_converts_nothing() {
             assert!(count >= at_least, "{series}{count}");
         }
     }
+    for succeeded in [true, false] {
+        let series = format!(
+            "apiserver_crd_conversion_webhook_duration_seconds_count{{crd_name=\"boxes.example.com\",from_version=\"v2\",to_version=\"v1\",succeeded=\"{succeeded}\"}} "
+        );
+        assert!(metrics.lines().any(|line| line.starts_with(&series)), "{series}: {metrics}");
+    }
 }
 
 #[tokio::test]

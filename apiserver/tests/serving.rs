@@ -99,19 +99,22 @@ async fn health_and_discovery_need_no_cluster() {
 
 /// kube-apiserver sends on what is registered: what another replica may serve is not said to be missing.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_version_that_another_release_may_serve() {
+async fn what_another_release_may_serve() {
     const NEXT: &str = "/apis/example.com/v2/namespaces/default/foos/a";
+    const NEW_KIND: &str = "/apis/example.com/v1/namespaces/default/bars/a";
     let fixture = Fixture::start().await;
     let mut proxy = fixture.proxy().await;
-    for method in ["GET", "DELETE", "POST"] {
-        let answer = proxy.send_request(master(method, NEXT, "")).await.unwrap();
-        assert!(!answer.headers().contains_key("retry-after"));
-        let (status, body) = text(answer).await;
-        assert_eq!(status, 503, "{method}: {body}");
-        assert!(body.contains("this replica does not serve example.com/v2"), "{body}");
+    for (path, what) in [(NEXT, "foos of example.com/v2"), (NEW_KIND, "bars of example.com/v1")] {
+        for method in ["GET", "DELETE", "POST"] {
+            let answer = proxy.send_request(master(method, path, "")).await.unwrap();
+            assert!(!answer.headers().contains_key("retry-after"));
+            let (status, body) = text(answer).await;
+            assert_eq!(status, 503, "{method} {path}: {body}");
+            assert!(body.contains(&format!("this replica does not serve {what}")), "{body}");
+        }
     }
-    // That there is no such version is said, and that there is no such kind in one that is served.
-    for path in ["/apis/example.com/v2", "/apis/example.com/v1/bars"] {
+    // That there is no such version is said, and that there is no such part of an object.
+    for path in ["/apis/example.com/v2", "/apis/example.com/v1/namespaces/default/foos/a/bars"] {
         let (status, body) = text(proxy.send_request(master("GET", path, "")).await.unwrap()).await;
         assert_eq!(status, 404, "{path}: {body}");
     }
@@ -122,9 +125,11 @@ async fn a_version_that_another_release_may_serve() {
     })
     .await;
     let mut direct = fixture.proxy().await;
-    let asked = Request::get(format!("https://localhost{NEXT}")).body(Body::empty()).unwrap();
-    let (status, body) = text(direct.send_request(asked).await.unwrap()).await;
-    assert_ne!(status, 503, "{body}");
+    for path in [NEXT, NEW_KIND] {
+        let asked = Request::get(format!("https://localhost{path}")).body(Body::empty()).unwrap();
+        let (status, body) = text(direct.send_request(asked).await.unwrap()).await;
+        assert_ne!(status, 503, "{body}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

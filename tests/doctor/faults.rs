@@ -359,14 +359,19 @@ pub fn another_authority_is_trusted(ward: &mut Ward) -> Result<()> {
     ward.wait_well()
 }
 
-/// Nobody else notices. Made again by hand, it is filled, and all is well with another CA.
+/// Nobody else notices. The server makes it anew as soon as it may, and all is well with another CA.
 pub fn the_secret_is_missing(ward: &mut Ward) -> Result<()> {
     const SECRET: &str = "farm-operator-serving-certificate";
+    let patch =
+        |rules| ["patch", "role/farm-operator", "-n", NAMESPACE, "--type=json", "-p", rules];
+    let rules = r#"[{"op": "remove", "path": "/rules/1"}]"#;
+    ward.kubectl(patch(rules)).run()?;
     ward.kubectl(["delete", "secret", SECRET, "-n", NAMESPACE]).run()?;
     let missing = "Secret farm-operator/farm-operator-serving-certificate is missing";
     let create = "kubectl -n farm-operator create secret generic";
     ward.wait_for("certificate", "warning", missing, create)?;
-    ward.kubectl(["create", "secret", "generic", SECRET, "-n", NAMESPACE]).run()?;
+    ward.wait_for("rights", "fault", "may not create secrets in farm-operator", GRANT)?;
+    ward.follow(&["auth", "reconcile"])?;
     ward.world.eventually(|| {
         let get = ["get", "secret", SECRET, "-n", NAMESPACE, "-o=jsonpath={.data}"];
         let data = ward.kubectl(get).run()?;

@@ -15,31 +15,46 @@ use crate::world::NAMESPACE;
 
 const SECRET: &str = "farm-operator-serving-certificate";
 
-/// The Secret is deleted, and made anew as the manifests make it: there is another CA then.
-/// No request fails, because everybody knows it before it is used.
+/// The Secret is deleted by hand, and the server makes it anew: there is another CA then. No request fails, because
+/// everybody knows it before it is used. Without the right to create it the server serves on, and says what is missing.
 pub fn the_secret_is_lost(stage: &mut Stage) -> Result<()> {
     let before = ca_bundle(stage)?;
     let traffic = Traffic::start(stage);
+    let patch =
+        |rules| ["patch", "role/farm-operator", "-n", NAMESPACE, "--type=json", "-p", rules];
+    let rules = r#"[{"op": "remove", "path": "/rules/1"}]"#;
+    stage.kubectl(patch(rules)).run()?;
     stage.kubectl(["delete", "secret", SECRET, "-n", NAMESPACE]).run()?;
     stage.world.eventually(|| {
         let log = stage.world.server.printed();
-        ensure!(log.contains("cannot be written (the manifests create it empty)"), "{log}");
+        let refused = "cannot create resource \"secrets\" in API group \"\" in the namespace \"farm-operator\"; kubectl -n farm-operator create secret generic";
+        ensure!(log.replace("\\\"", "\"").contains(refused), "{log}");
         Ok(())
     })?;
     rest::is_silent(stage)?;
     ensure!(ca_bundle(stage)? == before, "the APIService was changed");
-    stage.kubectl(["create", "secret", "generic", SECRET, "-n", NAMESPACE]).run()?;
+    let rules = r#"[{"op": "add", "path": "/rules/1", "value": {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]}}]"#;
+    stage.kubectl(patch(rules)).run()?;
     let after = stage.world.eventually(|| {
         let after = ca_bundle(stage)?;
         ensure!(after != before, "there is no other CA");
         Ok(after)
     })?;
+    stage.kubectl(["get", "secret", SECRET, "-n", NAMESPACE]).run()?;
     let known = after.strip_suffix(&before).context("the CA that is served is not known")?;
     rest::is_undisturbed(stage, "secret")?;
     // Those who know nothing but the new CA find it served in the end.
     stage.world.eventually(|| is_served(stage, known))?;
     rest::is_silent(stage)?;
-    traffic.end().context("while the CA was exchanged")
+    traffic.end().context("while the CA was exchanged")?;
+    // A process that starts without it makes it, too.
+    stage.world.server.kill();
+    stage.kubectl(["delete", "secret", SECRET, "-n", NAMESPACE]).run()?;
+    stage.world.restart_server()?;
+    stage.wait_available()?;
+    stage.kubectl(["get", "secret", SECRET, "-n", NAMESPACE]).run()?;
+    stage.lead_through_the_switch()?;
+    rest::is_silent(stage)
 }
 
 /// The CAs by which kube-apiserver knows us.

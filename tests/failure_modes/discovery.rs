@@ -11,8 +11,6 @@ use crate::stage::{self, REGISTRATIONS, Stage};
 use crate::world::NAMESPACE;
 
 const NEXT: &str = "v1beta.farm.example.com";
-const ALL_NEXT_LLAMAS: &str = "/apis/farm.example.com/v1beta/llamas";
-const NEXT_LLAMAS: &str = "/apis/farm.example.com/v1beta/namespaces/default/llamas";
 
 /// The documents of the whole cluster hold ours, and of ours only our own paths.
 pub fn documents_are_merged(stage: &mut Stage) -> Result<()> {
@@ -64,7 +62,7 @@ pub fn a_version_that_nobody_serves(stage: &mut Stage) -> Result<()> {
 /// before: that replica says that it cannot answer, and nobody takes llamas for gone. Two processes are behind one
 /// address; the one of the stage does not know the version.
 pub fn a_version_that_one_of_two_replicas_serves(stage: &mut Stage) -> Result<()> {
-    let replica = NextRelease::start(&stage.world.server_kubeconfig)?;
+    let replica = NextRelease::start(&stage.world.server_kubeconfig, &[llamas(&["v1beta"])])?;
     stage.switch.lead_to(replica.port);
     let mut spec = stage.api_service()?["spec"].take();
     spec["version"] = "v1beta".into();
@@ -74,49 +72,124 @@ pub fn a_version_that_one_of_two_replicas_serves(stage: &mut Stage) -> Result<()
         "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
         "metadata": {"name": NEXT}, "spec": spec,
     }))?;
-    let mut llama = stage::llama_of("v1beta", "default", "known");
-    stage.world.eventually(|| stage.create(&llama))?;
-    // kube-controller-manager knows the version when it collects what such a llama owned.
-    let parent = stage.get(&format!("{NEXT_LLAMAS}/known"))?;
-    stage.create(&rest::owned_by(&parent, "default", "of-known"))?;
-    stage.kubectl(["delete", "llamas.v1beta.farm.example.com", "known"]).run()?;
-    stage.world.eventually(|| {
-        let secrets = rest::secrets(stage, "default")?;
-        ensure!(secrets.is_empty(), "not collected: {secrets:?}");
-        Ok(())
-    })?;
-    // One llama is in a namespace that is going to be deleted, and another one owns something.
-    let there = stage::llama_of("v1beta", "between", "shaun");
-    llama["metadata"]["name"] = "parent".into();
-    stage.create(&json!([stage::namespace("between"), there, llama]))?;
-    let parent = stage.get(&format!("{NEXT_LLAMAS}/parent"))?;
-    // From now on the replica of the release before is asked.
-    stage.switch.lead_to(stage.world.port);
-    stage.create(&rest::owned_by(&parent, "default", "of-parent"))?;
-    rest::delete_namespace(stage, "between")?;
-    rest::is_held(stage, "between", "NamespaceDeletionContentFailure", "v1beta")?;
-    let secrets = rest::secrets(stage, "default")?;
-    ensure!(secrets == ["of-parent"], "its owner was taken for gone: {secrets:?}");
-    // And now the replica of this release alone.
-    stage.switch.lead_to(replica.port);
-    rest::is_gone(stage, "between")?;
-    stage.world.eventually(|| {
-        let left = stage.get(ALL_NEXT_LLAMAS)?;
-        let items = left["items"].as_array().context("no list")?;
-        let is_between = |llama: &&Value| llama["metadata"]["namespace"] == "between";
-        ensure!(items.iter().find(is_between).is_none(), "it was left behind: {left}");
-        Ok(())
-    })?;
-    let secrets = rest::secrets(stage, "default")?;
-    ensure!(secrets == ["of-parent"], "its owner was taken for gone: {secrets:?}");
-    stage.kubectl(["delete", "secret", "of-parent"]).run()?;
+    let new = New { version: "v1beta", kind: "Llama", plural: "llamas" };
+    nothing_of_it_is_taken_for_gone(stage, &replica, &new)?;
     stage.kubectl(["delete", "apiservice", NEXT]).run()?;
     stage.switch.lead_to(stage.world.port);
     stage.wait_available()?;
     rest::is_silent(stage)
 }
 
-/// A replica of a release that adds a version of llamas.
+/// The same of a kind that a release adds to a version that is served already.
+pub fn a_kind_that_one_of_two_replicas_serves(stage: &mut Stage) -> Result<()> {
+    let sheep = definition("Sheep", "sheep", &["v1"]);
+    let replica = NextRelease::start(&stage.world.server_kubeconfig, &[llamas(&[]), sheep])?;
+    stage.switch.lead_to(replica.port);
+    // kube-apiserver asks at once what is served, instead of in a minute.
+    let is_changed = json!({"metadata": {"annotations": {"example.com/release": "next"}}});
+    stage.patch_api_services(&is_changed)?;
+    let new = New { version: "v1", kind: "Sheep", plural: "sheep" };
+    nothing_of_it_is_taken_for_gone(stage, &replica, &new)?;
+    stage.switch.lead_to(stage.world.port);
+    let is_as_before = json!({"metadata": {"annotations": {"example.com/release": null}}});
+    stage.patch_api_services(&is_as_before)?;
+    stage.wait_available()?;
+    rest::is_silent(stage)
+}
+
+/// What a release serves that the one before does not.
+struct New {
+    version: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+}
+
+impl New {
+    fn object(&self, namespace: &str, name: &str) -> Value {
+        let mut object = stage::llama_of(self.version, namespace, name);
+        object["kind"] = self.kind.into();
+        object
+    }
+
+    fn resource(&self) -> String {
+        format!("{}.{}.farm.example.com", self.plural, self.version)
+    }
+
+    fn path(&self, place: &str) -> String {
+        format!("/apis/farm.example.com/{}/{place}{}", self.version, self.plural)
+    }
+}
+
+/// Objects of a new kind or version, made while its replica is asked, are there after the replica of the release
+/// before was asked by those who delete what has no owner, and empty namespaces.
+fn nothing_of_it_is_taken_for_gone(
+    stage: &mut Stage,
+    replica: &NextRelease,
+    new: &New,
+) -> Result<()> {
+    let in_default = new.path("namespaces/default/");
+    stage.world.eventually(|| stage.create(&new.object("default", "known")))?;
+    // kube-controller-manager knows it when it collects what such an object owned.
+    let parent = stage.get(&format!("{in_default}/known"))?;
+    stage.create(&rest::owned_by(&parent, "default", "of-known"))?;
+    stage.kubectl(["delete", &new.resource(), "known"]).run()?;
+    stage.world.eventually(|| {
+        let secrets = rest::secrets(stage, "default")?;
+        ensure!(secrets.is_empty(), "not collected: {secrets:?}");
+        Ok(())
+    })?;
+    // One object is in a namespace that is going to be deleted, and another one owns something.
+    let there = new.object("between", "shaun");
+    let parent = new.object("default", "parent");
+    stage.create(&json!([stage::namespace("between"), there, parent]))?;
+    let parent = stage.get(&format!("{in_default}/parent"))?;
+    // From now on the replica of the release before is asked.
+    stage.switch.lead_to(stage.world.port);
+    stage.create(&rest::owned_by(&parent, "default", "of-parent"))?;
+    rest::delete_namespace(stage, "between")?;
+    rest::is_held(stage, "between", "NamespaceDeletionContentFailure", new.version)?;
+    let secrets = rest::secrets(stage, "default")?;
+    ensure!(secrets == ["of-parent"], "its owner was taken for gone: {secrets:?}");
+    // And now the replica of this release alone.
+    stage.switch.lead_to(replica.port);
+    rest::is_gone(stage, "between")?;
+    stage.world.eventually(|| {
+        let left = stage.get(&new.path(""))?;
+        let items = left["items"].as_array().context("no list")?;
+        let is_between = |object: &&Value| object["metadata"]["namespace"] == "between";
+        ensure!(items.iter().find(is_between).is_none(), "it was left behind: {left}");
+        Ok(())
+    })?;
+    let secrets = rest::secrets(stage, "default")?;
+    ensure!(secrets == ["of-parent"], "its owner was taken for gone: {secrets:?}");
+    stage.kubectl(["delete", "secret", "of-parent"]).run()?;
+    Ok(())
+}
+
+/// The definition of a kind of our group, whose first version is stored.
+fn definition(kind: &str, plural: &str, versions: &[&str]) -> Value {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let version = |(place, name): (usize, &&str)| {
+        json!({"name": name, "served": true, "storage": place == 0,
+            "schema": {"openAPIV3Schema": schema}})
+    };
+    let versions: Vec<Value> = versions.iter().enumerate().map(version).collect();
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.farm.example.com")},
+        "spec": {
+            "group": "farm.example.com", "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase()},
+            "versions": versions,
+        },
+    })
+}
+
+fn llamas(new_versions: &[&str]) -> Value {
+    definition("Llama", "llamas", &[new_versions, &["v1", "v1alpha"]].concat())
+}
+
+/// A replica of a release that adds something.
 struct NextRelease {
     port: u16,
     // Ends the server when it is dropped.
@@ -124,22 +197,11 @@ struct NextRelease {
 }
 
 impl NextRelease {
-    fn start(kubeconfig: &Path) -> Result<Self> {
-        let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-        let version = |name: &str, is_stored: bool| {
-            json!({"name": name, "served": true, "storage": is_stored,
-                "schema": {"openAPIV3Schema": schema}})
-        };
-        let definition = json!({
-            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": {"name": "llamas.farm.example.com"},
-            "spec": {
-                "group": "farm.example.com", "scope": "Namespaced",
-                "names": {"kind": "Llama", "plural": "llamas", "singular": "llama"},
-                "versions": [version("v1beta", true), version("v1", false), version("v1alpha", false)],
-            },
-        });
-        let kinds = Kinds::new().crds_from_yaml(&definition.to_string())?;
+    fn start(kubeconfig: &Path, definitions: &[Value]) -> Result<Self> {
+        let mut kinds = Kinds::new();
+        for definition in definitions {
+            kinds = kinds.crds_from_yaml(&definition.to_string())?;
+        }
         let mut args = ServeArgs::default();
         args.bind_address = [127, 0, 0, 1].into();
         args.secure_port = 0;

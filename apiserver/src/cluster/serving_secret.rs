@@ -46,8 +46,16 @@ pub enum SecretError {
     #[error("another replica changed it at the same time")]
     Lost,
     /// The cluster refused or did not answer.
-    #[error(transparent)]
+    #[error("{}", said(.0))]
     Cluster(#[from] kube::Error),
+}
+
+/// What an operator has to know of an error: of a refusal its message, without what the program knows besides.
+fn said(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        error => error.to_string(),
+    }
 }
 
 impl Cluster {

@@ -47,7 +47,7 @@ pub(super) async fn call(
     webhook: &WebhookConversion,
     body: String,
     time: Duration,
-    reading: &Turns,
+    (reading, address): (&Turns, &str),
 ) -> Result<Vec<u8>, String> {
     let url = asked_url(webhook, time);
     let failed = |why: String| format!("Post \"{url}\": {why}");
@@ -78,7 +78,7 @@ pub(super) async fn call(
     let response = sender.send_request(request).await;
     let response = response.map_err(|why| failed(response_error(&why)))?;
     let status = response.status();
-    let _turn = reading.take(&webhook.url).await;
+    let _turn = reading.take(address).await;
     let answer = Limited::new(response.into_body(), ANSWER_LIMIT).collect().await;
     let answer = answer.map_err(|why| match why.downcast_ref::<LengthLimitError>() {
         Some(_) => failed(format!("the answer is larger than {ANSWER_LIMIT} bytes")),

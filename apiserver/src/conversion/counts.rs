@@ -1,11 +1,22 @@
 //! How calls of webhooks ended, and how long they took, for metrics: by the words and buckets of kube-apiserver.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Seconds.
-const BUCKETS: [f64; 15] =
-    [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0];
+const ENDLESS: f64 = f64::INFINITY;
+/// Seconds, of calls by how they ended.
+const BUCKETS: [f64; 16] =
+    [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0, ENDLESS];
+/// Seconds, of calls by definition and versions.
+const OF_DEFINITIONS: [f64; 16] = [
+    0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096,
+    8.192, 16.384, ENDLESS,
+];
+/// So many definitions and versions are told apart, because definitions may come and go while a server runs; what
+/// goes beyond that is counted together, without names.
+const TOLD_APART: usize = 1_000;
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +48,15 @@ impl Outcome {
     }
 }
 
+/// How long calls took.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallTimes {
+    /// How many took no longer than so many seconds, and longer than the bucket before; the last one has no end.
+    pub buckets: Vec<(f64, u64)>,
+    /// Seconds that they took together.
+    pub seconds: f64,
+}
+
 /// Calls that ended in the same way.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WebhookCalls {
@@ -44,61 +64,109 @@ pub struct WebhookCalls {
     pub result: &'static str,
     /// Why, if it is a failure.
     pub failure_type: &'static str,
-    /// How many took no longer than so many seconds, and longer than the bucket before; the last one has no end.
-    pub buckets: Vec<(f64, u64)>,
-    /// Seconds that they took together.
-    pub seconds: f64,
+    /// How long they took.
+    pub times: CallTimes,
 }
 
-/// Of each bucket, and of what takes longer.
+/// What a call converts, and whether it does. Without names it is one of those that are counted together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Converted {
+    /// The definition: `foos.example.com`.
+    pub definition: String,
+    /// The version that was sent.
+    pub from: String,
+    /// The version that was asked for.
+    pub to: String,
+    /// Whether all objects were converted.
+    pub succeeded: bool,
+}
+
+/// How many calls took how long.
 #[derive(Debug)]
 struct Times {
-    buckets: [AtomicU64; BUCKETS.len() + 1],
+    buckets: [AtomicU64; BUCKETS.len()],
     microseconds: AtomicU64,
 }
 
 impl Times {
     const fn new() -> Self {
-        let buckets = [const { AtomicU64::new(0) }; BUCKETS.len() + 1];
+        let buckets = [const { AtomicU64::new(0) }; BUCKETS.len()];
         Self { buckets, microseconds: AtomicU64::new(0) }
     }
-}
 
-/// Calls by their outcomes.
-#[derive(Debug)]
-pub(super) struct Counts([Times; Outcome::ALL.len()]);
-
-impl Counts {
-    pub(super) const fn new() -> Self {
-        Self([const { Times::new() }; Outcome::ALL.len()])
-    }
-
-    /// A call has ended.
-    pub(super) fn ended(&self, outcome: Outcome, took: Duration) {
-        let Some(times) = self.0.get(outcome as usize) else { return };
+    fn add(&self, bounds: &[f64; BUCKETS.len()], took: Duration) {
         let seconds = took.as_secs_f64();
-        let bucket = BUCKETS.iter().position(|&most| seconds <= most).unwrap_or(BUCKETS.len());
-        if let Some(bucket) = times.buckets.get(bucket) {
+        let mut buckets = bounds.iter().zip(&self.buckets);
+        if let Some((_, bucket)) = buckets.find(|(most, _)| seconds <= **most) {
             bucket.fetch_add(1, Ordering::Relaxed);
         }
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        times.microseconds.fetch_add(took, Ordering::Relaxed);
+        self.microseconds.fetch_add(took, Ordering::Relaxed);
     }
 
-    /// What has happened until now; of what has never happened nothing is said.
-    pub(super) fn all(&self) -> Vec<WebhookCalls> {
+    fn read(&self, bounds: &[f64; BUCKETS.len()]) -> CallTimes {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let all = Outcome::ALL.into_iter().zip(&self.0).map(|(outcome, times)| WebhookCalls {
-            result: if outcome == Outcome::Success { "success" } else { "failure" },
-            failure_type: outcome.failure_type(),
-            buckets: BUCKETS
-                .into_iter()
-                .chain([f64::INFINITY])
-                .zip(times.buckets.iter().map(of))
-                .collect(),
-            seconds: Duration::from_micros(of(&times.microseconds)).as_secs_f64(),
+        CallTimes {
+            buckets: bounds.iter().copied().zip(self.buckets.iter().map(of)).collect(),
+            seconds: Duration::from_micros(of(&self.microseconds)).as_secs_f64(),
+        }
+    }
+}
+
+/// Calls by their outcomes, and by what they convert.
+#[derive(Debug)]
+pub(super) struct Counts {
+    outcomes: [Times; Outcome::ALL.len()],
+    definitions: Mutex<BTreeMap<Converted, Times>>,
+}
+
+impl Counts {
+    pub(super) const fn new() -> Self {
+        Self {
+            outcomes: [const { Times::new() }; Outcome::ALL.len()],
+            definitions: Mutex::new(BTreeMap::new()),
+        }
+    }
+
+    /// A call about objects of a definition has ended, which have one version and were to have another.
+    pub(super) fn ended(
+        &self,
+        outcome: Outcome,
+        took: Duration,
+        definition: &str,
+        (from, to): (&str, &str),
+    ) {
+        if let Some(times) = self.outcomes.get(outcome as usize) {
+            times.add(&BUCKETS, took);
+        }
+        let succeeded = outcome == Outcome::Success;
+        let [definition, from, to] = [definition, from, to].map(str::to_owned);
+        let converted = Converted { definition, from, to, succeeded };
+        let mut definitions = self.definitions.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_told = definitions.len() < TOLD_APART || definitions.contains_key(&converted);
+        let together = || Converted { succeeded, ..Converted::default() };
+        let converted = if is_told { converted } else { together() };
+        definitions.entry(converted).or_insert_with(Times::new).add(&OF_DEFINITIONS, took);
+    }
+
+    /// What has happened until now, by outcome; of what has never happened nothing is said.
+    pub(super) fn outcomes(&self) -> Vec<WebhookCalls> {
+        let all = Outcome::ALL.into_iter().zip(&self.outcomes).map(|(outcome, times)| {
+            let result = if outcome == Outcome::Success { "success" } else { "failure" };
+            WebhookCalls {
+                result,
+                failure_type: outcome.failure_type(),
+                times: times.read(&BUCKETS),
+            }
         });
-        all.filter(|calls| calls.buckets.iter().any(|(_, count)| *count > 0)).collect()
+        all.filter(|calls| calls.times.buckets.iter().any(|(_, count)| *count > 0)).collect()
+    }
+
+    /// What has happened until now, by what was converted.
+    pub(super) fn definitions(&self) -> Vec<(Converted, CallTimes)> {
+        let definitions = self.definitions.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = definitions.iter();
+        all.map(|(converted, times)| (converted.clone(), times.read(&OF_DEFINITIONS))).collect()
     }
 }
 
@@ -109,15 +177,42 @@ mod tests {
     #[test]
     fn calls_are_counted_by_how_they_ended_and_how_long_they_took() {
         let counts = Counts::new();
-        assert!(counts.all().is_empty());
+        assert!(counts.outcomes().is_empty() && counts.definitions().is_empty());
         for milliseconds in [5, 6, 61_000] {
-            counts.ended(Outcome::Partial, Duration::from_millis(milliseconds));
+            let took = Duration::from_millis(milliseconds);
+            counts.ended(Outcome::Partial, took, "foos.example.com", ("v1", "v2"));
         }
-        let all = counts.all();
+        let taken = |times: &CallTimes| {
+            let taken = times.buckets.iter().filter(|(_, count)| *count > 0);
+            taken.copied().collect::<Vec<_>>()
+        };
+        let all = counts.outcomes();
         let [partial] = &all[..] else { panic!("{all:?}") };
         assert_eq!(partial.failure_type, "conversion_webhook_partial_response_failure");
-        assert_eq!((partial.result, partial.seconds), ("failure", 61.011));
-        let taken: Vec<_> = partial.buckets.iter().filter(|(_, count)| *count > 0).collect();
-        assert_eq!(taken, [&(0.005, 1), &(0.01, 1), &(f64::INFINITY, 1)]);
+        assert_eq!((partial.result, partial.times.seconds), ("failure", 61.011));
+        assert_eq!(taken(&partial.times), [(0.005, 1), (0.01, 1), (ENDLESS, 1)]);
+        let all = counts.definitions();
+        let [(converted, times)] = &all[..] else { panic!("{all:?}") };
+        let Converted { definition, from, to, succeeded } = converted;
+        assert_eq!(
+            (definition.as_str(), from.as_str(), to.as_str()),
+            ("foos.example.com", "v1", "v2")
+        );
+        assert!(!succeeded);
+        assert_eq!(taken(times), [(0.008, 2), (ENDLESS, 1)]);
+    }
+
+    #[test]
+    fn definitions_that_come_and_go_are_counted_together_in_the_end() {
+        let counts = Counts::new();
+        for number in 0..2 * TOLD_APART {
+            let name = format!("kinds-{number}.example.com");
+            counts.ended(Outcome::Success, Duration::ZERO, &name, ("v1", "v2"));
+        }
+        let all = counts.definitions();
+        assert_eq!(all.len(), TOLD_APART + 1);
+        let together = Converted { succeeded: true, ..Converted::default() };
+        let times = &all.iter().find(|(converted, _)| *converted == together).unwrap().1;
+        assert_eq!(times.buckets[0].1, TOLD_APART as u64);
     }
 }

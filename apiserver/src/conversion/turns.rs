@@ -1,91 +1,128 @@
-//! Turns of calls: there are so many, and those of one webhook leave others some.
+//! Turns of calls: there are so many, and those of one webhook leave others some. Who waits for a webhook gets its turn
+//! in the order of asking.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Notify;
+use tokio::sync::oneshot;
 
 /// So many turns of one webhook at once.
 const OF_ONE: usize = 4;
 
-/// So many turns for all webhooks, which are known by their URLs.
+/// So many turns for all webhooks, which are known by host and port: several definitions, and several paths, may lead to
+/// the same program, and all of them have the turns of one.
 ///
 /// Beyond its first one a webhook gets a turn only while it has fewer than half as many as are free. So however many
 /// webhooks keep theirs, the next one finds one free, as long as they are few: seven of them take sixteen turns, nineteen sixty-four.
 #[derive(Debug)]
 pub(super) struct Turns {
     all: usize,
-    taken: Mutex<Taken>,
-    given_back: Notify,
+    state: Mutex<State>,
 }
 
 #[derive(Debug)]
-struct Taken {
-    all: usize,
-    of: BTreeMap<String, usize>,
+struct State {
+    taken: usize,
+    webhooks: BTreeMap<String, Webhook>,
+    /// How many have waited until now.
+    waited: u64,
 }
 
-/// One of the turns, until it is dropped.
+/// A webhook of which somebody has a turn, or waits for one.
+#[derive(Debug, Default)]
+struct Webhook {
+    taken: usize,
+    /// Who waits, the first one first.
+    waiting: VecDeque<Waiting>,
+}
+
+/// Somebody who waits.
+#[derive(Debug)]
+struct Waiting {
+    /// It grows with each who comes.
+    number: u64,
+    call: oneshot::Sender<()>,
+}
+
+/// One of the turns, or a place among those who wait for one, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Turn<'a> {
     turns: &'a Turns,
-    url: &'a str,
+    webhook: &'a str,
+    number: u64,
 }
 
 impl Turns {
     /// So many turns.
     pub(super) const fn new(all: usize) -> Self {
-        let taken = Mutex::new(Taken { all: 0, of: BTreeMap::new() });
-        Self { all, taken, given_back: Notify::const_new() }
+        let state = State { taken: 0, webhooks: BTreeMap::new(), waited: 0 };
+        Self { all, state: Mutex::new(state) }
     }
 
-    /// Waits for a turn of the webhook of this URL.
-    pub(super) async fn take<'a>(&'a self, url: &'a str) -> Turn<'a> {
-        loop {
-            let mut given_back = std::pin::pin!(self.given_back.notified());
-            // From now on nothing that is given back is missed.
-            given_back.as_mut().enable();
-            if let Some(turn) = self.try_take(url) {
-                return turn;
+    /// Waits for a turn of the webhook at this host and port.
+    pub(super) async fn take<'a>(&'a self, webhook: &'a str) -> Turn<'a> {
+        let (turn, called) = self.wait(webhook);
+        // Whoever waits is called before he is forgotten, so this is no error.
+        let _ = called.await;
+        turn
+    }
+
+    fn wait<'a>(&'a self, webhook: &'a str) -> (Turn<'a>, oneshot::Receiver<()>) {
+        let (call, called) = oneshot::channel();
+        let mut state = self.lock();
+        state.waited += 1;
+        let number = state.waited;
+        let of_webhook = state.webhooks.entry(webhook.to_owned()).or_default();
+        of_webhook.waiting.push_back(Waiting { number, call });
+        state.hand_out(self.all);
+        (Turn { turns: self, webhook, number }, called)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Gives turns to those who have waited longest, of webhooks that may have another one.
+    fn hand_out(&mut self, all: usize) {
+        while self.taken < all {
+            let free = all - self.taken;
+            let may = |one: &Webhook| one.taken == 0 || one.taken < OF_ONE.min(free / 2);
+            let webhooks = self.webhooks.values_mut().filter(|one| may(one));
+            let longest = webhooks
+                .filter_map(|one| one.waiting.front().map(|first| first.number).zip(Some(one)))
+                .min_by_key(|(number, _)| *number);
+            let Some((_, webhook)) = longest else { return };
+            let Some(first) = webhook.waiting.pop_front() else { return };
+            // One who is about to give up waiting gives it back.
+            let _ = first.call.send(());
+            webhook.taken += 1;
+            self.taken += 1;
+        }
+    }
+
+    /// Gives a turn back, or stops waiting for it.
+    fn leave(&mut self, webhook: &str, number: u64) {
+        let Some(of_webhook) = self.webhooks.get_mut(webhook) else { return };
+        match of_webhook.waiting.binary_search_by_key(&number, |waiting| waiting.number) {
+            Ok(place) => drop(of_webhook.waiting.remove(place)),
+            Err(_) => {
+                of_webhook.taken = of_webhook.taken.saturating_sub(1);
+                self.taken = self.taken.saturating_sub(1);
             }
-            given_back.await;
         }
-    }
-
-    fn try_take<'a>(&'a self, url: &'a str) -> Option<Turn<'a>> {
-        let mut taken = self.lock();
-        let free = self.all.saturating_sub(taken.all);
-        let has = taken.of.get(url).copied().unwrap_or(0);
-        if free == 0 || (has > 0 && has >= OF_ONE.min(free / 2)) {
-            return None;
+        if of_webhook.taken == 0 && of_webhook.waiting.is_empty() {
+            self.webhooks.remove(webhook);
         }
-        taken.all += 1;
-        match taken.of.get_mut(url) {
-            Some(has) => *has += 1,
-            None => {
-                taken.of.insert(url.to_owned(), 1);
-            }
-        }
-        Some(Turn { turns: self, url })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        let mut taken = self.turns.lock();
-        taken.all = taken.all.saturating_sub(1);
-        if let Some(has) = taken.of.get_mut(self.url) {
-            *has -= 1;
-            if *has == 0 {
-                taken.of.remove(self.url);
-            }
-        }
-        drop(taken);
-        self.turns.given_back.notify_waiters();
+        let mut state = self.turns.lock();
+        state.leave(self.webhook, self.number);
+        state.hand_out(self.turns.all);
     }
 }
 
@@ -98,33 +135,60 @@ mod tests {
     #[test]
     fn webhooks_that_keep_their_turns_leave_one_to_the_next() {
         let turns = Turns::new(16);
-        let urls: Vec<String> = (0..16).map(|number| format!("https://a/{number}")).collect();
+        let webhooks: Vec<String> = (0..16).map(|number| format!("a:{number}")).collect();
         let mut kept = Vec::new();
         let mut counts = Vec::new();
-        for url in &urls[..5] {
+        for webhook in &webhooks[..5] {
             let before = kept.len();
-            kept.extend((0..10).map_while(|_| turns.try_take(url)));
+            kept.extend((0..10).map_while(|_| turns.take(webhook).now_or_never()));
             counts.push(kept.len() - before);
         }
         assert_eq!(counts, [4, 4, 3, 2, 1]);
-        assert!(turns.take(&urls[0]).now_or_never().is_none());
-        for url in &urls[5..7] {
-            kept.push(turns.take(url).now_or_never().unwrap());
+        assert!(turns.take(&webhooks[0]).now_or_never().is_none());
+        for webhook in &webhooks[5..7] {
+            kept.push(turns.take(webhook).now_or_never().unwrap());
         }
-        assert!(turns.take(&urls[7]).now_or_never().is_none(), "there are no more");
+        assert!(turns.take(&webhooks[7]).now_or_never().is_none(), "there are no more");
+        kept.clear();
+        let state = turns.lock();
+        assert!(state.webhooks.is_empty() && state.taken == 0);
+    }
+
+    #[test]
+    fn a_slow_webhook_keeps_nobody_from_a_quick_one() {
+        let turns = Turns::new(16);
+        let slow: Vec<_> = (0..OF_ONE).map(|_| turns.take("slow:443").now_or_never()).collect();
+        let mut next = Box::pin(turns.take("slow:443"));
+        assert!((&mut next).now_or_never().is_none());
+        let others: Vec<_> = (0..100).map(|_| turns.wait("slow:443")).collect();
+        for _ in 0..1_000 {
+            assert!(turns.take("quick:443").now_or_never().is_some(), "nobody is before it");
+        }
+        drop(slow);
+        assert!((&mut next).now_or_never().is_some());
+        drop(others);
+        drop(next);
+        assert!(turns.lock().webhooks.is_empty());
     }
 
     #[tokio::test]
-    async fn what_is_given_back_goes_to_one_who_waits() {
+    async fn who_has_asked_first_comes_first() {
         let turns = Turns::new(1);
         let first = turns.take("a").await;
-        let mut second = Box::pin(turns.take("b"));
-        assert!((&mut second).now_or_never().is_none());
+        let (mut second, mut third) = (Box::pin(turns.take("b")), Box::pin(turns.take("a")));
+        assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
         // A call that stops waiting for its turn takes none.
-        let third = turns.take("c");
-        assert!(third.now_or_never().is_none());
+        assert!(turns.take("b").now_or_never().is_none());
+        let mut fourth = Box::pin(turns.take("b"));
+        assert!((&mut fourth).now_or_never().is_none());
         drop(first);
+        assert!((&mut third).now_or_never().is_none() && (&mut fourth).now_or_never().is_none());
         drop(second.await);
-        assert!(turns.lock().of.is_empty() && turns.lock().all == 0);
+        assert!((&mut fourth).now_or_never().is_none());
+        // Nor one that was called, and did not come.
+        drop(third);
+        drop(fourth.await);
+        let state = turns.lock();
+        assert!(state.webhooks.is_empty() && state.taken == 0);
     }
 }

@@ -1,12 +1,14 @@
 //! What the server answers through kube-apiserver, as its clients reach it.
 
+use std::collections::BTreeSet;
+
 use super::control_plane::{difference, skew};
 use super::finding::{Check, Finding};
 use super::{Installation, items, text};
 
 pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
     let mut check = Check::new("served");
-    let mut count = 0;
+    let (mut kinds, mut versions) = (BTreeSet::new(), 0);
     for api_service in &installation.api_services {
         let Some((version, group)) = api_service.split_once('.') else { continue };
         let path = format!("/apis/{group}/{version}");
@@ -39,7 +41,8 @@ pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
         };
         let wanted = installation.kinds.iter().filter(is_wanted);
         let wanted: Vec<&str> = wanted.map(|kind| kind.names.plural.as_str()).collect();
-        count += wanted.len();
+        kinds.extend(wanted.iter().map(|plural| (group.to_owned(), (*plural).to_owned())));
+        versions += 1;
         let missing: Vec<&str> =
             wanted.into_iter().filter(|plural| !served.contains(plural)).collect();
         if !missing.is_empty() {
@@ -58,7 +61,8 @@ pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
         }
         clock(installation, look.date.as_deref(), &mut check).await;
     }
-    check.done(format!("{count} kinds are served through kube-apiserver"))
+    let count = kinds.len();
+    check.done(format!("{count} kinds are served through kube-apiserver, in {versions} versions"))
 }
 
 /// Whether the server's clock is that of kube-apiserver. What kube-apiserver passes on has the `Date` of the

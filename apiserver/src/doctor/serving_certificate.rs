@@ -48,7 +48,10 @@ pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
     {
         check.warn(
             format!("{what} is missing: the next process that starts makes another CA"),
-            format!("{}; the server fills it within a minute", create_secret(installation)),
+            format!(
+                "a server that runs makes it anew within a minute; if it may not: {}",
+                create_secret(installation)
+            ),
         );
     }
     let mut judged = 0;

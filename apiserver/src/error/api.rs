@@ -153,10 +153,13 @@ impl ApiError {
             .with_details(Details::default())
     }
 
-    /// 503 for a version that is registered and not served by this replica. It says of no time: controllers come back by
-    /// their own backoff, where client-go would try again in place and hold up one of their workers.
-    pub fn version_not_served_yet(group: &str, version: &str) -> Self {
-        let message = format!("this replica does not serve {group}/{version}: another release may");
+    /// 503 for a kind or a version that is not served by this replica, where kube-apiserver has sent the request on. It
+    /// says of no time: controllers come back by their own backoff, where client-go would try again in place and hold up
+    /// one of their workers.
+    pub fn not_served_yet(group: &str, version: &str, resource: &str) -> Self {
+        let message = format!(
+            "this replica does not serve {resource} of {group}/{version}: another release may"
+        );
         Self::new(Reason::ServiceUnavailable, message)
     }
 

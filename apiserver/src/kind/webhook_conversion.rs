@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use http::Uri;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceConversion, WebhookClientConfig,
 };
@@ -24,6 +25,8 @@ const PORT: i32 = 443;
 /// A webhook that converts the objects of a kind.
 #[derive(Debug)]
 pub struct WebhookConversion {
+    /// The definition that names it: `foos.example.com`.
+    pub definition: String,
     /// Where it is asked: `https://host:port/path`.
     pub url: String,
     /// Who vouches for it, as PEM; those whom the system trusts, if nothing is said.
@@ -34,7 +37,10 @@ pub struct WebhookConversion {
 
 impl WebhookConversion {
     /// The webhook of a definition; `None` if it has none, or what it says of it is wrong.
-    pub(super) fn of(conversion: Option<&CustomResourceConversion>) -> Option<Arc<Self>> {
+    pub(super) fn of(
+        definition: &str,
+        conversion: Option<&CustomResourceConversion>,
+    ) -> Option<Arc<Self>> {
         let conversion = conversion.filter(|conversion| conversion.strategy == "Webhook")?;
         let webhook = conversion.webhook.as_ref()?;
         let config = webhook.client_config.as_ref()?;
@@ -44,10 +50,18 @@ impl WebhookConversion {
             .find_map(|said| REVIEW_VERSIONS.iter().find(|known| *known == said).copied())?;
         let ca_bundle = config.ca_bundle.as_ref().map(|bundle| bundle.0.clone());
         Some(Arc::new(Self {
+            definition: definition.to_owned(),
             url: url(config)?,
             ca_bundle: ca_bundle.filter(|bundle| !bundle.trim_ascii().is_empty()),
             review_version,
         }))
+    }
+
+    /// The program that is asked, whatever its path: `host:port`.
+    pub fn address(&self) -> String {
+        let uri = self.url.parse::<Uri>().unwrap_or_default();
+        let (host, port) = (uri.host().unwrap_or_default(), uri.port_u16());
+        format!("{}:{}", host.to_ascii_lowercase(), port.map_or(PORT, i32::from))
     }
 
     /// Makes of an object one of another version, as `example.com/v1`, if the webhook was asked.
@@ -133,4 +147,27 @@ pub fn certificates(bundle: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     });
     let certificates: Vec<Vec<u8>> = certificates.collect();
     if certificates.is_empty() { Err(unreadable()) } else { Ok(certificates) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_known_by_host_and_port_whatever_its_path() {
+        for (url, address) in [
+            ("https://Hooks.example.com/a", "hooks.example.com:443"),
+            ("https://hooks.example.com:443/b?c=d", "hooks.example.com:443"),
+            ("https://hooks.example.com:8443", "hooks.example.com:8443"),
+            ("https://[::1]:8443/x", "[::1]:8443"),
+        ] {
+            let webhook = WebhookConversion {
+                definition: String::new(),
+                url: url.to_owned(),
+                ca_bundle: None,
+                review_version: "v1",
+            };
+            assert_eq!(webhook.address(), address, "{url}");
+        }
+    }
 }

@@ -10,6 +10,7 @@ mod objects;
 mod policy;
 mod queue;
 mod rotation;
+mod sink;
 mod text;
 
 pub use log::Destination;
@@ -22,6 +23,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::body::Bytes;
 use http::header::USER_AGENT;
@@ -98,16 +100,19 @@ impl Audit {
         Ok(Self { policy, log, clock, levels: Default::default(), objects })
     }
 
+    /// Bytes of memory that are kept for a request until it is over, besides what is counted as its head and its body.
+    pub const MEMORY_OF_REQUEST: usize = size_of::<Trail>() + size_of::<Named>();
+
     /// Bytes of memory that events, and bodies that are held for them, take at most.
     pub fn memory(&self) -> usize {
         let bodies = if self.policy.writes_bodies() { OBJECTS } else { 0 };
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        log::WAITING + bodies + threads * (LINE + callers::REMEMBERED)
+        log::MEMORY + bodies + threads * (LINE + callers::REMEMBERED)
     }
 
-    /// Waits until all events are written that there are, five seconds at most. It blocks the thread.
-    pub fn flush(&self) {
-        self.log.flush();
+    /// Waits until all events are written that there are, for so long at most. It blocks the thread.
+    pub fn flush(&self, longest: Duration) {
+        self.log.flush(longest);
     }
 
     /// Does something with the room for bodies.
@@ -179,7 +184,7 @@ pub(super) struct Arrival<'a> {
     /// Whether it lasts as long as its client wants.
     pub is_long: bool,
     /// When it came.
-    pub received: std::time::Duration,
+    pub received: Duration,
 }
 
 impl Trail {

@@ -11,7 +11,9 @@ mod steps;
 mod text;
 mod watch_events;
 
-pub use looked_at::{CertificateEnds, EndedCalls, KeptKind, Look, Observed, SourceInView};
+pub use looked_at::{
+    CallTimes, CertificateEnds, ConvertedCalls, EndedCalls, KeptKind, Look, Observed, SourceInView,
+};
 pub(super) use requests::Running;
 pub use steps::Admission;
 pub use watch_events::WatchEventCounter;

@@ -53,6 +53,15 @@ impl Shares {
 }
 
 #[cfg(test)]
+impl Shares {
+    /// What it really takes, in bytes of memory, about.
+    pub(super) fn memory(&self) -> usize {
+        let names: usize = self.users.keys().map(|name| name.len()).sum();
+        names + self.users.capacity() * (size_of::<(Box<str>, usize)>() + 1)
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -3,24 +3,27 @@
 //!
 //! A request that is traced has a [`Trace`], from the moment at which it is known who asks; its spans
 //! are made when it is over, of what its record has measured anyway. Nothing else costs anything: where no
-//! collector is configured, or this request is not chosen, there is no [`Trace`]. Requests leave their spans
-//! in a queue that is bounded and never wait; a thread sends them (`otlp`).
+//! collector is configured, or this request is not chosen, there is no [`Trace`]. Requests leave what is known of
+//! them in a queue that is bounded and never wait (`ended`); a thread makes `spans` of that and sends them (`otlp`).
 
 // What makes them is there only with the feature `otlp`.
 #![cfg_attr(not(feature = "otlp"), allow(dead_code))]
 
 mod configuration;
 mod context;
+mod ended;
 #[cfg(feature = "otlp")]
 mod otlp;
-mod span;
+mod protobuf;
+mod spans;
 
 pub use configuration::TracingConfiguration;
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use http::HeaderValue;
 use http::header::USER_AGENT;
@@ -32,18 +35,18 @@ use super::shares::Shares;
 use crate::clock::Clock;
 use crate::user::{MASTERS, User};
 use context::Remote;
-use span::Span;
+use ended::{Begun, Ended, Texts};
 
 /// The group whose requests go on with the traces that they name, besides administrators; as kube-apiserver.
 const MONITORING: &str = "system:monitoring";
 /// Requests whose spans wait to be sent: some seconds of many.
-const WAITING: usize = 1_024;
-/// Bytes of spans that wait: those of a request take some KiB. No user's take more than a quarter of it.
+const WAITING: usize = 4_096;
+/// Bytes of what is known of them: of a request that is a KiB. No user's take more than a quarter of it.
 const WAITING_BYTES: usize = 8 << 20;
+/// What is noted of whose a request is, besides the name, and of its place in the queue, in bytes.
+const SHARE: usize = 128;
 /// At most this many bytes of a text from a client are sent.
 const LIMIT: usize = 1_024;
-/// How long the end of the server waits until the last spans are sent.
-const LAST: Duration = Duration::from_secs(5);
 
 /// Where the spans of requests go.
 #[derive(Debug)]
@@ -72,25 +75,18 @@ impl Room {
     }
 }
 
-/// The spans of a request that wait to be sent, and take their room until they are taken out.
+/// A request whose spans are not sent yet. It takes its room until it is dropped.
 #[derive(Debug)]
 struct Left {
-    spans: Vec<Span>,
+    ended: Ended,
     bytes: usize,
-    user: Arc<User>,
     room: Arc<Room>,
-}
-
-impl Left {
-    /// Leaves room to others.
-    fn take(mut self) -> Vec<Span> {
-        std::mem::take(&mut self.spans)
-    }
 }
 
 impl Drop for Left {
     fn drop(&mut self) {
-        self.room.with(|room| room.give_back(&self.user.name, self.bytes));
+        let user = &self.ended.begun.user.name;
+        self.room.with(|room| room.give_back(user, self.bytes));
     }
 }
 
@@ -109,17 +105,7 @@ struct Counts {
 #[derive(Debug)]
 pub(super) struct Trace {
     traces: Arc<Traces>,
-    trace: u128,
-    span: u64,
-    /// The span of the client that it is a part of; 0 if there is none.
-    parent: u64,
-    link: Option<Remote>,
-    started: SystemTime,
-    audit_id: String,
-    target: String,
-    user_agent: String,
-    address: Option<IpAddr>,
-    user: Arc<User>,
+    begun: Begun,
 }
 
 /// A request that comes, as far as traces are concerned.
@@ -160,9 +146,16 @@ impl Traces {
         }
     }
 
-    /// Bytes of memory that spans take at most until they are sent.
+    /// Bytes of memory that are kept for a request until it is over, besides what is counted as its head.
+    pub const MEMORY_OF_REQUEST: usize = size_of::<Trace>();
+
+    /// Bytes of memory that spans take at most until they are sent, with what is on its way.
     pub fn memory(&self) -> usize {
-        WAITING_BYTES
+        #[cfg(feature = "otlp")]
+        let sending = otlp::SENDING_BYTES;
+        #[cfg(not(feature = "otlp"))]
+        let sending = 0;
+        WAITING_BYTES + sending
     }
 
     /// Where they go.
@@ -178,8 +171,8 @@ impl Traces {
         [("exported", of(exported)), ("dropped", of(dropped)), ("failed", of(failed))]
     }
 
-    /// Waits until the spans were sent that there are, five seconds at most.
-    pub async fn flush(&self) {
+    /// Waits until the spans were sent that there are, for so long at most.
+    pub async fn flush(&self, longest: Duration) {
         let (done, flushed) = oneshot::channel();
         let flush = async {
             // An error says that the thread is gone, and nothing is left to be sent.
@@ -187,7 +180,7 @@ impl Traces {
                 let _ = flushed.await;
             }
         };
-        if tokio::time::timeout(LAST, flush).await.is_err() {
+        if tokio::time::timeout(longest, flush).await.is_err() {
             tracing::warn!("the last spans were not sent to {} in time", self.endpoint());
         }
     }
@@ -221,53 +214,64 @@ impl Traces {
         if !is_sampled {
             return None;
         }
-        let now = SystemTime::from(self.clock.now());
+        let now = u64::try_from(self.clock.now().as_nanosecond()).unwrap_or_default();
+        let received = u64::try_from(arrival.received.as_nanos()).unwrap_or_default();
+        let headers = &arrival.head.headers;
         let target = arrival.head.uri.path_and_query().map_or("", |target| target.as_str());
-        let text = |value: &HeaderValue| beginning(&String::from_utf8_lossy(value.as_bytes()));
+        let user_agent = headers.get(USER_AGENT).map(text).unwrap_or_default();
         Some(Box::new(Trace {
             traces: Arc::clone(self),
-            trace,
-            span: self.new_span(),
-            parent: before.map_or(0, |remote| remote.span),
-            link: remote.filter(|_| before.is_none()),
-            started: now.checked_sub(arrival.received).unwrap_or(now),
-            audit_id: text(arrival.audit_id),
-            target: beginning(target),
-            user_agent: arrival.head.headers.get(USER_AGENT).map(text).unwrap_or_default(),
-            address: arrival.address,
-            user: Arc::clone(user),
+            begun: Begun {
+                trace,
+                span: self.clock.random().max(1),
+                parent: before.map_or(0, |remote| remote.span),
+                link: remote.filter(|_| before.is_none()),
+                started: now.saturating_sub(received),
+                address: arrival.address,
+                user: Arc::clone(user),
+                texts: Texts::of(
+                    beginning(&text(arrival.audit_id)),
+                    beginning(target),
+                    beginning(&user_agent),
+                ),
+            },
         }))
-    }
-
-    fn new_span(&self) -> u64 {
-        self.clock.random().max(1)
     }
 }
 
 impl Trace {
-    /// Leaves the spans of a request that is over to be sent, if there is room for them.
-    pub(super) fn end(&self, record: &Record) {
-        let spans = span::spans(&self.traces, self, record);
-        let bytes = self.user.size() + spans.iter().map(Span::size).sum::<usize>();
-        let count = spans.len() as u64;
-        let room = Arc::clone(&self.traces.room);
-        let is_taken = room.with(|room| room.take(&self.user.name, bytes)) && {
-            let left = Left { spans, bytes, user: Arc::clone(&self.user), room };
-            self.traces.queue.try_send(left).is_ok()
-        };
+    /// Leaves a request that is over to be sent, if there is room for it.
+    pub(super) fn end(self, record: &Record) {
+        let Self { traces, begun } = self;
+        let ended = Ended::of(begun, record);
+        let bytes = ended.size() + SHARE + ended.begun.user.name.len();
+        let count = ended.spans();
+        let room = Arc::clone(&traces.room);
+        let is_taken = room.with(|room| room.take(&ended.begun.user.name, bytes))
+            && traces.queue.try_send(Left { ended, bytes, room }).is_ok();
         if !is_taken {
-            self.traces.counts.dropped.fetch_add(count, Ordering::Relaxed);
+            traces.counts.dropped.fetch_add(count, Ordering::Relaxed);
         }
     }
 }
 
+/// A header as text.
+fn text(value: &HeaderValue) -> Cow<'_, str> {
+    String::from_utf8_lossy(value.as_bytes())
+}
+
+/// The flags of a span in OTLP: its trace is collected, and whether what it belongs to is of another process.
+fn is_sampled_flags(is_remote: bool) -> u32 {
+    if is_remote { 0x301 } else { 0x101 }
+}
+
 /// The beginning of a text that may be long.
-fn beginning(text: &str) -> String {
+fn beginning(text: &str) -> &str {
     let mut end = text.len().min(LIMIT);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    text[..end].to_owned()
+    text.get(..end).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -278,7 +282,7 @@ mod tests {
     const HEADER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
     /// The trace of a request, if it has one.
-    fn trace(rate: u32, user: &[&str], is_from_front_proxy: bool) -> Option<Box<Trace>> {
+    fn trace(rate: u32, user: &[&str], is_from_front_proxy: bool) -> Option<Begun> {
         let text = format!(
             "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nsamplingRatePerMillion: {rate}"
         );
@@ -299,7 +303,8 @@ mod tests {
             received: Duration::ZERO,
         };
         let groups = user.iter().map(|group| (*group).to_owned()).collect();
-        traces.begin(&arrival, &Arc::new(User { groups, ..User::default() }))
+        let trace = traces.begin(&arrival, &Arc::new(User { groups, ..User::default() }));
+        trace.map(|trace| trace.begun)
     }
 
     #[test]
@@ -338,8 +343,7 @@ mod tests {
         let mut users = Vec::new();
         while let Ok(left) = waiting.try_recv() {
             assert!(left.bytes > LIMIT);
-            users.push(left.user.name.clone());
-            assert!(!left.take().is_empty());
+            users.push(left.ended.begun.user.name.clone());
         }
         let loud = users.iter().filter(|name| *name == "loud").count();
         assert!((2..16).contains(&loud) && users.len() == loud + 1, "{users:?}");

@@ -31,11 +31,17 @@ impl Bounds {
         }
     }
 
+    /// How many watches may be open.
+    pub fn watches(&self) -> usize {
+        self.throttle.watches()
+    }
+
     /// Each sort, and how many bytes.
-    pub fn memory(&self) -> [(&'static str, usize); 5] {
+    pub fn memory(&self) -> [(&'static str, usize); 6] {
         [
             ("trees of requests", self.trees),
             ("heads, bodies and selectors", self.throttle.memory()),
+            ("watches", self.throttle.watches_memory()),
             ("parsers of YAML", codec::yaml_memory(self.yaml_parsers)),
             ("answers", self.answers),
             ("forms of events", self.forms),

@@ -49,8 +49,8 @@ pub(super) enum Destination {
     Document(DocumentPath),
     /// A verb on a resource.
     Target(Target),
-    /// A version of a group of which nothing is served here; it may be at another replica.
-    UnservedVersion { group: String, version: String },
+    /// A resource of a version that is not served here; it may be at another replica.
+    Unserved { group: String, version: String, resource: String },
     /// Nowhere: this is the answer.
     Refused(ApiError),
 }
@@ -169,7 +169,9 @@ pub(super) fn route(kinds: &ServedKinds, head: &Parts) -> Result<Route, ApiError
 /// Whether a document may have this path, letter by letter: rights and policies name it so, and
 /// another form of it must not lead past them.
 fn is_document(path: &str) -> bool {
-    !path.starts_with("//") && !["/metrics/", "/openapi/v2/", "/openapi/v3/"].contains(&path)
+    let is_exact = path.starts_with("/metrics") || path.starts_with("/openapi/");
+    let is_other_form = path.starts_with("//") || (is_exact && path.ends_with('/'));
+    !is_other_form
 }
 
 fn document(method: &Method, segments: &[&str]) -> Destination {
@@ -264,12 +266,10 @@ fn resource(kinds: &ServedKinds, head: &Parts, group: &str, version: &str, rest:
     });
     let selects = head.uri.query().is_some_and(has_selector);
     let Some((served, version)) = kinds.find(group, version, path.resource) else {
-        let destination = match kinds.serves_version(group, version) {
-            true => Destination::Refused(ApiError::no_such_resource()),
-            false => Destination::UnservedVersion {
-                group: group.to_owned(),
-                version: version.to_owned(),
-            },
+        let destination = Destination::Unserved {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            resource: path.resource.to_owned(),
         };
         return Route { attributes, destination, deprecation: None, selects };
     };
@@ -418,8 +418,12 @@ mod tests {
         for (path, is_one) in [
             ("/metrics", true),
             ("/apis/", true),
+            ("/apis/g/v1//", true),
             ("/metrics/", false),
+            ("/metrics//", false),
+            ("/openapi/v2//", false),
             ("/openapi/v3/", false),
+            ("/openapi/v3/apis/g/v1/", false),
             ("//metrics", false),
             ("//apis/g/v1", false),
         ] {

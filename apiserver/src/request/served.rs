@@ -3,7 +3,7 @@
 use crate::conversion;
 use crate::discovery::Discovery;
 use crate::openapi::OpenApi;
-use crate::record::{EndedCalls, KeptKind, Observed, SourceInView};
+use crate::record::{CallTimes, ConvertedCalls, EndedCalls, KeptKind, Observed, SourceInView};
 use crate::served_kind::{Backing, ServedKind, ServedKinds};
 use crate::watch_cache::SourceState;
 
@@ -59,6 +59,7 @@ pub fn observed(served: &Served, inflight: (usize, usize)) -> Observed {
         store: store.and_then(|store| store.extent()),
         behind: store.map_or(0, |store| store.behind()),
         conversions: conversion::webhook_calls().into_iter().map(ended).collect(),
+        converted: conversion::webhook_conversions().into_iter().map(converted).collect(),
     }
 }
 
@@ -74,6 +75,16 @@ fn in_view(source: &SourceState) -> Option<SourceInView> {
 
 /// What the metrics say of calls of webhooks.
 fn ended(calls: conversion::WebhookCalls) -> EndedCalls {
-    let conversion::WebhookCalls { result, failure_type, buckets, seconds } = calls;
-    EndedCalls { result, failure_type, buckets, seconds }
+    let conversion::WebhookCalls { result, failure_type, times } = calls;
+    EndedCalls { result, failure_type, times: took(times) }
+}
+
+/// The same, by what they converted.
+fn converted((what, times): (conversion::Converted, conversion::CallTimes)) -> ConvertedCalls {
+    let conversion::Converted { definition, from, to, succeeded } = what;
+    ConvertedCalls { definition, from, to, succeeded, times: took(times) }
+}
+
+fn took(conversion::CallTimes { buckets, seconds }: conversion::CallTimes) -> CallTimes {
+    CallTimes { buckets, seconds }
 }

@@ -28,8 +28,13 @@ use crate::verb::Verb;
 const READS: usize = 400;
 /// Writes in flight; as kube-apiserver's `--max-mutating-requests-inflight`.
 const WRITES: usize = 200;
-/// Open watches: kube-apiserver needs one for each of its clients' watches.
+/// Open watches: kube-apiserver needs one for each of its clients' watches. In a small container there are fewer, if
+/// nothing else is said.
 const WATCHES: usize = 20_000;
+const LEAST_WATCHES: usize = WATCHES / 40;
+/// What a watch takes besides its connection, in bytes of memory: its stream, what it selects, and where it stands. It
+/// holds no changes: they are in the window that all watches share. `tests/many_readers` measures it.
+const WATCH: usize = (7 << 9) + SMALL_READER;
 /// Costly requests that are worked on at a time, aside from the workers: one of a user. They are so by the size of what is sent, or of the object that it changes.
 const COSTLY: usize = 3;
 const COSTLY_SIZE: usize = 128 << 10;
@@ -94,7 +99,13 @@ pub(super) struct Bounds {
 impl Bounds {
     pub(super) fn of(portion: Portion, inflights: Inflights) -> Self {
         Self {
-            inflights,
+            inflights: Inflights {
+                watches: match inflights.watches {
+                    WATCHES => portion.between(LEAST_WATCHES, WATCHES),
+                    said => said,
+                },
+                ..inflights
+            },
             large_body_units: portion.between(LEAST_BODY_UNITS, BODY_UNITS),
             small_body_units: portion.between(LEAST_SMALL_BODY_UNITS, BODY_UNITS),
             head_units: portion.between(LEAST_HEAD_UNITS, HEAD_UNITS),
@@ -104,7 +115,17 @@ impl Bounds {
         }
     }
 
-    /// All of it, in bytes.
+    /// How many watches there may be.
+    pub(super) fn watches(&self) -> usize {
+        self.inflights.watches
+    }
+
+    /// Watches, in bytes.
+    pub(super) fn watches_memory(&self) -> usize {
+        self.inflights.watches * WATCH
+    }
+
+    /// All the rest of it, in bytes.
     pub(super) fn memory(&self) -> usize {
         let heads = (self.head_units + self.head_units_of_strangers) * HEAD_UNIT;
         let bodies = (self.large_body_units + self.small_body_units) * BODY_UNIT;
@@ -165,8 +186,8 @@ pub(super) struct Throttle {
 /// What the users of all watches and their selectors may take, besides those that are small, in bytes.
 const READERS: usize = 32 << 20;
 const LEAST_READERS: usize = READERS / 4;
-/// What takes no more than other parts of a watch, in bytes.
-const SMALL_READER: usize = 4 << 10;
+/// What takes no more is a part of every watch, in bytes.
+const SMALL_READER: usize = 1 << 10;
 
 impl Throttle {
     /// Nothing is in flight.
@@ -239,14 +260,15 @@ impl Throttle {
         turn.map(|(place, _)| Some(place)).map_err(|busy| refused(busy, "costly"))
     }
 
-    /// Room for a reader and its selector, for as long as it has its place.
+    /// Room for a reader, its selector and what is kept of its head, for as long as it has its place.
     pub(super) fn reader(
         &self,
         user: &User,
         selector: &Selector,
+        head: &Parts,
         permit: &mut Permit,
     ) -> Result<(), ApiError> {
-        let size = selector.size() + user.size();
+        let size = selector.size() + user.size() + kept_of_head(head);
         if size > SMALL_READER {
             let account = self.readers.account(&user.name, user.is_master());
             account.take(size).map_err(|error| error.bounded_by("readers"))?;
@@ -275,6 +297,16 @@ pub(super) fn is_costly(target: &Target, body: &Bytes, is_json_patch: bool) -> b
     let size = body.len().max(if body.is_empty() { 0 } else { target.size_of_kept() });
     size.saturating_mul(1 + steps / COSTLY_STEPS) > COSTLY_SIZE
         || (is_json_patch && body.len() > COSTLY_JSON_PATCH)
+}
+
+/// What records of a request keep of its head until it is over, in bytes at most: what it asks for, and what the audit
+/// log and traces say of where it comes from.
+fn kept_of_head(head: &Parts) -> usize {
+    let path = head.uri.path_and_query().map_or(0, |path| path.as_str().len());
+    let kept = ["user-agent", "x-forwarded-for", "audit-id"];
+    let headers = kept.iter().filter_map(|name| head.headers.get(*name));
+    // Traces have copies of their own.
+    2 * (path + headers.map(|value| value.len()).sum::<usize>())
 }
 
 /// 429, because no place has become free in time, or too many wait.
@@ -370,18 +402,36 @@ mod tests {
     #[test]
     fn watches_of_a_user_of_many_groups_are_bounded_by_their_size() {
         let throttle = Throttle::new(Bounds::of(Portion::ALL, Inflights::default()));
+        let (head, ()) = http::Request::get("/apis").body(()).unwrap().into_parts();
         let watches = |count: usize| {
             let groups = (0..count).map(|number| format!("group-{number}-{}", "x".repeat(40)));
             let user =
                 User { name: "jane".to_owned(), groups: groups.collect(), ..User::default() };
             let permit = || {
                 let mut permit = Permit::default();
-                throttle.reader(&user, &Selector::default(), &mut permit).ok().map(|()| permit)
+                throttle
+                    .reader(&user, &Selector::default(), &head, &mut permit)
+                    .ok()
+                    .map(|()| permit)
             };
             std::iter::from_fn(permit).take(10_000).collect::<Vec<_>>().len()
         };
         assert_eq!(watches(10), 10_000, "a usual one is not counted");
         assert!((30..60).contains(&watches(3_000)), "{}", watches(3_000));
+    }
+
+    #[test]
+    fn what_is_kept_of_heads_of_watches_is_counted() {
+        let throttle = Throttle::new(Bounds::of(Portion::ALL, Inflights::default()));
+        let path = format!("/apis?continue={}", "x".repeat(50 << 10));
+        let (head, ()) = http::Request::get(path).body(()).unwrap().into_parts();
+        let user = User { name: "jane".to_owned(), ..User::default() };
+        let open = std::iter::from_fn(|| {
+            let mut permit = Permit::default();
+            let room = throttle.reader(&user, &Selector::default(), &head, &mut permit);
+            room.ok().map(|()| permit)
+        });
+        assert_eq!(open.take(10_000).collect::<Vec<_>>().len(), READERS / 4 / (100 << 10));
     }
 
     #[test]

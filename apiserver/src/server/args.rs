@@ -200,7 +200,7 @@ pub struct Args {
     pub max_mutating_requests_inflight: u32,
 
     /// How many watches may be open at a time, of all users: kube-apiserver needs one for each of its clients'
-    /// watches. More are refused (429)
+    /// watches. More are refused (429). In a small container there are fewer than the default
     #[arg(help_heading = LIMITS, long, value_name = "COUNT", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(PLACES))]
     pub max_watches: u32,
 

@@ -20,7 +20,7 @@ const BACKLOG: i32 = 4_096;
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
 /// How long requests in flight may take when the server closes.
-const DRAIN: Duration = Duration::from_secs(60);
+pub(super) const DRAIN: Duration = Duration::from_secs(60);
 
 /// A socket that listens.
 pub(super) struct Listening {

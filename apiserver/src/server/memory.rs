@@ -20,9 +20,17 @@ pub(super) struct Contents {
     stored: usize,
     /// Types of the cluster that it has in view.
     sources: usize,
-    /// Bytes of audit events and spans that wait to be written and sent.
-    records: usize,
+    records: Records,
     said: Said,
+}
+
+/// Audit events and spans, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Records {
+    /// Those that wait to be written and sent.
+    pub waiting: usize,
+    /// What is kept for each watch until it is over.
+    pub of_watch: usize,
 }
 
 /// What was said of bounds.
@@ -48,11 +56,11 @@ impl Contents {
             }
         }
         let stored = kinds.iter().filter(|one| matches!(one.role, Role::Stored { .. })).count();
-        Self { stored, sources: sources.len(), records: 0, said }
+        Self { stored, sources: sources.len(), records: Records::default(), said }
     }
 
-    /// The same, with so many bytes of audit events and spans.
-    pub(super) fn with_records(self, records: usize) -> Self {
+    /// The same, with audit events and spans.
+    pub(super) fn with_records(self, records: Records) -> Self {
         Self { records, ..self }
     }
 }
@@ -112,6 +120,7 @@ impl Bounds {
             parts.push(("their recent past", 2 * stored * self.window));
         }
         parts.push(("objects of the cluster", sources.min(LARGE_SOURCES) * self.source_memory));
+        let records = records.waiting + self.requests.watches() * records.of_watch;
         if records > 0 {
             parts.push(("audit events and spans", records));
         }
@@ -163,6 +172,7 @@ fn read(text: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{ApiServer, Args};
     use super::*;
     use crate::manifests::MEMORY_LIMIT_MIB;
 
@@ -171,7 +181,7 @@ mod tests {
     const CONTENTS: Contents = Contents {
         stored: 2,
         sources: 1_000,
-        records: 0,
+        records: Records { waiting: 0, of_watch: 0 },
         said: Said {
             source_memory: None,
             store_memory: None,
@@ -243,17 +253,50 @@ mod tests {
 
     #[test]
     fn what_is_written_down_of_requests_is_counted() {
-        let records = 48 << 20;
+        let records = Records { waiting: 48 << 20, of_watch: 1 << 10 };
         let contents = CONTENTS.with_records(records);
         let of = |limit: usize| Bounds::within(Some(limit << 20), contents);
-        assert!(of(512).parts().contains(&("audit events and spans", records)));
+        let part = of(512).parts().into_iter().find(|(what, _)| *what == "audit events and spans");
+        let watches = of(512).requests.watches();
+        assert!(watches < 20_000);
+        assert_eq!(part.unwrap().1, (48 << 20) + (watches << 10));
         assert!(of(512).sum() <= 512 << 20 && of(512).objects < within(512).objects);
+    }
+
+    #[test]
+    fn the_audit_log_and_traces_of_flags_are_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let file = folder.path().join(name);
+            fs::write(&file, text).unwrap();
+            file
+        };
+        let policy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]";
+        let address = [127, 0, 0, 1].into();
+        let mut args = Args { bind_address: address, secure_port: 0, ..Args::default() };
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let _entered = runtime.enter();
+        let parts = |args: &Args| {
+            let bound = ApiServer::new("foos", Kinds::new()).bind_without_cluster(args).unwrap();
+            let parts = bound.bounds.parts();
+            parts.into_iter().find(|(what, _)| *what == "audit events and spans").map(|one| one.1)
+        };
+        assert_eq!(parts(&args), None);
+        args.audit.audit_policy_file = Some(write("policy.yaml", policy));
+        args.audit.audit_log_path = Some(folder.path().join("audit.log"));
+        let audit = parts(&args).unwrap();
+        assert!(audit > 16 << 20, "{audit}");
+        if cfg!(feature = "otlp") {
+            let tracing = "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration";
+            args.tracing.tracing_config_file = Some(write("tracing.yaml", tracing));
+            assert!(parts(&args).unwrap() > audit + (8 << 20));
+        }
     }
 
     #[test]
     fn many_types_of_the_cluster_take_no_more_than_a_few() {
         // What docs/performance.md says of farm-operator, which stores one kind.
-        for limit in [256, 512, 768, 1024] {
+        for limit in [256, 512, 768, MEMORY_LIMIT_MIB] {
             let bounds = Bounds::within(Some(limit << 20), Contents { stored: 1, ..CONTENTS });
             let parts = bounds.parts().into_iter().map(|(what, bytes)| (what, mebibytes(bytes)));
             println!("{limit}: {} of {:?}", mebibytes(bounds.sum()), parts.collect::<Vec<_>>());

@@ -27,6 +27,9 @@ use crate::kind::Kind;
 use crate::request::{Impersonation, Peer, StreamReset};
 use crate::user::User;
 
+/// How long the end waits until the last audit events are written and the last spans are sent, both at once.
+const FLUSH: Duration = Duration::from_secs(5);
+
 /// A server that listens, and answers nobody yet.
 pub struct Bound {
     pub(super) server: ApiServer,
@@ -188,14 +191,15 @@ impl Running {
     }
 
     /// Turns `/readyz` red, serves on for `delay`, then ends watches, lets
-    /// requests in flight finish and closes.
+    /// requests in flight finish, for a minute at most, and closes. The last audit events and spans
+    /// get five seconds then.
     pub async fn drain(mut self, delay: Duration) -> Drained {
         tracing::info!("shutting down");
         self.health.shut_down();
         tokio::time::sleep(delay).await;
         self.closing.cancel();
         self.serving.drain().await;
-        self.assembled.handler.flush().await;
+        self.assembled.handler.flush(FLUSH).await;
         tracing::info!("drained");
         Drained(())
     }
@@ -266,4 +270,19 @@ async fn shutdown_signal() {
         tracing::warn!("a second signal: ending at once");
         std::process::exit(1);
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::listener::DRAIN;
+    use super::*;
+    use crate::manifests::{GRACE_SECONDS, SHUTDOWN_DELAY_SECONDS};
+
+    #[test]
+    fn a_pod_is_given_the_time_that_the_end_may_take() {
+        let delay = Duration::from_secs(SHUTDOWN_DELAY_SECONDS);
+        let grace = Duration::from_secs(GRACE_SECONDS);
+        let end = delay + DRAIN + FLUSH;
+        assert!(end < grace && grace < end + Duration::from_secs(10), "{end:?} of {grace:?}");
+    }
 }

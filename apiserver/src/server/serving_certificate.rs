@@ -290,7 +290,8 @@ async fn kept(
 ) -> Result<KeptCertificates, String> {
     let Identity { namespace, secret, .. } = identity;
     let read = cluster.read_serving_secret(namespace, secret).await;
-    let (found, kept) = read.map_err(|error| error.to_string())?;
+    let (found, kept) = read.map_err(|error| format!("cannot be read: {error}"))?;
+    let was_missing = found.is_none();
     let now = Timestamp::now();
     let renewal = kept.as_ref().map(|kept| certificate::needed_renewal(kept, names, now));
     let made = match (kept, renewal) {
@@ -301,10 +302,15 @@ async fn kept(
     let made = made.map_err(|error| format!("cannot make a certificate: {error}"))?;
     match cluster.write_serving_secret(namespace, secret, found, &made).await {
         Ok(()) => {
-            tracing::info!("a new serving certificate is kept in Secret {namespace}/{secret}");
+            let made_anew = if was_missing { ", which was missing and is made anew" } else { "" };
+            tracing::info!(
+                "a new serving certificate is kept in Secret {namespace}/{secret}{made_anew}"
+            );
             Ok(made)
         }
         Err(error @ SecretError::Lost) => Err(error.to_string()),
-        Err(error) => Err(format!("cannot be written (the manifests create it empty): {error}")),
+        Err(error) => Err(format!(
+            "cannot be written: {error}; kubectl -n {namespace} create secret generic {secret} makes an empty one that can"
+        )),
     }
 }

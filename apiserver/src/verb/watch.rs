@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -177,9 +177,8 @@ pub struct WatchStream {
     subscription: Option<Subscription>,
     /// Waits for the revision that it begins after, if that lies in the future.
     arrival: Option<BoxFuture<'static, Result<(), ApiError>>>,
-    pending: VecDeque<ObjectEvent>,
-    /// Changes that were not looked at yet, because a webhook has to be asked about them.
-    changes: VecDeque<Arc<WatchCacheEvent>>,
+    /// Changes that were not looked at yet. They stay in the window and nowhere else: whoever reads slowly holds nothing.
+    changes: VecDeque<Weak<WatchCacheEvent>>,
     account: Account,
     /// An error that ends the watch.
     refused: Option<ApiError>,
@@ -205,7 +204,6 @@ pub async fn watch(
         initial: None,
         subscription: None,
         arrival: None,
-        pending: VecDeque::new(),
         changes: VecDeque::new(),
         account: account.clone(),
         refused: None,
@@ -265,7 +263,7 @@ impl WatchStream {
 
     /// How far the watch has come, unless there is something still to be sent.
     pub fn bookmark(&mut self) -> Option<Event> {
-        if !self.pending.is_empty() || !self.changes.is_empty() {
+        if !self.changes.is_empty() {
             return None;
         }
         let revision = self.selection.told(self.subscription.as_mut()?.progress()?);
@@ -288,17 +286,16 @@ impl WatchStream {
             }
         }
         loop {
-            if let Some(event) = self.pending.pop_front() {
-                return Some(Ok(Event::Object(event)));
-            }
             if let Some(change) = self.changes.front() {
-                // It stays where it is until that is known: whoever polls this may drop it and come back.
+                let Some(change) = change.upgrade() else { return self.lost() };
                 let selection = &self.selection;
-                let event = || to_event(selection, Arc::clone(change));
+                let event = || to_event(selection, Arc::clone(&change));
+                // It stays where it is until that is known: whoever polls this may drop it and come back.
                 let event = known(&selection.kind, &self.account, event).await;
                 self.changes.pop_front();
                 match event {
-                    Ok(event) => self.pending.extend(event),
+                    Ok(Some(event)) => return Some(Ok(Event::Object(event))),
+                    Ok(None) => {}
                     Err(error) => {
                         self.subscription = None;
                         return Some(Err(error));
@@ -306,23 +303,21 @@ impl WatchStream {
                 }
                 continue;
             }
+            // Of a long past that does not match, others get their turn.
+            tokio::task::coop::consume_budget().await;
             match self.subscription.as_mut()?.next().await {
-                Ok(changes) if self.selection.asks() => self.changes.extend(changes),
-                Ok(changes) => {
-                    let selection = &self.selection;
-                    let events =
-                        changes.into_iter().filter_map(|change| to_event(selection, change));
-                    self.pending.extend(events);
-                    // Of a long past that does not match, others get their turn.
-                    tokio::task::coop::consume_budget().await;
-                }
-                Err(_) => {
-                    self.subscription = None;
-                    let message = "The resourceVersion for the provided watch is too old.";
-                    return Some(Err(ApiError::expired(message)));
-                }
+                Ok(changes) => self.changes.extend(changes.iter().map(Arc::downgrade)),
+                Err(_) => return self.lost(),
             }
         }
+    }
+
+    /// A change has left the window before it was sent.
+    fn lost(&mut self) -> Option<Result<Event, ApiError>> {
+        self.subscription = None;
+        self.changes.clear();
+        let message = "The resourceVersion for the provided watch is too old.";
+        Some(Err(ApiError::expired(message)))
     }
 }
 

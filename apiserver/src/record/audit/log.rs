@@ -2,7 +2,7 @@
 //! its own writes them, so that no request waits for a disk. What it cannot take in time is dropped,
 //! counted and said.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,14 +11,17 @@ use std::time::{Duration, Instant};
 
 use super::queue::Queue;
 use super::rotation::{RotatedFile, Rotation};
+use super::sink::{Plain, Sink};
 use crate::occasionally::Occasionally;
 
 /// Bytes of events that wait to be written: some thousands of usual ones, more than a slow disk
 /// falls behind in seconds. No user's take more than a quarter of it.
 pub(super) const WAITING: usize = 16 << 20;
+/// Bytes of memory that they take at most.
+pub(super) const MEMORY: usize = Queue::memory(WAITING);
 /// How long an event waits for others: to wake a thread for each costs more than to write them all.
-const GATHER: Duration = Duration::from_millis(10);
-/// How long the end of the server waits for the last events.
+const GATHER: Duration = Duration::from_millis(50);
+/// How long the end of a log that was not flushed waits for the last events.
 const LAST: Duration = Duration::from_secs(5);
 /// How often it is said that events were dropped.
 const SAY_EVERY: Duration = Duration::from_secs(60);
@@ -52,6 +55,8 @@ struct State {
     is_idle: bool,
     /// How many wait until all lines are written.
     flushes: usize,
+    /// Whether somebody has waited in vain for the last lines: nobody waits again.
+    is_given_up: bool,
     is_closed: bool,
     is_done: bool,
     /// Events that were dropped since that was said last.
@@ -77,6 +82,7 @@ impl Default for State {
             queue: Queue::of(WAITING),
             is_idle: false,
             flushes: 0,
+            is_given_up: false,
             is_closed: false,
             is_done: false,
             dropped: 0,
@@ -105,14 +111,14 @@ impl Log {
     /// # Errors
     /// When the file cannot be opened.
     pub(super) fn open(destination: Destination) -> io::Result<Self> {
-        let sink: Box<dyn Write + Send> = match destination {
-            Destination::StandardOutput => Box::new(io::stdout()),
+        let sink: Box<dyn Sink> = match destination {
+            Destination::StandardOutput => Box::new(Plain(io::stdout())),
             Destination::File(path, rotation) => Box::new(RotatedFile::open(path, rotation)?),
         };
         Self::to(sink)
     }
 
-    fn to(mut sink: Box<dyn Write + Send>) -> io::Result<Self> {
+    fn to(mut sink: Box<dyn Sink>) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let writing = Arc::clone(&shared);
         let writer = std::thread::Builder::new()
@@ -148,13 +154,14 @@ impl Log {
         tell(untold);
     }
 
-    /// Returns when no line waits any more, or after five seconds; says in the log how many were not written by
-    /// then.
-    pub(super) fn flush(&self) {
+    /// Returns when no line waits any more, or after so long; says in the log how many were not written by then.
+    pub(super) fn flush(&self, longest: Duration) {
         self.shared.lock().flushes += 1;
         self.shared.changed.notify_all();
-        self.shared.wait(|state| state.queue.is_empty());
-        self.shared.lock().flushes -= 1;
+        let is_written = self.shared.wait(longest, |state| state.queue.is_empty());
+        let mut state = self.shared.lock();
+        state.flushes -= 1;
+        state.is_given_up |= !is_written;
     }
 }
 
@@ -173,8 +180,8 @@ impl Shared {
     }
 
     /// Waits for something, but not for long; whether it has come.
-    fn wait(&self, is_there: impl Fn(&State) -> bool) -> bool {
-        let until = Instant::now() + LAST;
+    fn wait(&self, longest: Duration, is_there: impl Fn(&State) -> bool) -> bool {
+        let until = Instant::now() + longest;
         let mut state = self.lock();
         while !is_there(&state) {
             let left = until.saturating_duration_since(Instant::now());
@@ -218,13 +225,18 @@ impl Shared {
     }
 
     /// Writes lines until there will be no more.
-    fn write(&self, sink: &mut (dyn Write + Send)) {
+    fn write(&self, sink: &mut dyn Sink) {
         while let Some(text) = self.next() {
-            let result = sink.write_all(&text).and_then(|()| sink.flush());
+            let (taken, result) = sink.put(&text);
+            let whole = || {
+                let written = text.get(..taken).unwrap_or_default();
+                written.iter().filter(|byte| **byte == b'\n').count() as u64
+            };
+            let whole = if result.is_err() { Some(whole()) } else { None };
             // Until it is written it takes its room.
             let mut state = self.lock();
             let lines = state.queue.written(text);
-            let failed = if result.is_err() { lines } else { 0 };
+            let failed = whole.map_or(0, |whole| lines.saturating_sub(whole));
             self.counts.failed.fetch_add(failed, Ordering::Relaxed);
             let is_empty = state.queue.is_empty();
             drop(state);
@@ -237,7 +249,6 @@ impl Shared {
                 self.changed.notify_all();
             }
         }
-        let _ = sink.flush();
         self.lock().is_done = true;
         self.changed.notify_all();
     }
@@ -245,9 +256,13 @@ impl Shared {
 
 impl Drop for Log {
     fn drop(&mut self) {
-        self.shared.lock().is_closed = true;
+        let longest = {
+            let mut state = self.shared.lock();
+            state.is_closed = true;
+            if state.is_given_up { Duration::ZERO } else { LAST }
+        };
         self.shared.changed.notify_all();
-        if self.shared.wait(|state| state.is_done)
+        if self.shared.wait(longest, |state| state.is_done)
             && let Some(writer) = self.writer.take()
         {
             let _ = writer.join();
@@ -263,16 +278,49 @@ mod tests {
     /// A disk that writes nothing until it is told to.
     struct Slow(mpsc::Receiver<()>, mpsc::Sender<Vec<u8>>);
 
-    impl Write for Slow {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    impl Sink for Slow {
+        fn put(&mut self, lines: &[u8]) -> (usize, io::Result<()>) {
             let _ = self.0.recv();
-            self.1.send(bytes.to_owned()).unwrap();
-            Ok(bytes.len())
+            self.1.send(lines.to_owned()).unwrap();
+            (lines.len(), Ok(()))
         }
+    }
 
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
+    /// A disk that takes so much of all that is written, and no more.
+    struct Full(usize);
+
+    impl Sink for Full {
+        fn put(&mut self, lines: &[u8]) -> (usize, io::Result<()>) {
+            let taken = lines.len().min(self.0);
+            self.0 -= taken;
+            let is_full = taken < lines.len();
+            (taken, if is_full { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) })
         }
+    }
+
+    #[test]
+    fn of_lines_that_a_disk_takes_a_part_of_the_others_have_failed() {
+        let log = Log::to(Box::new(Full(25))).unwrap();
+        for _ in 0..5 {
+            log.take(b"123456789\n", "jane");
+        }
+        log.flush(LAST);
+        assert_eq!(log.counts().failed.load(Ordering::Relaxed), 3, "two are whole, and a half");
+    }
+
+    #[test]
+    fn a_disk_that_hangs_is_waited_for_once() {
+        const SHORT: Duration = Duration::from_millis(50);
+        let (go, going) = mpsc::channel();
+        let (written, _lines) = mpsc::channel();
+        let log = Log::to(Box::new(Slow(going, written))).unwrap();
+        log.take(b"line\n", "jane");
+        log.flush(SHORT);
+        assert!(log.shared.lock().is_given_up);
+        let began = Instant::now();
+        drop(log);
+        assert!(began.elapsed() < LAST, "its end waits no more");
+        drop(go);
     }
 
     #[test]
@@ -280,7 +328,8 @@ mod tests {
         let (go, going) = mpsc::channel();
         let (written, lines) = mpsc::channel();
         let log = Log::to(Box::new(Slow(going, written))).unwrap();
-        let line = vec![b'x'; 1 << 20];
+        // With what is noted of each it is a mebibyte at most.
+        let line = vec![b'x'; (1 << 20) - 1_024];
         let began = Instant::now();
         for number in 0..100 {
             log.take(&line, &format!("user-{}", number % 10));
@@ -300,13 +349,13 @@ mod tests {
         let (written, lines) = mpsc::channel();
         let log = Log::to(Box::new(Slow(going, written))).unwrap();
         for _ in 0..100 {
-            log.take(&[b'l'; 1 << 20], "loud");
+            log.take(&[b'l'; (1 << 20) - 1_024], "loud");
         }
         log.take(&[b'q'; 1 << 10], "quiet");
         let dropped = log.counts().dropped.load(Ordering::Relaxed);
         assert_eq!(dropped, 100 - (WAITING >> 22) as u64, "a quarter is for one user");
         drop(go);
-        log.flush();
+        log.flush(LAST);
         let all: Vec<Vec<u8>> = lines.try_iter().collect();
         assert_eq!(all.len(), (WAITING >> 22) + 1, "all are written when it is flushed");
         assert_eq!(all.last().unwrap()[0], b'q');

@@ -280,7 +280,8 @@ impl GroupResources {
 
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} rules", self.rules.len())
+        let rules = if self.rules.len() == 1 { "rule" } else { "rules" };
+        write!(f, "{} {rules}", self.rules.len())
     }
 }
 

@@ -11,6 +11,10 @@ use crate::record::shares::{PARTS, Shares};
 pub(super) const BATCH: usize = 256 << 10;
 /// What is larger is not used again when it is written.
 const KEPT: usize = 2 * BATCH;
+/// What is noted of whose a line is, besides the name: a place, and one among users that are counted.
+const OWNER: usize = 128;
+/// A name is noted in a text that grows, with as much again, and once among users that are counted.
+const NAMES: usize = 3;
 
 /// Lines that wait, and those that are being written.
 #[derive(Debug)]
@@ -25,8 +29,8 @@ pub(super) struct Queue {
     taken: usize,
     /// Who has how much, while that matters.
     users: Option<Shares>,
-    /// An empty text that has room.
-    spare: Vec<u8>,
+    /// Empty texts that have room: one grows while the other is written.
+    spare: [Vec<u8>; 2],
 }
 
 /// Lines that are written together.
@@ -35,6 +39,19 @@ struct Batch {
     text: Vec<u8>,
     lines: u64,
     owners: Owners,
+}
+
+impl Batch {
+    /// Makes its text as large as it has to be, and twice as large as it was, but no larger than a batch: only its last line
+    /// may make it so.
+    fn make_room(&mut self, bytes: usize) {
+        let (length, capacity) = (self.text.len(), self.text.capacity());
+        let needed = length + bytes;
+        if needed > capacity {
+            let next = needed.max((2 * capacity).min(BATCH));
+            self.text.reserve_exact(next - length);
+        }
+    }
 }
 
 /// Whose lines follow each other, and how many bytes they take.
@@ -48,16 +65,21 @@ struct Owners {
 
 impl Owners {
     fn add(&mut self, user: &str, bytes: usize) {
+        let is_last = self.is_last(user);
+        match self.each.last_mut().filter(|_| is_last) {
+            Some((_, last)) => *last += bytes,
+            None => {
+                self.names.push_str(user);
+                self.each.push((self.names.len(), bytes));
+            }
+        }
+    }
+
+    /// Whether the last line is this user's.
+    fn is_last(&self, user: &str) -> bool {
         let before = self.each.len().checked_sub(2).and_then(|at| self.each.get(at));
         let begin = before.map_or(0, |(end, _)| *end);
-        if let Some((end, last)) = self.each.last_mut()
-            && self.names.get(begin..*end) == Some(user)
-        {
-            *last += bytes;
-            return;
-        }
-        self.names.push_str(user);
-        self.each.push((self.names.len(), bytes));
+        self.each.last().is_some_and(|(end, _)| self.names.get(begin..*end) == Some(user))
     }
 
     fn each(&self) -> impl Iterator<Item = (&str, usize)> {
@@ -83,25 +105,37 @@ impl Queue {
             writing: None,
             taken: 0,
             users: None,
-            spare: Vec::new(),
+            spare: Default::default(),
         }
+    }
+
+    /// Bytes of memory that a queue of this limit takes at most. Besides its lines that is room in the text that grows, in
+    /// the one that is written, and in those that are kept.
+    pub(super) const fn memory(limit: usize) -> usize {
+        limit + 2 * BATCH + 2 * KEPT
     }
 
     /// Takes a line about a request of this user, if there is room for it.
     pub(super) fn take(&mut self, line: &[u8], user: &str) -> bool {
-        let taken = self.taken + line.len();
-        if taken > self.limit || !self.has_share(taken, line.len(), user) {
+        let growing = self.batches.back().filter(|last| last.text.len() < BATCH);
+        let (is_growing, is_noted) =
+            (growing.is_some(), growing.is_some_and(|last| last.owners.is_last(user)));
+        let bytes = line.len() + if is_noted { 0 } else { OWNER + NAMES * user.len() };
+        let taken = self.taken + bytes;
+        if taken > self.limit || !self.has_share(taken, bytes, user) {
             return false;
         }
         self.taken = taken;
-        if self.batches.back().is_none_or(|last| last.text.len() >= BATCH) {
-            let text = std::mem::take(&mut self.spare);
+        if !is_growing {
+            let largest = self.spare.iter_mut().max_by_key(|text| text.capacity());
+            let text = largest.map(std::mem::take).unwrap_or_default();
             self.batches.push_back(Batch { text, ..Batch::default() });
         }
         if let Some(last) = self.batches.back_mut() {
+            last.make_room(line.len());
             last.text.extend_from_slice(line);
             last.lines += 1;
-            last.owners.add(user, line.len());
+            last.owners.add(user, bytes);
         }
         true
     }
@@ -151,9 +185,12 @@ impl Queue {
 
     /// What was taken out is written, or could not be; answers how many lines that were.
     pub(super) fn written(&mut self, mut text: Vec<u8>) -> u64 {
-        if text.capacity() <= KEPT {
+        let smallest = self.spare.iter_mut().min_by_key(|text| text.capacity());
+        if let Some(spare) = smallest
+            && (spare.capacity()..=KEPT).contains(&text.capacity())
+        {
             text.clear();
-            self.spare = text;
+            *spare = text;
         }
         let Some(written) = self.writing.take() else { return 0 };
         self.taken = self.taken.saturating_sub(written.owners.bytes());
@@ -174,54 +211,108 @@ impl Queue {
 mod tests {
     use super::*;
 
+    /// The smallest line, with what is noted of it, of a user whose name is one letter.
+    const NOTED: usize = OWNER + NAMES;
+
+    /// What it really takes.
+    fn memory(queue: &Queue) -> usize {
+        let batches = queue.writing.iter().chain(&queue.batches);
+        let of_batch = |batch: &Batch| {
+            let Owners { names, each } = &batch.owners;
+            batch.text.capacity() + names.capacity() + each.capacity() * size_of::<(usize, usize)>()
+        };
+        let users = queue.users.as_ref().map_or(0, Shares::memory);
+        let spare: usize = queue.spare.iter().map(Vec::capacity).sum();
+        batches.map(of_batch).sum::<usize>() + spare + users
+    }
+
     #[test]
     fn users_are_counted_while_they_could_take_too_much() {
-        let mut queue = Queue::of(100);
-        assert!(queue.take(b"0123456789", "loud") && queue.take(b"0123456789", "quiet"));
+        let mut queue = Queue::of(4_000);
+        let line = |bytes: usize| vec![b'x'; bytes - NOTED];
+        assert!(queue.take(&line(400), "l") && queue.take(&line(400), "q"));
         assert!(queue.users.is_none(), "all of it is less than one may have");
-        assert!(queue.take(b"0123456789", "loud"));
+        assert!(queue.take(&line(400), "l"));
         assert!(queue.users.is_some());
-        assert!(!queue.take(b"0123456789", "loud"), "a quarter is all");
-        assert!(queue.take(b"01234", "loud") && queue.take(b"0123456789", "quiet"));
-        assert_eq!(queue.lines(), 5);
+        assert!(!queue.take(&line(400), "q") || !queue.take(&line(400), "q"), "a quarter is all");
+        assert!(!queue.take(&line(400), "l"), "a quarter is all");
+        // What follows a line of the same user takes no more than itself.
+        assert!(queue.take(&line(200), "l") && !queue.take(b"x", "l"));
+        let lines = queue.lines();
         let text = queue.batch().unwrap();
-        assert_eq!(text.len(), 45);
-        assert!(!queue.take(b"0", "loud"), "what is being written takes its room");
+        assert!(!queue.take(b"x", "l"), "what is being written takes its room");
         assert!(!queue.is_empty() && !queue.is_waiting());
-        assert_eq!(queue.written(text), 5);
+        assert_eq!(queue.written(text), lines);
         assert!(queue.is_empty() && queue.users.is_none() && queue.taken == 0);
-        assert!(queue.take(&[b'x'; 25], "loud") && !queue.take(b"x", "loud"));
+        assert!(queue.take(&line(1_000), "l") && !queue.take(b"x", "l"));
     }
 
     #[test]
     fn there_is_no_more_than_all_of_the_room() {
-        let mut queue = Queue::of(100);
+        let mut queue = Queue::of(4_000);
         for user in ["a", "b", "c", "d"] {
-            assert!(queue.take(&[b'x'; 24], user));
+            assert!(queue.take(&[b'x'; 900 - NOTED], user));
         }
-        assert!(!queue.take(&[b'x'; 5], "e") && queue.take(&[b'x'; 4], "e"));
+        let last = [b'x'; 401 - NOTED];
+        assert!(!queue.take(&last, "e") && queue.take(&last[1..], "e"));
+        assert_eq!(queue.taken, 4_000);
         let text = queue.batch().unwrap();
-        assert_eq!((text.len(), queue.written(text)), (100, 5));
+        assert_eq!((text.len(), queue.written(text)), (4_000 - 5 * NOTED, 5));
+    }
+
+    #[test]
+    fn it_takes_no_more_memory_than_it_says() {
+        const LIMIT: usize = 16 * BATCH;
+        for (name, line) in
+            [(1, 1), (1, 700), (200, 1), (63, BATCH - 1), (1, BATCH + 1), (1_000, 3)]
+        {
+            let mut queue = Queue::of(LIMIT);
+            let mut refused = 0;
+            // Users in turns, each of whom is noted anew.
+            let users: Vec<String> = (0..97).map(|number| format!("{number:0name$}")).collect();
+            let mut most = 0;
+            for round in 0..3 {
+                for user in users.iter().cycle() {
+                    if !queue.take(&vec![b'x'; line], user) {
+                        refused += 1;
+                    }
+                    if refused > 100 * (round + 1) {
+                        break;
+                    }
+                }
+                most = most.max(memory(&queue));
+                for _ in 0..3 {
+                    if let Some(text) = queue.batch() {
+                        most = most.max(memory(&queue) + text.capacity());
+                        queue.written(text);
+                    }
+                }
+            }
+            assert!(most > LIMIT / 8, "{name} {line}: {most}");
+            assert!(most <= Queue::memory(LIMIT), "{name} {line}: {most}");
+        }
     }
 
     #[test]
     fn a_batch_ends_when_it_is_large_and_its_room_is_used_again() {
-        let mut queue = Queue::of(16 * BATCH);
+        let mut queue = Queue::of(32 * BATCH);
         for number in 0..6 {
             assert!(queue.take(&[b'x'; BATCH / 2], &format!("user-{number}")));
-            assert_eq!(queue.has_batch(), number > 0);
+            assert_eq!(queue.has_batch(), number % 2 == 1 || number > 1);
         }
         for _ in 0..3 {
             let text = queue.batch().unwrap();
-            assert_eq!(text.len(), BATCH);
+            assert_eq!((text.len(), text.capacity()), (BATCH, BATCH));
             assert_eq!(queue.written(text), 2);
-            assert!(queue.spare.capacity() >= BATCH && queue.spare.is_empty());
+            assert!(queue.spare.iter().any(|spare| spare.capacity() == BATCH));
+            assert!(queue.spare.iter().all(Vec::is_empty));
         }
         assert!(queue.batch().is_none());
         assert!(queue.take(&[b'x'; 2 * KEPT], "large"));
         let text = queue.batch().unwrap();
         queue.written(text);
-        assert!(queue.spare.capacity() <= KEPT, "what is large is given back");
+        let is_small = |spare: &Vec<u8>| spare.capacity() <= KEPT;
+        assert!(queue.spare.iter().all(is_small), "what is large is given back");
     }
 
     #[test]

@@ -2,12 +2,13 @@
 //! while, as kube-apiserver does it.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::sink::{self, Sink};
 use crate::occasionally::Occasionally;
 
 static FAILED: Occasionally = Occasionally::at_most(1);
@@ -97,27 +98,21 @@ impl RotatedFile {
         Ok(())
     }
 
-    /// Writes a line. What was left of one before, when the disk was full, becomes a line of its own.
-    fn append(&mut self, line: &[u8]) -> io::Result<()> {
+    /// Writes lines. What was left of one before, when the disk was full, becomes a line of its own.
+    fn append(&mut self, lines: &[u8]) -> (usize, io::Result<()>) {
         if self.is_broken {
-            self.file.write_all(b"\n")?;
+            if let (_, Err(why)) = sink::write(&mut self.file, b"\n") {
+                return (0, Err(why));
+            }
             self.size += 1;
             self.is_broken = false;
         }
-        let mut left = line;
-        while !left.is_empty() {
-            let taken = match self.file.write(left) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(taken) => taken,
-                Err(why) if why.kind() == io::ErrorKind::Interrupted => continue,
-                Err(why) => return Err(why),
-            };
-            left = left.get(taken..).unwrap_or_default();
-            self.size += taken as u64;
-            // A disk that is full takes a half.
-            self.is_broken = !left.is_empty();
-        }
-        Ok(())
+        let (taken, result) = sink::write(&mut self.file, lines);
+        self.size += taken as u64;
+        // A disk that is full takes a half.
+        let last = taken.checked_sub(1).and_then(|last| lines.get(last));
+        self.is_broken = last.is_some_and(|last| *last != b'\n');
+        (taken, result)
     }
 
     /// Removes what is too old or too much. What cannot be removed now may be the next time.
@@ -154,9 +149,9 @@ impl RotatedFile {
     }
 }
 
-impl Write for RotatedFile {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let next = self.size.saturating_add(line.len() as u64);
+impl Sink for RotatedFile {
+    fn put(&mut self, lines: &[u8]) -> (usize, io::Result<()>) {
+        let next = self.size.saturating_add(lines.len() as u64);
         let is_large = self.size > 0 && next > self.rotation.size;
         if is_large
             && self.size >= self.again_at
@@ -168,12 +163,7 @@ impl Write for RotatedFile {
                 tracing::warn!(left_out, "the audit log cannot be rotated, it grows: {why}");
             });
         }
-        self.append(line)?;
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        self.append(lines)
     }
 }
 
@@ -236,11 +226,11 @@ mod tests {
         fs::write(folder.path().join("audit-other.log"), "mine").unwrap();
         let rotation = Rotation { size: 10, age: Some(Duration::from_secs(60)), count: Some(2) };
         let mut file = RotatedFile::open(path.clone(), rotation).unwrap();
-        file.write_all(b"first\n").unwrap();
+        file.put(b"first\n").1.unwrap();
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
         for (second, line) in [(1, "b\n"), (2, "c\n"), (3, "d\n")] {
             file.rotate(at(&format!("2026-01-02T03:04:0{second}.5Z"))).unwrap();
-            file.write_all(line.as_bytes()).unwrap();
+            file.put(line.as_bytes()).1.unwrap();
         }
         let second = "audit-2026-01-02T03-04-02.500.log";
         let third = "audit-2026-01-02T03-04-03.500.log";
@@ -250,10 +240,10 @@ mod tests {
         let last = "audit-2026-01-02T03-09-00.000.log";
         assert_eq!(names(folder.path()), [last, "audit-other.log", "audit.log"]);
         // What is there already counts.
-        file.write_all(b"123456\n").unwrap();
+        file.put(b"123456\n").1.unwrap();
         drop(file);
         let mut file = RotatedFile::open(path.clone(), rotation).unwrap();
-        file.write_all(b"7890\n").unwrap();
+        file.put(b"7890\n").1.unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "7890\n");
     }
 
@@ -267,9 +257,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("new/audit.log");
         let mut file = small(&path);
-        file.write_all(b"first line\n").unwrap();
+        file.put(b"first line\n").1.unwrap();
         fs::remove_file(&path).unwrap();
-        file.write_all(b"second line\n").unwrap();
+        file.put(b"second line\n").1.unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "second line\n");
     }
 
@@ -278,18 +268,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log/audit.log");
         let mut file = small(&path);
-        file.write_all(b"first line\n").unwrap();
+        file.put(b"first line\n").1.unwrap();
         // Neither a new name nor a new file can be had: the folder is another one's.
         let aside = folder.path().join("aside");
         fs::rename(folder.path().join("log"), &aside).unwrap();
         fs::write(folder.path().join("log"), "no folder").unwrap();
-        file.write_all(b"second line\n").unwrap();
+        file.put(b"second line\n").1.unwrap();
         let kept = aside.join("audit.log");
         assert_eq!(fs::read_to_string(&kept).unwrap(), "first line\nsecond line\n");
         fs::remove_file(folder.path().join("log")).unwrap();
         fs::rename(&aside, folder.path().join("log")).unwrap();
         file.again_at = 0;
-        file.write_all(b"third line\n").unwrap();
+        file.put(b"third line\n").1.unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "third line\n");
         assert_eq!(names(&folder.path().join("log")).len(), 2);
     }
@@ -299,7 +289,7 @@ mod tests {
         let rotation = Rotation { size: 10, age: None, count: None };
         let mut file = RotatedFile::open(PathBuf::from("/dev/null"), rotation).unwrap();
         for _ in 0..3 {
-            file.write_all(b"a long line\n").unwrap();
+            file.put(b"a long line\n").1.unwrap();
         }
         assert!(!fs::metadata("/dev/null").unwrap().is_file());
     }
@@ -311,7 +301,7 @@ mod tests {
         fs::write(&path, "half").unwrap();
         let rotation = Rotation { size: 100, age: None, count: None };
         let mut file = RotatedFile::open(path.clone(), rotation).unwrap();
-        file.write_all(b"whole\n").unwrap();
+        file.put(b"whole\n").1.unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "half\nwhole\n");
     }
 }

@@ -6,7 +6,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet,
+};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -29,6 +31,8 @@ pub struct Observed {
     pub behind: u64,
     /// Calls of conversion webhooks.
     pub conversions: Vec<EndedCalls>,
+    /// The same calls, by what they converted.
+    pub converted: Vec<ConvertedCalls>,
 }
 
 /// Calls of conversion webhooks that ended in the same way.
@@ -38,10 +42,38 @@ pub struct EndedCalls {
     pub result: &'static str,
     /// Why, if it is a failure.
     pub failure_type: &'static str,
+    /// How long they took.
+    pub times: CallTimes,
+}
+
+/// Calls of conversion webhooks that converted the same.
+#[derive(Clone, Debug)]
+pub struct ConvertedCalls {
+    /// The definition: `foos.example.com`.
+    pub definition: String,
+    /// The version that was sent.
+    pub from: String,
+    /// The version that was asked for.
+    pub to: String,
+    /// Whether all objects were converted.
+    pub succeeded: bool,
+    /// How long they took.
+    pub times: CallTimes,
+}
+
+/// How long calls took.
+#[derive(Clone, Debug)]
+pub struct CallTimes {
     /// How many took no longer than so many seconds, and longer than the bucket before.
     pub buckets: Vec<(f64, u64)>,
     /// Seconds that they took together.
     pub seconds: f64,
+}
+
+impl CallTimes {
+    fn count(&self) -> u64 {
+        self.buckets.iter().map(|(_, count)| count).sum()
+    }
 }
 
 /// Something that kinds are computed from.
@@ -159,21 +191,43 @@ impl Gauges<'_> {
     fn conversions(&mut self, all: &[EndedCalls]) -> Result<(), fmt::Error> {
         let labels =
             |calls: &EndedCalls| [("result", calls.result), ("failure_type", calls.failure_type)];
-        let count = |calls: &EndedCalls| calls.buckets.iter().map(|(_, count)| count).sum();
         let help = "Calls of conversion webhooks, by how they ended";
         let mut family = self.counter("conversion_webhook_request", help)?;
         for calls in all {
-            ConstCounter::new(count(calls)).encode(family.encode_family(&labels(calls))?)?;
+            let counter = ConstCounter::new(calls.times.count());
+            counter.encode(family.encode_family(&labels(calls))?)?;
         }
-        let (name, help) = ("conversion_webhook_duration_seconds", "Time that these calls took");
+        let name = ("conversion_webhook_duration_seconds", "Time that these calls took");
+        self.times(name, all.iter().map(|calls| (labels(calls), &calls.times)))
+    }
+
+    fn converted(&mut self, all: &[ConvertedCalls]) -> Result<(), fmt::Error> {
+        let help = "Time that calls of conversion webhooks took, by definition and versions";
+        let of_calls = |calls: &'_ ConvertedCalls| {
+            let succeeded = if calls.succeeded { "true" } else { "false" };
+            [
+                ("crd_name", calls.definition.clone()),
+                ("from_version", calls.from.clone()),
+                ("to_version", calls.to.clone()),
+                ("succeeded", succeeded.to_owned()),
+            ]
+        };
+        let all = all.iter().map(|calls| (of_calls(calls), &calls.times));
+        self.times(("crd_conversion_webhook_duration_seconds", help), all)
+    }
+
+    fn times<'a, L: EncodeLabelSet>(
+        &mut self,
+        (name, help): (&str, &str),
+        all: impl Iterator<Item = (L, &'a CallTimes)>,
+    ) -> Result<(), fmt::Error> {
         let mut family = self.0.encode_descriptor(name, help, None, MetricType::Histogram)?;
-        for calls in all {
-            let labels = labels(calls);
-            let mut of_outcome = family.encode_family(&labels)?;
-            of_outcome.encode_histogram::<NoLabelSet>(
-                calls.seconds,
-                count(calls),
-                &calls.buckets,
+        for (labels, times) in all {
+            let mut of_labels = family.encode_family(&labels)?;
+            of_labels.encode_histogram::<NoLabelSet>(
+                times.seconds,
+                times.count(),
+                &times.buckets,
                 None,
             )?;
         }
@@ -189,10 +243,12 @@ impl Gauges<'_> {
 #[allow(clippy::cast_precision_loss)] // as all numbers of Prometheus
 impl Collector for LookedAt {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let Observed { inflight, sources, kinds, store, behind, conversions } = (self.look)();
+        let Observed { inflight, sources, kinds, store, behind, conversions, converted } =
+            (self.look)();
         let mut gauges = Gauges(encoder);
         if !conversions.is_empty() {
             gauges.conversions(&conversions)?;
+            gauges.converted(&converted)?;
         }
         let help = "Requests in flight that count against a limit";
         let counts = [("mutating", inflight.0), ("readOnly", inflight.1)];

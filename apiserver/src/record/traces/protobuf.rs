@@ -1,0 +1,119 @@
+//! Protobuf, as much of it as spans need, written straight into the message: no tree of it is made before.
+
+/// A message that is written.
+#[derive(Debug, Default)]
+pub(super) struct Message(pub Vec<u8>);
+
+impl Message {
+    pub(super) fn text(&mut self, field: u32, text: &str) {
+        self.bytes(field, text.as_bytes());
+    }
+
+    pub(super) fn bytes(&mut self, field: u32, bytes: &[u8]) {
+        self.key(field, 2);
+        self.varint(bytes.len() as u64);
+        self.0.extend_from_slice(bytes);
+    }
+
+    pub(super) fn number(&mut self, field: u32, number: u64) {
+        self.key(field, 0);
+        self.varint(number);
+    }
+
+    pub(super) fn fixed64(&mut self, field: u32, number: u64) {
+        self.key(field, 1);
+        self.0.extend_from_slice(&number.to_le_bytes());
+    }
+
+    pub(super) fn fixed32(&mut self, field: u32, number: u32) {
+        self.key(field, 5);
+        self.0.extend_from_slice(&number.to_le_bytes());
+    }
+
+    /// A short message in it, whose length is mostly one byte.
+    pub(super) fn message(&mut self, field: u32, write: impl FnOnce(&mut Self)) {
+        self.message_of::<1>(field, write);
+    }
+
+    /// One that is mostly longer than 127 bytes: its length has two bytes, also where one would do, so that what was
+    /// written is not moved.
+    pub(super) fn long_message(&mut self, field: u32, write: impl FnOnce(&mut Self)) {
+        self.message_of::<2>(field, write);
+    }
+
+    fn message_of<const LENGTH: usize>(&mut self, field: u32, write: impl FnOnce(&mut Self)) {
+        self.key(field, 2);
+        let place = self.0.len();
+        self.0.extend_from_slice(&[0; LENGTH]);
+        write(self);
+        let length = self.0.len() - place - LENGTH;
+        let fits = length >> (7 * LENGTH) == 0;
+        match self.0.get_mut(place..place + LENGTH).filter(|_| fits) {
+            Some(digits) => {
+                for (index, digit) in digits.iter_mut().enumerate() {
+                    let goes_on = if index + 1 < LENGTH { 0x80 } else { 0 };
+                    *digit = (length >> (7 * index) & 0x7f) as u8 | goes_on;
+                }
+            }
+            None => {
+                let mut digits = Self::default();
+                digits.varint(length as u64);
+                self.0.splice(place..place + LENGTH, digits.0);
+            }
+        }
+    }
+
+    /// What stands before a message of so many bytes that is sent behind this.
+    pub(super) fn begin(&mut self, field: u32, length: usize) {
+        self.key(field, 2);
+        self.varint(length as u64);
+    }
+
+    fn key(&mut self, field: u32, wire_type: u32) {
+        self.varint(u64::from(field << 3 | wire_type));
+    }
+
+    fn varint(&mut self, mut number: u64) {
+        #[allow(clippy::cast_possible_truncation)] // seven bits at a time
+        while number >= 0x80 {
+            self.0.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        #[allow(clippy::cast_possible_truncation)] // what is left is less
+        self.0.push(number as u8);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Message;
+
+    #[test]
+    fn fields_are_written_as_protobuf_says() {
+        let mut message = Message::default();
+        message.number(1, 150);
+        message.text(2, "testing");
+        assert_eq!(message.0, b"\x08\x96\x01\x12\x07testing");
+        let mut outer = Message::default();
+        outer.message(3, |inner| inner.number(1, 150));
+        outer.fixed32(16, 1);
+        outer.fixed64(7, 2);
+        let expected = b"\x1a\x03\x08\x96\x01\x85\x01\x01\0\0\0\x39\x02\0\0\0\0\0\0\0";
+        assert_eq!(outer.0, expected);
+    }
+
+    #[test]
+    fn a_long_message_has_a_long_length() {
+        let mut outer = Message::default();
+        outer.message(1, |inner| inner.text(1, &"x".repeat(300)));
+        assert_eq!(outer.0[..6], *b"\x0a\xaf\x02\x0a\xac\x02");
+        assert_eq!(outer.0.len(), 306);
+        let mut outer = Message::default();
+        outer.long_message(1, |inner| inner.text(1, "x"));
+        outer.long_message(1, |inner| inner.text(1, &"x".repeat(200)));
+        outer.long_message(1, |inner| inner.text(1, &"x".repeat(20_000)));
+        assert_eq!(outer.0[..6], *b"\x0a\x83\x00\x0a\x01x");
+        assert_eq!(outer.0[6..12], *b"\x0a\xcb\x01\x0a\xc8\x01");
+        assert_eq!(outer.0[212..217], *b"\x0a\xa4\x9c\x01\x0a");
+    }
+}

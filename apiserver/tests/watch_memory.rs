@@ -1,0 +1,83 @@
+//! What a watch takes of memory: what `request/throttle` counts, and nothing of what has happened while its client does
+//! not read.
+
+#![allow(clippy::unwrap_used)] // all of it is a test
+
+mod in_process;
+mod process_memory;
+
+use aggregated_apiserver::InProcess;
+use axum::body::Body;
+use futures::FutureExt;
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use serde_json::Value;
+
+const DEFINITION: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: foos.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: foos, kind: Foo}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+";
+/// What `request/throttle` counts for a watch, and a quarter more, because a build for tests takes more for each future.
+const WATCH: usize = 4_608 * 5 / 4;
+
+async fn ask(server: &InProcess, method: &str, path: &str, body: String) -> Response<Body> {
+    let uri = format!("/apis/example.com/v1/namespaces/a/foos{path}");
+    let request = Request::builder().method(method).uri(uri).header("user-agent", "me/1.0");
+    server.respond(in_process::admin(), request.body(Body::from(body)).unwrap()).await
+}
+
+async fn watch(server: &InProcess) -> Body {
+    let response = ask(server, "GET", "?watch=true", String::new()).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    let mut body = response.into_body();
+    let frame = body.frame().now_or_never();
+    assert!(frame.is_none(), "{frame:?}");
+    body
+}
+
+async fn put(server: &InProcess, filler: usize) {
+    let filler = "x".repeat(filler);
+    let object = format!(
+        r#"{{"apiVersion":"example.com/v1","kind":"Foo","metadata":{{"generateName":"a"}},"filler":"{filler}"}}"#
+    );
+    let created = ask(server, "POST", "", object).await;
+    assert_eq!(created.status(), StatusCode::CREATED);
+    created.into_body().collect().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_watch_takes_what_is_counted_and_holds_nothing_that_was_not_read() {
+    const WATCHES: usize = 10_000;
+    let server = in_process::server(DEFINITION).await;
+    let mut slow = watch(&server).await;
+    let before = process_memory::begin();
+    let mut watches = Vec::new();
+    for _ in 0..WATCHES {
+        watches.push(watch(&server).await);
+    }
+    let taken = process_memory::most().saturating_sub(before) << 20;
+    assert!((WATCHES << 10..=WATCHES * WATCH).contains(&taken), "{} bytes each", taken / WATCHES);
+    drop(watches);
+    // It reads one change, and could take the next one along.
+    for _ in 0..2 {
+        put(&server, 1 << 10).await;
+    }
+    slow.frame().await.unwrap().unwrap();
+    // Then the recent past has no room for that any more.
+    for _ in 0..20 {
+        put(&server, 1 << 20).await;
+    }
+    let told = slow.frame().await.unwrap().unwrap().into_data().unwrap();
+    let told: Value = serde_json::from_slice(&told).unwrap();
+    assert_eq!((&told["type"], &told["object"]["code"]), (&"ERROR".into(), &410.into()));
+}
