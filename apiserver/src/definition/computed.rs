@@ -263,7 +263,7 @@ fn check_authority<V: Variant>(
 type Namer = (String, fn(&str) -> Option<String>);
 
 /// What was asked: the index of the lookup, and the question.
-type Seen = (usize, QuestionId);
+type Seen = (u16, QuestionId);
 
 /// What is known of one source object.
 #[derive(Default)]
@@ -328,7 +328,7 @@ impl<V: Variant> Running for Computation<V> {
         let seen = self.take_seen();
         // What is not kept any more looks as if it were not there.
         if !self.is_synced() {
-            for (index, lookup) in self.related.lookups().into_iter().enumerate() {
+            for (index, lookup) in (0..).zip(self.related.lookups()) {
                 lookup.drop_unsettled(&of_lookup(&seen, index));
             }
             self.put_off.insert(source_key.clone());
@@ -500,7 +500,7 @@ impl<V: Variant> Computation<V> {
 
     /// What the last computation asked.
     fn take_seen(&self) -> Box<[Seen]> {
-        let lookups = self.related.lookups().into_iter().enumerate();
+        let lookups = (0..).zip(self.related.lookups());
         lookups
             .flat_map(|(index, lookup)| lookup.take_seen().into_iter().map(move |id| (index, id)))
             .collect()
@@ -514,7 +514,7 @@ impl<V: Variant> Computation<V> {
         if before == *now {
             return;
         }
-        for (index, lookup) in self.related.lookups().into_iter().enumerate() {
+        for (index, lookup) in (0..).zip(self.related.lookups()) {
             lookup.settle(source_key, &of_lookup(&before, index), &of_lookup(now, index));
         }
     }
@@ -531,7 +531,7 @@ fn is_worth_publishing<V: Variant>(shown: &Object, computed: &Object) -> bool {
 }
 
 /// What one of the lookups was asked.
-fn of_lookup(seen: &[Seen], index: usize) -> Vec<QuestionId> {
+fn of_lookup(seen: &[Seen], index: u16) -> Vec<QuestionId> {
     let of_it = seen.iter().filter(|(lookup, _)| *lookup == index);
     of_it.map(|(_, question)| *question).collect()
 }
