@@ -4,6 +4,7 @@
 //! change computes again just what looked at it.
 
 mod availability;
+mod groups;
 mod joined;
 mod labels;
 mod metadata;
