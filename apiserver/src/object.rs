@@ -11,6 +11,7 @@ mod kept;
 mod labels;
 pub mod metadata;
 pub mod names;
+mod places;
 pub mod selector;
 mod shape;
 
@@ -30,6 +31,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::quota;
+use places::{Places, Uid};
 use shape::Shown;
 
 /// A JSON object as a tree.
@@ -119,19 +121,15 @@ impl ObjectError {
 #[derive(Clone, Debug)]
 pub struct Object {
     key: Key,
-    uid: Box<str>,
+    uid: Uid,
     labels: Labels,
     json: Bytes,
     /// What its tree takes without what is said of its managers, in bytes.
     tree_size: u32,
-    /// Where `,"resourceVersion":"…"` goes.
-    splice: usize,
-    /// The `{…}` of metadata.
-    metadata: Range<usize>,
-    /// The `[…]` of `metadata.managedFields`; empty if there is none.
-    managed_fields: Range<usize>,
+    /// What is where in its JSON.
+    places: Places,
     /// The values of the fields that it can be selected by, once asked for.
-    selected: OnceLock<selector::Selection>,
+    selected: OnceLock<Box<selector::Selection>>,
     /// By which definition it was written.
     shape: Shape,
     /// As it is shown, if that is another shape.
@@ -171,16 +169,15 @@ impl Object {
         let of_managers = metadata.get(MANAGED_FIELDS).map_or(0, quota::of_value);
         let tree_size = quota::of_tree(tree) - of_managers;
         let encoded = encode(tree, metadata, managed_fields);
+        let Encoded { json, places } = encoded;
         Ok(Self {
             key: Key::new(text("namespace"), name),
-            uid: uid.into(),
+            uid: Uid::within(&json, &places, uid),
             labels,
             tree_size: u32::try_from(tree_size).unwrap_or(u32::MAX),
             // Boxed, so that no spare room is kept.
-            json: encoded.json.into_boxed_slice().into(),
-            splice: encoded.splice,
-            metadata: encoded.metadata,
-            managed_fields: encoded.managed_fields,
+            json: json.into_boxed_slice().into(),
+            places,
             selected: OnceLock::new(),
             shape: Shape::default(),
             shown: Shown::default(),
@@ -221,7 +218,7 @@ impl Object {
     /// # Errors
     /// When it has others.
     pub(crate) fn still_is(self, other: &Self) -> Result<Self, ObjectError> {
-        if (&self.key, &self.uid) == (&other.key, &other.uid) {
+        if (&self.key, self.uid()) == (&other.key, other.uid()) {
             return Ok(self);
         }
         Err(ObjectError("metadata: name, namespace and uid may not change".to_owned()))
@@ -234,7 +231,7 @@ impl Object {
 
     /// Its uid.
     pub fn uid(&self) -> &str {
-        &self.uid
+        self.uid.text(&self.json)
     }
 
     /// Its labels.
@@ -303,7 +300,7 @@ impl Object {
         // and what has members of its own before the one, or between the other and
         // the metadata, no kind of Kubernetes has.
         let mut start = 0;
-        let head = &self.json[..self.metadata.start];
+        let head = &self.json[..self.places.metadata().start];
         let api_version = find(head, b"\"apiVersion\":\"");
         let kind = find_last(head, b"\"kind\":\"");
         for member in [api_version, kind].into_iter().flatten() {
@@ -318,18 +315,19 @@ impl Object {
 
     /// Appends the JSON of its metadata, with this resourceVersion.
     pub(crate) fn write_metadata(&self, revision: impl fmt::Display, out: &mut impl BufMut) {
-        self.write_range(self.metadata.clone(), revision, out);
+        self.write_range(self.places.metadata(), revision, out);
     }
 
     fn write_range(&self, range: Range<usize>, revision: impl fmt::Display, out: &mut impl BufMut) {
-        out.put_slice(&self.json[range.start..self.splice]);
+        let splice = self.places.splice();
+        out.put_slice(&self.json[range.start..splice]);
         let mut version = String::with_capacity(48);
         let _ = write!(version, ",\"resourceVersion\":\"{revision}\"");
         // What is not kept has none.
         if version != ",\"resourceVersion\":\"0\"" {
             out.put_slice(version.as_bytes());
         }
-        out.put_slice(&self.json[self.splice..range.end]);
+        out.put_slice(&self.json[splice..range.end]);
     }
 
     /// Its tree, without the resourceVersion.
@@ -341,7 +339,7 @@ impl Object {
     /// Its tree, without the resourceVersion and what is said of its managers; and that, as JSON.
     /// It is often half of an object, and nearly nobody has to look into it.
     pub(crate) fn to_parts(&self) -> (Tree, Bytes) {
-        let Range { start, end } = self.managed_fields;
+        let Range { start, end } = self.places.managed_fields();
         if end == 0 {
             return (self.to_tree(), Bytes::new());
         }
@@ -354,9 +352,7 @@ impl Object {
 
 struct Encoded {
     json: Vec<u8>,
-    splice: usize,
-    metadata: Range<usize>,
-    managed_fields: Range<usize>,
+    places: Places,
 }
 
 const VERSION: &str = "resourceVersion";
@@ -366,13 +362,9 @@ const MANAGED_FIELDS: &str = "managedFields";
 /// metadata a resourceVersion belongs: after every key that sorts before it,
 /// of which `name` is always one.
 fn encode(tree: &Tree, metadata: &Tree, managed_fields: Option<&[u8]>) -> Encoded {
-    let mut encoded = Encoded {
-        json: Vec::with_capacity(512 + managed_fields.map_or(0, <[u8]>::len)),
-        splice: 0,
-        metadata: 0..0,
-        managed_fields: 0..0,
-    };
-    let json = &mut encoded.json;
+    let mut encoded = Vec::with_capacity(512 + managed_fields.map_or(0, <[u8]>::len));
+    let (mut splice, mut whole, mut of_managers) = (0, 0..0, 0..0);
+    let json = &mut encoded;
     for (position, key) in sorted_keys(tree).into_iter().enumerate() {
         json.push(if position == 0 { b'{' } else { b',' });
         write_json(json, key);
@@ -394,8 +386,8 @@ fn encode(tree: &Tree, metadata: &Tree, managed_fields: Option<&[u8]>) -> Encode
             if key == VERSION {
                 continue;
             }
-            if key.as_str() > VERSION && encoded.splice == 0 {
-                encoded.splice = json.len();
+            if key.as_str() > VERSION && splice == 0 {
+                splice = json.len();
             }
             json.push(if first { b'{' } else { b',' });
             first = false;
@@ -407,17 +399,17 @@ fn encode(tree: &Tree, metadata: &Tree, managed_fields: Option<&[u8]>) -> Encode
                 None => write_json(json, &metadata[key]),
             }
             if key == MANAGED_FIELDS {
-                encoded.managed_fields = start_of_value..json.len();
+                of_managers = start_of_value..json.len();
             }
         }
-        if encoded.splice == 0 {
-            encoded.splice = json.len();
+        if splice == 0 {
+            splice = json.len();
         }
         json.push(b'}');
-        encoded.metadata = start..json.len();
+        whole = start..json.len();
     }
     json.push(b'}');
-    encoded
+    Encoded { places: Places::new(splice, whole, of_managers), json: encoded }
 }
 
 /// Trees keep their keys sorted unless a crate of the build asks serde_json
