@@ -1,5 +1,6 @@
 //! Computed: a kind that is a view of something else in the cluster.
 
+mod alike;
 mod held_back;
 mod variant;
 
@@ -21,6 +22,7 @@ use super::{Cells, Disclosures, Visibility, qualified, to_tree};
 use crate::cluster::{Changed, SourceInformer, SourceScope, SourceType};
 use crate::object::{Key, Object};
 use crate::watch_cache::{SourceState, WatchCache};
+use alike::Alike;
 use held_back::{HeldBack, Hold};
 pub use variant::{ComputedFromSeveral, Variant, Variants};
 pub(super) use variant::{Only, Opened};
@@ -292,6 +294,7 @@ struct Computation<V: Variant> {
     /// Sources that were due when what they are computed from went out of view.
     put_off: HashSet<Key>,
     held_back: HeldBack,
+    alike: Alike,
 }
 
 impl<V: Variant> Running for Computation<V> {
@@ -382,6 +385,7 @@ impl<V: Variant> Computation<V> {
             known: HashMap::new(),
             put_off: HashSet::new(),
             held_back: HeldBack::default(),
+            alike: Alike::default(),
         }
     }
 
@@ -460,6 +464,8 @@ impl<V: Variant> Computation<V> {
             self.cache.publish(&before, None);
         }
         if let Some(key) = key {
+            let count = self.known.len();
+            let object = object.map(|object| self.alike.share(object, &self.cache, count));
             self.cache.publish(&key, object);
         }
     }

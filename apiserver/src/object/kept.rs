@@ -37,11 +37,11 @@ impl Object {
         // Texts and numbers always encode.
         let header = serde_json::to_vec(&header).unwrap_or_default();
         let length = u32::try_from(header.len()).unwrap_or_default();
-        let mut kept = Vec::with_capacity(5 + header.len() + self.json.len());
+        let mut kept = Vec::with_capacity(5 + header.len() + self.json_size());
         kept.push(FORM);
         kept.extend_from_slice(&length.to_le_bytes());
         kept.extend_from_slice(&header);
-        kept.extend_from_slice(&self.json);
+        kept.extend_from_slice(&self.json());
         kept
     }
 
@@ -80,6 +80,7 @@ impl Object {
             uid: Uid::within(json, &places, &uid),
             labels,
             json: Bytes::copy_from_slice(json),
+            patch: None,
             tree_size,
             places,
             selected: std::sync::OnceLock::new(),

@@ -64,7 +64,17 @@ impl Uid {
         )
     }
 
-    /// The uid, of an object with this JSON.
+    /// The same of an object that shares its JSON: nobody else has its uid, so it stands in its patch.
+    pub fn in_patch(patch: &[u8], uid: &str) -> Self {
+        let scalar = ["\"", uid, "\""].concat();
+        let found = super::find(patch, scalar.as_bytes());
+        found.map_or_else(
+            || Self::Apart(uid.into()),
+            |found| Self::Within(small(found + 1)..small(found + 1 + uid.len())),
+        )
+    }
+
+    /// The uid, of an object with this JSON, or this patch.
     pub fn text<'a>(&'a self, json: &'a [u8]) -> &'a str {
         match self {
             Self::Within(place) => {
