@@ -12,7 +12,7 @@ use room::Requested;
 pub use room::Room;
 
 use crate::farm_pod::node::{NodeView, facts};
-use crate::farm_pod::view::{ConditionView, PodView, Text, given};
+use crate::farm_pod::view::{ConditionView, PodView, Text, given, owned};
 use crate::farm_pod::{NodeFacts, NodeMetricsView, PREFIX, Polled, resources};
 
 /// What a Node is.
@@ -194,7 +194,7 @@ impl Computed for FarmNode {
         let name = node.metadata.name.as_deref()?;
         let mut farm_node =
             Self::new(&format!("{PREFIX}{name}"), FarmNodeSpec { node: name.to_owned() });
-        farm_node.metadata.labels = node.metadata.labels.clone();
+        farm_node.metadata.labels = node.metadata.labels.map();
         let requested = pods.sum_by(node_name, Requested::of, None, name);
         let used = metrics.get(None, name);
         let room = |resource: &str, requested| {
@@ -202,7 +202,6 @@ impl Computed for FarmNode {
             Room::of(resource, &node.status.allocatable, requested, used)
         };
         let info = &node.status.node_info;
-        let owned = |text: &Option<Text>| given(text.as_ref()).map(str::to_owned);
         farm_node.status = Some(FarmNodeStatus {
             state: state(node),
             why: not_ready(node),
@@ -212,10 +211,10 @@ impl Computed for FarmNode {
             cpu: room("cpu", requested.cpu()),
             memory: room("memory", requested.memory()),
             versions: Versions {
-                kubelet: owned(&info.kubelet_version),
-                operating_system: owned(&info.os_image),
-                kernel: owned(&info.kernel_version),
-                container_runtime: owned(&info.container_runtime_version),
+                kubelet: owned(info.kubelet_version.as_ref()),
+                operating_system: owned(info.os_image.as_ref()),
+                kernel: owned(info.kernel_version.as_ref()),
+                container_runtime: owned(info.container_runtime_version.as_ref()),
             },
         });
         Some(farm_node)
@@ -264,7 +263,7 @@ impl Computed for FarmNode {
 
 /// An index of Pods: the node that each is on.
 fn node_name(pod: &PodView) -> Option<Text> {
-    pod.spec.node_name.clone()
+    pod.spec.node_name.as_deref().map(Text::from)
 }
 
 /// As `kubectl get nodes` has it.
@@ -282,9 +281,9 @@ fn not_ready(node: &NodeView) -> Option<NotReady> {
     let ready = node.condition("Ready").filter(|ready| !ready.is_true())?;
     let ConditionView { reason, message, last_transition_time, .. } = ready;
     Some(NotReady {
-        code: given(reason.as_ref()).unwrap_or("NotReady").to_owned(),
-        message: given(message.as_ref()).unwrap_or_default().to_owned(),
-        since: last_transition_time.clone(),
+        code: given(reason).unwrap_or("NotReady").to_owned(),
+        message: given(message).unwrap_or_default().to_owned(),
+        since: last_transition_time.time(),
     })
 }
 

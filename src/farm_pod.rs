@@ -4,15 +4,16 @@ pub(crate) mod amounts;
 mod budgets;
 mod cells;
 mod claims;
-mod compact;
+pub(crate) mod compact;
+mod conditions;
 pub(crate) mod disclosures;
 mod events;
 mod findings;
 mod images;
 pub(crate) mod metadata;
 pub(crate) mod node;
+pub(crate) mod object_view;
 mod owner;
-pub(crate) mod owner_view;
 pub(crate) mod release;
 pub(crate) mod resources;
 pub(crate) mod restarts;
@@ -29,9 +30,8 @@ use aggregated_apiserver::{
 };
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
-use kube::api::ObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -41,8 +41,8 @@ pub use events::{EventView, WarningsOfPods};
 pub use findings::Finding;
 pub use images::Image;
 pub use node::{NodeFacts, NodeView};
+pub use object_view::{AnyOwnerView, ObjectView, OwnerView};
 pub use owner::Owner;
-pub use owner_view::{AnyOwnerView, OwnerView};
 pub use release::Release;
 pub use resources::{Amount, Resources};
 pub use restarts::LastEnd;
@@ -52,9 +52,10 @@ pub use view::PodView;
 pub use why::Why;
 
 use budgets::{Budgets, Covering};
+use metadata::OwnerLink;
 use owner::{Chain, Owned};
 use status::Summary;
-use view::{Text, given};
+use view::{given, owned};
 
 /// What a farm pod is called: this and the name of its Pod.
 pub(crate) const PREFIX: &str = "farm-";
@@ -430,25 +431,19 @@ impl Computed for FarmPod {
         let containers = i64::try_from(pod.spec.containers.len()).ok()?;
         let spec = FarmPodSpec { pod: name.to_owned(), containers };
         let mut farm_pod = Self::new(&format!("{PREFIX}{name}"), spec);
-        farm_pod.metadata.labels = metadata::map(&pod.labels);
+        farm_pod.metadata.labels = pod.metadata.labels.map();
         let namespace = pod.metadata.namespace.as_deref();
-        let chain = Chain::follow(&pod.owners, |owner| look(owners, namespace, owner));
+        let chain = Chain::follow(&pod.metadata, |owner| look(owners, namespace, owner));
         let node_name = given(pod.spec.node_name.as_ref());
         let node = node_name.and_then(|name| nodes.get(None, name));
         let node = node.as_deref();
-        let labelled = ObjectMeta {
-            labels: farm_pod.metadata.labels.clone(),
-            annotations: pod.metadata.annotations.clone(),
-            ..ObjectMeta::default()
-        };
-        let budgets = Covering::of(&labelled, namespace, budgets);
+        let budgets = Covering::of(&pod.metadata.labels, namespace, budgets);
         let summary = Summary::of(pod);
         let mut resources = resources::resources(pod);
         if let Some(metrics) = metrics.get(namespace, name) {
             usage::add(&mut resources, &metrics);
             resources::drop_partial_limits(pod, &mut resources);
         }
-        let owned = |text: Option<&Text>| given(text).map(str::to_owned);
         farm_pod.status = Some(FarmPodStatus {
             ready: summary.readiness(),
             state: summary.state,
@@ -462,7 +457,7 @@ impl Computed for FarmPod {
             }),
             owner: chain.top().cloned(),
             owners: chain.texts(),
-            release: release::release(std::iter::once(&labelled).chain(chain.metadata())),
+            release: release::release(std::iter::once(&pod.metadata).chain(chain.metadata())),
             node: node_name.map(|name| node::facts(name, node)),
             resources,
             images: images::images(pod),
@@ -503,7 +498,7 @@ impl Computed for FarmPod {
 fn look(
     ((sets, jobs, deployments, cron_jobs), others): &Owners,
     namespace: Option<&str>,
-    owner: &OwnerReference,
+    owner: &OwnerLink,
 ) -> Option<Arc<dyn Owned>> {
     let (api_version, kind, name) = (&*owner.api_version, &*owner.kind, &*owner.name);
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
@@ -527,15 +522,15 @@ fn look(
 fn warnings(pod: &PodView, events: &Warnings) -> Vec<Arc<EventView>> {
     let namespace = pod.metadata.namespace.as_deref();
     let uid = events::uid(pod);
-    uid.map(|uid| events.find_by(events::pod_uid, namespace, uid)).unwrap_or_default()
+    uid.map(|uid| events.find_by(events::pod_uid, namespace, &uid)).unwrap_or_default()
 }
 
 /// The names of the Services that select a Pod.
 fn selecting(pod: &PodView, services: &Lookup<ServiceView>) -> Vec<String> {
     let namespace = pod.metadata.namespace.as_deref();
-    let Some(labels) = metadata::map(&pod.labels) else { return Vec::new() };
+    let Some(labels) = pod.metadata.labels.map() else { return Vec::new() };
     let found = services.find_selecting(services::selector, namespace, &labels);
-    found.iter().filter_map(|service| service.metadata.name.clone()).collect()
+    found.iter().filter_map(|service| owned(service.metadata.name.as_ref())).collect()
 }
 
 /// The claims that a Pod mounts.

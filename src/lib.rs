@@ -9,8 +9,8 @@ pub use farm_node::{FarmNode, FarmNodeSpec, FarmNodeStatus, NotReady, Room, Vers
 pub use farm_pod::{
     Amount, AnyOwnerView, Budget, BudgetView, Claim, ClaimedView, Counted, CountedView, EventView,
     FarmPod, FarmPodSpec, FarmPodStatus, Finding, IfServed, Image, LastEnd, NodeFacts,
-    NodeMetricsView, NodeView, Owner, OwnerView, PodMetricsView, PodView, Polled, Release,
-    Resources, ServiceView, WarningsOfPods, Why,
+    NodeMetricsView, NodeView, ObjectView, Owner, OwnerView, PodMetricsView, PodView, Polled,
+    Release, Resources, ServiceView, WarningsOfPods, Why,
 };
 pub use farm_workload::{
     FarmWorkload, FarmWorkloadSpec, FarmWorkloadStatus, Trouble, WorkloadView,

@@ -308,7 +308,7 @@ impl World {
         let computed = of(PODS).map(|pod| {
             let pod = serde_json::from_value(pod.clone()).unwrap();
             let mut farm_pod = FarmPod::compute(&pod, &related).unwrap();
-            farm_pod.metadata.namespace.clone_from(&pod.metadata.namespace);
+            farm_pod.metadata.namespace = pod.metadata.namespace.as_deref().map(str::to_owned);
             key_and_status(&serde_json::to_value(farm_pod).unwrap())
         });
         computed.collect()

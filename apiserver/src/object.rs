@@ -11,6 +11,8 @@ mod kept;
 mod labels;
 pub mod metadata;
 pub mod names;
+mod patch;
+mod places;
 mod rewritten;
 pub mod selector;
 mod shape;
@@ -20,6 +22,7 @@ pub use shape::Shape;
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
+use std::hash::RandomState;
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -31,6 +34,8 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::quota;
+use patch::Pieces;
+use places::{Places, Uid};
 use shape::Shown;
 
 /// A JSON object as a tree.
@@ -120,19 +125,18 @@ impl ObjectError {
 #[derive(Clone, Debug)]
 pub struct Object {
     key: Key,
-    uid: Box<str>,
+    uid: Uid,
     labels: Labels,
+    /// Its JSON, or that of an object that is alike.
     json: Bytes,
+    /// What makes its JSON of that.
+    patch: Option<Box<[u8]>>,
     /// What its tree takes without what is said of its managers, in bytes.
     tree_size: u32,
-    /// Where `,"resourceVersion":"…"` goes.
-    splice: usize,
-    /// The `{…}` of metadata.
-    metadata: Range<usize>,
-    /// The `[…]` of `metadata.managedFields`; empty if there is none.
-    managed_fields: Range<usize>,
+    /// What is where in its JSON.
+    places: Places,
     /// The values of the fields that it can be selected by, once asked for.
-    selected: OnceLock<selector::Selection>,
+    selected: OnceLock<Box<selector::Selection>>,
     /// By which definition it was written.
     shape: Shape,
     /// As it is shown, if that is another shape.
@@ -172,16 +176,16 @@ impl Object {
         let of_managers = metadata.get(MANAGED_FIELDS).map_or(0, quota::of_value);
         let tree_size = quota::of_tree(tree) - of_managers;
         let encoded = encode(tree, metadata, managed_fields);
+        let Encoded { json, places } = encoded;
         Ok(Self {
             key: Key::new(text("namespace"), name),
-            uid: uid.into(),
+            uid: Uid::within(&json, &places, uid),
             labels,
             tree_size: u32::try_from(tree_size).unwrap_or(u32::MAX),
             // Boxed, so that no spare room is kept.
-            json: encoded.json.into_boxed_slice().into(),
-            splice: encoded.splice,
-            metadata: encoded.metadata,
-            managed_fields: encoded.managed_fields,
+            json: json.into_boxed_slice().into(),
+            patch: None,
+            places,
             selected: OnceLock::new(),
             shape: Shape::default(),
             shown: Shown::default(),
@@ -197,6 +201,32 @@ impl Object {
     /// By which definition it was written.
     pub(crate) fn shape(&self) -> Shape {
         self.shape
+    }
+
+    /// A number that it has in common with objects that it can share its JSON with.
+    pub(crate) fn form(&self, hasher: &RandomState) -> u64 {
+        patch::form(&self.json(), &self.labels, hasher)
+    }
+
+    /// The same object: of its JSON only what differs from that of another one is kept, if they are alike.
+    #[must_use]
+    pub(crate) fn sharing_with(self, other: &Self) -> Self {
+        if self.is_sharing() || !self.places.managed_fields().is_empty() {
+            return self;
+        }
+        // Nothing in front of the metadata differs: that is read without a patch.
+        let Some(patch) = patch::between(&other.json, &self.json, self.places.metadata().start)
+        else {
+            return self;
+        };
+        let uid = Uid::in_patch(&patch, self.uid());
+        let labels = if self.labels == other.labels { &other.labels } else { &self.labels };
+        Self { uid, labels: labels.clone(), json: other.json.clone(), patch: Some(patch), ..self }
+    }
+
+    /// Whether it shares its JSON with another one.
+    pub(crate) fn is_sharing(&self) -> bool {
+        self.patch.is_some()
     }
 
     /// The object as it is shown in another shape. `make` makes it, once for all readers, unless
@@ -222,7 +252,7 @@ impl Object {
     /// # Errors
     /// When it has others.
     pub(crate) fn still_is(self, other: &Self) -> Result<Self, ObjectError> {
-        if (&self.key, &self.uid) == (&other.key, &other.uid) {
+        if (&self.key, self.uid()) == (&other.key, other.uid()) {
             return Ok(self);
         }
         Err(ObjectError("metadata: name, namespace and uid may not change".to_owned()))
@@ -235,7 +265,7 @@ impl Object {
 
     /// Its uid.
     pub fn uid(&self) -> &str {
-        &self.uid
+        self.uid.text(self.patch.as_deref().unwrap_or(&self.json))
     }
 
     /// Its labels.
@@ -244,8 +274,18 @@ impl Object {
     }
 
     /// Its JSON, without the resourceVersion.
-    pub(crate) fn json(&self) -> &[u8] {
-        &self.json
+    pub(crate) fn json(&self) -> Cow<'_, [u8]> {
+        if !self.is_sharing() {
+            return Cow::Borrowed(&self.json);
+        }
+        let mut json = Vec::with_capacity(self.json_size());
+        self.pieces().for_each(|piece| json.extend_from_slice(piece));
+        Cow::Owned(json)
+    }
+
+    /// What its JSON consists of, in order.
+    fn pieces(&self) -> Pieces<'_> {
+        Pieces::of(&self.json, self.patch.as_deref().unwrap_or_default())
     }
 
     /// The version in which it is kept, as `example.com/v1`; nothing if it does not say so.
@@ -264,9 +304,10 @@ impl Object {
         });
         first.map_or_else(
             || {
-                serde_json::from_slice::<Typed<'_>>(&self.json)
-                    .map(|typed| typed.api_version)
+                serde_json::from_slice::<Typed<'_>>(&self.json())
+                    .map(|typed| typed.api_version.into_owned())
                     .unwrap_or_default()
+                    .into()
             },
             Cow::Borrowed,
         )
@@ -274,7 +315,7 @@ impl Object {
 
     /// How many bytes of JSON it holds.
     pub fn json_size(&self) -> usize {
-        self.json.len()
+        self.pieces().map(<[u8]>::len).sum()
     }
 
     /// How many bytes the tree takes that [`Object::to_parts`] makes.
@@ -284,17 +325,20 @@ impl Object {
 
     /// How many bytes of memory it takes, about, with its places in maps.
     pub fn size(&self) -> usize {
-        self.json.len() + self.labels.size() + OBJECT
+        self.json_size() + self.labels.size() + OBJECT
     }
 
     /// Whether both have the same content, whatever their revisions.
     pub(crate) fn same_content(&self, other: &Self) -> bool {
-        self.json == other.json
+        match (&self.patch, &other.patch) {
+            (None, None) => self.json == other.json,
+            _ => self.json() == other.json(),
+        }
     }
 
     /// Appends its JSON, with this resourceVersion; without any if it is `0`.
     pub(crate) fn write(&self, revision: impl fmt::Display, out: &mut impl BufMut) {
-        self.write_range(0..self.json.len(), revision, out);
+        self.write_range(0..usize::MAX, revision, out);
     }
 
     /// The same without `apiVersion` and `kind`: an item of a list that says what its
@@ -304,7 +348,7 @@ impl Object {
         // and what has members of its own before the one, or between the other and
         // the metadata, no kind of Kubernetes has.
         let mut start = 0;
-        let head = &self.json[..self.metadata.start];
+        let head = &self.json[..self.places.metadata().start];
         let api_version = find(head, b"\"apiVersion\":\"");
         let kind = find_last(head, b"\"kind\":\"");
         for member in [api_version, kind].into_iter().flatten() {
@@ -314,35 +358,46 @@ impl Object {
                 start = end;
             }
         }
-        self.write_range(start..self.json.len(), revision, out);
+        self.write_range(start..usize::MAX, revision, out);
     }
 
     /// Appends the JSON of its metadata, with this resourceVersion.
     pub(crate) fn write_metadata(&self, revision: impl fmt::Display, out: &mut impl BufMut) {
-        self.write_range(self.metadata.clone(), revision, out);
+        self.write_range(self.places.metadata(), revision, out);
     }
 
     fn write_range(&self, range: Range<usize>, revision: impl fmt::Display, out: &mut impl BufMut) {
-        out.put_slice(&self.json[range.start..self.splice]);
+        let splice = self.places.splice();
+        self.put(range.start..splice, out);
         let mut version = String::with_capacity(48);
         let _ = write!(version, ",\"resourceVersion\":\"{revision}\"");
         // What is not kept has none.
         if version != ",\"resourceVersion\":\"0\"" {
             out.put_slice(version.as_bytes());
         }
-        out.put_slice(&self.json[self.splice..range.end]);
+        self.put(splice..range.end, out);
+    }
+
+    /// Appends this much of its JSON.
+    fn put(&self, range: Range<usize>, out: &mut impl BufMut) {
+        let mut at = 0;
+        for piece in self.pieces() {
+            let within = |place: usize| place.saturating_sub(at).min(piece.len());
+            out.put_slice(&piece[within(range.start)..within(range.end)]);
+            at += piece.len();
+        }
     }
 
     /// Its tree, without the resourceVersion.
     pub fn to_tree(&self) -> Tree {
         // The bytes were made by `encode`; anything else is a fault of memory.
-        serde_json::from_slice(&self.json).unwrap_or_default()
+        serde_json::from_slice(&self.json()).unwrap_or_default()
     }
 
     /// Its tree, without the resourceVersion and what is said of its managers; and that, as JSON.
     /// It is often half of an object, and nearly nobody has to look into it.
     pub(crate) fn to_parts(&self) -> (Tree, Bytes) {
-        let Range { start, end } = self.managed_fields;
+        let Range { start, end } = self.places.managed_fields();
         if end == 0 {
             return (self.to_tree(), Bytes::new());
         }
@@ -352,9 +407,9 @@ impl Object {
 
     /// Its JSON, without the resourceVersion and what is said of its managers.
     pub(crate) fn json_without_managers(&self) -> Cow<'_, [u8]> {
-        let Range { start, end } = self.managed_fields;
+        let Range { start, end } = self.places.managed_fields();
         if end == 0 {
-            return Cow::Borrowed(&self.json);
+            return self.json();
         }
         // With its name, and with the comma before the name of the object, which always follows.
         let start_of_member = start - "\"\":".len() - MANAGED_FIELDS.len();
@@ -364,9 +419,7 @@ impl Object {
 
 struct Encoded {
     json: Vec<u8>,
-    splice: usize,
-    metadata: Range<usize>,
-    managed_fields: Range<usize>,
+    places: Places,
 }
 
 const VERSION: &str = "resourceVersion";
@@ -376,13 +429,9 @@ const MANAGED_FIELDS: &str = "managedFields";
 /// metadata a resourceVersion belongs: after every key that sorts before it,
 /// of which `name` is always one.
 fn encode(tree: &Tree, metadata: &Tree, managed_fields: Option<&[u8]>) -> Encoded {
-    let mut encoded = Encoded {
-        json: Vec::with_capacity(512 + managed_fields.map_or(0, <[u8]>::len)),
-        splice: 0,
-        metadata: 0..0,
-        managed_fields: 0..0,
-    };
-    let json = &mut encoded.json;
+    let mut encoded = Vec::with_capacity(512 + managed_fields.map_or(0, <[u8]>::len));
+    let (mut splice, mut whole, mut of_managers) = (0, 0..0, 0..0);
+    let json = &mut encoded;
     for (position, key) in sorted_keys(tree).into_iter().enumerate() {
         json.push(if position == 0 { b'{' } else { b',' });
         write_json(json, key);
@@ -404,8 +453,8 @@ fn encode(tree: &Tree, metadata: &Tree, managed_fields: Option<&[u8]>) -> Encode
             if key == VERSION {
                 continue;
             }
-            if key.as_str() > VERSION && encoded.splice == 0 {
-                encoded.splice = json.len();
+            if key.as_str() > VERSION && splice == 0 {
+                splice = json.len();
             }
             json.push(if first { b'{' } else { b',' });
             first = false;
@@ -417,17 +466,17 @@ fn encode(tree: &Tree, metadata: &Tree, managed_fields: Option<&[u8]>) -> Encode
                 None => write_json(json, &metadata[key]),
             }
             if key == MANAGED_FIELDS {
-                encoded.managed_fields = start_of_value..json.len();
+                of_managers = start_of_value..json.len();
             }
         }
-        if encoded.splice == 0 {
-            encoded.splice = json.len();
+        if splice == 0 {
+            splice = json.len();
         }
         json.push(b'}');
-        encoded.metadata = start..json.len();
+        whole = start..json.len();
     }
     json.push(b'}');
-    encoded
+    Encoded { places: Places::new(splice, whole, of_managers), json: encoded }
 }
 
 /// Trees keep their keys sorted unless a crate of the build asks serde_json
@@ -524,6 +573,69 @@ mod tests {
             String::from_utf8(metadata).unwrap(),
             r#"{"name":"dolly","namespace":"default","resourceVersion":"7","uid":"u"}"#
         );
+    }
+
+    /// It is read in every form as what it is, whoever it shares its JSON with.
+    #[test]
+    fn what_is_shared_is_read_as_it_was() {
+        let of = |name: &str, uid: &str, phase: &str| {
+            object(json!({
+                "apiVersion": "example.com/v1", "kind": "Foo",
+                "metadata": {
+                    "creationTimestamp": "2026-01-01T00:00:00Z", "name": name, "namespace": "n", "uid": uid,
+                    "labels": {"app": "a"},
+                },
+                "status": {"phase": phase, "text": "of which all of them have the same, and which is long"},
+            }))
+        };
+        let hasher = RandomState::new();
+        let first = of("first", "u-1", "Running");
+        let whole = of("second", "u-22", "Pending");
+        assert_eq!(first.form(&hasher), whole.form(&hasher));
+        let shared = whole.clone().sharing_with(&first);
+        // A third one is the same whether it shares with one that is whole, or with one that is not.
+        let third = of("third", "u-333", "").sharing_with(&shared);
+        assert!(shared.is_sharing() && third.is_sharing() && !first.is_sharing());
+        assert!(third.same_content(&of("third", "u-333", "")) && !third.same_content(&shared));
+        assert!(third.same_content(&of("third", "u-333", "").sharing_with(&first)));
+        for (shared, whole) in [(&shared, &whole), (&third, &of("third", "u-333", ""))] {
+            assert!(shared.same_content(whole) && whole.same_content(shared));
+            assert_eq!(shared.json(), whole.json());
+            assert_eq!((shared.uid(), shared.key()), (whole.uid(), whole.key()));
+            assert_eq!((shared.size(), shared.json_size()), (whole.size(), whole.json_size()));
+            assert_eq!(shared.api_version(), "example.com/v1");
+            assert_eq!(shared.to_parts(), whole.to_parts());
+            assert_eq!(shared.to_kept(), whole.to_kept());
+            let forms: [fn(&Object, &mut Vec<u8>); 3] = [
+                |object, out| object.write(5, out),
+                |object, out| object.write_metadata(5, out),
+                |object, out| object.write_without_types(5, out),
+            ];
+            for form in forms {
+                let (mut one, mut other) = (Vec::new(), Vec::new());
+                form(shared, &mut one);
+                form(whole, &mut other);
+                assert_eq!(String::from_utf8(one).unwrap(), String::from_utf8(other).unwrap());
+            }
+        }
+        // What is of another form, has managers, or is of another kind, stays whole.
+        for other in [
+            json!({"metadata": {"name": "a", "uid": "u"}}),
+            json!({"metadata": {"name": "a", "uid": "u", "managedFields": [{"manager": "m"}]}}),
+        ] {
+            let other = object(other);
+            assert!(!other.clone().sharing_with(&first).is_sharing());
+            let is_managed = !other.places.managed_fields().is_empty();
+            assert!(!is_managed || !other.clone().sharing_with(&other).is_sharing());
+        }
+        let kind = |kind: &str| {
+            object(json!({
+                "kind": kind, "metadata": {"name": "a", "uid": "u"},
+                "text": "of which both have the same, and which is as long as that",
+            }))
+        };
+        assert!(kind("Foo").sharing_with(&kind("Foo")).is_sharing());
+        assert!(!kind("Foo").sharing_with(&kind("Bar")).is_sharing());
     }
 
     #[test]

@@ -24,14 +24,17 @@ pub fn pod(index: usize, restarts: u32) -> Value {
     let amounts = json!({"cpu": "250m", "memory": "512Mi"});
     let ready = !index.is_multiple_of(IN_TROUBLE);
     let status = if ready { "True" } else { "False" };
-    let condition = |kind: &str| json!({"type": kind, "status": status, "lastProbeTime": null, "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    // Each has been made, was put on its node, has begun, has ended and is ready at times of its own.
+    let at =
+        |hour: usize| format!("2026-01-01T{hour:02}:{:02}:{:02}Z", index / 60 % 60, index % 60);
+    let condition = |kind: &str| json!({"type": kind, "status": status, "lastProbeTime": null, "lastTransitionTime": at(kind.len() % 3)});
     let conditions =
         ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
     let digest = "0123456789abcdef".repeat(4);
     json!({
         "metadata": {
             "name": name, "namespace": "default", "uid": format!("00000000-0000-4000-8000-{index:012}"),
-            "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z",
+            "resourceVersion": "1", "creationTimestamp": at(0),
             "labels": {"app": format!("web-{set}"), "pod-template-hash": "7d9cf5b68", "tier": "front"},
             "annotations": {"checksum/config": digest, "prometheus.io/scrape": "true"},
             "ownerReferences": [{
@@ -53,17 +56,16 @@ pub fn pod(index: usize, restarts: u32) -> Value {
             "tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}],
         },
         "status": {
-            "phase": "Running", "podIP": "10.0.0.1", "hostIP": "192.0.2.1", "qosClass": "Guaranteed",
-            "conditions": conditions.map(condition), "startTime": "2026-01-01T00:00:00Z",
+            "phase": "Running", "podIP": format!("10.1.{}.{}", index / 250, index % 250 + 1), "hostIP": "192.0.2.1", "qosClass": "Guaranteed",
+            "conditions": conditions.map(condition), "startTime": at(0),
             "containerStatuses": [{
                 "name": "web", "ready": ready, "started": true, "restartCount": restarts,
                 "image": "registry.example.com/shop/web:1.27.3",
                 "imageID": format!("registry.example.com/shop/web@sha256:{digest}"),
                 "containerID": format!("containerd://{digest}"),
-                "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+                "state": {"running": {"startedAt": at(4)}},
                 "lastState": {"terminated": {
-                    "exitCode": 1, "reason": "Error", "startedAt": "2026-01-01T00:00:00Z",
-                    "finishedAt": "2026-01-01T00:00:00Z",
+                    "exitCode": 1, "reason": "Error", "startedAt": at(1), "finishedAt": at(3),
                 }},
                 "resources": {"requests": amounts, "limits": amounts}, "allocatedResources": amounts,
             }],
@@ -121,7 +123,9 @@ pub fn object(resource: &str, index: usize, used: u64) -> Value {
             let metadata = json!({"name": metadata["name"], "namespace": "default", "labels": metadata["labels"]});
             json!({
                 "metadata": metadata, "timestamp": "2026-01-01T00:00:00Z", "window": "15s",
-                "containers": [{"name": "web", "usage": {"cpu": format!("{}n", used * 1_000_000), "memory": "123456Ki"}}],
+                "containers": [{"name": "web", "usage": {
+                    "cpu": format!("{}n", used * 1_000_000), "memory": format!("{}Ki", 100_000 + index),
+                }}],
             })
         }
         _ => json!({"metadata": {"name": format!("other-{index}"), "namespace": "default"}}),

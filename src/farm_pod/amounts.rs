@@ -8,7 +8,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use super::compact::{List, Text};
 
 /// Amounts as they are written: how much there is of each resource.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Written {
     cpu: Option<Text>,
     memory: Option<Text>,

@@ -6,30 +6,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use aggregated_apiserver::{Lookup, Scoped, SourceScope};
+use aggregated_apiserver::{Lookup, Scoped, SourceApi, SourceScope, SourceType};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::Resource;
-use kube::api::ObjectMeta;
 use kube::core::Selector;
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
-use super::metadata;
-use super::view::{PodView, Text};
+use super::compact::{Moment, Pairs, Text, Word};
+use super::object_view::ObjectView;
+use super::view::{PodView, owned};
 use super::{FarmPodStatus, IfServed};
 
 /// What is read of a PodDisruptionBudget that its author has said.
-#[derive(Resource, Clone, Debug, Default, Deserialize)]
-#[resource(inherit = PodDisruptionBudget)]
-pub struct BudgetView {
-    /// Its metadata.
-    #[serde(default, deserialize_with = "metadata::read")]
-    pub metadata: ObjectMeta,
-    /// What it is about.
-    #[serde(default)]
-    pub spec: BudgetSpecView,
-}
+pub type BudgetView = ObjectView<PodDisruptionBudget, BudgetSpecView>;
 
 /// What a budget is about.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -38,19 +28,43 @@ pub struct BudgetSpecView {
     /// The labels of the Pods that it covers.
     pub selector: Option<LabelSelector>,
     /// `AlwaysAllow`, where Pods that are not ready may always be evicted.
-    pub unhealthy_pod_eviction_policy: Option<Text>,
+    pub unhealthy_pod_eviction_policy: Option<Word>,
 }
 
 /// What has been counted of a PodDisruptionBudget.
-#[derive(Resource, Clone, Debug, Default, Deserialize)]
-#[resource(inherit = PodDisruptionBudget)]
+#[derive(Clone, Debug, Default, Deserialize)]
 pub struct CountedView {
-    /// Its metadata, with its generation.
-    #[serde(default, deserialize_with = "generated")]
-    pub metadata: ObjectMeta,
+    /// Its metadata.
+    #[serde(default)]
+    pub metadata: Generated,
     /// How it is.
     #[serde(default)]
     pub status: BudgetStatusView,
+}
+
+/// Of which name a budget is, and of which generation.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Generated {
+    name: Option<Text>,
+    namespace: Option<Word>,
+    generation: Option<i64>,
+}
+
+impl SourceType for CountedView {
+    fn api() -> SourceApi {
+        SourceApi::of::<PodDisruptionBudget>()
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.metadata.name.as_deref()
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        self.metadata.namespace.as_deref()
+    }
+
+    fn each_label(&self, _: &mut dyn FnMut(&str, &str)) {}
 }
 
 /// How a budget is.
@@ -100,10 +114,10 @@ pub type Budgets = (Lookup<BudgetView, IfServed>, Lookup<CountedView, Counted>);
 pub struct Covering(Vec<(Arc<BudgetView>, Option<Arc<CountedView>>)>);
 
 impl Covering {
-    /// Those that cover what has the metadata. Kubernetes asks them of each Pod, also of one without labels.
-    pub fn of(labelled: &ObjectMeta, namespace: Option<&str>, budgets: &Budgets) -> Self {
+    /// Those that cover what has the labels. Kubernetes asks them of each Pod, also of one without labels.
+    pub fn of(labels: &Pairs, namespace: Option<&str>, budgets: &Budgets) -> Self {
         let (covering, counted) = budgets;
-        let labels = labelled.labels.clone().unwrap_or_default();
+        let labels = labels.map().unwrap_or_default();
         let found = covering.find_selecting(selector, namespace, &labels).into_iter();
         let with_counters = found.map(|budget| {
             let name = budget.metadata.name.as_deref().unwrap_or_default();
@@ -116,7 +130,7 @@ impl Covering {
     /// What is shown of them.
     pub fn shown(&self) -> Vec<Budget> {
         let shown = |(budget, counted): &(Arc<BudgetView>, Option<Arc<CountedView>>)| {
-            let name = budget.metadata.name.clone()?;
+            let name = owned(budget.metadata.name.as_ref())?;
             let counted = counted.as_ref().filter(|counted| !counted.is_outdated());
             let allowed = counted.and_then(|counted| counted.status.disruptions_allowed);
             Some(Budget { name, disruptions_allowed: allowed })
@@ -131,7 +145,7 @@ impl Covering {
     pub fn allowed(&self, pod: &PodView) -> Option<i64> {
         let phase = pod.status.phase.as_deref();
         let is_free = matches!(phase, Some("Pending" | "Succeeded" | "Failed"))
-            || pod.metadata.deletion_timestamp.is_some();
+            || pod.metadata.deletion_timestamp() != Moment::default();
         if is_free {
             return None;
         }
@@ -162,20 +176,6 @@ impl Covering {
 /// What a budget covers: all Pods if its selector is empty, and none without one, or with one that is invalid.
 fn selector(budget: &BudgetView) -> Option<Selector> {
     budget.spec.selector.clone()?.try_into().ok()
-}
-
-/// Reads metadata with the generation.
-fn generated<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Generated {
-        name: Option<String>,
-        namespace: Option<String>,
-        generation: Option<i64>,
-    }
-
-    let Generated { name, namespace, generation } = Generated::deserialize(deserializer)?;
-    Ok(ObjectMeta { name, namespace, generation, ..ObjectMeta::default() })
 }
 
 /// Whether what has been counted differs so much that it is worth telling: something may be evicted now, or nothing any

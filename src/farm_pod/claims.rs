@@ -1,36 +1,22 @@
 //! The PersistentVolumeClaims that a Pod mounts.
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use kube::Resource;
-use kube::api::ObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::amounts::Written;
-use super::metadata;
-use super::view::{PodView, RequirementsView, Text, VolumeView, given};
+use super::object_view::ObjectView;
+use super::view::{PodView, RequirementsView, VolumeView, Word, owned};
 
 /// What is read of a PersistentVolumeClaim.
-#[derive(Resource, Clone, Debug, Default, Deserialize)]
-#[resource(inherit = PersistentVolumeClaim)]
-pub struct ClaimedView {
-    /// Its metadata.
-    #[serde(default, deserialize_with = "metadata::read")]
-    pub metadata: ObjectMeta,
-    /// What is asked for.
-    #[serde(default)]
-    pub spec: ClaimedSpecView,
-    /// What there is.
-    #[serde(default)]
-    pub status: ClaimedStatusView,
-}
+pub type ClaimedView = ObjectView<PersistentVolumeClaim, ClaimedSpecView, ClaimedStatusView>;
 
 /// What a claim asks for.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimedSpecView {
     /// What makes its volume.
-    pub storage_class_name: Option<Text>,
+    pub storage_class_name: Option<Word>,
     /// How large it is to be.
     pub resources: RequirementsView,
 }
@@ -40,7 +26,7 @@ pub struct ClaimedSpecView {
 #[serde(default)]
 pub struct ClaimedStatusView {
     /// Pending, Bound or Lost.
-    pub phase: Option<Text>,
+    pub phase: Option<Word>,
     /// How large its volume is.
     pub capacity: Written,
 }
@@ -68,23 +54,23 @@ impl Claim {
         let Some(ClaimedView { spec, status, .. }) = claim else {
             return Self { name, ..Self::default() };
         };
-        let owned = |text: &Option<Text>| given(text.as_ref()).map(str::to_owned);
         let size = status.capacity.get("storage");
         let size = size.or_else(|| spec.resources.requests.get("storage"));
         Self {
             name,
-            phase: owned(&status.phase),
+            phase: owned(status.phase.as_ref()),
             size: size.map(|size| size.to_string()),
-            storage_class: owned(&spec.storage_class_name),
+            storage_class: owned(spec.storage_class_name.as_ref()),
         }
     }
 }
 
 /// The names of the claims that a Pod mounts; what is made for it alone is called as both.
 pub fn names(pod: &PodView, pod_name: &str) -> Vec<String> {
-    let claim = |volume: &VolumeView| match &volume.persistent_volume_claim {
-        Some(claim) => Some((*claim.claim_name).to_owned()),
-        None => volume.ephemeral.map(|_| format!("{pod_name}-{}", volume.name)),
+    let claim = |volume: &VolumeView| match volume {
+        VolumeView::Claim(name) => Some((**name).to_owned()),
+        VolumeView::Ephemeral(volume) => Some(format!("{pod_name}-{volume}")),
+        VolumeView::HostPath => None,
     };
     pod.spec.volumes.iter().filter_map(claim).collect()
 }

@@ -1,99 +1,25 @@
 //! Types that take no more room than what is read into them: of a cluster's Pods there are many, and
 //! a `BTreeMap` of one entry takes half a kilobyte, a `Vec` of one element the room of four.
 
+mod moment;
+mod shared;
+
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+
+pub use moment::Moment;
+pub(crate) use shared::pooled;
+pub use shared::{Pool, Pooled, Shared, Word};
 
 /// A text that is read and never changed.
 pub type Text = Box<str>;
 
-/// The words that stand in nearly every Pod and Node: none of them takes room of its own.
-const WORDS: [&str; 15] = [
-    "True",
-    "False",
-    "Unknown",
-    "PodReadyToStartContainers",
-    "Initialized",
-    "Ready",
-    "ContainersReady",
-    "PodScheduled",
-    "DisruptionTarget",
-    "MemoryPressure",
-    "DiskPressure",
-    "PIDPressure",
-    "NetworkUnavailable",
-    "Available",
-    "Progressing",
-];
-
-/// A text that is mostly one of a few words.
-#[derive(Clone)]
-pub struct Word(Spelling);
-
-#[derive(Clone)]
-enum Spelling {
-    /// The one at this place among the known words.
-    Known(u8),
-    Other(Text),
-}
-
-impl From<&str> for Word {
-    fn from(text: &str) -> Self {
-        let known = WORDS.iter().position(|word| *word == text);
-        let known = known.and_then(|place| u8::try_from(place).ok());
-        Self(known.map_or_else(|| Spelling::Other(text.into()), Spelling::Known))
-    }
-}
-
-impl Default for Word {
-    fn default() -> Self {
-        Self(Spelling::Other(Text::default()))
-    }
-}
-
-impl Deref for Word {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        match &self.0 {
-            Spelling::Known(place) => WORDS.get(usize::from(*place)).copied().unwrap_or_default(),
-            Spelling::Other(text) => text,
-        }
-    }
-}
-
-impl fmt::Debug for Word {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&**self, f)
-    }
-}
-
-impl<'de> Deserialize<'de> for Word {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-
-        impl Visitor<'_> for Reader {
-            type Value = Word;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a word")
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Word, E> {
-                Ok(Word::from(text))
-            }
-        }
-
-        deserializer.deserialize_string(Reader)
-    }
-}
-
 /// A list that is read and never grows.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct List<T>(Box<[T]>);
 
 impl<T> Default for List<T> {
@@ -160,8 +86,10 @@ impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Push<'_, T> {
 }
 
 /// Texts by texts, as labels are.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Pairs(List<(Text, Text)>);
+
+pooled!(Pairs);
 
 impl Pairs {
     /// All of them, in the order in which they were written.
@@ -169,9 +97,15 @@ impl Pairs {
         self.0.iter().map(|(key, value)| (&**key, &**value))
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.iter().find(|(known, _)| *known == key).map(|(_, value)| value)
+    }
+
+    /// The same as others know them; nothing if there are none.
+    pub fn map(&self) -> Option<BTreeMap<String, String>> {
+        let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+        (!self.0.is_empty()).then(|| self.iter().map(owned).collect())
     }
 }
 
@@ -248,11 +182,6 @@ pub fn parsed<'de, D: Deserializer<'de>, T>(
     deserializer.deserialize_option(Reader(parse))
 }
 
-/// Reads a time; what is none is left out.
-pub fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Time>, D::Error> {
-    parsed(deserializer, |text| text.parse().ok().map(Time))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -264,36 +193,8 @@ mod tests {
         assert_eq!(&*list, [1, 2, 3]);
         let pairs: Pairs = serde_json::from_str(r#"{"b": "1", "a": ""}"#).unwrap();
         assert_eq!(pairs.iter().collect::<Vec<_>>(), [("b", "1"), ("a", "")]);
+        assert_eq!((pairs.get("a"), pairs.get("c")), (Some(""), None));
         assert!(serde_json::from_str::<Pairs>(r#"{"b": 1}"#).is_err());
         assert!(serde_json::from_str::<List<u8>>("[1,").is_err());
-    }
-
-    #[test]
-    fn words_are_what_was_read() {
-        for text in WORDS.into_iter().chain(["", "true", "PodResizePending"]) {
-            let word: Word = serde_json::from_value(json!(text)).unwrap();
-            assert_eq!(&*word, text);
-        }
-        assert_eq!(size_of::<Word>(), size_of::<Text>());
-        assert!(serde_json::from_value::<Word>(json!(1)).is_err());
-    }
-
-    #[test]
-    fn times_are_read() {
-        #[derive(serde::Deserialize)]
-        struct At {
-            #[serde(default, deserialize_with = "time")]
-            at: Option<Time>,
-        }
-        for (text, expected) in [
-            (r#"{"at": "2026-01-01T00:00:00Z"}"#, Some("2026-01-01T00:00:00Z")),
-            (r#"{"at": "2026-01-01T01:00:00.5+01:00"}"#, Some("2026-01-01T00:00:00.5Z")),
-            (r#"{"at": null}"#, None),
-            (r#"{"at": "soon"}"#, None),
-            ("{}", None),
-        ] {
-            let at: At = serde_json::from_str(text).unwrap();
-            assert_eq!(at.at.map(|at| at.0.to_string()).as_deref(), expected, "{text}");
-        }
     }
 }

@@ -4,42 +4,59 @@
 //! An Event that is repeated is counted up, every few seconds. Nothing is taken from it that
 //! changes then, so that a farm pod changes with what is new only.
 
-use aggregated_apiserver::{Scoped, SourceScope};
+use aggregated_apiserver::{Scoped, SourceApi, SourceScope, SourceType};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
-use kube::Resource;
-use kube::api::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Deserialize;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::metadata;
-use super::view::{PodView, Text, given};
+use super::compact::Moment;
+use super::metadata::Named;
+use super::view::{PodView, Text, Word, given};
 use super::why::Why;
 
 /// The uid that kubelets give to a Pod from a file: not that of the Pod which stands for it.
 pub const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// What is read of an Event.
-#[derive(Resource, Clone, Debug, Default, Deserialize)]
-#[resource(inherit = Event)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EventView {
     /// Its metadata.
-    #[serde(default, deserialize_with = "metadata::read")]
-    pub metadata: ObjectMeta,
+    #[serde(default)]
+    pub metadata: Named,
     /// What it is about.
     #[serde(default)]
     pub involved_object: InvolvedObjectView,
     /// What it says, in a word.
-    pub reason: Option<Text>,
+    pub reason: Option<Word>,
     /// What it says, in words.
-    pub message: Option<Text>,
+    pub message: Option<Word>,
     /// When it was first said.
-    pub first_timestamp: Option<Time>,
+    #[serde(default)]
+    pub first_timestamp: Moment,
     /// The same, of those who say it in the newer form.
-    pub event_time: Option<MicroTime>,
+    #[serde(default)]
+    pub event_time: Moment,
+}
+
+impl SourceType for EventView {
+    fn api() -> SourceApi {
+        SourceApi::of::<Event>()
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.metadata.name.as_deref()
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        self.metadata.namespace.as_deref()
+    }
+
+    fn each_label(&self, _: &mut dyn FnMut(&str, &str)) {}
 }
 
 /// What an Event is about.
@@ -49,13 +66,12 @@ pub struct InvolvedObjectView {
     /// Which one.
     pub uid: Option<Text>,
     /// Which part of it, as `spec.containers{feeder}`.
-    pub field_path: Option<Text>,
+    pub field_path: Option<Word>,
 }
 
 impl EventView {
     fn since(&self) -> Option<Timestamp> {
-        let newer = || self.event_time.as_ref().map(|time| time.0);
-        self.first_timestamp.as_ref().map(|time| time.0).or_else(newer)
+        self.first_timestamp.timestamp().or_else(|| self.event_time.timestamp())
     }
 
     fn is_about(&self, container: &str) -> bool {
@@ -79,10 +95,8 @@ pub fn pod_uid(event: &EventView) -> Option<Text> {
 }
 
 /// The uid by which Events are about a Pod.
-pub fn uid(pod: &PodView) -> Option<&str> {
-    let annotations = pod.metadata.annotations.as_ref();
-    let of_file = annotations.and_then(|annotations| annotations.get(MIRROR));
-    of_file.or(pod.metadata.uid.as_ref()).map(String::as_str)
+pub fn uid(pod: &PodView) -> Option<Cow<'_, str>> {
+    pod.metadata.annotation(MIRROR).map(Cow::Borrowed).or_else(|| pod.metadata.uid())
 }
 
 /// What keeps a Pod from starting, once it has a node.
@@ -241,7 +255,7 @@ mod tests {
             let metadata = json!({"name": "p", "uid": "u", "annotations": annotations});
             serde_json::from_value(json!({"metadata": metadata})).unwrap()
         };
-        assert_eq!(uid(&pod(json!({}))), Some("u"));
-        assert_eq!(uid(&pod(json!({MIRROR: "hash"}))), Some("hash"));
+        assert_eq!(uid(&pod(json!({}))).as_deref(), Some("u"));
+        assert_eq!(uid(&pod(json!({MIRROR: "hash"}))).as_deref(), Some("hash"));
     }
 }

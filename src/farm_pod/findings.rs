@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::images::Reference;
-use super::view::{ContainerView, PodView, given};
+use super::view::{ContainerView, PodView, VolumeView, given};
 
 /// What could be better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -76,9 +76,9 @@ pub fn findings(pod: &PodView) -> Vec<Finding> {
         (Finding::NoRequests, lacks("cpu", false) || lacks("memory", false)),
         (Finding::NoProbes, runs_for_ever && !lasting().all(has_probe)),
         (Finding::LatestImage, all().any(|one| Reference::parse(&one.image).is_latest())),
-        (Finding::NakedPod, pod.owners.is_empty()),
+        (Finding::NakedPod, pod.metadata.owners.is_empty()),
         (Finding::DefaultServiceAccount, matches!(account, None | Some("default"))),
-        (Finding::HostPath, spec.volumes.iter().any(|volume| volume.host_path.is_some())),
+        (Finding::HostPath, spec.volumes.contains(&VolumeView::HostPath)),
         (Finding::HostNamespaces, spec.host_network || spec.host_pid || spec.host_ipc),
         (Finding::Privileged, all().any(|one| one.security_context.privileged == Some(true))),
         (Finding::Root, all().any(|container| may_be_root(container, pod))),

@@ -1,82 +1,165 @@
-//! What is read of metadata: of annotations only those that something is made of, of owners the
-//! controller.
+//! What is read of metadata, in little room: of annotations only those that something is made of.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 use std::fmt;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
-use kube::api::ObjectMeta;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use uuid::Uuid;
+use uuid::fmt::Hyphenated;
 
-use super::compact::{List, Pairs, time};
+use super::compact::{List, Moment, Pairs, Shared, Text, Word, parsed, pooled};
 use super::{events, release};
 
-/// Metadata in little room.
+/// Metadata without the little that most objects do not have.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Compact {
-    name: Option<String>,
-    namespace: Option<String>,
-    uid: Option<String>,
-    #[serde(deserialize_with = "time")]
-    creation_timestamp: Option<Time>,
-    #[serde(deserialize_with = "time")]
-    deletion_timestamp: Option<Time>,
-    deletion_grace_period_seconds: Option<i64>,
+#[serde(from = "Read")]
+pub struct Metadata {
+    /// Its name.
+    pub name: Option<Text>,
+    /// The namespace that it is in.
+    pub namespace: Option<Word>,
+    /// When it was created.
+    pub creation_timestamp: Moment,
     /// Its labels.
-    pub labels: Pairs,
-    annotations: KnownAnnotations,
+    pub labels: Shared<Pairs>,
     /// What it belongs to.
-    pub owner_references: List<OwnerReference>,
-    finalizers: Option<Vec<String>>,
+    pub owners: Shared<List<OwnerLink>>,
+    /// What most objects do not have, if it has some of it.
+    pub rare: Option<Box<Rare>>,
+    uid: Option<Uid>,
 }
 
-impl Compact {
-    /// The same as others know it, without labels and owners.
-    pub fn object(self) -> ObjectMeta {
-        let KnownAnnotations(annotations) = self.annotations;
-        ObjectMeta {
-            name: self.name,
-            namespace: self.namespace,
-            uid: self.uid,
-            creation_timestamp: self.creation_timestamp,
-            deletion_timestamp: self.deletion_timestamp,
-            deletion_grace_period_seconds: self.deletion_grace_period_seconds,
-            annotations: Some(annotations).filter(|annotations| !annotations.is_empty()),
-            finalizers: self.finalizers,
-            ..ObjectMeta::default()
+/// What most objects do not have.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rare {
+    /// When it has to be gone, if it is being deleted.
+    pub deletion_timestamp: Moment,
+    /// How many seconds it has been given for that.
+    pub deletion_grace_period_seconds: Option<i64>,
+    /// Those annotations that something is made of.
+    pub annotations: List<(&'static str, Text)>,
+    /// Who has to agree before it is gone.
+    pub finalizers: List<Text>,
+}
+
+#[derive(Default, serde::Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Read {
+    name: Option<Text>,
+    namespace: Option<Word>,
+    #[serde(deserialize_with = "uid")]
+    uid: Option<Uid>,
+    creation_timestamp: Moment,
+    deletion_timestamp: Moment,
+    deletion_grace_period_seconds: Option<i64>,
+    labels: Pairs,
+    annotations: KnownAnnotations,
+    owner_references: List<OwnerLink>,
+    finalizers: Option<List<Text>>,
+}
+
+impl From<Read> for Metadata {
+    fn from(read: Read) -> Self {
+        let rare = Rare {
+            deletion_timestamp: read.deletion_timestamp,
+            deletion_grace_period_seconds: read.deletion_grace_period_seconds,
+            annotations: read.annotations.0,
+            finalizers: read.finalizers.unwrap_or_default(),
+        };
+        Self {
+            name: read.name,
+            namespace: read.namespace,
+            creation_timestamp: read.creation_timestamp,
+            labels: read.labels.into(),
+            owners: read.owner_references.into(),
+            rare: Some(rare).filter(|rare| *rare != Rare::default()).map(Box::new),
+            uid: read.uid,
         }
     }
 }
 
-/// Reads metadata without labels and owners.
-pub fn read_plain<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    Compact::deserialize(deserializer).map(Compact::object)
+impl Metadata {
+    /// Its uid.
+    pub fn uid(&self) -> Option<Cow<'_, str>> {
+        self.uid.as_ref().map(|uid| match uid {
+            Uid::Usual(uid) => uid.hyphenated().to_string().into(),
+            Uid::Other(text) => Cow::Borrowed(&**text),
+        })
+    }
+
+    /// When it has to be gone, if it is being deleted.
+    pub fn deletion_timestamp(&self) -> Moment {
+        self.rare.as_ref().map(|rare| rare.deletion_timestamp).unwrap_or_default()
+    }
+
+    /// An annotation, if it is one of those that something is made of.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        let mut annotations = self.rare.iter().flat_map(|rare| &rare.annotations);
+        annotations.find(|(known, _)| *known == key).map(|(_, value)| &**value)
+    }
+
+    /// What controls it.
+    pub fn controller(&self) -> Option<&OwnerLink> {
+        self.owners.iter().find(|owner| owner.is_controller)
+    }
 }
 
-/// Reads metadata with labels.
-pub fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    let read = Compact::deserialize(deserializer)?;
-    let labels = map(&read.labels);
-    Ok(ObjectMeta { labels, ..read.object() })
+/// The name of what is looked up by that alone, or found by what it says.
+#[derive(Clone, Debug, Default, serde::Deserialize)]
+#[serde(default)]
+pub struct Named {
+    /// Its name.
+    pub name: Option<Text>,
+    /// The namespace that it is in.
+    pub namespace: Option<Word>,
 }
 
-/// Reads metadata with labels and owners.
-pub fn read_owned<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    let read = Compact::deserialize(deserializer)?;
-    let (labels, owners) = (map(&read.labels), read.owner_references.to_vec());
-    let owner_references = Some(owners).filter(|owners| !owners.is_empty());
-    Ok(ObjectMeta { labels, owner_references, ..read.object() })
+/// A uid: nearly always the usual form of 36 characters, which are 16 bytes.
+#[derive(Clone, Debug)]
+enum Uid {
+    Usual(Uuid),
+    Other(Text),
 }
 
-/// Labels as others know them.
-pub fn map(labels: &Pairs) -> Option<BTreeMap<String, String>> {
-    let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
-    (!labels.is_empty()).then(|| labels.iter().map(owned).collect())
+fn uid<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Uid>, D::Error> {
+    parsed(deserializer, |text| Some(Uid::from(text)))
 }
 
-#[derive(Clone, Debug, Default)]
-struct KnownAnnotations(BTreeMap<String, String>);
+impl From<&str> for Uid {
+    fn from(text: &str) -> Self {
+        let mut written = [0; Hyphenated::LENGTH];
+        let usual = Uuid::try_parse(text).ok();
+        // The same uid can be written in other forms: it is shown as it was written.
+        let usual = usual.filter(|uid| *uid.hyphenated().encode_lower(&mut written) == *text);
+        usual.map_or_else(|| Self::Other(text.into()), Self::Usual)
+    }
+}
+
+/// What an object belongs to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OwnerLink {
+    /// As `apps/v1`.
+    pub api_version: Word,
+    /// As `ReplicaSet`.
+    pub kind: Word,
+    /// Its name.
+    pub name: Text,
+    /// Its uid.
+    pub uid: Text,
+    /// Whether it is the one that controls the object.
+    #[serde(rename = "controller", deserialize_with = "or_not")]
+    pub is_controller: bool,
+}
+
+pooled!(List<OwnerLink>);
+
+fn or_not<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    Ok(Option::deserialize(deserializer)? == Some(true))
+}
+
+#[derive(Default)]
+struct KnownAnnotations(List<(&'static str, Text)>);
 
 impl<'de> Deserialize<'de> for KnownAnnotations {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -90,18 +173,16 @@ impl<'de> Deserialize<'de> for KnownAnnotations {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut known = BTreeMap::new();
+                let mut known = Vec::new();
                 while let Some(key) = map.next_key::<Key>()? {
                     match key.0 {
-                        Some(key) => {
-                            known.insert(key.to_owned(), map.next_value()?);
-                        }
+                        Some(key) => known.push((key, map.next_value()?)),
                         None => {
                             map.next_value::<IgnoredAny>()?;
                         }
                     }
                 }
-                Ok(KnownAnnotations(known))
+                Ok(KnownAnnotations(known.into()))
             }
         }
 
@@ -131,5 +212,51 @@ impl<'de> Deserialize<'de> for Key {
         }
 
         deserializer.deserialize_identifier(Reader)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn read(metadata: Value) -> Metadata {
+        serde_json::from_value(metadata).unwrap()
+    }
+
+    #[test]
+    fn a_uid_is_what_was_written() {
+        for uid in [
+            "00000000-0000-4000-8000-00000000abcd",
+            "00000000-0000-4000-8000-00000000ABCD",
+            "0000000000004000800000000000abcd",
+            "{00000000-0000-4000-8000-00000000abcd}",
+            "u",
+            "",
+        ] {
+            assert_eq!(read(json!({"uid": uid})).uid().as_deref(), Some(uid));
+        }
+        assert_eq!(read(json!({"uid": null})).uid(), None);
+        assert_eq!(read(json!({})).uid(), None);
+    }
+
+    #[test]
+    fn what_is_usual_takes_little_room() {
+        let usual = read(json!({
+            "name": "a", "namespace": "n", "uid": "00000000-0000-4000-8000-00000000abcd",
+            "labels": {"a": "b"}, "annotations": {"other": "c"}, "finalizers": [],
+            "ownerReferences": [{"kind": "Job", "name": "j", "uid": "u", "controller": true}],
+        }));
+        assert_eq!(usual.rare, None);
+        assert_eq!(usual.controller().map(|owner| &*owner.kind), Some("Job"));
+        assert_eq!(size_of::<Metadata>(), 80);
+        let rare = read(json!({
+            "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/a"],
+            "annotations": {"other": "c", (events::MIRROR): "hash"},
+            "ownerReferences": [{"uid": "u"}, {"uid": "v", "controller": false}],
+        }));
+        assert!(rare.deletion_timestamp().time().is_some());
+        assert_eq!(rare.annotation(events::MIRROR), Some("hash"));
+        assert_eq!((rare.annotation("other"), rare.controller()), (None, None));
     }
 }

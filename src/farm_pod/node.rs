@@ -1,29 +1,15 @@
 //! The node that a Pod runs on: where it is, what it is, and how it is.
 
 use k8s_openapi::api::core::v1::Node;
-use kube::Resource;
-use kube::api::ObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::amounts::Written;
-use super::metadata;
-use super::view::{ConditionView, List, Text};
+use super::object_view::ObjectView;
+use super::view::{ConditionView, Conditions, Word};
 
 /// What is read of a Node.
-#[derive(Resource, Clone, Debug, Default, Deserialize)]
-#[resource(inherit = Node)]
-pub struct NodeView {
-    /// Its metadata.
-    #[serde(default, deserialize_with = "metadata::read")]
-    pub metadata: ObjectMeta,
-    /// What is wanted of it.
-    #[serde(default)]
-    pub spec: NodeSpecView,
-    /// How it is.
-    #[serde(default)]
-    pub status: NodeStatusView,
-}
+pub type NodeView = ObjectView<Node, NodeSpecView, NodeStatusView>;
 
 /// What is wanted of a node.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -38,7 +24,7 @@ pub struct NodeSpecView {
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeStatusView {
     /// What is so, and since when.
-    pub conditions: List<ConditionView>,
+    pub conditions: Conditions,
     /// What Pods may take of it.
     pub allocatable: Written,
     /// What it runs.
@@ -50,13 +36,13 @@ pub struct NodeStatusView {
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeInfoView {
     /// The version of its kubelet.
-    pub kubelet_version: Option<Text>,
+    pub kubelet_version: Option<Word>,
     /// Its operating system.
-    pub os_image: Option<Text>,
+    pub os_image: Option<Word>,
     /// The version of its kernel.
-    pub kernel_version: Option<Text>,
+    pub kernel_version: Option<Word>,
     /// What runs its containers.
-    pub container_runtime_version: Option<Text>,
+    pub container_runtime_version: Option<Word>,
 }
 
 /// The node that a Pod runs on, as its labels and conditions say.
@@ -138,14 +124,13 @@ const PRESSURE: &[&str] = &["MemoryPressure", "DiskPressure", "PIDPressure", "Ne
 
 impl NodeView {
     /// The condition of this type.
-    pub fn condition(&self, kind: &str) -> Option<&ConditionView> {
-        self.status.conditions.iter().find(|condition| &*condition.type_ == kind)
+    pub fn condition(&self, kind: &str) -> Option<ConditionView<'_>> {
+        self.status.conditions.get(kind)
     }
 
     fn label(&self, keys: &[&str]) -> Option<String> {
-        let labels = self.metadata.labels.as_ref()?;
-        let mut values = keys.iter().filter_map(|key| labels.get(*key));
-        values.find(|value| !value.is_empty()).cloned()
+        let mut values = keys.iter().filter_map(|key| self.metadata.labels.get(key));
+        values.find(|value| !value.is_empty()).map(str::to_owned)
     }
 
     fn is_spot(&self) -> bool {

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::ObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::owner_view::{AnyOwnerView, OwnerView};
+use super::metadata::{Metadata, OwnerLink};
+use super::object_view::{AnyOwnerView, OwnerView};
 
 /// So far is looked for the top. No workload is made of more, and owners may be a circle.
 const MOST_OWNERS: usize = 8;
@@ -24,9 +23,9 @@ pub struct Owner {
     pub name: String,
 }
 
-impl From<&OwnerReference> for Owner {
-    fn from(reference: &OwnerReference) -> Self {
-        let OwnerReference { api_version, kind, name, .. } = reference.clone();
+impl From<&OwnerLink> for Owner {
+    fn from(OwnerLink { api_version, kind, name, .. }: &OwnerLink) -> Self {
+        let [api_version, kind, name] = [&**api_version, &**kind, &**name].map(str::to_owned);
         Self { api_version, kind, name }
     }
 }
@@ -34,17 +33,17 @@ impl From<&OwnerReference> for Owner {
 /// An object of which only the metadata are of interest.
 pub trait Owned {
     /// Its metadata.
-    fn metadata(&self) -> &ObjectMeta;
+    fn metadata(&self) -> &Metadata;
 }
 
 impl<K> Owned for OwnerView<K> {
-    fn metadata(&self) -> &ObjectMeta {
+    fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 }
 
 impl Owned for AnyOwnerView {
-    fn metadata(&self) -> &ObjectMeta {
+    fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 }
@@ -53,25 +52,20 @@ impl Owned for AnyOwnerView {
 pub struct Chain(Vec<(Owner, Option<Arc<dyn Owned>>)>);
 
 impl Chain {
-    /// Follows the controllers of an object with these owners, by `look`, which finds the object of a reference. Where
+    /// Follows the controllers of an object with this metadata, by `look`, which finds the object of a reference. Where
     /// what is next is not known (yet, or any more), or is another one of that name, the chain ends.
-    pub fn follow(
-        owners: &[OwnerReference],
-        look: impl Fn(&OwnerReference) -> Option<Arc<dyn Owned>>,
-    ) -> Self {
+    pub fn follow(object: &Metadata, look: impl Fn(&OwnerLink) -> Option<Arc<dyn Owned>>) -> Self {
         let mut chain = Vec::new();
         let mut uids = Vec::new();
-        let mut next = controller(owners).cloned();
+        let mut next = object.controller().cloned();
         while let Some(reference) = next.take() {
             if chain.len() == MOST_OWNERS || uids.contains(&reference.uid) {
                 break;
             }
             let found = look(&reference);
             let found =
-                found.filter(|one| one.metadata().uid.as_deref() == Some(reference.uid.as_str()));
-            let owners =
-                found.as_ref().and_then(|found| found.metadata().owner_references.as_deref());
-            next = owners.and_then(controller).cloned();
+                found.filter(|one| one.metadata().uid().as_deref() == Some(&*reference.uid));
+            next = found.as_ref().and_then(|found| found.metadata().controller()).cloned();
             chain.push((Owner::from(&reference), found));
             uids.push(reference.uid);
         }
@@ -89,13 +83,9 @@ impl Chain {
     }
 
     /// The metadata of those that were found, the nearest first.
-    pub fn metadata(&self) -> impl Iterator<Item = &ObjectMeta> {
+    pub fn metadata(&self) -> impl Iterator<Item = &Metadata> {
         self.0.iter().filter_map(|(_, found)| found.as_deref().map(Owned::metadata))
     }
-}
-
-fn controller(owners: &[OwnerReference]) -> Option<&OwnerReference> {
-    owners.iter().find(|owner| owner.controller == Some(true))
 }
 
 #[cfg(test)]
@@ -115,9 +105,9 @@ mod tests {
             let metadata = json!({"name": name, "uid": uid, "ownerReferences": owners});
             serde_json::from_value(json!({"metadata": metadata})).unwrap()
         };
-        let owners = of("p", "p", Some(first)).metadata.owner_references.unwrap_or_default();
-        let chain = Chain::follow(&owners, |reference| {
-            let (name, uid, owner) = objects.iter().find(|(name, ..)| *name == reference.name)?;
+        let object = of("p", "p", Some(first));
+        let chain = Chain::follow(&object.metadata, |reference| {
+            let (name, uid, owner) = objects.iter().find(|(name, ..)| **name == *reference.name)?;
             let found: Arc<dyn Owned> = Arc::new(of(name, uid, owner.clone()));
             Some(found)
         });

@@ -1,11 +1,10 @@
 //! The release that a Pod belongs to, from the labels and annotations that Helm,
 //! Flux and Argo CD leave on what they make.
 
-use std::collections::BTreeMap;
-
-use kube::api::ObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use super::metadata::Metadata;
 
 const HELM_NAME: &str = "meta.helm.sh/release-name";
 const HELM_NAMESPACE: &str = "meta.helm.sh/release-namespace";
@@ -31,16 +30,14 @@ pub struct Release {
 }
 
 /// The release of the first of these objects that says one: the Pod, and what it belongs to.
-pub fn release<'a>(objects: impl IntoIterator<Item = &'a ObjectMeta>) -> Option<Release> {
+pub fn release<'a>(objects: impl IntoIterator<Item = &'a Metadata>) -> Option<Release> {
     objects.into_iter().find_map(of)
 }
 
-fn of(object: &ObjectMeta) -> Option<Release> {
-    let get = |of: &Option<BTreeMap<String, String>>, key: &str| {
-        of.as_ref()?.get(key).filter(|value| !value.is_empty()).cloned()
-    };
-    let label = |key| get(&object.labels, key);
-    let annotation = |key| get(&object.annotations, key);
+fn of(object: &Metadata) -> Option<Release> {
+    let given = |value: Option<&str>| value.filter(|value| !value.is_empty()).map(str::to_owned);
+    let label = |key| given(object.labels.get(key));
+    let annotation = |key| given(object.annotation(key));
     let chart = label("helm.sh/chart");
     let made = |tool: &str, name: String, namespace| Release {
         tool: tool.to_owned(),
@@ -83,8 +80,8 @@ mod tests {
 
     fn check(labels: Value, annotations: Value, expected: Option<(&str, Option<&str>)>) {
         let object = json!({"labels": labels, "annotations": annotations});
-        let object: ObjectMeta = serde_json::from_value(object).unwrap();
-        let found = release([&ObjectMeta::default(), &object]);
+        let object: Metadata = serde_json::from_value(object).unwrap();
+        let found = release([&Metadata::default(), &object]);
         let shown = found.as_ref().map(|found| (cell(found), found.namespace.as_deref()));
         let expected = expected.map(|(text, namespace)| (text.to_owned(), namespace));
         assert_eq!(shown, expected, "{labels} {annotations}");
@@ -120,7 +117,7 @@ mod tests {
     #[test]
     fn a_chart_has_a_version() {
         let labels = json!({"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/instance": "a", "helm.sh/chart": "feeder-1.4.0"});
-        let object: ObjectMeta = serde_json::from_value(json!({"labels": labels})).unwrap();
+        let object: Metadata = serde_json::from_value(json!({"labels": labels})).unwrap();
         assert_eq!(release([&object]).unwrap().chart.as_deref(), Some("feeder-1.4.0"));
     }
 }

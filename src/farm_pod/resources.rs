@@ -156,14 +156,14 @@ fn sum(
 /// Whether the node has refused a resize for good.
 fn is_resize_infeasible(pod: &PodView) -> bool {
     let pending = pod.status.condition("PodResizePending");
-    pending.is_some_and(|pending| pending.reason.as_deref() == Some("Infeasible"))
+    pending.is_some_and(|pending| pending.reason.is_some_and(|reason| **reason == *"Infeasible"))
 }
 
 fn given(
     status: Option<&ContainerStatusView>,
 ) -> Option<(&ContainerStatusView, &RequirementsView)> {
     let status = status?;
-    Some((status, status.resources.as_deref()?))
+    Some((status, status.resources.as_ref()?))
 }
 
 fn effective_requests(

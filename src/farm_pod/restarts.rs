@@ -35,14 +35,14 @@ pub fn last_end(pod: &PodView) -> Option<LastEnd> {
     let (container, ended) = ends.max_by_key(|(_, ended)| finished(ended))?;
     Some(LastEnd {
         container: container.to_owned(),
-        time: ended.finished_at.clone(),
+        time: ended.finished_at.time(),
         reason: status::end(ended),
         exit_code: ended.exit_code,
     })
 }
 
 fn finished(ended: &TerminatedView) -> Option<Timestamp> {
-    ended.finished_at.as_ref().map(|time| time.0)
+    ended.finished_at.timestamp()
 }
 
 /// As `3 (5m ago)`.

@@ -32,7 +32,7 @@ impl Restarts {
     fn add(&mut self, container: &ContainerStatusView) {
         self.count += i64::from(container.restart_count);
         let ended = container.last_state.terminated.as_ref();
-        self.last = self.last.take().max(ended.and_then(|ended| ended.finished_at.clone()));
+        self.last = self.last.take().max(ended.and_then(|ended| ended.finished_at.time()));
     }
 }
 
@@ -152,12 +152,12 @@ impl Run {
 
 /// Whether one of the conditions of this type is true.
 fn has_true_condition(pod: &PodView, kind: &str) -> bool {
-    pod.status.conditions.iter().any(|one| *one.type_ == *kind && one.is_true())
+    pod.status.conditions.iter().any(|one| **one.type_ == *kind && one.is_true())
 }
 
 /// What is said of a Pod that is being deleted: of one that has ended, nothing.
 fn being_deleted(pod: &PodView) -> Option<&'static str> {
-    pod.metadata.deletion_timestamp.as_ref()?;
+    pod.metadata.deletion_timestamp().time()?;
     if given(pod.status.reason.as_ref()) == Some("NodeLost") {
         return Some("Unknown");
     }
@@ -168,8 +168,7 @@ fn being_deleted(pod: &PodView) -> Option<&'static str> {
 /// What is said of a Pod without a look at its containers.
 fn state_without_containers(pod: &PodView) -> String {
     let is_gated = pod.status.conditions.iter().any(|condition| {
-        &*condition.type_ == "PodScheduled"
-            && condition.reason.as_deref() == Some("SchedulingGated")
+        &**condition.type_ == "PodScheduled" && given(condition.reason) == Some("SchedulingGated")
     });
     if is_gated {
         return "SchedulingGated".to_owned();

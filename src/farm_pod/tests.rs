@@ -479,8 +479,8 @@ fn labels_are_kept_and_most_annotations_are_not_read() {
         },
     }))
     .unwrap();
-    let annotations = json!({"meta.helm.sh/release-name": "farm"});
-    assert_eq!(serde_json::to_value(&pod.metadata.annotations).unwrap(), annotations);
+    let annotations = &pod.metadata.rare.as_ref().unwrap().annotations;
+    assert_eq!(**annotations, [("meta.helm.sh/release-name", "farm".into())]);
     let ObjectMeta { labels, annotations, managed_fields, .. } =
         Cluster::default().show(&pod).metadata;
     assert_eq!(serde_json::to_value(labels).unwrap(), json!({"app": "web"}));

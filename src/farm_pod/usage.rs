@@ -1,16 +1,12 @@
 //! What a Pod uses, as the metrics API measures it every so often.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
-use aggregated_apiserver::{Quantity, Scoped, SourceScope};
-use kube::Resource;
-use kube::api::ObjectMeta;
-use kube::core::{ClusterResourceScope, NamespaceResourceScope};
+use aggregated_apiserver::{Quantity, Scoped, SourceApi, SourceScope, SourceType};
 use serde::Deserialize;
 
 use super::amounts::{Amounts, Written};
-use super::metadata;
+use super::metadata::Named;
 use super::resources::{Amount, Resources};
 use super::view::List;
 
@@ -20,9 +16,9 @@ const WORTH_PERCENT: i128 = 10;
 /// What is read of the measurements of a Pod.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct PodMetricsView {
-    /// Its metadata, without labels: those of the Pod are known.
-    #[serde(default, deserialize_with = "metadata::read_plain")]
-    pub metadata: ObjectMeta,
+    /// Its metadata: what else there is to say of the Pod is known.
+    #[serde(default)]
+    pub metadata: Named,
     /// What each container uses.
     #[serde(default)]
     pub containers: List<ContainerMetricsView>,
@@ -36,73 +32,53 @@ pub struct ContainerMetricsView {
     pub usage: Written,
 }
 
-impl Resource for PodMetricsView {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        "PodMetrics".into()
+impl SourceType for PodMetricsView {
+    fn api() -> SourceApi {
+        measured_of("pods", true)
     }
 
-    fn group((): &()) -> Cow<'_, str> {
-        "metrics.k8s.io".into()
+    fn name(&self) -> Option<&str> {
+        self.metadata.name.as_deref()
     }
 
-    fn version((): &()) -> Cow<'_, str> {
-        "v1beta1".into()
+    fn namespace(&self) -> Option<&str> {
+        self.metadata.namespace.as_deref()
     }
 
-    fn plural((): &()) -> Cow<'_, str> {
-        "pods".into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
+    fn each_label(&self, _: &mut dyn FnMut(&str, &str)) {}
 }
 
 /// What is read of the measurements of a node.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct NodeMetricsView {
-    /// Its metadata, without labels.
-    #[serde(default, deserialize_with = "metadata::read_plain")]
-    pub metadata: ObjectMeta,
+    /// Its metadata.
+    #[serde(default)]
+    pub metadata: Named,
     /// What all of it uses.
     #[serde(default)]
     pub usage: Written,
 }
 
-impl Resource for NodeMetricsView {
-    type DynamicType = ();
-    type Scope = ClusterResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        "NodeMetrics".into()
+impl SourceType for NodeMetricsView {
+    fn api() -> SourceApi {
+        measured_of("nodes", false)
     }
 
-    fn group((): &()) -> Cow<'_, str> {
-        "metrics.k8s.io".into()
+    fn name(&self) -> Option<&str> {
+        self.metadata.name.as_deref()
     }
 
-    fn version((): &()) -> Cow<'_, str> {
-        "v1beta1".into()
+    fn namespace(&self) -> Option<&str> {
+        self.metadata.namespace.as_deref()
     }
 
-    fn plural((): &()) -> Cow<'_, str> {
-        "nodes".into()
-    }
+    fn each_label(&self, _: &mut dyn FnMut(&str, &str)) {}
+}
 
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
+/// Where measurements are found.
+fn measured_of(plural: &'static str, is_namespaced: bool) -> SourceApi {
+    let (group, version) = ("metrics.k8s.io".into(), "v1beta1".into());
+    SourceApi { group, version, plural: plural.into(), is_namespaced, is_metadata: false }
 }
 
 /// The metrics API has no watch; metrics-server measures every fifteen seconds, where there is one.

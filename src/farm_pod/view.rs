@@ -3,111 +3,71 @@
 //! A cluster has many Pods, and most of a Pod is of no interest here: its
 //! environment, mounts and probes would be ten times as much as what is kept.
 
-use std::borrow::Cow;
+use std::ops::Deref;
 
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
-use kube::Resource;
-use kube::api::ObjectMeta;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::amounts::Written;
-use super::compact::{Pairs, parsed, time};
+use super::compact::{parsed, pooled};
 use super::images::Reference;
-use super::metadata::Compact;
+use super::object_view::ObjectView;
 
-pub use super::compact::{List, Text, Word};
+pub use super::compact::{List, Moment, Shared, Text, Word};
+pub use super::conditions::{ConditionView, Conditions};
 
 /// What is there, and nothing more of it.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub struct Present {}
 
 /// What is read of a Pod.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(from = "Read")]
-pub struct PodView {
-    /// Its metadata, without labels and owners, and with those annotations that are looked at.
-    pub metadata: ObjectMeta,
-    /// Its labels.
-    pub labels: Pairs,
-    /// What it belongs to.
-    pub owners: List<OwnerReference>,
-    /// What it is made of.
-    pub spec: SpecView,
-    /// How it is.
-    pub status: StatusView,
-}
-
-#[derive(Deserialize)]
-struct Read {
-    #[serde(default)]
-    metadata: Compact,
-    #[serde(default)]
-    spec: SpecView,
-    #[serde(default)]
-    status: StatusView,
-}
-
-impl From<Read> for PodView {
-    fn from(read: Read) -> Self {
-        let Read { mut metadata, spec, status } = read;
-        let labels = std::mem::take(&mut metadata.labels);
-        let owners = std::mem::take(&mut metadata.owner_references);
-        Self { metadata: metadata.object(), labels, owners, spec, status }
-    }
-}
-
-impl Resource for PodView {
-    type DynamicType = ();
-    type Scope = <Pod as Resource>::Scope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        Pod::kind(&())
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        Pod::group(&())
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        Pod::version(&())
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        Pod::plural(&())
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
+pub type PodView = ObjectView<Pod, SpecView, StatusView>;
 
 /// What a Pod is made of.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(from = "TemplateView")]
 pub struct SpecView {
+    /// What it has in common with others of its template.
+    template: Shared<TemplateView>,
+    /// The node that it was put on.
+    pub node_name: Option<Word>,
+    /// What is mounted, as far as it is of interest.
+    pub volumes: List<VolumeView>,
+}
+
+impl Deref for SpecView {
+    type Target = TemplateView;
+
+    fn deref(&self) -> &TemplateView {
+        &self.template
+    }
+}
+
+impl From<TemplateView> for SpecView {
+    fn from(mut read: TemplateView) -> Self {
+        let (node_name, volumes) = (read.node_name.take(), std::mem::take(&mut read.volumes));
+        Self { template: read.into(), node_name, volumes }
+    }
+}
+
+/// What the Pods of a template have in common.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TemplateView {
     /// The containers that run side by side.
     pub containers: List<ContainerView>,
     /// Those that run before, and those that stay beside them.
     pub init_containers: List<ContainerView>,
-    /// The node that it was put on.
-    pub node_name: Option<Text>,
     /// Whose rights it has.
-    pub service_account_name: Option<Text>,
+    pub service_account_name: Option<Word>,
     /// Whether containers start again: Always, OnFailure or Never.
-    pub restart_policy: Option<Text>,
+    pub restart_policy: Option<Word>,
     /// How much it matters to the scheduler.
     pub priority: Option<i32>,
     /// The name of that.
-    pub priority_class_name: Option<Text>,
+    pub priority_class_name: Option<Word>,
     /// Conditions of others that it waits for before it is ready.
     pub readiness_gates: List<ReadinessGateView>,
-    /// What is mounted.
-    pub volumes: List<VolumeView>,
     /// What it takes by itself, besides its containers.
     pub overhead: Written,
     /// What all containers take together.
@@ -123,18 +83,24 @@ pub struct SpecView {
     /// Whether it shares memory with processes of its node.
     #[serde(rename = "hostIPC")]
     pub host_ipc: bool,
+    /// What is of one Pod alone: it is here only while it is read.
+    node_name: Option<Word>,
+    #[serde(deserialize_with = "of_interest")]
+    volumes: List<VolumeView>,
 }
 
+pooled!(TemplateView);
+
 /// What a container is made of.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerView {
     /// Its name.
-    pub name: Text,
+    pub name: Word,
     /// What it runs.
-    pub image: Text,
+    pub image: Word,
     /// `Always` makes an init container a sidecar.
-    pub restart_policy: Option<Text>,
+    pub restart_policy: Option<Word>,
     /// What it takes.
     pub resources: RequirementsView,
     /// Whether there is a probe that ends it.
@@ -155,7 +121,7 @@ impl ContainerView {
 }
 
 /// What is asked for, and what is the most.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(default)]
 pub struct RequirementsView {
     /// What is asked for.
@@ -165,7 +131,7 @@ pub struct RequirementsView {
 }
 
 /// What processes may do.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SecurityView {
     /// All that the node may.
@@ -179,33 +145,51 @@ pub struct SecurityView {
 }
 
 /// A condition that a Pod waits for.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReadinessGateView {
     /// Its type.
-    pub condition_type: Text,
+    pub condition_type: Word,
 }
 
 /// What is mounted.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct VolumeView {
-    /// Its name.
-    pub name: Text,
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum VolumeView {
     /// A folder of the node.
-    pub host_path: Option<Present>,
-    /// A claim.
-    pub persistent_volume_claim: Option<ClaimView>,
-    /// A claim that is made for the Pod, and called as both.
-    pub ephemeral: Option<Present>,
+    HostPath,
+    /// A claim of this name.
+    Claim(Text),
+    /// A claim that is made for the Pod, and called as that and the volume, which has this name.
+    Ephemeral(Text),
 }
 
-/// A claim that is mounted.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ClaimView {
-    /// Its name.
-    pub claim_name: Text,
+/// Reads of volumes those that are of interest. The others have names that differ from Pod to Pod.
+fn of_interest<'de, D: Deserializer<'de>>(deserializer: D) -> Result<List<VolumeView>, D::Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Read {
+        name: Text,
+        host_path: Option<Present>,
+        persistent_volume_claim: Option<Claim>,
+        ephemeral: Option<Present>,
+    }
+
+    #[derive(Default, Deserialize)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Claim {
+        claim_name: Text,
+    }
+
+    let view = |read: Read| match read {
+        Read { persistent_volume_claim: Some(claim), .. } => {
+            Some(VolumeView::Claim(claim.claim_name))
+        }
+        Read { ephemeral: Some(_), name, .. } => Some(VolumeView::Ephemeral(name)),
+        Read { host_path: Some(_), .. } => Some(VolumeView::HostPath),
+        _ => None,
+    };
+    let read = Vec::<Read>::deserialize(deserializer)?;
+    Ok(read.into_iter().filter_map(view).collect::<Vec<_>>().into())
 }
 
 /// How a Pod is.
@@ -213,20 +197,18 @@ pub struct ClaimView {
 #[serde(rename_all = "camelCase", default)]
 pub struct StatusView {
     /// How far it has come.
-    pub phase: Option<Text>,
+    pub phase: Option<Word>,
     /// Why it is so, as `Evicted`.
-    pub reason: Option<Text>,
+    pub reason: Option<Word>,
     /// The same in words.
-    pub message: Option<Text>,
+    pub message: Option<Word>,
     /// What is so, and since when.
-    pub conditions: List<ConditionView>,
+    pub conditions: Conditions,
     /// Its address.
     #[serde(rename = "podIP")]
     pub pod_ip: Option<Text>,
     /// Who goes first where memory is short.
-    pub qos_class: Option<Text>,
-    /// The node that others are moved from for it.
-    pub nominated_node_name: Option<Text>,
+    pub qos_class: Option<Word>,
     /// How its containers are.
     pub container_statuses: List<ContainerStatusView>,
     /// How its init containers are.
@@ -235,8 +217,8 @@ pub struct StatusView {
 
 impl StatusView {
     /// The condition of this type: the first one, if there are several.
-    pub fn condition(&self, kind: &str) -> Option<&ConditionView> {
-        self.conditions.iter().find(|condition| &*condition.type_ == kind)
+    pub fn condition(&self, kind: &str) -> Option<ConditionView<'_>> {
+        self.conditions.get(kind)
     }
 
     /// Whether this condition is true.
@@ -245,54 +227,75 @@ impl StatusView {
     }
 }
 
-/// What is so, and since when.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ConditionView {
-    /// What it says.
-    #[serde(rename = "type")]
-    pub type_: Word,
-    /// `True`, `False` or `Unknown`.
-    pub status: Word,
-    /// Why, in a word.
-    pub reason: Option<Text>,
-    /// Why, in words.
-    pub message: Option<Text>,
-    /// Since when.
-    #[serde(deserialize_with = "time")]
-    pub last_transition_time: Option<Time>,
-}
-
-impl ConditionView {
-    /// Whether it is so.
-    pub fn is_true(&self) -> bool {
-        &*self.status == "True"
-    }
-}
-
 /// How a container is.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(from = "ReadStatus")]
 pub struct ContainerStatusView {
-    /// Its name.
-    pub name: Text,
-    /// Whether it is ready.
-    pub ready: bool,
-    /// Whether it has passed its startup probe.
-    pub started: Option<bool>,
-    /// How often it was restarted.
-    pub restart_count: i32,
-    /// The digest of the image that runs.
-    #[serde(rename = "imageID", deserialize_with = "digest")]
-    pub digest: Option<Text>,
+    /// What it has in common with those of other Pods.
+    container: Shared<RunContainerView>,
     /// How it is now.
     pub state: StateView,
     /// How it was before it was restarted.
     pub last_state: StateView,
+    /// How often it was restarted.
+    pub restart_count: i32,
+    /// Whether it is ready.
+    pub ready: bool,
+    /// Whether it has passed its startup probe.
+    pub started: Option<bool>,
+}
+
+impl Deref for ContainerStatusView {
+    type Target = RunContainerView;
+
+    fn deref(&self) -> &RunContainerView {
+        &self.container
+    }
+}
+
+/// A container as its node runs it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RunContainerView {
+    /// Its name.
+    pub name: Word,
+    /// The digest of the image that runs.
+    pub digest: Option<Word>,
     /// What it has been given.
-    pub resources: Option<Box<RequirementsView>>,
+    pub resources: Option<RequirementsView>,
     /// What its node has set aside for it.
     pub allocated_resources: Written,
+}
+
+pooled!(RunContainerView);
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ReadStatus {
+    name: Word,
+    ready: bool,
+    started: Option<bool>,
+    restart_count: i32,
+    #[serde(rename = "imageID", deserialize_with = "digest")]
+    digest: Option<Word>,
+    state: StateView,
+    last_state: StateView,
+    resources: Option<RequirementsView>,
+    allocated_resources: Written,
+}
+
+impl From<ReadStatus> for ContainerStatusView {
+    fn from(read: ReadStatus) -> Self {
+        let ReadStatus { name, digest, resources, allocated_resources, .. } = read;
+        let container = RunContainerView { name, digest, resources, allocated_resources };
+        Self {
+            container: container.into(),
+            state: read.state,
+            last_state: read.last_state,
+            restart_count: read.restart_count,
+            ready: read.ready,
+            started: read.started,
+        }
+    }
 }
 
 /// One of three states.
@@ -312,8 +315,7 @@ pub struct StateView {
 #[serde(rename_all = "camelCase", default)]
 pub struct RunningView {
     /// Since when.
-    #[serde(deserialize_with = "time")]
-    pub started_at: Option<Time>,
+    pub started_at: Moment,
 }
 
 /// What a container waits for.
@@ -321,9 +323,9 @@ pub struct RunningView {
 #[serde(default)]
 pub struct WaitingView {
     /// As `CrashLoopBackOff`.
-    pub reason: Option<Text>,
+    pub reason: Option<Word>,
     /// The same in words.
-    pub message: Option<Text>,
+    pub message: Option<Word>,
 }
 
 /// How a container has ended.
@@ -335,20 +337,24 @@ pub struct TerminatedView {
     /// What it was ended by.
     pub signal: Option<i32>,
     /// As `OOMKilled`.
-    pub reason: Option<Text>,
+    pub reason: Option<Word>,
     /// What it said last.
-    pub message: Option<Text>,
+    pub message: Option<Word>,
     /// When it ended.
-    #[serde(deserialize_with = "time")]
-    pub finished_at: Option<Time>,
+    pub finished_at: Moment,
 }
 
 /// Reads the digest of an image.
-fn digest<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Text>, D::Error> {
-    parsed(deserializer, |image_id| Reference::parse(image_id).digest.map(Text::from))
+fn digest<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Word>, D::Error> {
+    parsed(deserializer, |image_id| Reference::parse(image_id).digest.map(Word::from))
 }
 
 /// The text, if there is any.
-pub fn given(text: Option<&Text>) -> Option<&str> {
+pub fn given<T: Deref<Target = str>>(text: Option<&T>) -> Option<&str> {
     text.map(|text| &**text).filter(|text| !text.is_empty())
+}
+
+/// The same to be shown.
+pub fn owned<T: Deref<Target = str>>(text: Option<&T>) -> Option<String> {
+    given(text).map(str::to_owned)
 }

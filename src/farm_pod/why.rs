@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use jiff::SignedDuration;
 
+use super::metadata::Rare;
 use super::node::NodeView;
-use super::view::{ConditionView, PodView, given};
+use super::view::{ConditionView, PodView, VolumeView, given};
 
 /// A message is cut after so many characters: a container may have written four thousand.
 const MESSAGE_CHARACTERS: usize = 256;
@@ -42,10 +43,10 @@ impl Why {
     }
 
     /// The cause that a condition names, or else this code.
-    fn of_condition(condition: &ConditionView, code: &str) -> Self {
-        let code = given(condition.reason.as_ref()).unwrap_or(code);
-        let message = given(condition.message.as_ref()).unwrap_or_default();
-        Self::new(code, message, condition.last_transition_time.clone())
+    fn of_condition(condition: ConditionView<'_>, code: &str) -> Self {
+        let code = given(condition.reason).unwrap_or(code);
+        let message = given(condition.message).unwrap_or_default();
+        Self::new(code, message, condition.last_transition_time.time())
     }
 }
 
@@ -74,13 +75,14 @@ pub fn was_killed(pod: &PodView, container: Option<&str>) -> bool {
 
 /// It is to go, and is still there.
 fn being_deleted(pod: &PodView, node: Option<&NodeView>) -> Option<Why> {
-    let deadline = pod.metadata.deletion_timestamp.as_ref()?;
-    let grace = SignedDuration::from_secs(pod.metadata.deletion_grace_period_seconds.unwrap_or(0));
+    let Rare { deletion_timestamp, deletion_grace_period_seconds, finalizers, .. } =
+        pod.metadata.rare.as_deref()?;
+    let deadline = deletion_timestamp.timestamp()?;
+    let grace = SignedDuration::from_secs(deletion_grace_period_seconds.unwrap_or(0));
     // The time in the object is that at which it has to be gone.
-    let since = deadline.0.checked_sub(grace).unwrap_or(deadline.0);
-    let finalizers = pod.metadata.finalizers.as_deref().unwrap_or_default();
+    let since = deadline.checked_sub(grace).unwrap_or(deadline);
     let disruption = pod.status.condition("DisruptionTarget").filter(|one| one.is_true());
-    let disruption = disruption.and_then(|one| given(one.message.as_ref()));
+    let disruption = disruption.and_then(|one| given(one.message));
     let message = if let Some(node) = node_not_ready(pod, node) {
         format!("being deleted, but {}", node.message)
     } else if let Some(said) = given(pod.status.message.as_ref()) {
@@ -100,7 +102,7 @@ fn said_of_the_pod(pod: &PodView) -> Option<Why> {
     let code = given(pod.status.reason.as_ref())?;
     let message = given(pod.status.message.as_ref()).unwrap_or_default();
     let conditions = ["DisruptionTarget", "Ready"].map(|kind| pod.status.condition(kind));
-    let since = conditions.into_iter().flatten().find_map(|one| one.last_transition_time.clone());
+    let since = conditions.into_iter().flatten().find_map(|one| one.last_transition_time.time());
     Some(Why::new(code, message, since))
 }
 
@@ -109,7 +111,7 @@ fn not_scheduled(pod: &PodView) -> Option<Why> {
     if given(pod.spec.node_name.as_ref()).is_some() || !is_pending(pod) {
         return None;
     }
-    let since = pod.metadata.creation_timestamp.clone();
+    let since = pod.metadata.creation_timestamp.time();
     let unknown = || Why::new("NotScheduled", "no scheduler has looked at it yet", since);
     let condition = pod.status.condition("PodScheduled").filter(|one| !one.is_true());
     Some(condition.map_or_else(unknown, |one| Why::of_condition(one, "Unschedulable")))
@@ -120,22 +122,22 @@ fn node_not_ready(pod: &PodView, node: Option<&NodeView>) -> Option<Why> {
     let node = node.filter(|_| !is_over(pod))?;
     let ready = node.condition("Ready").filter(|ready| !ready.is_true())?;
     let name = given(pod.spec.node_name.as_ref()).unwrap_or_default();
-    let said = given(ready.message.as_ref()).or_else(|| given(ready.reason.as_ref()));
+    let said = given(ready.message).or_else(|| given(ready.reason));
     let message = match said {
         Some(said) => format!("node {name} is not ready: {said}"),
         None => format!("node {name} is not ready"),
     };
-    Some(Why::new("NodeNotReady", message, ready.last_transition_time.clone()))
+    Some(Why::new("NodeNotReady", message, ready.last_transition_time.time()))
 }
 
 /// It has a node, and not one of its containers has begun.
-fn not_started(pod: &PodView) -> Option<Why> {
+fn not_started<'a>(pod: &'a PodView) -> Option<Why> {
     let status = &pod.status;
     if !is_pending(pod) {
         return None;
     }
     let scheduled = status.condition("PodScheduled");
-    let since = scheduled.and_then(|scheduled| scheduled.last_transition_time.clone());
+    let since = scheduled.and_then(|scheduled| scheduled.last_transition_time.time());
     if status.container_statuses.is_empty() && status.init_container_statuses.is_empty() {
         let name = given(pod.spec.node_name.as_ref()).unwrap_or_default();
         let message = format!("the kubelet of node {name} has said nothing of it yet");
@@ -145,8 +147,11 @@ fn not_started(pod: &PodView) -> Option<Why> {
     if prepared.is_none_or(ConditionView::is_true) {
         return Some(Why::new("ContainerCreating", "its containers are being made", since));
     }
-    let claims = pod.spec.volumes.iter().filter_map(|one| one.persistent_volume_claim.as_ref());
-    let claims: Vec<&str> = claims.map(|claim| &*claim.claim_name).collect();
+    let claim = |volume: &'a VolumeView| match volume {
+        VolumeView::Claim(name) => Some(&**name),
+        _ => None,
+    };
+    let claims: Vec<&str> = pod.spec.volumes.iter().filter_map(claim).collect();
     let message = match claims.as_slice() {
         [] => "its sandbox, network or volumes are being made".to_owned(),
         claims => format!("its sandbox, network or volumes ({}) are being made", claims.join(", ")),
@@ -163,7 +168,7 @@ fn not_ready(pod: &PodView) -> Option<Why> {
 /// It is to have more or less than it has.
 fn resize_pending(pod: &PodView) -> Option<Why> {
     let pending = pod.status.condition("PodResizePending").filter(|one| one.is_true())?;
-    let reason = given(pending.reason.as_ref()).unwrap_or("Pending");
+    let reason = given(pending.reason).unwrap_or("Pending");
     let why = Why::of_condition(pending, "");
     Some(Why { code: format!("Resize{reason}"), ..why })
 }

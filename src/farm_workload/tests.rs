@@ -1,5 +1,4 @@
 use aggregated_apiserver::{Lookup, Scoped, SourceType, Variant, check_variant_disclosures};
-use kube::Resource;
 use serde_json::{Value, json};
 
 use super::view::Workload;
@@ -201,5 +200,5 @@ fn names_lead_to_one_workload() {
     for name in ["farm-.job", "farm-job", "web.deploy", "farm-webdeploy", "farm-web"] {
         assert_eq!(leads(name), [], "{name}");
     }
-    assert_eq!(WorkloadView::<Deployment>::plural(&()), "deployments");
+    assert_eq!(WorkloadView::<Deployment>::api().plural, "deployments");
 }

@@ -31,13 +31,13 @@ where
         let (pods, sets, metrics) = related;
         let name = workload.metadata.name.as_deref()?;
         let namespace = workload.metadata.namespace.as_deref();
-        let own = workload.metadata.uid.clone().unwrap_or_default();
+        let own = workload.metadata.uid().unwrap_or_default();
         // Only a Deployment has something between it and its Pods.
         let owners = if W::POD_OWNER == W::kind(&()) {
-            vec![own]
+            vec![own.into_owned()]
         } else {
             let sets = sets.find_by(set_owner, namespace, &own);
-            sets.iter().filter_map(|set| set.metadata.uid.clone()).collect()
+            sets.iter().filter_map(|set| Some(set.metadata.uid()?.into_owned())).collect()
         };
         let owners: Vec<Text> = owners.iter().map(|uid| owner(W::POD_OWNER, uid)).collect();
         let (mut tally, mut used) = (Tally::default(), Used::default());
@@ -52,7 +52,7 @@ where
         let kind = W::kind(&()).into_owned();
         let spec = FarmWorkloadSpec { kind, workload: name.to_owned() };
         let mut shown = FarmWorkload::new(&format!("{PREFIX}{name}.{}", W::SHORT_NAME), spec);
-        shown.metadata.labels.clone_from(&workload.metadata.labels);
+        shown.metadata.labels = workload.metadata.labels.map();
         shown.status = Some(FarmWorkloadStatus {
             readiness: format!("{ready}/{wanted}"),
             wanted,
@@ -86,7 +86,7 @@ where
 
 /// An index of Pods: what controls each. One for workloads of every kind, so that there is one of each sum.
 fn owner_of(pod: &PodView) -> Option<Text> {
-    let controller = pod.owners.iter().find(|owner| owner.controller == Some(true))?;
+    let controller = pod.metadata.controller()?;
     Some(owner(&controller.kind, &controller.uid))
 }
 
@@ -108,8 +108,7 @@ fn of_owner(owner: &str, code: &str) -> Text {
 
 /// An index of ReplicaSets: what controls each.
 fn set_owner(set: &OwnerView<ReplicaSet>) -> Option<Text> {
-    let mut owners = set.metadata.owner_references.iter().flatten();
-    owners.find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str().into())
+    set.metadata.controller().map(|owner| owner.uid.clone())
 }
 
 /// Why a workload does not run well: what its Pods say, or it says of itself. One that has what is wanted,
@@ -142,12 +141,12 @@ fn trouble<W>(
     Some(Trouble { code: code.to_owned(), message, since, pods: count })
 }
 
-fn of_condition(condition: &ConditionView) -> Trouble {
+fn of_condition(condition: ConditionView<'_>) -> Trouble {
     let ConditionView { type_, reason, message, last_transition_time, .. } = condition;
     Trouble {
-        code: given(reason.as_ref()).unwrap_or(type_).to_owned(),
-        message: given(message.as_ref()).unwrap_or_default().to_owned(),
-        since: last_transition_time.clone(),
+        code: given(reason).unwrap_or(type_).to_owned(),
+        message: given(message).unwrap_or_default().to_owned(),
+        since: last_transition_time.time(),
         pods: 0,
     }
 }

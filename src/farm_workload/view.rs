@@ -1,62 +1,15 @@
 //! What is read of a workload, whatever its kind.
 
-use std::borrow::Cow;
-use std::marker::PhantomData;
-
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use kube::Resource;
-use kube::api::ObjectMeta;
 use serde::Deserialize;
 
-use crate::farm_pod::metadata;
-use crate::farm_pod::view::{ConditionView, List};
+use crate::farm_pod::ObjectView;
+use crate::farm_pod::view::{ConditionView, Conditions};
 
 /// What is read of a workload of this kind.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(bound = "")]
-pub struct WorkloadView<K> {
-    /// Its metadata.
-    #[serde(default, deserialize_with = "metadata::read")]
-    pub metadata: ObjectMeta,
-    /// What is wanted.
-    #[serde(default)]
-    pub spec: WorkloadSpecView,
-    /// What there is.
-    #[serde(default)]
-    pub status: WorkloadStatusView,
-    #[serde(skip)]
-    kind: PhantomData<fn() -> K>,
-}
-
-impl<K: Resource<DynamicType = ()>> Resource for WorkloadView<K> {
-    type DynamicType = ();
-    type Scope = K::Scope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        K::kind(&())
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        K::group(&())
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        K::version(&())
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        K::plural(&())
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
+pub type WorkloadView<K> = ObjectView<K, WorkloadSpecView, WorkloadStatusView>;
 
 /// What is wanted of a workload.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -81,14 +34,14 @@ pub struct WorkloadStatusView {
     updated_number_scheduled: i64,
     number_available: i64,
     succeeded: i64,
-    conditions: List<ConditionView>,
+    conditions: Conditions,
 }
 
 impl WorkloadStatusView {
     /// The condition of this type, if it is so or, where that is wanted, is not.
-    pub fn condition(&self, kind: &str, is_true: bool) -> Option<&ConditionView> {
+    pub fn condition(&self, kind: &str, is_true: bool) -> Option<ConditionView<'_>> {
         let status = if is_true { "True" } else { "False" };
-        self.conditions.iter().find(|one| &*one.type_ == kind && &*one.status == status)
+        self.conditions.iter().find(|one| &**one.type_ == kind && &**one.status == status)
     }
 }
 

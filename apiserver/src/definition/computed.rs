@@ -1,5 +1,6 @@
 //! Computed: a kind that is a view of something else in the cluster.
 
+mod alike;
 mod held_back;
 mod variant;
 
@@ -21,6 +22,7 @@ use super::{Cells, Disclosures, Visibility, qualified, to_tree};
 use crate::cluster::{Changed, SourceInformer, SourceScope, SourceType};
 use crate::object::{Key, Object};
 use crate::watch_cache::{SourceState, WatchCache};
+use alike::Alike;
 use held_back::{HeldBack, Hold};
 pub use variant::{ComputedFromSeveral, Variant, Variants};
 pub(super) use variant::{Only, Opened};
@@ -263,7 +265,7 @@ fn check_authority<V: Variant>(
 type Namer = (String, fn(&str) -> Option<String>);
 
 /// What was asked: the index of the lookup, and the question.
-type Seen = (usize, QuestionId);
+type Seen = (u16, QuestionId);
 
 /// What is known of one source object.
 #[derive(Default)]
@@ -292,6 +294,7 @@ struct Computation<V: Variant> {
     /// Sources that were due when what they are computed from went out of view.
     put_off: HashSet<Key>,
     held_back: HeldBack,
+    alike: Alike,
 }
 
 impl<V: Variant> Running for Computation<V> {
@@ -328,7 +331,7 @@ impl<V: Variant> Running for Computation<V> {
         let seen = self.take_seen();
         // What is not kept any more looks as if it were not there.
         if !self.is_synced() {
-            for (index, lookup) in self.related.lookups().into_iter().enumerate() {
+            for (index, lookup) in (0..).zip(self.related.lookups()) {
                 lookup.drop_unsettled(&of_lookup(&seen, index));
             }
             self.put_off.insert(source_key.clone());
@@ -382,6 +385,7 @@ impl<V: Variant> Computation<V> {
             known: HashMap::new(),
             put_off: HashSet::new(),
             held_back: HeldBack::default(),
+            alike: Alike::default(),
         }
     }
 
@@ -460,6 +464,8 @@ impl<V: Variant> Computation<V> {
             self.cache.publish(&before, None);
         }
         if let Some(key) = key {
+            let count = self.known.len();
+            let object = object.map(|object| self.alike.share(object, &self.cache, count));
             self.cache.publish(&key, object);
         }
     }
@@ -500,7 +506,7 @@ impl<V: Variant> Computation<V> {
 
     /// What the last computation asked.
     fn take_seen(&self) -> Box<[Seen]> {
-        let lookups = self.related.lookups().into_iter().enumerate();
+        let lookups = (0..).zip(self.related.lookups());
         lookups
             .flat_map(|(index, lookup)| lookup.take_seen().into_iter().map(move |id| (index, id)))
             .collect()
@@ -514,7 +520,7 @@ impl<V: Variant> Computation<V> {
         if before == *now {
             return;
         }
-        for (index, lookup) in self.related.lookups().into_iter().enumerate() {
+        for (index, lookup) in (0..).zip(self.related.lookups()) {
             lookup.settle(source_key, &of_lookup(&before, index), &of_lookup(now, index));
         }
     }
@@ -531,7 +537,7 @@ fn is_worth_publishing<V: Variant>(shown: &Object, computed: &Object) -> bool {
 }
 
 /// What one of the lookups was asked.
-fn of_lookup(seen: &[Seen], index: usize) -> Vec<QuestionId> {
+fn of_lookup(seen: &[Seen], index: u16) -> Vec<QuestionId> {
     let of_it = seen.iter().filter(|(lookup, _)| *lookup == index);
     of_it.map(|(_, question)| *question).collect()
 }

@@ -4,12 +4,14 @@
 //! change computes again just what looked at it.
 
 mod availability;
+mod groups;
 mod joined;
 mod labels;
 mod metadata;
 mod pool;
 mod questions;
 mod related;
+mod small_set;
 mod totals;
 mod view;
 
@@ -34,7 +36,7 @@ use labels::Terms;
 pub use metadata::{MetadataLookup, MetadataType};
 pub use pool::{Asker, Opening, Pool};
 pub use questions::QuestionId;
-use questions::{Question, Questions, Sources as Asking};
+use questions::{About, Question, Questions, Sources as Asking};
 pub use related::Related;
 pub use totals::Total;
 use totals::TotalsOf;
@@ -180,18 +182,20 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         let mut state = self.state();
         let found = match (&state.view, &self.shared.followed) {
             _ if state.availability != Availability::Available => None,
-            (Some(view), _) => view.get(&key).cloned(),
-            (None, Some(followed)) => followed.informer.get(&key),
+            (Some(view), _) => view.get(&key),
+            (None, Some(followed)) => followed.informer.get_keyed(&key),
             (None, None) => None,
         };
+        // The key of what was found is there anyway.
+        let (key, found) = found.map_or((key, None), |(key, found)| (key, Some(found)));
         state.questions.ask(Question::Named(key));
         found
     }
 
     /// All objects of a namespace. What asks for them is computed again when any of them changes.
     pub fn list(&self, namespace: Option<&str>) -> Vec<Arc<K>> {
-        let question = Question::All(namespace.map(Box::from));
-        self.find(question, |view| view.all(namespace))
+        let about = About::All(namespace.map(Box::from));
+        self.find(about, |view| view.all(namespace))
     }
 
     /// The objects that `index` finds by this text. An index is a function that says by which texts
@@ -205,8 +209,8 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         // Otherwise one type would be several indexes.
         const { assert!(size_of::<F>() == 0, "an index is a function, not a value") };
         let id = IndexId::of::<F>();
-        let question = Question::Indexed(namespace.map(Box::from), id, text.into());
-        self.find(question, |view| view.indexed(id, || texts_of(index), namespace, text))
+        let about = About::Indexed(namespace.map(Box::from), id, text.into());
+        self.find(about, |view| view.indexed(id, || texts_of(index), namespace, text))
     }
 
     /// The first one of those that [`find_by`](Self::find_by) finds, in the order of namespaces and names, without looking
@@ -218,15 +222,15 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
     {
         const { assert!(size_of::<F>() == 0, "an index is a function, not a value") };
         let id = IndexId::of::<F>();
-        let question = Question::Indexed(namespace.map(Box::from), id, text.into());
-        self.find(question, |view| view.first_indexed(id, || texts_of(index), namespace, text))
+        let about = About::Indexed(namespace.map(Box::from), id, text.into());
+        self.find(about, |view| view.first_indexed(id, || texts_of(index), namespace, text))
     }
 
     /// The objects whose labels fulfil a selector; an empty one selects everything.
     pub fn find_matching(&self, namespace: Option<&str>, selector: Selector) -> Vec<Arc<K>> {
         let terms = Terms::of(selector);
-        let question = Question::Matching(namespace.map(Box::from), terms.clone());
-        self.find(question, |view| view.matching(namespace, &terms))
+        let about = About::Matching(namespace.map(Box::from), terms.clone());
+        self.find(about, |view| view.matching(namespace, &terms))
     }
 
     /// The objects that select these labels. `selector` says what an object selects, and is `None`
@@ -244,9 +248,9 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         let id = IndexId::of::<F>();
         let labels = labels.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into()));
         let labels: crate::object::Labels = labels.collect();
-        let question = Question::Selecting(namespace.map(Box::from), id, labels.clone());
+        let about = About::Selecting(namespace.map(Box::from), id, labels.clone());
         let selector_of = || -> view::SelectorOf<K> { Box::new(selector) };
-        self.find(question, |view| view.selecting(id, selector_of, namespace, &labels))
+        self.find(about, |view| view.selecting(id, selector_of, namespace, &labels))
     }
 
     /// The sum of a `measure` over the objects that `index` finds by this text: what the Pods of a node
@@ -289,9 +293,9 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         const { assert!(size_of::<F>() == 0, "an index is a function, not a value") };
         const { assert!(size_of::<M>() == 0, "a measure is a function, not a value") };
         let id = (IndexId::of::<F>(), IndexId::of::<M>());
-        let question = Question::Total(namespace.map(Box::from), id, text.into());
+        let about = About::Total(namespace.map(Box::from), id, text.into());
         let totals_of = || TotalsOf::new(texts_of(index), Box::new(measure));
-        self.find(question, |view| view.total(id, totals_of, namespace, text))
+        self.find(about, |view| view.total(id, totals_of, namespace, text))
     }
 
     /// How many objects `index` finds by this text: as [`sum_by`](Self::sum_by) of ones.
@@ -357,14 +361,14 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         }
         others.state().questions.go_through(namespace);
         let id = (IndexId::of::<F>(), IndexId::of::<(M, Lookup<O, P>)>());
-        let question = Question::Total(namespace.map(Box::from), id, text.into());
+        let about = About::Total(namespace.map(Box::from), id, text.into());
         // They may be these objects: what is held is not asked for again below.
         let given = others.given();
         let totals_of = || {
             let others = given.map_or_else(|| others.followed(), Others::Given);
             JoinedTotals::new(texts_of(index), Box::new(measure), others)
         };
-        self.find(question, |view| view.total(id, totals_of, namespace, text))
+        self.find(about, |view| view.total(id, totals_of, namespace, text))
     }
 
     /// Whether the objects can be read. If not, nothing is found.
@@ -496,9 +500,9 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         until.into_iter().chain(put_off_until).min()
     }
 
-    fn find<T: Default>(&self, question: Question, find: impl FnOnce(&mut View<K>) -> T) -> T {
+    fn find<T: Default>(&self, about: About, find: impl FnOnce(&mut View<K>) -> T) -> T {
         let mut state = self.state();
-        state.questions.ask(question);
+        state.questions.ask(about.into());
         if state.availability != Availability::Available {
             return T::default();
         }

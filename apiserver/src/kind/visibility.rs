@@ -82,7 +82,7 @@ impl Kind {
             Some(ErasedVisibility::ByContent(version, judge)) => {
                 let version = self.any_version(version);
                 let shown = version.and_then(|one| self.in_version_shared(object, one).ok());
-                shown.is_some_and(|shown| judge(user, shown.json()))
+                shown.is_some_and(|shown| judge(user, &shown.json()))
             }
         }
     }

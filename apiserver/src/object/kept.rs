@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::places::{Places, Uid};
 use super::{Key, Labels, Object, ObjectError, Shape};
 
 /// The form that is written. One that is not known is not guessed at.
@@ -23,23 +24,24 @@ struct Header {
 impl Object {
     /// Its bytes in a store.
     pub fn to_kept(&self) -> Vec<u8> {
+        let (metadata, managed_fields) = (self.places.metadata(), self.places.managed_fields());
         let header = Header {
-            uid: self.uid.clone(),
+            uid: self.uid().into(),
             labels: self.labels.clone(),
             shape: self.shape.number(),
             tree_size: self.tree_size,
-            splice: self.splice,
-            metadata: (self.metadata.start, self.metadata.end),
-            managed_fields: (self.managed_fields.start, self.managed_fields.end),
+            splice: self.places.splice(),
+            metadata: (metadata.start, metadata.end),
+            managed_fields: (managed_fields.start, managed_fields.end),
         };
         // Texts and numbers always encode.
         let header = serde_json::to_vec(&header).unwrap_or_default();
         let length = u32::try_from(header.len()).unwrap_or_default();
-        let mut kept = Vec::with_capacity(5 + header.len() + self.json.len());
+        let mut kept = Vec::with_capacity(5 + header.len() + self.json_size());
         kept.push(FORM);
         kept.extend_from_slice(&length.to_le_bytes());
         kept.extend_from_slice(&header);
-        kept.extend_from_slice(&self.json);
+        kept.extend_from_slice(&self.json());
         kept
     }
 
@@ -72,15 +74,15 @@ impl Object {
         if !is_whole {
             return Err(unfit("its header is not of its content"));
         }
+        let places = Places::new(splice, metadata, managed_fields);
         Ok(Self {
             key,
-            uid,
+            uid: Uid::within(json, &places, &uid),
             labels,
             json: Bytes::copy_from_slice(json),
+            patch: None,
             tree_size,
-            splice,
-            metadata,
-            managed_fields,
+            places,
             selected: std::sync::OnceLock::new(),
             shape: Shape::new(shape),
             shown: super::Shown::default(),

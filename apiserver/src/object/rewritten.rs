@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::places::{Places, Uid};
 use super::{MANAGED_FIELDS, Object, Shown};
 use crate::quota;
 
@@ -9,9 +10,13 @@ use crate::quota;
 pub(crate) type MemberJson<'a> = (&'a [u8], &'a [u8], usize);
 
 impl Object {
-    /// Whether it begins with this version and this kind, and its metadata follow, as those of most kinds do.
+    /// Whether it begins with this version and this kind, and its metadata follow, as those of most kinds do. Of one that shares
+    /// its JSON nothing is rewritten.
     pub(crate) fn is_of(&self, api_version: &str, kind: &str) -> bool {
-        let head = &self.json[..self.metadata.start];
+        if self.is_sharing() {
+            return false;
+        }
+        let head = &self.json[..self.places.metadata().start];
         let said = head.strip_prefix(b"{\"apiVersion\":\"").and_then(|rest| {
             let rest = rest.strip_prefix(api_version.as_bytes())?;
             rest.strip_prefix(b"\",\"kind\":\"")?.strip_suffix(b"\",\"metadata\":")
@@ -21,11 +26,12 @@ impl Object {
 
     /// The JSON of its metadata without what is said of its managers, in two parts: before and behind that.
     fn metadata_without_managers(&self) -> (&[u8], &[u8]) {
-        let Range { start, end } = self.metadata;
-        match self.managed_fields.end {
+        let Range { start, end } = self.places.metadata();
+        let managed_fields = self.places.managed_fields();
+        match managed_fields.end {
             0 => (&self.json[start..end], &[]),
             end_of_managers => {
-                let of_managers = self.managed_fields.start - "\"\":".len() - MANAGED_FIELDS.len();
+                let of_managers = managed_fields.start - "\"\":".len() - MANAGED_FIELDS.len();
                 // The comma before the name of the object, which always follows.
                 (&self.json[start..of_managers], &self.json[end_of_managers + 1..end])
             }
@@ -35,7 +41,7 @@ impl Object {
     /// The JSON of its metadata without what is said of its managers, and that, or nothing.
     pub(crate) fn metadata_parts(&self) -> (Vec<u8>, &[u8]) {
         let (before, behind) = self.metadata_without_managers();
-        ([before, behind].concat(), &self.json[self.managed_fields.clone()])
+        ([before, behind].concat(), &self.json[self.places.managed_fields()])
     }
 
     /// Whether this is its metadata, without what is said of its managers.
@@ -53,6 +59,7 @@ impl Object {
     ) -> Option<Self> {
         let mut json = Vec::with_capacity(self.json.len() + 256);
         let (mut tree_size, mut start, mut has_version) = (0, None, false);
+        let metadata = self.places.metadata();
         for (index, (name, value, size)) in members.enumerate() {
             json.push(if index == 0 { b'{' } else { b',' });
             json.push(b'"');
@@ -68,7 +75,7 @@ impl Object {
                 }
                 b"metadata" => {
                     start = Some(json.len());
-                    json.extend_from_slice(&self.json[self.metadata.clone()]);
+                    json.extend_from_slice(&self.json[metadata.clone()]);
                 }
                 _ => json.extend_from_slice(value),
             }
@@ -76,19 +83,21 @@ impl Object {
         }
         json.push(b'}');
         let start = start.filter(|_| has_version)?;
-        let moved = |place: usize| place - self.metadata.start + start;
-        let managed_fields = match self.managed_fields.end {
-            0 => 0..0,
-            end => moved(self.managed_fields.start)..moved(end),
+        let moved = |place: usize| place - metadata.start + start;
+        let moved_range = |range: Range<usize>| moved(range.start)..moved(range.end);
+        let managed_fields = match self.places.managed_fields() {
+            Range { end: 0, .. } => 0..0,
+            range => moved_range(range),
         };
+        let splice = moved(self.places.splice());
+        let places = Places::new(splice, moved_range(metadata.clone()), managed_fields);
         Some(Self {
             key: self.key.clone(),
-            uid: self.uid.clone(),
+            uid: Uid::within(&json, &places, self.uid()),
             labels: self.labels.clone(),
             tree_size: u32::try_from(tree_size).unwrap_or(u32::MAX),
-            splice: moved(self.splice),
-            metadata: start..moved(self.metadata.end),
-            managed_fields,
+            places,
+            patch: None,
             json: json.into(),
             selected: std::sync::OnceLock::new(),
             shape: super::Shape::default(),

@@ -74,7 +74,7 @@ fn trouble(container: &ContainerStatusView, pod: &PodView) -> Option<Why> {
             let code = if is_common { reason.to_owned() } else { end };
             let times = container.restart_count;
             let message = format!("container {name} {} after {times} restarts", how_it_ended(last));
-            return about(Why::new(code, with_words(message, last), last.finished_at.clone()));
+            return about(Why::new(code, with_words(message, last), last.finished_at.time()));
         }
         let message = match given(waiting.message.as_ref()) {
             Some(message) => format!("container {name}: {message}"),
@@ -84,7 +84,7 @@ fn trouble(container: &ContainerStatusView, pod: &PodView) -> Option<Why> {
     }
     let ended = ended(container).filter(|ended| ended.exit_code != 0)?;
     let message = with_words(format!("container {name} {}", how_it_ended(ended)), ended);
-    about(Why::new(status::end(ended), message, ended.finished_at.clone()))
+    about(Why::new(status::end(ended), message, ended.finished_at.time()))
 }
 
 /// An init container runs, or is to run: the others have to wait.
@@ -95,7 +95,7 @@ fn initializing(container: &ContainerStatusView, pod: &PodView) -> Option<Why> {
     let StateView { running: Some(running), .. } = &container.state else { return None };
     let name = &container.name;
     let message = format!("the others wait for init container {name}");
-    let why = Why::new("Initializing", message, running.started_at.clone());
+    let why = Why::new("Initializing", message, running.started_at.time());
     Some(Why { container: Some((**name).to_owned()), ..why })
 }
 
@@ -141,7 +141,7 @@ fn ended(container: &ContainerStatusView) -> Option<&TerminatedView> {
 fn not_ready_since(pod: &PodView) -> Option<Time> {
     let condition = pod.status.condition("Ready").filter(|ready| !ready.is_true());
     let condition = condition.or_else(|| pod.status.condition("PodScheduled"));
-    condition.and_then(|condition| condition.last_transition_time.clone())
+    condition.and_then(|condition| condition.last_transition_time.time())
 }
 
 /// As `ended with exit code 137 (SIGKILL)`.

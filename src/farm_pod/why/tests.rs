@@ -142,7 +142,7 @@ fn a_message_says_what_is_wrong() {
         let since = why.since.map(|since| since.0.to_string()).unwrap_or_default();
         let container = why.container.unwrap_or_default();
         let name = pod.metadata.name.unwrap();
-        let found = (name.as_str(), why.message.as_str(), since.as_str(), container.as_str());
+        let found = (&*name, why.message.as_str(), since.as_str(), container.as_str());
         assert_eq!(Some(&found), expected.next());
     }
     assert_eq!(expected.next(), None);
@@ -185,15 +185,15 @@ fn a_node_that_is_away_is_the_first_cause() {
 #[test]
 fn a_deletion_says_what_it_is_for() {
     let mut pod = of("ends");
-    pod.metadata.finalizers = None;
+    pod.metadata.rare.as_mut().unwrap().finalizers = Vec::new().into();
     assert_eq!(why(&pod, None).unwrap().message, "being deleted");
     let condition = json!({
         "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
         "message": "Eviction API: evicting",
     });
-    pod.status.conditions = vec![serde_json::from_value(condition).unwrap()].into();
+    pod.status.conditions = serde_json::from_value(json!([condition])).unwrap();
     assert_eq!(why(&pod, None).unwrap().message, "being deleted: Eviction API: evicting");
-    pod.metadata.deletion_grace_period_seconds = Some(i64::MAX);
+    pod.metadata.rare.as_mut().unwrap().deletion_grace_period_seconds = Some(i64::MAX);
     let deadline = why(&pod, None).unwrap().since.unwrap();
     assert_eq!(deadline.0.to_string(), "2026-01-01T00:10:30Z");
 }

@@ -61,7 +61,7 @@ impl QuotaLimits {
 /// Follows quotas that are kept here: a quota holds for every write that begins after it was made.
 impl LogReader for QuotaLimits {
     fn append(&self, entry: LogEntry) {
-        let quota = entry.object.and_then(|object| serde_json::from_slice(object.json()).ok());
+        let quota = entry.object.and_then(|object| serde_json::from_slice(&object.json()).ok());
         set(&mut self.lock(), &entry.key, quota.as_ref());
     }
 }

@@ -201,7 +201,7 @@ impl LogReader for Counter {
         let Some(namespace) = key.namespace() else { return };
         let of = |object: Option<&Object>| {
             let json = object.map(Object::json);
-            json.map(|json| Amounts::of(&self.collection, self.usage, json)).unwrap_or_default()
+            json.map(|json| Amounts::of(&self.collection, self.usage, &json)).unwrap_or_default()
         };
         let (gone, kept) = (of(before.as_deref()), of(object.as_deref()));
         if gone == kept {
@@ -318,7 +318,7 @@ mod tests {
         let counter = counter(&usages, usage);
         let limits = [limit("q", &[("sizes", "10")])];
         append(&counter, None, Some(&object("1", 4)));
-        let of = |object: &Object| Amounts::of("foos.example.com", usage, object.json());
+        let of = |object: &Object| Amounts::of("foos.example.com", usage, &object.json());
         let grown = of(&object("1", 9)).beyond(&of(&object("1", 4)));
         assert_eq!(grown, Amounts([("sizes".to_owned(), 5)].into()));
         assert_eq!(of(&object("1", 3)).beyond(&of(&object("1", 4))), Amounts::default());

@@ -154,6 +154,13 @@ impl<K> SourceInformer<K> {
         shelf.objects.get(key).map(|kept| Arc::clone(&kept.object))
     }
 
+    /// The same with the key as it is kept.
+    pub fn get_keyed(&self, key: &Key) -> Option<(Key, Arc<K>)> {
+        let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
+        let (key, kept) = shelf.objects.get_key_value(key)?;
+        Some((key.clone(), Arc::clone(&kept.object)))
+    }
+
     /// All objects there are now.
     pub fn objects(&self) -> Vec<(Key, Arc<K>)> {
         let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);

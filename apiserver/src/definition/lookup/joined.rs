@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -43,8 +44,34 @@ impl<O> Others<O> {
     }
 }
 
+/// The texts of groups, as those keep them, in order: nearly always of one.
+enum Texts {
+    One(Arc<str>),
+    Several(Box<[Arc<str>]>),
+}
+
+impl Texts {
+    fn of<T: Total>(texts: &[Box<str>], groups: &Groups<T>) -> Self {
+        match texts {
+            [one] => Self::One(groups.text(one)),
+            several => Self::Several(several.iter().map(|text| groups.text(text)).collect()),
+        }
+    }
+}
+
+impl Deref for Texts {
+    type Target = [Arc<str>];
+
+    fn deref(&self) -> &[Arc<str>] {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::Several(several) => several,
+        }
+    }
+}
+
 /// What an object contributes, and to which groups.
-type Contribution<T> = (Box<[Box<str>]>, T);
+type Contribution<T> = (Vec<Box<str>>, T);
 /// Says what a pair contributes.
 type MeasureOf<K, O, T> = Box<dyn Fn(&K, &O) -> T + Send + Sync>;
 
@@ -55,7 +82,7 @@ pub(super) struct JoinedTotals<K, O, T> {
     told: AtomicBool,
     others: Others<O>,
     /// What each object contributes, and to which groups: when it changes, what it was joined with may be gone.
-    contributions: HashMap<Key, Contribution<T>>,
+    contributions: HashMap<Key, (Texts, T)>,
     groups: Groups<T>,
     /// What the contributions take, in bytes.
     bytes: usize,
@@ -81,31 +108,38 @@ impl<K: SourceType, O, T: Total> JoinedTotals<K, O, T> {
             texts.sort_unstable();
             texts.dedup();
             let total = (!texts.is_empty()).then(|| (self.measure)(object, &other))?;
-            Some((texts.into_boxed_slice(), total))
+            Some((texts, total))
         });
         contributed.flatten()
     }
+
+    /// Keeps what an object contributes to groups that have it.
+    fn keep(&mut self, key: &Key, texts: &[Box<str>], total: T) {
+        let texts = Texts::of(texts, &self.groups);
+        self.bytes += size::<T>(&texts);
+        self.contributions.insert(key.clone(), (texts, total));
+    }
 }
 
-fn size<T>(texts: &[Box<str>]) -> usize {
-    let texts = texts.iter().map(|text| text.len() + size_of::<Box<str>>());
-    CONTRIBUTION + size_of::<T>() + texts.sum::<usize>()
+fn size<T>(texts: &[Arc<str>]) -> usize {
+    CONTRIBUTION + size_of::<T>() + size_of_val(texts)
 }
 
 impl<K: SourceType, O: SourceType, T: Total> Totals<K> for JoinedTotals<K, O, T> {
     fn change(&mut self, key: &Key, _: Option<&K>, after: Option<&K>) -> Vec<Box<str>> {
         let after = after.and_then(|object| self.contribution(key, object));
         let before = self.contributions.remove(key);
-        let nothing = (Box::default(), T::default());
-        let (before_in, before) = before.as_ref().unwrap_or(&nothing);
-        let (after_in, contributed) = after.as_ref().unwrap_or(&nothing);
+        let nothing = T::default();
+        let (before_in, before): (&[Arc<str>], &T) =
+            before.as_ref().map_or((&[], &nothing), |(texts, before)| (texts, before));
+        let (after_in, contributed): (&[Box<str>], &T) =
+            after.as_ref().map_or((&[], &nothing), |(texts, after)| (texts, after));
         if !before_in.is_empty() {
             self.bytes = self.bytes.saturating_sub(size::<T>(before_in));
         }
-        let changed = self.groups.replace(key, (&**before_in, before), (&**after_in, contributed));
-        if let Some(after) = after {
-            self.bytes += size::<T>(&after.0);
-            self.contributions.insert(key.clone(), after);
+        let changed = self.groups.replace(key, (before_in, before), (after_in, contributed));
+        if let Some((texts, after)) = after {
+            self.keep(key, &texts, after);
         }
         changed
     }
@@ -129,8 +163,7 @@ impl<K: SourceType, O: SourceType, T: Total> Totals<K> for JoinedTotals<K, O, T>
         for (key, object) in objects.iter().filter(|(key, _)| *key != without) {
             let Some((texts, total)) = self.contribution(key, object) else { continue };
             if self.groups.try_add(key, &texts, &total) {
-                self.bytes += size::<T>(&texts);
-                self.contributions.insert(key.clone(), (texts, total));
+                self.keep(key, &texts, total);
             } else {
                 tell_left_out::<K>(key);
             }

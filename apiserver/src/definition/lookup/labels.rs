@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use kube::core::{Expression, Selector};
 
+use super::small_set::SmallSet;
 use crate::object::Labels;
 
 /// What an entry takes besides its texts, in bytes: its place in a set and in maps.
@@ -87,23 +88,23 @@ impl Terms {
 /// What the first entry of a key takes besides its text, in bytes: its place in a map, and the first node of
 /// the map of its values.
 const OF_KEY: usize = 600;
-/// What the first entry of a value takes: the first node of the set of what has it.
-const OF_VALUE: usize = 256;
+/// What the first entry of a value takes: its place in that map.
+const OF_VALUE: usize = 96;
 
 /// By the value of a label, what has it.
-type ByValue<P> = BTreeMap<Box<str>, BTreeSet<P>>;
+type ByValue<P> = BTreeMap<Box<str>, SmallSet<P>>;
 
 /// Things with labels.
 #[derive(Debug)]
 pub(super) struct Labelled<P> {
     by_key: HashMap<Box<str>, ByValue<P>>,
-    all: BTreeSet<P>,
+    all: SmallSet<P>,
     bytes: usize,
 }
 
 impl<P> Default for Labelled<P> {
     fn default() -> Self {
-        Self { by_key: HashMap::new(), all: BTreeSet::new(), bytes: 0 }
+        Self { by_key: HashMap::new(), all: SmallSet::default(), bytes: 0 }
     }
 }
 
@@ -153,7 +154,7 @@ impl<P: Ord + Clone> Labelled<P> {
 
     /// Everything in a range that may fulfil these terms; what does not is among it.
     pub fn candidates(&self, terms: &Terms, range: &Range<P>) -> Vec<&P> {
-        let sets: Vec<&BTreeSet<P>> = match terms.anchor() {
+        let sets: Vec<&SmallSet<P>> = match terms.anchor() {
             Anchor::Everywhere => vec![&self.all],
             Anchor::AnyValue(key) => {
                 self.by_key.get(key).into_iter().flat_map(BTreeMap::values).collect()
@@ -170,22 +171,22 @@ impl<P: Ord + Clone> Labelled<P> {
 }
 
 /// By the text of a label, what asks for it.
-type ByText<P> = HashMap<Box<str>, BTreeSet<P>>;
+type ByText<P> = HashMap<Box<str>, SmallSet<P>>;
 
 /// Things that select by labels.
 #[derive(Debug)]
 pub(super) struct Selecting<P> {
     /// By the key and the value that a selector asks for.
-    by_value: HashMap<Box<str>, BTreeMap<Box<str>, BTreeSet<P>>>,
+    by_value: HashMap<Box<str>, ByValue<P>>,
     /// By the key that a selector asks for, with any value.
     by_key: ByText<P>,
     /// Those that ask for nothing that must be there.
-    anywhere: BTreeSet<P>,
+    anywhere: SmallSet<P>,
 }
 
 impl<P> Default for Selecting<P> {
     fn default() -> Self {
-        Self { by_value: HashMap::new(), by_key: HashMap::new(), anywhere: BTreeSet::new() }
+        Self { by_value: HashMap::new(), by_key: HashMap::new(), anywhere: SmallSet::default() }
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::availability::Availability;
 use super::pool::{Asker, Opening};
-use super::questions::{Question, QuestionId, Questions, Sources as Asking};
+use super::questions::{About, QuestionId, Questions, Sources as Asking};
 use super::{Due, Related, Tracked};
 use crate::cluster::{KindName, KindSource, KindSources};
 use crate::definition::kinds::SourceKind;
@@ -134,7 +134,7 @@ impl<K: MetadataType> MetadataLookup<K> {
             followed.want(&kind);
         }
         let namespace = namespace.map(Box::from);
-        state.questions.ask(Question::Referred(kind, name.into(), namespace));
+        state.questions.ask(About::Referred(kind, name.into(), namespace).into());
         self.charge(&mut state);
         found
     }

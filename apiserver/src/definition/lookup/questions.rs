@@ -10,17 +10,31 @@ use std::sync::Arc;
 
 use super::labels::{Labelled, Range, Selecting, Terms};
 use super::pool::Asker;
+use super::small_set::SmallSet;
 use super::view::{Footprint, IndexId, TotalsId, Touched};
 use crate::cluster::KindName;
 use crate::object::{Key, Labels};
 
-/// What a computation has asked of a lookup. Of a namespace, or of all of them.
+/// What a computation has asked of a lookup. A copy takes no more room.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Question {
     /// Whether the objects can be looked at.
     Availability,
-    /// The object under this key.
+    /// The object under this key. Most questions are of this sort, and asked by one source alone.
     Named(Key),
+    /// Anything else.
+    About(Arc<About>),
+}
+
+impl From<About> for Question {
+    fn from(about: About) -> Self {
+        Self::About(Arc::new(about))
+    }
+}
+
+/// What is asked that is more than a name. Of a namespace, or of all of them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum About {
     /// All objects.
     All(Option<Box<str>>),
     /// The objects that an index finds by this text.
@@ -37,38 +51,61 @@ pub(super) enum Question {
 }
 
 /// What a question takes besides its texts, in bytes: itself, and its places in maps.
-const QUESTION: usize = 320;
+const QUESTION: usize = 160;
+/// What one takes that is more than a name, besides that.
+const ABOUT: usize = 96;
 /// What a source takes that has asked it.
 const ASKER: usize = 48;
 
 impl Question {
+    fn about(&self) -> Option<&About> {
+        match self {
+            Self::About(about) => Some(about),
+            Self::Availability | Self::Named(_) => None,
+        }
+    }
+
     /// How many bytes it takes, about.
     fn size(&self) -> usize {
-        let of_namespace =
-            |namespace: &Option<Box<str>>| namespace.as_ref().map_or(0, |one| one.len());
         QUESTION
             + match self {
                 Self::Availability => 0,
                 Self::Named(key) => key.text().len(),
-                Self::All(namespace) => of_namespace(namespace),
-                // The kind may be named by this reference alone.
-                Self::Referred(kind, name, namespace) => {
-                    let kind = QUESTION + 2 * (kind.api_version().len() + kind.kind().len());
-                    kind + name.len() + of_namespace(namespace)
-                }
-                Self::Indexed(namespace, _, text) | Self::Total(namespace, _, text) => {
-                    of_namespace(namespace) + text.len()
-                }
-                // They are in an index, too.
-                Self::Matching(namespace, terms) => of_namespace(namespace) + 2 * terms.size(),
-                Self::Selecting(namespace, _, labels) => of_namespace(namespace) + labels.size(),
+                Self::About(about) => ABOUT + about.size(),
             }
+    }
+}
+
+impl About {
+    fn size(&self) -> usize {
+        let of_namespace =
+            |namespace: &Option<Box<str>>| namespace.as_ref().map_or(0, |one| one.len());
+        match self {
+            Self::All(namespace) => of_namespace(namespace),
+            // The kind may be named by this reference alone.
+            Self::Referred(kind, name, namespace) => {
+                let kind = QUESTION + 2 * (kind.api_version().len() + kind.kind().len());
+                kind + name.len() + of_namespace(namespace)
+            }
+            Self::Indexed(namespace, _, text) | Self::Total(namespace, _, text) => {
+                of_namespace(namespace) + text.len()
+            }
+            // They are in an index, too.
+            Self::Matching(namespace, terms) => of_namespace(namespace) + 2 * terms.size(),
+            Self::Selecting(namespace, _, labels) => of_namespace(namespace) + labels.size(),
+        }
     }
 }
 
 /// A question, as long as it is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct QuestionId(u64);
+pub struct QuestionId(u32);
+
+impl QuestionId {
+    fn place(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// A question about labels, by the namespace that it is about.
 type Place = (Option<Box<str>>, QuestionId);
@@ -77,17 +114,65 @@ type Place = (Option<Box<str>>, QuestionId);
 pub(super) type Sources = HashSet<(Asker, Key)>;
 
 struct Asked {
-    question: Arc<Question>,
+    question: Question,
     /// The sources whose computation has asked it.
-    by: Sources,
+    by: SmallSet<(Asker, Key)>,
+}
+
+/// Things by their numbers. A number is given again when what had it is gone.
+struct Numbered<T> {
+    all: Vec<Option<T>>,
+    free: Vec<QuestionId>,
+}
+
+impl<T> Default for Numbered<T> {
+    fn default() -> Self {
+        Self { all: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Numbered<T> {
+    fn add(&mut self, one: T) -> QuestionId {
+        if let Some(id) = self.free.pop() {
+            if let Some(place) = self.all.get_mut(id.place()) {
+                *place = Some(one);
+            }
+            return id;
+        }
+        // The memory of sources is full long before.
+        let id = QuestionId(u32::try_from(self.all.len()).unwrap_or(u32::MAX));
+        self.all.push(Some(one));
+        id
+    }
+
+    fn get(&self, id: QuestionId) -> Option<&T> {
+        self.all.get(id.place())?.as_ref()
+    }
+
+    fn get_mut(&mut self, id: QuestionId) -> Option<&mut T> {
+        self.all.get_mut(id.place())?.as_mut()
+    }
+
+    fn remove(&mut self, id: QuestionId) -> Option<T> {
+        let removed = self.all.get_mut(id.place())?.take()?;
+        self.free.push(id);
+        // Where all of them are gone, no room is kept for them.
+        if self.free.len() == self.all.len() {
+            *self = Self::default();
+        }
+        Some(removed)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &T> {
+        self.all.iter().flatten()
+    }
 }
 
 /// All questions that are kept.
 #[derive(Default)]
 pub(super) struct Questions {
-    next: u64,
-    ids: BTreeMap<Arc<Question>, QuestionId>,
-    asked: HashMap<QuestionId, Asked>,
+    ids: BTreeMap<Question, QuestionId>,
+    asked: Numbered<Asked>,
     /// What was asked since this was last taken.
     seen: BTreeSet<QuestionId>,
     /// The namespaces in which another lookup has gone through the objects since then.
@@ -107,21 +192,19 @@ impl Questions {
             self.seen.insert(*id);
             return;
         }
-        let id = QuestionId(self.next);
-        self.next += 1;
-        match &question {
-            Question::Matching(namespace, terms) => {
+        let asked = Asked { question: question.clone(), by: SmallSet::default() };
+        let id = self.asked.add(asked);
+        match question.about() {
+            Some(About::Matching(namespace, terms)) => {
                 self.matching.insert(&(namespace.clone(), id), terms);
             }
-            Question::Selecting(namespace, index, labels) => {
+            Some(About::Selecting(namespace, index, labels)) => {
                 self.selecting.entry(*index).or_default().insert(&(namespace.clone(), id), labels);
             }
             _ => {}
         }
         self.bytes += question.size();
-        let question = Arc::new(question);
-        self.ids.insert(Arc::clone(&question), id);
-        self.asked.insert(id, Asked { question, by: Sources::new() });
+        self.ids.insert(question, id);
         self.seen.insert(id);
     }
 
@@ -141,16 +224,20 @@ impl Questions {
         if self.gone_through.iter().any(|of| of.as_deref() != namespace) {
             return true;
         }
-        let questions = self.seen.iter().filter_map(|id| self.asked.get(id));
-        questions.into_iter().any(|asked| match &*asked.question {
-            // That says nothing of an object, and what references name may be anywhere.
-            Question::Availability | Question::Referred(..) => false,
+        let questions = self.seen.iter().filter_map(|id| self.asked.get(*id));
+        questions.into_iter().any(|asked| match &asked.question {
+            // That says nothing of an object.
+            Question::Availability => false,
             Question::Named(key) => key.namespace() != namespace,
-            Question::All(of)
-            | Question::Indexed(of, ..)
-            | Question::Matching(of, _)
-            | Question::Selecting(of, ..)
-            | Question::Total(of, ..) => of.as_deref() != namespace,
+            Question::About(about) => match &**about {
+                // What references name may be anywhere.
+                About::Referred(..) => false,
+                About::All(of)
+                | About::Indexed(of, ..)
+                | About::Matching(of, _)
+                | About::Selecting(of, ..)
+                | About::Total(of, ..) => of.as_deref() != namespace,
+            },
         })
     }
 
@@ -164,14 +251,14 @@ impl Questions {
     ) {
         let source = (asker, source.clone());
         for id in now {
-            if let Some(asked) = self.asked.get_mut(id)
+            if let Some(asked) = self.asked.get_mut(*id)
                 && asked.by.insert(source.clone())
             {
                 self.bytes += ASKER;
             }
         }
         for id in before.iter().filter(|id| now.binary_search(id).is_err()) {
-            if let Some(asked) = self.asked.get_mut(id) {
+            if let Some(asked) = self.asked.get_mut(*id) {
                 if asked.by.remove(&source) {
                     self.bytes -= ASKER;
                 }
@@ -185,26 +272,26 @@ impl Questions {
     /// Lets go of questions that were asked and are not noted for any source.
     pub fn drop_unsettled(&mut self, ids: &[QuestionId]) {
         for id in ids {
-            if self.asked.get(id).is_some_and(|asked| asked.by.is_empty()) {
+            if self.asked.get(*id).is_some_and(|asked| asked.by.is_empty()) {
                 self.forget(*id);
             }
         }
     }
 
     fn forget(&mut self, id: QuestionId) {
-        let Some(Asked { question, by }) = self.asked.remove(&id) else { return };
+        let Some(Asked { question, by }) = self.asked.remove(id) else { return };
         self.ids.remove(&question);
         self.bytes -= question.size() + by.len() * ASKER;
-        match &*question {
-            Question::Matching(namespace, terms) => {
+        match question.about() {
+            Some(About::Matching(namespace, terms)) => {
                 self.matching.remove(&(namespace.clone(), id), terms);
             }
-            Question::Selecting(namespace, index, labels) => {
+            Some(About::Selecting(namespace, index, labels)) => {
                 if let Some(labelled) = self.selecting.get_mut(index) {
                     labelled.remove(&(namespace.clone(), id), labels);
                 }
             }
-            Question::Referred(kind, ..) if self.of_kind(kind).next().is_none() => {
+            Some(About::Referred(kind, ..)) if self.of_kind(kind).next().is_none() => {
                 self.released.push(kind.clone());
             }
             _ => {}
@@ -220,17 +307,15 @@ impl Questions {
 
     /// What is asked of a kind.
     fn of_kind(&self, kind: &KindName) -> impl Iterator<Item = QuestionId> {
-        self.from(Question::Referred(kind.clone(), Box::default(), None))
-            .take_while(
-                move |(question, _)| matches!(question, Question::Referred(of, ..) if of == kind),
-            )
+        self.from(About::Referred(kind.clone(), Box::default(), None))
+            .take_while(move |(about, _)| matches!(about, About::Referred(of, ..) if of == kind))
             .map(|(_, id)| id)
     }
 
-    /// The questions from one on, in order.
-    fn from(&self, first: Question) -> impl Iterator<Item = (&Question, QuestionId)> {
-        let questions = self.ids.range((Bound::Included(Arc::new(first)), Bound::Unbounded));
-        questions.map(|(question, id)| (&**question, *id))
+    /// The questions from one on that is more than a name, in order.
+    fn from(&self, first: About) -> impl Iterator<Item = (&About, QuestionId)> {
+        let questions = self.ids.range(Question::from(first)..);
+        questions.filter_map(|(question, id)| Some((question.about()?, *id)))
     }
 
     /// Adds the sources that have asked for an object of a kind.
@@ -249,12 +334,12 @@ impl Questions {
         let name = key.name();
         if is_namespaced {
             let namespace = key.namespace().map(Box::from);
-            self.add(&Question::Referred(kind.clone(), name.into(), namespace), due);
+            self.add(&About::Referred(kind.clone(), name.into(), namespace).into(), due);
             return;
         }
-        let all = self.from(Question::Referred(kind.clone(), name.into(), None));
-        let of_name = all.take_while(|(question, _)| {
-            matches!(question, Question::Referred(of, named, _) if of == kind && &**named == name)
+        let all = self.from(About::Referred(kind.clone(), name.into(), None));
+        let of_name = all.take_while(|(about, _)| {
+            matches!(about, About::Referred(of, named, _) if of == kind && &**named == name)
         });
         of_name.for_each(|(_, id)| self.add_if(id, due, |_| true));
     }
@@ -278,7 +363,7 @@ impl Questions {
     /// Adds the sources that have asked for the sum of a group, in which an object of this key is.
     pub fn find_total(&self, key: &Key, (id, text): &(TotalsId, Box<str>), due: &mut Sources) {
         for namespace in scopes(key) {
-            self.add(&Question::Total(namespace, *id, text.clone()), due);
+            self.add(&About::Total(namespace, *id, text.clone()).into(), due);
         }
     }
 
@@ -286,17 +371,18 @@ impl Questions {
     /// footprint.
     fn find_by_footprint(&self, key: &Key, footprint: &Footprint, due: &mut Sources) {
         for namespace in scopes(key) {
-            self.add(&Question::All(namespace.clone()), due);
+            self.add(&About::All(namespace.clone()).into(), due);
             for (index, texts) in footprint.indexed() {
                 for text in texts {
-                    self.add(&Question::Indexed(namespace.clone(), index, text.clone()), due);
+                    let about = About::Indexed(namespace.clone(), index, text.clone());
+                    self.add(&about.into(), due);
                 }
             }
             let range = places(namespace);
             if let Some(labels) = footprint.labels() {
                 for (_, id) in self.matching.candidates(labels, &range) {
-                    self.add_if(*id, due, |question| match question {
-                        Question::Matching(_, terms) => terms.matches(labels),
+                    self.add_if(*id, due, |question| match question.about() {
+                        Some(About::Matching(_, terms)) => terms.matches(labels),
                         _ => false,
                     });
                 }
@@ -304,8 +390,8 @@ impl Questions {
             for (index, terms) in footprint.selectors() {
                 let Some(labelled) = self.selecting.get(&index) else { continue };
                 for (_, id) in labelled.candidates(terms, &range) {
-                    self.add_if(*id, due, |question| match question {
-                        Question::Selecting(_, _, labels) => terms.matches(labels),
+                    self.add_if(*id, due, |question| match question.about() {
+                        Some(About::Selecting(_, _, labels)) => terms.matches(labels),
                         _ => false,
                     });
                 }
@@ -315,7 +401,7 @@ impl Questions {
 
     /// Adds the sources that have asked anything.
     pub fn find_all(&self, due: &mut Sources) {
-        due.extend(self.asked.values().flat_map(|asked| &asked.by).cloned());
+        due.extend(self.asked.iter().flat_map(|asked| asked.by.iter()).cloned());
     }
 
     fn add(&self, question: &Question, due: &mut Sources) {
@@ -325,7 +411,7 @@ impl Questions {
     }
 
     fn add_if(&self, id: QuestionId, due: &mut Sources, is_meant: impl Fn(&Question) -> bool) {
-        if let Some(asked) = self.asked.get(&id).filter(|asked| is_meant(&asked.question)) {
+        if let Some(asked) = self.asked.get(id).filter(|asked| is_meant(&asked.question)) {
             due.extend(asked.by.iter().cloned());
         }
     }
@@ -338,7 +424,7 @@ impl Questions {
     /// How many questions are kept.
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        assert_eq!(self.ids.len(), self.asked.len());
+        assert_eq!(self.ids.len(), self.asked.iter().count());
         self.ids.len()
     }
 }
@@ -350,6 +436,6 @@ fn scopes(key: &Key) -> impl Iterator<Item = Option<Box<str>>> {
 
 /// The places of questions about a namespace.
 fn places(namespace: Option<Box<str>>) -> Range<Place> {
-    let last = (namespace.clone(), QuestionId(u64::MAX));
+    let last = (namespace.clone(), QuestionId(u32::MAX));
     (Bound::Included((namespace, QuestionId(0))), Bound::Included(last))
 }

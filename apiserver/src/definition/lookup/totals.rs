@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use super::groups::{ByNamespace, Group};
 use super::view::{TextsOf, guarded};
 use crate::cluster::{SourceType, resource_name};
 use crate::object::Key;
@@ -103,15 +104,6 @@ fn change<K: Ord + Clone, T: Total>(
 /// What an object contributes, and to which groups.
 type Contribution<T> = (Vec<Box<str>>, T);
 
-#[derive(Clone)]
-struct Group<T> {
-    total: T,
-    members: usize,
-}
-
-/// The groups of a text by namespace; `None` is all of them.
-type ByNamespace<T> = BTreeMap<Option<Box<str>>, Group<T>>;
-
 /// Names in the log what no sum has.
 pub(super) fn tell_left_out<K: SourceType>(key: &Key) {
     let what = resource_name::<K>();
@@ -140,11 +132,11 @@ pub(super) trait Totals<K>: Send + Sync {
     fn bytes(&self) -> usize;
 }
 
-/// What the sums of a group take, of all namespaces and of some, in bytes.
-const GROUP: usize = 512;
+/// What the sum of a group takes besides itself and its text, in bytes: its places in maps.
+const GROUP: usize = 160;
 
 /// Sums by the text of their group.
-pub(super) struct Groups<T>(HashMap<Box<str>, ByNamespace<T>>);
+pub(super) struct Groups<T>(HashMap<Arc<str>, ByNamespace<T>>);
 
 impl<T> Default for Groups<T> {
     fn default() -> Self {
@@ -155,16 +147,17 @@ impl<T> Default for Groups<T> {
 impl<T: Total> Groups<T> {
     /// Puts what an object contributes now, and to which groups, in order, in the place of what it contributed before.
     /// Answers the groups whose sum that has changed.
-    pub fn replace(
+    pub fn replace<B: AsRef<str>>(
         &mut self,
         key: &Key,
-        (before_in, before): (&[Box<str>], &T),
+        (before_in, before): (&[B], &T),
         (after_in, after): (&[Box<str>], &T),
     ) -> Vec<Box<str>> {
         let is_same = before == after;
         let mut changed = Vec::new();
         for text in after_in {
-            if is_same && before_in.binary_search(text).is_ok() {
+            let was = before_in.binary_search_by(|before| before.as_ref().cmp(text));
+            if is_same && was.is_ok() {
                 continue;
             }
             self.change(key, text, |group| {
@@ -173,8 +166,8 @@ impl<T: Total> Groups<T> {
             });
             changed.push(text.clone());
         }
-        for text in before_in {
-            let stays = after_in.binary_search(text).is_ok();
+        for text in before_in.iter().map(AsRef::as_ref) {
+            let stays = after_in.binary_search_by(|after| (**after).cmp(text)).is_ok();
             if is_same && stays {
                 continue;
             }
@@ -183,7 +176,7 @@ impl<T: Total> Groups<T> {
                 group.members = group.members.saturating_sub(1);
             });
             if !stays {
-                changed.push(text.clone());
+                changed.push(text.into());
             }
         }
         changed
@@ -192,15 +185,16 @@ impl<T: Total> Groups<T> {
     /// Adds what an object contributes. If what the user wrote panics, as where a sum becomes too large, nothing has
     /// been added, and the answer is false.
     pub fn try_add(&mut self, key: &Key, texts: &[Box<str>], total: &T) -> bool {
-        let saved = texts.iter().map(|text| (text.clone(), self.0.get(text).cloned()));
+        let saved = texts.iter().map(|text| (text, self.0.get(&**text).cloned()));
         let saved: Vec<_> = saved.collect();
-        let add = || self.replace(key, (&[], &T::default()), (texts, total));
+        let nothing: (&[Box<str>], T) = (&[], T::default());
+        let add = || self.replace(key, (nothing.0, &nothing.1), (texts, total));
         let is_added = catch_unwind(AssertUnwindSafe(add)).is_ok();
         if !is_added {
             for (text, groups) in saved {
                 match groups {
-                    Some(groups) => drop(self.0.insert(text, groups)),
-                    None => drop(self.0.remove(&text)),
+                    Some(groups) => drop(self.0.insert((&**text).into(), groups)),
+                    None => drop(self.0.remove(&**text)),
                 }
             }
         }
@@ -209,25 +203,24 @@ impl<T: Total> Groups<T> {
 
     /// Changes the sums of a group.
     fn change(&mut self, key: &Key, text: &str, change: impl Fn(&mut Group<T>)) {
-        let of_text = self.0.entry(text.into()).or_default();
-        let namespaces = [None].into_iter().chain(key.namespace().map(|one| Some(Box::from(one))));
-        for namespace in namespaces {
-            let group = of_text.entry(namespace.clone());
-            let group = group.or_insert_with(|| Group { total: T::default(), members: 0 });
-            change(group);
-            if group.members == 0 {
-                of_text.remove(&namespace);
-            }
+        if !self.0.contains_key(text) {
+            self.0.insert(text.into(), ByNamespace::of(key.namespace()));
         }
-        if of_text.is_empty() {
+        if let Some(of_text) = self.0.get_mut(text)
+            && of_text.change(key.namespace(), change)
+        {
             self.0.remove(text);
         }
     }
 
+    /// The text of a group as it is kept.
+    pub fn text(&self, text: &str) -> Arc<str> {
+        self.0.get_key_value(text).map_or_else(|| text.into(), |(text, _)| Arc::clone(text))
+    }
+
     /// The sum of a group.
     pub fn of(&self, namespace: Option<&str>, text: &str) -> Option<&dyn Any> {
-        let group = self.0.get(text)?.get(&namespace.map(Box::from))?;
-        Some(&group.total)
+        self.0.get(text)?.of_namespace(namespace)
     }
 
     /// Forgets all of them.
@@ -237,7 +230,7 @@ impl<T: Total> Groups<T> {
 
     /// How many bytes they take, about.
     pub fn bytes(&self) -> usize {
-        self.0.len() * GROUP
+        self.0.len() * (GROUP + size_of::<T>())
     }
 }
 

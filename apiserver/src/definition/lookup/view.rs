@@ -3,7 +3,7 @@
 //! They change only between computations, so that what an index finds is what it was found by.
 
 use std::any::TypeId;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use kube::core::Selector;
 
 use super::labels::{Labelled, Range, Selecting, Terms};
+use super::small_set::SmallSet;
 use super::totals::{Total, Totals};
 use crate::cluster::{SourceType, resource_name};
 use crate::object::{Key, Labels};
@@ -38,7 +39,7 @@ struct Index<K> {
     texts_of: TextsOf<K>,
     /// Whether it was logged that it panicked.
     told: AtomicBool,
-    found: HashMap<Box<str>, BTreeSet<Key>>,
+    found: HashMap<Box<str>, SmallSet<Key>>,
 }
 
 impl<K: SourceType> Index<K> {
@@ -141,8 +142,10 @@ impl<K: SourceType> View<K> {
         self.bytes + labelled + totals.sum::<usize>()
     }
 
-    pub fn get(&self, key: &Key) -> Option<&Arc<K>> {
-        self.objects.get(key)
+    /// The object under a key, and that key as it is kept.
+    pub fn get(&self, key: &Key) -> Option<(Key, Arc<K>)> {
+        let (key, object) = self.objects.get_key_value(key)?;
+        Some((key.clone(), Arc::clone(object)))
     }
 
     /// Keeps an object, or removes it. Answers what may be another answer now.

@@ -110,10 +110,10 @@ impl SelectableFields {
     /// of an object are read when the first one is asked for.
     pub(super) fn is(&self, object: &Object, path: &str, value: &Selected) -> bool {
         let Some((position_here, field)) = position(&self.fields, path) else { return false };
-        let Selection { fields, values } = object.selected.get_or_init(|| {
+        let Selection { fields, values } = &**object.selected.get_or_init(|| {
             let tree = object.to_tree();
             let values = self.fields.iter().map(|field| Selected::of(&field.value(&tree)));
-            Selection { fields: Arc::clone(&self.fields), values: values.collect() }
+            Box::new(Selection { fields: Arc::clone(&self.fields), values: values.collect() })
         });
         let position = match Arc::ptr_eq(fields, &self.fields) {
             true => Some(position_here),

@@ -72,7 +72,7 @@ fn what_a_tree_says_besides_does_not_count() {
     for beside in ["", "[]"] {
         let object = Object::from_parts(tree, beside.as_bytes()).unwrap();
         assert_eq!(object.to_parts().1, beside);
-        assert_eq!(object.to_tree(), serde_json::from_slice::<Tree>(object.json()).unwrap());
+        assert_eq!(object.to_tree(), serde_json::from_slice::<Tree>(&object.json()).unwrap());
     }
     assert_ne!(Object::from_tree(tree).unwrap().to_parts().1, "");
 }

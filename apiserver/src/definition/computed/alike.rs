@@ -1,0 +1,109 @@
+//! Objects that are alike: of the JSON of all of them only one is kept whole.
+
+use std::collections::HashMap;
+use std::hash::RandomState;
+
+use crate::object::{Key, Object};
+use crate::watch_cache::WatchCache;
+
+/// So many forms are known of few objects; of many, twice as many as there are objects.
+const FORMS: usize = 1_000;
+
+/// For each form that objects have, one that has or had it.
+#[derive(Default)]
+pub(super) struct Alike {
+    hasher: RandomState,
+    one_of: HashMap<u64, Key>,
+}
+
+impl Alike {
+    /// The same object, which shares its JSON with one that is shown and is like it, if there is one. There are so many of them.
+    pub fn share(&mut self, object: Object, shown: &WatchCache, count: usize) -> Object {
+        let form = object.form(&self.hasher);
+        let other = self.one_of.get(&form).filter(|key| *key != object.key());
+        let object = match other.and_then(|key| shown.get(key)) {
+            Some(other) => object.sharing_with(&other.object),
+            None => object,
+        };
+        if !object.is_sharing() {
+            // Forms come and go. What is forgotten is only not shared with any more.
+            if self.one_of.len() >= FORMS + 2 * count {
+                self.one_of.clear();
+            }
+            self.one_of.insert(form, object.key().clone());
+        }
+        object
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::storage::Timeline;
+
+    fn object(value: &Value) -> Object {
+        Object::from_tree(value.as_object().unwrap()).unwrap()
+    }
+
+    /// Whatever comes, changes and goes, each object is shown as it was given; and most share what they have in common.
+    #[test]
+    fn what_is_shared_is_shown_as_it_was_given() {
+        let mut random = fastrand::Rng::with_seed(17);
+        let timeline = Arc::new(Timeline::starting(jiff::Timestamp::now(), 7));
+        let cache = WatchCache::new(timeline, 1 << 20);
+        let mut alike = Alike::default();
+        let mut given: BTreeMap<Key, Value> = BTreeMap::new();
+        let mut most_shared = 0;
+        for round in 0..4_000_u32 {
+            let name = format!("web-{}", random.u8(0..50));
+            let key = Key::new(Some("n"), &name);
+            if random.u8(0..8) == 0 {
+                given.remove(&key);
+                cache.publish(&key, None);
+            } else {
+                let mut value = json!({
+                    "kind": "Foo",
+                    "metadata": {
+                        "name": name, "namespace": "n", "uid": format!("uid-{name}"),
+                        "labels": {"app": random.u8(0..3).to_string()},
+                    },
+                    "status": {"image": "registry.example.com/shop/web:1.27.3", "number": round},
+                });
+                if random.u8(0..4) == 0 {
+                    value["status"]["why"] = json!({"code": "Error", "message": round.to_string()});
+                }
+                let shared = alike.share(object(&value), &cache, given.len());
+                cache.publish(&key, Some(shared));
+                given.insert(key, value);
+            }
+            let mut shared = 0;
+            for (key, value) in &given {
+                let shown = cache.get(key).unwrap().object;
+                assert_eq!(Value::Object(shown.to_tree()), *value);
+                assert!(shown.same_content(&object(value)));
+                assert_eq!(shown.uid(), value["metadata"]["uid"]);
+                shared += usize::from(shown.is_sharing());
+            }
+            most_shared = most_shared.max(shared);
+        }
+        assert!(most_shared > 30, "{most_shared}");
+    }
+
+    #[test]
+    fn forms_are_forgotten_where_there_are_too_many() {
+        let timeline = Arc::new(Timeline::starting(jiff::Timestamp::now(), 7));
+        let cache = WatchCache::new(timeline, 1 << 20);
+        let mut alike = Alike::default();
+        for index in 0..3 * FORMS {
+            let member = format!("member-{index}");
+            let value = json!({"metadata": {"name": "a", "uid": "u"}, "status": {(member): 1}});
+            alike.share(object(&value), &cache, 1);
+        }
+        assert!(alike.one_of.len() <= FORMS + 2);
+    }
+}

@@ -1,0 +1,133 @@
+//! A set that takes no more room than its elements as long as they are few: nearly all of those that are kept here have one or
+//! two.
+
+use std::collections::BTreeSet;
+use std::ops::{Bound, RangeBounds};
+
+/// So many elements stand in a list.
+const FEW: usize = 32;
+/// When no more than so many are left of more, they stand in a list again.
+const FEW_AGAIN: usize = 16;
+
+/// A set, in order.
+#[derive(Clone, Debug)]
+pub(super) enum SmallSet<T> {
+    /// In order.
+    Few(Vec<T>),
+    Many(BTreeSet<T>),
+}
+
+impl<T> Default for SmallSet<T> {
+    fn default() -> Self {
+        Self::Few(Vec::new())
+    }
+}
+
+impl<T: Ord> SmallSet<T> {
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Few(few) => few.len(),
+            Self::Many(many) => many.len(),
+        }
+    }
+
+    /// Adds an element. Answers whether it is new.
+    pub fn insert(&mut self, element: T) -> bool {
+        match self {
+            Self::Few(few) => {
+                let Err(place) = few.binary_search(&element) else { return false };
+                if few.len() < FEW {
+                    few.reserve_exact(1);
+                    few.insert(place, element);
+                } else {
+                    let mut many: BTreeSet<T> = std::mem::take(few).into_iter().collect();
+                    many.insert(element);
+                    *self = Self::Many(many);
+                }
+                true
+            }
+            Self::Many(many) => many.insert(element),
+        }
+    }
+
+    /// Removes an element. Answers whether it was there.
+    pub fn remove(&mut self, element: &T) -> bool {
+        match self {
+            Self::Few(few) => {
+                let place = few.binary_search(element);
+                place.map(|place| drop(few.remove(place))).is_ok()
+            }
+            Self::Many(many) => {
+                let is_removed = many.remove(element);
+                if many.len() <= FEW_AGAIN {
+                    *self = Self::Few(std::mem::take(many).into_iter().collect());
+                }
+                is_removed
+            }
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.range((Bound::Unbounded, Bound::Unbounded))
+    }
+
+    /// The elements of a range, in order.
+    pub fn range(&self, range: (Bound<T>, Bound<T>)) -> impl Iterator<Item = &T> {
+        let (few, many) = match self {
+            Self::Few(few) => {
+                let is_before = |element: &T| match range.start_bound() {
+                    Bound::Included(start) => element < start,
+                    Bound::Excluded(start) => element <= start,
+                    Bound::Unbounded => false,
+                };
+                let is_not_behind = |element: &T| match range.end_bound() {
+                    Bound::Included(end) => element <= end,
+                    Bound::Excluded(end) => element < end,
+                    Bound::Unbounded => true,
+                };
+                let start = few.partition_point(is_before);
+                let end = few.partition_point(is_not_behind);
+                (few.get(start..end), None)
+            }
+            Self::Many(many) => (None, Some(many.range(range))),
+        };
+        few.into_iter().flatten().chain(many.into_iter().flatten())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_what_a_set_is() {
+        let mut random = fastrand::Rng::with_seed(5);
+        let (mut set, mut expected) = (SmallSet::default(), BTreeSet::new());
+        let mut forms = [false; 2];
+        for round in 0..20_000 {
+            // It grows and shrinks, past the number at which it changes its form.
+            let grows = round / 500 % 2 == 0;
+            let element = random.u8(0..60);
+            if (random.u8(0..4) > 0) == grows {
+                assert_eq!(set.insert(element), expected.insert(element));
+            } else {
+                assert_eq!(set.remove(&element), expected.remove(&element));
+            }
+            forms[usize::from(matches!(set, SmallSet::Many(_)))] = true;
+            assert_eq!((set.len(), set.is_empty()), (expected.len(), expected.is_empty()));
+            assert!(set.iter().eq(&expected));
+            let bound = |random: &mut fastrand::Rng, from: u8| match random.u8(0..3) {
+                0 => Bound::Included(from),
+                1 => Bound::Excluded(from),
+                _ => Bound::Unbounded,
+            };
+            let range = (bound(&mut random, 20), bound(&mut random, 40));
+            assert!(set.range(range).eq(expected.range(range)), "{range:?}");
+        }
+        assert_eq!(forms, [true; 2]);
+    }
+}

@@ -1,0 +1,86 @@
+//! Where in the JSON of an object is what has to be found again.
+
+use std::ops::Range;
+
+/// Where some of it begins and ends. No object is so large that a place does not fit: a request may have three megabytes.
+#[derive(Clone, Debug)]
+pub(super) struct Places {
+    splice: u32,
+    metadata: Range<u32>,
+    managed_fields: Range<u32>,
+}
+
+fn small(place: usize) -> u32 {
+    u32::try_from(place).unwrap_or(u32::MAX)
+}
+
+fn range(range: &Range<u32>) -> Range<usize> {
+    range.start as usize..range.end as usize
+}
+
+impl Places {
+    pub fn new(splice: usize, metadata: Range<usize>, managed_fields: Range<usize>) -> Self {
+        let both = |range: Range<usize>| small(range.start)..small(range.end);
+        let (metadata, managed_fields) = (both(metadata), both(managed_fields));
+        Self { splice: small(splice), metadata, managed_fields }
+    }
+
+    /// Where `,"resourceVersion":"…"` goes.
+    pub fn splice(&self) -> usize {
+        self.splice as usize
+    }
+
+    /// The `{…}` of metadata.
+    pub fn metadata(&self) -> Range<usize> {
+        range(&self.metadata)
+    }
+
+    /// The `[…]` of `metadata.managedFields`; empty if there is none.
+    pub fn managed_fields(&self) -> Range<usize> {
+        range(&self.managed_fields)
+    }
+}
+
+/// The uid of an object: it stands in its JSON, unless it is written in another way there.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Uid {
+    Within(Range<u32>),
+    Apart(Box<str>),
+}
+
+impl Uid {
+    pub fn within(json: &[u8], places: &Places, uid: &str) -> Self {
+        const MEMBER: &str = "\"uid\":\"";
+        let member = [MEMBER, uid, "\""].concat();
+        let metadata = places.metadata();
+        let found =
+            json.get(metadata.clone()).and_then(|json| super::find_last(json, member.as_bytes()));
+        found.map_or_else(
+            || Self::Apart(uid.into()),
+            |found| {
+                let start = metadata.start + found + MEMBER.len();
+                Self::Within(small(start)..small(start + uid.len()))
+            },
+        )
+    }
+
+    /// The same of an object that shares its JSON: nobody else has its uid, so it stands in its patch.
+    pub fn in_patch(patch: &[u8], uid: &str) -> Self {
+        let scalar = ["\"", uid, "\""].concat();
+        let found = super::find(patch, scalar.as_bytes());
+        found.map_or_else(
+            || Self::Apart(uid.into()),
+            |found| Self::Within(small(found + 1)..small(found + 1 + uid.len())),
+        )
+    }
+
+    /// The uid, of an object with this JSON, or this patch.
+    pub fn text<'a>(&'a self, json: &'a [u8]) -> &'a str {
+        match self {
+            Self::Within(place) => {
+                json.get(range(place)).and_then(|uid| str::from_utf8(uid).ok()).unwrap_or_default()
+            }
+            Self::Apart(uid) => uid,
+        }
+    }
+}

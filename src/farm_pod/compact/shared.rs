@@ -1,0 +1,256 @@
+//! What many objects have in common is kept once: the Pods of a template differ in little more than their names.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::ops::Deref;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+
+use serde::de::{Deserialize, Deserializer, Visitor};
+
+/// So many values a pool has when it looks for those that nobody uses any more for the first time. After that it looks
+/// when it has twice as many as were left.
+const FIRST_SWEEP: usize = 1024;
+
+/// Values that are in use, each once.
+pub struct Pool<T> {
+    /// Its keys are random, so that no client can make two values of one hash.
+    hasher: RandomState,
+    held: Mutex<Held<T>>,
+}
+
+struct Held<T> {
+    by_hash: HashMap<u64, Weak<T>>,
+    sweep_at: usize,
+}
+
+impl<T> Default for Pool<T> {
+    fn default() -> Self {
+        let held = Held { by_hash: HashMap::new(), sweep_at: FIRST_SWEEP };
+        Self { hasher: RandomState::new(), held: Mutex::new(held) }
+    }
+}
+
+impl<T> Pool<T> {
+    /// The value that is equal to `one`, if it is in use, or else what `make` makes of it.
+    fn find_or_make<B: Hash, T2>(&self, one: B, is_equal: T2, make: impl FnOnce(B) -> T) -> Arc<T>
+    where
+        T2: Fn(&T, &B) -> bool,
+    {
+        let hash = self.hasher.hash_one(&one);
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.by_hash.len() >= held.sweep_at {
+            held.sweep();
+        }
+        match held.by_hash.entry(hash) {
+            Entry::Occupied(mut entry) => match entry.get().upgrade() {
+                Some(known) if is_equal(&known, &one) => known,
+                // Two values of one hash: this one is not shared.
+                Some(_) => Arc::new(make(one)),
+                None => {
+                    let made = Arc::new(make(one));
+                    entry.insert(Arc::downgrade(&made));
+                    made
+                }
+            },
+            Entry::Vacant(entry) => {
+                let made = Arc::new(make(one));
+                entry.insert(Arc::downgrade(&made));
+                made
+            }
+        }
+    }
+}
+
+impl<T> Held<T> {
+    /// Forgets the values that nobody uses any more.
+    fn sweep(&mut self) {
+        self.by_hash.retain(|_, value| value.strong_count() > 0);
+        let left = self.by_hash.len();
+        self.by_hash.shrink_to(2 * left);
+        self.sweep_at = FIRST_SWEEP.max(2 * left);
+    }
+}
+
+/// A type whose values are kept once.
+pub trait Pooled: Eq + Hash + Sized + 'static {
+    /// All of them.
+    fn pool() -> &'static Pool<Self>;
+}
+
+/// Makes values of a type be kept once.
+macro_rules! pooled {
+    ($($type:ty),+ $(,)?) => {
+        $(impl $crate::farm_pod::compact::Pooled for $type {
+            fn pool() -> &'static $crate::farm_pod::compact::Pool<Self> {
+                static POOL: std::sync::LazyLock<$crate::farm_pod::compact::Pool<$type>> =
+                    std::sync::LazyLock::new($crate::farm_pod::compact::Pool::default);
+                &POOL
+            }
+        })+
+    };
+}
+pub(crate) use pooled;
+
+/// A value that is kept once, however many have it.
+pub struct Shared<T>(Arc<T>);
+
+impl<T: Pooled> From<T> for Shared<T> {
+    fn from(value: T) -> Self {
+        Self(T::pool().find_or_make(value, |known, value| known == value, |value| value))
+    }
+}
+
+impl<T: Pooled + Default> Default for Shared<T> {
+    fn default() -> Self {
+        Self::from(T::default())
+    }
+}
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Deref for Shared<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<T: PartialEq> PartialEq for Shared<T> {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+    }
+}
+
+impl<T: Eq> Eq for Shared<T> {}
+
+impl<T: Hash> Hash for Shared<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+impl<'de, T: Pooled + Deserialize<'de>> Deserialize<'de> for Shared<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        T::deserialize(deserializer).map(Self::from)
+    }
+}
+
+static WORDS: LazyLock<Pool<Box<str>>> = LazyLock::new(Pool::default);
+
+/// A text that stands in many objects.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Word(Shared<Box<str>>);
+
+impl From<&str> for Word {
+    fn from(text: &str) -> Self {
+        Self(Shared(WORDS.find_or_make(text, |known, text| **known == **text, Box::from)))
+    }
+}
+
+impl Default for Word {
+    fn default() -> Self {
+        Self::from("")
+    }
+}
+
+impl Deref for Word {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+impl fmt::Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Word {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+
+        impl Visitor<'_> for Reader {
+            type Value = Word;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a word")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Word, E> {
+                Ok(Word::from(text))
+            }
+        }
+
+        deserializer.deserialize_string(Reader)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn texts(pool: &Pool<String>, texts: impl IntoIterator<Item = String>) -> Vec<Arc<String>> {
+        let share =
+            |text| pool.find_or_make(text, |known: &String, text| known == text, |text| text);
+        texts.into_iter().map(share).collect()
+    }
+
+    #[test]
+    fn equal_values_are_one() {
+        let pool = Pool::default();
+        let kept = texts(&pool, ["a", "b", "a"].map(str::to_owned));
+        assert!(Arc::ptr_eq(&kept[0], &kept[2]));
+        assert_eq!(kept.iter().map(|text| text.as_str()).collect::<Vec<_>>(), ["a", "b", "a"]);
+        let before = Arc::downgrade(&kept[1]);
+        drop(kept);
+        let kept = texts(&pool, ["b".to_owned()]);
+        assert_eq!((before.upgrade(), kept[0].as_str()), (None, "b"));
+    }
+
+    /// What nobody uses any more is forgotten, however many values come.
+    #[test]
+    fn a_pool_is_as_large_as_what_is_in_use() {
+        let pool = Pool::default();
+        let kept = texts(&pool, (0..10).map(|number| number.to_string()));
+        for number in 0..10 * FIRST_SWEEP {
+            drop(texts(&pool, [format!("passing {number}")]));
+        }
+        let held = pool.held.lock().unwrap();
+        assert!(held.by_hash.len() <= FIRST_SWEEP, "{}", held.by_hash.len());
+        drop(held);
+        let again = texts(&pool, (0..10).map(|number| number.to_string()));
+        assert!(kept.iter().zip(&again).all(|(one, other)| Arc::ptr_eq(one, other)));
+    }
+
+    #[test]
+    fn words_are_what_was_read() {
+        for text in ["True", "", "PodResizePending"] {
+            let word: Word = serde_json::from_value(json!(text)).unwrap();
+            assert_eq!((&*word, &word), (text, &Word::from(text)));
+        }
+        assert_eq!(size_of::<Option<Word>>(), size_of::<usize>());
+        assert!(serde_json::from_value::<Word>(json!(1)).is_err());
+    }
+}
