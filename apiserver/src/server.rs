@@ -229,8 +229,9 @@ impl ApiServer {
         self
     }
 
-    /// The same server, which asks this code who may do what, and not the cluster. It is asked for every request of a user who is
-    /// no member of `system:masters`, and nothing of what it answers is remembered, so it must be quick.
+    /// The same server, which asks this code who may do what, and not the cluster: for each right that a request of a user needs who
+    /// is no member of `system:masters`, and again every few minutes while a watch lasts. Nothing of what it answers is remembered,
+    /// and requests wait for it, so it must be quick. Of its answers `allowed`, `denied` and `reason` count.
     ///
     /// ```
     /// use aggregated_apiserver::{ApiServer, Kinds};

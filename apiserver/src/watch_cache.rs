@@ -40,6 +40,8 @@ struct State {
     window: Window,
     /// The revision of the last change.
     revision: Revision,
+    /// How often an object has changed here, whatever revisions say.
+    changes: u64,
     /// Whether it was said where its past begins.
     has_past: bool,
 }
@@ -179,7 +181,8 @@ impl WatchCache {
     pub fn new(timeline: Arc<Timeline>, window: usize) -> Self {
         let revision = timeline.current();
         let window = Window::starting(revision, window);
-        let state = State { objects: Objects::default(), window, revision, has_past: false };
+        let objects = Objects::default();
+        let state = State { objects, window, revision, changes: 0, has_past: false };
         Self {
             timeline,
             state: RwLock::new(state),
@@ -285,9 +288,9 @@ impl WatchCache {
         Snapshot::new(state.objects.clone(), visible.max(state.revision))
     }
 
-    /// The revision of the last change of an object.
-    pub fn last_change(&self) -> Revision {
-        self.read().revision
+    /// How often an object has come, changed or gone: as long as that is the same, so are the objects.
+    pub fn changes(&self) -> u64 {
+        self.read().changes
     }
 
     /// Everything there was at a revision that has arrived: what changed since
@@ -385,7 +388,9 @@ impl WatchCache {
             damaged.push(key.clone());
         }
         drop(damaged);
-        self.write().objects.remove(&key);
+        let mut state = self.write();
+        state.objects.remove(&key);
+        state.changes += 1;
     }
 
     /// Notes that what is kept under a key can be read, or is gone.
@@ -411,6 +416,7 @@ impl WatchCache {
             return;
         }
         state.revision = state.revision.max(revision);
+        state.changes += 1;
         let change = WatchCacheEvent::new(revision, key.clone(), before, after);
         let gone = state.window.push(Arc::new(change), std::time::Instant::now());
         // Before anybody can read on from where they were.

@@ -5,6 +5,8 @@ mod escalation;
 mod policy_rules;
 mod roles;
 
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use aggregated_apiserver::{RuntimeKinds, User};
@@ -65,53 +67,77 @@ impl Authorizer {
         if is_master(user) {
             return status(true, String::new());
         }
-        let roles = self.roles();
-        let (granted, missing) = roles.rules_of(user, request.namespace());
-        match granted.iter().find(|granted| policy_rules::allows(granted.rule, request)) {
-            Some(granted) => status(true, granted.reason()),
-            None => status(false, failures(&missing)),
+        let (roles, mut allowed, mut not_found) = (self.roles(), None, Vec::new());
+        roles.visit(user, request.namespace(), |granted| {
+            match granted {
+                Ok(granted) if policy_rules::allows(granted.rule, request) => {
+                    allowed = Some(granted.reason());
+                    return ControlFlow::Break(());
+                }
+                Ok(_) => {}
+                Err(why) => not_found.push(why),
+            }
+            ControlFlow::Continue(())
+        });
+        match allowed {
+            Some(reason) => status(true, reason),
+            None => status(false, reason_of(&not_found)),
         }
     }
 
     /// Everything that a user may do in a namespace.
     pub(crate) fn rules(&self, user: &User, namespace: &str) -> SubjectRulesReviewStatus {
         let mut status = SubjectRulesReviewStatus::default();
-        let roles = self.roles();
-        let (granted, missing) = roles.rules_of(user, namespace);
+        let (roles, mut not_found) = (self.roles(), Vec::new());
         let has = |values: &Option<Vec<String>>| values.as_ref().is_some_and(|all| !all.is_empty());
-        for granted in granted {
-            let rule = granted.rule.clone();
+        roles.visit(user, namespace, |granted| {
+            let rule = match granted {
+                Ok(granted) => granted.rule.clone(),
+                Err(why) => {
+                    not_found.push(why);
+                    return ControlFlow::Continue(());
+                }
+            };
             if has(&rule.resources) {
-                let resource = ResourceRule {
+                status.resource_rules.push(ResourceRule {
                     verbs: rule.verbs.clone(),
                     api_groups: rule.api_groups,
                     resources: rule.resources,
                     resource_names: rule.resource_names,
-                };
-                if !status.resource_rules.contains(&resource) {
-                    status.resource_rules.push(resource);
-                }
+                });
             }
             if has(&rule.non_resource_urls) {
                 let (verbs, non_resource_urls) = (rule.verbs, rule.non_resource_urls);
                 status.non_resource_rules.push(NonResourceRule { verbs, non_resource_urls });
             }
-        }
-        status.evaluation_error = Some(together(&missing)).filter(|why| !why.is_empty());
+            match status.resource_rules.len() + status.non_resource_rules.len() < MOST_RULES {
+                true => ControlFlow::Continue(()),
+                false => {
+                    status.incomplete = true;
+                    ControlFlow::Break(())
+                }
+            }
+        });
+        status.evaluation_error = Some(together(&not_found)).filter(|why| !why.is_empty());
         status
     }
 
     /// What rules allow that a user may not do, as kube-apiserver says it; `None` if there is nothing.
-    fn missing(&self, user: &User, namespace: &str, granted: &[PolicyRule]) -> Option<String> {
-        let roles = self.roles();
-        let (held, failed) = roles.rules_of(user, namespace);
-        let held: Vec<PolicyRule> = held.iter().map(|granted| granted.rule.clone()).collect();
-        let missing = policy_rules::missing(&held, granted)?;
-        let failed = match failed.is_empty() {
+    fn not_held(&self, user: &User, namespace: &str, granted: &[PolicyRule]) -> Option<String> {
+        let (roles, mut held, mut not_found) = (self.roles(), Vec::new(), Vec::new());
+        roles.visit(user, namespace, |granted| {
+            match granted {
+                Ok(granted) => held.push(granted.rule),
+                Err(why) => not_found.push(why),
+            }
+            ControlFlow::Continue(())
+        });
+        let not_held = policy_rules::not_held(&held, granted)?;
+        let not_found = match not_found.is_empty() {
             true => String::new(),
-            false => format!("; resolution errors: [{}]", together(&failed)),
+            false => format!("; resolution errors: [{}]", together(&not_found)),
         };
-        Some(format!("{missing}{failed}"))
+        Some(format!("{not_held}{not_found}"))
     }
 
     /// The rules of a role that is bound in a namespace.
@@ -119,41 +145,48 @@ impl Authorizer {
     /// # Errors
     /// That there is none.
     fn rules_of_role(&self, role: &RoleRef, namespace: &str) -> Result<Vec<PolicyRule>, String> {
-        let roles = self.roles();
-        Ok(roles.rules(role, namespace)?.into_iter().cloned().collect())
+        Ok(self.roles().rules(role, namespace)?.cloned().collect())
     }
 
-    /// Roles as they are now.
+    /// Roles as they are now. What has changed is read beside the lock.
     fn roles(&self) -> Roles {
-        let mut roles = self.roles.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(objects) = self.objects.get() {
+        let lock = || self.roles.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut roles = lock().clone();
+        let Some(objects) = self.objects.get() else { return roles };
+        if !roles.is_current(objects) {
             roles.refresh(objects);
+            let before = std::mem::replace(&mut *lock(), roles.clone());
+            // It may be large: others do not wait until it is freed.
+            drop(before);
         }
-        roles.clone()
+        roles
     }
 }
+
+/// How many rules a review of them tells.
+const MOST_RULES: usize = 10_000;
 
 /// Whether a user may do everything, whatever roles there are.
 fn is_master(user: &User) -> bool {
     user.groups.iter().any(|group| group == MASTERS)
 }
 
-/// What could not be found, as a reason.
-fn failures(missing: &[String]) -> String {
-    match missing {
+/// Why nothing is allowed where roles could not be found.
+fn reason_of(not_found: &[String]) -> String {
+    match not_found {
         [] => String::new(),
-        missing => format!("RBAC: {}", together(missing)),
+        not_found => format!("RBAC: {}", together(not_found)),
     }
 }
 
+/// How many failures are told.
+const MOST_FAILURES: usize = 20;
+
 /// Several failures, as Go tells them together: each once.
 fn together(failures: &[String]) -> String {
-    let mut each: Vec<&str> = Vec::new();
-    for failure in failures {
-        if !each.contains(&failure.as_str()) {
-            each.push(failure);
-        }
-    }
+    let mut seen = BTreeSet::new();
+    let mut each = failures.iter().filter(|failure| seen.insert(failure.as_str()));
+    let each: Vec<&str> = each.by_ref().take(MOST_FAILURES).map(String::as_str).collect();
     match each[..] {
         [] => String::new(),
         [one] => one.to_owned(),
@@ -203,7 +236,8 @@ mod tests {
             (AUTHENTICATED, "/healthz/ping", false),
             (AUTHENTICATED, "/openid/v1/jwks", false),
             ("system:serviceaccounts", "/openid/v1/jwks", true),
-            ("system:unauthenticated", "/version", false),
+            ("system:unauthenticated", "/version", true),
+            ("system:unauthenticated", "/apis", false),
         ] {
             let asked = NonResourceAttributes { verb: text("get"), path: text(path) };
             assert_eq!(may(group, Request::Path(&asked)), expected, "{group} {path}");
@@ -215,8 +249,8 @@ mod tests {
         let each = |failures: &[&str]| {
             failures.iter().map(|failure| (*failure).to_owned()).collect::<Vec<_>>()
         };
-        assert_eq!(failures(&each(&[])), "");
-        assert_eq!(failures(&each(&["a", "a"])), "RBAC: a");
-        assert_eq!(failures(&each(&["a", "b"])), "RBAC: [a, b]");
+        assert_eq!(reason_of(&each(&[])), "");
+        assert_eq!(reason_of(&each(&["a", "a"])), "RBAC: a");
+        assert_eq!(reason_of(&each(&["a", "b"])), "RBAC: [a, b]");
     }
 }

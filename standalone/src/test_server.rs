@@ -192,7 +192,9 @@ impl TestServer {
     }
 
     /// A client whose requests are those of this user, who may do what roles allow: those that are bound to it or to its
-    /// groups by RoleBindings and ClusterRoleBindings of the server. Members of `system:masters` may do everything.
+    /// groups by RoleBindings and ClusterRoleBindings of the server. The groups are these and no others: discovery is for
+    /// `system:authenticated`, and a ServiceAccount has `system:serviceaccounts` and `system:serviceaccounts:NAMESPACE`. Members of
+    /// `system:masters`, and of `system:serviceaccounts:kube-system`, may do everything.
     pub fn client_as<G: Into<String>>(
         &self,
         user: impl Into<String>,

@@ -235,10 +235,7 @@ pub(super) async fn authorize(
         return Ok(Authorized::default());
     }
     // Boxed: most requests need no room for it.
-    let missing_of = |protected| async move {
-        // Boxed: most requests need no room for it.
-        Box::pin(missing(cluster, user, protected)).await
-    };
+    let missing_of = |protected| async move { Box::pin(missing(cluster, user, protected)).await };
     let missing = missing_of(&protected).await?;
     let missing_to_select = match route.selects && !route.is_watch() {
         true => {

@@ -325,9 +325,10 @@ impl RuntimeKinds {
         Some(Value::Object(served.kind.in_version_or_as_kept(&found.object, version)))
     }
 
-    /// A number that another one follows whenever an object of a kind has changed; `None` if the kind is not served.
-    pub fn last_change(&self, group: &str, plural: &str) -> Option<u64> {
-        Some(self.cache(group, plural)?.last_change().number())
+    /// How often an object of a kind has come, changed or gone in this process: as long as that is the same, so are its objects.
+    /// `None` if the kind is not served.
+    pub fn changes(&self, group: &str, plural: &str) -> Option<u64> {
+        Some(self.cache(group, plural)?.changes())
     }
 
     /// All objects of a kind at one moment; `None` if it is not served.

@@ -222,3 +222,22 @@ async fn who_waits_is_told_that_the_past_is_lost() {
     let waited = tokio::time::timeout(Duration::from_secs(10), waiting).await;
     assert!(waited.is_ok_and(|told| told.is_err()));
 }
+
+/// Code that keeps what it has read of objects asks for this: what goes at a revision that is there already counts, too.
+#[test]
+fn every_change_is_counted() {
+    let cache = cache();
+    put(&cache, "a/1", 1);
+    put(&cache, "a/2", 1);
+    put(&cache, "a/3", 1);
+    let current = cache.snapshot().revision();
+    let before = cache.changes();
+    cache.apply(current, &key("a/1"), None);
+    cache.apply(current, &key("a/2"), None);
+    assert_eq!(cache.changes(), before + 2);
+    cache.mark_damaged(key("a/3"));
+    assert_eq!(cache.changes(), before + 3);
+    put(&cache, "a/4", 1);
+    put(&cache, "a/4", 1);
+    assert_eq!(cache.changes(), before + 4);
+}

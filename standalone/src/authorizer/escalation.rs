@@ -9,6 +9,7 @@ use k8s_openapi::api::rbac::v1::{PolicyRule, RoleRef};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
+use super::roles::is_default;
 use super::{Authorizer, Request, is_master};
 
 type Tree = Map<String, Value>;
@@ -66,29 +67,49 @@ impl NoEscalation {
             }
             self.0.rules_of_role(&role, namespace).map_err(AdmissionError::forbidden)?
         } else {
-            if may("escalate", request.resource, request.name) {
+            // A right to some names is none to a new one, as in kube-apiserver where it is posted.
+            let is_new = request.operation == AdmissionOperation::Create;
+            let name = if is_new { "" } else { request.name };
+            if may("escalate", request.resource, name) {
                 return Ok(());
+            }
+            // In a cluster it would be there.
+            if is_new && request.resource == "clusterroles" && is_default(request.name) {
+                self.demand_everything(request, "to replace a role of Kubernetes' own")?;
             }
             member::<Vec<PolicyRule>>(object, "rules").unwrap_or_default()
         };
-        let refused = |missing: String| {
+        let refused = |not_held: String| {
             let (user, groups) = (json!(request.user.name), &request.user.groups);
             let groups: Vec<String> = groups.iter().map(|group| json!(group).to_string()).collect();
             let groups = groups.join(" ");
             AdmissionError::forbidden(format!(
-                "user {user} (groups=[{groups}]) is attempting to grant RBAC permissions not currently held:\n{missing}"
+                "user {user} (groups=[{groups}]) is attempting to grant RBAC permissions not currently held:\n{not_held}"
             ))
         };
-        if let Some(missing) = self.0.missing(request.user, namespace, &granted) {
-            return Err(refused(missing));
+        if let Some(not_held) = self.0.not_held(request.user, namespace, &granted) {
+            return Err(refused(not_held));
         }
         let aggregates = |role: &Tree| role.get("aggregationRule").is_some_and(Value::is_object);
         let aggregates = aggregates(object) || request.old_object().is_some_and(aggregates);
-        if aggregates && self.0.missing(request.user, "", &everything()).is_some() {
-            let why = "must have cluster-admin privileges to use the aggregationRule";
-            return Err(AdmissionError::forbidden(why));
+        if aggregates {
+            self.demand_everything(request, "to use the aggregationRule")?;
         }
         Ok(())
+    }
+
+    fn demand_everything(
+        &self,
+        request: &AdmissionRequest<'_>,
+        what_for: &str,
+    ) -> Result<(), AdmissionError> {
+        match self.0.not_held(request.user, "", &everything()) {
+            None => Ok(()),
+            Some(_) => {
+                let why = format!("must have cluster-admin privileges {what_for}");
+                Err(AdmissionError::forbidden(why))
+            }
+        }
     }
 }
 

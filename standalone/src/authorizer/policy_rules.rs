@@ -1,6 +1,6 @@
 //! What one rule of a role allows, and whether rules allow all that others do.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::authorization::v1::{NonResourceAttributes, ResourceAttributes};
 use k8s_openapi::api::rbac::v1::PolicyRule;
@@ -29,22 +29,27 @@ impl Request<'_> {
 
 /// Whether a rule allows a request.
 pub(super) fn allows(rule: &PolicyRule, request: Request<'_>) -> bool {
-    let text = |field: &Option<String>| field.clone().unwrap_or_default();
     match request {
         Request::Resource(asked) => {
-            let resource = text(&asked.resource);
-            let subresource = text(&asked.subresource);
-            has(&rule.verbs, &text(&asked.verb))
-                && has(values(&rule.api_groups), &text(&asked.group))
-                && has_resource(values(&rule.resources), &resource, &subresource)
-                && has_name(values(&rule.resource_names), &text(&asked.name))
+            has(&rule.verbs, text(&asked.verb))
+                && has(values(&rule.api_groups), text(&asked.group))
+                && has_resource(
+                    values(&rule.resources),
+                    text(&asked.resource),
+                    text(&asked.subresource),
+                )
+                && has_name(values(&rule.resource_names), text(&asked.name))
         }
         Request::Path(asked) => {
             let path = text(&asked.path);
             let urls = values(&rule.non_resource_urls);
-            has(&rule.verbs, &text(&asked.verb)) && urls.iter().any(|url| covers_path(url, &path))
+            has(&rule.verbs, text(&asked.verb)) && urls.iter().any(|url| covers_path(url, path))
         }
     }
+}
+
+fn text(of: &Option<String>) -> &str {
+    of.as_deref().unwrap_or_default()
 }
 
 fn values(of: &Option<Vec<String>>) -> &[String] {
@@ -56,14 +61,16 @@ fn has(allowed: &[String], asked: &str) -> bool {
 }
 
 fn has_resource(allowed: &[String], resource: &str, subresource: &str) -> bool {
-    let whole = match subresource {
-        "" => resource.to_owned(),
-        subresource => format!("{resource}/{subresource}"),
-    };
-    let is_of_all = |one: &str| {
-        !subresource.is_empty() && one.strip_prefix("*/").is_some_and(|name| name == subresource)
-    };
-    allowed.iter().any(|one| one == ALL || *one == whole || is_of_all(one))
+    allowed.iter().any(|one| {
+        one == ALL
+            || match (one.split_once('/'), subresource) {
+                (None, "") => one == resource,
+                (Some((of, name)), subresource) if !subresource.is_empty() => {
+                    name == subresource && (of == ALL || of == resource)
+                }
+                _ => false,
+            }
+    })
 }
 
 fn has_name(allowed: &[String], name: &str) -> bool {
@@ -77,127 +84,164 @@ fn covers_path(allowed: &str, path: &str) -> bool {
 }
 
 /// One verb on one resource, with one name at most, or on one path: what rules are made of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Right {
-    Resource { group: String, resource: String, verb: String, name: Option<String> },
-    Path { url: String, verb: String },
+#[derive(Clone, Copy, Debug)]
+enum Right<'a> {
+    Resource { group: &'a str, resource: &'a str, verb: &'a str, name: Option<&'a str> },
+    Path { url: &'a str, verb: &'a str },
 }
 
-/// How many rights are looked at: a role may have as many as the product of its lists.
-const MOST_RIGHTS: usize = 100_000;
+/// How many comparisons of texts may be made to find out what is not held: a role may have as many rights as the
+/// product of its lists.
+const MOST_COMPARISONS: usize = 20_000_000;
+/// How much of what is not held is told, in bytes.
+const LONGEST: usize = 32 << 10;
 
 /// What some rules allow and others do not, as kube-apiserver describes it: one line for each resource, in order. `None` if
 /// nothing is missing.
-pub(super) fn missing(held: &[PolicyRule], granted: &[PolicyRule]) -> Option<String> {
-    let rights: usize = granted.iter().map(count).fold(0, usize::saturating_add);
-    if rights > MOST_RIGHTS {
-        return Some(format!("{rights} rights at once, of which {MOST_RIGHTS} can be compared"));
-    }
-    let missing = granted.iter().flat_map(rights_of);
-    let missing: Vec<Right> =
-        missing.filter(|right| !held.iter().any(|rule| covers(rule, right))).collect();
-    if missing.is_empty() { None } else { Some(described(missing)) }
-}
-
-fn count(rule: &PolicyRule) -> usize {
-    let length = |of: &Option<Vec<String>>| values(of).len();
-    let resources = length(&rule.api_groups)
-        .saturating_mul(length(&rule.resources))
-        .saturating_mul(length(&rule.resource_names).max(1));
-    resources.saturating_add(length(&rule.non_resource_urls)).saturating_mul(rule.verbs.len())
-}
-
-fn rights_of(rule: &PolicyRule) -> Vec<Right> {
-    let mut rights = Vec::new();
-    let names = values(&rule.resource_names);
-    for group in values(&rule.api_groups) {
-        for resource in values(&rule.resources) {
-            for verb in &rule.verbs {
-                let right = |name: Option<&String>| Right::Resource {
-                    group: group.clone(),
-                    resource: resource.clone(),
-                    verb: verb.clone(),
-                    name: name.cloned(),
-                };
-                match names {
-                    [] => rights.push(right(None)),
-                    names => rights.extend(names.iter().map(|name| right(Some(name)))),
-                }
+pub(super) fn not_held(held: &[&PolicyRule], granted: &[PolicyRule]) -> Option<String> {
+    let mut missing = Missing::default();
+    let mut comparisons = 0_usize;
+    let of_held: usize = held.iter().map(|rule| length(rule)).sum::<usize>().max(1);
+    for rule in granted {
+        for right in rights_of(rule) {
+            // Long texts take longer.
+            let cost = of_held.saturating_mul(1 + right.length() / 64);
+            comparisons = comparisons.saturating_add(cost);
+            if comparisons > MOST_COMPARISONS {
+                return Some("more than can be compared with what is held".to_owned());
+            }
+            if !held.iter().any(|rule| covers(rule, right)) {
+                missing.add(right);
             }
         }
     }
-    for url in values(&rule.non_resource_urls) {
-        let of_path = rule.verbs.iter().map(|verb| (url.clone(), verb.clone()));
-        rights.extend(of_path.map(|(url, verb)| Right::Path { url, verb }));
-    }
-    rights
+    missing.described()
 }
 
-fn covers(rule: &PolicyRule, right: &Right) -> bool {
+/// How many texts a rule has.
+fn length(rule: &PolicyRule) -> usize {
+    let lists = [&rule.api_groups, &rule.resources, &rule.resource_names, &rule.non_resource_urls];
+    rule.verbs.len() + lists.iter().map(|list| values(list).len()).sum::<usize>()
+}
+
+fn rights_of(rule: &PolicyRule) -> impl Iterator<Item = Right<'_>> {
+    let names = values(&rule.resource_names);
+    let count = names.len().max(1);
+    let of_resources = values(&rule.api_groups).iter().flat_map(move |group| {
+        values(&rule.resources).iter().flat_map(move |resource| {
+            rule.verbs.iter().flat_map(move |verb| {
+                (0..count).map(move |place| Right::Resource {
+                    group,
+                    resource,
+                    verb,
+                    name: names.get(place).map(String::as_str),
+                })
+            })
+        })
+    });
+    let of_paths = values(&rule.non_resource_urls)
+        .iter()
+        .flat_map(|url| rule.verbs.iter().map(move |verb| Right::Path { url, verb }));
+    of_resources.chain(of_paths)
+}
+
+impl Right<'_> {
+    fn length(self) -> usize {
+        match self {
+            Self::Resource { group, resource, verb, name } => {
+                group.len() + resource.len() + verb.len() + name.map_or(0, str::len)
+            }
+            Self::Path { url, verb } => url.len() + verb.len(),
+        }
+    }
+}
+
+fn covers(rule: &PolicyRule, right: Right<'_>) -> bool {
+    let names = values(&rule.resource_names);
     match right {
         Right::Resource { group, resource, verb, name } => {
-            let is_of_all = || {
+            let is_of_all = |one: &String| {
                 let subresource = resource.split_once('/').map(|(_, subresource)| subresource);
-                let all = subresource.map(|subresource| format!("*/{subresource}"));
-                all.is_some_and(|all| values(&rule.resources).contains(&all))
+                subresource.is_some_and(|subresource| one.strip_prefix("*/") == Some(subresource))
             };
-            let names = values(&rule.resource_names);
+            let resources = values(&rule.resources);
             let has_name = match name {
                 None => names.is_empty(),
                 Some(name) => has_name(names, name),
             };
             has(&rule.verbs, verb)
                 && has(values(&rule.api_groups), group)
-                && (has(values(&rule.resources), resource) || is_of_all())
+                && (has(resources, resource) || resources.iter().any(is_of_all))
                 && has_name
         }
         Right::Path { url, verb } => {
-            // A rule for names is none for paths.
-            let is_for_paths = values(&rule.resource_names).is_empty();
             let urls = values(&rule.non_resource_urls);
-            is_for_paths
+            // A rule for names is none for paths.
+            names.is_empty()
                 && has(&rule.verbs, verb)
                 && urls.iter().any(|allowed| covers_path(allowed, url))
         }
     }
 }
 
-/// Verbs on the same resource are told together.
-fn described(missing: Vec<Right>) -> String {
-    let mut together: Vec<(Right, Vec<String>)> = Vec::new();
-    for mut right in missing {
-        let can_join = matches!(right, Right::Resource { name: None, .. });
-        let verb = match &mut right {
-            Right::Resource { verb, .. } | Right::Path { verb, .. } => std::mem::take(verb),
-        };
-        match together.iter_mut().find(|(other, _)| can_join && *other == right) {
-            Some((_, verbs)) => verbs.push(verb),
-            None => together.push((right, vec![verb])),
-        }
-    }
-    let lines: BTreeSet<String> =
-        together.iter().map(|(right, verbs)| line(right, verbs)).collect();
-    lines.into_iter().collect::<Vec<_>>().join("\n")
+/// Rights that are missing: verbs on the same resource are told together.
+#[derive(Default)]
+struct Missing<'a> {
+    of_resources: BTreeMap<(&'a str, &'a str), Vec<&'a str>>,
+    others: Vec<Right<'a>>,
+    bytes: usize,
+    /// Whether there are more than can be told.
+    has_more: bool,
 }
 
-fn line(right: &Right, verbs: &[String]) -> String {
-    let listed = |values: &[String]| {
-        let quoted: Vec<String> = values.iter().map(|value| format!("{value:?}")).collect();
-        format!("[{}]", quoted.join(" "))
-    };
-    let one = |value: &String| listed(std::slice::from_ref(value));
-    let verbs = listed(verbs);
-    match right {
-        Right::Resource { group, resource, name, .. } => {
-            let (group, resource) = (one(group), one(resource));
-            let name = name.as_ref().map(|name| format!(", ResourceNames:{}", one(name)));
-            let name = name.unwrap_or_default();
-            format!("{{APIGroups:{group}, Resources:{resource}{name}, Verbs:{verbs}}}")
+impl<'a> Missing<'a> {
+    fn add(&mut self, right: Right<'a>) {
+        if self.bytes + right.length() > LONGEST {
+            self.has_more = true;
+            return;
         }
-        Right::Path { url, .. } => {
-            format!("{{NonResourceURLs:{}, Verbs:{verbs}}}", one(url))
+        self.bytes += right.length();
+        match right {
+            Right::Resource { group, resource, verb, name: None } => {
+                self.of_resources.entry((group, resource)).or_default().push(verb);
+            }
+            other => self.others.push(other),
         }
     }
+
+    fn described(self) -> Option<String> {
+        let together = self
+            .of_resources
+            .into_iter()
+            .map(|((group, resource), verbs)| line_of_resource(group, resource, None, &verbs));
+        let alone = self.others.into_iter().map(|right| match right {
+            Right::Resource { group, resource, verb, name } => {
+                line_of_resource(group, resource, name, &[verb])
+            }
+            Right::Path { url, verb } => {
+                format!("{{NonResourceURLs:{}, Verbs:{}}}", listed(&[url]), listed(&[verb]))
+            }
+        });
+        let mut lines: BTreeSet<String> = together.chain(alone).collect();
+        if self.has_more {
+            // Behind the others, which begin with a brace.
+            lines.insert("~ and more".to_owned());
+        }
+        let lines: Vec<String> = lines.into_iter().collect();
+        Some(lines.join("\n")).filter(|lines| !lines.is_empty())
+    }
+}
+
+fn line_of_resource(group: &str, resource: &str, name: Option<&str>, verbs: &[&str]) -> String {
+    let (group, resource, verbs) = (listed(&[group]), listed(&[resource]), listed(verbs));
+    let name = name.map(|name| format!(", ResourceNames:{}", listed(&[name])));
+    let name = name.unwrap_or_default();
+    format!("{{APIGroups:{group}, Resources:{resource}{name}, Verbs:{verbs}}}")
+}
+
+fn listed(values: &[&str]) -> String {
+    let quoted: Vec<String> = values.iter().map(|value| format!("{value:?}")).collect();
+    format!("[{}]", quoted.join(" "))
 }
 
 #[cfg(test)]
@@ -270,11 +314,12 @@ mod tests {
     #[test]
     fn what_is_not_held_is_told() {
         let rules = |rules: Value| -> Vec<PolicyRule> { serde_json::from_value(rules).unwrap() };
-        let held = rules(json!([
+        let all = rules(json!([
             {"apiGroups": [""], "resources": ["pods", "*/log"], "verbs": ["get", "list"]},
             {"apiGroups": ["apps"], "resources": ["*"], "verbs": ["*"], "resourceNames": ["a"]},
             {"nonResourceURLs": ["/a/*"], "verbs": ["get"]},
         ]));
+        let held: Vec<&PolicyRule> = all.iter().collect();
         for (granted, expected) in [
             (
                 json!([{"apiGroups": [""], "resources": ["pods", "nodes/log"], "verbs": ["list"]}]),
@@ -302,11 +347,21 @@ mod tests {
                 Some("{APIGroups:[\"apps\"], Resources:[\"b\"], Verbs:[\"get\"]}"),
             ),
         ] {
-            assert_eq!(missing(&held, &rules(granted.clone())).as_deref(), expected, "{granted}");
+            let told = not_held(&held, &rules(granted.clone()));
+            assert_eq!(told.as_deref(), expected, "{granted}");
         }
-        // A product that nobody can hold.
+        // Products that nobody can hold, and texts that are too long to be told.
         let many: Vec<String> = (0..2_000).map(|number| number.to_string()).collect();
-        let granted = rules(json!([{"apiGroups": many, "resources": many, "verbs": many}]));
-        assert!(missing(&held, &granted).unwrap().starts_with("8000000000 rights"));
+        let long = "x".repeat(1 << 20);
+        for (groups, resources) in [(&many, &many), (&vec![long], &many)] {
+            let granted = json!([{"apiGroups": groups, "resources": resources, "verbs": many}]);
+            let told = not_held(&held, &rules(granted)).unwrap();
+            assert_eq!(told, "more than can be compared with what is held");
+        }
+        let granted = rules(
+            json!([{"apiGroups": ["x"], "resources": many, "verbs": ["a", "b", "c", "d", "e"]}]),
+        );
+        let told = not_held(&held, &granted).unwrap();
+        assert!(told.len() < 8 * LONGEST && told.ends_with("\n~ and more"), "{}", told.len());
     }
 }

@@ -1,9 +1,10 @@
 //! Roles and bindings, as they are kept at one moment.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::ControlFlow;
 use std::sync::{Arc, LazyLock};
 
-use aggregated_apiserver::{RuntimeKinds, User};
+use aggregated_apiserver::{KeptObject, RuntimeKinds, User};
 use k8s_openapi::api::rbac::v1::{
     ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
 };
@@ -17,36 +18,38 @@ use crate::service_account_tokens::ACCOUNTS;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Kubernetes' own roles, which allow what they do in kube-apiserver. No object is kept of them.
-static DEFAULTS: LazyLock<Vec<ClusterRole>> = LazyLock::new(|| {
-    // A test reads them.
-    serde_json::from_str(include_str!("default_cluster_roles.json")).unwrap_or_default()
+/// Kubernetes' own roles, which allow what they do in kube-apiserver. No object is kept of them. A test reads the file: a broken
+/// one would mean that there are none.
+static DEFAULT_ROLES: LazyLock<BTreeMap<String, Arc<ClusterRole>>> = LazyLock::new(|| {
+    let file = include_str!("default_cluster_roles.json");
+    let roles: Vec<ClusterRole> = serde_json::from_str(file).unwrap_or_default();
+    roles.into_iter().map(|role| (name_of(&role.metadata), Arc::new(role))).collect()
 });
 
-/// To which groups they are bound from the beginning: the name of the binding, the role and the group. Kubernetes' controllers have
-/// roles of their own in a cluster.
-const DEFAULT_BINDINGS: [(&str, &str, &str); 6] = [
-    ("cluster-admin", "cluster-admin", "system:masters"),
-    ("system:basic-user", "system:basic-user", AUTHENTICATED),
-    ("system:discovery", "system:discovery", AUTHENTICATED),
-    ("system:public-info-viewer", "system:public-info-viewer", AUTHENTICATED),
-    (ISSUER_DISCOVERY, ISSUER_DISCOVERY, ACCOUNTS),
-    ("kube-system", "cluster-admin", "system:serviceaccounts:kube-system"),
-];
+/// To which groups they are bound from the beginning. The last one is none of Kubernetes': there each controller has a
+/// role of its own, and those roles are not here.
+static DEFAULT_BINDINGS: LazyLock<Vec<ClusterRoleBinding>> = LazyLock::new(|| {
+    [
+        ("cluster-admin", "cluster-admin", &["system:masters"][..]),
+        ("system:basic-user", "system:basic-user", &[AUTHENTICATED]),
+        ("system:discovery", "system:discovery", &[AUTHENTICATED]),
+        ("system:public-info-viewer", "system:public-info-viewer", &[AUTHENTICATED, STRANGERS]),
+        (ISSUER_DISCOVERY, ISSUER_DISCOVERY, &[ACCOUNTS]),
+        ("kube-system", "cluster-admin", &["system:serviceaccounts:kube-system"]),
+    ]
+    .into_iter()
+    .map(|(name, role, groups)| default_binding(name, role, groups))
+    .collect()
+});
+
 const AUTHENTICATED: &str = "system:authenticated";
+const STRANGERS: &str = "system:unauthenticated";
 const ISSUER_DISCOVERY: &str = "system:service-account-issuer-discovery";
 
-static BOUND: LazyLock<Vec<ClusterRoleBinding>> = LazyLock::new(|| {
-    DEFAULT_BINDINGS
-        .into_iter()
-        .map(|(name, role, group)| default_binding(name, role, group))
-        .collect()
-});
-
-fn default_binding(name: &str, role: &str, group: &str) -> ClusterRoleBinding {
-    let subject = Subject {
+fn default_binding(name: &str, role: &str, groups: &[&str]) -> ClusterRoleBinding {
+    let subject = |group: &&str| Subject {
         kind: "Group".to_owned(),
-        name: group.to_owned(),
+        name: (*group).to_owned(),
         api_group: Some(GROUP.to_owned()),
         namespace: None,
     };
@@ -57,8 +60,17 @@ fn default_binding(name: &str, role: &str, group: &str) -> ClusterRoleBinding {
             kind: "ClusterRole".to_owned(),
             name: role.to_owned(),
         },
-        subjects: Some(vec![subject]),
+        subjects: Some(groups.iter().map(subject).collect()),
     }
+}
+
+/// Whether a ClusterRole of Kubernetes has this name.
+pub(super) fn is_default(name: &str) -> bool {
+    DEFAULT_ROLES.contains_key(name)
+}
+
+fn name_of(metadata: &ObjectMeta) -> String {
+    metadata.name.clone().unwrap_or_default()
 }
 
 /// Roles and bindings at one moment.
@@ -68,12 +80,14 @@ pub(super) struct Roles {
     cluster_roles: Parsed<ClusterRole>,
     role_bindings: Parsed<RoleBinding>,
     cluster_role_bindings: Parsed<ClusterRoleBinding>,
+    /// Of each ClusterRole, which have the rules that it allows: itself, or those that it is made of.
+    made_of: Arc<BTreeMap<String, Vec<Arc<ClusterRole>>>>,
 }
 
 /// The objects of a kind.
 struct Parsed<K> {
-    /// The number of the last change that is in it.
-    changed: Option<u64>,
+    /// How often they had changed when they were read.
+    changes: Option<u64>,
     objects: Arc<Objects<K>>,
 }
 
@@ -82,36 +96,39 @@ type Objects<K> = BTreeMap<(String, String), (u64, Arc<K>)>;
 
 impl<K> Clone for Parsed<K> {
     fn clone(&self) -> Self {
-        Self { changed: self.changed, objects: Arc::clone(&self.objects) }
+        Self { changes: self.changes, objects: Arc::clone(&self.objects) }
     }
 }
 
 impl<K> Default for Parsed<K> {
     fn default() -> Self {
-        Self { changed: None, objects: Arc::default() }
+        Self { changes: None, objects: Arc::default() }
     }
 }
 
-impl<K: Resource + Metadata + DeserializeOwned> Parsed<K> {
+impl<K: Resource + Metadata + DeserializeOwned + Default> Parsed<K> {
+    fn is_current(&self, kinds: &RuntimeKinds, plural: &str) -> bool {
+        self.changes == kinds.changes(GROUP, plural)
+    }
+
     /// Reads what has changed; what has not is kept as it was read.
     fn refresh(&mut self, kinds: &RuntimeKinds, plural: &str) {
-        let changed = kinds.last_change(GROUP, plural);
-        if changed == self.changed {
+        // Before the objects: what changes in between is read again.
+        let changes = kinds.changes(GROUP, plural);
+        if changes == self.changes {
             return;
         }
         let mut objects = BTreeMap::new();
         for kept in kinds.objects(GROUP, plural).iter().flat_map(|kept| kept.iter()) {
             let place = (kept.namespace().to_owned(), kept.name().to_owned());
-            let number = kept.resource_version();
-            let read = match self.objects.get(&place) {
-                Some((known, read)) if *known == number => Some(Arc::clone(read)),
-                _ => serde_json::from_value(Value::Object(kept.to_tree())).ok().map(Arc::new),
+            let version = kept.resource_version();
+            let object = match self.objects.get(&place) {
+                Some((known, object)) if *known == version => Arc::clone(object),
+                _ => Arc::new(read(&kept)),
             };
-            if let Some(read) = read {
-                objects.insert(place, (number, read));
-            }
+            objects.insert(place, (version, object));
         }
-        *self = Self { changed, objects: Arc::new(objects) };
+        *self = Self { changes, objects: Arc::new(objects) };
     }
 
     fn get(&self, namespace: &str, name: &str) -> Option<&K> {
@@ -125,12 +142,22 @@ impl<K: Resource + Metadata + DeserializeOwned> Parsed<K> {
     }
 }
 
+/// An object that is kept. One that cannot be read allows nothing, and stays in the place of Kubernetes' own.
+fn read<K: Resource + DeserializeOwned + Default>(kept: &KeptObject<'_>) -> K {
+    serde_json::from_value(Value::Object(kept.to_tree())).unwrap_or_else(|error| {
+        let (kind, namespace, name) = (K::KIND, kept.namespace(), kept.name());
+        tracing::error!("{kind} {namespace}/{name} cannot be read, and allows nothing: {error}");
+        K::default()
+    })
+}
+
 /// A rule that a user has, and where it comes from.
 pub(super) struct Granted<'a> {
     pub(super) rule: &'a PolicyRule,
     binding: Binding<'a>,
 }
 
+/// A role that is bound to a user.
 #[derive(Clone, Copy)]
 struct Binding<'a> {
     name: &'a str,
@@ -138,6 +165,20 @@ struct Binding<'a> {
     namespace: &'a str,
     role: &'a RoleRef,
     subject: &'a Subject,
+}
+
+impl<'a> Binding<'a> {
+    /// What binds to one of these subjects, if one of them is the user.
+    fn of(
+        user: &User,
+        (name, namespace): (&'a str, &'a str),
+        role: &'a RoleRef,
+        subjects: &'a Option<Vec<Subject>>,
+    ) -> Option<Self> {
+        let is_user = |subject: &&Subject| applies_to(subject, namespace, user);
+        let subject = subjects.iter().flatten().find(is_user)?;
+        Some(Self { name, namespace, role, subject })
+    }
 }
 
 impl Granted<'_> {
@@ -160,45 +201,68 @@ impl Granted<'_> {
     }
 }
 
+/// How often all kinds are read again because one of them has changed meanwhile.
+const ATTEMPTS: usize = 5;
+
 impl Roles {
-    /// Brings it up to date.
-    pub(super) fn refresh(&mut self, kinds: &RuntimeKinds) {
-        self.roles.refresh(kinds, "roles");
-        self.cluster_roles.refresh(kinds, "clusterroles");
-        self.role_bindings.refresh(kinds, "rolebindings");
-        self.cluster_role_bindings.refresh(kinds, "clusterrolebindings");
+    /// Whether nothing has changed since it was brought up to date.
+    pub(super) fn is_current(&self, kinds: &RuntimeKinds) -> bool {
+        self.roles.is_current(kinds, "roles")
+            && self.cluster_roles.is_current(kinds, "clusterroles")
+            && self.role_bindings.is_current(kinds, "rolebindings")
+            && self.cluster_role_bindings.is_current(kinds, "clusterrolebindings")
     }
 
-    /// Every rule that a user has in a namespace, or over all of them if that is empty. What of it cannot be found is told.
-    pub(super) fn rules_of<'a>(
+    /// Brings it up to date, with all kinds of the same moment, unless they change all the time.
+    pub(super) fn refresh(&mut self, kinds: &RuntimeKinds) {
+        for _ in 0..ATTEMPTS {
+            self.roles.refresh(kinds, "roles");
+            if !self.cluster_roles.is_current(kinds, "clusterroles") {
+                self.cluster_roles.refresh(kinds, "clusterroles");
+                self.aggregate();
+            }
+            self.role_bindings.refresh(kinds, "rolebindings");
+            self.cluster_role_bindings.refresh(kinds, "clusterrolebindings");
+            if self.is_current(kinds) {
+                break;
+            }
+        }
+    }
+
+    /// Calls `visit` with every rule that a user has in a namespace, or over all of them if that is empty, and with what cannot be found
+    /// of it, until it breaks. A role that is bound several times is visited once.
+    pub(super) fn visit<'a>(
         &'a self,
         user: &User,
         namespace: &'a str,
-    ) -> (Vec<Granted<'a>>, Vec<String>) {
-        let named = |binding: &'static ClusterRoleBinding| {
-            (binding.metadata.name.as_deref().unwrap_or_default(), binding)
-        };
-        let everywhere = BOUND.iter().map(named).chain(self.cluster_role_bindings.in_namespace(""));
-        let everywhere = everywhere.map(|(name, binding)| {
-            (name, "", &binding.role_ref, binding.subjects.as_deref().unwrap_or_default())
+        mut visit: impl FnMut(Result<Granted<'a>, String>) -> ControlFlow<()>,
+    ) {
+        let defaults = DEFAULT_BINDINGS.iter().filter_map(|binding| {
+            let name = binding.metadata.name.as_deref()?;
+            Binding::of(user, (name, ""), &binding.role_ref, &binding.subjects)
+        });
+        let everywhere = self.cluster_role_bindings.in_namespace("");
+        let everywhere = everywhere.filter_map(|(name, binding)| {
+            Binding::of(user, (name, ""), &binding.role_ref, &binding.subjects)
         });
         let here = self.role_bindings.in_namespace(namespace).filter(|_| !namespace.is_empty());
-        let here = here.map(|(name, binding)| {
-            (name, namespace, &binding.role_ref, binding.subjects.as_deref().unwrap_or_default())
+        let here = here.filter_map(|(name, binding)| {
+            Binding::of(user, (name, namespace), &binding.role_ref, &binding.subjects)
         });
-        let (mut granted, mut missing) = (Vec::new(), Vec::new());
-        for (name, namespace, role, subjects) in everywhere.chain(here) {
-            let applies = |subject: &&Subject| applies_to(subject, namespace, user);
-            let Some(subject) = subjects.iter().find(applies) else { continue };
-            let binding = Binding { name, namespace, role, subject };
-            match self.rules(role, namespace) {
-                Ok(rules) => {
-                    granted.extend(rules.into_iter().map(|rule| Granted { rule, binding }));
-                }
-                Err(why) => missing.push(why),
+        let mut visited = HashSet::new();
+        for binding in defaults.chain(everywhere).chain(here) {
+            let RoleRef { kind, name, .. } = binding.role;
+            if !visited.insert((kind, name)) {
+                continue;
+            }
+            let flow = match self.rules(binding.role, binding.namespace) {
+                Ok(mut rules) => rules.try_for_each(|rule| visit(Ok(Granted { rule, binding }))),
+                Err(why) => visit(Err(why)),
+            };
+            if flow.is_break() {
+                return;
             }
         }
-        (granted, missing)
     }
 
     /// The rules of a role that is bound in a namespace.
@@ -209,53 +273,66 @@ impl Roles {
         &'a self,
         role: &RoleRef,
         namespace: &str,
-    ) -> Result<Vec<&'a PolicyRule>, String> {
+    ) -> Result<impl Iterator<Item = &'a PolicyRule> + use<'a>, String> {
         let RoleRef { kind, name, .. } = role;
-        let found = match kind.as_str() {
-            "Role" => {
-                self.roles.get(namespace, name).map(|role| role.rules.iter().flatten().collect())
-            }
-            _ => self.cluster_role(name).map(|role| self.aggregated(role)),
+        let (of_role, of_cluster_roles) = match kind.as_str() {
+            "Role" => (self.roles.get(namespace, name).map(|role| &role.rules), None),
+            "ClusterRole" => (None, self.cluster_role(name)),
+            other => return Err(format!("unsupported role reference kind: {other:?}")),
         };
-        found.ok_or_else(|| {
-            format!("{}.rbac.authorization.k8s.io {name:?} not found", kind.to_ascii_lowercase())
-        })
-    }
-
-    fn cluster_role(&self, name: &str) -> Option<&ClusterRole> {
-        let kept = self.cluster_roles.get("", name);
-        kept.or_else(|| DEFAULTS.iter().find(|role| role.metadata.name.as_deref() == Some(name)))
-    }
-
-    /// The rules of a role, or of all that it is made of, in the order of names.
-    fn aggregated<'a>(&'a self, role: &'a ClusterRole) -> Vec<&'a PolicyRule> {
-        if role.aggregation_rule.is_none() {
-            return role.rules.iter().flatten().collect();
+        if of_role.is_none() && of_cluster_roles.is_none() {
+            let kind = kind.to_ascii_lowercase();
+            return Err(format!("{kind}.rbac.authorization.k8s.io {name:?} not found"));
         }
-        let named = |role: &'a ClusterRole| Some((role.metadata.name.as_deref()?, role));
+        let of_role = of_role.into_iter().flatten().flatten();
+        let parts = of_cluster_roles.into_iter().flatten();
+        Ok(of_role.chain(parts.flat_map(|role| role.rules.iter().flatten())))
+    }
+
+    /// The ClusterRoles whose rules this one allows.
+    fn cluster_role(&self, name: &str) -> Option<&[Arc<ClusterRole>]> {
+        // Before anything was read there are Kubernetes' own.
+        static OWN: LazyLock<Roles> = LazyLock::new(|| {
+            let mut roles = Roles::default();
+            roles.aggregate();
+            roles
+        });
+        let made_of = if self.made_of.is_empty() { &OWN.made_of } else { &self.made_of };
+        made_of.get(name).map(Vec::as_slice)
+    }
+
+    /// Finds out which ClusterRoles are made of which.
+    fn aggregate(&mut self) {
+        let kept = self.cluster_roles.objects.iter();
+        let kept = kept.map(|((_, name), (_, role))| (name.clone(), Arc::clone(role)));
+        let defaults = DEFAULT_ROLES.iter().map(|(name, role)| (name.clone(), Arc::clone(role)));
         // One that is kept stands for Kubernetes' own of the same name.
-        let all: BTreeMap<&str, &ClusterRole> =
-            DEFAULTS.iter().filter_map(named).chain(self.cluster_roles.in_namespace("")).collect();
-        let (mut rules, mut seen) = (Vec::new(), BTreeSet::new());
-        // Of what is looked at next the last one.
-        let mut open = vec![role];
-        while let Some(role) = open.pop() {
-            if !seen.insert(role.metadata.name.as_deref()) {
-                continue;
-            }
-            let Some(aggregation) = &role.aggregation_rule else {
-                rules.extend(role.rules.iter().flatten());
-                continue;
-            };
-            let selectors = aggregation.cluster_role_selectors.as_deref().unwrap_or_default();
-            let selected = all.values().rev().filter(|other| {
-                let labels = other.metadata.labels.as_ref();
-                selectors.iter().any(|selector| label_selector::matches(selector, labels))
-            });
-            open.extend(selected);
-        }
-        rules
+        let all: BTreeMap<String, Arc<ClusterRole>> = defaults.chain(kept).collect();
+        let made_of = all.keys().map(|name| (name.clone(), parts(name, &all))).collect();
+        self.made_of = Arc::new(made_of);
     }
+}
+
+/// The roles that a role is made of, or itself, in the order of names.
+fn parts(name: &str, all: &BTreeMap<String, Arc<ClusterRole>>) -> Vec<Arc<ClusterRole>> {
+    let (mut parts, mut seen) = (Vec::new(), BTreeSet::new());
+    // A stack: what was selected first is on top.
+    let mut open = vec![name];
+    while let Some(name) = open.pop() {
+        let Some(role) = all.get(name).filter(|_| seen.insert(name.to_owned())) else { continue };
+        let Some(aggregation) = &role.aggregation_rule else {
+            parts.push(Arc::clone(role));
+            continue;
+        };
+        let selectors = aggregation.cluster_role_selectors.as_deref().unwrap_or_default();
+        let is_selected = |(_, other): &(&String, &Arc<ClusterRole>)| {
+            let labels = other.metadata.labels.as_ref();
+            selectors.iter().any(|selector| label_selector::matches(selector, labels))
+        };
+        let selected = all.iter().rev().filter(is_selected).map(|(name, _)| name.as_str());
+        open.extend(selected.filter(|name| !seen.contains(*name)));
+    }
+    parts
 }
 
 fn applies_to(subject: &Subject, namespace: &str, user: &User) -> bool {
@@ -278,37 +355,82 @@ mod tests {
     use crate::built_in::testing::object;
     use serde_json::json;
 
-    #[test]
-    fn kubernetes_own_roles_are_there() {
-        let roles = Roles::default();
-        let count = |name: &str| {
-            let role = object(json!({"kind": "ClusterRole", "name": name, "apiGroup": GROUP}));
-            roles.rules(&role, "").map(|rules| rules.len())
-        };
-        let [admin, edit, view] = ["admin", "edit", "view"].map(|name| count(name).unwrap());
-        assert!(admin > edit && edit > view && view > 10, "{admin} {edit} {view}");
-        assert_eq!(count("cluster-admin"), Ok(2));
-        for (_, role, _) in DEFAULT_BINDINGS {
-            assert!(count(role).is_ok_and(|count| count > 0), "{role}");
-        }
-        let none = "clusterrole.rbac.authorization.k8s.io \"nobody\" not found";
-        assert_eq!(count("nobody"), Err(none.to_owned()));
+    fn reference(name: &str) -> RoleRef {
+        object(json!({"kind": "ClusterRole", "name": name, "apiGroup": GROUP}))
+    }
+
+    fn verbs(roles: &Roles, name: &str) -> Result<Vec<String>, String> {
+        Ok(roles.rules(&reference(name), "")?.flat_map(|rule| rule.verbs.clone()).collect())
     }
 
     #[test]
-    fn roles_that_aggregate_each_other_end() {
-        let role = |name: &str, of: &str| {
-            let role: ClusterRole = object(json!({
-                "metadata": {"name": name, "labels": {"of": of}},
-                "aggregationRule": {"clusterRoleSelectors": [{"matchExpressions": [{"key": "of", "operator": "Exists"}]}]},
-            }));
-            ((String::new(), name.to_owned()), (1, Arc::new(role)))
+    fn kubernetes_own_roles_are_there() {
+        let roles = Roles::default();
+        let allows = |name: &str, verb: &str, resource: &str| {
+            let mut rules = roles.rules(&reference(name), "").unwrap();
+            rules.any(|rule| {
+                let has = |of: &Option<Vec<String>>| of.iter().flatten().any(|one| one == resource);
+                has(&rule.resources) && rule.verbs.iter().any(|one| one == verb)
+            })
         };
+        for (name, verb, resource, expected) in [
+            ("view", "get", "configmaps", true),
+            ("view", "get", "secrets", false),
+            ("view", "create", "configmaps", false),
+            ("edit", "get", "secrets", true),
+            ("edit", "get", "configmaps", true),
+            ("edit", "create", "roles", false),
+            ("admin", "create", "roles", true),
+            ("admin", "create", "pods", true),
+            ("admin", "get", "nodes", false),
+        ] {
+            assert_eq!(allows(name, verb, resource), expected, "{name} {verb} {resource}");
+        }
+        assert_eq!(verbs(&roles, "cluster-admin"), Ok(vec!["*".to_owned(); 2]));
+        for binding in DEFAULT_BINDINGS.iter() {
+            let rules = roles.rules(&binding.role_ref, "").map(Iterator::count);
+            assert!(rules.is_ok_and(|count| count > 0), "{}", binding.role_ref.name);
+        }
+        let none = "clusterrole.rbac.authorization.k8s.io \"nobody\" not found";
+        assert_eq!(verbs(&roles, "nobody"), Err(none.to_owned()));
+        let odd = object(json!({"kind": "Foo", "name": "view", "apiGroup": GROUP}));
+        assert!(roles.rules(&odd, "").is_err());
+    }
+
+    #[test]
+    fn roles_that_are_made_of_each_other_have_each_rule_once() {
+        let with = |name: &str, more: Value| {
+            let mut role = json!({"metadata": {"name": name, "labels": {"of": "all"}}});
+            role.as_object_mut().unwrap().append(more.clone().as_object_mut().unwrap());
+            let place = (String::new(), name.to_owned());
+            (place, (1, Arc::new(object::<ClusterRole>(role))))
+        };
+        let selects = json!({"clusterRoleSelectors": [{"matchLabels": {"of": "all"}}, {"matchExpressions": [{"key": "of", "operator": "Exists"}]}]});
+        let all = (0..40).map(|number| {
+            let name = number.to_string();
+            match number {
+                7 | 9 => with(&name, json!({"rules": [{"verbs": [name]}]})),
+                // What it says itself does not count.
+                _ => with(&name, json!({"aggregationRule": selects, "rules": [{"verbs": ["x"]}]})),
+            }
+        });
         let mut roles = Roles::default();
-        let all = (0..6).map(|number| role(&number.to_string(), "x"));
         roles.cluster_roles.objects = Arc::new(all.collect());
-        let role = object(json!({"kind": "ClusterRole", "name": "0", "apiGroup": GROUP}));
-        assert_eq!(roles.rules(&role, ""), Ok(vec![]));
+        roles.aggregate();
+        for name in ["0", "39"] {
+            assert_eq!(verbs(&roles, name), Ok(vec!["7".to_owned(), "9".to_owned()]));
+        }
+        assert_eq!(verbs(&roles, "7"), Ok(vec!["7".to_owned()]));
+    }
+
+    #[test]
+    fn a_role_that_is_kept_stands_for_kubernetes_own() {
+        let mut roles = Roles::default();
+        let narrow = object(json!({"metadata": {"name": "cluster-admin"}}));
+        let place = (String::new(), "cluster-admin".to_owned());
+        roles.cluster_roles.objects = Arc::new([(place, (1, Arc::new(narrow)))].into());
+        roles.aggregate();
+        assert_eq!(verbs(&roles, "cluster-admin"), Ok(vec![]));
     }
 
     #[test]
