@@ -813,13 +813,22 @@ async fn whoever_selects_by_what_is_lost_lists_anew() {
     }
 }
 
-/// As `kubectl get sight a --watch` does it.
+/// As a client does that waits for one object to change.
 #[tokio::test(start_paused = true)]
 async fn whoever_may_list_and_watch_goes_on_from_one_object() {
     let stage = Stage::new().await;
     for verb in ["eve/list", "eve/watch"] {
         stage.permit(verb, "secrets", "n");
     }
+    // It has changed since the server began: what was before is too old to go on from.
+    let list = stage.get("eve", SIGHTS).await;
+    let revision = list["metadata"]["resourceVersion"].as_str().unwrap();
+    let path = format!("{SIGHTS}?watch=true&resourceVersion={revision}");
+    let mut watch = stage.watch("eve", &path, "application/json").await;
+    let mut endpoints = named("a", "f");
+    endpoints["metadata"]["resourceVersion"] = json!("2");
+    stage.cluster.tell(ENDPOINTS, "MODIFIED", &endpoints);
+    assert_eq!(watch.next().await.unwrap()["object"]["metadata"]["name"], "a");
     let one = stage.get("eve", &format!("{SIGHTS}/a")).await;
     assert_eq!(one["spec"]["secret"], "s");
     let revision = one["metadata"]["resourceVersion"].as_str().unwrap();
