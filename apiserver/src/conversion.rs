@@ -25,7 +25,7 @@ use crate::quota::{self, Account};
 use counts::{Counts, Outcome};
 use turns::Turns;
 
-/// A call takes at most this long, with the time that it waits for its turn; as kube-apiserver's.
+/// A call takes at most this long, as kube-apiserver's, and waits at most as long for its turn.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// So many calls at once, of all webhooks; until it answers a call is a connection and what is sent.
 const CALLS: usize = 64;
@@ -199,8 +199,14 @@ async fn ask_once(questions: &[Question], texts: &[String]) -> Result<Vec<Conver
     let Some(Question { webhook, to, .. }) = questions.first() else { return Ok(Vec::new()) };
     let uid = uuid::Uuid::new_v4().to_string();
     let address = webhook.address();
+    // Waiting for a turn is no fault of the webhook, whose time begins when it is called.
+    let waits = timeout(CALL_TIMEOUT, TURNS.take(&address)).await;
+    let Ok(_turn) = waits else {
+        let seconds = CALL_TIMEOUT.as_secs();
+        let why = format!("no turn within {seconds} seconds: other calls of {address} take long");
+        return Err(Failure::Away(why));
+    };
     let asked = async {
-        let _turn = TURNS.take(&address).await;
         let body = review::request(webhook.review_version, &uid, to, texts);
         let answer = call::call(webhook, body, CALL_TIMEOUT, (&READING, &address))
             .await

@@ -19,7 +19,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
 };
 use opentelemetry_proto::tonic::collector::trace::v1::{
-    ExportTraceServiceRequest, ExportTraceServiceResponse,
+    ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -51,7 +51,11 @@ const PARENT: &str = "b7ad6b7169203331";
 const SOON: Duration = Duration::from_secs(30);
 
 /// A collector that hands on what it is sent.
-struct Collector(mpsc::UnboundedSender<ExportTraceServiceRequest>);
+struct Collector {
+    sent: mpsc::UnboundedSender<ExportTraceServiceRequest>,
+    /// How many spans of each request it says that it has not taken.
+    rejects: i64,
+}
 
 #[tonic::async_trait]
 impl TraceService for Collector {
@@ -59,17 +63,27 @@ impl TraceService for Collector {
         &self,
         request: tonic::Request<ExportTraceServiceRequest>,
     ) -> Result<tonic::Response<ExportTraceServiceResponse>, tonic::Status> {
-        self.0.send(request.into_inner()).unwrap();
-        Ok(tonic::Response::new(ExportTraceServiceResponse::default()))
+        self.sent.send(request.into_inner()).unwrap();
+        let partial_success = (self.rejects > 0).then(|| ExportTracePartialSuccess {
+            rejected_spans: self.rejects,
+            error_message: "too many".to_owned(),
+        });
+        Ok(tonic::Response::new(ExportTraceServiceResponse { partial_success }))
     }
 }
 
 /// Where it listens, and what it is sent.
 async fn collector() -> (SocketAddr, mpsc::UnboundedReceiver<ExportTraceServiceRequest>) {
+    collector_that_rejects(0).await
+}
+
+async fn collector_that_rejects(
+    rejects: i64,
+) -> (SocketAddr, mpsc::UnboundedReceiver<ExportTraceServiceRequest>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (sender, sent) = mpsc::unbounded_channel();
-    let service = TraceServiceServer::new(Collector(sender));
+    let service = TraceServiceServer::new(Collector { sent: sender, rejects });
     let serving = Server::builder().add_service(service);
     tokio::spawn(serving.serve_with_incoming(TcpIncoming::from(listener)));
     (address, sent)
@@ -275,6 +289,35 @@ async fn metrics(server: &InProcess) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
+/// How many spans have come to this end.
+async fn count(server: &InProcess, result: &str) -> u64 {
+    let metrics = metrics(server).await;
+    let line = format!("apiserver_tracing_spans_total{{result=\"{result}\"}} ");
+    metrics.split_once(&line).unwrap().1.lines().next().unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn what_a_collector_does_not_take_has_failed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (address, mut sent) = collector_that_rejects(2).await;
+    let server = server(folder.path(), address, 1_000_000).await;
+    ask(&server, admin(), get(FOOS)).await;
+    let request = sent.recv().await.unwrap();
+    let spans: usize = request
+        .resource_spans
+        .iter()
+        .flat_map(|resource| &resource.scope_spans)
+        .map(|scope| scope.spans.len())
+        .sum();
+    let counted = async {
+        while count(&server, "failed").await == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(SOON, counted).await.unwrap();
+    assert!(count(&server, "exported").await >= u64::try_from(spans).unwrap() - 2);
+}
+
 #[tokio::test]
 async fn a_collector_that_says_nothing_holds_nobody_up_and_what_finds_no_room_is_counted() {
     let folder = tempfile::tempdir().unwrap();
@@ -286,9 +329,6 @@ async fn a_collector_that_says_nothing_holds_nobody_up_and_what_finds_no_room_is
         ask(&server, admin(), get(FOOS)).await;
     }
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
-    let metrics = metrics(&server).await;
-    let line = "apiserver_tracing_spans_total{result=\"dropped\"} ";
-    let (_, dropped) = metrics.split_once(line).unwrap();
-    let dropped: u64 = dropped.lines().next().unwrap().parse().unwrap();
+    let dropped = count(&server, "dropped").await;
     assert!(dropped > 1_000, "{dropped}");
 }

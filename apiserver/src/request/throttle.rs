@@ -271,7 +271,7 @@ impl Throttle {
         let size = selector.size() + user.size() + kept_of_head(head);
         if size > SMALL_READER {
             let account = self.readers.account(&user.name, user.is_master());
-            account.take(size).map_err(|error| error.bounded_by("readers"))?;
+            account.take(size - SMALL_READER).map_err(|error| error.bounded_by("readers"))?;
             permit.reader = Some(account);
         }
         Ok(())

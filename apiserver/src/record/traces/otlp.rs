@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use bytes::{Buf, BufMut, Bytes};
+use bytes::{BufMut, Bytes};
 use http::uri::PathAndQuery;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -20,7 +20,7 @@ use tonic::{Request, Status};
 
 use super::protobuf::Message;
 use super::{Counts, Left, spans};
-use crate::occasionally::Occasionally;
+use crate::occasionally::{Occasionally, shown};
 
 const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 /// Requests whose spans are sent at a time, and bytes after which no more are added: collectors take 4 MiB.
@@ -38,6 +38,8 @@ const ANSWER_BYTES: usize = 64 << 10;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the collector may take.
 const ANSWER: Duration = Duration::from_secs(10);
+/// How often it is asked whether it is still there.
+const ALIVE: Duration = Duration::from_secs(30);
 
 static FAILED: Occasionally = Occasionally::at_most(1);
 
@@ -77,6 +79,12 @@ impl Sender {
         let runtime = runtime.map_err(|error| error.to_string())?;
         let channel = Endpoint::from_shared(endpoint.to_owned());
         let channel = channel.map_err(|error| format!("endpoint: {endpoint:?}: {error}"))?;
+        // A collector that is gone without a word is looked for anew.
+        let channel = channel
+            .connect_timeout(ANSWER)
+            .http2_keep_alive_interval(ALIVE)
+            .keep_alive_timeout(ANSWER)
+            .keep_alive_while_idle(true);
         let channel = {
             // It is of this runtime.
             let _entered = runtime.enter();
@@ -141,16 +149,21 @@ impl Sender {
     async fn send(&self, collector: &mut Collector, batch: Batch) {
         let Batch { requests, spans, count } = batch;
         let message = [collector.before(spans.0.len()), spans.0.into()];
-        let why = match timeout(ANSWER, collector.export(message)).await {
-            Ok(Ok(())) => {
-                self.counts.exported.fetch_add(count, Ordering::Relaxed);
-                return;
+        let (lost, why) = match timeout(ANSWER, collector.export(message)).await {
+            Ok(Ok(answer)) => {
+                let Partial { rejected, message } = answer.partial.unwrap_or_default();
+                let rejected = u64::try_from(rejected).unwrap_or_default().min(count);
+                self.counts.exported.fetch_add(count - rejected, Ordering::Relaxed);
+                if rejected == 0 {
+                    return;
+                }
+                (rejected, format!("rejected: {}", shown(message)))
             }
-            Ok(Err(status)) => format!("{:?}: {}", status.code(), status.message()),
-            Err(_) => "it does not answer".to_owned(),
+            Ok(Err(status)) => (count, format!("{:?}: {}", status.code(), status.message())),
+            Err(_) => (count, "it does not answer".to_owned()),
         };
         drop(requests);
-        let failed = self.counts.failed.fetch_add(count, Ordering::Relaxed) + count;
+        let failed = self.counts.failed.fetch_add(lost, Ordering::Relaxed) + lost;
         let dropped = self.counts.dropped.load(Ordering::Relaxed);
         let endpoint = &collector.endpoint;
         FAILED.log(|_| {
@@ -207,13 +220,15 @@ impl Collector {
         all.0.into()
     }
 
-    async fn export(&mut self, message: [Bytes; 2]) -> Result<(), Status> {
+    async fn export(&mut self, message: [Bytes; 2]) -> Result<Answer, Status> {
         self.grpc.ready().await.map_err(|error| Status::unavailable(in_full(&error)))?;
         let path = PathAndQuery::from_static(EXPORT);
         let answer = self.grpc.unary(Request::new(message), path, Written).await;
-        answer.map(drop).map_err(|status| match std::error::Error::source(&status) {
-            Some(source) => Status::new(status.code(), in_full(source)),
-            None => status,
+        answer.map(tonic::Response::into_inner).map_err(|status| {
+            match std::error::Error::source(&status) {
+                Some(source) => Status::new(status.code(), in_full(source)),
+                None => status,
+            }
         })
     }
 }
@@ -224,12 +239,28 @@ fn in_full(error: &dyn std::error::Error) -> String {
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// Messages that are bytes already, in two pieces, and answers that nobody reads.
+/// What a collector answers.
+#[derive(prost::Message)]
+struct Answer {
+    #[prost(message, optional, tag = "1")]
+    partial: Option<Partial>,
+}
+
+/// What it has not taken, though it has answered.
+#[derive(prost::Message)]
+struct Partial {
+    #[prost(int64, tag = "1")]
+    rejected: i64,
+    #[prost(string, tag = "2")]
+    message: String,
+}
+
+/// Messages that are bytes already, in two pieces, and their answers.
 struct Written;
 
 impl Codec for Written {
     type Encode = [Bytes; 2];
-    type Decode = ();
+    type Decode = Answer;
     type Encoder = Self;
     type Decoder = Self;
 
@@ -254,11 +285,11 @@ impl Encoder for Written {
 }
 
 impl Decoder for Written {
-    type Item = ();
+    type Item = Answer;
     type Error = Status;
 
-    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<()>, Status> {
-        from.advance(from.remaining());
-        Ok(Some(()))
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Answer>, Status> {
+        let answer = prost::Message::decode(from);
+        answer.map(Some).map_err(|error| Status::internal(error.to_string()))
     }
 }

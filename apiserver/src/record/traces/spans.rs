@@ -1,5 +1,7 @@
 //! The spans of a request, as OTLP has them: one for all of it, and one for each of its steps.
 
+use http::Method;
+
 use super::context::Remote;
 use super::ended::Ended;
 use super::protobuf::Message;
@@ -70,9 +72,25 @@ fn times(span: &mut Message, kind: u64, from: u64, to: u64) {
     span.fixed64(8, to);
 }
 
+/// The method, if it is one of those that HTTP has; what stands for the others is OpenTelemetry's.
+fn method(ended: &Ended) -> &str {
+    const KNOWN: [Method; 9] = [
+        Method::GET,
+        Method::HEAD,
+        Method::POST,
+        Method::PUT,
+        Method::PATCH,
+        Method::DELETE,
+        Method::OPTIONS,
+        Method::CONNECT,
+        Method::TRACE,
+    ];
+    if KNOWN.contains(&ended.method) { ended.method.as_str() } else { "_OTHER" }
+}
+
 /// What a request's span is called, as by kube-apiserver: clients cannot make new names.
 fn name(ended: &Ended, span: &mut Message) {
-    let method = ended.method.as_str();
+    let method = method(ended);
     let Some(Attributes::Resource {
         group, version, resource, subresource, namespace, name, ..
     }) = ended.attributes.as_deref().filter(|_| ended.is_served)
@@ -112,7 +130,7 @@ fn attributes(ended: &Ended, span: &mut Message) {
         attribute(span, name, |value| value.number(3, number));
     };
     said(span, "audit-id", texts.audit_id());
-    said(span, "http.request.method", ended.method.as_str());
+    said(span, "http.request.method", method(ended));
     said(span, "url.scheme", "https");
     said(span, "url.path", target.split('?').next().unwrap_or_default());
     said(span, "http.target", target);
