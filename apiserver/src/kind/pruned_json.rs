@@ -199,24 +199,31 @@ impl<'s> Frame<'s> {
         }
     }
 
-    fn close(&mut self, open: &Open<'s>, out: &mut PrunedJson) {
+    fn close(&mut self, open: &Open<'s>, out: &mut PrunedJson) -> Written {
         let value = open.start + open.name + 3;
         let is_null = out.json[value..] == *b"null";
+        let name = |start: usize, length: usize| &out.json[start + 1..start + 1 + length];
+        let own = name(open.start, open.name);
+        let before = &out.members[self.before..];
+        let is_behind = before.last().is_none_or(|last| name(last.start, last.name) < own);
         if !open.stays || (is_null && !open.stays_if_null) {
+            // A null takes a member of its name along that was written before.
+            let is_twice = || before.iter().any(|other| name(other.start, other.name) == own);
+            if !(self.is_sorted && is_behind) && is_twice() {
+                return Err(Unusual);
+            }
             out.json.truncate(open.from);
             out.memory = open.memory;
-            return;
+            return Ok(());
         }
-        let name = |start: usize, length: usize| &out.json[start + 1..start + 1 + length];
-        if let Some(last) = out.members[self.before..].last() {
-            self.is_sorted &= name(last.start, last.name) < name(open.start, open.name);
-        }
+        self.is_sorted &= is_behind;
         out.members.push(WrittenMember {
             start: open.start,
             name: open.name,
             end: out.json.len(),
             memory: out.memory - open.value_memory,
         });
+        Ok(())
     }
 
     fn end(self, out: &mut PrunedJson) -> Written {

@@ -51,7 +51,9 @@ pub(super) fn between(base: &[u8], text: &[u8], from: usize) -> Option<Box<[u8]>
         }
     }
     let is_alike = base.get(in_base..)? == text.get(in_text..)?;
-    (is_alike && 2 * patch.len() <= text.len()).then(|| patch.into_boxed_slice())
+    // Nor may an object hold a base that is much larger than it is.
+    let is_worth = 2 * patch.len() <= text.len() && base.len() <= 2 * text.len();
+    (is_alike && is_worth).then(|| patch.into_boxed_slice())
 }
 
 /// A number that texts have in common which are alike, and whose objects have the same labels; others hardly ever.
@@ -179,7 +181,8 @@ mod tests {
         assert_eq!(patched(base, &with("[1,", "[1,1,")), None);
         assert_eq!(patched(base, &with("{}", "[]")), None);
         assert_eq!(patched(base, &with("\"one\"", "{}")), None);
-        assert_eq!(patched(base, &with("one", &"long".repeat(100))), None);
+        let long = with("one", &"long".repeat(100));
+        assert_eq!((patched(base, &long), patched(&long, base)), (None, None));
         assert_eq!(between(base.as_bytes(), with("one", "two").as_bytes(), 20), None);
         for (one, other) in [("", ""), ("1", "2"), ("{}", "{}"), ("[", "["), ("\"", "\"a")] {
             patched(one, other);
@@ -200,7 +203,8 @@ mod tests {
         };
         let mut shared = 0;
         for _ in 0..2_000 {
-            let mut object = json!({"same": "x".repeat(60), "m": {}, "l": []});
+            let mut object =
+                json!({"same": "x".repeat(60), "other": "z".repeat(60), "m": {}, "l": []});
             for index in 0..random.usize(0..6) {
                 object["m"][format!("k\"{index}")] = scalar(&mut random);
             }

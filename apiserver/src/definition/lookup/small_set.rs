@@ -58,8 +58,12 @@ impl<T: Ord> SmallSet<T> {
     pub fn remove(&mut self, element: &T) -> bool {
         match self {
             Self::Few(few) => {
-                let place = few.binary_search(element);
-                place.map(|place| drop(few.remove(place))).is_ok()
+                let Ok(place) = few.binary_search(element) else { return false };
+                few.remove(place);
+                if few.capacity() > 2 * few.len() {
+                    few.shrink_to_fit();
+                }
+                true
             }
             Self::Many(many) => {
                 let is_removed = many.remove(element);

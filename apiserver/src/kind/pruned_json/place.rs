@@ -34,14 +34,13 @@ impl<'w, 's> Members<'w, 's> {
     fn member<T: Serialize + ?Sized>(&mut self, name: &str, value: &T) -> Written {
         let open = self.frame.open(name, self.out)?;
         value.serialize(Place { out: self.out, of: open.of })?;
-        self.frame.close(&open, self.out);
-        Ok(())
+        self.frame.close(&open, self.out)
     }
 
     fn finish(self) -> Written {
         self.frame.end(self.out)?;
         if let Some((mut frame, open)) = self.around {
-            frame.close(&open, self.out);
+            frame.close(&open, self.out)?;
             frame.end(self.out)?;
         }
         Ok(())
@@ -76,7 +75,7 @@ impl<'w, 's> Items<'w, 's> {
         self.out.json.push(b']');
         self.out.depth -= 1;
         if let Some((mut frame, open)) = self.around {
-            frame.close(&open, self.out);
+            frame.close(&open, self.out)?;
             frame.end(self.out)?;
         }
         Ok(())
