@@ -431,7 +431,10 @@ mod tests {
             let room = throttle.reader(&user, &Selector::default(), &head, &mut permit);
             room.ok().map(|()| permit)
         });
-        assert_eq!(open.take(10_000).collect::<Vec<_>>().len(), READERS / 4 / (100 << 10));
+        assert_eq!(
+            open.take(10_000).collect::<Vec<_>>().len(),
+            READERS / 4 / ((100 << 10) - SMALL_READER)
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes};
+use bytes::{Buf, BufMut, Bytes};
 use http::uri::PathAndQuery;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -18,7 +18,7 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
-use super::protobuf::Message;
+use super::protobuf::{Field, Message, fields};
 use super::{Counts, Left, spans};
 use crate::occasionally::{Occasionally, shown};
 
@@ -151,8 +151,8 @@ impl Sender {
         let message = [collector.before(spans.0.len()), spans.0.into()];
         let (lost, why) = match timeout(ANSWER, collector.export(message)).await {
             Ok(Ok(answer)) => {
-                let Partial { rejected, message } = answer.partial.unwrap_or_default();
-                let rejected = u64::try_from(rejected).unwrap_or_default().min(count);
+                let Answer { rejected, message } = answer;
+                let rejected = rejected.min(count);
                 self.counts.exported.fetch_add(count - rejected, Ordering::Relaxed);
                 if rejected == 0 {
                     return;
@@ -239,20 +239,34 @@ fn in_full(error: &dyn std::error::Error) -> String {
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// What a collector answers.
-#[derive(prost::Message)]
+/// What a collector answers: how many spans it has not taken, and why.
+#[derive(Default)]
 struct Answer {
-    #[prost(message, optional, tag = "1")]
-    partial: Option<Partial>,
+    rejected: u64,
+    message: String,
 }
 
-/// What it has not taken, though it has answered.
-#[derive(prost::Message)]
-struct Partial {
-    #[prost(int64, tag = "1")]
-    rejected: i64,
-    #[prost(string, tag = "2")]
-    message: String,
+impl Answer {
+    fn read(answer: &[u8]) -> Self {
+        let mut read = Self::default();
+        let partial = fields(answer).filter_map(|field| match field {
+            (1, Field::Bytes(partial)) => Some(partial),
+            _ => None,
+        });
+        for field in partial.flat_map(fields) {
+            match field {
+                // A negative number is none.
+                (1, Field::Number(rejected)) => {
+                    read.rejected = i64::try_from(rejected).map_or(0, |_| rejected);
+                }
+                (2, Field::Bytes(message)) => {
+                    read.message = String::from_utf8_lossy(message).into_owned();
+                }
+                _ => {}
+            }
+        }
+        read
+    }
 }
 
 /// Messages that are bytes already, in two pieces, and their answers.
@@ -289,7 +303,7 @@ impl Decoder for Written {
     type Error = Status;
 
     fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Answer>, Status> {
-        let answer = prost::Message::decode(from);
-        answer.map(Some).map_err(|error| Status::internal(error.to_string()))
+        let answer = from.copy_to_bytes(from.remaining());
+        Ok(Some(Answer::read(&answer)))
     }
 }

@@ -1,4 +1,5 @@
-//! Protobuf, as much of it as spans need, written straight into the message: no tree of it is made before.
+//! Protobuf, as much of it as spans need, written straight into the message: no tree of it is made before. And as much as their answers
+//! need, read.
 
 /// A message that is written.
 #[derive(Debug, Default)]
@@ -84,9 +85,82 @@ impl Message {
     }
 }
 
+/// What a field of a message holds that is read.
+#[derive(Debug, PartialEq)]
+pub(super) enum Field<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+    /// What answers have no use for.
+    Other,
+}
+
+/// The fields of a message, up to the first that is broken.
+pub(super) fn fields(mut message: &[u8]) -> impl Iterator<Item = (u64, Field<'_>)> {
+    std::iter::from_fn(move || {
+        let key = read_varint(&mut message)?;
+        let field = match key & 7 {
+            0 => Field::Number(read_varint(&mut message)?),
+            1 => take(&mut message, 8).map(|_| Field::Other)?,
+            2 => {
+                let length = read_varint(&mut message)?;
+                Field::Bytes(take(&mut message, length)?)
+            }
+            5 => take(&mut message, 4).map(|_| Field::Other)?,
+            _ => return None,
+        };
+        Some((key >> 3, field))
+    })
+}
+
+fn take<'a>(from: &mut &'a [u8], length: u64) -> Option<&'a [u8]> {
+    let (taken, rest) = from.split_at_checked(usize::try_from(length).ok()?)?;
+    *from = rest;
+    Some(taken)
+}
+
+fn read_varint(from: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for index in 0..10 {
+        let (&byte, rest) = from.split_first()?;
+        *from = rest;
+        number |= u64::from(byte & 0x7f) << (7 * index);
+        if byte < 0x80 {
+            return Some(number);
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Message;
+    use super::{Field, Message, fields};
+
+    #[test]
+    fn what_is_written_is_read_and_what_is_broken_ends() {
+        let mut message = Message::default();
+        message.number(1, u64::MAX);
+        message.fixed64(2, 1);
+        message.fixed32(3, 1);
+        message.text(300, "testing");
+        let expected = [
+            (1, Field::Number(u64::MAX)),
+            (2, Field::Other),
+            (3, Field::Other),
+            (300, Field::Bytes(b"testing")),
+        ];
+        assert_eq!(fields(&message.0).collect::<Vec<_>>(), expected);
+        for length in 0..message.0.len() {
+            assert!(fields(&message.0[..length]).count() < 4, "{length}");
+        }
+        for broken in [
+            &[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1][..],
+            &[0xff; 20],
+            &[0x0b],
+            &[8],
+        ] {
+            assert_eq!(fields(broken).count(), 0);
+        }
+    }
 
     #[test]
     fn fields_are_written_as_protobuf_says() {
