@@ -11,23 +11,9 @@ use axum::body::Body;
 use futures::FutureExt;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
-use in_process::admin;
+use in_process::{DEFINITION, admin};
 use serde_json::{Value, json};
 
-const DEFINITION: &str = "
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: foos.example.com}
-spec:
-  group: example.com
-  scope: Namespaced
-  names: {plural: foos, kind: Foo}
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-";
 const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
 
 async fn server(folder: &Path, rules: &str) -> InProcess {

@@ -17,23 +17,10 @@ use futures::FutureExt;
 use futures::future::{Either, select, select_all};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
+use in_process::DEFINITION;
 use serde_json::Value;
 use tokio::time::timeout;
 
-const DEFINITION: &str = "
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: foos.example.com}
-spec:
-  group: example.com
-  scope: Namespaced
-  names: {plural: foos, kind: Foo}
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-";
 const WATCHES: usize = 10_000;
 
 struct Server(InProcess);

@@ -18,24 +18,11 @@ use axum::body::Body;
 use fastrand::Rng;
 use futures::StreamExt;
 use http::{Request, StatusCode};
+use in_process::DEFINITION;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::runtime::{reflector, watcher};
 use kube::{Api, Client, ResourceExt};
 
-const DEFINITION: &str = "
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: foos.example.com}
-spec:
-  group: example.com
-  scope: Namespaced
-  names: {plural: foos, kind: Foo}
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-";
 const EVENTS: usize = 20_000;
 /// There are at most this many objects.
 const NAMES: u32 = 200;

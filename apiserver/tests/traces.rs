@@ -14,7 +14,7 @@ use aggregated_apiserver::{InProcess, TracingArgs, User};
 use axum::body::Body;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
-use in_process::admin;
+use in_process::{DEFINITION, admin};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
 };
@@ -30,20 +30,6 @@ use tokio::sync::mpsc;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
-const DEFINITION: &str = "
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: foos.example.com}
-spec:
-  group: example.com
-  scope: Namespaced
-  names: {plural: foos, kind: Foo}
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-";
 const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";

@@ -11,22 +11,9 @@ use axum::body::Body;
 use futures::FutureExt;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
+use in_process::DEFINITION;
 use serde_json::Value;
 
-const DEFINITION: &str = "
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: foos.example.com}
-spec:
-  group: example.com
-  scope: Namespaced
-  names: {plural: foos, kind: Foo}
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-";
 /// What `request/throttle` counts for a watch, and a quarter more, because a build for tests takes more for each future.
 const WATCH: usize = 4_608 * 5 / 4;
 

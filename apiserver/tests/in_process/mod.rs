@@ -10,6 +10,23 @@ use axum::body::Body;
 use http::{Request, Response, StatusCode};
 use kube::Client;
 
+/// The definition of a kind whose objects may hold anything.
+#[allow(dead_code)] // some tests have one of their own
+pub const DEFINITION: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: foos.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: foos, kind: Foo}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+";
+
 /// A server of the kinds that a YAML text defines.
 #[allow(dead_code)] // some tests have users
 pub async fn server(definitions: &str) -> InProcess {
