@@ -159,7 +159,7 @@ impl Cluster {
         Self { source_memory, ..self }
     }
 
-    /// The same cluster, which is not asked who may do what, if there is code that decides that.
+    /// The same cluster. If there is an authorizer, it decides which requests are allowed, and no SubjectAccessReview is sent.
     #[must_use]
     pub fn with_authorizer(self, authorizer: Option<Authorizer>) -> Self {
         Self { authorizer, ..self }

@@ -1,5 +1,5 @@
-//! Turns of calls: there are so many, and those of one webhook leave others some. Who waits for a webhook gets its turn
-//! in the order of asking.
+//! Bounds the calls of webhooks that run at the same time, so that a slow webhook leaves turns to others. Calls of one webhook get their
+//! turns first come, first served.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,27 +24,27 @@ pub(super) struct Turns {
 struct State {
     taken: usize,
     webhooks: BTreeMap<String, Webhook>,
-    /// How many have waited until now.
+    /// How many calls have waited since the start.
     waited: u64,
 }
 
-/// A webhook of which somebody has a turn, or waits for one.
+/// A webhook with calls that have a turn, or wait for one.
 #[derive(Debug, Default)]
 struct Webhook {
     taken: usize,
-    /// Who waits, the first one first.
+    /// The calls that wait, the oldest first.
     waiting: VecDeque<Waiting>,
 }
 
-/// Somebody who waits.
+/// A call that waits for its turn.
 #[derive(Debug)]
 struct Waiting {
-    /// It grows with each who comes.
+    /// Later calls have larger numbers.
     number: u64,
     call: oneshot::Sender<()>,
 }
 
-/// One of the turns, or a place among those who wait for one, until it is dropped.
+/// The turn of a call, or its place in the queue; dropping it gives that back.
 #[derive(Debug)]
 pub(super) struct Turn<'a> {
     turns: &'a Turns,
@@ -62,7 +62,7 @@ impl Turns {
     /// Waits for a turn of the webhook at this host and port.
     pub(super) async fn take<'a>(&'a self, webhook: &'a str) -> Turn<'a> {
         let (turn, called) = self.wait(webhook);
-        // Whoever waits is called before he is forgotten, so this is no error.
+        // The sender is only dropped after it has sent, so this is never an error.
         let _ = called.await;
         turn
     }
