@@ -16,7 +16,7 @@ mod events;
 pub(crate) mod label_selector;
 mod pod_template;
 mod policy;
-mod rbac;
+pub(crate) mod rbac;
 mod row;
 mod share;
 mod strategy;
@@ -24,6 +24,7 @@ mod strategy;
 pub(crate) mod testing;
 
 pub(crate) use apiextensions::custom_resource_definition::approval;
+pub(crate) use checks::quote;
 pub(crate) use row::review;
 
 use std::sync::{Arc, LazyLock};

@@ -7,14 +7,14 @@ use futures::future::{BoxFuture, ready};
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use k8s_openapi::api::rbac::v1::{PolicyRule, RoleRef};
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::roles::is_default;
 use super::{Authorizer, Request, is_master};
+use crate::built_in::quote;
+use crate::built_in::rbac::GROUP;
 
 type Tree = Map<String, Value>;
-
-const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Refuses roles and bindings by which a user would gain, or hand on, what it may not do itself: unless it may
 /// `escalate` roles, or `bind` the one that is bound.
@@ -80,8 +80,9 @@ impl NoEscalation {
             member::<Vec<PolicyRule>>(object, "rules").unwrap_or_default()
         };
         let refused = |not_held: String| {
-            let (user, groups) = (json!(request.user.name), &request.user.groups);
-            let groups: Vec<String> = groups.iter().map(|group| json!(group).to_string()).collect();
+            let user = quote(&request.user.name);
+            let groups: Vec<String> =
+                request.user.groups.iter().map(|group| quote(group)).collect();
             let groups = groups.join(" ");
             AdmissionError::forbidden(format!(
                 "user {user} (groups=[{groups}]) is attempting to grant RBAC permissions not currently held:\n{not_held}"

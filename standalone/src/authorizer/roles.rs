@@ -14,9 +14,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::built_in::label_selector;
+use crate::built_in::rbac::GROUP;
 use crate::service_account_tokens::ACCOUNTS;
-
-const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Kubernetes' own roles, which allow what they do in kube-apiserver. No object is kept of them. A test reads the file: a broken
 /// one would mean that there are none.
@@ -237,11 +236,11 @@ impl Roles {
         namespace: &'a str,
         mut visit: impl FnMut(Result<Granted<'a>, String>) -> ControlFlow<()>,
     ) {
-        let defaults = DEFAULT_BINDINGS.iter().filter_map(|binding| {
-            let name = binding.metadata.name.as_deref()?;
-            Binding::of(user, (name, ""), &binding.role_ref, &binding.subjects)
-        });
-        let everywhere = self.cluster_role_bindings.in_namespace("");
+        let named = |binding: &'a ClusterRoleBinding| {
+            (binding.metadata.name.as_deref().unwrap_or_default(), binding)
+        };
+        let kept = self.cluster_role_bindings.in_namespace("");
+        let everywhere = DEFAULT_BINDINGS.iter().map(named).chain(kept);
         let everywhere = everywhere.filter_map(|(name, binding)| {
             Binding::of(user, (name, ""), &binding.role_ref, &binding.subjects)
         });
@@ -250,7 +249,7 @@ impl Roles {
             Binding::of(user, (name, namespace), &binding.role_ref, &binding.subjects)
         });
         let mut visited = HashSet::new();
-        for binding in defaults.chain(everywhere).chain(here) {
+        for binding in everywhere.chain(here) {
             let RoleRef { kind, name, .. } = binding.role;
             if !visited.insert((kind, name)) {
                 continue;
@@ -282,7 +281,7 @@ impl Roles {
         };
         if of_role.is_none() && of_cluster_roles.is_none() {
             let kind = kind.to_ascii_lowercase();
-            return Err(format!("{kind}.rbac.authorization.k8s.io {name:?} not found"));
+            return Err(format!("{kind}.{GROUP} {name:?} not found"));
         }
         let of_role = of_role.into_iter().flatten().flatten();
         let parts = of_cluster_roles.into_iter().flatten();

@@ -5,12 +5,10 @@ use k8s_openapi::api::rbac::v1::{RoleRef, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{Metadata, Resource};
 
+use super::GROUP;
 use crate::built_in::checks::{FieldErrors, check_one_of, check_with, quote};
 use crate::built_in::defaulting::set_default;
 use crate::built_in::row::Column;
-
-/// The group of roles, of users and of groups.
-const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// A kind that binds a role to subjects.
 pub(super) trait Binding: Resource + Metadata<Ty = ObjectMeta> + 'static {
