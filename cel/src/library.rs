@@ -22,7 +22,7 @@ use crate::value::{Outcome, Value};
 pub(crate) use formats::NamedFormat;
 pub(crate) use quantity::Quantity;
 pub(crate) use semver::Version;
-pub(crate) use template::{clauses, misfit};
+pub(crate) use template::{UNEXPECTED_END, clauses, misfit};
 pub(crate) use url::Url;
 
 /// What a call is given besides its arguments.

@@ -83,7 +83,9 @@ impl Literals<'_> {
         for (at, verb) in clauses.iter().enumerate() {
             let Some(element) = elements.get(at) else {
                 // A template may not end there, whatever is given.
-                let ends = verb.as_ref().err().filter(|_| text.ends_with('%')).cloned();
+                let ends_there =
+                    |why: &&String| *why == library::UNEXPECTED_END && text.ends_with('%');
+                let ends = verb.as_ref().err().filter(ends_there).cloned();
                 return Some((id, ends.unwrap_or_else(|| format!("index {at} out of range"))));
             };
             let verb = match verb {

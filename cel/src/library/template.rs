@@ -16,6 +16,9 @@ enum Piece<'a> {
 /// The most digits behind a point.
 const PRECISION: usize = 1_000;
 
+/// What is wrong with a template that ends where a clause begins.
+pub(crate) const UNEXPECTED_END: &str = "unexpected end of string";
+
 /// The clauses of a template, in their order, and behind them why the next one is none.
 pub(crate) fn clauses(template: &str) -> Vec<Result<char, String>> {
     let (pieces, fault) = pieces(template);
@@ -70,7 +73,7 @@ fn pieces(template: &str) -> (Vec<Piece<'_>>, Option<String>) {
 fn clause_of(clause: &str) -> Result<(char, Option<usize>, &str), String> {
     let (precision, clause) = precision(clause)?;
     let Some(verb) = clause.chars().next() else {
-        return Err("unexpected end of string".to_owned());
+        return Err(UNEXPECTED_END.to_owned());
     };
     match "sdfebxXo".contains(verb) {
         true => Ok((verb, precision, &clause[1..])),
