@@ -409,6 +409,15 @@ impl Kind {
         api_version(&self.group, version)
     }
 
+    /// Whether a text is what [`api_version`](Self::api_version) makes of a version's name.
+    pub fn is_api_version(&self, text: &str, version: &str) -> bool {
+        match text.strip_suffix(version) {
+            Some("") => self.group.is_empty(),
+            Some(group) => group.strip_suffix('/') == Some(&self.group) && !self.group.is_empty(),
+            None => false,
+        }
+    }
+
     /// The served version of this name.
     pub fn version(&self, name: &str) -> Option<&Arc<Version>> {
         self.versions.iter().find(|version| version.name == name)

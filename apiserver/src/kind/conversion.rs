@@ -153,7 +153,7 @@ impl Kind {
     pub fn knows_version_of(&self, object: &Object) -> bool {
         let version = object.api_version();
         let mut known = self.all_versions().chain([&self.storage]);
-        version.is_empty() || known.any(|known| self.api_version(&known.name) == version)
+        version.is_empty() || known.any(|known| self.is_api_version(&version, &known.name))
     }
 
     /// An object as it would be kept if it was written now; as it is, if it cannot be

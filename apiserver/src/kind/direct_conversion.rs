@@ -29,7 +29,7 @@ impl Kind {
         }
         let kept_in = object.api_version();
         let mut known = self.all_versions().chain([&self.storage]);
-        let from = known.find(|known| self.api_version(&known.name) == kept_in)?;
+        let from = known.find(|known| self.is_api_version(&kept_in, &known.name))?;
         if from.name == version.name || !object.is_of(&kept_in, &self.names.kind) {
             return None;
         }

@@ -68,7 +68,9 @@ impl PrunedJson {
     /// # Errors
     /// When it is unusual.
     pub fn of<T: Serialize + ?Sized>(of: Type<'_>, value: &T) -> Result<Self, Unusual> {
-        let mut written = Self { json: Vec::with_capacity(2 << 10), ..Self::default() };
+        // Of the size that most objects have.
+        let (json, members) = (Vec::with_capacity(2 << 10), Vec::with_capacity(24));
+        let mut written = Self { json, members, ..Self::default() };
         value.serialize(Place { out: &mut written, of: Some(of) })?;
         match written.depth {
             0 if written.json.first() == Some(&b'{') => Ok(written),

@@ -74,6 +74,17 @@ impl Uid {
         )
     }
 
+    /// The same uid, of an object whose metadata begin at another place.
+    pub fn moved(&self, from: usize, to: usize) -> Self {
+        match self {
+            Self::Within(place) => {
+                let moved = |place: u32| small(place as usize - from + to);
+                Self::Within(moved(place.start)..moved(place.end))
+            }
+            Self::Apart(uid) => Self::Apart(uid.clone()),
+        }
+    }
+
     /// The uid, of an object with this JSON, or this patch.
     pub fn text<'a>(&'a self, json: &'a [u8]) -> &'a str {
         match self {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::places::{Places, Uid};
+use super::places::Places;
 use super::{MANAGED_FIELDS, Object, Shown};
 use crate::quota;
 
@@ -93,7 +93,7 @@ impl Object {
         let places = Places::new(splice, moved_range(metadata.clone()), managed_fields);
         Some(Self {
             key: self.key.clone(),
-            uid: Uid::within(&json, &places, self.uid()),
+            uid: self.uid.moved(metadata.start, start),
             labels: self.labels.clone(),
             tree_size: u32::try_from(tree_size).unwrap_or(u32::MAX),
             places,
