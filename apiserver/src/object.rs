@@ -390,8 +390,7 @@ impl Object {
 
     /// Its tree, without the resourceVersion.
     pub fn to_tree(&self) -> Tree {
-        // The bytes were made by `encode`; anything else is a fault of memory.
-        serde_json::from_slice(&self.json()).unwrap_or_default()
+        tree_of(&self.json())
     }
 
     /// Its tree, without the resourceVersion and what is said of its managers; and that, as JSON.
@@ -401,8 +400,7 @@ impl Object {
         if end == 0 {
             return (self.to_tree(), Bytes::new());
         }
-        let rest = self.json_without_managers();
-        (serde_json::from_slice(&rest).unwrap_or_default(), self.json.slice(start..end))
+        (tree_of(&self.json_without_managers()), self.json.slice(start..end))
     }
 
     /// Its JSON, without the resourceVersion and what is said of its managers.
@@ -415,6 +413,12 @@ impl Object {
         let start_of_member = start - "\"\":".len() - MANAGED_FIELDS.len();
         Cow::Owned([&self.json[..start_of_member], &self.json[end + 1..]].concat())
     }
+}
+
+/// The tree of JSON that `encode` has made; anything else is a fault of memory. It is looked at once whether it is a text, and not
+/// again for each text in it.
+fn tree_of(json: &[u8]) -> Tree {
+    str::from_utf8(json).ok().and_then(|json| serde_json::from_str(json).ok()).unwrap_or_default()
 }
 
 struct Encoded {

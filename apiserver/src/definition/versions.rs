@@ -148,7 +148,7 @@ fn code_of_hub<H: Stored>() -> VersionCode {
         read: Box::new(|object| Ok(Box::new(read::<H>(object)?) as Hub)),
         write: Box::new(|hub| Ok(written(&*of_type::<H>(hub)?)?)),
         direct: Some(DirectCode {
-            read: Box::new(|json| Some(Box::new(serde_json::from_slice::<H>(json).ok()?) as Hub)),
+            read: Box::new(|json| Some(Box::new(serde_json::from_str::<H>(json).ok()?) as Hub)),
             write: Box::new(|hub, of| PrunedJson::of(of, &*of_type::<H>(hub).ok()?).ok()),
         }),
     }
@@ -167,7 +167,7 @@ fn code<V: Convert<H>, H: Stored>() -> VersionCode {
         }),
         direct: Some(DirectCode {
             read: Box::new(|json| {
-                let hub = serde_json::from_slice::<V>(json).ok()?.into_hub();
+                let hub = serde_json::from_str::<V>(json).ok()?.into_hub();
                 Some(Box::new(hub.ok()?) as Hub)
             }),
             write: Box::new(|hub, of| {

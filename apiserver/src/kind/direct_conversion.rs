@@ -34,7 +34,9 @@ impl Kind {
             return None;
         }
         let json = object.json_without_managers();
-        let written = code.convert_json(&json, (&from.name, &version.name), of)?;
+        // Looked at once, and not again for each text in it.
+        let json = str::from_utf8(&json).ok()?;
+        let written = code.convert_json(json, (&from.name, &version.name), of)?;
         let kind = written.member(b"kind")?.strip_prefix(b"\"")?.strip_suffix(b"\"");
         if kind != Some(self.names.kind.as_bytes()) {
             return None;

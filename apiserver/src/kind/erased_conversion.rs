@@ -23,7 +23,7 @@ pub type Hub = Box<dyn Any>;
 
 type Read = Box<dyn Fn(&Tree) -> Result<Hub, Unconvertible> + Send + Sync>;
 type Write = Box<dyn Fn(Hub) -> Result<Value, Unconvertible> + Send + Sync>;
-type ReadJson = Box<dyn Fn(&[u8]) -> Option<Hub> + Send + Sync>;
+type ReadJson = Box<dyn Fn(&str) -> Option<Hub> + Send + Sync>;
 type WriteJson = Box<dyn Fn(Hub, Type<'_>) -> Option<PrunedJson> + Send + Sync>;
 
 /// All annotations of an object together, in bytes; as kube-apiserver.
@@ -63,7 +63,7 @@ impl ErasedConversion {
     /// to be tried with trees.
     pub(super) fn convert_json(
         &self,
-        json: &[u8],
+        json: &str,
         (from, to): (&str, &str),
         of: Type<'_>,
     ) -> Option<PrunedJson> {

@@ -241,6 +241,7 @@ impl<'s> Frame<'s> {
                 return Err(Unusual);
             }
             scratch.clear();
+            scratch.reserve(json.len() - self.start);
             for member in own {
                 if !scratch.is_empty() {
                     scratch.push(b',');
