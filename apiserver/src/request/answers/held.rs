@@ -1,0 +1,90 @@
+//! Answers that are counted until HTTP has sent them.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+use axum::body::{Body, HttpBody};
+use bytes::Bytes;
+use http::Response;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http_body::{Frame, SizeHint};
+
+use super::pool::Stream;
+use super::{Charge, now};
+
+/// What is handed to HTTP at a time: of the rest of an answer nothing is copied into buffers.
+pub(super) const PIECE: usize = 64 << 10;
+
+/// An answer without its body: no client can leave it unread, because a head waits for no window.
+pub fn without_body(response: Response<Body>) -> Response<Body> {
+    let (mut head, _) = response.into_parts();
+    head.headers.remove(CONTENT_TYPE);
+    head.headers.remove(CONTENT_LENGTH);
+    Response::from_parts(head, Body::empty())
+}
+
+/// Bytes that are counted as long as anybody holds a part of them.
+pub(super) fn owned(bytes: Bytes, charge: Charge) -> Bytes {
+    struct Owner(Bytes, #[allow(dead_code)] Charge);
+    impl AsRef<[u8]> for Owner {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    Bytes::from_owner(Owner(bytes, charge))
+}
+
+/// A whole answer, handed on in pieces.
+pub(super) struct Held {
+    pub(super) body: Body,
+    /// Until its bytes hold it.
+    pub(super) charge: Option<Charge>,
+    pub(super) rest: Bytes,
+    pub(super) stream: Arc<Stream>,
+    /// Longer than what every client takes at once.
+    pub(super) is_long: bool,
+}
+
+impl HttpBody for Held {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if self.rest.is_empty() {
+            let polled = Pin::new(&mut self.body).poll_frame(context);
+            if self.is_long && matches!(polled, Poll::Ready(None)) {
+                return self.stream.poll_sent(context).map(|()| None);
+            }
+            let Poll::Ready(Some(Ok(frame))) = polled else { return polled };
+            let data = match frame.into_data() {
+                Ok(data) => data,
+                Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+            };
+            self.rest = match self.charge.take() {
+                Some(charge) => owned(data, charge),
+                None => data,
+            };
+        }
+        let length = self.rest.len().min(PIECE);
+        let piece = self.rest.split_to(length);
+        // Whoever asks for a piece has sent the one before.
+        self.stream.moved.store(now(), Ordering::Relaxed);
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    /// A long one ends when all of it was sent.
+    fn is_end_stream(&self) -> bool {
+        !self.is_long && self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let rest = self.rest.len() as u64;
+        let body = self.body.size_hint().exact();
+        body.map_or_else(SizeHint::default, |length| SizeHint::with_exact(length + rest))
+    }
+}

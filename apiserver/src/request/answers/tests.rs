@@ -1,0 +1,156 @@
+use std::future::pending;
+use std::sync::mpsc;
+use std::thread;
+
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+use super::pool::{STALLED, STREAMING};
+use super::*;
+
+fn user(number: usize) -> User {
+    User { name: format!("user-{number}"), ..User::default() }
+}
+
+/// An answer of a user, and whether it had to give way.
+fn begin(answers: &Answers, user: &User) -> (Answer, CancellationToken) {
+    let reset = CancellationToken::new();
+    let answer = answers.begin(StreamReset::of_connection(reset.clone()));
+    answer.share(user);
+    (answer, reset)
+}
+
+#[tokio::test]
+async fn whoever_has_all_places_of_its_own_is_no_reason_to_reset_others() {
+    let (eve, joe) = (user(0), user(1));
+    let answers = Answers::new(LIMIT);
+    let (honest, reset) = begin(&answers, &joe);
+    let _place = honest.begin_streaming(&joe).await.unwrap();
+    let _held = honest.charge_length(PIECE);
+    let mut greedy = Vec::new();
+    for _ in 0..STREAMING / 4 {
+        let (answer, reset) = begin(&answers, &eve);
+        let place = answer.begin_streaming(&eve).await.unwrap();
+        greedy.push((answer.charge_length(PIECE), place, reset));
+    }
+    let (more, _) = begin(&answers, &eve);
+    let hers_gives_way = async { join_any(&greedy).await };
+    tokio::select! {
+        _ = more.begin_streaming(&eve) => unreachable!("nothing is given back"),
+        () = hers_gives_way => {}
+    }
+    assert!(!reset.is_cancelled());
+}
+
+async fn join_any<A, B>(answers: &[(A, B, CancellationToken)]) {
+    let ends = answers.iter().map(|(.., reset)| Box::pin(reset.cancelled()));
+    futures::future::select_all(ends).await;
+}
+
+#[tokio::test]
+async fn whoever_holds_little_does_not_give_way_to_refusals() {
+    let answers = Answers::new(LIMIT);
+    let (honest, reset) = begin(&answers, &user(0));
+    let _held = honest.charge_length(PIECE);
+    let refusals: Vec<_> = (0..1_000)
+        .map(|_| {
+            let reset = CancellationToken::new();
+            let answer = answers.begin(StreamReset::of_connection(reset.clone()));
+            (answer.charge_length((LIMIT - PIECE) / 1_000), reset)
+        })
+        .collect();
+    while refusals.iter().any(|(charge, _)| !charge.stream.is_stalled(now(), STALLED)) {
+        tokio::task::yield_now().await;
+    }
+    answers.0.make_room(None, Lack::Bytes);
+    assert!(!reset.is_cancelled());
+    let cancelled = refusals.iter().filter(|(_, reset)| reset.is_cancelled()).count();
+    assert!((200..300).contains(&cancelled), "a quarter: {cancelled}");
+}
+
+#[tokio::test]
+async fn whoever_looks_among_its_own_keeps_nobody_from_looking_among_all() {
+    let (eve, joe) = (user(0), user(1));
+    let answers = Answers::new(LIMIT);
+    let (unread, reset) = begin(&answers, &joe);
+    let _held = unread.charge_length(LIMIT / 2);
+    let (waiting, _) = begin(&answers, &eve);
+    while !unread.0.is_stalled(now(), STALLED) {
+        tokio::task::yield_now().await;
+    }
+    answers.0.make_room(Some(waiting.share(&eve)), Lack::Bytes);
+    assert!(!reset.is_cancelled());
+    answers.0.make_room(None, Lack::Bytes);
+    assert!(reset.is_cancelled());
+}
+
+/// Threads that answer, and some that look for what may give way, all at once. A lock that is
+/// taken twice would stop them, and an order that changes while it is sorted by would end them.
+#[tokio::test(flavor = "multi_thread")]
+async fn room_is_made_while_answers_come_and_go() {
+    const ROUNDS: usize = 30_000;
+    let answers = Answers::new(LIMIT);
+    let look = |look: fn(&Pool)| {
+        let pool = Arc::downgrade(&answers.0);
+        thread::spawn(move || while pool.upgrade().is_some_and(|pool| (look(&pool), true).1) {})
+    };
+    let looks = [
+        look(|pool| drop(pool.first_to_give_way(None, Lack::Bytes, |_| true))),
+        // Those that have just begun are not wanted, and dropped.
+        look(|pool| drop(pool.all(|_| false))),
+        look(|pool| drop(pool.all(|_| false))),
+    ];
+    let (done, all_done) = mpsc::channel();
+    for number in 0..8 {
+        let (answers, done, runtime) = (answers.clone(), done.clone(), Handle::current());
+        thread::spawn(move || {
+            let _runtime = runtime.enter();
+            let begin = |number| {
+                let answer = answers.begin(StreamReset::default());
+                answer.share(&user(number));
+                let charge = answer.charge_length(1);
+                (answer, charge)
+            };
+            let mut held: Vec<_> = (0..20).map(|_| begin(number)).collect();
+            for round in 0..ROUNDS {
+                let place = round % held.len();
+                held[place].1 = held[place].0.charge_length(1 + round % 100);
+                drop(begin(round % 20));
+            }
+            drop(held);
+            done.send(()).unwrap();
+        });
+    }
+    for _ in 0..8 {
+        all_done.recv_timeout(Duration::from_secs(120)).unwrap();
+    }
+    let pool = Arc::downgrade(&answers.0);
+    assert_eq!(answers.0.held.load(Ordering::Relaxed), 0);
+    drop(answers);
+    for look in looks {
+        look.join().unwrap();
+    }
+    assert!(pool.upgrade().is_none_or(|pool| pool.streams().by_number.is_empty()));
+}
+
+#[tokio::test]
+async fn what_is_held_beyond_the_limit_gives_way_though_nobody_asks_for_more() {
+    let answers = Answers::new(100_000);
+    let resets: Vec<StreamReset> =
+        (0..20).map(|_| StreamReset::new(CancellationToken::new())).collect();
+    let answered = |reset: &StreamReset, status: u16| {
+        let response = Response::builder().status(status).body(Body::from(vec![7; 5_000]));
+        answers.begin(reset.clone()).hold(response.unwrap())
+    };
+    let held: Vec<_> = resets.iter().map(|reset| answered(reset, 200)).collect();
+    let length = |response: &Response<Body>| response.body().size_hint().exact();
+    assert!(held.iter().all(|response| length(response) == Some(5_000)));
+    assert!(answers.0.is_full());
+    // Until then a refusal is told without words.
+    assert_eq!(length(&answered(&resets[0], 404)), Some(0));
+    // One that nobody reads ends.
+    let ends = resets.iter().map(|reset| Box::pin(reset.clone().guard(pending())));
+    futures::future::select_all(ends).await;
+    drop(held);
+    assert_eq!(length(&answered(&resets[0], 404)), Some(5_000));
+}
