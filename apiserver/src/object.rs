@@ -27,6 +27,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+use arcstr::ArcStr;
 use bytes::{BufMut, Bytes};
 use serde::Deserialize;
 use serde_json::ser::Formatter;
@@ -42,9 +43,10 @@ use shape::Shown;
 pub type Tree = Map<String, Value>;
 
 /// The place of an object in its collection: `namespace/name`, or `name` for
-/// a cluster-scoped kind. Its order, byte by byte, is the order of lists.
+/// a cluster-scoped kind. Its order, byte by byte, is the order of lists. A copy is one pointer: what
+/// finds and remembers an object has many of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(Arc<str>);
+pub struct Key(ArcStr);
 
 impl Key {
     /// The key of an object; `namespace` is `None` for cluster-scoped kinds.
