@@ -217,8 +217,8 @@ impl Object {
             return self;
         }
         // Nothing in front of the metadata differs: that is read without a patch.
-        let Some(patch) = patch::between(&other.json, &self.json, self.places.metadata().start)
-        else {
+        let from = self.places.metadata().start;
+        let Some(patch) = patch::between(&other.json, &self.json, from, self.uid.place()) else {
             return self;
         };
         let uid = Uid::in_patch(&patch, self.uid());

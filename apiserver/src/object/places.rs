@@ -64,7 +64,7 @@ impl Uid {
         )
     }
 
-    /// The same of an object that shares its JSON: nobody else has its uid, so it stands in its patch.
+    /// The same of an object that shares its JSON: nobody else has its uid, so it stands in its patch, whole.
     pub fn in_patch(patch: &[u8], uid: &str) -> Self {
         let scalar = ["\"", uid, "\""].concat();
         let found = super::find(patch, scalar.as_bytes());
@@ -72,6 +72,14 @@ impl Uid {
             || Self::Apart(uid.into()),
             |found| Self::Within(small(found + 1)..small(found + 1 + uid.len())),
         )
+    }
+
+    /// Where in that JSON it begins, unless it is apart.
+    pub fn place(&self) -> Option<usize> {
+        match self {
+            Self::Within(place) => Some(place.start as usize),
+            Self::Apart(_) => None,
+        }
     }
 
     /// The uid, of an object with this JSON, or this patch.
