@@ -25,7 +25,9 @@ use kube::core::Selector;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::cluster::{Changed, SourceInformer, SourceScope, SourceType, Standing, resource_name};
+use crate::cluster::{
+    Changed, SourceInformer, SourceObjects, SourceScope, SourceType, Standing, resource_name,
+};
 use crate::object::Key;
 use crate::watch_cache::SourceState;
 use availability::Availability;
@@ -365,7 +367,7 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         // They may be these objects: what is held is not asked for again below.
         let given = others.given();
         let totals_of = || {
-            let others = given.map_or_else(|| others.followed(), Others::Given);
+            let others = given.map_or_else(|| others.followed(), Others::given);
             JoinedTotals::new(texts_of(index), Box::new(measure), others)
         };
         self.find(about, |view| view.total(id, totals_of, namespace, text))
@@ -389,7 +391,7 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
             let name = object.name().unwrap_or_default();
             (Key::new(object.namespace(), name), Arc::new(object))
         });
-        Self::new(None, Availability::Available, Some(View::of(keyed)))
+        Self::new(None, Availability::Available, Some(View::of(keyed.collect())))
     }
 
     fn open(opening: &Opening<'_>) -> Self {
@@ -413,12 +415,12 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
     }
 
     /// The objects that a test has given, if it has.
-    fn given(&self) -> Option<HashMap<Key, Arc<K>>> {
+    fn given(&self) -> Option<SourceObjects<K>> {
         if self.shared.followed.is_some() {
             return None;
         }
         // What is left out is not there.
-        Some(self.state().view.as_ref().map(View::keyed).unwrap_or_default())
+        Some(self.state().view.as_ref().map(View::objects).cloned().unwrap_or_default())
     }
 
     /// The objects of the cluster, as the sums of another lookup follow them.
@@ -427,7 +429,7 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
             Some(Followed { informer, notify, .. }) => {
                 Others::followed(informer, notify, S::SCOPE.is_measured())
             }
-            None => Others::Given(HashMap::new()),
+            None => Others::given(SourceObjects::default()),
         }
     }
 
@@ -441,30 +443,34 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         // Whether they can be looked at is always news.
         let is_in_view =
             || Availability::at(now, &informer.standing(), *opened).0 == Availability::Available;
-        let keys = match put_off {
+        let taken = match put_off {
             Some(time) if *availability == Availability::Available && is_in_view() => {
                 put_off_until = (!changed.is_empty()).then_some(time);
-                HashSet::new()
+                None
             }
-            _ => changed.take(),
+            _ => Some(informer.take(changed)),
         };
-        if !keys.is_empty() {
+        if taken.as_ref().is_some_and(|taken| !taken.keys.is_empty()) {
             *looked_at = Some(now);
         }
-        let (is, until) = Availability::at(now, &informer.standing(), *opened);
+        let standing = match &taken {
+            Some(taken) => taken.standing.clone(),
+            None => informer.standing(),
+        };
+        let (is, until) = Availability::at(now, &standing, *opened);
         if std::mem::replace(availability, is) != is {
             // Every answer may be another one.
             questions.find_all(&mut due);
             *view = None;
         } else if is == Availability::Available {
             let own = if S::SCOPE.is_measured() { &mut measured } else { &mut due };
-            for key in keys {
-                questions.find_named(&key, own);
-                let Some(replaced) = view else { continue };
+            for key in taken.iter().flat_map(|taken| &taken.keys) {
+                questions.find_named(key, own);
+                let Some((replaced, taken)) = view.as_mut().zip(taken.as_ref()) else { continue };
                 // Indexes and sums are the user's own.
-                let replace = || replaced.replace(&key, informer.get(&key));
+                let replace = || replaced.take_over(key, &taken.objects);
                 match catch_unwind(AssertUnwindSafe(replace)) {
-                    Ok(touched) => questions.find_touched(&key, &touched, own),
+                    Ok(touched) => questions.find_touched(key, &touched, own),
                     Err(_) => {
                         let what = resource_name::<K>();
                         tracing::error!(
@@ -474,6 +480,9 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
                         *view = None;
                     }
                 }
+            }
+            if let Some((sharing, taken)) = view.as_mut().zip(taken) {
+                sharing.share(taken.objects);
             }
             if let Some(joining) = view {
                 let join = || {

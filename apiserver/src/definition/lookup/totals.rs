@@ -3,12 +3,11 @@
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::groups::{ByNamespace, Group};
 use super::view::{TextsOf, guarded};
-use crate::cluster::{SourceType, resource_name};
+use crate::cluster::{SourceObjects, SourceType, resource_name};
 use crate::object::Key;
 
 /// What can be summed up over a group of objects, and taken out of the sum again: the default is the
@@ -102,7 +101,7 @@ fn change<K: Ord + Clone, T: Total>(
 }
 
 /// What an object contributes, and to which groups.
-type Contribution<T> = (Vec<Box<str>>, T);
+pub(super) type Contribution<T> = (Vec<Box<str>>, T);
 
 /// Names in the log what no sum has.
 pub(super) fn tell_left_out<K: SourceType>(key: &Key) {
@@ -118,12 +117,18 @@ pub(super) trait Totals<K>: Send + Sync {
     fn texts(&self, key: &Key, object: Option<&K>) -> Vec<Box<str>>;
     /// Makes all sums anew, without this object and any other at which what the user wrote panics. They are named in
     /// the log, and looked at again when they change.
-    fn make_anew(&mut self, objects: &BTreeMap<Key, Arc<K>>, without: &Key);
+    fn make_anew(&mut self, objects: &SourceObjects<K>, without: &Key);
     /// The keys of which something has changed since this was last called that objects are joined with, and
-    /// whether that is a measurement.
+    /// whether that is a measurement. Each of them is joined before anything else changes.
     fn take_joined(&mut self) -> (HashSet<Key>, bool) {
         (HashSet::new(), false)
     }
+    /// Takes in what has changed that an object is joined with. Answers the groups whose sum that has changed.
+    fn join(&mut self, _key: &Key, _object: Option<&K>) -> Vec<Box<str>> {
+        Vec::new()
+    }
+    /// Says that all keys that were taken have been joined.
+    fn end_join(&mut self) {}
     /// Forgets all objects.
     fn clear(&mut self);
     /// The sum of a group.
@@ -136,7 +141,7 @@ pub(super) trait Totals<K>: Send + Sync {
 const GROUP: usize = 160;
 
 /// Sums by the text of their group.
-pub(super) struct Groups<T>(HashMap<Arc<str>, ByNamespace<T>>);
+pub(super) struct Groups<T>(HashMap<Box<str>, ByNamespace<T>>);
 
 impl<T> Default for Groups<T> {
     fn default() -> Self {
@@ -147,17 +152,16 @@ impl<T> Default for Groups<T> {
 impl<T: Total> Groups<T> {
     /// Puts what an object contributes now, and to which groups, in order, in the place of what it contributed before.
     /// Answers the groups whose sum that has changed.
-    pub fn replace<B: AsRef<str>>(
+    pub fn replace(
         &mut self,
         key: &Key,
-        (before_in, before): (&[B], &T),
-        (after_in, after): (&[Box<str>], &T),
+        (before_in, before): &Contribution<T>,
+        (after_in, after): &Contribution<T>,
     ) -> Vec<Box<str>> {
         let is_same = before == after;
         let mut changed = Vec::new();
         for text in after_in {
-            let was = before_in.binary_search_by(|before| before.as_ref().cmp(text));
-            if is_same && was.is_ok() {
+            if is_same && before_in.binary_search(text).is_ok() {
                 continue;
             }
             self.change(key, text, |group| {
@@ -166,8 +170,8 @@ impl<T: Total> Groups<T> {
             });
             changed.push(text.clone());
         }
-        for text in before_in.iter().map(AsRef::as_ref) {
-            let stays = after_in.binary_search_by(|after| (**after).cmp(text)).is_ok();
+        for text in before_in {
+            let stays = after_in.binary_search(text).is_ok();
             if is_same && stays {
                 continue;
             }
@@ -176,7 +180,7 @@ impl<T: Total> Groups<T> {
                 group.members = group.members.saturating_sub(1);
             });
             if !stays {
-                changed.push(text.into());
+                changed.push(text.clone());
             }
         }
         changed
@@ -184,16 +188,15 @@ impl<T: Total> Groups<T> {
 
     /// Adds what an object contributes. If what the user wrote panics, as where a sum becomes too large, nothing has
     /// been added, and the answer is false.
-    pub fn try_add(&mut self, key: &Key, texts: &[Box<str>], total: &T) -> bool {
-        let saved = texts.iter().map(|text| (text, self.0.get(&**text).cloned()));
+    pub fn try_add(&mut self, key: &Key, contribution: &Contribution<T>) -> bool {
+        let saved = contribution.0.iter().map(|text| (text, self.0.get(&**text).cloned()));
         let saved: Vec<_> = saved.collect();
-        let nothing: (&[Box<str>], T) = (&[], T::default());
-        let add = || self.replace(key, (nothing.0, &nothing.1), (texts, total));
+        let add = || self.replace(key, &Contribution::default(), contribution);
         let is_added = catch_unwind(AssertUnwindSafe(add)).is_ok();
         if !is_added {
             for (text, groups) in saved {
                 match groups {
-                    Some(groups) => drop(self.0.insert((&**text).into(), groups)),
+                    Some(groups) => drop(self.0.insert(text.clone(), groups)),
                     None => drop(self.0.remove(&**text)),
                 }
             }
@@ -211,11 +214,6 @@ impl<T: Total> Groups<T> {
         {
             self.0.remove(text);
         }
-    }
-
-    /// The text of a group as it is kept.
-    pub fn text(&self, text: &str) -> Arc<str> {
-        self.0.get_key_value(text).map_or_else(|| text.into(), |(text, _)| Arc::clone(text))
     }
 
     /// The sum of a group.
@@ -274,22 +272,22 @@ impl<K: SourceType, T: Total> TotalsOf<K, T> {
 impl<K: SourceType, T: Total> Totals<K> for TotalsOf<K, T> {
     fn change(&mut self, key: &Key, before: Option<&K>, after: Option<&K>) -> Vec<Box<str>> {
         let before = before.filter(|_| !self.left_out.remove(key));
-        let (before_in, before) = self.contribution(key, before);
-        let (after_in, after) = self.contribution(key, after);
-        self.groups.replace(key, (&before_in, &before), (&after_in, &after))
+        let before = self.contribution(key, before);
+        let after = self.contribution(key, after);
+        self.groups.replace(key, &before, &after)
     }
 
     fn texts(&self, key: &Key, object: Option<&K>) -> Vec<Box<str>> {
         self.contribution(key, object).0
     }
 
-    fn make_anew(&mut self, objects: &BTreeMap<Key, Arc<K>>, without: &Key) {
+    fn make_anew(&mut self, objects: &SourceObjects<K>, without: &Key) {
         self.clear();
         self.left_out.insert(without.clone());
         tell_left_out::<K>(without);
         for (key, object) in objects.iter().filter(|(key, _)| *key != without) {
-            let (texts, total) = self.contribution(key, Some(object));
-            if !self.groups.try_add(key, &texts, &total) {
+            let contribution = self.contribution(key, Some(object));
+            if !self.groups.try_add(key, &contribution) {
                 self.left_out.insert(key.clone());
                 tell_left_out::<K>(key);
             }
