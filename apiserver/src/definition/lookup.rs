@@ -36,9 +36,9 @@ pub(in crate::definition) use availability::GRACE;
 use joined::{JoinedTotals, Others};
 use labels::Terms;
 pub use metadata::{MetadataLookup, MetadataType};
-pub use pool::{Asker, Opening, Pool};
+pub use pool::{Asker, Asking, Opening, Pool, SourceNumber};
 pub use questions::QuestionId;
-use questions::{About, Question, Questions, Sources as Asking};
+use questions::{About, Question, Questions, Sources};
 pub use related::Related;
 pub use totals::Total;
 use totals::TotalsOf;
@@ -174,7 +174,7 @@ struct State<K> {
     /// When it was looked at last what has changed, if that is not done each time.
     looked_at: Option<Instant>,
     /// Which objects have to be computed again, for each asker that was not told yet.
-    pending: HashMap<Asker, Due>,
+    pending: HashMap<Asker, Due<SourceNumber>>,
 }
 
 impl<K: SourceType, S: Scoped> Lookup<K, S> {
@@ -438,7 +438,7 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         let Followed { informer, changed, opened, .. } = followed;
         let State { availability, view, questions, looked_at, pending, .. } = &mut *state;
         let (now, mut put_off_until) = (Instant::now(), None);
-        let (mut due, mut measured) = (Asking::new(), Asking::new());
+        let (mut due, mut measured) = (Sources::new(), Sources::new());
         let put_off = put_off(S::SCOPE, *looked_at, now);
         // Whether they can be looked at is always news.
         let is_in_view =
@@ -499,11 +499,11 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
                 }
             }
         }
-        for (asker, key) in due {
-            pending.entry(asker).or_default().changed.insert(key);
+        for asking in due {
+            pending.entry(asking.asker()).or_default().changed.insert(asking.source());
         }
-        for (asker, key) in measured {
-            pending.entry(asker).or_default().measured.insert(key);
+        for asking in measured {
+            pending.entry(asking.asker()).or_default().measured.insert(asking.source());
         }
         self.charge(state);
         until.into_iter().chain(put_off_until).min()
@@ -572,13 +572,18 @@ fn put_off(scope: SourceScope, looked_at: Option<Instant>, now: Instant) -> Opti
     (now < time).then_some(time)
 }
 
-/// The sources that have to be computed again.
-#[derive(Default)]
-pub struct Due {
+/// The sources that have to be computed again, by their keys or their numbers.
+pub struct Due<S> {
     /// Something that they were computed from has changed.
-    pub changed: HashSet<Key>,
+    pub changed: HashSet<S>,
     /// A measurement has.
-    pub measured: HashSet<Key>,
+    pub measured: HashSet<S>,
+}
+
+impl<S> Default for Due<S> {
+    fn default() -> Self {
+        Self { changed: HashSet::new(), measured: HashSet::new() }
+    }
 }
 
 /// A lookup, whatever its type.
@@ -592,12 +597,12 @@ pub trait Tracked {
     /// What was asked since this was last called, in order.
     fn take_seen(&self) -> Vec<QuestionId>;
     /// Notes what the computation of a source has asked, in place of what it had asked before.
-    fn settle(&self, source: &Key, before: &[QuestionId], now: &[QuestionId]);
+    fn settle(&self, source: SourceNumber, before: &[QuestionId], now: &[QuestionId]);
     /// Lets go of what a computation has asked that came to nothing.
     fn drop_unsettled(&self, asked: &[QuestionId]);
     /// Takes in what changed since this was last called, and adds the sources that have asked for it.
     /// Answers when it has to be called at the latest, if nothing changes before.
-    fn take_due(&self, due: &mut Due) -> Option<Instant>;
+    fn take_due(&self, due: &mut Due<SourceNumber>) -> Option<Instant>;
     /// Whether it is known if the objects can be looked at, and what computations see is so now.
     fn is_settled(&self) -> bool;
     /// The state of each source, if the objects come from the cluster.
@@ -652,15 +657,16 @@ impl<K: SourceType, S: Scoped> Tracked for Lookup<K, S> {
         self.state().questions.take_seen()
     }
 
-    fn settle(&self, source: &Key, before: &[QuestionId], now: &[QuestionId]) {
-        self.state().questions.settle(self.asker, source, before, now);
+    fn settle(&self, source: SourceNumber, before: &[QuestionId], now: &[QuestionId]) {
+        let asking = Asking::new(self.asker, source);
+        self.state().questions.settle(asking, before, now);
     }
 
     fn drop_unsettled(&self, asked: &[QuestionId]) {
         self.state().questions.drop_unsettled(asked);
     }
 
-    fn take_due(&self, due: &mut Due) -> Option<Instant> {
+    fn take_due(&self, due: &mut Due<SourceNumber>) -> Option<Instant> {
         let followed = self.shared.followed.as_ref()?;
         let mut state = self.state();
         let until = self.take_in(followed, &mut state);

@@ -104,18 +104,18 @@ fn objects_are_found_by_what_they_select() {
 #[test]
 fn a_question_is_kept_as_long_as_something_depends_on_it() {
     let lookup = lookup();
-    let (first, second) = (Key::new(None, "first"), Key::new(None, "second"));
+    let (first, second) = (SourceNumber(1), SourceNumber(2));
     lookup.list(None);
     lookup.find_by(words, None, "red");
     let asked = lookup.take_seen();
-    lookup.settle(&first, &[], &asked);
+    lookup.settle(first, &[], &asked);
     lookup.find_by(words, None, "red");
     let asked_again = lookup.take_seen();
-    lookup.settle(&second, &[], &asked_again);
+    lookup.settle(second, &[], &asked_again);
     assert_eq!((asked.len(), asked_again.len(), lookup.questions()), (2, 1, 2));
-    lookup.settle(&first, &asked, &[]);
+    lookup.settle(first, &asked, &[]);
     assert_eq!(lookup.questions(), 1);
-    lookup.settle(&second, &asked_again, &[]);
+    lookup.settle(second, &asked_again, &[]);
     assert_eq!(lookup.questions(), 0);
     lookup.find_matching(None, Selector::default());
     lookup.drop_unsettled(&lookup.take_seen());
