@@ -6,8 +6,6 @@
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::ops::Range;
 
-use crate::object::Labels;
-
 /// Appends a number: seven bits in a byte, the low ones first, as long as there are more.
 fn write(number: usize, patch: &mut Vec<u8>) {
     let mut rest = number;
@@ -42,7 +40,7 @@ fn common(one: &[u8], other: &[u8]) -> (usize, usize) {
 
 /// What makes `text` of `base`, if they are alike, and all that differs stands at `from` or behind. The scalar of the text that
 /// holds the place `whole` stands in one piece where it differs; of others there is only what differs of them. Nothing if it
-/// would take more than half of the text.
+/// would take more than a quarter of the text: then one that stays whole is of more use to those that are like it.
 ///
 /// A patch is a row of pieces. In front of each are three numbers: how far behind the piece before it begins what it replaces,
 /// how long that is, and how long it is itself.
@@ -84,12 +82,12 @@ pub(super) fn between(
     }
     let is_alike = base.get(in_base..)? == text.get(in_text..)?;
     // Nor may an object hold a base that is much larger than it is.
-    let is_worth = 2 * patch.len() <= text.len() && base.len() <= 2 * text.len();
+    let is_worth = 4 * patch.len() <= text.len() && base.len() <= 2 * text.len();
     (is_alike && is_worth).then(|| patch.into_boxed_slice())
 }
 
-/// A number that texts have in common which are alike, and whose objects have the same labels; others hardly ever.
-pub(super) fn form(text: &[u8], labels: &Labels, hasher: &RandomState) -> u64 {
+/// A number that texts have in common which are alike; others hardly ever.
+pub(super) fn form(text: &[u8], hasher: &RandomState) -> u64 {
     let mut hash = hasher.build_hasher();
     let mut at = 0;
     for scalar in Scalars::of(text) {
@@ -97,7 +95,6 @@ pub(super) fn form(text: &[u8], labels: &Labels, hasher: &RandomState) -> u64 {
         at = scalar.end;
     }
     text.get(at..).hash(&mut hash);
-    labels.iter().for_each(|label| label.hash(&mut hash));
     hash.finish()
 }
 
@@ -262,7 +259,7 @@ mod tests {
                 _ => other["same"] = json!("y".repeat(random.usize(0..9))),
             }
             let (object, other) = (object.to_string(), other.to_string());
-            let of = |text: &str| form(text.as_bytes(), &Labels::default(), &hasher);
+            let of = |text: &str| form(text.as_bytes(), &hasher);
             if patched(&object, &other).is_some() {
                 assert_eq!(of(&object), of(&other));
                 shared += 1;
