@@ -15,7 +15,7 @@ mod together;
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use kube::Client;
 use tokio::task::JoinHandle;
@@ -90,6 +90,8 @@ impl Sources {
         }
         let share = self.all.share(resource_name::<K>());
         let informer = Arc::new(SourceInformer::<K>::new(self.bound, share));
+        let keeper: Weak<SourceInformer<K>> = Arc::downgrade(&informer);
+        self.all.add_keeper(keeper);
         informers.insert(place, informer.clone());
         let follower = Follower::new(Arc::clone(&informer), resource_name::<K>(), missing);
         let (list_watch, streams) =

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::objects::{Kept, SourceObjects};
-use super::together::Share;
+use super::together::{KeepsKeys, Share};
 use crate::object::Key;
 
 /// What an object takes besides itself: its key, twice, and its places in maps.
@@ -175,6 +175,12 @@ impl<K> SourceInformer<K> {
         Some((key.clone(), Arc::clone(object)))
     }
 
+    /// A key as it is kept.
+    fn known_key(&self, key: &Key) -> Option<Key> {
+        let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
+        shelf.objects.get_keyed(key).map(|(kept, _)| kept.clone())
+    }
+
     /// All objects there are now. None as long as not everything has arrived.
     pub fn objects(&self) -> SourceObjects<K> {
         self.shelf.read().unwrap_or_else(PoisonError::into_inner).shown()
@@ -312,11 +318,11 @@ impl<K> SourceInformer<K> {
     /// counter of a status, to a type that does not know it. While not everything has
     /// arrived none is told at all: objects may come and go then that were never shown.
     pub(super) fn replace(&self, key: Key, object: Option<Reading<K>>) {
+        // What remembers an object has this one. It is asked for before anything is locked.
+        let key = self.known_key(&key).unwrap_or_else(|| self.share.all().kept_key(key));
         let followers = self.followers();
         let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
         let can_be_read_again = shelf.unreadable.remove(&key);
-        // What remembers an object has this one.
-        let key = shelf.objects.get_keyed(&key).map_or(key, |(known, _)| known.clone());
         let before = match object {
             Some(Reading { object, bytes, hash, content }) => {
                 if shelf.objects.kept(&key).is_some_and(|kept| kept.content == content) {
@@ -421,6 +427,12 @@ impl<K> SourceInformer<K> {
     }
 }
 
+impl<K: Send + Sync> KeepsKeys for SourceInformer<K> {
+    fn kept_key(&self, key: &Key) -> Option<Key> {
+        self.known_key(key)
+    }
+}
+
 #[cfg(test)]
 impl<K> SourceInformer<K> {
     /// One whose objects have room to themselves.
@@ -479,6 +491,38 @@ mod tests {
         assert_eq!(informer.room(&key), free - 8_000 - 32_000 / SLACK);
         informer.complete(&HashSet::new());
         assert_eq!(informer.room(&key), free);
+    }
+
+    /// Objects of one name have one key, whatever they are and whichever of them comes first.
+    #[test]
+    fn the_text_of_a_key_is_there_once() {
+        let all = Arc::new(Together::within(100_000));
+        let informer = |name: &str| {
+            let informer =
+                Arc::new(SourceInformer::<String>::new(80_000, all.share(name.to_owned())));
+            let keeper: Weak<dyn KeepsKeys> = Arc::downgrade(&(Arc::clone(&informer) as _));
+            all.add_keeper(keeper);
+            informer
+        };
+        let (one, other) = (informer("ones"), informer("others"));
+        let text = |informer: &SourceInformer<String>, key: &str| {
+            let kept = informer.kept_key(&Key::of_text(key));
+            kept.map(|kept| kept.text().as_ptr())
+        };
+        one.set(Key::of_text("n/a"), Some("a".to_owned()));
+        other.set(Key::of_text("n/b"), Some("b".to_owned()));
+        for key in ["n/a", "n/b"] {
+            for informer in [&one, &other] {
+                informer.set(Key::of_text(key), Some("c".to_owned()));
+            }
+            assert!(text(&one, key).is_some() && text(&one, key) == text(&other, key));
+        }
+        let kept = text(&one, "n/a");
+        one.set(Key::of_text("n/a"), None);
+        assert_eq!((text(&one, "n/a"), text(&other, "n/a")), (None, kept));
+        drop(one);
+        other.set(Key::of_text("n/a"), Some("d".to_owned()));
+        assert_eq!(text(&other, "n/a"), kept);
     }
 
     /// One type may take what the others leave, and gives it back.
