@@ -1,6 +1,7 @@
 //! Sums over groups of objects, which follow each change of an object without looking at the others.
 
 use std::any::Any;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
@@ -43,6 +44,10 @@ pub trait Total: Clone + Default + PartialEq + Send + Sync + 'static {
     fn add(&mut self, other: &Self);
     /// Takes it out again.
     fn subtract(&mut self, other: &Self);
+    /// How many bytes it takes besides itself, about: what is in boxes and maps. Sums count as memory of the objects.
+    fn size(&self) -> usize {
+        0
+    }
 }
 
 macro_rules! total {
@@ -71,7 +76,15 @@ impl<A: Total, B: Total> Total for (A, B) {
         self.0.subtract(&other.0);
         self.1.subtract(&other.1);
     }
+
+    fn size(&self) -> usize {
+        self.0.size() + self.1.size()
+    }
 }
+
+/// A node of a `BTreeMap` has room for so many entries, of which about so many are in use.
+const NODE: usize = 11;
+const NODE_IN_USE: usize = 7;
 
 impl<K: Ord + Clone + Send + Sync + 'static, T: Total> Total for BTreeMap<K, T> {
     fn add(&mut self, other: &Self) {
@@ -84,6 +97,10 @@ impl<K: Ord + Clone + Send + Sync + 'static, T: Total> Total for BTreeMap<K, T> 
         for (key, value) in other {
             change(self, key, |total| total.subtract(value));
         }
+    }
+
+    fn size(&self) -> usize {
+        self.len().div_ceil(NODE_IN_USE) * NODE * (size_of::<K>() + size_of::<T>())
     }
 }
 
@@ -137,16 +154,24 @@ pub(super) trait Totals<K>: Send + Sync {
     fn bytes(&self) -> usize;
 }
 
-/// What the sum of a group takes besides itself and its text, in bytes: its places in maps.
-const GROUP: usize = 160;
+/// What the sums of a text take besides themselves and the text, in bytes: their place in a map.
+const GROUP: usize = 96;
 
 /// Sums by the text of their group.
-pub(super) struct Groups<T>(HashMap<Box<str>, ByNamespace<T>>);
+pub(super) struct Groups<T> {
+    by_text: HashMap<Box<str>, ByNamespace<T>>,
+    /// What they take, in bytes.
+    bytes: usize,
+}
 
 impl<T> Default for Groups<T> {
     fn default() -> Self {
-        Self(HashMap::new())
+        Self { by_text: HashMap::new(), bytes: 0 }
     }
+}
+
+fn size<T: Total>(text: &str, groups: &ByNamespace<T>) -> usize {
+    GROUP + text.len() + groups.size()
 }
 
 impl<T: Total> Groups<T> {
@@ -189,15 +214,16 @@ impl<T: Total> Groups<T> {
     /// Adds what an object contributes. If what the user wrote panics, as where a sum becomes too large, nothing has
     /// been added, and the answer is false.
     pub fn try_add(&mut self, key: &Key, contribution: &Contribution<T>) -> bool {
-        let saved = contribution.0.iter().map(|text| (text, self.0.get(&**text).cloned()));
-        let saved: Vec<_> = saved.collect();
+        let saved = contribution.0.iter().map(|text| (text, self.by_text.get(&**text).cloned()));
+        let (saved, bytes): (Vec<_>, usize) = (saved.collect(), self.bytes);
         let add = || self.replace(key, &Contribution::default(), contribution);
         let is_added = catch_unwind(AssertUnwindSafe(add)).is_ok();
         if !is_added {
+            self.bytes = bytes;
             for (text, groups) in saved {
                 match groups {
-                    Some(groups) => drop(self.0.insert(text.clone(), groups)),
-                    None => drop(self.0.remove(&**text)),
+                    Some(groups) => drop(self.by_text.insert(text.clone(), groups)),
+                    None => drop(self.by_text.remove(&**text)),
                 }
             }
         }
@@ -206,29 +232,33 @@ impl<T: Total> Groups<T> {
 
     /// Changes the sums of a group.
     fn change(&mut self, key: &Key, text: &str, change: impl Fn(&mut Group<T>)) {
-        if !self.0.contains_key(text) {
-            self.0.insert(text.into(), ByNamespace::of(key.namespace()));
-        }
-        if let Some(of_text) = self.0.get_mut(text)
-            && of_text.change(key.namespace(), change)
-        {
-            self.0.remove(text);
+        let groups = match self.by_text.entry(text.into()) {
+            Entry::Occupied(entry) => {
+                self.bytes -= size(text, entry.get());
+                entry.into_mut()
+            }
+            Entry::Vacant(entry) => entry.insert(ByNamespace::of(key.namespace())),
+        };
+        if groups.change(key.namespace(), change) {
+            self.by_text.remove(text);
+        } else {
+            self.bytes += size(text, groups);
         }
     }
 
     /// The sum of a group.
     pub fn of(&self, namespace: Option<&str>, text: &str) -> Option<&dyn Any> {
-        self.0.get(text)?.of_namespace(namespace)
+        self.by_text.get(text)?.of_namespace(namespace)
     }
 
     /// Forgets all of them.
     pub fn clear(&mut self) {
-        self.0.clear();
+        *self = Self::default();
     }
 
     /// How many bytes they take, about.
     pub fn bytes(&self) -> usize {
-        self.0.len() * (GROUP + size_of::<T>())
+        self.bytes
     }
 }
 
