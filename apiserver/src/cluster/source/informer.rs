@@ -12,7 +12,7 @@ use super::objects::{Kept, SourceObjects};
 use super::together::{KeepsKeys, Share};
 use crate::object::Key;
 
-/// What an object takes besides itself: its key, twice, and its places in maps.
+/// What an object takes besides itself: its key, its place in a map, and what is remembered of it.
 const PER_OBJECT: usize = 256;
 /// What was too much is kept again when so much of the bound would be left, a sixteenth of it.
 const SLACK: usize = 16;
