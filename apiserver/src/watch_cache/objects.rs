@@ -127,7 +127,7 @@ mod tests {
             } else {
                 objects.remove(&key);
             }
-            let before = objects.by_key.iter().filter(|(other, _)| **other < key).last();
+            let before = objects.by_key.iter().rfind(|(other, _)| **other < key);
             let behind = objects.by_key.iter().find(|(other, _)| **other > key);
             let expected =
                 before.into_iter().chain(behind).map(|(_, versioned)| versioned.revision);
