@@ -391,6 +391,7 @@ impl<K> SourceInformer<K> {
         shelf.unreadable.retain(|key| present.contains(key));
         let mut told = gone;
         if !shelf.synced {
+            shelf.objects = shelf.objects.packed();
             told.extend(shelf.objects.keys().cloned());
         }
         shelf.synced = true;

@@ -90,6 +90,16 @@ impl<K> SourceObjects<K> {
         before.map(|before| before.object)
     }
 
+    /// The same in less room. Objects are listed in the order of their keys, and a node of the map that is full is divided in two
+    /// halves, so one that is filled in order is half empty. Where every other object comes first, the rest fills the halves.
+    #[must_use]
+    pub(super) fn packed(&self) -> Self {
+        let first = self.0.iter().step_by(2);
+        let rest = self.0.iter().skip(1).step_by(2);
+        let objects = first.chain(rest).map(|(key, kept)| (key.clone(), kept.clone()));
+        Self(objects.collect())
+    }
+
     pub(super) fn kept(&self, key: &Key) -> Option<&Kept<K>> {
         self.0.get(key)
     }
@@ -106,5 +116,42 @@ impl<K> SourceObjects<K> {
     /// Removes an object. Answers what was there.
     pub(super) fn remove(&mut self, key: &Key) -> Option<Kept<K>> {
         self.0.remove(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packed_objects_are_the_same() {
+        for count in [0, 1, 2, 15, 16, 17, 1_000] {
+            let keyed = |number: u32| (Key::of_text(&format!("{number:04}")), Arc::new(number));
+            let objects: SourceObjects<u32> = (0..count).map(keyed).collect();
+            let packed = objects.packed();
+            assert!(packed.iter().eq(objects.iter()));
+            assert_eq!(packed.len(), objects.len());
+        }
+    }
+
+    /// What is taken over is what the others have, and nothing else changes.
+    #[test]
+    fn objects_are_taken_over_one_by_one() {
+        let keyed = |text: &str| (Key::of_text(text), Arc::new(text.to_owned()));
+        let before: SourceObjects<String> = ["a", "b"].map(keyed).into_iter().collect();
+        let after: SourceObjects<String> = ["b", "c"].map(keyed).into_iter().collect();
+        let mut objects = before.clone();
+        for (key, expected, names) in
+            [("a", Some("a"), "b"), ("c", None, "bc"), ("d", None, "bc"), ("b", Some("b"), "bc")]
+        {
+            let was = objects.take_over(&Key::of_text(key), &after);
+            assert_eq!(was.as_ref().map(|was| was.as_str()), expected);
+            assert_eq!(objects.keys().map(Key::text).collect::<String>(), names);
+        }
+        assert!(objects.iter().eq(after.iter()) && before.len() == 2);
+        assert!(Arc::ptr_eq(
+            objects.get(&Key::of_text("b")).unwrap(),
+            after.get(&Key::of_text("b")).unwrap()
+        ));
     }
 }
