@@ -311,7 +311,8 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
 
     /// The sum of a `measure` over the objects that `index` finds by this text, each with the one among `others` that has
     /// its namespace and name; those of which there is none add nothing. So what is measured of Pods is summed up by what
-    /// is said of them. It follows each change of both without looking at the rest of the group.
+    /// is said of them. It follows each change of both without looking at the rest of the group. What a pair has added is computed
+    /// again to be taken out of the sum, so the measure depends on nothing but the pair.
     ///
     /// ```
     /// use aggregated_apiserver::Lookup;

@@ -258,6 +258,79 @@ fn sums_over_pairs_follow_both() {
     assert_eq!(view.bytes(), 0);
 }
 
+/// Whoever looks at objects late, and shares them since, has found what is there now: also where there was too much of them for a
+/// while, and came back in another form.
+#[test]
+fn what_is_looked_at_late_is_what_is_there() {
+    let mut random = fastrand::Rng::with_seed(29);
+    let informer = SourceInformer::<ConfigMap>::alone(1 << 30);
+    informer.complete(&HashSet::new());
+    let changed = informer.follow(Arc::default());
+    let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
+    let index = IndexId::of::<u32>();
+    let totals_of = || TotalsOf::new(texts_of(words), Box::new(lengths));
+    let mut view: Option<View<ConfigMap>> = None;
+    let mut there: BTreeMap<Key, ConfigMap> = BTreeMap::new();
+    let (mut is_listed, mut looked, mut came_back) = (true, 0, 0);
+    for _ in 0..6_000 {
+        match random.u8(0..30) {
+            0 => {
+                informer.exceed("it is too much".to_owned());
+                is_listed = false;
+            }
+            1..=4 if !is_listed => {
+                there.iter().for_each(|(key, map)| informer.set(key.clone(), Some(map.clone())));
+                informer.complete(&there.keys().cloned().collect());
+                (is_listed, came_back) = (true, came_back + 1);
+            }
+            _ => {
+                let name = random.u8(0..40).to_string();
+                let (key, text) =
+                    (Key::new(Some("a"), &name), random.choice(["x", "y z", "z z"]).unwrap());
+                let map = random.bool().then(|| named(Some("a"), &name, None, text));
+                match map.clone() {
+                    Some(map) => there.insert(key.clone(), map),
+                    None => there.remove(&key),
+                };
+                // What is there now is seen when it is listed again, or some of it before.
+                if is_listed || random.bool() {
+                    informer.set(key, map);
+                }
+            }
+        }
+        if random.u8(0..4) > 0 {
+            continue;
+        }
+        let taken = informer.take(&changed);
+        assert_eq!(taken.standing.is_synced, is_listed);
+        if !is_listed {
+            assert_eq!(taken.objects.len(), 0);
+            view = None;
+            continue;
+        }
+        let view = view.get_or_insert_with(|| View::of(informer.objects()));
+        taken.keys.iter().for_each(|key| drop(view.take_over(key, &taken.objects)));
+        view.share(taken.objects);
+        let all: Vec<ConfigMap> = view.all(None).iter().map(|map| (**map).clone()).collect();
+        assert!(all.iter().eq(there.values()));
+        for word in ["x", "y", "z"] {
+            let of_word: Vec<&ConfigMap> =
+                there.values().filter(|map| words(map).iter().any(|one| one == word)).collect();
+            let found = view.indexed(index, || texts_of(words), None, word);
+            assert!(found.iter().map(|map| &**map).eq(of_word.iter().copied()));
+            let sum: (i64, BTreeMap<String, usize>) = view.total(id, totals_of, None, word);
+            let expected =
+                of_word.iter().fold(Default::default(), |mut sum: (i64, BTreeMap<_, _>), map| {
+                    sum.add(&lengths(map));
+                    sum
+                });
+            assert_eq!(sum, expected);
+        }
+        looked += 1;
+    }
+    assert!(looked > 500 && came_back > 50, "{looked} {came_back}");
+}
+
 static MEASURED: AtomicUsize = AtomicUsize::new(0);
 
 fn measured(_: &ConfigMap, _: &Service) -> i64 {
