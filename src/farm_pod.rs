@@ -470,7 +470,7 @@ impl Computed for FarmPod {
             priority: pod.spec.priority,
             priority_class: owned(pod.spec.priority_class_name.as_ref()),
             service_account: owned(pod.spec.service_account_name.as_ref()),
-            ip: owned(pod.status.pod_ip.as_ref()),
+            ip: pod.status.pod_ip.text(),
         });
         Some(farm_pod)
     }

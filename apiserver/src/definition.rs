@@ -11,6 +11,7 @@ mod disclosures;
 mod kinds;
 mod located;
 mod lookup;
+mod numbered;
 mod round_trips;
 mod rules;
 mod stored;

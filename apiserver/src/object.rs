@@ -27,6 +27,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+use arcstr::ArcStr;
 use bytes::{BufMut, Bytes};
 use serde::Deserialize;
 use serde_json::ser::Formatter;
@@ -42,9 +43,10 @@ use shape::Shown;
 pub type Tree = Map<String, Value>;
 
 /// The place of an object in its collection: `namespace/name`, or `name` for
-/// a cluster-scoped kind. Its order, byte by byte, is the order of lists.
+/// a cluster-scoped kind. Its order, byte by byte, is the order of lists. A copy is one pointer: what
+/// finds and remembers an object has many of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(Arc<str>);
+pub struct Key(ArcStr);
 
 impl Key {
     /// The key of an object; `namespace` is `None` for cluster-scoped kinds.
@@ -205,23 +207,29 @@ impl Object {
 
     /// A number that it has in common with objects that it can share its JSON with.
     pub(crate) fn form(&self, hasher: &RandomState) -> u64 {
-        patch::form(&self.json(), &self.labels, hasher)
+        patch::form(&self.json(), hasher)
     }
 
-    /// The same object: of its JSON only what differs from that of another one is kept, if they are alike.
+    /// The same object: of its JSON only what differs from that of one of the others is kept, if it is like one of them. If it is
+    /// like several of them, it is the one from which least differs. Labels that are the same are there once.
     #[must_use]
-    pub(crate) fn sharing_with(self, other: &Self) -> Self {
+    pub(crate) fn sharing_with(mut self, others: &[&Self]) -> Self {
+        if let Some(other) = others.iter().find(|other| other.labels == self.labels) {
+            self.labels = other.labels.clone();
+        }
         if self.is_sharing() || !self.places.managed_fields().is_empty() {
             return self;
         }
         // Nothing in front of the metadata differs: that is read without a patch.
-        let Some(patch) = patch::between(&other.json, &self.json, self.places.metadata().start)
-        else {
+        let (from, uid) = (self.places.metadata().start, self.uid.place());
+        let patches = others
+            .iter()
+            .filter_map(|other| Some((other, patch::between(&other.json, &self.json, from, uid)?)));
+        let Some((other, patch)) = patches.min_by_key(|(_, patch)| patch.len()) else {
             return self;
         };
         let uid = Uid::in_patch(&patch, self.uid());
-        let labels = if self.labels == other.labels { &other.labels } else { &self.labels };
-        Self { uid, labels: labels.clone(), json: other.json.clone(), patch: Some(patch), ..self }
+        Self { uid, json: other.json.clone(), patch: Some(patch), ..self }
     }
 
     /// Whether it shares its JSON with another one.
@@ -596,12 +604,12 @@ mod tests {
         let first = of("first", "u-1", "Running");
         let whole = of("second", "u-22", "Pending");
         assert_eq!(first.form(&hasher), whole.form(&hasher));
-        let shared = whole.clone().sharing_with(&first);
+        let shared = whole.clone().sharing_with(&[&first]);
         // A third one is the same whether it shares with one that is whole, or with one that is not.
-        let third = of("third", "u-333", "").sharing_with(&shared);
+        let third = of("third", "u-333", "").sharing_with(&[&shared]);
         assert!(shared.is_sharing() && third.is_sharing() && !first.is_sharing());
         assert!(third.same_content(&of("third", "u-333", "")) && !third.same_content(&shared));
-        assert!(third.same_content(&of("third", "u-333", "").sharing_with(&first)));
+        assert!(third.same_content(&of("third", "u-333", "").sharing_with(&[&first])));
         for (shared, whole) in [(&shared, &whole), (&third, &of("third", "u-333", ""))] {
             assert!(shared.same_content(whole) && whole.same_content(shared));
             assert_eq!(shared.json(), whole.json());
@@ -622,15 +630,34 @@ mod tests {
                 assert_eq!(String::from_utf8(one).unwrap(), String::from_utf8(other).unwrap());
             }
         }
+        // Of several that from which least differs is taken, and the labels of one that has the same.
+        let far = object(json!({
+            "apiVersion": "example.com/v1", "kind": "Foo",
+            "metadata": {
+                "creationTimestamp": "2026-01-01T00:00:00Z", "name": "far", "namespace": "n", "uid": "u-4",
+                "labels": {"app": "another"},
+            },
+            "status": {"phase": "Pending", "text": "of which all of them have the same, as long as another"},
+        }));
+        assert_eq!(far.form(&hasher), first.form(&hasher));
+        let size = |object: &Object| object.patch.as_ref().map(|patch| patch.len());
+        let of_all = of("fifth", "u-5", "").sharing_with(&[&far, &first, &far]);
+        assert_eq!(size(&of_all), size(&of("fifth", "u-5", "").sharing_with(&[&first])));
+        assert!(size(&of_all) < size(&of("fifth", "u-5", "").sharing_with(&[&far])));
+        let text = |labels: &Labels| labels.iter().next().map(|(key, _)| key.as_ptr());
+        assert_eq!(text(&of_all.labels), text(&first.labels));
+        let of_far = far.clone().sharing_with(&[&first]);
+        assert!(of_far.is_sharing() && of_far.same_content(&far));
+        assert_eq!(of_far.labels().get("app"), Some("another"));
         // What is of another form, has managers, or is of another kind, stays whole.
         for other in [
             json!({"metadata": {"name": "a", "uid": "u"}}),
             json!({"metadata": {"name": "a", "uid": "u", "managedFields": [{"manager": "m"}]}}),
         ] {
             let other = object(other);
-            assert!(!other.clone().sharing_with(&first).is_sharing());
+            assert!(!other.clone().sharing_with(&[&first]).is_sharing());
             let is_managed = !other.places.managed_fields().is_empty();
-            assert!(!is_managed || !other.clone().sharing_with(&other).is_sharing());
+            assert!(!is_managed || !other.clone().sharing_with(&[&other]).is_sharing());
         }
         let kind = |kind: &str| {
             object(json!({
@@ -638,8 +665,8 @@ mod tests {
                 "text": "of which both have the same, and which is as long as that",
             }))
         };
-        assert!(kind("Foo").sharing_with(&kind("Foo")).is_sharing());
-        assert!(!kind("Foo").sharing_with(&kind("Bar")).is_sharing());
+        assert!(kind("Foo").sharing_with(&[&kind("Foo")]).is_sharing());
+        assert!(!kind("Foo").sharing_with(&[&kind("Bar")]).is_sharing());
     }
 
     #[test]

@@ -274,6 +274,11 @@ impl WatchCache {
         self.read().objects.get(key).cloned()
     }
 
+    /// The objects before and behind a key.
+    pub fn neighbours(&self, key: &Key) -> Vec<Versioned> {
+        self.read().objects.neighbours(key).cloned().collect()
+    }
+
     /// An object of a scope that is there and cannot be read, if there is one.
     pub fn damaged_in(&self, scope: &Scope) -> Option<Key> {
         let damaged = self.damaged.read().unwrap_or_else(PoisonError::into_inner);

@@ -32,6 +32,8 @@ pub const PODS: usize = 10_000;
 const AS_TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 /// How long nothing may come until all is said to have come: more than a computation takes.
 const QUIET: Duration = Duration::from_millis(500);
+/// So many servers more than the first are made to see what a Pod takes: what one of them leaves behind or finds free differs.
+const SERVERS: usize = 3;
 /// How many changes there are, and how many of them in a second.
 const CHANGES: u32 = 400;
 const A_SECOND: u32 = 20;
@@ -192,6 +194,14 @@ async fn poll(cluster: &Cluster, server: &InProcess, used: u64, expected: usize)
     Ok(())
 }
 
+/// What other tools list for a table of all Pods, as their sources say: each list is read whole, and none of them has what is read
+/// of ReplicaSets, Deployments, Services and Events. Headlamp shows a page of both at a time.
+const TOOLS: [(&str, &[&str]); 3] = [
+    ("k9s, Headlamp", &["pods", "metrics"]),
+    ("kubectl-view-allocations with utilization", &["nodes", "pods", "metrics"]),
+    ("kube-capacity with utilization, without what nodes use", &["nodes", "pods", "metrics"]),
+];
+
 /// What is read for the table that `kubectl get farmpods -A` prints, and for what is in it where there is no such server.
 async fn fetched(cluster: &Cluster, server: &InProcess) -> Result<()> {
     let (mut bytes, mut requests, mut next) = (0, 0, String::new());
@@ -214,6 +224,10 @@ async fn fetched(cluster: &Cluster, server: &InProcess) -> Result<()> {
         others / 1_000,
         cluster.bytes("pods") / 1_000
     );
+    for (tool, lists) in TOOLS {
+        let bytes: usize = lists.iter().map(|resource| cluster.bytes(resource)).sum();
+        println!("{tool}: {} kB in {} lists ({})", bytes / 1_000, lists.len(), lists.join(", "));
+    }
     Ok(())
 }
 
@@ -222,18 +236,23 @@ async fn main() -> Result<()> {
     let cluster = Cluster::default();
     cluster.set_used(120);
     cluster.prepare();
-    // What the allocator keeps of what was read to make the first one, the second one takes.
-    let (_first, shown) = serve(&cluster).await?;
+    // What the allocator keeps of what was read to make the first one, the next one takes, and leaves as much itself.
+    let (first, shown) = serve(&cluster).await?;
     let status = &shown["status"];
     ensure!(status["owner"]["kind"] == "Deployment", "{status}");
     ensure!(status["release"]["tool"] == "Helm", "{status}");
     ensure!(status["services"] == json!(["web-0"]), "{status}");
     ensure!(status["why"]["code"] == "ReadinessProbe", "{status}");
-    let before = resident()?;
-    let (server, _) = serve(&cluster).await?;
-    let taken = resident()?.saturating_sub(before) / PODS;
-    println!("a Pod takes {taken} bytes; it is shown in {}", shown.to_string().len());
-    drop(_first);
+    let (mut others, mut taken) = (Vec::new(), Vec::new());
+    for _ in 0..SERVERS {
+        let before = resident()?;
+        others.push(serve(&cluster).await?.0);
+        taken.push(resident()?.saturating_sub(before) / PODS);
+    }
+    let length = shown.to_string().len();
+    println!("a Pod takes {taken:?} bytes of each server after the first; it is shown in {length}");
+    drop(others);
+    let server = first;
     fetched(&cluster, &server).await?;
     changes(&cluster, &server).await?;
     label(&cluster, &server).await?;

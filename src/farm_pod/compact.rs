@@ -1,6 +1,7 @@
 //! Types that take no more room than what is read into them: of a cluster's Pods there are many, and
 //! a `BTreeMap` of one entry takes half a kilobyte, a `Vec` of one element the room of four.
 
+mod address;
 mod moment;
 mod shared;
 
@@ -11,6 +12,7 @@ use std::ops::Deref;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
+pub use address::Address;
 pub use moment::Moment;
 pub(crate) use shared::pooled;
 pub use shared::{Pool, Pooled, Shared, Word};

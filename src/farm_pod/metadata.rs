@@ -26,7 +26,8 @@ pub struct Metadata {
     pub owners: Shared<List<OwnerLink>>,
     /// What most objects do not have, if it has some of it.
     pub rare: Option<Box<Rare>>,
-    uid: Option<Uid>,
+    /// Its uid in the usual form of 36 characters. Another one is rare, and this one is nil then.
+    uid: Uuid,
 }
 
 /// What most objects do not have.
@@ -40,6 +41,8 @@ pub struct Rare {
     pub annotations: List<(&'static str, Text)>,
     /// Who has to agree before it is gone.
     pub finalizers: List<Text>,
+    /// Its uid, in another form than the usual one.
+    uid: Option<Text>,
 }
 
 #[derive(Default, serde::Deserialize)]
@@ -60,11 +63,17 @@ struct Read {
 
 impl From<Read> for Metadata {
     fn from(read: Read) -> Self {
+        let (uid, other_uid) = match read.uid {
+            Some(Uid::Usual(uid)) => (uid, None),
+            Some(Uid::Other(text)) => (Uuid::nil(), Some(text)),
+            None => (Uuid::nil(), None),
+        };
         let rare = Rare {
             deletion_timestamp: read.deletion_timestamp,
             deletion_grace_period_seconds: read.deletion_grace_period_seconds,
             annotations: read.annotations.0,
             finalizers: read.finalizers.unwrap_or_default(),
+            uid: other_uid,
         };
         Self {
             name: read.name,
@@ -73,7 +82,7 @@ impl From<Read> for Metadata {
             labels: read.labels.into(),
             owners: read.owner_references.into(),
             rare: Some(rare).filter(|rare| *rare != Rare::default()).map(Box::new),
-            uid: read.uid,
+            uid,
         }
     }
 }
@@ -81,10 +90,10 @@ impl From<Read> for Metadata {
 impl Metadata {
     /// Its uid.
     pub fn uid(&self) -> Option<Cow<'_, str>> {
-        self.uid.as_ref().map(|uid| match uid {
-            Uid::Usual(uid) => uid.hyphenated().to_string().into(),
-            Uid::Other(text) => Cow::Borrowed(&**text),
-        })
+        if !self.uid.is_nil() {
+            return Some(self.uid.hyphenated().to_string().into());
+        }
+        self.rare.as_ref()?.uid.as_deref().map(Cow::Borrowed)
     }
 
     /// When it has to be gone, if it is being deleted.
@@ -114,8 +123,7 @@ pub struct Named {
     pub namespace: Option<Word>,
 }
 
-/// A uid: nearly always the usual form of 36 characters, which are 16 bytes.
-#[derive(Clone, Debug)]
+/// A uid as it is read: nearly always in the usual form of 36 characters, which are 16 bytes.
 enum Uid {
     Usual(Uuid),
     Other(Text),
@@ -130,7 +138,8 @@ impl From<&str> for Uid {
         let mut written = [0; Hyphenated::LENGTH];
         let usual = Uuid::try_parse(text).ok();
         // The same uid can be written in other forms: it is shown as it was written.
-        let usual = usual.filter(|uid| *uid.hyphenated().encode_lower(&mut written) == *text);
+        let usual = usual
+            .filter(|uid| !uid.is_nil() && *uid.hyphenated().encode_lower(&mut written) == *text);
         usual.map_or_else(|| Self::Other(text.into()), Self::Usual)
     }
 }
@@ -231,6 +240,7 @@ mod tests {
             "00000000-0000-4000-8000-00000000ABCD",
             "0000000000004000800000000000abcd",
             "{00000000-0000-4000-8000-00000000abcd}",
+            "00000000-0000-0000-0000-000000000000",
             "u",
             "",
         ] {
@@ -249,7 +259,7 @@ mod tests {
         }));
         assert_eq!(usual.rare, None);
         assert_eq!(usual.controller().map(|owner| &*owner.kind), Some("Job"));
-        assert_eq!(size_of::<Metadata>(), 80);
+        assert_eq!(size_of::<Metadata>(), 72);
         let rare = read(json!({
             "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/a"],
             "annotations": {"other": "c", (events::MIRROR): "hash"},

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use aggregated_apiserver::{Quantity, Scoped, SourceApi, SourceScope, SourceType};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::amounts::{Amounts, Written};
 use super::metadata::Named;
 use super::resources::{Amount, Resources};
-use super::view::List;
+use super::view::Text;
 
 /// What moved by less than this part of what is requested is told later, with what else changes.
 const WORTH_PERCENT: i128 = 10;
@@ -19,17 +19,59 @@ pub struct PodMetricsView {
     /// Its metadata: what else there is to say of the Pod is known.
     #[serde(default)]
     pub metadata: Named,
-    /// What each container uses.
-    #[serde(default)]
-    pub containers: List<ContainerMetricsView>,
+    /// What its containers use.
+    #[serde(default, rename = "containers")]
+    pub usages: Usages,
 }
 
-/// What a container uses.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct ContainerMetricsView {
-    /// Of each resource.
-    pub usage: Written,
+/// What each container of a Pod uses of processors and memory, as it is written: one text, because there is one for each Pod of
+/// a cluster.
+#[derive(Clone, Debug, Default)]
+pub struct Usages(Text);
+
+impl Usages {
+    /// What each container uses.
+    fn iter(&self) -> impl Iterator<Item = Amounts> {
+        self.0.split_terminator(BEHIND_CONTAINER).map(|container| {
+            let (cpu, memory) = container.split_once(BEHIND_CPU).unwrap_or_default();
+            let mut used = Amounts::default();
+            for (name, text) in [("cpu", cpu), ("memory", memory)] {
+                // What is none was never let in by who measures.
+                if let Ok(amount) = Quantity::parse(text) {
+                    used.set(name, amount);
+                }
+            }
+            used
+        })
+    }
+}
+
+/// No amount is written with one of these.
+const BEHIND_CPU: char = ' ';
+const BEHIND_CONTAINER: char = '\n';
+
+impl<'de> Deserialize<'de> for Usages {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Container {
+            usage: Written,
+        }
+
+        let mut texts = String::new();
+        for Container { usage } in Vec::deserialize(deserializer)? {
+            let text = |name: &str| {
+                let text = usage.iter().find(|(known, _)| *known == name).map(|(_, text)| text);
+                text.filter(|text| !text.contains([BEHIND_CPU, BEHIND_CONTAINER]))
+                    .unwrap_or_default()
+            };
+            texts.push_str(text("cpu"));
+            texts.push(BEHIND_CPU);
+            texts.push_str(text("memory"));
+            texts.push(BEHIND_CONTAINER);
+        }
+        Ok(Self(texts.into()))
+    }
 }
 
 impl SourceType for PodMetricsView {
@@ -97,8 +139,8 @@ pub fn add(resources: &mut Resources, metrics: &PodMetricsView) {
 
 /// Adds what all containers of a Pod use.
 pub fn sum(used: &mut Amounts, metrics: &PodMetricsView) {
-    for container in &metrics.containers {
-        used.add(&container.usage.read());
+    for container in metrics.usages.iter() {
+        used.add(&container);
     }
 }
 
@@ -171,6 +213,28 @@ mod tests {
         check(Some("0"), None, (None, None));
         let unmeasured = used(resources(Some("1"), None), &[]);
         assert_eq!(unmeasured, resources(Some("1"), None));
+    }
+
+    /// What of a container is not measured, or is no amount, adds nothing; the others do.
+    #[test]
+    fn what_is_not_measured_adds_nothing() {
+        let containers = json!([
+            {"usage": {"cpu": "100m"}}, {"usage": {"memory": "1Mi", "example.com/gpu": "1"}}, {}, {"usage": {}},
+            {"usage": {"cpu": "1 2", "memory": "1\n"}}, {"usage": {"cpu": "x", "memory": ""}},
+            {"usage": {"cpu": "20m", "memory": "1Ki"}},
+        ]);
+        let metrics = serde_json::from_value(json!({"containers": containers})).unwrap();
+        let mut used = Amounts::default();
+        sum(&mut used, &metrics);
+        let text = |resource: &str| used.get(resource).map(|amount| amount.to_string());
+        assert_eq!(
+            (text("cpu").as_deref(), text("memory").as_deref()),
+            (Some("120m"), Some("1025Ki"))
+        );
+        assert_eq!(used.iter().count(), 2);
+        let mut nothing = Amounts::default();
+        sum(&mut nothing, &serde_json::from_value(json!({"containers": [{}]})).unwrap());
+        assert_eq!(nothing.iter().count(), 0);
     }
 
     #[test]

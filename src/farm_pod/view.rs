@@ -13,7 +13,7 @@ use super::compact::{parsed, pooled};
 use super::images::Reference;
 use super::object_view::ObjectView;
 
-pub use super::compact::{List, Moment, Shared, Text, Word};
+pub use super::compact::{Address, List, Moment, Shared, Text, Word};
 pub use super::conditions::{ConditionView, Conditions};
 
 /// What is there, and nothing more of it.
@@ -32,7 +32,7 @@ pub struct SpecView {
     /// The node that it was put on.
     pub node_name: Option<Word>,
     /// What is mounted, as far as it is of interest.
-    pub volumes: List<VolumeView>,
+    pub volumes: Shared<List<VolumeView>>,
 }
 
 impl Deref for SpecView {
@@ -46,7 +46,7 @@ impl Deref for SpecView {
 impl From<TemplateView> for SpecView {
     fn from(mut read: TemplateView) -> Self {
         let (node_name, volumes) = (read.node_name.take(), std::mem::take(&mut read.volumes));
-        Self { template: read.into(), node_name, volumes }
+        Self { template: read.into(), node_name, volumes: volumes.into() }
     }
 }
 
@@ -163,6 +163,8 @@ pub enum VolumeView {
     Ephemeral(Text),
 }
 
+pooled!(List<VolumeView>);
+
 /// Reads of volumes those that are of interest. The others have names that differ from Pod to Pod.
 fn of_interest<'de, D: Deserializer<'de>>(deserializer: D) -> Result<List<VolumeView>, D::Error> {
     #[derive(Default, Deserialize)]
@@ -194,25 +196,68 @@ fn of_interest<'de, D: Deserializer<'de>>(deserializer: D) -> Result<List<Volume
 
 /// How a Pod is.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(from = "ReadPodStatus")]
 pub struct StatusView {
+    /// What it has in common with other Pods.
+    common: Shared<CommonStatusView>,
+    /// What is so, and since when.
+    pub conditions: Conditions,
+    /// Its address.
+    pub pod_ip: Address,
+    /// How its containers are.
+    pub container_statuses: List<ContainerStatusView>,
+    /// How its init containers are.
+    pub init_container_statuses: List<ContainerStatusView>,
+}
+
+impl Deref for StatusView {
+    type Target = CommonStatusView;
+
+    fn deref(&self) -> &CommonStatusView {
+        &self.common
+    }
+}
+
+/// What is said of many Pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct CommonStatusView {
     /// How far it has come.
     pub phase: Option<Word>,
     /// Why it is so, as `Evicted`.
     pub reason: Option<Word>,
     /// The same in words.
     pub message: Option<Word>,
-    /// What is so, and since when.
-    pub conditions: Conditions,
-    /// Its address.
-    #[serde(rename = "podIP")]
-    pub pod_ip: Option<Text>,
     /// Who goes first where memory is short.
     pub qos_class: Option<Word>,
-    /// How its containers are.
-    pub container_statuses: List<ContainerStatusView>,
-    /// How its init containers are.
-    pub init_container_statuses: List<ContainerStatusView>,
+}
+
+pooled!(CommonStatusView);
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ReadPodStatus {
+    phase: Option<Word>,
+    reason: Option<Word>,
+    message: Option<Word>,
+    qos_class: Option<Word>,
+    conditions: Conditions,
+    #[serde(rename = "podIP")]
+    pod_ip: Address,
+    container_statuses: List<ContainerStatusView>,
+    init_container_statuses: List<ContainerStatusView>,
+}
+
+impl From<ReadPodStatus> for StatusView {
+    fn from(read: ReadPodStatus) -> Self {
+        let ReadPodStatus { phase, reason, message, qos_class, .. } = read;
+        Self {
+            common: CommonStatusView { phase, reason, message, qos_class }.into(),
+            conditions: read.conditions,
+            pod_ip: read.pod_ip,
+            container_statuses: read.container_statuses,
+            init_container_statuses: read.init_container_statuses,
+        }
+    }
 }
 
 impl StatusView {
@@ -357,4 +402,16 @@ pub fn given<T: Deref<Target = str>>(text: Option<&T>) -> Option<&str> {
 /// The same to be shown.
 pub fn owned<T: Deref<Target = str>>(text: Option<&T>) -> Option<String> {
     given(text).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// There is one for each Pod of a cluster: what is added to it belongs to what many have in common, or in a box.
+    #[test]
+    fn a_pod_takes_little_room() {
+        assert!(size_of::<PodView>() <= 176, "{}", size_of::<PodView>());
+        assert!(size_of::<ContainerStatusView>() <= 80, "{}", size_of::<ContainerStatusView>());
+    }
 }

@@ -53,6 +53,10 @@ impl Total for Tally {
         self.why.subtract(&other.why);
         self.failures.subtract(&other.failures);
     }
+
+    fn size(&self) -> usize {
+        self.restarted.size() + self.why.size() + self.failures.size()
+    }
 }
 
 impl Tally {

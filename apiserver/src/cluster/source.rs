@@ -7,6 +7,7 @@ mod informer;
 mod kind_name;
 mod kind_sources;
 mod list_watch;
+mod objects;
 mod scope;
 mod source_type;
 mod stream;
@@ -14,7 +15,7 @@ mod together;
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use kube::Client;
 use tokio::task::JoinHandle;
@@ -24,6 +25,7 @@ pub use informer::{Changed, SourceInformer, Standing};
 pub use kind_name::KindName;
 pub use kind_sources::{KindSource, KindSources};
 use list_watch::ListWatch;
+pub use objects::SourceObjects;
 pub use scope::SourceScope;
 pub use source_type::{SourceApi, SourceType, resource_name};
 pub use stream::SourceStreams;
@@ -88,6 +90,8 @@ impl Sources {
         }
         let share = self.all.share(resource_name::<K>());
         let informer = Arc::new(SourceInformer::<K>::new(self.bound, share));
+        let keeper: Weak<SourceInformer<K>> = Arc::downgrade(&informer);
+        self.all.add_keeper(keeper);
         informers.insert(place, informer.clone());
         let follower = Follower::new(Arc::clone(&informer), resource_name::<K>(), missing);
         let (list_watch, streams) =

@@ -2,10 +2,11 @@
 
 mod alike;
 mod held_back;
+mod known;
 mod variant;
 
 use std::any::TypeId;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,8 @@ use crate::cluster::{Changed, SourceInformer, SourceScope, SourceType};
 use crate::object::{Key, Object};
 use crate::watch_cache::{SourceState, WatchCache};
 use alike::Alike;
-use held_back::{HeldBack, Hold};
+use held_back::HeldBack;
+use known::KnownSources;
 pub use variant::{ComputedFromSeveral, Variant, Variants};
 pub(super) use variant::{Only, Opened};
 
@@ -267,16 +269,6 @@ type Namer = (String, fn(&str) -> Option<String>);
 /// What was asked: the index of the lookup, and the question.
 type Seen = (u16, QuestionId);
 
-/// What is known of one source object.
-#[derive(Default)]
-struct Known {
-    shown: Option<Key>,
-    /// By lookup, and in order.
-    seen: Box<[Seen]>,
-    /// If it was ever computed because of a measurement.
-    hold: Option<Box<Hold>>,
-}
-
 struct Computation<V: Variant> {
     /// Which names the variants before this one make, and of which types.
     earlier: Vec<Namer>,
@@ -289,8 +281,7 @@ struct Computation<V: Variant> {
     cache: Arc<WatchCache>,
     /// What is looked up in the namespace of a source alone: its readers have rights there.
     narrow: Arc<[TypeId]>,
-    /// By key of the source.
-    known: HashMap<Key, Known>,
+    known: KnownSources,
     /// Sources that were due when what they are computed from went out of view.
     put_off: HashSet<Key>,
     held_back: HeldBack,
@@ -382,7 +373,7 @@ impl<V: Variant> Computation<V> {
             related,
             cache,
             narrow,
-            known: HashMap::new(),
+            known: KnownSources::default(),
             put_off: HashSet::new(),
             held_back: HeldBack::default(),
             alike: Alike::default(),
@@ -414,20 +405,25 @@ impl<V: Variant> Computation<V> {
     }
 
     /// The sources that must be computed again, and when to look for more at the latest.
-    fn take_due(&mut self) -> (Due, Option<Instant>) {
+    fn take_due(&mut self) -> (Due<Key>, Option<Instant>) {
         let mut due = Due { changed: std::mem::take(&mut self.put_off), ..Due::default() };
         due.measured.extend(self.held_back.take_due(Instant::now()));
         let own = if V::SCOPE.is_measured() { &mut due.measured } else { &mut due.changed };
         own.extend(self.changed.take());
         let lookups = self.related.lookups().into_iter();
-        let until = lookups.filter_map(|lookup| lookup.take_due(&mut due));
+        let mut asked = Due::default();
+        let until = lookups.filter_map(|lookup| lookup.take_due(&mut asked));
         let until = until.chain(self.left_out().1).min();
+        let key = |source| self.known.key(source).cloned();
+        due.changed.extend(asked.changed.into_iter().filter_map(key));
+        due.measured.extend(asked.measured.into_iter().filter_map(key));
         (due, until)
     }
 
     /// Whether an object is not shown now in which only what is measured has changed.
     fn is_held_back(&mut self, source_key: &Key, object: &Object) -> bool {
-        let known = self.known.entry(source_key.clone()).or_default();
+        let source = self.known.number_of(source_key);
+        let Some(known) = self.known.get_mut(source) else { return false };
         if known.shown.as_ref() != Some(object.key()) {
             return false;
         }
@@ -447,7 +443,8 @@ impl<V: Variant> Computation<V> {
 
     /// Notes that nothing of an object is held back any more.
     fn end_hold(&mut self, source_key: &Key, is_measured: bool) {
-        let hold = self.known.get_mut(source_key).and_then(|known| known.hold.as_mut());
+        let source = self.known.number_of(source_key);
+        let hold = self.known.get_mut(source).and_then(|known| known.hold.as_mut());
         if let Some(hold) = hold {
             self.held_back.note(source_key, hold, None);
             hold.end(is_measured.then(Instant::now));
@@ -458,8 +455,9 @@ impl<V: Variant> Computation<V> {
     /// No two sources show the same: from a key its source follows.
     fn show(&mut self, source_key: &Key, object: Option<Object>) {
         let key = object.as_ref().map(|object| object.key().clone());
-        let known = self.known.entry(source_key.clone()).or_default();
-        let before = std::mem::replace(&mut known.shown, key.clone());
+        let source = self.known.number_of(source_key);
+        let known = self.known.get_mut(source);
+        let before = known.and_then(|known| std::mem::replace(&mut known.shown, key.clone()));
         if let Some(before) = before.filter(|before| Some(before) != key.as_ref()) {
             self.cache.publish(&before, None);
         }
@@ -514,14 +512,15 @@ impl<V: Variant> Computation<V> {
 
     /// Notes what the computation of a source asks.
     fn settle(&mut self, source_key: &Key, seen: Box<[Seen]>) {
-        let known = self.known.entry(source_key.clone()).or_default();
+        let source = self.known.number_of(source_key);
+        let Some(known) = self.known.get_mut(source) else { return };
         let before = std::mem::replace(&mut known.seen, seen);
         let now = &known.seen;
         if before == *now {
             return;
         }
         for (index, lookup) in (0..).zip(self.related.lookups()) {
-            lookup.settle(source_key, &of_lookup(&before, index), &of_lookup(now, index));
+            lookup.settle(source, &of_lookup(&before, index), &of_lookup(now, index));
         }
     }
 }

@@ -25,7 +25,9 @@ use kube::core::Selector;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::cluster::{Changed, SourceInformer, SourceScope, SourceType, Standing, resource_name};
+use crate::cluster::{
+    Changed, SourceInformer, SourceObjects, SourceScope, SourceType, Standing, resource_name,
+};
 use crate::object::Key;
 use crate::watch_cache::SourceState;
 use availability::Availability;
@@ -34,9 +36,9 @@ pub(in crate::definition) use availability::GRACE;
 use joined::{JoinedTotals, Others};
 use labels::Terms;
 pub use metadata::{MetadataLookup, MetadataType};
-pub use pool::{Asker, Opening, Pool};
+pub use pool::{Asker, Asking, Opening, Pool, SourceNumber};
 pub use questions::QuestionId;
-use questions::{About, Question, Questions, Sources as Asking};
+use questions::{About, Question, Questions, Sources};
 pub use related::Related;
 pub use totals::Total;
 use totals::TotalsOf;
@@ -172,7 +174,7 @@ struct State<K> {
     /// When it was looked at last what has changed, if that is not done each time.
     looked_at: Option<Instant>,
     /// Which objects have to be computed again, for each asker that was not told yet.
-    pending: HashMap<Asker, Due>,
+    pending: HashMap<Asker, Due<SourceNumber>>,
 }
 
 impl<K: SourceType, S: Scoped> Lookup<K, S> {
@@ -309,7 +311,8 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
 
     /// The sum of a `measure` over the objects that `index` finds by this text, each with the one among `others` that has
     /// its namespace and name; those of which there is none add nothing. So what is measured of Pods is summed up by what
-    /// is said of them. It follows each change of both without looking at the rest of the group.
+    /// is said of them. It follows each change of both without looking at the rest of the group. What a pair has added is computed
+    /// again to be taken out of the sum, so the measure depends on nothing but the pair.
     ///
     /// ```
     /// use aggregated_apiserver::Lookup;
@@ -365,7 +368,7 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         // They may be these objects: what is held is not asked for again below.
         let given = others.given();
         let totals_of = || {
-            let others = given.map_or_else(|| others.followed(), Others::Given);
+            let others = given.map_or_else(|| others.followed(), Others::given);
             JoinedTotals::new(texts_of(index), Box::new(measure), others)
         };
         self.find(about, |view| view.total(id, totals_of, namespace, text))
@@ -389,7 +392,7 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
             let name = object.name().unwrap_or_default();
             (Key::new(object.namespace(), name), Arc::new(object))
         });
-        Self::new(None, Availability::Available, Some(View::of(keyed)))
+        Self::new(None, Availability::Available, Some(View::of(keyed.collect())))
     }
 
     fn open(opening: &Opening<'_>) -> Self {
@@ -413,12 +416,12 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
     }
 
     /// The objects that a test has given, if it has.
-    fn given(&self) -> Option<HashMap<Key, Arc<K>>> {
+    fn given(&self) -> Option<SourceObjects<K>> {
         if self.shared.followed.is_some() {
             return None;
         }
         // What is left out is not there.
-        Some(self.state().view.as_ref().map(View::keyed).unwrap_or_default())
+        Some(self.state().view.as_ref().map(View::objects).cloned().unwrap_or_default())
     }
 
     /// The objects of the cluster, as the sums of another lookup follow them.
@@ -427,7 +430,7 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
             Some(Followed { informer, notify, .. }) => {
                 Others::followed(informer, notify, S::SCOPE.is_measured())
             }
-            None => Others::Given(HashMap::new()),
+            None => Others::given(SourceObjects::default()),
         }
     }
 
@@ -436,35 +439,39 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         let Followed { informer, changed, opened, .. } = followed;
         let State { availability, view, questions, looked_at, pending, .. } = &mut *state;
         let (now, mut put_off_until) = (Instant::now(), None);
-        let (mut due, mut measured) = (Asking::new(), Asking::new());
+        let (mut due, mut measured) = (Sources::new(), Sources::new());
         let put_off = put_off(S::SCOPE, *looked_at, now);
         // Whether they can be looked at is always news.
         let is_in_view =
             || Availability::at(now, &informer.standing(), *opened).0 == Availability::Available;
-        let keys = match put_off {
+        let taken = match put_off {
             Some(time) if *availability == Availability::Available && is_in_view() => {
                 put_off_until = (!changed.is_empty()).then_some(time);
-                HashSet::new()
+                None
             }
-            _ => changed.take(),
+            _ => Some(informer.take(changed)),
         };
-        if !keys.is_empty() {
+        if taken.as_ref().is_some_and(|taken| !taken.keys.is_empty()) {
             *looked_at = Some(now);
         }
-        let (is, until) = Availability::at(now, &informer.standing(), *opened);
+        let standing = match &taken {
+            Some(taken) => taken.standing.clone(),
+            None => informer.standing(),
+        };
+        let (is, until) = Availability::at(now, &standing, *opened);
         if std::mem::replace(availability, is) != is {
             // Every answer may be another one.
             questions.find_all(&mut due);
             *view = None;
         } else if is == Availability::Available {
             let own = if S::SCOPE.is_measured() { &mut measured } else { &mut due };
-            for key in keys {
-                questions.find_named(&key, own);
-                let Some(replaced) = view else { continue };
+            for key in taken.iter().flat_map(|taken| &taken.keys) {
+                questions.find_named(key, own);
+                let Some((replaced, taken)) = view.as_mut().zip(taken.as_ref()) else { continue };
                 // Indexes and sums are the user's own.
-                let replace = || replaced.replace(&key, informer.get(&key));
+                let replace = || replaced.take_over(key, &taken.objects);
                 match catch_unwind(AssertUnwindSafe(replace)) {
-                    Ok(touched) => questions.find_touched(&key, &touched, own),
+                    Ok(touched) => questions.find_touched(key, &touched, own),
                     Err(_) => {
                         let what = resource_name::<K>();
                         tracing::error!(
@@ -474,6 +481,9 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
                         *view = None;
                     }
                 }
+            }
+            if let Some((sharing, taken)) = view.as_mut().zip(taken) {
+                sharing.share(taken.objects);
             }
             if let Some(joining) = view {
                 let join = || {
@@ -490,11 +500,11 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
                 }
             }
         }
-        for (asker, key) in due {
-            pending.entry(asker).or_default().changed.insert(key);
+        for asking in due {
+            pending.entry(asking.asker()).or_default().changed.insert(asking.source());
         }
-        for (asker, key) in measured {
-            pending.entry(asker).or_default().measured.insert(key);
+        for asking in measured {
+            pending.entry(asking.asker()).or_default().measured.insert(asking.source());
         }
         self.charge(state);
         until.into_iter().chain(put_off_until).min()
@@ -563,13 +573,18 @@ fn put_off(scope: SourceScope, looked_at: Option<Instant>, now: Instant) -> Opti
     (now < time).then_some(time)
 }
 
-/// The sources that have to be computed again.
-#[derive(Default)]
-pub struct Due {
+/// The sources that have to be computed again, by their keys or their numbers.
+pub struct Due<S> {
     /// Something that they were computed from has changed.
-    pub changed: HashSet<Key>,
+    pub changed: HashSet<S>,
     /// A measurement has.
-    pub measured: HashSet<Key>,
+    pub measured: HashSet<S>,
+}
+
+impl<S> Default for Due<S> {
+    fn default() -> Self {
+        Self { changed: HashSet::new(), measured: HashSet::new() }
+    }
 }
 
 /// A lookup, whatever its type.
@@ -583,12 +598,12 @@ pub trait Tracked {
     /// What was asked since this was last called, in order.
     fn take_seen(&self) -> Vec<QuestionId>;
     /// Notes what the computation of a source has asked, in place of what it had asked before.
-    fn settle(&self, source: &Key, before: &[QuestionId], now: &[QuestionId]);
+    fn settle(&self, source: SourceNumber, before: &[QuestionId], now: &[QuestionId]);
     /// Lets go of what a computation has asked that came to nothing.
     fn drop_unsettled(&self, asked: &[QuestionId]);
     /// Takes in what changed since this was last called, and adds the sources that have asked for it.
     /// Answers when it has to be called at the latest, if nothing changes before.
-    fn take_due(&self, due: &mut Due) -> Option<Instant>;
+    fn take_due(&self, due: &mut Due<SourceNumber>) -> Option<Instant>;
     /// Whether it is known if the objects can be looked at, and what computations see is so now.
     fn is_settled(&self) -> bool;
     /// The state of each source, if the objects come from the cluster.
@@ -643,15 +658,16 @@ impl<K: SourceType, S: Scoped> Tracked for Lookup<K, S> {
         self.state().questions.take_seen()
     }
 
-    fn settle(&self, source: &Key, before: &[QuestionId], now: &[QuestionId]) {
-        self.state().questions.settle(self.asker, source, before, now);
+    fn settle(&self, source: SourceNumber, before: &[QuestionId], now: &[QuestionId]) {
+        let asking = Asking::new(self.asker, source);
+        self.state().questions.settle(asking, before, now);
     }
 
     fn drop_unsettled(&self, asked: &[QuestionId]) {
         self.state().questions.drop_unsettled(asked);
     }
 
-    fn take_due(&self, due: &mut Due) -> Option<Instant> {
+    fn take_due(&self, due: &mut Due<SourceNumber>) -> Option<Instant> {
         let followed = self.shared.followed.as_ref()?;
         let mut state = self.state();
         let until = self.take_in(followed, &mut state);

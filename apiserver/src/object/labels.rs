@@ -1,8 +1,8 @@
 //! Labels of an object, in one block of memory.
 
 use std::fmt::{self, Write as _};
-use std::sync::Arc;
 
+use arcstr::ArcStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ const LABEL: usize = 6;
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Labels(
     /// Keys and values in turns, each behind its length: `3:app3:web`.
-    Arc<str>,
+    ArcStr,
 );
 
 impl Labels {

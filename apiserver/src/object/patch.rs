@@ -1,34 +1,57 @@
 //! The JSON of an object as what differs from that of another one: of objects that are alike only one text is kept whole.
 //!
-//! Two texts are alike if they are the same but for scalars. A patch says which scalars of the one stand in the other in place of
-//! which.
+//! Two texts are alike if they are the same but for scalars. A patch says what of the scalars of the one stands in the other in
+//! place of what.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::ops::Range;
 
-use crate::object::Labels;
-
-/// What stands before each scalar: where the one begins that it replaces, how long that is, and how long it is itself.
-type Head = [u8; 8];
-
-fn head(start: usize, replaced: usize, length: usize) -> Option<Head> {
-    let [a, b, c, d] = u32::try_from(start).ok()?.to_le_bytes();
-    let [e, f] = u16::try_from(replaced).ok()?.to_le_bytes();
-    let [g, h] = u16::try_from(length).ok()?.to_le_bytes();
-    Some([a, b, c, d, e, f, g, h])
+/// Appends a number: seven bits in a byte, the low ones first, as long as there are more.
+fn write(number: usize, patch: &mut Vec<u8>) {
+    let mut rest = number;
+    while rest >= 0x80 {
+        patch.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    patch.push(rest as u8);
 }
 
-/// What a head says.
-fn read([a, b, c, d, e, f, g, h]: Head) -> (usize, usize, usize) {
-    let start = u32::from_le_bytes([a, b, c, d]) as usize;
-    (start, usize::from(u16::from_le_bytes([e, f])), usize::from(u16::from_le_bytes([g, h])))
+/// The number that stands in front, taken away from what follows. Of damage nothing is read.
+fn take_number(patch: &mut &[u8]) -> Option<usize> {
+    let mut number = 0_usize;
+    for (shift, byte) in (0..usize::BITS).step_by(7).zip(patch.iter()) {
+        number |= usize::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            *patch = patch.get(shift as usize / 7 + 1..)?;
+            return Some(number);
+        }
+    }
+    None
 }
 
-/// What makes `text` of `base`, if they are alike, and all that differs stands at `from` or behind. Nothing if it would take more
-/// than half of the text.
-pub(super) fn between(base: &[u8], text: &[u8], from: usize) -> Option<Box<[u8]>> {
+/// How many bytes two texts have in common at their beginning, and at their end behind that.
+fn common(one: &[u8], other: &[u8]) -> (usize, usize) {
+    let same = |(one, other): &(&u8, &u8)| one == other;
+    let front = one.iter().zip(other).take_while(same).count();
+    let left = one.len().min(other.len()) - front;
+    let back = one.iter().rev().zip(other.iter().rev()).take(left).take_while(same).count();
+    (front, back)
+}
+
+/// What makes `text` of `base`, if they are alike, and all that differs stands at `from` or behind. The scalar of the text that
+/// holds the place `whole` stands in one piece where it differs; of others there is only what differs of them. Nothing if it
+/// would take more than a quarter of the text: then one that stays whole is of more use to those that are like it.
+///
+/// A patch is a row of pieces. In front of each are three numbers: how far behind the piece before it begins what it replaces,
+/// how long that is, and how long it is itself.
+pub(super) fn between(
+    base: &[u8],
+    text: &[u8],
+    from: usize,
+    whole: Option<usize>,
+) -> Option<Box<[u8]>> {
     let (mut of_base, mut of_text) = (Scalars::of(base), Scalars::of(text));
-    let (mut in_base, mut in_text) = (0, 0);
+    let (mut in_base, mut in_text, mut behind) = (0, 0, 0);
     let mut patch = Vec::new();
     loop {
         match (of_base.next(), of_text.next()) {
@@ -41,7 +64,14 @@ pub(super) fn between(base: &[u8], text: &[u8], from: usize) -> Option<Box<[u8]>
                     if one.start < from {
                         return None;
                     }
-                    patch.extend_from_slice(&head(one.start, replaced.len(), own.len())?);
+                    let is_whole = whole.is_some_and(|whole| other.contains(&whole));
+                    let (front, back) = if is_whole { (0, 0) } else { common(replaced, own) };
+                    let own = own.get(front..own.len() - back)?;
+                    let start = one.start + front;
+                    write(start - behind, &mut patch);
+                    behind = one.end - back;
+                    write(behind - start, &mut patch);
+                    write(own.len(), &mut patch);
                     patch.extend_from_slice(own);
                 }
                 (in_base, in_text) = (one.end, other.end);
@@ -52,12 +82,12 @@ pub(super) fn between(base: &[u8], text: &[u8], from: usize) -> Option<Box<[u8]>
     }
     let is_alike = base.get(in_base..)? == text.get(in_text..)?;
     // Nor may an object hold a base that is much larger than it is.
-    let is_worth = 2 * patch.len() <= text.len() && base.len() <= 2 * text.len();
+    let is_worth = 4 * patch.len() <= text.len() && base.len() <= 2 * text.len();
     (is_alike && is_worth).then(|| patch.into_boxed_slice())
 }
 
-/// A number that texts have in common which are alike, and whose objects have the same labels; others hardly ever.
-pub(super) fn form(text: &[u8], labels: &Labels, hasher: &RandomState) -> u64 {
+/// A number that texts have in common which are alike; others hardly ever.
+pub(super) fn form(text: &[u8], hasher: &RandomState) -> u64 {
     let mut hash = hasher.build_hasher();
     let mut at = 0;
     for scalar in Scalars::of(text) {
@@ -65,7 +95,6 @@ pub(super) fn form(text: &[u8], labels: &Labels, hasher: &RandomState) -> u64 {
         at = scalar.end;
     }
     text.get(at..).hash(&mut hash);
-    labels.iter().for_each(|label| label.hash(&mut hash));
     hash.finish()
 }
 
@@ -92,15 +121,18 @@ impl<'a> Iterator for Pieces<'a> {
         if let Some(own) = self.own.take() {
             return Some(own);
         }
-        let Some((head, rest)) = self.patch.split_first_chunk() else {
+        if self.patch.is_empty() {
             let last = self.base.get(self.at..).filter(|last| !last.is_empty());
             self.at = self.base.len();
             return last;
-        };
-        let (start, replaced, length) = read(*head);
-        let (own, patch) = rest.split_at_checked(length)?;
+        }
+        let mut patch = self.patch;
+        let same = take_number(&mut patch)?;
+        let (replaced, length) = (take_number(&mut patch)?, take_number(&mut patch)?);
+        let (own, patch) = patch.split_at_checked(length)?;
+        let start = self.at.checked_add(same)?;
         let piece = self.base.get(self.at..start)?;
-        (self.own, self.patch, self.at) = (Some(own), patch, start + replaced);
+        (self.own, self.patch, self.at) = (Some(own), patch, start.checked_add(replaced)?);
         Some(piece)
     }
 }
@@ -161,7 +193,11 @@ mod tests {
     use serde_json::{Value, json};
 
     fn patched(base: &str, text: &str) -> Option<usize> {
-        let patch = between(base.as_bytes(), text.as_bytes(), 0)?;
+        patched_whole(base, text, None)
+    }
+
+    fn patched_whole(base: &str, text: &str, whole: Option<usize>) -> Option<usize> {
+        let patch = between(base.as_bytes(), text.as_bytes(), 0, whole)?;
         let pieces: Vec<&[u8]> = Pieces::of(base.as_bytes(), &patch).collect();
         assert_eq!(String::from_utf8(pieces.concat()).unwrap(), text);
         Some(patch.len())
@@ -172,18 +208,24 @@ mod tests {
         let base = r#"{"a":{"b":"one","c":[1,true,null]},"d":"\"q\\","e":{},"long":"the same in both of them, and of some length"}"#;
         let with = |from: &str, to: &str| base.replacen(from, to, 1);
         assert_eq!(patched(base, base), Some(0));
-        assert_eq!(patched(base, &with("one", "another")), Some(8 + 9));
-        assert_eq!(patched(base, &with("one", "")), Some(8 + 2));
-        assert_eq!(patched(base, &with("[1,", "[-1.5e-7,")), Some(8 + 7));
-        assert_eq!(patched(base, &with("true", "\"a:{[\\\"\"")), Some(8 + 8));
-        assert_eq!(patched(base, &with(r#""\"q\\""#, "null")), Some(8 + 4));
+        assert_eq!(patched(base, &with("one", "another")), Some(3 + 7));
+        assert_eq!(patched(base, &with("one", "")), Some(3));
+        assert_eq!(patched(base, &with("one", "once")), Some(3 + 1));
+        assert_eq!(patched(base, &with("one", "oone")), Some(3 + 1));
+        assert_eq!(patched(base, &with("[1,", "[-1.5e-7,")), Some(3 + 7));
+        assert_eq!(patched(base, &with("true", "\"a:{[\\\"\"")), Some(3 + 8));
+        assert_eq!(patched(base, &with(r#""\"q\\""#, "null")), Some(3 + 4));
+        assert_eq!(patched(base, &with("the same in", "the other in")), Some(3 + 5));
         assert_eq!(patched(base, &with("\"b\"", "\"x\"")), None);
         assert_eq!(patched(base, &with("[1,", "[1,1,")), None);
         assert_eq!(patched(base, &with("{}", "[]")), None);
         assert_eq!(patched(base, &with("\"one\"", "{}")), None);
         let long = with("one", &"long".repeat(100));
         assert_eq!((patched(base, &long), patched(&long, base)), (None, None));
-        assert_eq!(between(base.as_bytes(), with("one", "two").as_bytes(), 20), None);
+        assert_eq!(between(base.as_bytes(), with("one", "two").as_bytes(), 20, None), None);
+        let (inside, elsewhere) = (base.find("one"), base.find("the same"));
+        assert_eq!(patched_whole(base, &with("one", "once"), inside), Some(3 + 6));
+        assert_eq!(patched_whole(base, &with("one", "once"), elsewhere), Some(3 + 1));
         for (one, other) in [("", ""), ("1", "2"), ("{}", "{}"), ("[", "["), ("\"", "\"a")] {
             patched(one, other);
         }
@@ -217,7 +259,7 @@ mod tests {
                 _ => other["same"] = json!("y".repeat(random.usize(0..9))),
             }
             let (object, other) = (object.to_string(), other.to_string());
-            let of = |text: &str| form(text.as_bytes(), &Labels::default(), &hasher);
+            let of = |text: &str| form(text.as_bytes(), &hasher);
             if patched(&object, &other).is_some() {
                 assert_eq!(of(&object), of(&other));
                 shared += 1;
@@ -231,9 +273,9 @@ mod tests {
     fn damage_is_no_panic() {
         let (base, text) =
             (r#"{"a":"b","c":[1,2,3,4,5,6,7,8,9]}"#, r#"{"a":"d","c":[1,2,3,4,5,6,7,8,9]}"#);
-        let patch = between(base.as_bytes(), text.as_bytes(), 0).unwrap();
+        let patch = between(base.as_bytes(), text.as_bytes(), 0, None).unwrap();
         for place in 0..patch.len() {
-            for change in [1, 2, 0x80] {
+            for change in [1, 2, 0x7f, 0x80, 0xff] {
                 let mut damaged = patch.clone();
                 damaged[place] ^= change;
                 assert!(Pieces::of(base.as_bytes(), &damaged).count() < 9);

@@ -64,7 +64,7 @@ impl Uid {
         )
     }
 
-    /// The same of an object that shares its JSON: nobody else has its uid, so it stands in its patch.
+    /// The same of an object that shares its JSON: nobody else has its uid, so it stands in its patch, whole.
     pub fn in_patch(patch: &[u8], uid: &str) -> Self {
         let scalar = ["\"", uid, "\""].concat();
         let found = super::find(patch, scalar.as_bytes());
@@ -78,10 +78,18 @@ impl Uid {
     pub fn moved(&self, from: usize, to: usize) -> Self {
         match self {
             Self::Within(place) => {
-                let moved = |place: u32| small(place as usize - from + to);
+                let moved = |place: u32| small((place as usize + to).saturating_sub(from));
                 Self::Within(moved(place.start)..moved(place.end))
             }
             Self::Apart(uid) => Self::Apart(uid.clone()),
+        }
+    }
+
+    /// Where in that JSON it begins, unless it is apart.
+    pub fn place(&self) -> Option<usize> {
+        match self {
+            Self::Within(place) => Some(place.start as usize),
+            Self::Apart(_) => None,
         }
     }
 

@@ -33,11 +33,14 @@ impl Shape {
 /// kept beside the object, so that only the first reader converts. A lock, because most objects never have one, and many
 /// are made and forgotten at once, where it costs nothing.
 #[derive(Default)]
-pub(super) struct Shown(Mutex<Option<(Shape, Arc<Object>)>>);
+pub(super) struct Shown(Mutex<Option<Box<InShape>>>);
+
+/// An object in another shape.
+type InShape = (Shape, Arc<Object>);
 
 impl Shown {
-    fn now(&self) -> Option<(Shape, Arc<Object>)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn now(&self) -> Option<InShape> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_deref().cloned()
     }
 
     /// The object in this shape. It is kept if it takes at most so many bytes.
@@ -52,7 +55,7 @@ impl Shown {
         }
         let made = Arc::new(make()?);
         if made.size() <= limit {
-            let shown = Some((shape, Arc::clone(&made)));
+            let shown = Some(Box::new((shape, Arc::clone(&made))));
             let before = std::mem::replace(
                 &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner),
                 shown,

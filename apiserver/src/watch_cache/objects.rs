@@ -23,6 +23,14 @@ impl Objects {
         self.by_key.get(key)
     }
 
+    /// The objects before and behind a key.
+    pub fn neighbours(&self, key: &Key) -> impl Iterator<Item = &Versioned> {
+        let mut before = self.by_key.range::<_, Key>((Bound::Unbounded, Bound::Excluded(key)));
+        let mut behind = self.by_key.range::<_, Key>((Bound::Excluded(key), Bound::Unbounded));
+        let both = before.next_back().into_iter().chain(behind.next());
+        both.map(|(_, versioned)| versioned)
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.by_key.len()
@@ -110,15 +118,21 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(7);
         let tree = json!({"metadata": {"name": "a", "uid": "u"}});
         let object = Arc::new(Object::from_tree(tree.as_object().unwrap()).unwrap());
-        for _ in 0..2_000 {
+        for revision in 1..2_000 {
             let namespace = random.choice([None, Some("a"), Some("b"), Some("a-b")]).unwrap();
             let key = Key::new(namespace, &random.u8(0..8).to_string());
             if random.bool() {
                 let object = Arc::clone(&object);
-                objects.insert(&key, Versioned { revision: Revision::new(1), object });
+                objects.insert(&key, Versioned { revision: Revision::new(revision), object });
             } else {
                 objects.remove(&key);
             }
+            let before = objects.by_key.iter().rfind(|(other, _)| **other < key);
+            let behind = objects.by_key.iter().find(|(other, _)| **other > key);
+            let expected =
+                before.into_iter().chain(behind).map(|(_, versioned)| versioned.revision);
+            let neighbours = objects.neighbours(&key).map(|versioned| versioned.revision);
+            assert!(neighbours.eq(expected));
             let namespaces = ["a", "b", "a-b", "c"].map(|name| Scope::Namespace(name.into()));
             for scope in namespaces.into_iter().chain([Scope::All, Scope::Object(key)]) {
                 assert_eq!(objects.count(&scope), objects.from(&scope, None).count() as u64);

@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::ops::Deref;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, Weak};
 
 use serde::de::{Deserialize, Deserializer, Visitor};
 
@@ -18,6 +18,8 @@ pub struct Pool<T> {
     /// Its keys are random, so that no client can make two values of one hash.
     hasher: RandomState,
     held: Mutex<Held<T>>,
+    /// The value of what says nothing: whatever is read begins with many of it, so nobody waits for it.
+    nothing: OnceLock<Arc<T>>,
 }
 
 struct Held<T> {
@@ -28,11 +30,16 @@ struct Held<T> {
 impl<T> Default for Pool<T> {
     fn default() -> Self {
         let held = Held { by_hash: HashMap::new(), sweep_at: FIRST_SWEEP };
-        Self { hasher: RandomState::new(), held: Mutex::new(held) }
+        Self { hasher: RandomState::new(), held: Mutex::new(held), nothing: OnceLock::new() }
     }
 }
 
 impl<T> Pool<T> {
+    /// The value of what says nothing, which `find` finds at first.
+    fn nothing(&self, find: impl FnOnce() -> Arc<T>) -> Arc<T> {
+        Arc::clone(self.nothing.get_or_init(find))
+    }
+
     /// The value that is equal to `one`, if it is in use, or else what `make` makes of it.
     fn find_or_make<B: Hash, T2>(&self, one: B, is_equal: T2, make: impl FnOnce(B) -> T) -> Arc<T>
     where
@@ -104,7 +111,7 @@ impl<T: Pooled> From<T> for Shared<T> {
 
 impl<T: Pooled + Default> Default for Shared<T> {
     fn default() -> Self {
-        Self::from(T::default())
+        Self(T::pool().nothing(|| Self::from(T::default()).0))
     }
 }
 
@@ -162,7 +169,7 @@ impl From<&str> for Word {
 
 impl Default for Word {
     fn default() -> Self {
-        Self::from("")
+        Self(Shared(WORDS.nothing(|| Self::from("").0.0)))
     }
 }
 
@@ -242,6 +249,19 @@ mod tests {
         drop(held);
         let again = texts(&pool, (0..10).map(|number| number.to_string()));
         assert!(kept.iter().zip(&again).all(|(one, other)| Arc::ptr_eq(one, other)));
+    }
+
+    /// What says nothing is there once, and asks no pool.
+    #[test]
+    fn nothing_is_found_without_the_pool() {
+        assert!(Arc::ptr_eq(&Word::default().0.0, &Word::from("").0.0));
+        let pool: Pool<String> = Pool::default();
+        let find = || texts(&pool, [String::new()]).remove(0);
+        let first = pool.nothing(find);
+        let held = pool.held.lock().unwrap();
+        assert!(Arc::ptr_eq(&first, &pool.nothing(|| panic!("it is known"))));
+        drop(held);
+        assert!(Arc::ptr_eq(&first, &find()));
     }
 
     #[test]

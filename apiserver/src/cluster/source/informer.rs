@@ -1,6 +1,6 @@
 //! The objects of one type, as the cluster last showed them, and who follows their changes.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::hash::RandomState;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::together::Share;
+use super::objects::{Kept, SourceObjects};
+use super::together::{KeepsKeys, Share};
 use crate::object::Key;
 
-/// What an object takes besides itself: its key, twice, and its places in maps.
+/// What an object takes besides itself: its key, its place in a map, and what is remembered of it.
 const PER_OBJECT: usize = 256;
 /// What was too much is kept again when so much of the bound would be left, a sixteenth of it.
 const SLACK: usize = 16;
@@ -38,7 +39,7 @@ pub struct SourceInformer<K> {
 }
 
 struct Shelf<K> {
-    objects: HashMap<Key, Kept<K>>,
+    objects: SourceObjects<K>,
     /// What the objects take.
     bytes: usize,
     synced: bool,
@@ -48,15 +49,6 @@ struct Shelf<K> {
     away: Option<Away>,
     /// Why they are not kept, if there is more than may be kept.
     excess: Option<String>,
-}
-
-struct Kept<K> {
-    object: Arc<K>,
-    bytes: usize,
-    /// Of the text that it was read from.
-    hash: u64,
-    /// Of what was read of that.
-    content: u64,
 }
 
 /// An object as it was read.
@@ -81,6 +73,16 @@ pub struct Standing {
     pub excess: Option<String>,
     /// How many objects cannot be read, of a thousand at most.
     pub unreadable: usize,
+}
+
+/// What a follower sees at once.
+pub struct Taken<K> {
+    /// What has changed since the last time.
+    pub keys: HashSet<Key>,
+    /// All objects. None as long as not everything has arrived: then followers are not told of what comes.
+    pub objects: SourceObjects<K>,
+    /// How they are in view.
+    pub standing: Standing,
 }
 
 /// Why the cluster does not show objects.
@@ -115,7 +117,7 @@ pub struct Changed {
 }
 
 impl Changed {
-    /// The keys, once.
+    /// The keys, once. What the objects are then is known to who [takes them together](SourceInformer::take).
     pub fn take(&self) -> HashSet<Key> {
         std::mem::take(&mut *self.keys.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -126,10 +128,22 @@ impl Changed {
     }
 }
 
+impl<K> Shelf<K> {
+    /// The objects, once everything has arrived.
+    fn shown(&self) -> SourceObjects<K> {
+        if self.synced { self.objects.clone() } else { SourceObjects::default() }
+    }
+
+    fn standing(&self) -> Standing {
+        let (is_synced, away, excess) = (self.synced, self.away.clone(), self.excess.clone());
+        Standing { is_synced, away, excess, unreadable: self.unreadable.len() }
+    }
+}
+
 impl<K> SourceInformer<K> {
     pub(super) fn new(bound: usize, share: Arc<Share>) -> Self {
         let shelf = Shelf {
-            objects: HashMap::new(),
+            objects: SourceObjects::default(),
             bytes: 0,
             synced: false,
             unreadable: HashSet::new(),
@@ -151,21 +165,33 @@ impl<K> SourceInformer<K> {
     /// The object under the key.
     pub fn get(&self, key: &Key) -> Option<Arc<K>> {
         let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
-        shelf.objects.get(key).map(|kept| Arc::clone(&kept.object))
+        shelf.objects.get(key).map(Arc::clone)
     }
 
     /// The same with the key as it is kept.
     pub fn get_keyed(&self, key: &Key) -> Option<(Key, Arc<K>)> {
         let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
-        let (key, kept) = shelf.objects.get_key_value(key)?;
-        Some((key.clone(), Arc::clone(&kept.object)))
+        let (key, object) = shelf.objects.get_keyed(key)?;
+        Some((key.clone(), Arc::clone(object)))
     }
 
-    /// All objects there are now.
-    pub fn objects(&self) -> Vec<(Key, Arc<K>)> {
+    /// A key as it is kept.
+    fn known_key(&self, key: &Key) -> Option<Key> {
         let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
-        let objects = shelf.objects.iter();
-        objects.map(|(key, kept)| (key.clone(), Arc::clone(&kept.object))).collect()
+        shelf.objects.get_keyed(key).map(|(kept, _)| kept.clone())
+    }
+
+    /// All objects there are now. None as long as not everything has arrived.
+    pub fn objects(&self) -> SourceObjects<K> {
+        self.shelf.read().unwrap_or_else(PoisonError::into_inner).shown()
+    }
+
+    /// What a follower has not been told of yet, and how all objects are since then: between the two nothing changes.
+    pub fn take(&self, changed: &Changed) -> Taken<K> {
+        // Who changes something holds this until all are told.
+        let _followers = self.followers();
+        let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
+        Taken { keys: changed.take(), objects: shelf.shown(), standing: shelf.standing() }
     }
 
     /// Counts bytes that an index of the objects takes as theirs, instead of those `before`.
@@ -185,9 +211,7 @@ impl<K> SourceInformer<K> {
 
     /// How the objects are in view.
     pub fn standing(&self) -> Standing {
-        let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
-        let (is_synced, away, excess) = (shelf.synced, shelf.away.clone(), shelf.excess.clone());
-        Standing { is_synced, away, excess, unreadable: shelf.unreadable.len() }
+        self.shelf.read().unwrap_or_else(PoisonError::into_inner).standing()
     }
 
     /// Whether no objects are kept, because there is more of them than may be kept.
@@ -266,7 +290,7 @@ impl<K> SourceInformer<K> {
     /// How many bytes the object under this key may take.
     pub(super) fn room(&self, key: &Key) -> usize {
         let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
-        let others = shelf.bytes - shelf.objects.get(key).map_or(0, |kept| kept.bytes);
+        let others = shelf.bytes - shelf.objects.kept(key).map_or(0, |kept| kept.bytes);
         let charged = self.charged.load(Ordering::Relaxed);
         let charged = charged.max(self.reserved.load(Ordering::Relaxed));
         let known = shelf.bytes - others;
@@ -287,21 +311,24 @@ impl<K> SourceInformer<K> {
     /// Whether an object is kept that was read from a text with this number.
     pub(super) fn is_same(&self, key: &Key, hash: u64) -> bool {
         let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
-        shelf.objects.get(key).is_some_and(|kept| kept.hash == hash)
+        shelf.objects.kept(key).is_some_and(|kept| kept.hash == hash)
     }
 
     /// Replaces one object, or removes it. No follower is told if nothing has changed that is read of it: a
     /// counter of a status, to a type that does not know it. While not everything has
     /// arrived none is told at all: objects may come and go then that were never shown.
     pub(super) fn replace(&self, key: Key, object: Option<Reading<K>>) {
+        // What remembers an object has this one. It is asked for before anything is locked.
+        let key = self.known_key(&key).unwrap_or_else(|| self.share.all().kept_key(key));
         let followers = self.followers();
         let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
         let can_be_read_again = shelf.unreadable.remove(&key);
         let before = match object {
             Some(Reading { object, bytes, hash, content }) => {
-                let known = shelf.objects.get_mut(&key).filter(|kept| kept.content == content);
-                if let Some(known) = known {
-                    known.hash = hash;
+                if shelf.objects.kept(&key).is_some_and(|kept| kept.content == content) {
+                    if let Some(known) = shelf.objects.kept_mut(&key) {
+                        known.hash = hash;
+                    }
                     drop(shelf);
                     if can_be_read_again {
                         tell(followers, []);
@@ -316,7 +343,7 @@ impl<K> SourceInformer<K> {
             }
             None => shelf.objects.remove(&key),
         };
-        let is_changed = before.is_some() || shelf.objects.contains_key(&key);
+        let is_changed = before.is_some() || shelf.objects.get(&key).is_some();
         let freed = before.map_or(0, |kept| kept.bytes);
         shelf.bytes -= freed;
         self.share.count(freed, 0);
@@ -364,6 +391,7 @@ impl<K> SourceInformer<K> {
         shelf.unreadable.retain(|key| present.contains(key));
         let mut told = gone;
         if !shelf.synced {
+            shelf.objects = shelf.objects.packed();
             told.extend(shelf.objects.keys().cloned());
         }
         shelf.synced = true;
@@ -391,12 +419,18 @@ impl<K> SourceInformer<K> {
         shelf.excess = Some(why);
         drop(shelf);
         // What was shown must be looked at again. Followers were not told of what came since.
-        let told = objects.into_keys().filter(|_| was_synced);
-        tell(followers, told.collect::<Vec<Key>>());
+        let told = objects.keys().filter(|_| was_synced);
+        tell(followers, told.cloned().collect::<Vec<Key>>());
     }
 
     fn followers(&self) -> MutexGuard<'_, Vec<Weak<Changed>>> {
         self.followers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Send + Sync> KeepsKeys for SourceInformer<K> {
+    fn kept_key(&self, key: &Key) -> Option<Key> {
+        self.known_key(key)
     }
 }
 
@@ -439,61 +473,4 @@ fn tell(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::together::Together;
-    use super::*;
-
-    #[test]
-    fn what_was_too_much_comes_back_where_its_indexes_fit_too() {
-        let informer = SourceInformer::<String>::alone(32_000);
-        let key = Key::of_text("a");
-        let free = informer.room(&key);
-        informer.charge(0, 8_000);
-        assert_eq!(informer.room(&key), free - 8_000);
-        informer.exceed("it is too much".to_owned());
-        // An index of what is not there takes nothing.
-        informer.charge(8_000, 0);
-        assert_eq!(informer.room(&key), free - 8_000 - 32_000 / SLACK);
-        informer.exceed("it is too much".to_owned());
-        assert_eq!(informer.room(&key), free - 8_000 - 32_000 / SLACK);
-        informer.complete(&HashSet::new());
-        assert_eq!(informer.room(&key), free);
-    }
-
-    /// One type may take what the others leave, and gives it back.
-    #[test]
-    fn all_types_have_a_bound_together() {
-        let all = Arc::new(Together::within(100_000));
-        let informer =
-            |name: &str| SourceInformer::<String>::new(80_000, all.share(name.to_owned()));
-        let (one, other) = (informer("ones"), informer("others"));
-        let key = Key::of_text("a");
-        let set = |informer: &SourceInformer<String>, content: u64, bytes: usize| {
-            let reading = Reading { object: String::new(), bytes, hash: content, content };
-            informer.replace(key.clone(), Some(reading));
-        };
-        assert_eq!(other.room(&key), 80_000 - PER_OBJECT);
-        assert_eq!(other.explain_excess(), "they take more than 0 MiB of memory");
-        set(&one, 1, 50_000);
-        assert_eq!(other.room(&key), 50_000 - 2 * PER_OBJECT);
-        let most = "objects of all types take more than 0 MiB of memory together, most of it ones (1 MiB), others (0 MiB)";
-        assert_eq!(other.explain_excess(), most);
-        set(&one, 2, 30_000);
-        one.charge(0, 10_000);
-        assert_eq!(other.room(&key), 60_000 - 2 * PER_OBJECT);
-        set(&other, 3, 20_000);
-        // What it takes itself is in no way of its successor.
-        assert_eq!(other.room(&key), 60_000 - 2 * PER_OBJECT);
-        other.replace(key.clone(), None);
-        one.exceed("it is too much".to_owned());
-        one.charge(10_000, 0);
-        assert_eq!(all.left(), 100_000);
-        set(&one, 4, 30_000);
-        one.complete(&HashSet::new());
-        assert_eq!(all.left(), 100_000);
-        set(&one, 5, 30_000);
-        one.charge(0, 10_000);
-        drop(one);
-        assert_eq!(all.left(), 100_000);
-    }
-}
+mod tests;

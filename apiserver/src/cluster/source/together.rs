@@ -3,7 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+
+use crate::object::Key;
 
 /// So many types are named where it is said what takes the memory.
 const NAMED: usize = 3;
@@ -14,6 +16,14 @@ pub(super) struct Together {
     bound: usize,
     bytes: AtomicUsize,
     shares: Mutex<Vec<Weak<Share>>>,
+    /// Who keeps objects under keys.
+    keepers: RwLock<Vec<Weak<dyn KeepsKeys>>>,
+}
+
+/// Who keeps objects under keys.
+pub(super) trait KeepsKeys: Send + Sync {
+    /// A key as it is kept.
+    fn kept_key(&self, key: &Key) -> Option<Key>;
 }
 
 /// What the objects of one type take.
@@ -26,7 +36,8 @@ pub(super) struct Share {
 
 impl Together {
     pub fn within(bound: usize) -> Self {
-        Self { bound, bytes: AtomicUsize::new(0), shares: Mutex::default() }
+        let (shares, keepers) = (Mutex::default(), RwLock::default());
+        Self { bound, bytes: AtomicUsize::new(0), shares, keepers }
     }
 
     /// Counts what takes memory and belongs to no type, in place of what it took `before`.
@@ -46,6 +57,21 @@ impl Together {
         shares.retain(|one| one.strong_count() > 0);
         shares.push(Arc::downgrade(&share));
         share
+    }
+
+    /// Asks one more for the keys that it keeps.
+    pub fn add_keeper(&self, keeper: Weak<dyn KeepsKeys>) {
+        let mut keepers = self.keepers.write().unwrap_or_else(PoisonError::into_inner);
+        keepers.retain(|one| one.strong_count() > 0);
+        keepers.push(keeper);
+    }
+
+    /// The same key, as it is kept by one of the types, if it is: what is measured of a Pod is called as the Pod is. So the text of
+    /// it is there once.
+    pub fn kept_key(&self, key: Key) -> Key {
+        let keepers = self.keepers.read().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = keepers.iter().filter_map(|keeper| keeper.upgrade()?.kept_key(&key));
+        kept.next().unwrap_or(key)
     }
 
     /// Says that they take too much, and which of them take most.

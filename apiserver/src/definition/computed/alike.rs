@@ -9,7 +9,8 @@ use crate::watch_cache::WatchCache;
 /// So many forms are known of few objects; of many, twice as many as there are objects.
 const FORMS: usize = 1_000;
 
-/// For each form that objects have, one that has or had it.
+/// Finds for an object others that are like it. Those of one template have names that begin alike, so they are next to each other.
+/// Besides, of each form that objects have one is known that has or had it.
 #[derive(Default)]
 pub(super) struct Alike {
     hasher: RandomState,
@@ -20,11 +21,11 @@ impl Alike {
     /// The same object, which shares its JSON with one that is shown and is like it, if there is one. There are so many of them.
     pub fn share(&mut self, object: Object, shown: &WatchCache, count: usize) -> Object {
         let form = object.form(&self.hasher);
-        let other = self.one_of.get(&form).filter(|key| *key != object.key());
-        let object = match other.and_then(|key| shown.get(key)) {
-            Some(other) => object.sharing_with(&other.object),
-            None => object,
-        };
+        let known = self.one_of.get(&form).filter(|key| *key != object.key());
+        let known = known.and_then(|key| shown.get(key));
+        let others: Vec<_> = shown.neighbours(object.key()).into_iter().chain(known).collect();
+        let others: Vec<&Object> = others.iter().map(|other| &*other.object).collect();
+        let object = object.sharing_with(&others);
         if !object.is_sharing() {
             // Forms come and go. What is forgotten is only not shared with any more.
             if self.one_of.len() >= FORMS + 2 * count {
@@ -70,7 +71,7 @@ mod tests {
                     "kind": "Foo",
                     "metadata": {
                         "name": name, "namespace": "n", "uid": format!("uid-{name}"),
-                        "labels": {"app": random.u8(0..3).to_string()},
+                        "labels": {"app": random.u8(0..3).to_string(), "pod-name": name},
                     },
                     "status": {"image": "registry.example.com/shop/web:1.27.3", "number": round},
                 });
@@ -87,6 +88,12 @@ mod tests {
                 assert_eq!(Value::Object(shown.to_tree()), *value);
                 assert!(shown.same_content(&object(value)));
                 assert_eq!(shown.uid(), value["metadata"]["uid"]);
+                for label in ["app", "pod-name"] {
+                    assert_eq!(
+                        shown.labels().get(label),
+                        value["metadata"]["labels"][label].as_str()
+                    );
+                }
                 shared += usize::from(shown.is_sharing());
             }
             most_shared = most_shared.max(shared);

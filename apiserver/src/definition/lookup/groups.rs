@@ -30,6 +30,15 @@ pub(super) struct One<T> {
 pub(super) struct Several<T> {
     all: Group<T>,
     by_namespace: BTreeMap<Option<Box<str>>, Group<T>>,
+    /// What those take, in bytes.
+    bytes: usize,
+}
+
+/// What the sum of one of several namespaces takes besides itself and the name, in bytes: its place in a map.
+const PLACE: usize = 48;
+
+fn size<T: Total>(namespace: Option<&str>, group: &Group<T>) -> usize {
+    size_of::<Group<T>>() + PLACE + namespace.map_or(0, str::len) + group.total.size()
 }
 
 impl<T: Total> ByNamespace<T> {
@@ -48,20 +57,26 @@ impl<T: Total> ByNamespace<T> {
             }
             Self::One(one) => {
                 let One { namespace: other, group } = (**one).clone();
-                let all = group.clone();
+                let (all, bytes) = (group.clone(), size(other.as_deref(), &group));
                 let by_namespace = BTreeMap::from([(other, group)]);
-                *self = Self::Several(Box::new(Several { all, by_namespace }));
+                *self = Self::Several(Box::new(Several { all, by_namespace, bytes }));
                 self.change(namespace, change)
             }
             Self::Several(several) => {
-                let Several { all, by_namespace } = &mut **several;
+                let Several { all, by_namespace, bytes } = &mut **several;
                 change(all);
-                let namespace = namespace.map(Box::from);
-                let group = by_namespace.entry(namespace.clone());
-                let group = group.or_insert_with(|| Group { total: T::default(), members: 0 });
+                let name = namespace.map(Box::from);
+                let group = by_namespace.entry(name.clone()).or_insert_with(|| {
+                    let group = Group { total: T::default(), members: 0 };
+                    *bytes += size(namespace, &group);
+                    group
+                });
+                *bytes -= size(namespace, group);
                 change(group);
                 if group.members == 0 {
-                    by_namespace.remove(&namespace);
+                    by_namespace.remove(&name);
+                } else {
+                    *bytes += size(namespace, group);
                 }
                 if by_namespace.len() < 2
                     && let Some((namespace, group)) = by_namespace.pop_first()
@@ -70,6 +85,14 @@ impl<T: Total> ByNamespace<T> {
                 }
                 false
             }
+        }
+    }
+
+    /// How many bytes all of them take, about.
+    pub fn size(&self) -> usize {
+        match self {
+            Self::One(one) => size(one.namespace.as_deref(), &one.group),
+            Self::Several(several) => size(None, &several.all) + several.bytes,
         }
     }
 
@@ -87,6 +110,50 @@ impl<T: Total> ByNamespace<T> {
                     Some(&group.total)
                 }
             },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is counted is what there is, however it has come.
+    #[test]
+    fn what_sums_take_is_counted() {
+        let mut random = fastrand::Rng::with_seed(23);
+        let mut sums: Option<ByNamespace<BTreeMap<u8, i64>>> = None;
+        let mut members: Vec<(Option<&str>, u8)> = Vec::new();
+        for _ in 0..3_000 {
+            let comes = members.is_empty() || random.bool();
+            let (namespace, key) = if comes {
+                let namespace = random.choice([None, Some("a"), Some("long")]).unwrap();
+                members.push((namespace, random.u8(..)));
+                members[members.len() - 1]
+            } else {
+                members.swap_remove(random.usize(0..members.len()))
+            };
+            let one = BTreeMap::from([(key, 1_i64)]);
+            let sums_now = sums.get_or_insert_with(|| ByNamespace::of(namespace));
+            let is_empty = sums_now.change(namespace, |group| {
+                if comes {
+                    group.total.add(&one);
+                    group.members += 1;
+                } else {
+                    group.total.subtract(&one);
+                    group.members -= 1;
+                }
+            });
+            assert_eq!(is_empty, members.is_empty());
+            if is_empty {
+                sums = None;
+            }
+            if let Some(ByNamespace::Several(several)) = &sums {
+                let groups = several.by_namespace.iter();
+                let expected: usize =
+                    groups.map(|(name, group)| size(name.as_deref(), group)).sum();
+                assert_eq!(several.bytes, expected);
+            }
         }
     }
 }

@@ -10,8 +10,8 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::availability::Availability;
-use super::pool::{Asker, Opening};
-use super::questions::{About, QuestionId, Questions, Sources as Asking};
+use super::pool::{Asker, Asking, Opening, SourceNumber};
+use super::questions::{About, QuestionId, Questions, Sources};
 use super::{Due, Related, Tracked};
 use crate::cluster::{KindName, KindSource, KindSources};
 use crate::definition::kinds::SourceKind;
@@ -88,7 +88,7 @@ struct State<K> {
     /// How many bytes of the questions are counted.
     charged: usize,
     /// Which objects have to be computed again, for each asker that was not told yet.
-    pending: HashMap<Asker, Due>,
+    pending: HashMap<Asker, Due<SourceNumber>>,
 }
 
 struct InView<K> {
@@ -168,7 +168,7 @@ impl<K: MetadataType> MetadataLookup<K> {
     /// Takes in what has changed, for all that share it. Answers when to do so again at the latest.
     fn take_in(&self, followed: &KindSources<K>, state: &mut State<K>) -> Option<Instant> {
         let State { in_view, questions, pending, .. } = &mut *state;
-        let (mut due, mut times) = (Asking::new(), Vec::new());
+        let (mut due, mut times) = (Sources::new(), Vec::new());
         let mut before = std::mem::take(in_view);
         for (kind, source) in followed.followed() {
             let keys = source.changed.take();
@@ -191,8 +191,8 @@ impl<K: MetadataType> MetadataLookup<K> {
         for kind in before.into_keys() {
             questions.find_of_kind(&kind, &mut due);
         }
-        for (asker, key) in due {
-            pending.entry(asker).or_default().changed.insert(key);
+        for asking in due {
+            pending.entry(asking.asker()).or_default().changed.insert(asking.source());
         }
         self.charge(state);
         times.into_iter().min()
@@ -280,9 +280,9 @@ impl<K: MetadataType> Tracked for MetadataLookup<K> {
         self.state().questions.take_seen()
     }
 
-    fn settle(&self, source: &Key, before: &[QuestionId], now: &[QuestionId]) {
+    fn settle(&self, source: SourceNumber, before: &[QuestionId], now: &[QuestionId]) {
         let mut state = self.state();
-        state.questions.settle(self.asker, source, before, now);
+        state.questions.settle(Asking::new(self.asker, source), before, now);
         self.release(&mut state);
     }
 
@@ -292,7 +292,7 @@ impl<K: MetadataType> Tracked for MetadataLookup<K> {
         self.release(&mut state);
     }
 
-    fn take_due(&self, due: &mut Due) -> Option<Instant> {
+    fn take_due(&self, due: &mut Due<SourceNumber>) -> Option<Instant> {
         let followed = self.shared.followed.as_ref()?;
         let mut state = self.state();
         let until = self.take_in(followed, &mut state);

@@ -12,6 +12,33 @@ use crate::cluster::Sources;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Asker(pub u8);
 
+/// The number of a source among those that it is computed with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SourceNumber(pub u32);
+
+/// More computations than a kind has.
+const ASKERS: u32 = 8;
+
+/// A source that something was asked for, and which computation has asked it: in one number, because each question has all of
+/// these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Asking(u32);
+
+impl Asking {
+    pub fn new(Asker(asker): Asker, SourceNumber(source): SourceNumber) -> Self {
+        // The memory of sources is full long before there are so many.
+        Self(source.wrapping_mul(ASKERS) + u32::from(asker) % ASKERS)
+    }
+
+    pub fn asker(self) -> Asker {
+        Asker((self.0 % ASKERS).try_into().unwrap_or_default())
+    }
+
+    pub fn source(self) -> SourceNumber {
+        SourceNumber(self.0 / ASKERS)
+    }
+}
+
 /// What is looked at by the computations of a kind, by its type.
 #[derive(Default)]
 pub struct Pool(Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
@@ -43,4 +70,17 @@ pub struct Opening<'a> {
     pub asker: Asker,
     /// The lookups that are shared.
     pub pool: &'a Pool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_for_which_source_is_one_number() {
+        for (asker, source) in [(0, 0), (5, 0), (0, 1), (7, 12_345), (3, u32::MAX / ASKERS)] {
+            let asking = Asking::new(Asker(asker), SourceNumber(source));
+            assert_eq!((asking.asker(), asking.source()), (Asker(asker), SourceNumber(source)));
+        }
+    }
 }

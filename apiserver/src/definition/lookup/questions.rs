@@ -9,10 +9,11 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::labels::{Labelled, Range, Selecting, Terms};
-use super::pool::Asker;
+use super::pool::Asking;
 use super::small_set::SmallSet;
 use super::view::{Footprint, IndexId, TotalsId, Touched};
 use crate::cluster::KindName;
+use crate::definition::numbered::Numbered;
 use crate::object::{Key, Labels};
 
 /// What a computation has asked of a lookup. A copy takes no more room.
@@ -55,7 +56,7 @@ const QUESTION: usize = 160;
 /// What one takes that is more than a name, besides that.
 const ABOUT: usize = 96;
 /// What a source takes that has asked it.
-const ASKER: usize = 48;
+const ASKER: usize = 8;
 
 impl Question {
     fn about(&self) -> Option<&About> {
@@ -101,71 +102,16 @@ impl About {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QuestionId(u32);
 
-impl QuestionId {
-    fn place(self) -> usize {
-        self.0 as usize
-    }
-}
-
 /// A question about labels, by the namespace that it is about.
 type Place = (Option<Box<str>>, QuestionId);
 
-/// Sources whose computations have asked something, and which of those that share a lookup has computed them.
-pub(super) type Sources = HashSet<(Asker, Key)>;
+/// Sources whose computations have asked something.
+pub(super) type Sources = HashSet<Asking>;
 
 struct Asked {
     question: Question,
     /// The sources whose computation has asked it.
-    by: SmallSet<(Asker, Key)>,
-}
-
-/// Things by their numbers. A number is given again when what had it is gone.
-struct Numbered<T> {
-    all: Vec<Option<T>>,
-    free: Vec<QuestionId>,
-}
-
-impl<T> Default for Numbered<T> {
-    fn default() -> Self {
-        Self { all: Vec::new(), free: Vec::new() }
-    }
-}
-
-impl<T> Numbered<T> {
-    fn add(&mut self, one: T) -> QuestionId {
-        if let Some(id) = self.free.pop() {
-            if let Some(place) = self.all.get_mut(id.place()) {
-                *place = Some(one);
-            }
-            return id;
-        }
-        // The memory of sources is full long before.
-        let id = QuestionId(u32::try_from(self.all.len()).unwrap_or(u32::MAX));
-        self.all.push(Some(one));
-        id
-    }
-
-    fn get(&self, id: QuestionId) -> Option<&T> {
-        self.all.get(id.place())?.as_ref()
-    }
-
-    fn get_mut(&mut self, id: QuestionId) -> Option<&mut T> {
-        self.all.get_mut(id.place())?.as_mut()
-    }
-
-    fn remove(&mut self, id: QuestionId) -> Option<T> {
-        let removed = self.all.get_mut(id.place())?.take()?;
-        self.free.push(id);
-        // Where all of them are gone, no room is kept for them.
-        if self.free.len() == self.all.len() {
-            *self = Self::default();
-        }
-        Some(removed)
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &T> {
-        self.all.iter().flatten()
-    }
+    by: SmallSet<Asking>,
 }
 
 /// All questions that are kept.
@@ -193,7 +139,7 @@ impl Questions {
             return;
         }
         let asked = Asked { question: question.clone(), by: SmallSet::default() };
-        let id = self.asked.add(asked);
+        let id = QuestionId(self.asked.add(asked));
         match question.about() {
             Some(About::Matching(namespace, terms)) => {
                 self.matching.insert(&(namespace.clone(), id), terms);
@@ -224,7 +170,7 @@ impl Questions {
         if self.gone_through.iter().any(|of| of.as_deref() != namespace) {
             return true;
         }
-        let questions = self.seen.iter().filter_map(|id| self.asked.get(*id));
+        let questions = self.seen.iter().filter_map(|id| self.asked.get(id.0));
         questions.into_iter().any(|asked| match &asked.question {
             // That says nothing of an object.
             Question::Availability => false,
@@ -242,23 +188,16 @@ impl Questions {
     }
 
     /// Notes what the computation of a source has asked now, in place of what it had asked before.
-    pub fn settle(
-        &mut self,
-        asker: Asker,
-        source: &Key,
-        before: &[QuestionId],
-        now: &[QuestionId],
-    ) {
-        let source = (asker, source.clone());
+    pub fn settle(&mut self, source: Asking, before: &[QuestionId], now: &[QuestionId]) {
         for id in now {
-            if let Some(asked) = self.asked.get_mut(*id)
-                && asked.by.insert(source.clone())
+            if let Some(asked) = self.asked.get_mut(id.0)
+                && asked.by.insert(source)
             {
                 self.bytes += ASKER;
             }
         }
         for id in before.iter().filter(|id| now.binary_search(id).is_err()) {
-            if let Some(asked) = self.asked.get_mut(*id) {
+            if let Some(asked) = self.asked.get_mut(id.0) {
                 if asked.by.remove(&source) {
                     self.bytes -= ASKER;
                 }
@@ -272,14 +211,14 @@ impl Questions {
     /// Lets go of questions that were asked and are not noted for any source.
     pub fn drop_unsettled(&mut self, ids: &[QuestionId]) {
         for id in ids {
-            if self.asked.get(*id).is_some_and(|asked| asked.by.is_empty()) {
+            if self.asked.get(id.0).is_some_and(|asked| asked.by.is_empty()) {
                 self.forget(*id);
             }
         }
     }
 
     fn forget(&mut self, id: QuestionId) {
-        let Some(Asked { question, by }) = self.asked.remove(id) else { return };
+        let Some(Asked { question, by }) = self.asked.remove(id.0) else { return };
         self.ids.remove(&question);
         self.bytes -= question.size() + by.len() * ASKER;
         match question.about() {
@@ -401,7 +340,7 @@ impl Questions {
 
     /// Adds the sources that have asked anything.
     pub fn find_all(&self, due: &mut Sources) {
-        due.extend(self.asked.iter().flat_map(|asked| asked.by.iter()).cloned());
+        due.extend(self.asked.iter().flat_map(|asked| asked.by.iter()));
     }
 
     fn add(&self, question: &Question, due: &mut Sources) {
@@ -411,8 +350,8 @@ impl Questions {
     }
 
     fn add_if(&self, id: QuestionId, due: &mut Sources, is_meant: impl Fn(&Question) -> bool) {
-        if let Some(asked) = self.asked.get(id).filter(|asked| is_meant(&asked.question)) {
-            due.extend(asked.by.iter().cloned());
+        if let Some(asked) = self.asked.get(id.0).filter(|asked| is_meant(&asked.question)) {
+            due.extend(asked.by.iter());
         }
     }
 

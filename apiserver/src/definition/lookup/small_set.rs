@@ -1,5 +1,5 @@
 //! A set that takes no more room than its elements as long as they are few: nearly all of those that are kept here have one or
-//! two.
+//! two. One stands in the set itself.
 
 use std::collections::BTreeSet;
 use std::ops::{Bound, RangeBounds};
@@ -12,7 +12,8 @@ const FEW_AGAIN: usize = 16;
 /// A set, in order.
 #[derive(Clone, Debug)]
 pub(super) enum SmallSet<T> {
-    /// In order.
+    One(T),
+    /// In order; none, or several.
     Few(Vec<T>),
     Many(BTreeSet<T>),
 }
@@ -30,6 +31,7 @@ impl<T: Ord> SmallSet<T> {
 
     pub fn len(&self) -> usize {
         match self {
+            Self::One(_) => 1,
             Self::Few(few) => few.len(),
             Self::Many(many) => many.len(),
         }
@@ -38,6 +40,18 @@ impl<T: Ord> SmallSet<T> {
     /// Adds an element. Answers whether it is new.
     pub fn insert(&mut self, element: T) -> bool {
         match self {
+            Self::One(one) if *one == element => false,
+            Self::One(_) => {
+                if let Self::One(one) = std::mem::take(self) {
+                    let both = if one < element { [one, element] } else { [element, one] };
+                    *self = Self::Few(Vec::from(both));
+                }
+                true
+            }
+            Self::Few(few) if few.is_empty() => {
+                *self = Self::One(element);
+                true
+            }
             Self::Few(few) => {
                 let Err(place) = few.binary_search(&element) else { return false };
                 if few.len() < FEW {
@@ -57,11 +71,22 @@ impl<T: Ord> SmallSet<T> {
     /// Removes an element. Answers whether it was there.
     pub fn remove(&mut self, element: &T) -> bool {
         match self {
+            Self::One(one) => {
+                let is_removed = one == element;
+                if is_removed {
+                    *self = Self::default();
+                }
+                is_removed
+            }
             Self::Few(few) => {
                 let Ok(place) = few.binary_search(element) else { return false };
                 few.remove(place);
-                if few.capacity() > 2 * few.len() {
-                    few.shrink_to_fit();
+                if few.len() > 1 {
+                    if few.capacity() > 2 * few.len() {
+                        few.shrink_to_fit();
+                    }
+                } else if let Some(one) = few.pop() {
+                    *self = Self::One(one);
                 }
                 true
             }
@@ -75,30 +100,35 @@ impl<T: Ord> SmallSet<T> {
         }
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &T> {
+    pub fn iter(&self) -> impl Iterator<Item = &T>
+    where
+        T: Clone,
+    {
         self.range((Bound::Unbounded, Bound::Unbounded))
     }
 
     /// The elements of a range, in order.
-    pub fn range(&self, range: (Bound<T>, Bound<T>)) -> impl Iterator<Item = &T> {
+    pub fn range(&self, range: (Bound<T>, Bound<T>)) -> impl Iterator<Item = &T>
+    where
+        T: Clone,
+    {
         let (few, many) = match self {
-            Self::Few(few) => {
-                let is_before = |element: &T| match range.start_bound() {
-                    Bound::Included(start) => element < start,
-                    Bound::Excluded(start) => element <= start,
-                    Bound::Unbounded => false,
-                };
-                let is_not_behind = |element: &T| match range.end_bound() {
-                    Bound::Included(end) => element <= end,
-                    Bound::Excluded(end) => element < end,
-                    Bound::Unbounded => true,
-                };
-                let start = few.partition_point(is_before);
-                let end = few.partition_point(is_not_behind);
-                (few.get(start..end), None)
-            }
-            Self::Many(many) => (None, Some(many.range(range))),
+            Self::One(one) => (std::slice::from_ref(one), None),
+            Self::Few(few) => (few.as_slice(), None),
+            Self::Many(many) => (&[][..], Some(many.range(range.clone()))),
         };
+        let is_before = |element: &T| match range.start_bound() {
+            Bound::Included(start) => element < start,
+            Bound::Excluded(start) => element <= start,
+            Bound::Unbounded => false,
+        };
+        let is_not_behind = |element: &T| match range.end_bound() {
+            Bound::Included(end) => element <= end,
+            Bound::Excluded(end) => element < end,
+            Bound::Unbounded => true,
+        };
+        let start = few.partition_point(is_before);
+        let few = few.get(start..few.partition_point(is_not_behind));
         few.into_iter().flatten().chain(many.into_iter().flatten())
     }
 }
@@ -111,7 +141,7 @@ mod tests {
     fn is_what_a_set_is() {
         let mut random = fastrand::Rng::with_seed(5);
         let (mut set, mut expected) = (SmallSet::default(), BTreeSet::new());
-        let mut forms = [false; 2];
+        let mut forms = [false; 3];
         for round in 0..20_000 {
             // It grows and shrinks, past the number at which it changes its form.
             let grows = round / 500 % 2 == 0;
@@ -121,7 +151,12 @@ mod tests {
             } else {
                 assert_eq!(set.remove(&element), expected.remove(&element));
             }
-            forms[usize::from(matches!(set, SmallSet::Many(_)))] = true;
+            forms[match set {
+                SmallSet::One(_) => 0,
+                SmallSet::Few(_) => 1,
+                SmallSet::Many(_) => 2,
+            }] = true;
+            assert!(!matches!(&set, SmallSet::Few(few) if few.len() == 1));
             assert_eq!((set.len(), set.is_empty()), (expected.len(), expected.is_empty()));
             assert!(set.iter().eq(&expected));
             let bound = |random: &mut fastrand::Rng, from: u8| match random.u8(0..3) {
@@ -132,6 +167,6 @@ mod tests {
             let range = (bound(&mut random, 20), bound(&mut random, 40));
             assert!(set.range(range).eq(expected.range(range)), "{range:?}");
         }
-        assert_eq!(forms, [true; 2]);
+        assert_eq!(forms, [true; 3]);
     }
 }

@@ -104,22 +104,28 @@ fn objects_are_found_by_what_they_select() {
 #[test]
 fn a_question_is_kept_as_long_as_something_depends_on_it() {
     let lookup = lookup();
-    let (first, second) = (Key::new(None, "first"), Key::new(None, "second"));
+    let (first, second) = (SourceNumber(1), SourceNumber(2));
     lookup.list(None);
     lookup.find_by(words, None, "red");
     let asked = lookup.take_seen();
-    lookup.settle(&first, &[], &asked);
+    lookup.settle(first, &[], &asked);
     lookup.find_by(words, None, "red");
     let asked_again = lookup.take_seen();
-    lookup.settle(&second, &[], &asked_again);
+    lookup.settle(second, &[], &asked_again);
     assert_eq!((asked.len(), asked_again.len(), lookup.questions()), (2, 1, 2));
-    lookup.settle(&first, &asked, &[]);
+    lookup.settle(first, &asked, &[]);
     assert_eq!(lookup.questions(), 1);
-    lookup.settle(&second, &asked_again, &[]);
+    lookup.settle(second, &asked_again, &[]);
     assert_eq!(lookup.questions(), 0);
     lookup.find_matching(None, Selector::default());
     lookup.drop_unsettled(&lookup.take_seen());
     assert_eq!(lookup.questions(), 0);
+}
+
+/// Changes an object, or removes it.
+fn replace(view: &mut View<ConfigMap>, key: &Key, object: Option<Arc<ConfigMap>>) -> view::Touched {
+    let objects = object.map(|object| (key.clone(), object)).into_iter().collect();
+    view.take_over(key, &objects)
 }
 
 /// What a sum is made of that cannot be larger than ten.
@@ -146,7 +152,7 @@ fn small(map: &ConfigMap) -> Small {
 /// What a sum panics at is not in it, and in no other's way.
 #[test]
 fn sums_leave_out_what_they_panic_at() {
-    let mut view: View<ConfigMap> = View::of([]);
+    let mut view: View<ConfigMap> = View::of(SourceObjects::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
     let namespace = |map: &ConfigMap| map.metadata.namespace.clone();
     let totals_of = || TotalsOf::new(texts_of(namespace), Box::new(small));
@@ -154,7 +160,7 @@ fn sums_leave_out_what_they_panic_at() {
         let (namespace, _) = name.split_once('/').unwrap();
         let key = Key::of_text(name);
         let object = text.map(|text| Arc::new(named(Some(namespace), name, None, text)));
-        let touched = view.replace(&key, object);
+        let touched = replace(&mut view, &key, object);
         let groups: Vec<String> = touched.groups.iter().map(|(_, text)| text.to_string()).collect();
         let sums = ["a", "b"].map(|text| view.total::<Small, _>(id, totals_of, None, text).0);
         (groups, sums)
@@ -188,7 +194,7 @@ fn sums_over_pairs_follow_both() {
     let mut random = fastrand::Rng::with_seed(5);
     let informer = Arc::new(SourceInformer::<Service>::alone(1 << 20));
     informer.complete(&HashSet::new());
-    let mut view: View<ConfigMap> = View::of([]);
+    let mut view: View<ConfigMap> = View::of(SourceObjects::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
     let others = || Others::followed(&informer, &Arc::default(), true);
     let totals_of = || JoinedTotals::new(texts_of(color), Box::new(weighed), others());
@@ -212,7 +218,7 @@ fn sums_over_pairs_follow_both() {
             let text: Vec<&str> =
                 (0..random.usize(1..4)).map(|_| random.choice(["x", "y"]).unwrap()).collect();
             let object = random.bool().then(|| named(Some("a"), &name, None, &text.join(" ")));
-            let groups = view.replace(&key, object.clone().map(Arc::new)).groups;
+            let groups = replace(&mut view, &key, object.clone().map(Arc::new)).groups;
             touched.extend(groups.into_iter().map(|(_, text)| text));
             match object {
                 Some(object) => maps.insert(key, object),
@@ -248,8 +254,81 @@ fn sums_over_pairs_follow_both() {
         }
         before = sums;
     }
-    maps.into_keys().for_each(|key| drop(view.replace(&key, None)));
+    maps.into_keys().for_each(|key| drop(replace(&mut view, &key, None)));
     assert_eq!(view.bytes(), 0);
+}
+
+/// Whoever looks at objects late, and shares them since, has found what is there now: also where there was too much of them for a
+/// while, and came back in another form.
+#[test]
+fn what_is_looked_at_late_is_what_is_there() {
+    let mut random = fastrand::Rng::with_seed(29);
+    let informer = SourceInformer::<ConfigMap>::alone(1 << 30);
+    informer.complete(&HashSet::new());
+    let changed = informer.follow(Arc::default());
+    let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
+    let index = IndexId::of::<u32>();
+    let totals_of = || TotalsOf::new(texts_of(words), Box::new(lengths));
+    let mut view: Option<View<ConfigMap>> = None;
+    let mut there: BTreeMap<Key, ConfigMap> = BTreeMap::new();
+    let (mut is_listed, mut looked, mut came_back) = (true, 0, 0);
+    for _ in 0..6_000 {
+        match random.u8(0..30) {
+            0 => {
+                informer.exceed("it is too much".to_owned());
+                is_listed = false;
+            }
+            1..=4 if !is_listed => {
+                there.iter().for_each(|(key, map)| informer.set(key.clone(), Some(map.clone())));
+                informer.complete(&there.keys().cloned().collect());
+                (is_listed, came_back) = (true, came_back + 1);
+            }
+            _ => {
+                let name = random.u8(0..40).to_string();
+                let (key, text) =
+                    (Key::new(Some("a"), &name), random.choice(["x", "y z", "z z"]).unwrap());
+                let map = random.bool().then(|| named(Some("a"), &name, None, text));
+                match map.clone() {
+                    Some(map) => there.insert(key.clone(), map),
+                    None => there.remove(&key),
+                };
+                // What is there now is seen when it is listed again, or some of it before.
+                if is_listed || random.bool() {
+                    informer.set(key, map);
+                }
+            }
+        }
+        if random.u8(0..4) > 0 {
+            continue;
+        }
+        let taken = informer.take(&changed);
+        assert_eq!(taken.standing.is_synced, is_listed);
+        if !is_listed {
+            assert_eq!(taken.objects.len(), 0);
+            view = None;
+            continue;
+        }
+        let view = view.get_or_insert_with(|| View::of(informer.objects()));
+        taken.keys.iter().for_each(|key| drop(view.take_over(key, &taken.objects)));
+        view.share(taken.objects);
+        let all: Vec<ConfigMap> = view.all(None).iter().map(|map| (**map).clone()).collect();
+        assert!(all.iter().eq(there.values()));
+        for word in ["x", "y", "z"] {
+            let of_word: Vec<&ConfigMap> =
+                there.values().filter(|map| words(map).iter().any(|one| one == word)).collect();
+            let found = view.indexed(index, || texts_of(words), None, word);
+            assert!(found.iter().map(|map| &**map).eq(of_word.iter().copied()));
+            let sum: (i64, BTreeMap<String, usize>) = view.total(id, totals_of, None, word);
+            let expected =
+                of_word.iter().fold(Default::default(), |mut sum: (i64, BTreeMap<_, _>), map| {
+                    sum.add(&lengths(map));
+                    sum
+                });
+            assert_eq!(sum, expected);
+        }
+        looked += 1;
+    }
+    assert!(looked > 500 && came_back > 50, "{looked} {came_back}");
 }
 
 static MEASURED: AtomicUsize = AtomicUsize::new(0);
@@ -274,7 +353,7 @@ fn a_change_of_a_group_does_not_look_at_the_others() {
     names.iter().for_each(|name| set(name));
     let key = |name: &str| Key::new(Some("a"), name);
     let map = |name: &str, text: &str| Arc::new(named(Some("a"), name, None, text));
-    let mut view = View::of(names.iter().map(|name| (key(name), map(name, "x"))));
+    let mut view = View::of(names.iter().map(|name| (key(name), map(name, "x"))).collect());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
     let others = || Others::followed(&informer, &Arc::default(), true);
     let totals_of = || JoinedTotals::new(texts_of(color), Box::new(measured), others());
@@ -283,10 +362,11 @@ fn a_change_of_a_group_does_not_look_at_the_others() {
     let before = MEASURED.load(Ordering::Relaxed);
     set("7");
     view.join(|_, _, _| panic!("what is measured is as it was"));
-    view.replace(&key("8"), Some(map("8", "x y")));
-    view.replace(&key("9"), None);
+    replace(&mut view, &key("8"), Some(map("8", "x y")));
+    replace(&mut view, &key("9"), None);
     assert_eq!(sum(&mut view), 999);
-    assert_eq!(MEASURED.load(Ordering::Relaxed) - before, 2);
+    // What there was before is measured again, and then what there is.
+    assert_eq!(MEASURED.load(Ordering::Relaxed) - before, 2 + 2 + 1);
 }
 
 #[test]
@@ -313,7 +393,7 @@ fn lengths(map: &ConfigMap) -> (i64, BTreeMap<String, usize>) {
 fn sums_follow_each_change() {
     let mut random = fastrand::Rng::with_seed(17);
     let mut objects: BTreeMap<Key, ConfigMap> = BTreeMap::new();
-    let mut view: View<ConfigMap> = View::of([]);
+    let mut view: View<ConfigMap> = View::of(SourceObjects::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
     let totals_of = || TotalsOf::new(texts_of(words), Box::new(lengths));
     let sums = |view: &mut View<ConfigMap>| {
@@ -333,7 +413,7 @@ fn sums_follow_each_change() {
         let text: Vec<&str> =
             (0..random.usize(0..4)).map(|_| random.choice(["x", "y", "z"]).unwrap()).collect();
         let object = random.bool().then(|| named(Some(namespace), &name, None, &text.join(" ")));
-        let touched = view.replace(&key, object.clone().map(Arc::new));
+        let touched = replace(&mut view, &key, object.clone().map(Arc::new));
         match object {
             Some(object) => objects.insert(key.clone(), object),
             None => objects.remove(&key),
@@ -357,7 +437,7 @@ fn sums_follow_each_change() {
         before = after;
     }
     for key in objects.into_keys() {
-        view.replace(&key, None);
+        replace(&mut view, &key, None);
     }
     let nothing: (i64, BTreeMap<String, usize>) = view.total(id, totals_of, None, "x");
     assert_eq!(nothing, Default::default());

@@ -1,14 +1,14 @@
 //! Sums over groups of objects, which follow each change of an object without looking at the others.
 
 use std::any::Any;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::groups::{ByNamespace, Group};
 use super::view::{TextsOf, guarded};
-use crate::cluster::{SourceType, resource_name};
+use crate::cluster::{SourceObjects, SourceType, resource_name};
 use crate::object::Key;
 
 /// What can be summed up over a group of objects, and taken out of the sum again: the default is the
@@ -44,6 +44,10 @@ pub trait Total: Clone + Default + PartialEq + Send + Sync + 'static {
     fn add(&mut self, other: &Self);
     /// Takes it out again.
     fn subtract(&mut self, other: &Self);
+    /// How many bytes it takes besides itself, about: what is in boxes and maps. Sums count as memory of the objects.
+    fn size(&self) -> usize {
+        0
+    }
 }
 
 macro_rules! total {
@@ -72,7 +76,15 @@ impl<A: Total, B: Total> Total for (A, B) {
         self.0.subtract(&other.0);
         self.1.subtract(&other.1);
     }
+
+    fn size(&self) -> usize {
+        self.0.size() + self.1.size()
+    }
 }
+
+/// A node of a `BTreeMap` has room for so many entries, of which about so many are in use.
+const NODE: usize = 11;
+const NODE_IN_USE: usize = 7;
 
 impl<K: Ord + Clone + Send + Sync + 'static, T: Total> Total for BTreeMap<K, T> {
     fn add(&mut self, other: &Self) {
@@ -85,6 +97,10 @@ impl<K: Ord + Clone + Send + Sync + 'static, T: Total> Total for BTreeMap<K, T> 
         for (key, value) in other {
             change(self, key, |total| total.subtract(value));
         }
+    }
+
+    fn size(&self) -> usize {
+        self.len().div_ceil(NODE_IN_USE) * NODE * (size_of::<K>() + size_of::<T>())
     }
 }
 
@@ -102,7 +118,7 @@ fn change<K: Ord + Clone, T: Total>(
 }
 
 /// What an object contributes, and to which groups.
-type Contribution<T> = (Vec<Box<str>>, T);
+pub(super) type Contribution<T> = (Vec<Box<str>>, T);
 
 /// Names in the log what no sum has.
 pub(super) fn tell_left_out<K: SourceType>(key: &Key) {
@@ -118,12 +134,18 @@ pub(super) trait Totals<K>: Send + Sync {
     fn texts(&self, key: &Key, object: Option<&K>) -> Vec<Box<str>>;
     /// Makes all sums anew, without this object and any other at which what the user wrote panics. They are named in
     /// the log, and looked at again when they change.
-    fn make_anew(&mut self, objects: &BTreeMap<Key, Arc<K>>, without: &Key);
+    fn make_anew(&mut self, objects: &SourceObjects<K>, without: &Key);
     /// The keys of which something has changed since this was last called that objects are joined with, and
-    /// whether that is a measurement.
+    /// whether that is a measurement. Each of them is joined before anything else changes.
     fn take_joined(&mut self) -> (HashSet<Key>, bool) {
         (HashSet::new(), false)
     }
+    /// Takes in what has changed that an object is joined with. Answers the groups whose sum that has changed.
+    fn join(&mut self, _key: &Key, _object: Option<&K>) -> Vec<Box<str>> {
+        Vec::new()
+    }
+    /// Says that all keys that were taken have been joined.
+    fn end_join(&mut self) {}
     /// Forgets all objects.
     fn clear(&mut self);
     /// The sum of a group.
@@ -132,32 +154,39 @@ pub(super) trait Totals<K>: Send + Sync {
     fn bytes(&self) -> usize;
 }
 
-/// What the sum of a group takes besides itself and its text, in bytes: its places in maps.
-const GROUP: usize = 160;
+/// What the sums of a text take besides themselves and the text, in bytes: their place in a map.
+const GROUP: usize = 96;
 
 /// Sums by the text of their group.
-pub(super) struct Groups<T>(HashMap<Arc<str>, ByNamespace<T>>);
+pub(super) struct Groups<T> {
+    by_text: HashMap<Box<str>, ByNamespace<T>>,
+    /// What they take, in bytes.
+    bytes: usize,
+}
 
 impl<T> Default for Groups<T> {
     fn default() -> Self {
-        Self(HashMap::new())
+        Self { by_text: HashMap::new(), bytes: 0 }
     }
+}
+
+fn size<T: Total>(text: &str, groups: &ByNamespace<T>) -> usize {
+    GROUP + text.len() + groups.size()
 }
 
 impl<T: Total> Groups<T> {
     /// Puts what an object contributes now, and to which groups, in order, in the place of what it contributed before.
     /// Answers the groups whose sum that has changed.
-    pub fn replace<B: AsRef<str>>(
+    pub fn replace(
         &mut self,
         key: &Key,
-        (before_in, before): (&[B], &T),
-        (after_in, after): (&[Box<str>], &T),
+        (before_in, before): &Contribution<T>,
+        (after_in, after): &Contribution<T>,
     ) -> Vec<Box<str>> {
         let is_same = before == after;
         let mut changed = Vec::new();
         for text in after_in {
-            let was = before_in.binary_search_by(|before| before.as_ref().cmp(text));
-            if is_same && was.is_ok() {
+            if is_same && before_in.binary_search(text).is_ok() {
                 continue;
             }
             self.change(key, text, |group| {
@@ -166,8 +195,8 @@ impl<T: Total> Groups<T> {
             });
             changed.push(text.clone());
         }
-        for text in before_in.iter().map(AsRef::as_ref) {
-            let stays = after_in.binary_search_by(|after| (**after).cmp(text)).is_ok();
+        for text in before_in {
+            let stays = after_in.binary_search(text).is_ok();
             if is_same && stays {
                 continue;
             }
@@ -176,7 +205,7 @@ impl<T: Total> Groups<T> {
                 group.members = group.members.saturating_sub(1);
             });
             if !stays {
-                changed.push(text.into());
+                changed.push(text.clone());
             }
         }
         changed
@@ -184,17 +213,17 @@ impl<T: Total> Groups<T> {
 
     /// Adds what an object contributes. If what the user wrote panics, as where a sum becomes too large, nothing has
     /// been added, and the answer is false.
-    pub fn try_add(&mut self, key: &Key, texts: &[Box<str>], total: &T) -> bool {
-        let saved = texts.iter().map(|text| (text, self.0.get(&**text).cloned()));
-        let saved: Vec<_> = saved.collect();
-        let nothing: (&[Box<str>], T) = (&[], T::default());
-        let add = || self.replace(key, (nothing.0, &nothing.1), (texts, total));
+    pub fn try_add(&mut self, key: &Key, contribution: &Contribution<T>) -> bool {
+        let saved = contribution.0.iter().map(|text| (text, self.by_text.get(&**text).cloned()));
+        let (saved, bytes): (Vec<_>, usize) = (saved.collect(), self.bytes);
+        let add = || self.replace(key, &Contribution::default(), contribution);
         let is_added = catch_unwind(AssertUnwindSafe(add)).is_ok();
         if !is_added {
+            self.bytes = bytes;
             for (text, groups) in saved {
                 match groups {
-                    Some(groups) => drop(self.0.insert((&**text).into(), groups)),
-                    None => drop(self.0.remove(&**text)),
+                    Some(groups) => drop(self.by_text.insert(text.clone(), groups)),
+                    None => drop(self.by_text.remove(&**text)),
                 }
             }
         }
@@ -203,34 +232,33 @@ impl<T: Total> Groups<T> {
 
     /// Changes the sums of a group.
     fn change(&mut self, key: &Key, text: &str, change: impl Fn(&mut Group<T>)) {
-        if !self.0.contains_key(text) {
-            self.0.insert(text.into(), ByNamespace::of(key.namespace()));
+        let groups = match self.by_text.entry(text.into()) {
+            Entry::Occupied(entry) => {
+                self.bytes -= size(text, entry.get());
+                entry.into_mut()
+            }
+            Entry::Vacant(entry) => entry.insert(ByNamespace::of(key.namespace())),
+        };
+        if groups.change(key.namespace(), change) {
+            self.by_text.remove(text);
+        } else {
+            self.bytes += size(text, groups);
         }
-        if let Some(of_text) = self.0.get_mut(text)
-            && of_text.change(key.namespace(), change)
-        {
-            self.0.remove(text);
-        }
-    }
-
-    /// The text of a group as it is kept.
-    pub fn text(&self, text: &str) -> Arc<str> {
-        self.0.get_key_value(text).map_or_else(|| text.into(), |(text, _)| Arc::clone(text))
     }
 
     /// The sum of a group.
     pub fn of(&self, namespace: Option<&str>, text: &str) -> Option<&dyn Any> {
-        self.0.get(text)?.of_namespace(namespace)
+        self.by_text.get(text)?.of_namespace(namespace)
     }
 
     /// Forgets all of them.
     pub fn clear(&mut self) {
-        self.0.clear();
+        *self = Self::default();
     }
 
     /// How many bytes they take, about.
     pub fn bytes(&self) -> usize {
-        self.0.len() * (GROUP + size_of::<T>())
+        self.bytes
     }
 }
 
@@ -274,22 +302,22 @@ impl<K: SourceType, T: Total> TotalsOf<K, T> {
 impl<K: SourceType, T: Total> Totals<K> for TotalsOf<K, T> {
     fn change(&mut self, key: &Key, before: Option<&K>, after: Option<&K>) -> Vec<Box<str>> {
         let before = before.filter(|_| !self.left_out.remove(key));
-        let (before_in, before) = self.contribution(key, before);
-        let (after_in, after) = self.contribution(key, after);
-        self.groups.replace(key, (&before_in, &before), (&after_in, &after))
+        let before = self.contribution(key, before);
+        let after = self.contribution(key, after);
+        self.groups.replace(key, &before, &after)
     }
 
     fn texts(&self, key: &Key, object: Option<&K>) -> Vec<Box<str>> {
         self.contribution(key, object).0
     }
 
-    fn make_anew(&mut self, objects: &BTreeMap<Key, Arc<K>>, without: &Key) {
+    fn make_anew(&mut self, objects: &SourceObjects<K>, without: &Key) {
         self.clear();
         self.left_out.insert(without.clone());
         tell_left_out::<K>(without);
         for (key, object) in objects.iter().filter(|(key, _)| *key != without) {
-            let (texts, total) = self.contribution(key, Some(object));
-            if !self.groups.try_add(key, &texts, &total) {
+            let contribution = self.contribution(key, Some(object));
+            if !self.groups.try_add(key, &contribution) {
                 self.left_out.insert(key.clone());
                 tell_left_out::<K>(key);
             }

@@ -3,7 +3,7 @@
 //! They change only between computations, so that what an index finds is what it was found by.
 
 use std::any::TypeId;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use kube::core::Selector;
 use super::labels::{Labelled, Range, Selecting, Terms};
 use super::small_set::SmallSet;
 use super::totals::{Total, Totals};
-use crate::cluster::{SourceType, resource_name};
+use crate::cluster::{SourceObjects, SourceType, resource_name};
 use crate::object::{Key, Labels};
 
 /// What an entry of an index takes besides its text, in bytes.
@@ -92,7 +92,7 @@ impl Footprint {
     fn size(&self) -> usize {
         let texts = self.texts.iter().flat_map(|(_, texts)| texts).map(|text| ENTRY + text.len());
         let selectors = self.selectors.iter().map(|(_, terms)| ENTRY + terms.size());
-        ENTRY + texts.sum::<usize>() + selectors.sum::<usize>()
+        texts.sum::<usize>() + selectors.sum::<usize>()
     }
 }
 
@@ -110,29 +110,25 @@ pub(super) struct Touched {
 
 /// The objects of a lookup, and the indexes that were asked for.
 pub(super) struct View<K> {
-    objects: BTreeMap<Key, Arc<K>>,
+    objects: SourceObjects<K>,
     indexes: HashMap<IndexId, Index<K>>,
     labelled: Option<Labelled<Key>>,
     selectors: HashMap<IndexId, SelectorIndex<K>>,
     totals: HashMap<TotalsId, Box<dyn Totals<K>>>,
-    /// What it takes to find them, in bytes.
+    /// What the indexes take, in bytes.
     bytes: usize,
 }
 
 impl<K: SourceType> View<K> {
-    pub fn of(objects: impl IntoIterator<Item = (Key, Arc<K>)>) -> Self {
-        let mut view = Self {
-            objects: BTreeMap::new(),
+    pub fn of(objects: SourceObjects<K>) -> Self {
+        Self {
+            objects,
             indexes: HashMap::new(),
             labelled: None,
             selectors: HashMap::new(),
             totals: HashMap::new(),
             bytes: 0,
-        };
-        for (key, object) in objects {
-            view.replace(&key, Some(object));
         }
-        view
     }
 
     /// How many bytes it takes to find the objects, besides themselves.
@@ -144,17 +140,20 @@ impl<K: SourceType> View<K> {
 
     /// The object under a key, and that key as it is kept.
     pub fn get(&self, key: &Key) -> Option<(Key, Arc<K>)> {
-        let (key, object) = self.objects.get_key_value(key)?;
+        let (key, object) = self.objects.get_keyed(key)?;
         Some((key.clone(), Arc::clone(object)))
     }
 
-    /// Keeps an object, or removes it. Answers what may be another answer now.
-    pub fn replace(&mut self, key: &Key, object: Option<Arc<K>>) -> Touched {
-        let before = self.objects.remove(key);
+    /// Makes the object under a key what it is among these ones. Answers what may be another answer now.
+    pub fn take_over(&mut self, key: &Key, objects: &SourceObjects<K>) -> Touched {
+        let before = self.objects.get(key).map(Arc::clone);
+        let after = objects.get(key);
         let mut touched = Touched::default();
+        self.objects.take_over(key, objects);
         for (id, totals) in &mut self.totals {
-            let changed =
-                change(&mut **totals, &self.objects, key, (before.as_deref(), object.as_deref()));
+            let (before, after) = (before.as_deref(), after.map(|after| &**after));
+            let change = |totals: &mut dyn Totals<K>| totals.change(key, before, after);
+            let changed = or_anew(&mut **totals, &self.objects, key, (before, after), change);
             touched.groups.extend(changed.into_iter().map(|text| (*id, text)));
         }
         if let Some(before) = before {
@@ -163,14 +162,23 @@ impl<K: SourceType> View<K> {
             self.unplace(key, &footprint);
             touched.footprints.push(footprint);
         }
-        if let Some(object) = object {
-            let footprint = self.footprint(key, &object);
-            self.bytes += footprint.size();
-            self.place(key, &footprint);
-            self.objects.insert(key.clone(), object);
-            touched.footprints.push(footprint);
+        if let Some(after) = after {
+            touched.footprints.push(self.add(key, after));
         }
         touched
+    }
+
+    /// Has an object found. Answers by what.
+    fn add(&mut self, key: &Key, object: &K) -> Footprint {
+        let footprint = self.footprint(key, object);
+        self.bytes += footprint.size();
+        self.place(key, &footprint);
+        footprint
+    }
+
+    /// Has these objects in the place of its own, which are the same since each change was taken over: so they are there once.
+    pub fn share(&mut self, objects: SourceObjects<K>) {
+        self.objects = objects;
     }
 
     /// Takes in what has changed that objects are joined with, and tells of each group whose sum that has
@@ -180,21 +188,23 @@ impl<K: SourceType> View<K> {
             let (keys, is_measured) = totals.take_joined();
             for key in keys {
                 let object = self.objects.get(&key).map(|object| &**object);
-                for text in change(&mut **totals, &self.objects, &key, (object, object)) {
+                let join = |totals: &mut dyn Totals<K>| totals.join(&key, object);
+                for text in or_anew(&mut **totals, &self.objects, &key, (object, object), join) {
                     tell(&key, is_measured, &(*id, text));
                 }
             }
+            totals.end_join();
         }
     }
 
-    /// The objects by their keys.
-    pub fn keyed(&self) -> HashMap<Key, Arc<K>> {
-        self.objects.iter().map(|(key, object)| (key.clone(), Arc::clone(object))).collect()
+    /// The objects.
+    pub fn objects(&self) -> &SourceObjects<K> {
+        &self.objects
     }
 
     /// The objects of a namespace, or all of them, in order.
     pub fn all(&self, namespace: Option<&str>) -> Vec<Arc<K>> {
-        self.objects.range(keys(namespace)).map(|(_, object)| Arc::clone(object)).collect()
+        self.objects.range(keys(namespace)).map(Arc::clone).collect()
     }
 
     /// The objects that an index finds by a text, in order.
@@ -285,7 +295,7 @@ impl<K: SourceType> View<K> {
     ) -> T {
         let totals = self.totals.entry(id).or_insert_with(|| {
             let mut totals = totals_of();
-            for (key, object) in &self.objects {
+            for (key, object) in self.objects.iter() {
                 let add = AssertUnwindSafe(|| totals.change(key, None, Some(object)));
                 if catch_unwind(add).is_err() {
                     totals.make_anew(&self.objects, key);
@@ -300,19 +310,15 @@ impl<K: SourceType> View<K> {
 
     /// Adds an index, and all objects to it.
     fn rebuild(&mut self, add: impl FnOnce(&mut Self)) {
-        let objects = std::mem::take(&mut self.objects);
-        // What there is besides the objects is made of them.
+        // What there is besides the objects is made of them; sums depend on no index.
         self.indexes.values_mut().for_each(|index| index.found.clear());
         self.selectors.values_mut().for_each(|index| index.selecting = Selecting::default());
         self.labelled = self.labelled.take().map(|_| Labelled::default());
-        // Sums depend on no index, and those over pairs still have to see what the others have changed.
-        let totals = std::mem::take(&mut self.totals);
         self.bytes = 0;
         add(self);
-        for (key, object) in objects {
-            self.replace(&key, Some(object));
+        for (key, object) in self.objects.clone().iter() {
+            self.add(key, object);
         }
-        self.totals = totals;
     }
 
     fn footprint(&self, key: &Key, object: &K) -> Footprint {
@@ -368,13 +374,14 @@ impl<K: SourceType> View<K> {
 
 /// Takes a change of an object into sums. Answers the groups whose sum may have changed. What the user wrote may panic,
 /// and leave a sum half done: then all of them are made anew without this object.
-fn change<K: SourceType>(
+fn or_anew<K: SourceType>(
     totals: &mut dyn Totals<K>,
-    objects: &BTreeMap<Key, Arc<K>>,
+    objects: &SourceObjects<K>,
     key: &Key,
     (before, after): (Option<&K>, Option<&K>),
+    change: impl FnOnce(&mut dyn Totals<K>) -> Vec<Box<str>>,
 ) -> Vec<Box<str>> {
-    let changed = catch_unwind(AssertUnwindSafe(|| totals.change(key, before, after)));
+    let changed = catch_unwind(AssertUnwindSafe(|| change(totals)));
     changed.unwrap_or_else(|_| {
         let mut groups = totals.texts(key, before);
         groups.extend(totals.texts(key, after));

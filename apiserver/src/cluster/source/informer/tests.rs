@@ -1,0 +1,88 @@
+//! What an informer keeps, counts and shares with others.
+
+use super::*;
+use crate::cluster::source::together::Together;
+
+#[test]
+fn what_was_too_much_comes_back_where_its_indexes_fit_too() {
+    let informer = SourceInformer::<String>::alone(32_000);
+    let key = Key::of_text("a");
+    let free = informer.room(&key);
+    informer.charge(0, 8_000);
+    assert_eq!(informer.room(&key), free - 8_000);
+    informer.exceed("it is too much".to_owned());
+    // An index of what is not there takes nothing.
+    informer.charge(8_000, 0);
+    assert_eq!(informer.room(&key), free - 8_000 - 32_000 / SLACK);
+    informer.exceed("it is too much".to_owned());
+    assert_eq!(informer.room(&key), free - 8_000 - 32_000 / SLACK);
+    informer.complete(&HashSet::new());
+    assert_eq!(informer.room(&key), free);
+}
+
+/// Objects of one name have one key, whatever they are and whichever of them comes first.
+#[test]
+fn the_text_of_a_key_is_there_once() {
+    let all = Arc::new(Together::within(100_000));
+    let informer = |name: &str| {
+        let informer = Arc::new(SourceInformer::<String>::new(80_000, all.share(name.to_owned())));
+        let keeper: Weak<dyn KeepsKeys> = Arc::downgrade(&(Arc::clone(&informer) as _));
+        all.add_keeper(keeper);
+        informer
+    };
+    let (one, other) = (informer("ones"), informer("others"));
+    let text = |informer: &SourceInformer<String>, key: &str| {
+        let kept = informer.kept_key(&Key::of_text(key));
+        kept.map(|kept| kept.text().as_ptr())
+    };
+    one.set(Key::of_text("n/a"), Some("a".to_owned()));
+    other.set(Key::of_text("n/b"), Some("b".to_owned()));
+    for key in ["n/a", "n/b"] {
+        for informer in [&one, &other] {
+            informer.set(Key::of_text(key), Some("c".to_owned()));
+        }
+        assert!(text(&one, key).is_some() && text(&one, key) == text(&other, key));
+    }
+    let kept = text(&one, "n/a");
+    one.set(Key::of_text("n/a"), None);
+    assert_eq!((text(&one, "n/a"), text(&other, "n/a")), (None, kept));
+    drop(one);
+    other.set(Key::of_text("n/a"), Some("d".to_owned()));
+    assert_eq!(text(&other, "n/a"), kept);
+}
+
+/// One type may take what the others leave, and gives it back.
+#[test]
+fn all_types_have_a_bound_together() {
+    let all = Arc::new(Together::within(100_000));
+    let informer = |name: &str| SourceInformer::<String>::new(80_000, all.share(name.to_owned()));
+    let (one, other) = (informer("ones"), informer("others"));
+    let key = Key::of_text("a");
+    let set = |informer: &SourceInformer<String>, content: u64, bytes: usize| {
+        let reading = Reading { object: String::new(), bytes, hash: content, content };
+        informer.replace(key.clone(), Some(reading));
+    };
+    assert_eq!(other.room(&key), 80_000 - PER_OBJECT);
+    assert_eq!(other.explain_excess(), "they take more than 0 MiB of memory");
+    set(&one, 1, 50_000);
+    assert_eq!(other.room(&key), 50_000 - 2 * PER_OBJECT);
+    let most = "objects of all types take more than 0 MiB of memory together, most of it ones (1 MiB), others (0 MiB)";
+    assert_eq!(other.explain_excess(), most);
+    set(&one, 2, 30_000);
+    one.charge(0, 10_000);
+    assert_eq!(other.room(&key), 60_000 - 2 * PER_OBJECT);
+    set(&other, 3, 20_000);
+    // What it takes itself is in no way of its successor.
+    assert_eq!(other.room(&key), 60_000 - 2 * PER_OBJECT);
+    other.replace(key.clone(), None);
+    one.exceed("it is too much".to_owned());
+    one.charge(10_000, 0);
+    assert_eq!(all.left(), 100_000);
+    set(&one, 4, 30_000);
+    one.complete(&HashSet::new());
+    assert_eq!(all.left(), 100_000);
+    set(&one, 5, 30_000);
+    one.charge(0, 10_000);
+    drop(one);
+    assert_eq!(all.left(), 100_000);
+}

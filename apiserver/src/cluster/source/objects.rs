@@ -1,0 +1,157 @@
+//! The objects of one type at a moment. Whoever finds something in them has the same map as who keeps them, not another one
+//! of the same size.
+
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use crate::object::Key;
+
+/// The objects of one type by their keys. A clone costs nothing, and shares all that neither of both changes.
+#[derive(Debug)]
+pub struct SourceObjects<K>(OrdMap<Key, Kept<K>>);
+
+/// An object, and what is known of it.
+#[derive(Debug)]
+pub(super) struct Kept<K> {
+    pub object: Arc<K>,
+    /// How many bytes it takes.
+    pub bytes: usize,
+    /// Of the text that it was read from.
+    pub hash: u64,
+    /// Of what was read of that.
+    pub content: u64,
+}
+
+/// Those that a test has given.
+impl<K> FromIterator<(Key, Arc<K>)> for SourceObjects<K> {
+    fn from_iter<T: IntoIterator<Item = (Key, Arc<K>)>>(objects: T) -> Self {
+        let kept = |(key, object)| (key, Kept { object, bytes: 0, hash: 0, content: 0 });
+        Self(objects.into_iter().map(kept).collect())
+    }
+}
+
+impl<K> Clone for SourceObjects<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K> Default for SourceObjects<K> {
+    fn default() -> Self {
+        Self(OrdMap::new())
+    }
+}
+
+impl<K> Clone for Kept<K> {
+    fn clone(&self) -> Self {
+        Self { object: Arc::clone(&self.object), ..*self }
+    }
+}
+
+impl<K> SourceObjects<K> {
+    /// The object under a key.
+    pub fn get(&self, key: &Key) -> Option<&Arc<K>> {
+        self.0.get(key).map(|kept| &kept.object)
+    }
+
+    /// The same with the key as it is kept.
+    pub fn get_keyed(&self, key: &Key) -> Option<(&Key, &Arc<K>)> {
+        self.0.get_key_value(key).map(|(key, kept)| (key, &kept.object))
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Key, &Arc<K>)> {
+        self.0.iter().map(|(key, kept)| (key, &kept.object))
+    }
+
+    /// Their keys, in order.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.0.keys()
+    }
+
+    /// Those of a range of keys, in order.
+    pub fn range(&self, range: impl RangeBounds<Key>) -> impl Iterator<Item = &Arc<K>> {
+        self.0.range(range).map(|(_, kept)| &kept.object)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Makes the object under a key what it is among the others. Answers what it was.
+    pub fn take_over(&mut self, key: &Key, others: &Self) -> Option<Arc<K>> {
+        let before = match others.0.get_key_value(key) {
+            Some((key, kept)) => self.0.insert(key.clone(), kept.clone()),
+            None => self.0.remove(key),
+        };
+        before.map(|before| before.object)
+    }
+
+    /// The same in less room. Objects are listed in the order of their keys, and a node of the map that is full is divided in two
+    /// halves, so one that is filled in order is half empty. Where every other object comes first, the rest fills the halves.
+    #[must_use]
+    pub(super) fn packed(&self) -> Self {
+        let first = self.0.iter().step_by(2);
+        let rest = self.0.iter().skip(1).step_by(2);
+        let objects = first.chain(rest).map(|(key, kept)| (key.clone(), kept.clone()));
+        Self(objects.collect())
+    }
+
+    pub(super) fn kept(&self, key: &Key) -> Option<&Kept<K>> {
+        self.0.get(key)
+    }
+
+    pub(super) fn kept_mut(&mut self, key: &Key) -> Option<&mut Kept<K>> {
+        self.0.get_mut(key)
+    }
+
+    /// Keeps an object. Answers what was there before.
+    pub(super) fn insert(&mut self, key: Key, kept: Kept<K>) -> Option<Kept<K>> {
+        self.0.insert(key, kept)
+    }
+
+    /// Removes an object. Answers what was there.
+    pub(super) fn remove(&mut self, key: &Key) -> Option<Kept<K>> {
+        self.0.remove(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packed_objects_are_the_same() {
+        for count in [0, 1, 2, 15, 16, 17, 1_000] {
+            let keyed = |number: u32| (Key::of_text(&format!("{number:04}")), Arc::new(number));
+            let objects: SourceObjects<u32> = (0..count).map(keyed).collect();
+            let packed = objects.packed();
+            assert!(packed.iter().eq(objects.iter()));
+            assert_eq!(packed.len(), objects.len());
+        }
+    }
+
+    /// What is taken over is what the others have, and nothing else changes.
+    #[test]
+    fn objects_are_taken_over_one_by_one() {
+        let keyed = |text: &str| (Key::of_text(text), Arc::new(text.to_owned()));
+        let before: SourceObjects<String> = ["a", "b"].map(keyed).into_iter().collect();
+        let after: SourceObjects<String> = ["b", "c"].map(keyed).into_iter().collect();
+        let mut objects = before.clone();
+        for (key, expected, names) in
+            [("a", Some("a"), "b"), ("c", None, "bc"), ("d", None, "bc"), ("b", Some("b"), "bc")]
+        {
+            let was = objects.take_over(&Key::of_text(key), &after);
+            assert_eq!(was.as_ref().map(|was| was.as_str()), expected);
+            assert_eq!(objects.keys().map(Key::text).collect::<String>(), names);
+        }
+        assert!(objects.iter().eq(after.iter()) && before.len() == 2);
+        assert!(Arc::ptr_eq(
+            objects.get(&Key::of_text("b")).unwrap(),
+            after.get(&Key::of_text("b")).unwrap()
+        ));
+    }
+}
