@@ -331,6 +331,10 @@ fn values_that_make_no_sense_are_refused(chart: &mut Chart) -> Result<()> {
     let folder = folder().display().to_string();
     let linted = chart.helm(&["lint", "--strict", &folder, RELEASE])?;
     ensure!(linted.contains("1 chart(s) linted, 0 chart(s) failed"), "{linted}");
+    let etcd_for = |grace: u64| {
+        let store = json!({"type": "etcd", "etcd": {"servers": ["http://etcd:2379"]}});
+        json!({"store": store, "terminationGracePeriodSeconds": grace})
+    };
     let refused = [
         (json!({"imagee": {}}), "imagee"),
         (json!({"image": {"tag": "a b"}}), "tag"),
@@ -351,7 +355,13 @@ fn values_that_make_no_sense_are_refused(chart: &mut Chart) -> Result<()> {
             "secretName",
         ),
         (json!({"serviceMonitor": {"interval": "often"}}), "interval"),
+        // The end takes as long as that, and ten seconds more where there are several.
+        (json!({"terminationGracePeriodSeconds": 65}), "terminationGracePeriodSeconds"),
+        (etcd_for(75), "terminationGracePeriodSeconds"),
     ];
+    for values in [json!({"terminationGracePeriodSeconds": 66}), etcd_for(76)] {
+        chart.render(NAMESPACE, &values)?;
+    }
     for (values, word) in refused {
         match chart.render(NAMESPACE, &values) {
             Ok(_) => bail!("{values} is taken"),
