@@ -23,6 +23,7 @@ use crate::queue::{Busy, Queue, QueuePlace};
 use crate::quota::{self, Account, Place, Places, Portion, Quota};
 use crate::user::User;
 use crate::verb::Verb;
+use crate::watch_cache::SLOW_WATCHER;
 
 /// Reads in flight; as kube-apiserver's `--max-requests-inflight`.
 const READS: usize = 400;
@@ -32,9 +33,10 @@ const WRITES: usize = 200;
 /// container there are fewer.
 const WATCHES: usize = 20_000;
 const LEAST_WATCHES: usize = WATCHES / 40;
-/// What a watch takes besides its connection, in bytes of memory: its stream, what it selects, and where it stands. It
-/// holds no changes: they are in the window that all watches share. `tests/many_readers` measures it.
-const WATCH: usize = (7 << 9) + SMALL_READER;
+/// What a watch takes besides its connection, in bytes of memory: its stream, what it selects, and where it stands, which
+/// `tests/watch_memory` measures; and references to changes, if its client does not read. It holds no changes: they are in
+/// the window that all watches share.
+const WATCH: usize = (7 << 9) + SMALL_READER + SLOW_WATCHER;
 /// Costly requests that are worked on at a time, aside from the workers: one of a user. They are so by the size of what is sent, or of the object that it changes.
 const COSTLY: usize = 3;
 const COSTLY_SIZE: usize = 128 << 10;
