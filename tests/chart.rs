@@ -22,6 +22,7 @@ use harness::{Group, Needs, Shared};
 const TESTS: Group<Chart> = &[
     ("it_says_what_the_manifests_say", it_says_what_the_manifests_say),
     ("every_value_has_its_place", every_value_has_its_place),
+    ("a_certificate_from_elsewhere_needs_no_right", a_certificate_from_elsewhere_needs_no_right),
     ("values_that_make_no_sense_are_refused", values_that_make_no_sense_are_refused),
     ("what_is_watched_is_measured", what_is_watched_is_measured),
     ("it_is_installed_upgraded_and_removed", it_is_installed_upgraded_and_removed),
@@ -324,6 +325,31 @@ fn every_value_has_its_place(chart: &mut Chart) -> Result<()> {
     ensure!(issuer["ca"]["secretName"] == ca["secretName"], "{issuer}");
     let leaf = spec("Certificate", "farm-operator")?;
     ensure!(leaf["issuerRef"]["name"] == "farm-operator-ca" && leaf["isCA"].is_null(), "{leaf}");
+    Ok(())
+}
+
+/// Who brings a certificate grants the server nothing of Secrets.
+fn a_certificate_from_elsewhere_needs_no_right(chart: &mut Chart) -> Result<()> {
+    let own = json!({"certificate": {"secretName": "own", "caBundle": "Y2E="}});
+    for (values, is_made) in
+        [(json!({}), true), (own, false), (json!({"certManager": {"create": true}}), false)]
+    {
+        let rendered = by_name(chart.render(NAMESPACE, &values)?)?;
+        for (kind, name) in [
+            ("Role", "farm-operator"),
+            ("RoleBinding", "farm-operator"),
+            ("Secret", "farm-operator-serving-certificate"),
+        ] {
+            let key = (kind.to_owned(), format!("{NAMESPACE}/{name}"));
+            ensure!(rendered.contains_key(&key) == is_made, "{values}: {key:?}");
+        }
+        let of_secrets = |object: &Value| {
+            object["rules"].as_array().into_iter().flatten().any(|rule| {
+                rule["resources"].as_array().is_some_and(|all| all.contains(&json!("secrets")))
+            })
+        };
+        ensure!(rendered.values().any(of_secrets) == is_made, "{values}: rights");
+    }
     Ok(())
 }
 
