@@ -84,7 +84,12 @@ impl Room {
     fn give_back(&self, user: &str, bytes: usize, spans: u64) {
         let (shares, all) = &mut *self.lock();
         shares.give_back(user, bytes);
-        *all -= spans;
+        *all = all.saturating_sub(spans);
+    }
+
+    /// How many spans are not sent yet.
+    fn spans(&self) -> u64 {
+        self.lock().1
     }
 }
 
@@ -212,8 +217,11 @@ impl Traces {
         [("exported", of(exported)), ("dropped", of(dropped)), ("failed", of(failed))]
     }
 
-    /// Waits until the spans were sent that there are, for so long at most.
+    /// Waits until the spans were sent that there are, for so long at most; says in the log how many the collector has not
+    /// taken by then.
     pub async fn flush(&self, longest: Duration) {
+        let failed = || self.counts.failed.load(Ordering::Relaxed);
+        let before = failed();
         let (done, flushed) = oneshot::channel();
         let flush = async {
             // An error says that the thread is gone, and nothing is left to be sent.
@@ -221,8 +229,10 @@ impl Traces {
                 let _ = flushed.await;
             }
         };
-        if tokio::time::timeout(longest, flush).await.is_err() {
-            tracing::warn!("the last spans were not sent to {} in time", self.endpoint());
+        let _ = tokio::time::timeout(longest, flush).await;
+        let lost = failed() - before + self.room.spans();
+        if lost > 0 {
+            tracing::warn!("the last {lost} spans were not sent to {}", self.endpoint());
         }
     }
 
