@@ -116,8 +116,9 @@ impl StepSpan {
 
     #[inline]
     fn set<const N: usize>(&mut self, at: usize, bytes: [u8; N]) {
-        if let Some(place) = self.bytes.get_mut(at..at + N) {
-            place.copy_from_slice(&bytes);
+        // Of a known length, so that it is no call of a function that copies.
+        if let Some(place) = self.bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
+            *place = bytes;
         }
     }
 }
