@@ -22,6 +22,7 @@ use harness::{Group, Needs, Shared};
 const TESTS: Group<Chart> = &[
     ("it_says_what_the_manifests_say", it_says_what_the_manifests_say),
     ("every_value_has_its_place", every_value_has_its_place),
+    ("a_certificate_from_elsewhere_needs_no_right", a_certificate_from_elsewhere_needs_no_right),
     ("values_that_make_no_sense_are_refused", values_that_make_no_sense_are_refused),
     ("what_is_watched_is_measured", what_is_watched_is_measured),
     ("it_is_installed_upgraded_and_removed", it_is_installed_upgraded_and_removed),
@@ -327,10 +328,39 @@ fn every_value_has_its_place(chart: &mut Chart) -> Result<()> {
     Ok(())
 }
 
+/// Who brings a certificate grants the server nothing of Secrets.
+fn a_certificate_from_elsewhere_needs_no_right(chart: &mut Chart) -> Result<()> {
+    let own = json!({"certificate": {"secretName": "own", "caBundle": "Y2E="}});
+    for (values, is_made) in
+        [(json!({}), true), (own, false), (json!({"certManager": {"create": true}}), false)]
+    {
+        let rendered = by_name(chart.render(NAMESPACE, &values)?)?;
+        for (kind, name) in [
+            ("Role", "farm-operator"),
+            ("RoleBinding", "farm-operator"),
+            ("Secret", "farm-operator-serving-certificate"),
+        ] {
+            let key = (kind.to_owned(), format!("{NAMESPACE}/{name}"));
+            ensure!(rendered.contains_key(&key) == is_made, "{values}: {key:?}");
+        }
+        let of_secrets = |object: &Value| {
+            object["rules"].as_array().into_iter().flatten().any(|rule| {
+                rule["resources"].as_array().is_some_and(|all| all.contains(&json!("secrets")))
+            })
+        };
+        ensure!(rendered.values().any(of_secrets) == is_made, "{values}: rights");
+    }
+    Ok(())
+}
+
 fn values_that_make_no_sense_are_refused(chart: &mut Chart) -> Result<()> {
     let folder = folder().display().to_string();
     let linted = chart.helm(&["lint", "--strict", &folder, RELEASE])?;
     ensure!(linted.contains("1 chart(s) linted, 0 chart(s) failed"), "{linted}");
+    let etcd_for = |grace: u64| {
+        let store = json!({"type": "etcd", "etcd": {"servers": ["http://etcd:2379"]}});
+        json!({"store": store, "terminationGracePeriodSeconds": grace})
+    };
     let refused = [
         (json!({"imagee": {}}), "imagee"),
         (json!({"image": {"tag": "a b"}}), "tag"),
@@ -351,7 +381,13 @@ fn values_that_make_no_sense_are_refused(chart: &mut Chart) -> Result<()> {
             "secretName",
         ),
         (json!({"serviceMonitor": {"interval": "often"}}), "interval"),
+        // The end takes as long as that, and ten seconds more where there are several.
+        (json!({"terminationGracePeriodSeconds": 65}), "terminationGracePeriodSeconds"),
+        (etcd_for(75), "terminationGracePeriodSeconds"),
     ];
+    for values in [json!({"terminationGracePeriodSeconds": 66}), etcd_for(76)] {
+        chart.render(NAMESPACE, &values)?;
+    }
     for (values, word) in refused {
         match chart.render(NAMESPACE, &values) {
             Ok(_) => bail!("{values} is taken"),

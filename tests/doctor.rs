@@ -31,6 +31,7 @@ const FAULTS: Group<Ward> = &[
     ("no_pod_is_ready", faults::no_pod_is_ready),
     ("another_authority_is_trusted", faults::another_authority_is_trusted),
     ("the_secret_is_missing", faults::the_secret_is_missing),
+    ("a_certificate_in_files_needs_no_secret", faults::a_certificate_in_files_needs_no_secret),
     ("the_certificate_is_of_another", faults::the_certificate_is_of_another),
     ("the_front_proxy_has_another_name", faults::the_front_proxy_has_another_name),
     ("nothing_listens", faults::nothing_listens),

@@ -126,7 +126,12 @@ impl DoctorOptions {
             return Ok(Diagnosis { findings: findings.into_iter().chain(late()).collect() });
         }
         let Installation { name, namespace, kinds, .. } = &installation;
-        installation.grants = manifests::grants(name, namespace, kinds, server.kinds());
+        let mut grants = manifests::grants(name, namespace, kinds, server.kinds());
+        if installation.deployed.has_certificate_of_its_own() == Some(true) {
+            // The Secret is for the certificate that the server makes.
+            grants.retain(|grant| !(grant.group.is_empty() && grant.resource == "secrets"));
+        }
+        installation.grants = grants;
         Ok(installation.examine(findings, deadline).await)
     }
 

@@ -24,6 +24,7 @@ pub use traces::{Traces, TracingConfiguration};
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use http::request::Parts;
@@ -53,6 +54,8 @@ const CLIENT_CLOSED_REQUEST: u16 = 499;
 pub struct Record {
     metrics: Option<Arc<Metrics>>,
     received: Instant,
+    /// How long it took, once it is over.
+    took: Duration,
     method: Method,
     /// What lines say, once its head is not needed for anything else: nothing is copied.
     uri: Uri,
@@ -112,6 +115,7 @@ impl Record {
         Self {
             metrics: None,
             received: Instant::now(),
+            took: Duration::ZERO,
             method: Method::GET,
             uri: Uri::default(),
             audit_id: UNKNOWN,
@@ -131,15 +135,17 @@ impl Record {
         }
     }
 
-    /// Records that the request has come to the end of a step.
-    pub fn reached(&mut self, step: Step) {
-        self.steps.reached(step, self.received.elapsed());
+    /// Records that the request has come to the end of a step; answers how long after it came.
+    pub fn reached(&mut self, step: Step) -> Duration {
+        let after = self.received.elapsed();
+        self.steps.reached(step, after);
+        after
     }
 
     /// Records whether it is known who asks.
     pub fn authenticated(&mut self, answer: &Result<Arc<User>, ApiError>, origin: &Origin<'_>) {
         let Origin { head, address, has_credentials, is_front_proxy } = *origin;
-        self.reached(Step::Authenticated);
+        let received = self.reached(Step::Authenticated);
         let result = match answer {
             Ok(_) => "success",
             Err(error) if error.reason() == Reason::Unauthorized && !has_credentials => "failure",
@@ -155,7 +161,7 @@ impl Record {
                 address,
                 attributes,
                 is_long: self.is_watch(),
-                received: self.received.elapsed(),
+                received,
             };
             self.trail = Trail::begin(audit, &arrival, answer.as_ref().ok());
         }
@@ -165,7 +171,7 @@ impl Record {
                 audit_id: audit_id(head),
                 address,
                 is_from_front_proxy: is_front_proxy,
-                received: self.received.elapsed(),
+                received,
             };
             self.trace = traces.begin(&arrival, user);
         }
@@ -241,7 +247,7 @@ impl Record {
     /// Records the answer, until it has been sent or the client has disconnected.
     fn answered(mut self, mut response: Response<Body>) -> Response<Body> {
         self.code = response.status().as_u16();
-        self.reached(Step::Answered);
+        let took = self.reached(Step::Answered);
         let mut is_followed = false;
         if let (Some(trail), Some(attributes)) = (&mut self.trail, &self.attributes) {
             let recorded = Recorded { audit_id: &self.audit_id, uri: &self.uri, attributes };
@@ -258,7 +264,7 @@ impl Record {
         match response.body().size_hint().exact().filter(|_| !is_followed) {
             Some(bytes) => {
                 self.bytes = bytes;
-                self.finish();
+                self.finish(took);
                 let audit_id = std::mem::replace(&mut self.audit_id, UNKNOWN);
                 response.headers_mut().insert(AUDIT_ID, audit_id);
                 response
@@ -282,8 +288,9 @@ impl Record {
 }
 
 impl Record {
-    /// It is over: whoever reads it is told.
-    fn finish(&mut self) {
+    /// It is over, so long after it came: whoever reads it is told.
+    fn finish(&mut self, took: Duration) {
+        self.took = took;
         if let Some(metrics) = self.metrics.take() {
             metrics.observe(self);
             slow::write(self);
@@ -301,7 +308,7 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        self.finish();
+        self.finish(self.received.elapsed());
     }
 }
 

@@ -11,7 +11,7 @@ mod subscriber;
 mod window;
 
 pub use snapshot::Snapshot;
-pub use subscriber::{Lost, Scope, Subscription};
+pub use subscriber::{Lost, SLOW_WATCHER, Scope, Subscription};
 pub use window::{
     BYTES_LIMIT as WINDOW_LIMIT, LEAST_BYTES_LIMIT as LEAST_WINDOW_LIMIT, WatchCacheEvent,
 };

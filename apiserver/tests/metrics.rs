@@ -48,6 +48,35 @@ fn value(text: &str, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
     line.rsplit(' ').next()?.parse().ok()
 }
 
+/// A server may have thousands of kinds of which most are not used.
+#[tokio::test]
+async fn a_kind_that_nobody_uses_has_two_lines() {
+    let server = in_process::server(DEFINITION).await;
+    let watch = format!("{FOOS}?watch=true&timeoutSeconds=1");
+    let lines = async || {
+        let (_, text) = ask(&server, "GET", "/metrics", "").await;
+        let of_kind = text.lines().filter(|line| line.contains("resource=\"foos\""));
+        let mut names: Vec<String> = of_kind
+            .filter(|line| !line.starts_with("apiserver_request_"))
+            .map(|line| line.split('{').next().unwrap_or_default().to_owned())
+            .collect();
+        names.dedup();
+        names
+    };
+    let unused = ["apiserver_resource_objects", "apiserver_watch_cache_synced"];
+    assert_eq!(lines().await, unused);
+    ask(&server, "GET", &watch, "").await;
+    let watched = lines().await;
+    assert!(!watched.iter().any(|name| name.starts_with("apiserver_watch_events")), "{watched:?}");
+    let foo = r#"{"apiVersion":"example.com/v1","kind":"Foo","metadata":{"name":"a"}}"#;
+    ask(&server, "POST", FOOS, foo).await;
+    ask(&server, "GET", &watch, "").await;
+    let used = lines().await;
+    for name in ["apiserver_watch_cache_window_events", "apiserver_watch_events_total"] {
+        assert!(used.iter().any(|one| one == name), "{name}: {used:?}");
+    }
+}
+
 #[tokio::test]
 async fn requests_are_counted_by_what_is_served() {
     let server = in_process::server(DEFINITION).await;

@@ -1,4 +1,5 @@
-{{/* What `farm-operator manifests` prints, as a list, in the namespace of the release. */}}
+{{/* What `farm-operator manifests` prints, as a list, in the namespace of the release. Where the certificate comes from
+elsewhere, the Secret of the one that the server makes is left out, with the Role for it. */}}
 {{- define "farm-operator.manifests" -}}
 {{- $namespace := .Release.Namespace }}
 {{- $objects := list }}
@@ -23,7 +24,11 @@
 {{- $_ := set $object "rules" (append $object.rules $rule) }}
 {{- end }}
 {{- end }}
+{{- $isNamed := has $object.metadata.name (list "farm-operator" "farm-operator-serving-certificate") }}
+{{- $isOfSecret := and $isNamed (has $object.kind (list "Role" "RoleBinding" "Secret")) }}
+{{- if not (and $isOfSecret (include "farm-operator.certificate" $)) }}
 {{- $objects = append $objects $object }}
+{{- end }}
 {{- end }}
 {{- dict "objects" $objects | toYaml }}
 {{- end }}

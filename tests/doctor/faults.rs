@@ -381,6 +381,21 @@ pub fn the_secret_is_missing(ward: &mut Ward) -> Result<()> {
     ward.wait_well()
 }
 
+/// Who brings a certificate may take away what the one that the server makes needs.
+pub fn a_certificate_in_files_needs_no_secret(ward: &mut Ward) -> Result<()> {
+    let flag = r#"[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--tls-cert-file=/etc/serving/tls.crt"}]"#;
+    let deployment = "deployment/farm-operator";
+    ward.kubectl(["patch", deployment, "-n", NAMESPACE, "--type=json", "-p", flag]).run()?;
+    ward.kubectl(["delete", "rolebinding/farm-operator", "-n", NAMESPACE]).run()?;
+    let (printed, _) = ward.ask(&[])?;
+    let rights = printed.lines().find(|line| line.split_whitespace().nth(1) == Some("rights"));
+    ensure!(rights.is_some_and(|line| line.starts_with("ok ")), "{printed}");
+    restore(ward, "deployment", "farm-operator")?;
+    ward.wait_for("rights", "fault", "get secrets farm-operator/", GRANT)?;
+    restore(ward, "rolebinding", "farm-operator")?;
+    ward.wait_well()
+}
+
 /// Certificates in files: for another name, then expired.
 pub fn the_certificate_is_of_another(ward: &mut Ward) -> Result<()> {
     let folder = ward.world.control_plane.folder().join("serving-files");

@@ -74,7 +74,7 @@ pub(super) fn write(record: &Record) {
         impersonated_by = caller.as_ref().filter(|_| impersonated.is_some()),
         code = record.code,
         bytes = record.bytes,
-        latency = ?record.received.elapsed(),
+        latency = ?record.took,
         user_agent = said.user_agent,
         audit_id = said.audit_id,
         "HTTP"

@@ -214,7 +214,7 @@ impl Trail {
             user: user.map(Arc::clone),
             impersonated: None,
             source_ips: source_ips(&head.headers, arrival.address),
-            user_agent: user_agent(&head.headers),
+            user_agent: user_agent(&head.headers, arrival.is_long),
             named: None,
             requested: Requested::default(),
             response: Response::default(),
@@ -436,12 +436,12 @@ impl Drop for Trail {
     }
 }
 
-/// What a client calls itself, in memory of its own: a header is a part of all that has come with it, and this lasts as
-/// long as a watch. What is cut off is not kept either.
-fn user_agent(headers: &HeaderMap) -> Option<HeaderValue> {
+/// What a client calls itself; of a request that lasts in memory of its own, because a header is a part of all that has come
+/// with it. What is cut off is not kept either.
+fn user_agent(headers: &HeaderMap, is_long: bool) -> Option<HeaderValue> {
     let agent = headers.get(USER_AGENT)?;
     if agent.len() <= USER_AGENT_LIMIT {
-        return HeaderValue::from_bytes(agent.as_bytes()).ok();
+        return if is_long { callers::apart(agent) } else { Some(agent.clone()) };
     }
     let text = String::from_utf8_lossy(agent.as_bytes()).into_owned();
     HeaderValue::from_str(&objects::cut(text, USER_AGENT_LIMIT)).ok()

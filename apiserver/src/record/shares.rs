@@ -26,13 +26,14 @@ impl Shares {
         if bytes == 0 {
             return true;
         }
-        let has = self.users.get(user).copied().unwrap_or(0);
-        if self.taken + bytes > self.limit || has + bytes > self.limit / PARTS {
+        let (share, known) = (self.limit / PARTS, self.users.get_mut(user));
+        let has = known.as_deref().copied().unwrap_or(0) + bytes;
+        if self.taken + bytes > self.limit || has > share {
             return false;
         }
         self.taken += bytes;
-        match self.users.get_mut(user) {
-            Some(has) => *has += bytes,
+        match known {
+            Some(known) => *known = has,
             None => {
                 self.users.insert(user.into(), bytes);
             }

@@ -12,9 +12,8 @@ static LINES: Occasionally = Occasionally::at_most(30);
 
 /// Writes the line of a request that is over, if it took long.
 pub(super) fn write(record: &Record) {
-    let took = record.received.elapsed();
-    if is_slow(record, took) {
-        LINES.log(|left_out| tracing::info!(left_out, "{}", line(record, took)));
+    if is_slow(record, record.took) {
+        LINES.log(|left_out| tracing::info!(left_out, "{}", line(record, record.took)));
     }
 }
 

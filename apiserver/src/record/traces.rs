@@ -22,7 +22,7 @@ pub use configuration::TracingConfiguration;
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -61,32 +61,78 @@ pub struct Traces {
     room: Arc<Room>,
 }
 
-/// The room of the queue.
+/// The room of the queue, and how many spans have a place in it.
 #[derive(Debug)]
-struct Room(Mutex<Shares>);
+struct Room(Mutex<(Shares, u64)>);
 
 impl Room {
     fn of(bytes: usize) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Shares::of(bytes))))
+        Arc::new(Self(Mutex::new((Shares::of(bytes), 0))))
     }
 
-    fn with<T>(&self, with: impl FnOnce(&mut Shares) -> T) -> T {
-        with(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    fn lock(&self) -> MutexGuard<'_, (Shares, u64)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, user: &str, bytes: usize, spans: u64) -> bool {
+        let (shares, all) = &mut *self.lock();
+        let is_taken = shares.take(user, bytes);
+        *all += if is_taken { spans } else { 0 };
+        is_taken
+    }
+
+    fn give_back(&self, user: &str, bytes: usize, spans: u64) {
+        let (shares, all) = &mut *self.lock();
+        shares.give_back(user, bytes);
+        *all = all.saturating_sub(spans);
+    }
+
+    /// How many spans are not sent yet.
+    fn spans(&self) -> u64 {
+        self.lock().1
     }
 }
 
-/// A request whose spans are not sent yet. It takes its room until it is dropped.
+/// A request whose spans are not sent yet.
 #[derive(Debug)]
 struct Left {
     ended: Ended,
-    bytes: usize,
-    room: Arc<Room>,
+    place: Place,
 }
 
-impl Drop for Left {
+/// What a user's spans take of the room, until it is dropped.
+#[derive(Debug)]
+struct Place {
+    room: Arc<Room>,
+    user: Arc<User>,
+    bytes: usize,
+    spans: u64,
+}
+
+impl Place {
+    /// A place in the room, if it has so much.
+    fn take(room: &Arc<Room>, user: &Arc<User>, bytes: usize, spans: u64) -> Option<Self> {
+        let is_taken = room.take(&user.name, bytes, spans);
+        is_taken.then(|| Self { room: Arc::clone(room), user: Arc::clone(user), bytes, spans })
+    }
+
+    /// Whether another one is of the same user.
+    fn is_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.user, &other.user) || self.user.name == other.user.name
+    }
+
+    /// Takes over what another one of the same user takes.
+    fn add(&mut self, mut other: Self) {
+        self.bytes += std::mem::take(&mut other.bytes);
+        self.spans += std::mem::take(&mut other.spans);
+    }
+}
+
+impl Drop for Place {
     fn drop(&mut self) {
-        let user = &self.ended.begun.user.name;
-        self.room.with(|room| room.give_back(user, self.bytes));
+        if self.bytes > 0 {
+            self.room.give_back(&self.user.name, self.bytes, self.spans);
+        }
     }
 }
 
@@ -171,8 +217,11 @@ impl Traces {
         [("exported", of(exported)), ("dropped", of(dropped)), ("failed", of(failed))]
     }
 
-    /// Waits until the spans were sent that there are, for so long at most.
+    /// Waits until the spans were sent that there are, for so long at most; says in the log how many the collector has not
+    /// taken by then.
     pub async fn flush(&self, longest: Duration) {
+        let failed = || self.counts.failed.load(Ordering::Relaxed);
+        let before = failed();
         let (done, flushed) = oneshot::channel();
         let flush = async {
             // An error says that the thread is gone, and nothing is left to be sent.
@@ -180,8 +229,10 @@ impl Traces {
                 let _ = flushed.await;
             }
         };
-        if tokio::time::timeout(longest, flush).await.is_err() {
-            tracing::warn!("the last spans were not sent to {} in time", self.endpoint());
+        let _ = tokio::time::timeout(longest, flush).await;
+        let lost = failed() - before + self.room.spans();
+        if lost > 0 {
+            tracing::warn!("the last {lost} spans were not sent to {}", self.endpoint());
         }
     }
 
@@ -214,6 +265,11 @@ impl Traces {
         if !is_sampled {
             return None;
         }
+        let span = match before {
+            Some(_) => self.clock.random(),
+            // A trace that begins is random.
+            None => trace as u64 ^ (trace >> 64) as u64,
+        };
         let now = u64::try_from(self.clock.now().as_nanosecond()).unwrap_or_default();
         let received = u64::try_from(arrival.received.as_nanos()).unwrap_or_default();
         let headers = &arrival.head.headers;
@@ -223,7 +279,7 @@ impl Traces {
             traces: Arc::clone(self),
             begun: Begun {
                 trace,
-                span: self.clock.random().max(1),
+                span: span.max(1),
                 parent: before.map_or(0, |remote| remote.span),
                 link: remote.filter(|_| before.is_none()),
                 started: now.saturating_sub(received),
@@ -246,9 +302,9 @@ impl Trace {
         let ended = Ended::of(begun, record);
         let bytes = ended.size() + SHARE + ended.begun.user.name.len();
         let count = ended.spans();
-        let room = Arc::clone(&traces.room);
-        let is_taken = room.with(|room| room.take(&ended.begun.user.name, bytes))
-            && traces.queue.try_send(Left { ended, bytes, room }).is_ok();
+        let place = Place::take(&traces.room, &ended.begun.user, bytes, count);
+        let is_taken =
+            place.is_some_and(|place| traces.queue.try_send(Left { ended, place }).is_ok());
         if !is_taken {
             traces.counts.dropped.fetch_add(count, Ordering::Relaxed);
         }
@@ -257,7 +313,8 @@ impl Trace {
 
 /// A header as text.
 fn text(value: &HeaderValue) -> Cow<'_, str> {
-    String::from_utf8_lossy(value.as_bytes())
+    let bytes = value.as_bytes();
+    str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
 /// The flags of a span in OTLP: its trace is collected, and whether what it belongs to is of another process.
@@ -267,7 +324,10 @@ fn is_sampled_flags(is_remote: bool) -> u32 {
 
 /// The beginning of a text that may be long.
 fn beginning(text: &str) -> &str {
-    let mut end = text.len().min(LIMIT);
+    if text.len() <= LIMIT {
+        return text;
+    }
+    let mut end = LIMIT;
     while !text.is_char_boundary(end) {
         end -= 1;
     }
@@ -342,7 +402,7 @@ mod tests {
         assert_eq!(dropped(), of_loud, "there is room for others");
         let mut users = Vec::new();
         while let Ok(left) = waiting.try_recv() {
-            assert!(left.bytes > LIMIT);
+            assert!(left.place.bytes > LIMIT);
             users.push(left.ended.begun.user.name.clone());
         }
         let loud = users.iter().filter(|name| *name == "loud").count();

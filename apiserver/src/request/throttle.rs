@@ -23,18 +23,20 @@ use crate::queue::{Busy, Queue, QueuePlace};
 use crate::quota::{self, Account, Place, Places, Portion, Quota};
 use crate::user::User;
 use crate::verb::Verb;
+use crate::watch_cache::SLOW_WATCHER;
 
 /// Reads in flight; as kube-apiserver's `--max-requests-inflight`.
 const READS: usize = 400;
 /// Writes in flight; as kube-apiserver's `--max-mutating-requests-inflight`.
 const WRITES: usize = 200;
-/// Open watches: kube-apiserver needs one for each of its clients' watches. In a small container there are fewer, if
-/// nothing else is said.
+/// Open watches, unless operators say how many: kube-apiserver needs one for each of its clients' watches. In a small
+/// container there are fewer.
 const WATCHES: usize = 20_000;
 const LEAST_WATCHES: usize = WATCHES / 40;
-/// What a watch takes besides its connection, in bytes of memory: its stream, what it selects, and where it stands. It
-/// holds no changes: they are in the window that all watches share. `tests/many_readers` measures it.
-const WATCH: usize = (7 << 9) + SMALL_READER;
+/// What a watch takes besides its connection, in bytes of memory: its stream, what it selects, and where it stands, which
+/// `tests/watch_memory` measures; and references to changes, if its client does not read. It holds no changes: they are in
+/// the window that all watches share.
+const WATCH: usize = (7 << 9) + SMALL_READER + SLOW_WATCHER;
 /// Costly requests that are worked on at a time, aside from the workers: one of a user. They are so by the size of what is sent, or of the object that it changes.
 const COSTLY: usize = 3;
 const COSTLY_SIZE: usize = 128 << 10;
@@ -74,20 +76,22 @@ pub struct Inflights {
     pub reads: usize,
     /// Writes.
     pub writes: usize,
-    /// Watches.
-    pub watches: usize,
+    /// Watches; `None` for as many as there is memory for.
+    pub watches: Option<usize>,
 }
 
 impl Default for Inflights {
     fn default() -> Self {
-        Self { reads: READS, writes: WRITES, watches: WATCHES }
+        Self { reads: READS, writes: WRITES, watches: None }
     }
 }
 
 /// What requests may take: places, and what their heads, bodies and selectors take of memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    inflights: Inflights,
+    reads: usize,
+    writes: usize,
+    watches: usize,
     large_body_units: usize,
     small_body_units: usize,
     head_units: usize,
@@ -98,14 +102,11 @@ pub(super) struct Bounds {
 
 impl Bounds {
     pub(super) fn of(portion: Portion, inflights: Inflights) -> Self {
+        let Inflights { reads, writes, watches } = inflights;
         Self {
-            inflights: Inflights {
-                watches: match inflights.watches {
-                    WATCHES => portion.between(LEAST_WATCHES, WATCHES),
-                    said => said,
-                },
-                ..inflights
-            },
+            reads,
+            writes,
+            watches: watches.unwrap_or_else(|| portion.between(LEAST_WATCHES, WATCHES)),
             large_body_units: portion.between(LEAST_BODY_UNITS, BODY_UNITS),
             small_body_units: portion.between(LEAST_SMALL_BODY_UNITS, BODY_UNITS),
             head_units: portion.between(LEAST_HEAD_UNITS, HEAD_UNITS),
@@ -117,12 +118,12 @@ impl Bounds {
 
     /// How many watches there may be.
     pub(super) fn watches(&self) -> usize {
-        self.inflights.watches
+        self.watches
     }
 
     /// Watches, in bytes.
     pub(super) fn watches_memory(&self) -> usize {
-        self.inflights.watches * WATCH
+        self.watches * WATCH
     }
 
     /// All the rest of it, in bytes.
@@ -193,9 +194,9 @@ impl Throttle {
     /// Nothing is in flight.
     pub(super) fn new(bounds: Bounds) -> Self {
         Self {
-            reads: Arc::new(Levels::new(bounds.inflights.reads)),
-            writes: Arc::new(Levels::new(bounds.inflights.writes)),
-            watches: Places::new(bounds.inflights.watches),
+            reads: Arc::new(Levels::new(bounds.reads)),
+            writes: Arc::new(Levels::new(bounds.writes)),
+            watches: Places::new(bounds.watches),
             costly: Queue::new(COSTLY).with_waiting_of_user(COSTLY_WAITING),
             large_bodies: Places::new(bounds.large_body_units),
             small_bodies: Places::new(bounds.small_body_units),
@@ -366,7 +367,7 @@ mod tests {
 
     #[tokio::test]
     async fn there_are_as_many_places_as_operators_say() {
-        let said = Inflights { reads: 20, writes: 40, watches: 60 };
+        let said = Inflights { reads: 20, writes: 40, watches: Some(60) };
         let throttle = Throttle::new(Bounds::of(Portion::ALL, said));
         let stranger = User::anonymous();
         for (levels, places) in [(&throttle.reads, 1), (&throttle.writes, 2)] {

@@ -200,9 +200,10 @@ pub struct Args {
     pub max_mutating_requests_inflight: u32,
 
     /// How many watches may be open at a time, of all users: kube-apiserver needs one for each of its clients'
-    /// watches. More are refused (429). In a small container there are fewer than the default
-    #[arg(help_heading = LIMITS, long, value_name = "COUNT", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(PLACES))]
-    pub max_watches: u32,
+    /// watches. More are refused (429). Without it 20000, or fewer in a container that may take less than everything
+    /// together
+    #[arg(help_heading = LIMITS, long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(PLACES))]
+    pub max_watches: Option<u32>,
 
     /// How long a request may take that is no watch; clients may ask for less: seconds, or 500ms, 1m.
     /// kube-apiserver gives no more than its own --request-timeout to what it sends on
@@ -271,7 +272,7 @@ impl Args {
             inflights: Inflights {
                 reads: self.max_requests_inflight as usize,
                 writes: self.max_mutating_requests_inflight as usize,
-                watches: self.max_watches as usize,
+                watches: self.max_watches.map(|count| count as usize),
             },
         }
     }

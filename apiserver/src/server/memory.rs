@@ -172,6 +172,8 @@ fn read(text: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::super::{ApiServer, Args};
     use super::*;
     use crate::manifests::MEMORY_LIMIT_MIB;
@@ -185,10 +187,16 @@ mod tests {
         said: Said {
             source_memory: None,
             store_memory: None,
-            inflights: Inflights { reads: 400, writes: 200, watches: 20_000 },
+            inflights: Inflights { reads: 400, writes: 200, watches: None },
         },
     };
     const FLOOR_MIB: usize = 256;
+
+    #[derive(Parser)]
+    struct Flags {
+        #[command(flatten)]
+        args: Args,
+    }
 
     fn within(mebibytes: usize) -> Bounds {
         Bounds::within(Some(mebibytes << 20), CONTENTS)
@@ -249,6 +257,18 @@ mod tests {
         let bounds = Bounds::within(Some(768 << 20), Contents { said, ..CONTENTS });
         assert_eq!((bounds.source_memory, bounds.objects), (32 << 20, 200 << 20));
         assert!(bounds.sum() <= 768 << 20, "the other rooms share what is left");
+    }
+
+    #[test]
+    fn as_many_watches_as_operators_say_are_there_in_a_small_container_too() {
+        let watches = |said: Option<&str>| {
+            let flags = said.map(|count| format!("--max-watches={count}"));
+            let args = Flags::parse_from(["server".to_owned()].into_iter().chain(flags)).args;
+            let contents = Contents { said: args.memory(), ..CONTENTS };
+            Bounds::within(Some(512 << 20), contents).requests.watches()
+        };
+        assert!(watches(None) < 20_000);
+        assert_eq!((watches(Some("20000")), watches(Some("19999"))), (20_000, 19_999));
     }
 
     #[test]

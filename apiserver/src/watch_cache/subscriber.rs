@@ -15,6 +15,12 @@ use crate::storage::Revision;
 const BATCH: usize = 16;
 const BATCH_BYTES: usize = 64 << 10;
 
+/// Bytes of memory that a slow watcher takes for changes that it has taken and that have left the window: a reference to
+/// each, and what stays of a change as long as somebody has one.
+pub const SLOW_WATCHER: usize =
+    BATCH * size_of::<(Weak<WatchCacheEvent>, [usize; 2], WatchCacheEvent)>();
+const _: () = assert!(SLOW_WATCHER < 1 << 10, "an event has its content elsewhere");
+
 /// What a watcher can be interested in.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {

@@ -23,10 +23,16 @@ pub const LEAST_BYTES_LIMIT: usize = 2 << 20;
 /// Forms in which a change may be sent to many watchers.
 const FRAMES: usize = 3;
 
-/// One change of one object, as watchers see it.
+/// One change of one object, as watchers see it. What it holds is boxed, because a slow watcher keeps the place of a change
+/// that has left the window: of that only this is left then.
 #[derive(Debug)]
 pub struct WatchCacheEvent {
     revision: Revision,
+    content: Box<Content>,
+}
+
+#[derive(Debug)]
+struct Content {
     key: Key,
     before: Option<Versioned>,
     after: Option<Versioned>,
@@ -41,7 +47,8 @@ impl WatchCacheEvent {
         before: Option<Versioned>,
         after: Option<Versioned>,
     ) -> Self {
-        Self { revision, key, before, after, frames: Default::default(), messages: OnceLock::new() }
+        let (frames, messages) = Default::default();
+        Self { revision, content: Box::new(Content { key, before, after, frames, messages }) }
     }
 
     /// The revision of the change.
@@ -51,23 +58,23 @@ impl WatchCacheEvent {
 
     /// The object that changed.
     pub fn key(&self) -> &Key {
-        &self.key
+        &self.content.key
     }
 
     /// What it was; `None` if it was not there.
     pub fn before(&self) -> Option<&Versioned> {
-        self.before.as_ref()
+        self.content.before.as_ref()
     }
 
     /// What it is since; `None` if it is gone.
     pub fn after(&self) -> Option<&Versioned> {
-        self.after.as_ref()
+        self.content.after.as_ref()
     }
 
     /// The bytes sent for this change in one of three forms: encoded by the
     /// first watcher that needs them, shared by all others.
     pub fn frame(&self, form: usize, encode: impl FnOnce() -> Bytes) -> Bytes {
-        match self.frames.get(form) {
+        match self.content.frames.get(form) {
             Some(frame) => frame.get_or_init(encode).clone(),
             None => encode(),
         }
@@ -75,7 +82,7 @@ impl WatchCacheEvent {
 
     /// The same in protobuf, once a watcher wants it so.
     pub fn message(&self, form: usize, encode: impl FnOnce() -> Bytes) -> Bytes {
-        match self.messages.get_or_init(Box::default).get(form) {
+        match self.content.messages.get_or_init(Box::default).get(form) {
             Some(message) => message.get_or_init(encode).clone(),
             None => encode(),
         }
@@ -90,7 +97,7 @@ impl WatchCacheEvent {
         let size = |versioned: &Option<Versioned>| {
             versioned.as_ref().map(|versioned| versioned.object.size())
         };
-        let (before, after) = (size(&self.before), size(&self.after));
+        let (before, after) = (size(&self.content.before), size(&self.content.after));
         before.max(after).unwrap_or_default() + after.or(before).unwrap_or_default()
     }
 }

@@ -71,7 +71,7 @@ impl Caller<'_> {
             *place = Some(Box::new(Remembered {
                 user: Arc::clone(user),
                 source_ips: self.source_ips.clone(),
-                user_agent: self.user_agent.cloned(),
+                user_agent: self.user_agent.and_then(apart),
                 text: text.to_owned(),
             }));
         }
@@ -102,6 +102,11 @@ impl Remembered {
             && self.source_ips == *caller.source_ips
             && self.user_agent.as_ref() == caller.user_agent
     }
+}
+
+/// A header in memory of its own.
+pub(super) fn apart(header: &HeaderValue) -> Option<HeaderValue> {
+    HeaderValue::from_bytes(header.as_bytes()).ok()
 }
 
 /// Where a user is remembered.

@@ -133,15 +133,13 @@ impl Annotations<'_> {
         let mut before = r#","annotations":{"#;
         // By their names: as a map of Go is written.
         for (name, value) in [
-            ("audit.k8s.io/truncated", self.is_truncated.then_some("true")),
-            ("authorization.k8s.io/decision", self.decision),
-            ("authorization.k8s.io/reason", self.reason),
+            (r#""audit.k8s.io/truncated":"#, self.is_truncated.then_some("true")),
+            (r#""authorization.k8s.io/decision":"#, self.decision),
+            (r#""authorization.k8s.io/reason":"#, self.reason),
         ] {
             let Some(value) = value else { continue };
             line.raw(before);
-            line.push(b'"');
             line.raw(name);
-            line.raw("\":");
             line.text(value);
             before = ",";
         }
@@ -161,15 +159,15 @@ pub(super) fn verb(attributes: &Attributes) -> &str {
 
 pub(super) fn write_user(line: &mut Vec<u8>, user: &User) {
     let mut members = Members::begin(line);
-    members.text("username", &user.name);
+    members.text(r#""username":"#, &user.name);
     if let Some(uid) = &user.uid {
-        members.name("uid").text(uid);
+        members.name(r#""uid":"#).text(uid);
     }
     if !user.groups.is_empty() {
-        members.name("groups").texts(&user.groups);
+        members.name(r#""groups":"#).texts(&user.groups);
     }
     if !user.extra.is_empty() {
-        let line = members.name("extra");
+        let line = members.name(r#""extra":"#);
         let mut extra = Members::begin(line);
         for (name, values) in &user.extra {
             extra.of_client(name).texts(values);
@@ -190,14 +188,15 @@ fn write_reference(line: &mut Vec<u8>, attributes: &Attributes, named: Option<&N
     let named = named.unwrap_or(&unnamed);
     line.raw(r#","objectRef":"#);
     let mut members = Members::begin(line);
-    members.text("resource", resource);
-    members.text("namespace", if namespace.is_empty() { &named.namespace } else { namespace });
-    members.text("name", if name.is_empty() { &named.name } else { name });
-    members.text("uid", &named.uid);
-    members.text("apiGroup", group);
-    members.text("apiVersion", version);
-    members.text("resourceVersion", &named.resource_version);
-    members.text("subresource", subresource);
+    members.text(r#""resource":"#, resource);
+    members
+        .text(r#""namespace":"#, if namespace.is_empty() { &named.namespace } else { namespace });
+    members.text(r#""name":"#, if name.is_empty() { &named.name } else { name });
+    members.text(r#""uid":"#, &named.uid);
+    members.text(r#""apiGroup":"#, group);
+    members.text(r#""apiVersion":"#, version);
+    members.text(r#""resourceVersion":"#, &named.resource_version);
+    members.text(r#""subresource":"#, subresource);
     members.end();
 }
 
@@ -219,12 +218,10 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// Begins a member, whose value is to be appended.
+    /// Begins a member, whose value is to be appended; its name is written as in JSON, with the colon.
     fn name(&mut self, name: &'static str) -> &mut Vec<u8> {
         self.next();
-        self.line.push(b'"');
         self.line.raw(name);
-        self.line.raw("\":");
         self.line
     }
 

@@ -202,12 +202,15 @@ pub(super) struct Response {
 impl Response {
     /// The head of the answer is made.
     pub(super) fn begin(&mut self, headers: &HeaderMap, limit: usize) {
+        self.limit = limit;
+        if limit == 0 {
+            return;
+        }
         let of_type = |value: &http::HeaderValue| value.as_bytes().starts_with(b"application/json");
         let encoding = headers.get(CONTENT_ENCODING);
         self.is_compressed = encoding.is_some_and(|encoding| encoding == "gzip");
         let is_readable = self.is_compressed || encoding.is_none();
         self.is_json = is_readable && headers.get(CONTENT_TYPE).is_some_and(of_type);
-        self.limit = limit;
     }
 
     /// Whether it is not written down, though it should be.
@@ -239,10 +242,12 @@ impl Response {
     /// All of it is sent; answers with the status that it was, if it was one.
     pub(super) fn finish(&mut self, omits_managed_fields: bool) -> Option<Box<RawValue>> {
         let body = std::mem::take(&mut self.body);
-        let is_begun = !body.is_empty();
+        if body.is_empty() {
+            return None;
+        }
         let status = self.read(body, omits_managed_fields);
         // What ends early cannot be read.
-        self.is_left_out |= is_begun && self.object.is_none();
+        self.is_left_out |= self.object.is_none();
         status
     }
 

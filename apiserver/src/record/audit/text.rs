@@ -14,6 +14,8 @@ pub(super) trait Json {
     fn text(&mut self, text: &str);
     /// Appends a text from a header; what is no UTF-8 in it is replaced.
     fn header(&mut self, value: &HeaderValue);
+    /// Appends what stands in JSON as it is, with quotes around it.
+    fn quote(&mut self, plain: &[u8]);
     /// Appends what is JSON already.
     fn raw(&mut self, json: &str);
     /// Appends something that has no quotes in it, with quotes around it.
@@ -29,9 +31,7 @@ pub(super) trait Json {
 impl Json for Vec<u8> {
     fn text(&mut self, text: &str) {
         if is_plain(text.as_bytes()) {
-            self.push(b'"');
-            self.extend_from_slice(text.as_bytes());
-            self.push(b'"');
+            self.quote(text.as_bytes());
         } else {
             // A text always encodes, and a vector takes all of it.
             let _ = serde_json::to_writer(self, text);
@@ -39,13 +39,24 @@ impl Json for Vec<u8> {
     }
 
     fn header(&mut self, value: &HeaderValue) {
-        if let Ok(text) = value.to_str() {
-            self.text(text);
-            return;
+        let bytes = value.as_bytes();
+        if is_plain(bytes) && bytes.is_ascii() {
+            self.quote(bytes);
+        } else {
+            self.text(&String::from_utf8_lossy(bytes));
         }
-        self.text(&String::from_utf8_lossy(value.as_bytes()));
     }
 
+    #[inline]
+    fn quote(&mut self, plain: &[u8]) {
+        self.reserve(plain.len() + 2);
+        self.push(b'"');
+        self.extend_from_slice(plain);
+        self.push(b'"');
+    }
+
+    // Mostly its length is known where it is called.
+    #[inline]
     fn raw(&mut self, json: &str) {
         self.extend_from_slice(json.as_bytes());
     }
@@ -55,7 +66,8 @@ impl Json for Vec<u8> {
     }
 
     fn number(&mut self, number: u16) {
-        let _ = write!(self, "{number}");
+        // A number always encodes.
+        let _ = serde_json::to_writer(self, &number);
     }
 
     fn texts(&mut self, texts: &[String]) {
@@ -121,9 +133,24 @@ fn pair(number: u32) -> [u8; 2] {
     [digit(number / 10), digit(number)]
 }
 
-/// Whether a text stands in JSON as it is. Every byte is looked at, so that many are at a time.
+/// Whether a text stands in JSON as it is. Eight bytes are looked at a time, of which the last eight may overlap those
+/// before.
 fn is_plain(text: &[u8]) -> bool {
-    !text.iter().fold(false, |is_odd, byte| is_odd | matches!(byte, 0..0x20 | b'"' | b'\\'))
+    let Some(last) = text.last_chunk() else {
+        return !text.iter().any(|byte| matches!(byte, 0..0x20 | b'"' | b'\\'));
+    };
+    let (chunks, _) = text.as_chunks();
+    let are_plain = |eight: &[u8; 8]| are_plain(u64::from_ne_bytes(*eight));
+    chunks.iter().all(are_plain) && are_plain(last)
+}
+
+/// The same of eight bytes at once: the highest bit of a byte of `below(of, …)` tells whether that byte is smaller, as long as
+/// no byte beneath it is.
+fn are_plain(eight: u64) -> bool {
+    const EACH: u64 = u64::from_ne_bytes([1; 8]);
+    let below = |of: u64, limit: u8| of.wrapping_sub(EACH * u64::from(limit)) & !of;
+    let is = |byte: u8| below(eight ^ (EACH * u64::from(byte)), 1);
+    (below(eight, 0x20) | is(b'"') | is(b'\\')) & (EACH << 7) == 0
 }
 
 #[cfg(test)]
@@ -141,6 +168,14 @@ mod tests {
         let all: String = (0..0x300).filter_map(char::from_u32).collect();
         for text in ["", "plain", "\"", "\\", "\n", "\u{7f}", "é\u{2028}", "a<b>&", all.as_str()] {
             assert_eq!(made(|line| line.text(text)), serde_json::to_string(text).unwrap());
+        }
+        for (length, odd) in (1..20)
+            .flat_map(|length| ["\u{1f}", "\"", "\\", "!", "\u{7f}", "é"].map(|odd| (length, odd)))
+        {
+            for at in 0..length {
+                let text = format!("{}{odd}{}", "x".repeat(at), "x".repeat(length - at - 1));
+                assert_eq!(made(|line| line.text(&text)), serde_json::to_string(&text).unwrap());
+            }
         }
         let header = HeaderValue::from_bytes(b"a\xffb\"").unwrap();
         assert_eq!(made(|line| line.header(&header)), "\"a\u{fffd}b\\\"\"");

@@ -110,6 +110,13 @@ pub struct KeptKind {
     pub window_age: Duration,
 }
 
+impl KeptKind {
+    /// Whether it has objects, or had some in the recent past.
+    fn is_used(&self) -> bool {
+        self.objects > 0 || self.window > 0
+    }
+}
+
 /// Looks at a server.
 pub type Look = Arc<dyn Fn() -> Observed + Send + Sync>;
 
@@ -266,7 +273,9 @@ impl Collector for LookedAt {
         let age = |source: &SourceInView| source.age.as_secs_f64();
         gauges.write(("computed_source_age_seconds", help), of_sources(age))?;
         for (name, help, value) in OF_KINDS {
-            let values = kinds.iter().map(|kind| {
+            // Of a kind that nobody uses two lines are enough: there may be thousands of them.
+            let is_said = |kind: &&KeptKind| kind.is_used() || OF_ALL_KINDS.contains(&name);
+            let values = kinds.iter().filter(is_said).map(|kind| {
                 let labels = [("group", kind.group.as_str()), ("resource", kind.resource.as_str())];
                 (labels, value(kind))
             });
@@ -297,6 +306,9 @@ impl Collector for LookedAt {
         gauges.write(("certificate_expiration_timestamp_seconds", help), ends)
     }
 }
+
+/// What is said of kinds that nobody uses, too.
+const OF_ALL_KINDS: [&str; 2] = ["resource_objects", "watch_cache_synced"];
 
 /// What is said of a kind: a name, words, and the value.
 type OfKind = (&'static str, &'static str, fn(&KeptKind) -> f64);

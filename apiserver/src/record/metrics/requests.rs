@@ -152,7 +152,7 @@ impl Requests {
             #[allow(clippy::cast_precision_loss)] // buckets are powers of ten
             series.size.observe(record.bytes as f64);
         }
-        series.duration.observe(record.received.elapsed().as_secs_f64());
+        series.duration.observe(record.took.as_secs_f64());
         series.count(record.code);
     }
 

@@ -49,7 +49,9 @@ impl WatchEvents {
 
 impl Collector for WatchEvents {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let all = self.0.all();
+        let mut all = self.0.all();
+        // Of watches that have told nothing yet nothing is said.
+        all.retain(|_, events| events.0.count.get() > 0);
         let labels = |[group, version, resource]: &[String; 3]| {
             [("group", group.clone()), ("version", version.clone()), ("resource", resource.clone())]
         };

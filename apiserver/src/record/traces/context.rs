@@ -1,6 +1,8 @@
 //! The header `traceparent`: which trace a request belongs to, in the words of the W3C.
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
+
+static TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// A span of another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +23,7 @@ const SAMPLED: u8 = 1;
 impl Remote {
     /// The span that a request says it comes from. What is malformed counts as nothing said.
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
-        Self::parse(headers.get("traceparent")?.as_bytes())
+        Self::parse(headers.get(&TRACEPARENT)?.as_bytes())
     }
 
     fn parse(header: &[u8]) -> Option<Self> {

@@ -85,7 +85,7 @@ impl Ended {
             code: record.code,
             bytes: record.bytes,
             steps: record.steps,
-            took: record.received.elapsed(),
+            took: record.took,
         }
     }
 

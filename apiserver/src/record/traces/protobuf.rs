@@ -10,9 +10,15 @@ impl Message {
         self.bytes(field, text.as_bytes());
     }
 
+    /// Bytes of which it is known how many they are.
+    #[inline]
+    pub(super) fn array<const N: usize>(&mut self, field: u32, bytes: [u8; N]) {
+        self.begin(field, N);
+        self.0.extend_from_slice(&bytes);
+    }
+
     pub(super) fn bytes(&mut self, field: u32, bytes: &[u8]) {
-        self.key(field, 2);
-        self.varint(bytes.len() as u64);
+        self.begin(field, bytes.len());
         self.0.extend_from_slice(bytes);
     }
 
@@ -64,10 +70,18 @@ impl Message {
         }
     }
 
-    /// What stands before a message of so many bytes that is sent behind this.
+    /// What stands before so many bytes.
+    #[inline]
     pub(super) fn begin(&mut self, field: u32, length: usize) {
-        self.key(field, 2);
-        self.varint(length as u64);
+        let short = |number: u64| u8::try_from(number).ok().filter(|byte| *byte < 0x80);
+        match (short(u64::from(field << 3 | 2)), short(length as u64)) {
+            // As mostly.
+            (Some(key), Some(length)) => self.0.extend_from_slice(&[key, length]),
+            _ => {
+                self.key(field, 2);
+                self.varint(length as u64);
+            }
+        }
     }
 
     fn key(&mut self, field: u32, wire_type: u32) {

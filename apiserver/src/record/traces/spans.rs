@@ -1,5 +1,8 @@
 //! The spans of a request, as OTLP has them: one for all of it, and one for each of its steps.
 
+use std::io::Write;
+use std::net::IpAddr;
+
 use http::Method;
 
 use super::context::Remote;
@@ -9,27 +12,36 @@ use super::{beginning, is_sampled_flags};
 use crate::cluster::Attributes;
 
 const SERVER: u64 = 2;
-const INTERNAL: u64 = 1;
+const INTERNAL: u8 = 1;
 const ERROR: u64 = 2;
 /// What numbers of spans differ by: odd, so that they come to each number once.
 const NEXT: u64 = 0x9e37_79b9_7f4a_7c15;
+/// The field of a server's spans.
+const SPANS: u32 = 2;
+/// The longest message whose length has one byte.
+const SHORT: usize = 0x7f;
 
 /// Appends a request's spans to a message of those of a server.
 pub(super) fn write(ended: &Ended, spans: &mut Message) {
-    const SPANS: u32 = 2;
     let begun = &ended.begun;
     let nanoseconds =
         |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let whole = begun.started.saturating_add(nanoseconds(ended.took));
     spans.long_message(SPANS, |span| {
-        head(span, (begun.trace, begun.span, begun.parent));
+        span.array(1, begun.trace.to_be_bytes());
+        span.array(2, begun.span.to_be_bytes());
+        if begun.parent != 0 {
+            span.array(4, begun.parent.to_be_bytes());
+        }
         name(ended, span);
-        times(span, SERVER, begun.started, whole);
+        span.number(6, SERVER);
+        span.fixed64(7, begun.started);
+        span.fixed64(8, whole);
         attributes(ended, span);
         if let Some(Remote { trace, span: linked, .. }) = begun.link {
             span.message(13, |link| {
-                link.bytes(1, &trace.to_be_bytes());
-                link.bytes(2, &linked.to_be_bytes());
+                link.array(1, trace.to_be_bytes());
+                link.array(2, linked.to_be_bytes());
                 link.fixed32(6, is_sampled_flags(true));
             });
         }
@@ -38,54 +50,93 @@ pub(super) fn write(ended: &Ended, spans: &mut Message) {
         }
         span.fixed32(16, is_sampled_flags(begun.parent != 0));
     });
-    let mut number = begun.span;
-    let mut step = |name: &str, from: u64, to: u64| {
-        number = number.wrapping_add(NEXT);
-        spans.message(SPANS, |span| {
-            // 0 is the number of no span.
-            head(span, (begun.trace, number.max(1), begun.span));
-            span.text(5, name);
-            times(span, INTERNAL, from, to);
-            span.fixed32(16, is_sampled_flags(false));
-        });
-    };
+    let mut step = StepSpan::of(begun.trace, begun.span);
     let mut from = begun.started;
     for (name, took) in ended.steps.named() {
         let to = from.saturating_add(nanoseconds(took));
-        step(name, from, to);
+        step.write(spans, name, from, to);
         from = to;
     }
-    step("sending", from, whole.max(from));
+    step.write(spans, "sending", from, whole.max(from));
 }
 
-fn head(span: &mut Message, (trace, number, parent): (u128, u64, u64)) {
-    span.bytes(1, &trace.to_be_bytes());
-    span.bytes(2, &number.to_be_bytes());
-    if parent != 0 {
-        span.bytes(4, &parent.to_be_bytes());
+/// The span of a step, as bytes in which only numbers differ from those of other steps, and the name, which stands behind them.
+struct StepSpan {
+    number: u64,
+    bytes: [u8; Self::NAME],
+}
+
+impl StepSpan {
+    // Where what stands in it; before each of them is a key, and a length if it has one.
+    const LENGTH: usize = 1;
+    const TRACE: usize = 4;
+    const NUMBER: usize = Self::TRACE + 16 + 2;
+    const PARENT: usize = Self::NUMBER + 8 + 2;
+    const KIND: usize = Self::PARENT + 8 + 1;
+    const FROM: usize = Self::KIND + 1 + 1;
+    const TO: usize = Self::FROM + 8 + 1;
+    const FLAGS: usize = Self::TO + 8 + 2;
+    const NAME: usize = Self::FLAGS + 4 + 2;
+
+    /// That of no step yet, below a span of a trace.
+    fn of(trace: u128, parent: u64) -> Self {
+        let mut span = Self { number: parent, bytes: [0; Self::NAME] };
+        for (at, keys) in [
+            (0, [0x12, 0]),
+            (Self::TRACE - 2, [0x0a, 16]),
+            (Self::NUMBER - 2, [0x12, 8]),
+            (Self::PARENT - 2, [0x22, 8]),
+            (Self::KIND - 1, [0x30, INTERNAL]),
+            (Self::FLAGS - 2, [0x85, 0x01]),
+            (Self::NAME - 2, [0x2a, 0]),
+        ] {
+            span.set(at, keys);
+        }
+        span.set(Self::FROM - 1, [0x39]);
+        span.set(Self::TO - 1, [0x41]);
+        span.set(Self::TRACE, trace.to_be_bytes());
+        span.set(Self::PARENT, parent.to_be_bytes());
+        span.set(Self::FLAGS, is_sampled_flags(false).to_le_bytes());
+        span
     }
-}
 
-fn times(span: &mut Message, kind: u64, from: u64, to: u64) {
-    span.number(6, kind);
-    span.fixed64(7, from);
-    span.fixed64(8, to);
+    /// Appends that of another step.
+    fn write(&mut self, spans: &mut Message, name: &'static str, from: u64, to: u64) {
+        self.number = self.number.wrapping_add(NEXT);
+        // 0 is the number of no span.
+        self.set(Self::NUMBER, self.number.max(1).to_be_bytes());
+        self.set(Self::FROM, from.to_le_bytes());
+        self.set(Self::TO, to.to_le_bytes());
+        let of_name = u8::try_from(name.len()).unwrap_or_default();
+        self.set(Self::NAME - 1, [of_name]);
+        self.set(Self::LENGTH, [Self::NAME as u8 - 2 + of_name]);
+        spans.0.extend_from_slice(&self.bytes);
+        spans.0.extend_from_slice(name.as_bytes());
+    }
+
+    #[inline]
+    fn set<const N: usize>(&mut self, at: usize, bytes: [u8; N]) {
+        // Of a known length, so that it is no call of a function that copies.
+        if let Some(place) = self.bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
+            *place = bytes;
+        }
+    }
 }
 
 /// The method, if it is one of those that HTTP has; what stands for the others is OpenTelemetry's.
-fn method(ended: &Ended) -> &str {
-    const KNOWN: [Method; 9] = [
-        Method::GET,
-        Method::HEAD,
-        Method::POST,
-        Method::PUT,
-        Method::PATCH,
-        Method::DELETE,
-        Method::OPTIONS,
-        Method::CONNECT,
-        Method::TRACE,
-    ];
-    if KNOWN.contains(&ended.method) { ended.method.as_str() } else { "_OTHER" }
+fn method(ended: &Ended) -> &'static str {
+    match ended.method {
+        Method::GET => "GET",
+        Method::HEAD => "HEAD",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        Method::OPTIONS => "OPTIONS",
+        Method::CONNECT => "CONNECT",
+        Method::TRACE => "TRACE",
+        _ => "_OTHER",
+    }
 }
 
 /// What a request's span is called, as by kube-apiserver: clients cannot make new names.
@@ -98,48 +149,41 @@ fn name(ended: &Ended, span: &mut Message) {
         span.text(5, method);
         return;
     };
-    let mut text = String::with_capacity(128);
-    text.push_str(method);
-    let mut add = |parts: &[&str]| parts.iter().for_each(|part| text.push_str(part));
-    match group.is_empty() {
-        true => add(&[" /api/", version]),
-        false => add(&[" /apis/", group, "/", version]),
-    }
-    if !namespace.is_empty() {
-        add(&["/namespaces/{:namespace}"]);
-    }
-    add(&["/", resource]);
-    if !name.is_empty() {
-        add(&["/{:name}"]);
-    }
-    if !subresource.is_empty() {
-        add(&["/", subresource]);
-    }
-    span.text(5, &text);
+    span.message(5, |text| {
+        let mut add = |part: &str| text.0.extend_from_slice(part.as_bytes());
+        add(method);
+        match group.as_str() {
+            "" => add(" /api"),
+            group => [" /apis/", group].into_iter().for_each(&mut add),
+        }
+        ["/", version].into_iter().for_each(&mut add);
+        if !namespace.is_empty() {
+            add("/namespaces/{:namespace}");
+        }
+        ["/", resource].into_iter().for_each(&mut add);
+        if !name.is_empty() {
+            add("/{:name}");
+        }
+        if !subresource.is_empty() {
+            ["/", subresource].into_iter().for_each(&mut add);
+        }
+    });
 }
 
 fn attributes(ended: &Ended, span: &mut Message) {
     let texts = &ended.begun.texts;
     let target = texts.target();
-    let said = |span: &mut Message, name: &str, text: &str| {
-        if !text.is_empty() {
-            attribute(span, name, |value| value.text(1, beginning(text)));
-        }
-    };
-    let count = |span: &mut Message, name: &str, number: u64| {
-        attribute(span, name, |value| value.number(3, number));
-    };
-    said(span, "audit-id", texts.audit_id());
-    said(span, "http.request.method", method(ended));
-    said(span, "url.scheme", "https");
-    said(span, "url.path", target.split('?').next().unwrap_or_default());
-    said(span, "http.target", target);
+    attribute(span, b"audit-id", texts.audit_id());
+    attribute(span, b"http.request.method", method(ended));
+    attribute(span, b"url.scheme", "https");
+    attribute(span, b"url.path", target.split('?').next().unwrap_or_default());
+    attribute(span, b"http.target", target);
     count(span, "http.response.status_code", u64::from(ended.code));
     // Numbers have a sign there.
     count(span, "http.response.body.size", ended.bytes.min(i64::MAX.unsigned_abs()));
-    said(span, "user_agent.original", texts.user_agent());
-    if let Some(address) = ended.begun.address {
-        said(span, "network.peer.address", &address.to_string());
+    attribute(span, b"user_agent.original", texts.user_agent());
+    if let Some(peer) = ended.begun.address {
+        address(span, "network.peer.address", peer);
     }
     match ended.attributes.as_deref() {
         Some(Attributes::Resource {
@@ -151,26 +195,66 @@ fn attributes(ended: &Ended, span: &mut Message) {
             namespace,
             name,
         }) => {
-            for (name, part) in [
-                ("verb", *verb),
-                ("api-group", group),
-                ("api-version", version),
-                ("resource", resource),
-                ("subresource", subresource),
-                ("namespace", namespace),
-                ("name", name),
-            ] {
-                said(span, name, part);
-            }
+            attribute(span, b"verb", verb);
+            attribute(span, b"api-group", group);
+            attribute(span, b"api-version", version);
+            attribute(span, b"resource", resource);
+            attribute(span, b"subresource", subresource);
+            attribute(span, b"namespace", namespace);
+            attribute(span, b"name", name);
         }
-        Some(Attributes::Path { verb, .. }) => said(span, "verb", verb),
+        Some(Attributes::Path { verb, .. }) => attribute(span, b"verb", verb),
         None => {}
     }
 }
 
-fn attribute(span: &mut Message, name: &str, value: impl FnOnce(&mut Message)) {
+/// Appends an attribute that is a text, unless that is empty.
+#[inline]
+fn attribute<const N: usize>(span: &mut Message, name: &[u8; N], text: &str) {
+    if text.is_empty() {
+        return;
+    }
+    let text = beginning(text).as_bytes();
+    // Of each message that is in the next one: two bytes say what it is and how long.
+    let value = 2 + text.len();
+    let whole = 2 + N + 2 + value;
+    if whole > SHORT {
+        return other_attribute(span, name, |value| value.bytes(1, text));
+    }
+    #[allow(clippy::cast_possible_truncation)] // none is larger than the whole
+    let (whole, value, of_text) = (whole as u8, value as u8, text.len() as u8);
+    span.0.extend_from_slice(&[9 << 3 | 2, whole, 1 << 3 | 2, N as u8]);
+    span.0.extend_from_slice(name);
+    span.0.extend_from_slice(&[2 << 3 | 2, value, 1 << 3 | 2, of_text]);
+    span.0.extend_from_slice(text);
+}
+
+fn count(span: &mut Message, name: &str, number: u64) {
+    other_attribute(span, name.as_bytes(), |value| value.number(3, number));
+}
+
+fn address(span: &mut Message, name: &str, address: IpAddr) {
+    other_attribute(span, name.as_bytes(), |value| {
+        value.message(1, |text| match address {
+            IpAddr::V4(address) => {
+                for (index, part) in address.octets().into_iter().enumerate() {
+                    if index > 0 {
+                        text.0.push(b'.');
+                    }
+                    // A number always encodes.
+                    let _ = serde_json::to_writer(&mut text.0, &part);
+                }
+            }
+            IpAddr::V6(address) => {
+                let _ = write!(text.0, "{address}");
+            }
+        });
+    });
+}
+
+fn other_attribute(span: &mut Message, name: &[u8], value: impl FnOnce(&mut Message)) {
     span.message(9, |attribute| {
-        attribute.text(1, name);
+        attribute.bytes(1, name);
         attribute.message(2, value);
     });
 }

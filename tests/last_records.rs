@@ -1,0 +1,210 @@
+//! What is left of the last requests when the program is told to end while many ask it: lines of the audit log, and
+//! spans. None may be missing.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use http::Request;
+use http_body_util::BodyExt;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config, client::Body};
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
+    TraceService, TraceServiceServer,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use serde_json::Value as Json;
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+
+const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\nomitStages: [RequestReceived]";
+const CLIENTS: usize = 8;
+/// Requests that are answered before the program is told to end.
+const BEFORE: usize = 200;
+/// No more are asked: of so many the spans find room, however late they are sent.
+const MOST: usize = 1_500;
+
+/// A collector that remembers the requests whose spans it is sent, by their audit ids.
+#[derive(Clone, Default)]
+struct Collector(Arc<Mutex<HashSet<String>>>);
+
+#[tonic::async_trait]
+impl TraceService for Collector {
+    async fn export(
+        &self,
+        request: tonic::Request<ExportTraceServiceRequest>,
+    ) -> Result<tonic::Response<ExportTraceServiceResponse>, tonic::Status> {
+        let sent = request.into_inner().resource_spans.into_iter();
+        let spans = sent.flat_map(|sent| sent.scope_spans).flat_map(|scope| scope.spans);
+        let ids = spans.flat_map(|span| span.attributes).filter(|one| one.key == "audit-id");
+        let mut known = self.0.lock().unwrap();
+        for id in ids {
+            match id.value.unwrap().value.unwrap() {
+                Value::StringValue(id) => known.insert(id),
+                other => panic!("{other:?}"),
+            };
+        }
+        Ok(tonic::Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+impl Collector {
+    async fn start(&self) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving = Server::builder().add_service(TraceServiceServer::new(self.clone()));
+        tokio::spawn(serving.serve_with_incoming(TcpIncoming::from(listener)));
+        address
+    }
+}
+
+/// The program, with an audit log and traces of all requests, killed when this is dropped.
+struct Program {
+    child: Child,
+    client: Client,
+    folder: tempfile::TempDir,
+}
+
+impl Program {
+    async fn start(collector: SocketAddr) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        fs::write(file("policy.yaml"), POLICY).unwrap();
+        let tracing = format!(
+            "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nendpoint: {collector}\nsamplingRatePerMillion: 1000000"
+        );
+        fs::write(file("tracing.yaml"), tracing).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_farm-operator"));
+        command.args(["--standalone", "--secure-port=0", "--shutdown-delay-duration=500ms"]);
+        for (flag, name) in [
+            ("--audit-policy-file", "policy.yaml"),
+            ("--audit-log-path", "audit.log"),
+            ("--tracing-config-file", "tracing.yaml"),
+            ("--write-kubeconfig", "kubeconfig"),
+        ] {
+            command.arg(flag).arg(file(name));
+        }
+        command.env_remove("KUBECONFIG").env("TMPDIR", folder.path());
+        let log = File::create(file("log")).unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        // It is printed once the server is ready.
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+        let kubeconfig = Kubeconfig::read_from(file("kubeconfig")).unwrap();
+        let options = KubeConfigOptions::default();
+        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
+        Self { child, client: Client::try_from(config).unwrap(), folder }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn terminate(&self) {
+        let kill = format!("kill -s TERM {}", self.child.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    }
+
+    async fn wait(mut self) -> (Self, ExitStatus) {
+        let waited = tokio::task::spawn_blocking(move || {
+            let status = self.child.wait().unwrap();
+            (self, status)
+        });
+        waited.await.unwrap()
+    }
+
+    /// What the program says of itself.
+    fn log(&self) -> String {
+        fs::read_to_string(self.file("log")).unwrap()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The audit id of a request that is answered; nothing, if the server does not answer any more.
+async fn ask(client: &Client) -> Option<String> {
+    let request = Request::get("/apis/farm.example.com/v1/llamas").body(Body::empty()).unwrap();
+    let response = client.send(request).await.ok()?;
+    let id = response.headers().get("audit-id").unwrap().to_str().unwrap().to_owned();
+    response.into_body().collect().await.ok()?;
+    Some(id)
+}
+
+/// Those of the requests that have a line for their end in the audit log.
+fn audited(program: &Program) -> HashSet<String> {
+    let text = fs::read_to_string(program.file("audit.log")).unwrap();
+    let events = text.lines().map(|line| serde_json::from_str::<Json>(line).unwrap());
+    let ends = events.filter(|event| event["stage"] == "ResponseComplete");
+    ends.map(|event| event["auditID"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_missing_of_requests_that_were_answered_at_the_end() {
+    let collector = Collector::default();
+    let program = Program::start(collector.start().await).await;
+    let (asked, answered) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let enough = Arc::new(Notify::new());
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            let client = program.client.clone();
+            let (asked, answered) = (Arc::clone(&asked), Arc::clone(&answered));
+            let enough = Arc::clone(&enough);
+            tokio::spawn(async move {
+                let mut ids = Vec::new();
+                while asked.fetch_add(1, Ordering::Relaxed) < MOST {
+                    let Some(id) = ask(&client).await else { break };
+                    ids.push(id);
+                    if answered.fetch_add(1, Ordering::Relaxed) + 1 == BEFORE {
+                        enough.notify_one();
+                    }
+                }
+                ids
+            })
+        })
+        .collect();
+    enough.notified().await;
+    program.terminate();
+    let (program, status) = program.wait().await;
+    let mut all = HashSet::new();
+    for client in clients {
+        all.extend(client.await.unwrap());
+    }
+    assert!(status.success(), "{status}: {}", program.log());
+    assert!(all.len() > BEFORE, "it was not busy: {}", all.len());
+    let of_log = audited(&program);
+    let missing = all.difference(&of_log).count();
+    assert_eq!(missing, 0, "of {} in the audit log: {}", all.len(), program.log());
+    let of_collector = collector.0.lock().unwrap();
+    let missing = all.difference(&of_collector).count();
+    assert_eq!(missing, 0, "of {} at the collector: {}", all.len(), program.log());
+}
+
+#[tokio::test]
+async fn spans_that_nobody_takes_at_the_end_are_counted_in_the_log() {
+    let program = Program::start(([127, 0, 0, 1], 1).into()).await;
+    ask(&program.client).await.unwrap();
+    program.terminate();
+    let (program, status) = program.wait().await;
+    assert!(status.success(), "{status}");
+    let log = program.log();
+    let said = log.lines().find(|line| line.contains("spans were not sent to"));
+    let lost = said.and_then(|line| line.split_once("the last ")?.1.split_once(' '));
+    let lost = lost.and_then(|(count, _)| count.parse::<u64>().ok());
+    assert!(lost.is_some_and(|lost| lost > 1), "{log}");
+}
