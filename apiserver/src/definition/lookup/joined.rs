@@ -99,7 +99,9 @@ impl<K: SourceType, O, T: Total> JoinedTotals<K, O, T> {
 
 impl<K: SourceType, O: SourceType, T: Total> Totals<K> for JoinedTotals<K, O, T> {
     fn change(&mut self, key: &Key, before: Option<&K>, after: Option<&K>) -> Vec<Box<str>> {
-        let before = before.filter(|_| !self.left_out.remove(key));
+        // Also of what is new: it may have been here before.
+        let was_left_out = self.left_out.remove(key);
+        let before = before.filter(|_| !was_left_out);
         let other = self.others.known.get(key);
         let before = self.contribution(key, before, other);
         let after = self.contribution(key, after, other);
@@ -136,7 +138,9 @@ impl<K: SourceType, O: SourceType, T: Total> Totals<K> for JoinedTotals<K, O, T>
 
     fn make_anew(&mut self, objects: &SourceObjects<K>, without: &Key) {
         self.clear();
-        self.left_out.insert(without.clone());
+        if objects.get(without).is_some() {
+            self.left_out.insert(without.clone());
+        }
         tell_left_out::<K>(without);
         for (key, object) in objects.iter().filter(|(key, _)| *key != without) {
             let other = self.others.known.get(key);

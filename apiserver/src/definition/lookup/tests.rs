@@ -179,6 +179,34 @@ fn sums_leave_out_what_they_panic_at() {
     assert_eq!(set("a/poison", None).1, [1, 1]);
 }
 
+static GROWN: AtomicUsize = AtomicUsize::new(0);
+
+/// A measure that is not the same the next time.
+fn growing(map: &ConfigMap) -> Small {
+    Small((words(map).len() + GROWN.load(Ordering::Relaxed)).try_into().unwrap())
+}
+
+/// What a sum panics at as it goes is counted once when it comes back.
+#[test]
+fn what_comes_back_is_counted_once() {
+    let mut view: View<ConfigMap> = View::of(SourceObjects::default());
+    let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
+    let namespace = |map: &ConfigMap| map.metadata.namespace.clone();
+    let totals_of = || TotalsOf::new(texts_of(namespace), Box::new(growing));
+    let mut set = |name: &str, text: Option<&str>| {
+        let object = text.map(|text| Arc::new(named(Some("a"), name, None, text)));
+        replace(&mut view, &Key::new(Some("a"), name), object);
+        view.total::<Small, _>(id, totals_of, None, "a").0
+    };
+    assert_eq!((set("one", Some("x")), set("two", Some("x y"))), (1, 3));
+    GROWN.store(5, Ordering::Relaxed);
+    set("one", None);
+    GROWN.store(0, Ordering::Relaxed);
+    set("two", None);
+    assert_eq!((set("one", Some("x")), set("one", Some("x y"))), (1, 2));
+    assert_eq!((set("one", None), set("two", Some("x"))), (0, 1));
+}
+
 fn color(map: &ConfigMap) -> Option<String> {
     words(map).first().cloned()
 }
@@ -256,6 +284,72 @@ fn sums_over_pairs_follow_both() {
     }
     maps.into_keys().for_each(|key| drop(replace(&mut view, &key, None)));
     assert_eq!(view.bytes(), 0);
+}
+
+/// The same where changes of both are looked at some time later, several at once, and where there is too much of the others for a
+/// while.
+#[test]
+fn sums_over_pairs_follow_what_is_looked_at_late() {
+    let mut random = fastrand::Rng::with_seed(31);
+    let informer = Arc::new(SourceInformer::<Service>::alone(1 << 20));
+    informer.complete(&HashSet::new());
+    let mut view: View<ConfigMap> = View::of(SourceObjects::default());
+    let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
+    let others = || Others::followed(&informer, &Arc::default(), true);
+    let totals_of = || JoinedTotals::new(texts_of(color), Box::new(weighed), others());
+    let mut maps: BTreeMap<Key, ConfigMap> = BTreeMap::new();
+    let mut services: BTreeMap<Key, Service> = BTreeMap::new();
+    let (mut is_listed, mut looked, mut came_back) = (true, 0, 0);
+    for _ in 0..10_000 {
+        let name = random.u8(0..6).to_string();
+        let key = Key::new(Some("a"), &name);
+        match random.u8(0..30) {
+            0 => {
+                informer.exceed("it is too much".to_owned());
+                is_listed = false;
+            }
+            1..=4 if !is_listed => {
+                services.iter().for_each(|(key, one)| informer.set(key.clone(), Some(one.clone())));
+                informer.complete(&services.keys().cloned().collect());
+                (is_listed, came_back) = (true, came_back + 1);
+            }
+            5..=16 => {
+                let text = random.choice(["x", "y z", "x y z"]).unwrap();
+                let map = random.bool().then(|| named(Some("a"), &name, None, text));
+                replace(&mut view, &key, map.clone().map(Arc::new));
+                match map {
+                    Some(map) => maps.insert(key, map),
+                    None => maps.remove(&key),
+                };
+            }
+            _ => {
+                let metadata = json!({"namespace": "a", "name": name});
+                let spec = json!({"healthCheckNodePort": random.i32(1..4)});
+                let service = json!({"metadata": metadata, "spec": spec});
+                let service = random.bool().then(|| from_value::<Service>(service).unwrap());
+                match service.clone() {
+                    Some(service) => services.insert(key.clone(), service),
+                    None => services.remove(&key),
+                };
+                if is_listed || random.bool() {
+                    informer.set(key, service);
+                }
+            }
+        }
+        if random.u8(0..4) > 0 {
+            continue;
+        }
+        view.join(|_, _, _| {});
+        for text in ["x", "y"] {
+            let group = maps.iter().filter(|(_, map)| is_listed && words(map)[0] == text);
+            let weights =
+                group.filter_map(|(key, map)| services.get(key).map(|one| weighed(map, one)));
+            let sum = view.total::<i64, _>(id, totals_of, Some("a"), text);
+            assert_eq!(sum, weights.sum::<i64>());
+        }
+        looked += 1;
+    }
+    assert!(looked > 1_000 && came_back > 100, "{looked} {came_back}");
 }
 
 /// Whoever looks at objects late, and shares them since, has found what is there now: also where there was too much of them for a

@@ -44,7 +44,9 @@ pub trait Total: Clone + Default + PartialEq + Send + Sync + 'static {
     fn add(&mut self, other: &Self);
     /// Takes it out again.
     fn subtract(&mut self, other: &Self);
-    /// How many bytes it takes besides itself, about: what is in boxes and maps. Sums count as memory of the objects.
+    /// How many bytes it takes besides itself, about: what is in boxes and maps. Sums count as memory of the objects. It is
+    /// asked for with each change, so it should not look at everything: that of a map counts its places, and not what its keys
+    /// and values have elsewhere, so they should be short.
     fn size(&self) -> usize {
         0
     }
@@ -301,7 +303,9 @@ impl<K: SourceType, T: Total> TotalsOf<K, T> {
 
 impl<K: SourceType, T: Total> Totals<K> for TotalsOf<K, T> {
     fn change(&mut self, key: &Key, before: Option<&K>, after: Option<&K>) -> Vec<Box<str>> {
-        let before = before.filter(|_| !self.left_out.remove(key));
+        // Also of what is new: it may have been here before.
+        let was_left_out = self.left_out.remove(key);
+        let before = before.filter(|_| !was_left_out);
         let before = self.contribution(key, before);
         let after = self.contribution(key, after);
         self.groups.replace(key, &before, &after)
@@ -313,7 +317,9 @@ impl<K: SourceType, T: Total> Totals<K> for TotalsOf<K, T> {
 
     fn make_anew(&mut self, objects: &SourceObjects<K>, without: &Key) {
         self.clear();
-        self.left_out.insert(without.clone());
+        if objects.get(without).is_some() {
+            self.left_out.insert(without.clone());
+        }
         tell_left_out::<K>(without);
         for (key, object) in objects.iter().filter(|(key, _)| *key != without) {
             let contribution = self.contribution(key, Some(object));
