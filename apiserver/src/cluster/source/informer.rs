@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::hash::RandomState;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use tokio::sync::Notify;
@@ -311,7 +311,7 @@ impl<K> SourceInformer<K> {
     /// Whether an object is kept that was read from a text with this number.
     pub(super) fn is_same(&self, key: &Key, hash: u64) -> bool {
         let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
-        shelf.objects.kept(key).is_some_and(|kept| kept.hash == hash)
+        shelf.objects.kept(key).is_some_and(|kept| kept.hash.load(Ordering::Relaxed) == hash)
     }
 
     /// Replaces one object, or removes it. No follower is told if nothing has changed that is read of it: a
@@ -325,10 +325,9 @@ impl<K> SourceInformer<K> {
         let can_be_read_again = shelf.unreadable.remove(&key);
         let before = match object {
             Some(Reading { object, bytes, hash, content }) => {
-                if shelf.objects.kept(&key).is_some_and(|kept| kept.content == content) {
-                    if let Some(known) = shelf.objects.kept_mut(&key) {
-                        known.hash = hash;
-                    }
+                let known = shelf.objects.kept(&key).filter(|kept| kept.content == content);
+                if let Some(known) = known {
+                    known.hash.store(hash, Ordering::Relaxed);
                     drop(shelf);
                     if can_be_read_again {
                         tell(followers, []);
@@ -338,7 +337,8 @@ impl<K> SourceInformer<K> {
                 let bytes = bytes + PER_OBJECT;
                 shelf.bytes += bytes;
                 self.share.count(0, bytes);
-                let kept = Kept { object: Arc::new(object), bytes, hash, content };
+                let (object, hash) = (Arc::new(object), AtomicU64::new(hash));
+                let kept = Kept { object, bytes, hash, content };
                 shelf.objects.insert(key.clone(), kept)
             }
             None => shelf.objects.remove(&key),
@@ -429,8 +429,10 @@ impl<K> SourceInformer<K> {
 }
 
 impl<K: Send + Sync> KeepsKeys for SourceInformer<K> {
+    /// Nobody waits for it: while many objects change at once, the text of a key is there twice.
     fn kept_key(&self, key: &Key) -> Option<Key> {
-        self.known_key(key)
+        let shelf = self.shelf.try_read().ok()?;
+        shelf.objects.get_keyed(key).map(|(kept, _)| kept.clone())
     }
 }
 

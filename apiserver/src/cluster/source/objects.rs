@@ -3,6 +3,7 @@
 
 use std::ops::RangeBounds;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use imbl::OrdMap;
 
@@ -18,8 +19,8 @@ pub(super) struct Kept<K> {
     pub object: Arc<K>,
     /// How many bytes it takes.
     pub bytes: usize,
-    /// Of the text that it was read from.
-    pub hash: u64,
+    /// Of the text that it was read from. It changes in place: for a counter that nobody reads, nobody's map becomes another one.
+    pub hash: AtomicU64,
     /// Of what was read of that.
     pub content: u64,
 }
@@ -27,7 +28,8 @@ pub(super) struct Kept<K> {
 /// Those that a test has given.
 impl<K> FromIterator<(Key, Arc<K>)> for SourceObjects<K> {
     fn from_iter<T: IntoIterator<Item = (Key, Arc<K>)>>(objects: T) -> Self {
-        let kept = |(key, object)| (key, Kept { object, bytes: 0, hash: 0, content: 0 });
+        let kept =
+            |(key, object)| (key, Kept { object, bytes: 0, hash: AtomicU64::new(0), content: 0 });
         Self(objects.into_iter().map(kept).collect())
     }
 }
@@ -46,7 +48,8 @@ impl<K> Default for SourceObjects<K> {
 
 impl<K> Clone for Kept<K> {
     fn clone(&self) -> Self {
-        Self { object: Arc::clone(&self.object), ..*self }
+        let hash = AtomicU64::new(self.hash.load(Ordering::Relaxed));
+        Self { object: Arc::clone(&self.object), bytes: self.bytes, hash, content: self.content }
     }
 }
 
@@ -102,10 +105,6 @@ impl<K> SourceObjects<K> {
 
     pub(super) fn kept(&self, key: &Key) -> Option<&Kept<K>> {
         self.0.get(key)
-    }
-
-    pub(super) fn kept_mut(&mut self, key: &Key) -> Option<&mut Kept<K>> {
-        self.0.get_mut(key)
     }
 
     /// Keeps an object. Answers what was there before.
