@@ -50,6 +50,10 @@ pub(super) fn between(
     from: usize,
     whole: Option<usize>,
 ) -> Option<Box<[u8]>> {
+    // No object holds a base that is much larger than it is.
+    if base.len() > 2 * text.len() {
+        return None;
+    }
     let (mut of_base, mut of_text) = (Scalars::of(base), Scalars::of(text));
     let (mut in_base, mut in_text, mut behind) = (0, 0, 0);
     let mut patch = Vec::new();
@@ -73,6 +77,9 @@ pub(super) fn between(
                     write(behind - start, &mut patch);
                     write(own.len(), &mut patch);
                     patch.extend_from_slice(own);
+                    if 4 * patch.len() > text.len() {
+                        return None;
+                    }
                 }
                 (in_base, in_text) = (one.end, other.end);
             }
@@ -81,9 +88,7 @@ pub(super) fn between(
         }
     }
     let is_alike = base.get(in_base..)? == text.get(in_text..)?;
-    // Nor may an object hold a base that is much larger than it is.
-    let is_worth = 4 * patch.len() <= text.len() && base.len() <= 2 * text.len();
-    (is_alike && is_worth).then(|| patch.into_boxed_slice())
+    is_alike.then(|| patch.into_boxed_slice())
 }
 
 /// A number that texts have in common which are alike; others hardly ever.
