@@ -567,6 +567,9 @@ impl Handler {
                 Ok(response)
             }
             Operation::Watch(scope, options, lasts) => {
+                if served.ended.is_cancelled() {
+                    return Err(watches_end());
+                }
                 let watching = verb::watch(served, scope, options, account).await?;
                 let (group, plural) = (&served.kind.group, &served.kind.names.plural);
                 let clock = self.clock.clone();
@@ -678,6 +681,13 @@ impl Handler {
             head.headers.insert(AUDIT_ID, id.unwrap_or(HeaderValue::from_static("unknown")));
         }
     }
+}
+
+/// A watch is refused that would end at once: client-go lists everything again after one that told nothing. One that is refused
+/// is begun again, at another server, or of what the kind is now.
+fn watches_end() -> ApiError {
+    const WHY: &str = "watches end, because the server or the definition of their kind does: please try again later.";
+    ApiError::try_again(WHY, 1)
 }
 
 /// What a reader of a kind is to know of what it is computed from, and of what is left out.

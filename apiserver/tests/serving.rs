@@ -391,6 +391,31 @@ async fn draining_lets_requests_in_flight_finish() {
     draining.await.unwrap();
 }
 
+/// Who has watched goes on at another server, and lists again if a watch ends at once and tells nothing. So none begins here.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_watch_begins_where_all_of_them_end() {
+    let fixture = Fixture::start().await;
+    let watch = || master("GET", &format!("{FOOS}?watch=true"), "");
+    let mut watchers = Vec::new();
+    for _ in 0..30 {
+        let mut proxy = fixture.proxy().await;
+        let watching = proxy.send_request(watch()).await.unwrap();
+        assert_eq!(watching.status(), 200);
+        watchers.push(async move {
+            ends_cleanly(watching.into_body()).await;
+            proxy.send_request(watch()).await.map(|response| response.status())
+        });
+    }
+    let watchers = tokio::spawn(join_all(watchers.into_iter().map(tokio::spawn)));
+    fixture.running.drain(Duration::ZERO).await;
+    for watcher in watchers.await.unwrap() {
+        // Most connections take nothing any more.
+        if let Ok(status) = watcher.unwrap() {
+            assert_eq!(status, 429);
+        }
+    }
+}
+
 /// What is answered over plain HTTP, and how the answer begins.
 async fn plain(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();

@@ -116,10 +116,14 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    /// Takes no more connections, and returns when requests in flight have
-    /// been answered.
-    pub(super) async fn drain(&mut self) {
+    /// Takes no more connections, and tells clients to send nothing more on those that there are.
+    pub(super) fn begin_draining(&self) {
         self.draining.cancel();
+    }
+
+    /// The same, and returns when requests in flight have been answered.
+    pub(super) async fn drain(&mut self) {
+        self.begin_draining();
         if timeout(DRAIN, self.ended()).await.is_err() {
             self.closing.cancel();
             self.ended().await;

@@ -197,6 +197,8 @@ impl Running {
         tracing::info!("shutting down");
         self.health.shut_down();
         tokio::time::sleep(delay).await;
+        // Whoever is told that a watch has ended begins another one at once, and not on this connection.
+        self.serving.begin_draining();
         self.closing.cancel();
         self.serving.drain().await;
         self.assembled.handler.flush(FLUSH).await;
