@@ -29,6 +29,8 @@ struct Followed<O> {
     informer: Arc<SourceInformer<O>>,
     changed: Arc<Changed>,
     is_measured: bool,
+    /// Whether everything there is had arrived when the keys were taken.
+    is_synced: bool,
 }
 
 impl<O> Others<O> {
@@ -39,9 +41,13 @@ impl<O> Others<O> {
     ) -> Self {
         let (informer, changed) = (Arc::clone(informer), informer.follow(Arc::clone(notify)));
         // All there is will be looked at; what comes from now on is a change.
-        let known = informer.take(&changed).objects;
-        let taken = known.clone();
-        Self { known, taken, followed: Some(Followed { informer, changed, is_measured }) }
+        let now = informer.take(&changed);
+        let (known, taken, is_synced) = (now.objects.clone(), now.objects, now.standing.is_synced);
+        Self {
+            known,
+            taken,
+            followed: Some(Followed { informer, changed, is_measured, is_synced }),
+        }
     }
 
     /// Those that a test has given.
@@ -109,12 +115,15 @@ impl<K: SourceType, O: SourceType, T: Total> Totals<K> for JoinedTotals<K, O, T>
     }
 
     fn take_joined(&mut self) -> (HashSet<Key>, bool) {
-        let Some(Followed { informer, changed, is_measured }) = &self.others.followed else {
+        let Some(followed) = &mut self.others.followed else {
             return (HashSet::new(), false);
         };
-        let taken = informer.take(changed);
+        let taken = followed.informer.take(&followed.changed);
         self.others.taken = taken.objects;
-        (taken.keys, *is_measured)
+        // What comes back is news, and no measurement that may be held back: what was shown meanwhile may lack it.
+        let comes_back = taken.standing.is_synced && !followed.is_synced;
+        followed.is_synced = taken.standing.is_synced;
+        (taken.keys, followed.is_measured && !comes_back)
     }
 
     fn join(&mut self, key: &Key, object: Option<&K>) -> Vec<Box<str>> {

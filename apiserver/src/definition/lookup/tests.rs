@@ -300,6 +300,7 @@ fn sums_over_pairs_follow_what_is_looked_at_late() {
     let mut maps: BTreeMap<Key, ConfigMap> = BTreeMap::new();
     let mut services: BTreeMap<Key, Service> = BTreeMap::new();
     let (mut is_listed, mut looked, mut came_back) = (true, 0, 0);
+    let mut was_listed = true;
     for _ in 0..10_000 {
         let name = random.u8(0..6).to_string();
         let key = Key::new(Some("a"), &name);
@@ -339,7 +340,9 @@ fn sums_over_pairs_follow_what_is_looked_at_late() {
         if random.u8(0..4) > 0 {
             continue;
         }
-        view.join(|_, _, _| {});
+        // It is news that they are there again, and no measurement.
+        view.join(|_, is_measured, _| assert_eq!(is_measured, was_listed || !is_listed));
+        was_listed = is_listed;
         for text in ["x", "y"] {
             let group = maps.iter().filter(|(_, map)| is_listed && words(map)[0] == text);
             let weights =
