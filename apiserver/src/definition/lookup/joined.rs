@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 
 use tokio::sync::Notify;
 
-use super::totals::{Contribution, Groups, Total, Totals, tell_left_out};
+use super::totals::{Contribution, Groups, Total, Totals, contribution_of};
 use super::view::{TextsOf, guarded};
 use crate::cluster::{Changed, SourceInformer, SourceObjects, SourceType};
 use crate::object::Key;
@@ -66,20 +66,11 @@ pub(super) struct JoinedTotals<K, O, T> {
     told: AtomicBool,
     others: Others<O>,
     groups: Groups<T>,
-    /// What is in no sum, because the sums panic at it.
-    left_out: HashSet<Key>,
 }
 
 impl<K: SourceType, O, T: Total> JoinedTotals<K, O, T> {
     pub fn new(texts_of: TextsOf<K>, measure: MeasureOf<K, O, T>, others: Others<O>) -> Self {
-        Self {
-            texts_of,
-            measure,
-            told: AtomicBool::new(false),
-            others,
-            groups: Groups::default(),
-            left_out: HashSet::new(),
-        }
+        Self { texts_of, measure, told: AtomicBool::new(false), others, groups: Groups::default() }
     }
 
     /// What an object contributes, joined with this one.
@@ -89,27 +80,17 @@ impl<K: SourceType, O, T: Total> JoinedTotals<K, O, T> {
         object: Option<&K>,
         other: Option<&Arc<O>>,
     ) -> Contribution<T> {
-        let contributed = object.zip(other).and_then(|(object, other)| {
-            guarded::<K, _>(&self.told, key, || {
-                let mut texts = (self.texts_of)(object);
-                texts.sort_unstable();
-                texts.dedup();
-                // Of what is in no group nothing is measured.
-                let total = (!texts.is_empty()).then(|| (self.measure)(object, other));
-                (texts, total.unwrap_or_default())
-            })
-        });
-        contributed.unwrap_or_default()
+        let Some((object, other)) = object.zip(other) else { return Contribution::default() };
+        let (texts, measure) = (|| (self.texts_of)(object), || (self.measure)(object, other));
+        contribution_of::<K, T>(&self.told, key, texts, measure)
     }
 }
 
 impl<K: SourceType, O: SourceType, T: Total> Totals<K> for JoinedTotals<K, O, T> {
     fn change(&mut self, key: &Key, before: Option<&K>, after: Option<&K>) -> Vec<Box<str>> {
-        // Also of what is new: it may have been here before.
-        let was_left_out = self.left_out.remove(key);
-        let before = before.filter(|_| !was_left_out);
+        let was_left_out = self.groups.was_left_out(key);
         let other = self.others.known.get(key);
-        let before = self.contribution(key, before, other);
+        let before = self.contribution(key, before.filter(|_| !was_left_out), other);
         let after = self.contribution(key, after, other);
         self.groups.replace(key, &before, &after)
     }
@@ -128,7 +109,8 @@ impl<K: SourceType, O: SourceType, T: Total> Totals<K> for JoinedTotals<K, O, T>
 
     fn join(&mut self, key: &Key, object: Option<&K>) -> Vec<Box<str>> {
         let before = self.others.known.take_over(key, &self.others.taken);
-        let was_in = object.filter(|_| !self.left_out.remove(key));
+        let was_left_out = self.groups.was_left_out(key);
+        let was_in = object.filter(|_| !was_left_out);
         let before = self.contribution(key, was_in, before.as_ref());
         let after = self.contribution(key, object, self.others.known.get(key));
         self.groups.replace(key, &before, &after)
@@ -146,24 +128,11 @@ impl<K: SourceType, O: SourceType, T: Total> Totals<K> for JoinedTotals<K, O, T>
     }
 
     fn make_anew(&mut self, objects: &SourceObjects<K>, without: &Key) {
-        self.clear();
-        if objects.get(without).is_some() {
-            self.left_out.insert(without.clone());
-        }
-        tell_left_out::<K>(without);
-        for (key, object) in objects.iter().filter(|(key, _)| *key != without) {
-            let other = self.others.known.get(key);
-            let contribution = self.contribution(key, Some(object), other);
-            if !self.groups.try_add(key, &contribution) {
-                self.left_out.insert(key.clone());
-                tell_left_out::<K>(key);
-            }
-        }
-    }
-
-    fn clear(&mut self) {
-        self.groups.clear();
-        self.left_out.clear();
+        let mut groups = std::mem::take(&mut self.groups);
+        groups.make_anew(objects, without, |key, object| {
+            self.contribution(key, Some(object), self.others.known.get(key))
+        });
+        self.groups = groups;
     }
 
     fn of(&self, namespace: Option<&str>, text: &str) -> Option<&dyn Any> {

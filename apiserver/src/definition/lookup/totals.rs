@@ -123,7 +123,7 @@ fn change<K: Ord + Clone, T: Total>(
 pub(super) type Contribution<T> = (Vec<Box<str>>, T);
 
 /// Names in the log what no sum has.
-pub(super) fn tell_left_out<K: SourceType>(key: &Key) {
+fn tell_left_out<K: SourceType>(key: &Key) {
     let what = resource_name::<K>();
     tracing::error!("a sum over {what} has panicked at {key}, which it leaves out");
 }
@@ -148,8 +148,6 @@ pub(super) trait Totals<K>: Send + Sync {
     }
     /// Says that all keys that were taken have been joined.
     fn end_join(&mut self) {}
-    /// Forgets all objects.
-    fn clear(&mut self);
     /// The sum of a group.
     fn of(&self, namespace: Option<&str>, text: &str) -> Option<&dyn Any>;
     /// How many bytes they take, about.
@@ -159,16 +157,36 @@ pub(super) trait Totals<K>: Send + Sync {
 /// What the sums of a text take besides themselves and the text, in bytes: their place in a map.
 const GROUP: usize = 96;
 
+/// What an object contributes, to which groups once and in order; nothing, where what the user wrote panics. Of what is in no group
+/// nothing is measured.
+pub(super) fn contribution_of<K: SourceType, T: Total>(
+    told: &AtomicBool,
+    key: &Key,
+    texts: impl FnOnce() -> Vec<Box<str>>,
+    measure: impl FnOnce() -> T,
+) -> Contribution<T> {
+    let contributed = guarded::<K, _>(told, key, || {
+        let mut texts = texts();
+        texts.sort_unstable();
+        texts.dedup();
+        let total = (!texts.is_empty()).then(measure);
+        (texts, total.unwrap_or_default())
+    });
+    contributed.unwrap_or_default()
+}
+
 /// Sums by the text of their group.
 pub(super) struct Groups<T> {
     by_text: HashMap<Box<str>, ByNamespace<T>>,
+    /// What is in no sum, because the sums panic at it.
+    left_out: HashSet<Key>,
     /// What they take, in bytes.
     bytes: usize,
 }
 
 impl<T> Default for Groups<T> {
     fn default() -> Self {
-        Self { by_text: HashMap::new(), bytes: 0 }
+        Self { by_text: HashMap::new(), left_out: HashSet::new(), bytes: 0 }
     }
 }
 
@@ -213,9 +231,34 @@ impl<T: Total> Groups<T> {
         changed
     }
 
+    /// Whether an object was left out, which is looked at again now: it is in no sum. One that is new may have been here before.
+    pub fn was_left_out(&mut self, key: &Key) -> bool {
+        self.left_out.remove(key)
+    }
+
+    /// Makes all sums anew, without this object and any other at which what the user wrote panics. They are named in the log.
+    pub fn make_anew<K: SourceType>(
+        &mut self,
+        objects: &SourceObjects<K>,
+        without: &Key,
+        contribution: impl Fn(&Key, &K) -> Contribution<T>,
+    ) {
+        self.clear();
+        if objects.get(without).is_some() {
+            self.left_out.insert(without.clone());
+        }
+        tell_left_out::<K>(without);
+        for (key, object) in objects.iter().filter(|(key, _)| *key != without) {
+            if !self.try_add(key, &contribution(key, object)) {
+                self.left_out.insert(key.clone());
+                tell_left_out::<K>(key);
+            }
+        }
+    }
+
     /// Adds what an object contributes. If what the user wrote panics, as where a sum becomes too large, nothing has
     /// been added, and the answer is false.
-    pub fn try_add(&mut self, key: &Key, contribution: &Contribution<T>) -> bool {
+    fn try_add(&mut self, key: &Key, contribution: &Contribution<T>) -> bool {
         let saved = contribution.0.iter().map(|text| (text, self.by_text.get(&**text).cloned()));
         let (saved, bytes): (Vec<_>, usize) = (saved.collect(), self.bytes);
         let add = || self.replace(key, &Contribution::default(), contribution);
@@ -270,43 +313,24 @@ pub(super) struct TotalsOf<K, T> {
     measure: Box<dyn Fn(&K) -> T + Send + Sync>,
     told: AtomicBool,
     groups: Groups<T>,
-    /// What is in no sum, because the sums panic at it.
-    left_out: HashSet<Key>,
 }
 
 impl<K: SourceType, T: Total> TotalsOf<K, T> {
     pub fn new(texts_of: TextsOf<K>, measure: Box<dyn Fn(&K) -> T + Send + Sync>) -> Self {
-        Self {
-            texts_of,
-            measure,
-            told: AtomicBool::new(false),
-            groups: Groups::default(),
-            left_out: HashSet::new(),
-        }
+        Self { texts_of, measure, told: AtomicBool::new(false), groups: Groups::default() }
     }
 
     fn contribution(&self, key: &Key, object: Option<&K>) -> Contribution<T> {
-        let contributed = object.and_then(|object| {
-            guarded::<K, _>(&self.told, key, || {
-                let texts = (self.texts_of)(object);
-                // Of what is in no group nothing is measured.
-                let total = (!texts.is_empty()).then(|| (self.measure)(object));
-                (texts, total.unwrap_or_default())
-            })
-        });
-        let (mut texts, total) = contributed.unwrap_or_default();
-        texts.sort_unstable();
-        texts.dedup();
-        (texts, total)
+        let Some(object) = object else { return Contribution::default() };
+        let (texts, measure) = (|| (self.texts_of)(object), || (self.measure)(object));
+        contribution_of::<K, T>(&self.told, key, texts, measure)
     }
 }
 
 impl<K: SourceType, T: Total> Totals<K> for TotalsOf<K, T> {
     fn change(&mut self, key: &Key, before: Option<&K>, after: Option<&K>) -> Vec<Box<str>> {
-        // Also of what is new: it may have been here before.
-        let was_left_out = self.left_out.remove(key);
-        let before = before.filter(|_| !was_left_out);
-        let before = self.contribution(key, before);
+        let was_left_out = self.groups.was_left_out(key);
+        let before = self.contribution(key, before.filter(|_| !was_left_out));
         let after = self.contribution(key, after);
         self.groups.replace(key, &before, &after)
     }
@@ -316,23 +340,9 @@ impl<K: SourceType, T: Total> Totals<K> for TotalsOf<K, T> {
     }
 
     fn make_anew(&mut self, objects: &SourceObjects<K>, without: &Key) {
-        self.clear();
-        if objects.get(without).is_some() {
-            self.left_out.insert(without.clone());
-        }
-        tell_left_out::<K>(without);
-        for (key, object) in objects.iter().filter(|(key, _)| *key != without) {
-            let contribution = self.contribution(key, Some(object));
-            if !self.groups.try_add(key, &contribution) {
-                self.left_out.insert(key.clone());
-                tell_left_out::<K>(key);
-            }
-        }
-    }
-
-    fn clear(&mut self) {
-        self.groups.clear();
-        self.left_out.clear();
+        let mut groups = std::mem::take(&mut self.groups);
+        groups.make_anew(objects, without, |key, object| self.contribution(key, Some(object)));
+        self.groups = groups;
     }
 
     fn of(&self, namespace: Option<&str>, text: &str) -> Option<&dyn Any> {
