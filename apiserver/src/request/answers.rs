@@ -10,9 +10,6 @@ mod pool;
 
 pub use held::without_body;
 
-use held::{Held, PIECE, owned};
-use pool::{Lack, PATIENCE, Pool, Stream, USER_SHARE, UserShare};
-
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -29,6 +26,8 @@ use crate::queue::{Busy, QueuePlace};
 use crate::quota::Portion;
 use crate::storage::Versioned;
 use crate::user::User;
+use held::{Held, PIECE, owned};
+use pool::{Lack, PATIENCE, Pool, Stream, USER_SHARE, UserShare};
 
 /// What all answers may hold, in bytes.
 const LIMIT: usize = 40 << 20;

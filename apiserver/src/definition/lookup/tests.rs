@@ -216,16 +216,33 @@ fn weighed(map: &ConfigMap, service: &Service) -> i64 {
     i64::from(port.unwrap_or_default()) * i64::try_from(words(map).len()).unwrap()
 }
 
+/// A Service that gives what it is joined with this weight.
+fn service(name: &str, weight: i32) -> Service {
+    let metadata = json!({"namespace": "a", "name": name});
+    from_value(json!({"metadata": metadata, "spec": {"healthCheckNodePort": weight}})).unwrap()
+}
+
+/// Services of which there are none yet.
+fn services() -> Arc<SourceInformer<Service>> {
+    let informer = Arc::new(SourceInformer::alone(1 << 20));
+    informer.complete(&HashSet::new());
+    informer
+}
+
+/// Sums of maps by colour, each with the weight of its Service.
+fn weighed_by(services: &Arc<SourceInformer<Service>>) -> JoinedTotals<ConfigMap, Service, i64> {
+    let others = Others::followed(services, &Arc::default(), true);
+    JoinedTotals::new(texts_of(color), Box::new(weighed), others)
+}
+
 /// Sums over pairs are those over the pairs that are there, whatever of both has come and gone.
 #[test]
 fn sums_over_pairs_follow_both() {
     let mut random = fastrand::Rng::with_seed(5);
-    let informer = Arc::new(SourceInformer::<Service>::alone(1 << 20));
-    informer.complete(&HashSet::new());
+    let informer = services();
     let mut view: View<ConfigMap> = View::of(SourceObjects::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
-    let others = || Others::followed(&informer, &Arc::default(), true);
-    let totals_of = || JoinedTotals::new(texts_of(color), Box::new(weighed), others());
+    let totals_of = || weighed_by(&informer);
     let mut maps: BTreeMap<Key, ConfigMap> = BTreeMap::new();
     let mut ports: BTreeMap<Key, i32> = BTreeMap::new();
     let mut before = ["x", "y"].map(|text| view.total::<i64, _>(id, totals_of, Some("a"), text));
@@ -254,11 +271,7 @@ fn sums_over_pairs_follow_both() {
             };
         } else {
             let port = random.bool().then(|| random.i32(1..4));
-            let metadata = json!({"namespace": "a", "name": name});
-            let service = port.map(|port| {
-                from_value(json!({"metadata": metadata, "spec": {"healthCheckNodePort": port}}))
-            });
-            informer.set(key.clone(), service.map(Result::unwrap));
+            informer.set(key.clone(), port.map(|port| service(&name, port)));
             if let Some(index) = random.u8(0..50).eq(&0).then(|| late.pop()).flatten() {
                 view.indexed(index, || texts_of(color), None, "x");
             }
@@ -291,12 +304,10 @@ fn sums_over_pairs_follow_both() {
 #[test]
 fn sums_over_pairs_follow_what_is_looked_at_late() {
     let mut random = fastrand::Rng::with_seed(31);
-    let informer = Arc::new(SourceInformer::<Service>::alone(1 << 20));
-    informer.complete(&HashSet::new());
+    let informer = services();
     let mut view: View<ConfigMap> = View::of(SourceObjects::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
-    let others = || Others::followed(&informer, &Arc::default(), true);
-    let totals_of = || JoinedTotals::new(texts_of(color), Box::new(weighed), others());
+    let totals_of = || weighed_by(&informer);
     let mut maps: BTreeMap<Key, ConfigMap> = BTreeMap::new();
     let mut services: BTreeMap<Key, Service> = BTreeMap::new();
     let (mut is_listed, mut looked, mut came_back) = (true, 0, 0);
@@ -324,16 +335,13 @@ fn sums_over_pairs_follow_what_is_looked_at_late() {
                 };
             }
             _ => {
-                let metadata = json!({"namespace": "a", "name": name});
-                let spec = json!({"healthCheckNodePort": random.i32(1..4)});
-                let service = json!({"metadata": metadata, "spec": spec});
-                let service = random.bool().then(|| from_value::<Service>(service).unwrap());
-                match service.clone() {
-                    Some(service) => services.insert(key.clone(), service),
+                let one = random.bool().then(|| service(&name, random.i32(1..4)));
+                match one.clone() {
+                    Some(one) => services.insert(key.clone(), one),
                     None => services.remove(&key),
                 };
                 if is_listed || random.bool() {
-                    informer.set(key, service);
+                    informer.set(key, one);
                 }
             }
         }
@@ -355,8 +363,8 @@ fn sums_over_pairs_follow_what_is_looked_at_late() {
     assert!(looked > 1_000 && came_back > 100, "{looked} {came_back}");
 }
 
-/// Whoever looks at objects late, and shares them since, has found what is there now: also where there was too much of them for a
-/// while, and came back in another form.
+/// A view that takes changes over late, and shares the informer's map after that, finds what is there now: also after the objects
+/// exceeded their bound for a while and were listed again.
 #[test]
 fn what_is_looked_at_late_is_what_is_there() {
     let mut random = fastrand::Rng::with_seed(29);
