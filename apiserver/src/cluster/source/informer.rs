@@ -117,7 +117,7 @@ pub struct Changed {
 }
 
 impl Changed {
-    /// The keys, once. What the objects are then is known to who [takes them together](SourceInformer::take).
+    /// The keys of what has changed since the last call. [`SourceInformer::take`] answers the objects with them.
     pub fn take(&self) -> HashSet<Key> {
         std::mem::take(&mut *self.keys.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -188,7 +188,7 @@ impl<K> SourceInformer<K> {
 
     /// What a follower has not been told of yet, and how all objects are since then: between the two nothing changes.
     pub fn take(&self, changed: &Changed) -> Taken<K> {
-        // Who changes something holds this until all are told.
+        // A writer holds this lock until all followers are told.
         let _followers = self.followers();
         let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
         Taken { keys: changed.take(), objects: shelf.shown(), standing: shelf.standing() }
@@ -429,7 +429,7 @@ impl<K> SourceInformer<K> {
 }
 
 impl<K: Send + Sync> KeepsKeys for SourceInformer<K> {
-    /// Nobody waits for it: while many objects change at once, the text of a key is there twice.
+    /// It does not wait for a writer: without an answer the caller keeps a second copy of the text.
     fn kept_key(&self, key: &Key) -> Option<Key> {
         let shelf = self.shelf.try_read().ok()?;
         shelf.objects.get_keyed(key).map(|(kept, _)| kept.clone())

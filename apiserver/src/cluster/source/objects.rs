@@ -1,5 +1,5 @@
-//! The objects of one type at a moment. Whoever finds something in them has the same map as who keeps them, not another one
-//! of the same size.
+//! A snapshot of the objects of one type. The informer and the lookups share one persistent map, so a lookup needs no map of
+//! its own.
 
 use std::ops::RangeBounds;
 use std::sync::Arc;
@@ -19,7 +19,8 @@ pub(super) struct Kept<K> {
     pub object: Arc<K>,
     /// How many bytes it takes.
     pub bytes: usize,
-    /// Of the text that it was read from. It changes in place: for a counter that nobody reads, nobody's map becomes another one.
+    /// The hash of the text that it was read from. It is changed in place, so a change of fields that the type does not have copies
+    /// no node of the shared map.
     pub hash: AtomicU64,
     /// Of what was read of that.
     pub content: u64,

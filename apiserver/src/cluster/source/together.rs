@@ -16,11 +16,11 @@ pub(super) struct Together {
     bound: usize,
     bytes: AtomicUsize,
     shares: Mutex<Vec<Weak<Share>>>,
-    /// Who keeps objects under keys.
+    /// The informers, which keep objects by key.
     keepers: RwLock<Vec<Weak<dyn KeepsKeys>>>,
 }
 
-/// Who keeps objects under keys.
+/// An informer, whatever its type: it keeps objects by key.
 pub(super) trait KeepsKeys: Send + Sync {
     /// A key as it is kept.
     fn kept_key(&self, key: &Key) -> Option<Key>;
