@@ -34,6 +34,7 @@ mod webhook_faults;
 
 pub use age::age;
 pub use columns::Columns;
+pub use converted::{converted_limit, limit_converted};
 pub use erased_cells::ErasedCells;
 pub use erased_conversion::{DirectCode, ErasedConversion, Hub, VersionCode};
 pub use erased_rules::{ErasedRules, Prepared, RuleContext, Verdict};

@@ -58,7 +58,7 @@ use crate::codec::YamlParsers;
 use crate::conversion::known;
 use crate::document;
 use crate::error::{ApiError, Reason};
-use crate::kind::Kind;
+use crate::kind::{Kind, limit_converted};
 use crate::occasionally::shown;
 use crate::quota::{Account, Quota};
 use crate::record::{
@@ -153,6 +153,7 @@ impl Handler {
             let operation = operation.name();
             observer.admitted(Admission { plugin, operation, validates, rejected, took });
         }));
+        limit_converted(bounds.converted);
         Self {
             metrics,
             audit: None,

@@ -70,7 +70,7 @@ impl Kind {
 
     /// An object that is kept, in this version. In the stored version it is made once, if
     /// the definition has changed since it was written; in another one it is made anew each
-    /// time, because what readers ask for must not add to what is kept.
+    /// time, and [remembered](Self::in_version_shared) for a while where many may read it.
     ///
     /// # Errors
     /// When what the conversion makes of it is no object.
@@ -109,9 +109,13 @@ impl Kind {
 
     /// An object for those who look at its metadata alone, as this version shows them; as it is kept, if it
     /// cannot be converted.
-    pub fn with_metadata_in_version(&self, object: &Arc<Object>, version: &Version) -> Arc<Object> {
+    pub fn with_metadata_in_version(
+        &self,
+        object: &Arc<Object>,
+        version: &Arc<Version>,
+    ) -> Arc<Object> {
         match self.is_converted_by_code() {
-            true => self.in_version(object, version).unwrap_or_else(|_| Arc::clone(object)),
+            true => self.in_version_shared(object, version).unwrap_or_else(|_| Arc::clone(object)),
             // Nothing else changes metadata.
             false => Arc::clone(object),
         }

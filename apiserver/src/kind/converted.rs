@@ -1,17 +1,65 @@
-//! Objects that were converted a moment ago: what all readers of a version look at, one after the
-//! other, is converted once.
+//! Objects in other versions than the one they are kept in, remembered for whoever reads them next: a version that is
+//! listed again and again, or watched by many, is converted once.
+//!
+//! All servers of a process share one room, which is bounded by what it takes. What it has no room for takes the place of
+//! others, by chance, of those first that were changed since. So a list that is larger than the room finds a part of it again, where
+//! forgetting what is oldest would have forgotten each object before it is read.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::conversion::ConversionError;
 use super::{Kind, Version};
 use crate::object::Object;
+use crate::quota::Portion;
 
-/// What those that are remembered may take, in bytes, of all kinds together.
-const BYTES: usize = 8 << 20;
-/// How many are remembered.
-const COUNT: usize = 64;
+/// What all that is remembered may take, in bytes: 10,000 objects of 1.6 kB, and half as many again.
+const LIMIT: usize = 32 << 20;
+/// The same in a small container: one of the largest objects.
+const LEAST: usize = 2 << 20;
+/// Among so many it is looked for one that was changed since, before another one is forgotten.
+const LOOKED_AT: usize = 8;
+/// What an object takes besides what it says: its entry, and what is left of the kept one while that is not forgotten.
+const ENTRY: usize = size_of::<Object>() + 256;
+
+static REMEMBERED: LazyLock<Remembered> = LazyLock::new(|| Remembered::of(LIMIT));
+
+/// What objects in other versions may take, in bytes.
+pub fn converted_limit(portion: Portion) -> usize {
+    portion.between(LEAST, LIMIT)
+}
+
+/// Lets the objects that are remembered take so many bytes, in all servers of this process.
+pub fn limit_converted(bytes: usize) {
+    REMEMBERED.limit(bytes);
+}
+
+impl Kind {
+    /// The same as [`in_version`](Self::in_version), made once for those who ask for it again. Two who ask at once may both
+    /// make it.
+    ///
+    /// # Errors
+    /// When what the conversion makes of it is no object.
+    pub fn in_version_shared(
+        &self,
+        object: &Arc<Object>,
+        version: &Arc<Version>,
+    ) -> Result<Arc<Object>, ConversionError> {
+        // What was made for one reader, as a part of the kept one, nobody asks for again. A webhook's answers are
+        // remembered with its questions, and for a second only.
+        if Arc::strong_count(object) == 1
+            || self.is_converted_by_webhook()
+            || (version.name == self.storage.name && self.view.is_none())
+        {
+            return self.in_version(object, version);
+        }
+        REMEMBERED.in_version(self, object, version)
+    }
+}
+
+/// An object and a version, by where they are.
+type Name = (usize, usize);
 
 /// An object in another version than the kept one.
 struct Converted {
@@ -21,74 +69,131 @@ struct Converted {
     shown: Arc<Object>,
 }
 
-#[derive(Default)]
-struct Remembered {
-    /// The one that was made first is in front.
-    all: VecDeque<Converted>,
-    bytes: usize,
+impl Converted {
+    fn name(&self) -> Name {
+        (self.kept.as_ptr().addr(), self.version.as_ptr().addr())
+    }
+
+    /// What it takes, in bytes of memory.
+    fn size(&self) -> usize {
+        self.shown.size() + ENTRY
+    }
+
+    /// Whether nobody can ask for it any more.
+    fn is_over(&self) -> bool {
+        self.kept.strong_count() == 0 || self.version.strong_count() == 0
+    }
 }
 
-static REMEMBERED: Mutex<Option<Remembered>> = Mutex::new(None);
+/// As many objects as a room holds.
+struct Room {
+    limit: usize,
+    bytes: usize,
+    all: Vec<Converted>,
+    places: HashMap<Name, usize>,
+    /// How many places were looked at to forget something.
+    looks: u64,
+}
 
-impl Kind {
-    /// The same as [`in_version`](Self::in_version), made once for all who ask within a moment. Two who
-    /// ask at once may both make it.
-    ///
-    /// # Errors
-    /// When what the conversion makes of it is no object.
-    pub fn in_version_shared(
+/// Objects that were converted.
+struct Remembered(Mutex<Room>);
+
+impl Remembered {
+    /// Nothing yet, and room for so many bytes.
+    fn of(limit: usize) -> Self {
+        Self(Mutex::new(Room {
+            limit,
+            bytes: 0,
+            all: Vec::new(),
+            places: HashMap::new(),
+            looks: 0,
+        }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Room> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn limit(&self, bytes: usize) {
+        let mut room = self.lock();
+        room.limit = bytes;
+        let forgotten = room.make_place(0);
+        drop((room, forgotten));
+    }
+
+    fn in_version(
         &self,
+        kind: &Kind,
         object: &Arc<Object>,
         version: &Arc<Version>,
     ) -> Result<Arc<Object>, ConversionError> {
-        // A webhook's answers are kept with its questions, and for a second only.
-        if self.is_converted_by_webhook()
-            || (version.name == self.storage.name && self.view.is_none())
-        {
-            return self.in_version(object, version);
-        }
-        if let Some(shown) = lock().get_or_insert_default().find(object, version) {
+        let name = (Arc::as_ptr(object).addr(), Arc::as_ptr(version).addr());
+        if let Some(shown) = self.lock().find(name) {
             return Ok(shown);
         }
-        let shown = self.in_version(object, version)?;
+        let shown = kind.in_version(object, version)?;
+        let (kept, version) = (Arc::downgrade(object), Arc::downgrade(version));
+        let converted = Converted { kept, version, shown: Arc::clone(&shown) };
         // What is forgotten may be large: others do not wait until it is freed.
-        let forgotten = lock().get_or_insert_default().add(object, version, &shown);
+        let forgotten = self.lock().add(converted);
         drop(forgotten);
         Ok(shown)
     }
 }
 
-fn lock() -> MutexGuard<'static, Option<Remembered>> {
-    REMEMBERED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Remembered {
-    fn find(&self, object: &Arc<Object>, version: &Arc<Version>) -> Option<Arc<Object>> {
-        let (object, version) = (Arc::as_ptr(object), Arc::as_ptr(version));
-        let is_it =
-            |one: &&Converted| one.kept.as_ptr() == object && one.version.as_ptr() == version;
-        self.all.iter().rev().find(is_it).map(|one| Arc::clone(&one.shown))
+impl Room {
+    fn find(&self, name: Name) -> Option<Arc<Object>> {
+        let place = self.places.get(&name)?;
+        self.all.get(*place).map(|one| Arc::clone(&one.shown))
     }
 
-    /// Remembers an object. Answers what is forgotten instead.
+    /// Remembers an object. Answers what is not remembered any more.
     #[must_use]
-    fn add(
-        &mut self,
-        object: &Arc<Object>,
-        version: &Arc<Version>,
-        shown: &Arc<Object>,
-    ) -> Vec<Converted> {
+    fn add(&mut self, converted: Converted) -> Vec<Converted> {
+        let (name, size) = (converted.name(), converted.size());
+        if size > self.limit || self.places.contains_key(&name) {
+            return vec![converted];
+        }
+        let forgotten = self.make_place(size);
+        self.places.insert(name, self.all.len());
+        self.all.push(converted);
+        self.bytes += size;
+        forgotten
+    }
+
+    /// Forgets others until so many bytes have a place.
+    #[must_use]
+    fn make_place(&mut self, size: usize) -> Vec<Converted> {
         let mut forgotten = Vec::new();
-        let (kept, version) = (Arc::downgrade(object), Arc::downgrade(version));
-        self.bytes += shown.size();
-        self.all.push_back(Converted { kept, version, shown: Arc::clone(shown) });
-        while (self.bytes > BYTES || self.all.len() > COUNT)
-            && let Some(first) = self.all.pop_front()
+        while self.bytes + size > self.limit
+            && let Some(place) = self.place_to_give_up()
         {
-            self.bytes -= first.shown.size();
-            forgotten.push(first);
+            let converted = self.all.swap_remove(place);
+            self.places.remove(&converted.name());
+            // The last one stands there now.
+            if let Some(moved) = self.all.get(place) {
+                self.places.insert(moved.name(), place);
+            }
+            self.bytes -= converted.size();
+            forgotten.push(converted);
         }
         forgotten
+    }
+
+    /// The place of one that nobody can ask for any more, among a few from anywhere, or else one of these. Nothing if nothing is
+    /// remembered.
+    fn place_to_give_up(&mut self) -> Option<usize> {
+        let mut place = None;
+        for _ in 0..LOOKED_AT {
+            self.looks += 1;
+            // As good as chance: nobody knows the hasher's key.
+            let chance = u128::from(self.places.hasher().hash_one(self.looks));
+            place = usize::try_from((chance * self.all.len() as u128) >> u64::BITS).ok();
+            if self.all.get(place?)?.is_over() {
+                break;
+            }
+        }
+        place
     }
 }
 
@@ -98,8 +203,8 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn what_many_read_is_converted_once() {
+    /// A kind of two versions, the first of which is stored.
+    fn kind() -> Kind {
         let of_any = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
         let definition = json!({
             "metadata": {"name": "foos.example.com"},
@@ -112,29 +217,105 @@ mod tests {
                 ],
             },
         });
-        let kind = Kind::parse(&serde_json::from_value(definition).unwrap(), None).unwrap();
-        let object = |name: String, text: String| {
-            let tree = json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": name, "uid": "u"}, "text": text});
-            let object = Object::from_tree(tree.as_object().unwrap()).unwrap();
-            Arc::new(kind.to_storage(object, &kind.storage).unwrap())
-        };
+        Kind::parse(&serde_json::from_value(definition).unwrap(), None).unwrap()
+    }
+
+    /// An object as it is kept, with a text of this length.
+    fn object(kind: &Kind, name: &str, length: usize) -> Arc<Object> {
+        let text = "x".repeat(length);
+        let tree = json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": name, "uid": "u"}, "text": text});
+        let object = Object::from_tree(tree.as_object().unwrap()).unwrap();
+        Arc::new(kind.to_storage(object, &kind.storage).unwrap())
+    }
+
+    #[test]
+    fn what_many_read_is_converted_once() {
+        let kind = kind();
         let other = kind.version("v1beta1").unwrap();
-        let kept = object("a".to_owned(), String::new());
+        let kept = object(&kind, "a", 0);
+        let in_watch_cache = Arc::clone(&kept);
         let shown = kind.in_version_shared(&kept, other).unwrap();
         assert_eq!(shown.to_tree()["apiVersion"], "example.com/v1beta1");
         assert!(Arc::ptr_eq(&shown, &kind.in_version_shared(&kept, other).unwrap()));
         let stored = kind.in_version_shared(&kept, &kind.storage).unwrap();
         assert!(Arc::ptr_eq(&stored, &kept));
-        // What is remembered is bounded, by its bytes and by its number.
-        for (count, length) in [(20, 1 << 20), (2 * COUNT, 1)] {
-            for number in 0..count {
-                let object = object(format!("b{number}"), "x".repeat(length));
-                kind.in_version_shared(&object, other).unwrap();
-            }
-            let remembered = lock();
-            let remembered = remembered.as_ref().unwrap();
-            assert!(remembered.bytes <= BYTES && remembered.all.len() <= COUNT);
-        }
+        // One that is nobody else's was made for this reader.
+        drop((in_watch_cache, stored));
         assert!(!Arc::ptr_eq(&shown, &kind.in_version_shared(&kept, other).unwrap()));
+    }
+
+    /// Reads objects in a version; how many of them were not converted anew.
+    fn read(
+        remembered: &Remembered,
+        kind: &Kind,
+        objects: &[Arc<Object>],
+        before: &mut [Option<Arc<Object>>],
+    ) -> usize {
+        let other = kind.version("v1beta1").unwrap();
+        let mut again = 0;
+        for (object, before) in objects.iter().zip(before) {
+            let shown = remembered.in_version(kind, object, other).unwrap();
+            again += usize::from(before.as_ref().is_some_and(|before| Arc::ptr_eq(before, &shown)));
+            *before = Some(shown);
+            let room = remembered.lock();
+            assert!(room.bytes <= room.limit && room.places.len() == room.all.len());
+            assert_eq!(room.bytes, room.all.iter().map(Converted::size).sum::<usize>());
+        }
+        again
+    }
+
+    #[test]
+    fn a_list_that_is_larger_than_the_room_finds_a_part_of_it_again_and_changes_find_a_place() {
+        let (kind, remembered) = (kind(), Remembered::of(1 << 20));
+        let objects: Vec<_> =
+            (0..500).map(|number| object(&kind, &format!("a{number}"), 4 << 10)).collect();
+        let mut before = vec![None; objects.len()];
+        assert_eq!(read(&remembered, &kind, &objects, &mut before), 0);
+        for _ in 0..3 {
+            let again = read(&remembered, &kind, &objects, &mut before);
+            assert!(again > 20, "{again} of 500, where some 200 fit");
+        }
+        for number in 0..500 {
+            let changed = [object(&kind, &format!("b{number}"), 4 << 10)];
+            let mut shown = [None];
+            read(&remembered, &kind, &changed, &mut shown);
+            assert_eq!(read(&remembered, &kind, &changed, &mut shown), 1, "for other watchers");
+        }
+    }
+
+    #[test]
+    fn what_was_changed_since_gives_up_its_place_first() {
+        let (kind, remembered) = (kind(), Remembered::of(1 << 20));
+        let list = |count: usize| -> Vec<_> {
+            (0..count).map(|number| object(&kind, &format!("a{number}"), 4 << 10)).collect()
+        };
+        // All objects of a list that nearly fills the room are written anew, again and again.
+        for _ in 0..5 {
+            let objects = list(150);
+            let mut before = vec![None; objects.len()];
+            read(&remembered, &kind, &objects, &mut before);
+            read(&remembered, &kind, &objects, &mut before);
+            let again = read(&remembered, &kind, &objects, &mut before);
+            assert!(again > 140, "{again} of 150");
+        }
+    }
+
+    #[test]
+    fn what_is_remembered_is_not_taken_for_an_object_that_stands_where_it_stood() {
+        let (kind, remembered) = (kind(), Remembered::of(1 << 20));
+        let other = kind.version("v1beta1").unwrap();
+        for number in 0..1_000 {
+            let name = format!("a{number}");
+            let shown = remembered.in_version(&kind, &object(&kind, &name, 10), other).unwrap();
+            assert_eq!(shown.key().name(), name);
+        }
+        // What does not fit is converted each time.
+        let large = object(&kind, "large", 2 << 20);
+        let shown = remembered.in_version(&kind, &large, other).unwrap();
+        assert!(!Arc::ptr_eq(&shown, &remembered.in_version(&kind, &large, other).unwrap()));
+        remembered.limit(10 << 10);
+        assert!(remembered.lock().bytes <= 10 << 10);
+        remembered.limit(0);
+        assert!(remembered.lock().all.is_empty() && remembered.lock().places.is_empty());
     }
 }

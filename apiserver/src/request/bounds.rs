@@ -2,6 +2,7 @@
 
 use super::{Inflights, answers, encode, throttle};
 use crate::codec;
+use crate::kind::converted_limit;
 use crate::quota::{self, Portion};
 
 /// What requests and their answers may take of memory, each sort by itself.
@@ -17,6 +18,8 @@ pub struct Bounds {
     pub(super) answers: usize,
     /// Forms of events, in bytes.
     pub(super) forms: usize,
+    /// Objects in other versions than the one they are kept in, in bytes.
+    pub(super) converted: usize,
 }
 
 impl Bounds {
@@ -28,6 +31,7 @@ impl Bounds {
             yaml_parsers: codec::yaml_parsers(portion),
             answers: answers::limit(portion),
             forms: encode::shared_forms_limit(portion),
+            converted: converted_limit(portion),
         }
     }
 
@@ -37,7 +41,7 @@ impl Bounds {
     }
 
     /// Each sort, and how many bytes.
-    pub fn memory(&self) -> [(&'static str, usize); 6] {
+    pub fn memory(&self) -> [(&'static str, usize); 7] {
         [
             ("trees of requests", self.trees),
             ("heads, bodies and selectors", self.throttle.memory()),
@@ -45,6 +49,7 @@ impl Bounds {
             ("parsers of YAML", codec::yaml_memory(self.yaml_parsers)),
             ("answers", self.answers),
             ("forms of events", self.forms),
+            ("objects in other versions", self.converted),
         ]
     }
 }

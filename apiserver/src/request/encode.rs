@@ -106,7 +106,7 @@ impl Encoder {
 
     /// An object in the version that was asked for.
     fn in_version(&self, versioned: &Versioned) -> Result<Versioned, ApiError> {
-        let object = self.kind.in_version(&versioned.object, &self.version)?;
+        let object = self.kind.in_version_shared(&versioned.object, &self.version)?;
         Ok(Versioned { revision: versioned.revision, object })
     }
 
