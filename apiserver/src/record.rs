@@ -166,13 +166,8 @@ impl Record {
             self.trail = Trail::begin(audit, &arrival, answer.as_ref().ok());
         }
         if let (Some(traces), Ok(user)) = (&self.traces, answer) {
-            let arrival = traces::Arrival {
-                head,
-                audit_id: audit_id(head),
-                address,
-                is_from_front_proxy: is_front_proxy,
-                received,
-            };
+            let arrival =
+                traces::Arrival { head, address, is_from_front_proxy: is_front_proxy, received };
             self.trace = traces.begin(&arrival, user);
         }
     }

@@ -3,26 +3,26 @@
 //!
 //! A request that is traced has a [`Trace`], from the moment at which it is known who asks; its spans
 //! are made when it is over, of what its record has measured anyway. Nothing else costs anything: where no
-//! collector is configured, or this request is not chosen, there is no [`Trace`]. Requests leave what is known of
-//! them in a queue that is bounded and never wait (`ended`); a thread makes `spans` of that and sends them (`otlp`).
+//! collector is configured, or this request is not chosen, there is no [`Trace`]. Requests write their `spans` where they wait
+//! to be sent (`waiting`), which is bounded, and never wait themselves; a thread sends them (`otlp`).
 
 // What makes them is there only with the feature `otlp`.
 #![cfg_attr(not(feature = "otlp"), allow(dead_code))]
 
 mod configuration;
 mod context;
-mod ended;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod protobuf;
 mod spans;
+mod waiting;
 
 pub use configuration::TracingConfiguration;
 
 use std::borrow::Cow;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -31,20 +31,13 @@ use http::request::Parts;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Record;
-use super::shares::Shares;
 use crate::clock::Clock;
 use crate::user::{MASTERS, User};
 use context::Remote;
-use ended::{Begun, Ended, Texts};
+use waiting::{WAITING_BYTES, Waiting};
 
 /// The group whose requests go on with the traces that they name, besides administrators; as kube-apiserver.
 const MONITORING: &str = "system:monitoring";
-/// Requests whose spans wait to be sent: some seconds of many.
-const WAITING: usize = 4_096;
-/// Bytes of what is known of them: of a request that is a KiB. No user's take more than a quarter of it.
-const WAITING_BYTES: usize = 8 << 20;
-/// What is noted of whose a request is, besides the name, and of its place in the queue, in bytes.
-const SHARE: usize = 128;
 /// At most this many bytes of a text from a client are sent.
 const LIMIT: usize = 1_024;
 
@@ -53,87 +46,10 @@ const LIMIT: usize = 1_024;
 pub struct Traces {
     configuration: TracingConfiguration,
     clock: Clock,
-    queue: mpsc::Sender<Left>,
-    /// Whoever waits until all that is in the queue was sent.
+    waiting: Arc<Waiting>,
+    /// Whoever waits until all that waits was sent.
     flush: mpsc::Sender<oneshot::Sender<()>>,
     counts: Arc<Counts>,
-    /// How much of the queue each user has.
-    room: Arc<Room>,
-}
-
-/// The room of the queue, and how many spans have a place in it.
-#[derive(Debug)]
-struct Room(Mutex<(Shares, u64)>);
-
-impl Room {
-    fn of(bytes: usize) -> Arc<Self> {
-        Arc::new(Self(Mutex::new((Shares::of(bytes), 0))))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, (Shares, u64)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn take(&self, user: &str, bytes: usize, spans: u64) -> bool {
-        let (shares, all) = &mut *self.lock();
-        let is_taken = shares.take(user, bytes);
-        *all += if is_taken { spans } else { 0 };
-        is_taken
-    }
-
-    fn give_back(&self, user: &str, bytes: usize, spans: u64) {
-        let (shares, all) = &mut *self.lock();
-        shares.give_back(user, bytes);
-        *all = all.saturating_sub(spans);
-    }
-
-    /// How many spans are not sent yet.
-    fn spans(&self) -> u64 {
-        self.lock().1
-    }
-}
-
-/// A request whose spans are not sent yet.
-#[derive(Debug)]
-struct Left {
-    ended: Ended,
-    place: Place,
-}
-
-/// What a user's spans take of the room, until it is dropped.
-#[derive(Debug)]
-struct Place {
-    room: Arc<Room>,
-    user: Arc<User>,
-    bytes: usize,
-    spans: u64,
-}
-
-impl Place {
-    /// A place in the room, if it has so much.
-    fn take(room: &Arc<Room>, user: &Arc<User>, bytes: usize, spans: u64) -> Option<Self> {
-        let is_taken = room.take(&user.name, bytes, spans);
-        is_taken.then(|| Self { room: Arc::clone(room), user: Arc::clone(user), bytes, spans })
-    }
-
-    /// Whether another one is of the same user.
-    fn is_of(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.user, &other.user) || self.user.name == other.user.name
-    }
-
-    /// Takes over what another one of the same user takes.
-    fn add(&mut self, mut other: Self) {
-        self.bytes += std::mem::take(&mut other.bytes);
-        self.spans += std::mem::take(&mut other.spans);
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if self.bytes > 0 {
-            self.room.give_back(&self.user.name, self.bytes, self.spans);
-        }
-    }
 }
 
 /// What has become of spans.
@@ -151,13 +67,28 @@ struct Counts {
 #[derive(Debug)]
 pub(super) struct Trace {
     traces: Arc<Traces>,
+    user: Arc<User>,
     begun: Begun,
+}
+
+/// What a request says of itself when it comes, besides what its record has.
+#[derive(Debug)]
+struct Begun {
+    trace: u128,
+    span: u64,
+    /// The span of the client that it is a part of; 0 if there is none.
+    parent: u64,
+    /// A span of another trace, which its client named and may not be believed.
+    link: Option<Remote>,
+    /// When it came, in nanoseconds since 1970.
+    started: u64,
+    address: Option<IpAddr>,
+    user_agent: Option<HeaderValue>,
 }
 
 /// A request that comes, as far as traces are concerned.
 pub(super) struct Arrival<'a> {
     pub head: &'a Parts,
-    pub audit_id: &'a HeaderValue,
     pub address: Option<IpAddr>,
     /// Whether kube-apiserver has sent it on.
     pub is_from_front_proxy: bool,
@@ -177,13 +108,12 @@ impl Traces {
     ) -> Result<Self, String> {
         #[cfg(feature = "otlp")]
         {
-            let (queue, waiting) = mpsc::channel(WAITING);
+            let (waiting, counts) = (Arc::new(Waiting::new()), Arc::new(Counts::default()));
             let (flush, flushes) = mpsc::channel(1);
-            let counts = Arc::new(Counts::default());
             let endpoint = &configuration.endpoint;
-            let sender = otlp::Sender::new((waiting, flushes), Arc::clone(&counts));
+            let sender = otlp::Sender::new(Arc::clone(&waiting), flushes, Arc::clone(&counts));
             sender.begin(endpoint, (service, instance))?;
-            Ok(Self { configuration, clock, queue, flush, counts, room: Room::of(WAITING_BYTES) })
+            Ok(Self { configuration, clock, waiting, flush, counts })
         }
         #[cfg(not(feature = "otlp"))]
         {
@@ -230,7 +160,7 @@ impl Traces {
             }
         };
         let _ = tokio::time::timeout(longest, flush).await;
-        let lost = failed() - before + self.room.spans();
+        let lost = failed() - before + self.waiting.spans();
         if lost > 0 {
             tracing::warn!("the last {lost} spans were not sent to {}", self.endpoint());
         }
@@ -249,7 +179,7 @@ impl Traces {
     ) -> Option<Box<Trace>> {
         let remote = Remote::of(&arrival.head.headers);
         let is_group = |group: &String| group == MASTERS || group == MONITORING;
-        let decides = user.groups.iter().any(is_group);
+        let decides = remote.is_some() && user.groups.iter().any(is_group);
         let before = remote.filter(|_| decides || arrival.is_from_front_proxy);
         let (trace, is_sampled) = match before {
             Some(remote) if decides => (remote.trace, remote.is_sampled),
@@ -272,11 +202,9 @@ impl Traces {
         };
         let now = u64::try_from(self.clock.now().as_nanosecond()).unwrap_or_default();
         let received = u64::try_from(arrival.received.as_nanos()).unwrap_or_default();
-        let headers = &arrival.head.headers;
-        let target = arrival.head.uri.path_and_query().map_or("", |target| target.as_str());
-        let user_agent = headers.get(USER_AGENT).map(text).unwrap_or_default();
         Some(Box::new(Trace {
             traces: Arc::clone(self),
+            user: Arc::clone(user),
             begun: Begun {
                 trace,
                 span: span.max(1),
@@ -284,28 +212,18 @@ impl Traces {
                 link: remote.filter(|_| before.is_none()),
                 started: now.saturating_sub(received),
                 address: arrival.address,
-                user: Arc::clone(user),
-                texts: Texts::of(
-                    beginning(&text(arrival.audit_id)),
-                    beginning(target),
-                    beginning(&user_agent),
-                ),
+                user_agent: arrival.head.headers.get(USER_AGENT).cloned(),
             },
         }))
     }
 }
 
 impl Trace {
-    /// Leaves a request that is over to be sent, if there is room for it.
+    /// Leaves the spans of a request that is over to be sent, if there is room for them.
     pub(super) fn end(self, record: &Record) {
-        let Self { traces, begun } = self;
-        let ended = Ended::of(begun, record);
-        let bytes = ended.size() + SHARE + ended.begun.user.name.len();
-        let count = ended.spans();
-        let place = Place::take(&traces.room, &ended.begun.user, bytes, count);
-        let is_taken =
-            place.is_some_and(|place| traces.queue.try_send(Left { ended, place }).is_ok());
-        if !is_taken {
+        let Self { traces, user, begun } = self;
+        let count = spans::count(record);
+        if !traces.waiting.add(&user.name, count, |to| spans::write(&begun, record, to)) {
             traces.counts.dropped.fetch_add(count, Ordering::Relaxed);
         }
     }
@@ -349,15 +267,13 @@ mod tests {
         let traces = Arc::new(Traces {
             configuration: TracingConfiguration::parse(&text).unwrap(),
             clock: Clock::system(),
-            queue: mpsc::channel(1).0,
+            waiting: Arc::new(Waiting::new()),
             flush: mpsc::channel(1).0,
             counts: Arc::default(),
-            room: Room::of(WAITING_BYTES),
         });
         let request = Request::get("/apis").header("traceparent", HEADER).body(()).unwrap();
         let arrival = Arrival {
             head: &request.into_parts().0,
-            audit_id: &HeaderValue::from_static("id"),
             address: None,
             is_from_front_proxy,
             received: Duration::ZERO,
@@ -365,50 +281,6 @@ mod tests {
         let groups = user.iter().map(|group| (*group).to_owned()).collect();
         let trace = traces.begin(&arrival, &Arc::new(User { groups, ..User::default() }));
         trace.map(|trace| trace.begun)
-    }
-
-    #[test]
-    fn one_user_does_not_fill_the_queue() {
-        let text = "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nsamplingRatePerMillion: 1000000";
-        let (queue, mut waiting) = mpsc::channel(WAITING);
-        let traces = Arc::new(Traces {
-            configuration: TracingConfiguration::parse(text).unwrap(),
-            clock: Clock::system(),
-            queue,
-            flush: mpsc::channel(1).0,
-            counts: Arc::default(),
-            room: Room::of(64 << 10),
-        });
-        let request = Request::get(format!("/{}", "x".repeat(LIMIT))).body(()).unwrap();
-        let head = request.into_parts().0;
-        let leave = |name: &str| {
-            let user = Arc::new(User { name: name.to_owned(), ..User::default() });
-            let arrival = Arrival {
-                head: &head,
-                audit_id: &HeaderValue::from_static("id"),
-                address: None,
-                is_from_front_proxy: false,
-                received: Duration::ZERO,
-            };
-            traces.begin(&arrival, &user).unwrap().end(&Record::unread());
-        };
-        let dropped = || traces.counts.dropped.load(Ordering::Relaxed);
-        for _ in 0..1_000 {
-            leave("loud");
-        }
-        let of_loud = dropped();
-        assert!(of_loud > 0);
-        leave("quiet");
-        assert_eq!(dropped(), of_loud, "there is room for others");
-        let mut users = Vec::new();
-        while let Ok(left) = waiting.try_recv() {
-            assert!(left.place.bytes > LIMIT);
-            users.push(left.ended.begun.user.name.clone());
-        }
-        let loud = users.iter().filter(|name| *name == "loud").count();
-        assert!((2..16).contains(&loud) && users.len() == loud + 1, "{users:?}");
-        leave("loud");
-        assert_eq!(dropped(), of_loud, "what was taken out has left its room");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! What is sent is written by us, and not by the libraries of OpenTelemetry: they make three trees of each span before
 //! its bytes, which took as much time as a quarter of a GET.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -11,33 +12,23 @@ use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
 use http::uri::PathAndQuery;
-use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
+use super::Counts;
 use super::protobuf::{Field, Message, fields};
-use super::{Counts, Left, Place, spans};
+use super::waiting::{BATCH_BYTES, Batch, Waiting};
 use crate::occasionally::{Occasionally, shown};
 
 const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
-/// Requests whose spans are sent at a time, and bytes after which no more are added: collectors take 4 MiB.
-const BATCH: usize = 256;
-const BATCH_BYTES: usize = 1 << 20;
-/// The room with which a batch begins, so that it seldom grows.
-const BEGINNING: usize = 384 << 10;
-/// What the spans of a request may take as they are sent: its texts are cut.
-const OF_REQUEST: usize = 32 << 10;
-/// What is sent is there as it is written, while that grows, and as gRPC frames it.
-pub(super) const SENDING_BYTES: usize = 3 * (BATCH_BYTES + OF_REQUEST);
+/// What is sent is there again as gRPC frames it, and as it is encrypted or copied for the connection.
+pub(super) const SENDING_BYTES: usize = 2 * BATCH_BYTES;
 /// What of an answer is read.
 const ANSWER_BYTES: usize = 64 << 10;
-/// How often it is looked for requests that are over: to wake the thread for each costs more than to write its spans. A user's
-/// share of the queue is full in twice that time at 50,000 requests a second.
-const GATHER: Duration = Duration::from_millis(20);
 /// How long spans wait for others to be sent with.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the collector may take.
@@ -49,7 +40,7 @@ static FAILED: Occasionally = Occasionally::at_most(1);
 
 /// What the thread has.
 pub(super) struct Sender {
-    waiting: mpsc::Receiver<Left>,
+    waiting: Arc<Waiting>,
     flushes: mpsc::Receiver<oneshot::Sender<()>>,
     counts: Arc<Counts>,
 }
@@ -64,13 +55,14 @@ struct Collector {
 
 impl Sender {
     pub(super) fn new(
-        (waiting, flushes): (mpsc::Receiver<Left>, mpsc::Receiver<oneshot::Sender<()>>),
+        waiting: Arc<Waiting>,
+        flushes: mpsc::Receiver<oneshot::Sender<()>>,
         counts: Arc<Counts>,
     ) -> Self {
         Self { waiting, flushes, counts }
     }
 
-    /// Begins the thread, which ends when nothing can come any more.
+    /// Begins the thread, which ends when nothing can come any more and all was sent.
     ///
     /// # Errors
     /// When the collector cannot be called so.
@@ -106,58 +98,60 @@ impl Sender {
     }
 
     async fn run(mut self, mut collector: Collector) {
-        while let Some((mut batch, mut flush)) = self.first().await {
-            let until = Instant::now() + PATIENCE;
-            while !self.gather(&mut batch) && flush.is_none() && Instant::now() < until {
-                tokio::select! {
-                    () = sleep(GATHER) => {}
-                    Some(asked) = self.flushes.recv() => flush = Some(asked),
+        // When what waits is sent, also if that is little.
+        let mut until = None;
+        loop {
+            let patience = async {
+                match until {
+                    Some(until) => sleep_until(until).await,
+                    None => pending().await,
                 }
-            }
-            while batch.count > 0 {
-                self.send(&mut collector, std::mem::take(&mut batch)).await;
-                if flush.is_some() {
-                    self.gather(&mut batch);
-                }
-            }
+            };
+            let (all, flush, is_over) = tokio::select! {
+                () = self.waiting.changed.notified() => (false, None, false),
+                () = patience => (true, None, false),
+                asked = self.flushes.recv() => match asked {
+                    Some(flush) => (true, Some(flush), false),
+                    None => (true, None, true),
+                },
+            };
+            let was_sent = self.send_waiting(&mut collector, all).await;
             if let Some(flush) = flush {
                 let _ = flush.send(());
             }
-        }
-    }
-
-    /// Waits until there is something to do: a request, or somebody who waits until all are sent. Nothing when there will be
-    /// neither.
-    async fn first(&mut self) -> Option<(Batch, Option<oneshot::Sender<()>>)> {
-        let mut batch = Batch::default();
-        tokio::select! {
-            left = self.waiting.recv() => {
-                batch.add(left?);
-                Some((batch, None))
+            if is_over {
+                return;
             }
-            Some(flush) = self.flushes.recv() => {
-                self.gather(&mut batch);
-                Some((batch, Some(flush)))
+            // What is left has come since.
+            if self.waiting.is_empty() {
+                until = None;
+            } else if was_sent || until.is_none() {
+                until = Some(Instant::now() + PATIENCE);
             }
         }
     }
 
-    /// Adds what has come, without waiting; whether there is no more to wait for.
-    fn gather(&mut self, batch: &mut Batch) -> bool {
-        while !batch.is_full() {
-            match self.waiting.try_recv() {
-                Ok(left) => batch.add(left),
-                Err(error) => return error == TryRecvError::Disconnected,
-            }
+    /// Sends what is enough to be sent together, and `all` there is if that is wanted. Whether there was something.
+    async fn send_waiting(&self, collector: &mut Collector, all: bool) -> bool {
+        let mut was_sent = false;
+        while let Some(batch) = self.waiting.take(false) {
+            self.send(collector, batch).await;
+            was_sent = true;
         }
-        true
+        if let Some(batch) = self.waiting.take(all) {
+            self.send(collector, batch).await;
+            was_sent = true;
+        }
+        was_sent
     }
 
-    /// Sends spans; their requests have their room until then.
-    async fn send(&self, collector: &mut Collector, batch: Batch) {
-        let Batch { places, spans, count, .. } = batch;
+    /// Sends spans, which have their room until then.
+    async fn send(&self, collector: &mut Collector, mut batch: Batch) {
+        let (spans, count) = (std::mem::take(&mut batch.spans), batch.count);
         let message = [collector.before(spans.0.len()), spans.0.into()];
-        let (lost, why) = match timeout(ANSWER, collector.export(message)).await {
+        let answer = timeout(ANSWER, collector.export(message)).await;
+        self.waiting.give_back(batch);
+        let (lost, why) = match answer {
             Ok(Ok(answer)) => {
                 let Answer { rejected, message } = answer;
                 let rejected = rejected.min(count);
@@ -170,7 +164,6 @@ impl Sender {
             Ok(Err(status)) => (count, format!("{:?}: {}", status.code(), status.message())),
             Err(_) => (count, "it does not answer".to_owned()),
         };
-        drop(places);
         let failed = self.counts.failed.fetch_add(lost, Ordering::Relaxed) + lost;
         let dropped = self.counts.dropped.load(Ordering::Relaxed);
         let endpoint = &collector.endpoint;
@@ -179,35 +172,6 @@ impl Sender {
                 "spans cannot be sent to {endpoint}, {failed} until now, and {dropped} found no room: {why}"
             );
         });
-    }
-}
-
-/// Requests whose spans are sent together.
-#[derive(Default)]
-struct Batch {
-    requests: usize,
-    /// What they take of the room, until they are sent.
-    places: Vec<Place>,
-    spans: Message,
-    count: u64,
-}
-
-impl Batch {
-    fn add(&mut self, left: Left) {
-        if self.spans.0.capacity() == 0 {
-            self.spans.0.reserve(BEGINNING);
-        }
-        spans::write(&left.ended, &mut self.spans);
-        self.requests += 1;
-        self.count += left.place.spans;
-        match self.places.last_mut() {
-            Some(last) if last.is_of(&left.place) => last.add(left.place),
-            _ => self.places.push(left.place),
-        }
-    }
-
-    fn is_full(&self) -> bool {
-        self.requests >= BATCH || self.spans.0.len() >= BATCH_BYTES
     }
 }
 

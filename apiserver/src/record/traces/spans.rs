@@ -6,10 +6,10 @@ use std::net::IpAddr;
 use http::Method;
 
 use super::context::Remote;
-use super::ended::Ended;
 use super::protobuf::Message;
-use super::{beginning, is_sampled_flags};
+use super::{Begun, beginning, is_sampled_flags, text};
 use crate::cluster::Attributes;
+use crate::record::Record;
 
 const SERVER: u64 = 2;
 const INTERNAL: u8 = 1;
@@ -21,23 +21,27 @@ const SPANS: u32 = 2;
 /// The longest message whose length has one byte.
 const SHORT: usize = 0x7f;
 
-/// Appends a request's spans to a message of those of a server.
-pub(super) fn write(ended: &Ended, spans: &mut Message) {
-    let begun = &ended.begun;
+/// How many spans a request has: one for all of it, one for each step, and one for sending.
+pub(super) fn count(record: &Record) -> u64 {
+    2 + record.steps.named().count() as u64
+}
+
+/// Appends the spans of a request that is over to a message of those of a server.
+pub(super) fn write(begun: &Begun, record: &Record, spans: &mut Message) {
     let nanoseconds =
         |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    let whole = begun.started.saturating_add(nanoseconds(ended.took));
+    let whole = begun.started.saturating_add(nanoseconds(record.took));
     spans.long_message(SPANS, |span| {
         span.array(1, begun.trace.to_be_bytes());
         span.array(2, begun.span.to_be_bytes());
         if begun.parent != 0 {
             span.array(4, begun.parent.to_be_bytes());
         }
-        name(ended, span);
+        name(record, span);
         span.number(6, SERVER);
         span.fixed64(7, begun.started);
         span.fixed64(8, whole);
-        attributes(ended, span);
+        attributes(begun, record, span);
         if let Some(Remote { trace, span: linked, .. }) = begun.link {
             span.message(13, |link| {
                 link.array(1, trace.to_be_bytes());
@@ -45,14 +49,14 @@ pub(super) fn write(ended: &Ended, spans: &mut Message) {
                 link.fixed32(6, is_sampled_flags(true));
             });
         }
-        if ended.code >= 500 {
+        if record.code >= 500 {
             span.message(15, |status| status.number(3, ERROR));
         }
         span.fixed32(16, is_sampled_flags(begun.parent != 0));
     });
     let mut step = StepSpan::of(begun.trace, begun.span);
     let mut from = begun.started;
-    for (name, took) in ended.steps.named() {
+    for (name, took) in record.steps.named() {
         let to = from.saturating_add(nanoseconds(took));
         step.write(spans, name, from, to);
         from = to;
@@ -124,8 +128,8 @@ impl StepSpan {
 }
 
 /// The method, if it is one of those that HTTP has; what stands for the others is OpenTelemetry's.
-fn method(ended: &Ended) -> &'static str {
-    match ended.method {
+fn method(record: &Record) -> &'static str {
+    match record.method {
         Method::GET => "GET",
         Method::HEAD => "HEAD",
         Method::POST => "POST",
@@ -140,11 +144,11 @@ fn method(ended: &Ended) -> &'static str {
 }
 
 /// What a request's span is called, as by kube-apiserver: clients cannot make new names.
-fn name(ended: &Ended, span: &mut Message) {
-    let method = method(ended);
+fn name(record: &Record, span: &mut Message) {
+    let method = method(record);
     let Some(Attributes::Resource {
         group, version, resource, subresource, namespace, name, ..
-    }) = ended.attributes.as_deref().filter(|_| ended.is_served)
+    }) = record.attributes.as_deref().filter(|_| record.is_served)
     else {
         span.text(5, method);
         return;
@@ -170,22 +174,23 @@ fn name(ended: &Ended, span: &mut Message) {
     });
 }
 
-fn attributes(ended: &Ended, span: &mut Message) {
-    let texts = &ended.begun.texts;
-    let target = texts.target();
-    attribute(span, b"audit-id", texts.audit_id());
-    attribute(span, b"http.request.method", method(ended));
+fn attributes(begun: &Begun, record: &Record, span: &mut Message) {
+    let target = record.uri.path_and_query().map_or("", |target| target.as_str());
+    attribute(span, b"audit-id", &text(&record.audit_id));
+    attribute(span, b"http.request.method", method(record));
     attribute(span, b"url.scheme", "https");
     attribute(span, b"url.path", target.split('?').next().unwrap_or_default());
     attribute(span, b"http.target", target);
-    count(span, "http.response.status_code", u64::from(ended.code));
+    number(span, "http.response.status_code", u64::from(record.code));
     // Numbers have a sign there.
-    count(span, "http.response.body.size", ended.bytes.min(i64::MAX.unsigned_abs()));
-    attribute(span, b"user_agent.original", texts.user_agent());
-    if let Some(peer) = ended.begun.address {
+    number(span, "http.response.body.size", record.bytes.min(i64::MAX.unsigned_abs()));
+    if let Some(user_agent) = &begun.user_agent {
+        attribute(span, b"user_agent.original", &text(user_agent));
+    }
+    if let Some(peer) = begun.address {
         address(span, "network.peer.address", peer);
     }
-    match ended.attributes.as_deref() {
+    match record.attributes.as_deref() {
         Some(Attributes::Resource {
             verb,
             group,
@@ -229,7 +234,7 @@ fn attribute<const N: usize>(span: &mut Message, name: &[u8; N], text: &str) {
     span.0.extend_from_slice(text);
 }
 
-fn count(span: &mut Message, name: &str, number: u64) {
+fn number(span: &mut Message, name: &str, number: u64) {
     other_attribute(span, name.as_bytes(), |value| value.number(3, number));
 }
 

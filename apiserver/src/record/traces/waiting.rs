@@ -1,0 +1,211 @@
+//! Spans that wait to be sent, written as they are sent. A request that is over writes its own behind those of others, under a
+//! lock, and keeps nothing: what would have to be kept of it until another thread writes them costs more than the writing.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::protobuf::Message;
+use crate::record::shares::Shares;
+
+/// Spans that are sent together, in bytes: those of some four hundred requests. Collectors take 4 MiB.
+pub(super) const BATCH_BYTES: usize = 512 << 10;
+/// So many batches wait, or are being sent, at most.
+const BATCHES: usize = 16;
+/// What all that waits takes at most, in bytes. No user's take more than a quarter of it.
+pub(super) const WAITING_BYTES: usize = BATCHES * BATCH_BYTES;
+/// What the spans of a request take at most, in bytes: its texts are cut.
+const OF_REQUEST: usize = 32 << 10;
+/// What is noted of whose they are, besides the name, in bytes.
+const OWNER: usize = 64;
+
+/// Spans that wait to be sent.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    queue: Mutex<Queue>,
+    /// Told when there is something to be sent where there was nothing, and when there is enough.
+    pub changed: Notify,
+}
+
+#[derive(Debug)]
+struct Queue {
+    /// All but the last one have as much as is sent together.
+    batches: VecDeque<Batch>,
+    /// How many are being sent.
+    taken: usize,
+    /// How many spans were not sent yet.
+    spans: u64,
+    shares: Shares,
+}
+
+/// Spans that are sent together.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub spans: Message,
+    pub count: u64,
+    /// What each user has of them, of those that follow one another in one place.
+    owners: Vec<(Box<str>, usize)>,
+}
+
+impl Batch {
+    /// With room for all that it may have: it does not grow.
+    fn new() -> Self {
+        Self { spans: Message(Vec::with_capacity(BATCH_BYTES)), ..Self::default() }
+    }
+
+    fn is_full(&self) -> bool {
+        self.spans.0.len() > BATCH_BYTES - OF_REQUEST
+    }
+
+    fn owned_by(&mut self, user: &str, bytes: usize) {
+        match self.owners.last_mut() {
+            Some((last, of_last)) if **last == *user => *of_last += bytes,
+            _ => self.owners.push((user.into(), bytes)),
+        }
+    }
+}
+
+impl Waiting {
+    /// None yet.
+    pub(super) fn new() -> Self {
+        let shares = Shares::of(WAITING_BYTES);
+        let queue = Queue { batches: VecDeque::new(), taken: 0, spans: 0, shares };
+        Self { queue: Mutex::new(queue), changed: Notify::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds so many spans of a user, which are written behind others. Whether there was room for them.
+    pub(super) fn add(&self, user: &str, count: u64, write: impl FnOnce(&mut Message)) -> bool {
+        let mut queue = self.lock();
+        let is_first = queue.batches.is_empty();
+        let is_taken = queue.add(user, count, write);
+        let is_enough = queue.batches.back().is_some_and(Batch::is_full);
+        drop(queue);
+        if is_taken && (is_first || is_enough) {
+            self.changed.notify_one();
+        }
+        is_taken
+    }
+
+    /// What is sent next: as much as is sent together, or `all` there is.
+    pub(super) fn take(&self, all: bool) -> Option<Batch> {
+        let mut queue = self.lock();
+        let is_enough = |batch: &&Batch| all || batch.is_full();
+        queue.batches.front().filter(is_enough)?;
+        queue.taken += 1;
+        queue.batches.pop_front()
+    }
+
+    /// These were sent, or are lost: there is room for others.
+    pub(super) fn give_back(&self, batch: Batch) {
+        let mut queue = self.lock();
+        let queue = &mut *queue;
+        queue.taken = queue.taken.saturating_sub(1);
+        queue.spans = queue.spans.saturating_sub(batch.count);
+        for (user, bytes) in &batch.owners {
+            queue.shares.give_back(user, *bytes);
+        }
+    }
+
+    /// Whether nothing waits to be sent.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().batches.is_empty()
+    }
+
+    /// How many spans were not sent yet.
+    pub(super) fn spans(&self) -> u64 {
+        self.lock().spans
+    }
+}
+
+impl Queue {
+    fn add(&mut self, user: &str, count: u64, write: impl FnOnce(&mut Message)) -> bool {
+        if self.batches.back().is_none_or(Batch::is_full) {
+            if self.batches.len() + self.taken >= BATCHES {
+                return false;
+            }
+            self.batches.push_back(Batch::new());
+        }
+        let Some(batch) = self.batches.back_mut() else { return false };
+        let before = batch.spans.0.len();
+        write(&mut batch.spans);
+        let bytes = batch.spans.0.len() - before + OWNER + user.len();
+        // How many they are is known when they are written.
+        if !self.shares.take(user, bytes) {
+            batch.spans.0.truncate(before);
+            return false;
+        }
+        batch.owned_by(user, bytes);
+        batch.count += count;
+        self.spans += count;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Adds spans of so many bytes.
+    fn add(waiting: &Waiting, user: &str, bytes: usize) -> bool {
+        waiting.add(user, 2, |spans| spans.0.resize(spans.0.len() + bytes, 0))
+    }
+
+    /// What a batch takes, and of which users it is.
+    fn shown(batch: &Batch) -> (usize, Vec<&str>) {
+        assert_eq!(batch.spans.0.capacity(), BATCH_BYTES, "it has not grown");
+        (batch.spans.0.len(), batch.owners.iter().map(|(user, _)| &**user).collect())
+    }
+
+    #[test]
+    fn what_is_sent_together_is_taken_together() {
+        let waiting = Waiting::new();
+        assert!(waiting.take(true).is_none() && waiting.is_empty());
+        for user in ["a", "a", "b", "a"] {
+            assert!(add(&waiting, user, 100));
+        }
+        assert!(waiting.take(false).is_none(), "others may follow");
+        let batch = waiting.take(true).unwrap();
+        assert_eq!((shown(&batch), batch.count), ((400, vec!["a", "b", "a"]), 8));
+        assert_eq!((waiting.spans(), waiting.is_empty()), (8, true));
+        waiting.give_back(batch);
+        assert_eq!(waiting.spans(), 0);
+        while waiting.take(false).map(|batch| waiting.give_back(batch)).is_none() {
+            assert!(add(&waiting, "a", OF_REQUEST));
+        }
+    }
+
+    #[test]
+    fn nobody_fills_the_queue_for_others_and_what_was_sent_leaves_its_room() {
+        let waiting = Waiting::new();
+        let mut of_loud = 0;
+        while add(&waiting, "loud", OF_REQUEST) {
+            of_loud += OF_REQUEST;
+        }
+        assert!(of_loud > WAITING_BYTES / 5 && of_loud < WAITING_BYTES / 4, "{of_loud}");
+        assert!(add(&waiting, "quiet", OF_REQUEST), "there is room for others");
+        assert!(!add(&waiting, "loud", OF_REQUEST));
+        let batch = waiting.take(false).unwrap();
+        assert!(!add(&waiting, "loud", OF_REQUEST), "it is not sent yet");
+        waiting.give_back(batch);
+        assert!(add(&waiting, "loud", OF_REQUEST));
+        // Of many users all there is.
+        let mut number = 0;
+        while add(&waiting, &format!("user {number}"), OF_REQUEST) {
+            number += 1;
+        }
+        let queue = waiting.lock();
+        let taken: usize = queue.batches.iter().map(|batch| batch.spans.0.capacity()).sum();
+        assert_eq!((queue.batches.len(), taken), (BATCHES, WAITING_BYTES));
+        drop(queue);
+        while let Some(batch) = waiting.take(true) {
+            waiting.give_back(batch);
+        }
+        assert_eq!((waiting.spans(), waiting.lock().taken), (0, 0));
+        assert!(add(&waiting, "loud", OF_REQUEST));
+    }
+}
