@@ -88,15 +88,27 @@ impl Message {
         self.varint(u64::from(field << 3 | wire_type));
     }
 
-    fn varint(&mut self, mut number: u64) {
-        #[allow(clippy::cast_possible_truncation)] // seven bits at a time
-        while number >= 0x80 {
-            self.0.push(number as u8 | 0x80);
-            number >>= 7;
-        }
-        #[allow(clippy::cast_possible_truncation)] // what is left is less
-        self.0.push(number as u8);
+    fn varint(&mut self, number: u64) {
+        let (digits, length) = varint(number);
+        self.0.extend_from_slice(digits.get(..length).unwrap_or_default());
     }
+}
+
+/// A number in digits of seven bits, and how many these are.
+#[inline]
+pub(super) fn varint(mut number: u64) -> ([u8; 10], usize) {
+    let (mut digits, mut length) = ([0; 10], 0);
+    for digit in &mut digits {
+        length += 1;
+        #[allow(clippy::cast_possible_truncation)] // seven bits at a time
+        let seven = number as u8 & 0x7f;
+        number >>= 7;
+        *digit = if number > 0 { seven | 0x80 } else { seven };
+        if number == 0 {
+            break;
+        }
+    }
+    (digits, length)
 }
 
 /// What a field of a message holds that is read.

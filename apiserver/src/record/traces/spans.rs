@@ -1,12 +1,11 @@
 //! The spans of a request, as OTLP has them: one for all of it, and one for each of its steps.
 
-use std::io::Write;
 use std::net::IpAddr;
 
 use http::Method;
 
 use super::context::Remote;
-use super::protobuf::Message;
+use super::protobuf::{Message, varint};
 use super::{Begun, beginning, is_sampled_flags, text};
 use crate::cluster::Attributes;
 use crate::record::Record;
@@ -181,14 +180,14 @@ fn attributes(begun: &Begun, record: &Record, span: &mut Message) {
     attribute(span, b"url.scheme", "https");
     attribute(span, b"url.path", target.split('?').next().unwrap_or_default());
     attribute(span, b"http.target", target);
-    number(span, "http.response.status_code", u64::from(record.code));
+    number(span, b"http.response.status_code", u64::from(record.code));
     // Numbers have a sign there.
-    number(span, "http.response.body.size", record.bytes.min(i64::MAX.unsigned_abs()));
+    number(span, b"http.response.body.size", record.bytes.min(i64::MAX.unsigned_abs()));
     if let Some(user_agent) = &begun.user_agent {
         attribute(span, b"user_agent.original", &text(user_agent));
     }
     if let Some(peer) = begun.address {
-        address(span, "network.peer.address", peer);
+        address(span, b"network.peer.address", peer);
     }
     match record.attributes.as_deref() {
         Some(Attributes::Resource {
@@ -216,15 +215,22 @@ fn attributes(begun: &Begun, record: &Record, span: &mut Message) {
 /// Appends an attribute that is a text, unless that is empty.
 #[inline]
 fn attribute<const N: usize>(span: &mut Message, name: &[u8; N], text: &str) {
-    if text.is_empty() {
-        return;
+    if !text.is_empty() {
+        bytes(span, name, beginning(text).as_bytes());
     }
-    let text = beginning(text).as_bytes();
+}
+
+/// Appends an attribute that is a text.
+#[inline]
+fn bytes<const N: usize>(span: &mut Message, name: &[u8; N], text: &[u8]) {
     // Of each message that is in the next one: two bytes say what it is and how long.
     let value = 2 + text.len();
     let whole = 2 + N + 2 + value;
     if whole > SHORT {
-        return other_attribute(span, name, |value| value.bytes(1, text));
+        return span.message(9, |attribute| {
+            attribute.bytes(1, name);
+            attribute.message(2, |value| value.bytes(1, text));
+        });
     }
     #[allow(clippy::cast_possible_truncation)] // none is larger than the whole
     let (whole, value, of_text) = (whole as u8, value as u8, text.len() as u8);
@@ -234,32 +240,71 @@ fn attribute<const N: usize>(span: &mut Message, name: &[u8; N], text: &str) {
     span.0.extend_from_slice(text);
 }
 
-fn number(span: &mut Message, name: &str, number: u64) {
-    other_attribute(span, name.as_bytes(), |value| value.number(3, number));
+/// Appends an attribute that is a number.
+#[inline]
+fn number<const N: usize>(span: &mut Message, name: &[u8; N], number: u64) {
+    let (digits, length) = varint(number);
+    // A name is short, and so are ten digits.
+    #[allow(clippy::cast_possible_truncation)]
+    let (whole, value, of_name) = ((2 + N + 3 + length) as u8, (1 + length) as u8, N as u8);
+    span.0.extend_from_slice(&[9 << 3 | 2, whole, 1 << 3 | 2, of_name]);
+    span.0.extend_from_slice(name);
+    span.0.extend_from_slice(&[2 << 3 | 2, value, 3 << 3]);
+    span.0.extend_from_slice(digits.get(..length).unwrap_or_default());
 }
 
-fn address(span: &mut Message, name: &str, address: IpAddr) {
-    other_attribute(span, name.as_bytes(), |value| {
-        value.message(1, |text| match address {
-            IpAddr::V4(address) => {
-                for (index, part) in address.octets().into_iter().enumerate() {
-                    if index > 0 {
-                        text.0.push(b'.');
-                    }
-                    // A number always encodes.
-                    let _ = serde_json::to_writer(&mut text.0, &part);
-                }
+fn address<const N: usize>(span: &mut Message, name: &[u8; N], address: IpAddr) {
+    let IpAddr::V4(address) = address else {
+        return attribute(span, name, &address.to_string());
+    };
+    // The digits of a number, and a dot, which the last one has too.
+    let (mut text, mut length) = ([0; 4 * 4], 0);
+    for part in address.octets() {
+        for (unit, is_there) in [(100, part >= 100), (10, part >= 10), (1, true)] {
+            if is_there {
+                put(&mut text, &mut length, b'0' + part / unit % 10);
             }
-            IpAddr::V6(address) => {
-                let _ = write!(text.0, "{address}");
-            }
-        });
-    });
+        }
+        put(&mut text, &mut length, b'.');
+    }
+    bytes(span, name, text.get(..length - 1).unwrap_or_default());
 }
 
-fn other_attribute(span: &mut Message, name: &[u8], value: impl FnOnce(&mut Message)) {
-    span.message(9, |attribute| {
-        attribute.bytes(1, name);
-        attribute.message(2, value);
-    });
+fn put(text: &mut [u8], length: &mut usize, byte: u8) {
+    if let Some(place) = text.get_mut(*length) {
+        *place = byte;
+        *length += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_written_as_protobuf_says() {
+        let by_parts = |name: &[u8], value: &dyn Fn(&mut Message)| {
+            let mut message = Message::default();
+            message.message(9, |attribute| {
+                attribute.bytes(1, name);
+                attribute.message(2, |of_value| value(of_value));
+            });
+            message.0
+        };
+        for of in [0, 1, 127, 128, 200, 65_535, u64::from(u32::MAX), i64::MAX as u64] {
+            let mut message = Message::default();
+            number(&mut message, b"a-number", of);
+            assert_eq!(message.0, by_parts(b"a-number", &|value| value.number(3, of)), "{of}");
+        }
+        for text in ["127.0.0.1", "0.9.10.99", "255.100.101.250", "::1", "2001:db8::7"] {
+            let mut message = Message::default();
+            address(&mut message, b"an-address", text.parse().unwrap());
+            assert_eq!(message.0, by_parts(b"an-address", &|value| value.text(1, text)), "{text}");
+        }
+        for length in [1, 100, 120, 200, super::super::LIMIT] {
+            let (text, mut message) = ("x".repeat(length), Message::default());
+            attribute(&mut message, b"a-text", &text);
+            assert_eq!(message.0, by_parts(b"a-text", &|value| value.text(1, &text)), "{length}");
+        }
+    }
 }
