@@ -4,6 +4,7 @@
 mod apiextensions;
 mod apiregistration;
 mod apps;
+mod autoscaling;
 mod batch;
 mod cell_texts;
 mod checks;
@@ -14,9 +15,12 @@ mod descriptions;
 mod discovery;
 mod events;
 pub(crate) mod label_selector;
+mod networking;
+mod networks;
 mod pod_template;
 mod policy;
 pub(crate) mod rbac;
+mod resource_names;
 mod row;
 mod share;
 mod strategy;
@@ -59,8 +63,12 @@ pub(crate) fn kinds(tokens: &Arc<ServiceAccountTokens>) -> Kinds {
         apps::deployment::row().kind(),
         apps::replica_set::row().kind(),
         apps::stateful_set::row().kind(),
+        autoscaling::horizontal_pod_autoscaler::row().kind(),
         batch::cron_job::row().kind(),
         batch::job::row().kind(),
+        networking::ingress_class::row().kind(),
+        networking::ingress::row().kind(),
+        networking::network_policy::row().kind(),
         policy::pod_disruption_budget::row().kind(),
         rbac::cluster_role_binding::row().kind(),
         rbac::cluster_role::row().kind(),

@@ -8,6 +8,7 @@ use k8s_openapi::api::authentication::v1::{SelfSubjectReview, TokenRequest, Toke
 use k8s_openapi::api::authorization::v1::{
     LocalSubjectAccessReview, SelfSubjectAccessReview, SelfSubjectRulesReview, SubjectAccessReview,
 };
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
@@ -16,6 +17,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::events::v1::Event as NewEvent;
+use k8s_openapi::api::networking::v1::{Ingress, IngressClass, NetworkPolicy};
 use k8s_openapi::api::policy::v1::{Eviction, PodDisruptionBudget};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -45,9 +47,13 @@ pub(super) fn all() -> &'static Map<String, Value> {
         generator.subschema_for::<EndpointSlice>();
         generator.subschema_for::<Event>();
         generator.subschema_for::<Eviction>();
+        generator.subschema_for::<HorizontalPodAutoscaler>();
+        generator.subschema_for::<Ingress>();
+        generator.subschema_for::<IngressClass>();
         generator.subschema_for::<Job>();
         generator.subschema_for::<Lease>();
         generator.subschema_for::<Namespace>();
+        generator.subschema_for::<NetworkPolicy>();
         generator.subschema_for::<NewEvent>();
         generator.subschema_for::<Node>();
         generator.subschema_for::<PersistentVolumeClaim>();
