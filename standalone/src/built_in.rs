@@ -1,6 +1,7 @@
 //! The kinds that Kubernetes has itself. Everything about one is in a file of its own,
 //! by group and kind: its row, columns, strategy, defaulting and validation.
 
+mod admission;
 mod apiextensions;
 mod apiregistration;
 mod apps;
@@ -22,7 +23,9 @@ mod policy;
 pub(crate) mod rbac;
 mod resource_names;
 mod row;
+mod scheduling;
 mod share;
+mod storage;
 mod strategy;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -30,6 +33,7 @@ pub(crate) mod testing;
 pub(crate) use apiextensions::custom_resource_definition::approval;
 pub(crate) use checks::quote;
 pub(crate) use row::review;
+pub(crate) use scheduling::priority_class;
 
 use std::sync::{Arc, LazyLock};
 
@@ -49,6 +53,7 @@ const TABLE: &str = include_str!("built_in/types.txt");
 pub(crate) fn kinds(tokens: &Arc<ServiceAccountTokens>) -> Kinds {
     [
         core::config_map::row().kind(),
+        core::endpoints::row().kind(),
         core::event::row().kind(),
         core::namespace::row().kind(),
         core::node::row().kind(),
@@ -74,12 +79,14 @@ pub(crate) fn kinds(tokens: &Arc<ServiceAccountTokens>) -> Kinds {
         rbac::cluster_role::row().kind(),
         rbac::role_binding::row().kind(),
         rbac::role::row().kind(),
+        priority_class::row().kind(),
+        storage::storage_class::row().kind(),
         apiextensions::custom_resource_definition::row().kind(),
         coordination::lease::row().kind(),
         discovery::endpoint_slice::row().kind(),
     ]
     .into_iter()
-    .fold(Kinds::new(), Kinds::merge)
+    .fold(admission::plugins(), Kinds::merge)
 }
 
 /// The events of `events.k8s.io`: a view of those of the core group.

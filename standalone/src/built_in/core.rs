@@ -2,6 +2,7 @@
 
 pub(crate) mod config_map;
 mod data;
+pub(crate) mod endpoints;
 pub(crate) mod event;
 pub(crate) mod namespace;
 pub(crate) mod node;

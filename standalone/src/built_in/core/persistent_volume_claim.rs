@@ -34,8 +34,11 @@ pub(crate) fn row() -> Row<PersistentVolumeClaim> {
 }
 
 /// What belongs to nobody unless a client says what it is.
-const FILLED: &[Filled] =
-    &[Filled::field("/spec/dataSource"), Filled::field("/spec/dataSourceRef")];
+const FILLED: &[Filled] = &[
+    Filled::field("/spec/dataSource"),
+    Filled::field("/spec/dataSourceRef"),
+    Filled::field("/spec/storageClassName"),
+];
 
 fn strategy() -> Strategy {
     Strategy {

@@ -4,7 +4,7 @@ mod validation;
 
 use std::collections::BTreeSet;
 
-use aggregated_apiserver::Rules;
+use aggregated_apiserver::{Filled, Rules, Strategy};
 use k8s_openapi::api::networking::v1::{Ingress, IngressLoadBalancerIngress, IngressRule};
 
 use crate::built_in::cell_texts::NONE;
@@ -29,8 +29,14 @@ pub(crate) fn row() -> Row<Ingress> {
         subresources: Subresources::Status,
         columns: columns(),
         rules,
-        ..Row::new(with_generation())
+        ..Row::new(strategy())
     }
+}
+
+fn strategy() -> Strategy {
+    // What belongs to nobody unless a client says what it is.
+    const FILLED: &[Filled] = &[Filled::field("/spec/ingressClassName")];
+    Strategy { filled_by_system: FILLED, ..with_generation() }
 }
 
 fn columns() -> Vec<Column<Ingress>> {

@@ -45,7 +45,8 @@ fn columns() -> Vec<Column<IngressClass>> {
     ]
 }
 
-fn is_default(class: &IngressClass) -> bool {
+/// Whether Ingresses that name no class get this one.
+pub(crate) fn is_default(class: &IngressClass) -> bool {
     let annotations = class.metadata.annotations.as_ref();
     annotations.and_then(|all| all.get(DEFAULT_ANNOTATION)).is_some_and(|value| value == "true")
 }
