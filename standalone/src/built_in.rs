@@ -2,6 +2,7 @@
 //! by group and kind: its row, columns, strategy, defaulting and validation.
 
 mod admission;
+mod amounts;
 mod apiextensions;
 mod apiregistration;
 mod apps;
@@ -55,9 +56,11 @@ pub(crate) fn kinds(tokens: &Arc<ServiceAccountTokens>) -> Kinds {
         core::config_map::row().kind(),
         core::endpoints::row().kind(),
         core::event::row().kind(),
+        core::limit_range::row().kind(),
         core::namespace::row().kind(),
         core::node::row().kind(),
         core::persistent_volume_claim::row().kind(),
+        core::persistent_volume::row().kind(),
         core::pod::row().kind(),
         core::resource_quota::row().kind(),
         core::secret::row().kind(),

@@ -1,16 +1,19 @@
 //! Plugins of kube-apiserver that look at other objects of built-in kinds.
 
 mod default_class;
+mod limit_ranger;
 mod priority;
 
 use aggregated_apiserver::{AdmissionOperation, AdmissionRequest, Kinds};
 
 use default_class::{DefaultIngressClass, DefaultStorageClass};
+use limit_ranger::LimitRanger;
 use priority::Priority;
 
 /// The plugins, in the order of kube-apiserver.
 pub(super) fn plugins() -> Kinds {
     Kinds::new()
+        .with_admission_plugin(LimitRanger)
         .with_admission_plugin(Priority)
         .with_admission_plugin(DefaultStorageClass)
         .with_admission_plugin(DefaultIngressClass)

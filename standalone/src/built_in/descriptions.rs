@@ -12,8 +12,8 @@ use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
-    Binding, ConfigMap, Endpoints, Event, Namespace, Node, PersistentVolumeClaim, Pod,
-    ResourceQuota, Secret, Service, ServiceAccount,
+    Binding, ConfigMap, Endpoints, Event, LimitRange, Namespace, Node, PersistentVolume,
+    PersistentVolumeClaim, Pod, ResourceQuota, Secret, Service, ServiceAccount,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::events::v1::Event as NewEvent;
@@ -55,10 +55,12 @@ pub(super) fn all() -> &'static Map<String, Value> {
         generator.subschema_for::<IngressClass>();
         generator.subschema_for::<Job>();
         generator.subschema_for::<Lease>();
+        generator.subschema_for::<LimitRange>();
         generator.subschema_for::<Namespace>();
         generator.subschema_for::<NetworkPolicy>();
         generator.subschema_for::<NewEvent>();
         generator.subschema_for::<Node>();
+        generator.subschema_for::<PersistentVolume>();
         generator.subschema_for::<PersistentVolumeClaim>();
         generator.subschema_for::<Pod>();
         generator.subschema_for::<PodDisruptionBudget>();

@@ -14,10 +14,10 @@ use crate::built_in::strategy::without_generation;
 use validation::{validate, warnings};
 
 use validation::STORAGE;
-pub(crate) use validation::{validate_spec, warnings_of_sizes};
+pub(crate) use validation::{check_access_modes, validate_spec, warnings_of_sizes};
 
 /// The annotation that named the class before there was a field for it.
-const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
+pub(crate) const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 
 pub(crate) fn row() -> Row<PersistentVolumeClaim> {
     let rules = Rules::new()
@@ -89,7 +89,7 @@ fn bound_volume(claim: &PersistentVolumeClaim) -> Option<&String> {
 }
 
 /// `RWO,RWX`: each once, in an order of their own.
-fn shown_modes(modes: &[String]) -> String {
+pub(crate) fn shown_modes(modes: &[String]) -> String {
     let all = [
         ("ReadWriteOnce", "RWO"),
         ("ReadOnlyMany", "ROX"),
