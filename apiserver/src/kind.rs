@@ -37,7 +37,7 @@ pub use columns::Columns;
 pub use converted::{converted_limit, limit_converted};
 pub use erased_cells::ErasedCells;
 pub use erased_conversion::{DirectCode, ErasedConversion, Hub, VersionCode};
-pub use erased_rules::{ErasedRules, Prepared, RuleContext, Verdict};
+pub use erased_rules::{ErasedRules, Judge, Prepared, RuleContext, Verdict};
 pub use filled::{Filled, Said};
 pub use names::Names;
 pub use null_members::drop_null_members;

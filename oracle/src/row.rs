@@ -251,6 +251,7 @@ impl Variables<'_> {
             "core" => format!("/api/v1/namespaces/{namespace}"),
             "apps" => format!("/apis/apps/v1/namespaces/{namespace}"),
             "batch" => format!("/apis/batch/v1/namespaces/{namespace}"),
+            "networking" => format!("/apis/networking.k8s.io/v1/namespaces/{namespace}"),
             "policy" => format!("/apis/policy/v1/namespaces/{namespace}"),
             "rbac" => format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"),
             "v1" => format!("/apis/{GROUP}/v1"),

@@ -202,6 +202,7 @@ fn add_list_type(line: &mut String, property: &Value) {
             let _ = write!(line, " {list_type}");
         }
         None if is_atomic(property) => line.push_str(" atomic"),
+        None if property["x-kubernetes-map-type"] == "granular" => line.push_str(" granular"),
         None => {}
     }
     let strategy = property["x-kubernetes-patch-strategy"].as_str().unwrap_or_default();

@@ -1,9 +1,12 @@
 //! The kinds that Kubernetes has itself. Everything about one is in a file of its own,
 //! by group and kind: its row, columns, strategy, defaulting and validation.
 
+mod admission;
+mod amounts;
 mod apiextensions;
 mod apiregistration;
 mod apps;
+mod autoscaling;
 mod batch;
 mod cell_texts;
 mod checks;
@@ -14,11 +17,16 @@ mod descriptions;
 mod discovery;
 mod events;
 pub(crate) mod label_selector;
+mod networking;
+mod networks;
 mod pod_template;
 mod policy;
 pub(crate) mod rbac;
+mod resource_names;
 mod row;
+mod scheduling;
 mod share;
+mod storage;
 mod strategy;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -26,6 +34,7 @@ pub(crate) mod testing;
 pub(crate) use apiextensions::custom_resource_definition::approval;
 pub(crate) use checks::quote;
 pub(crate) use row::review;
+pub(crate) use scheduling::priority_class;
 
 use std::sync::{Arc, LazyLock};
 
@@ -45,10 +54,13 @@ const TABLE: &str = include_str!("built_in/types.txt");
 pub(crate) fn kinds(tokens: &Arc<ServiceAccountTokens>) -> Kinds {
     [
         core::config_map::row().kind(),
+        core::endpoints::row().kind(),
         core::event::row().kind(),
+        core::limit_range::row().kind(),
         core::namespace::row().kind(),
         core::node::row().kind(),
         core::persistent_volume_claim::row().kind(),
+        core::persistent_volume::row().kind(),
         core::pod::row().kind(),
         core::resource_quota::row().kind(),
         core::secret::row().kind(),
@@ -59,19 +71,25 @@ pub(crate) fn kinds(tokens: &Arc<ServiceAccountTokens>) -> Kinds {
         apps::deployment::row().kind(),
         apps::replica_set::row().kind(),
         apps::stateful_set::row().kind(),
+        autoscaling::horizontal_pod_autoscaler::row().kind(),
         batch::cron_job::row().kind(),
         batch::job::row().kind(),
+        networking::ingress_class::row().kind(),
+        networking::ingress::row().kind(),
+        networking::network_policy::row().kind(),
         policy::pod_disruption_budget::row().kind(),
         rbac::cluster_role_binding::row().kind(),
         rbac::cluster_role::row().kind(),
         rbac::role_binding::row().kind(),
         rbac::role::row().kind(),
+        priority_class::row().kind(),
+        storage::storage_class::row().kind(),
         apiextensions::custom_resource_definition::row().kind(),
         coordination::lease::row().kind(),
         discovery::endpoint_slice::row().kind(),
     ]
     .into_iter()
-    .fold(Kinds::new(), Kinds::merge)
+    .fold(admission::plugins(), Kinds::merge)
 }
 
 /// The events of `events.k8s.io`: a view of those of the core group.

@@ -16,6 +16,7 @@ use kube::api::{
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
+use crate::built_in::priority_class;
 use crate::certificates::Certificates;
 use crate::files::LoadedObject;
 use crate::objects::ObjectError;
@@ -63,6 +64,7 @@ pub(crate) fn objects(reached: Option<Reached<'_>>) -> io::Result<Vec<LoadedObje
             "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}],
         },
     })];
+    objects.extend(priority_class::of_system());
     if let Some((address, certificates)) = reached {
         objects.push(json!({
             "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",

@@ -2,17 +2,18 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{AdmissionError, Reservation};
-use crate::kind::RuleContext;
-use crate::object::{Key, Tree, metadata};
+use crate::kind::{RuleContext, Version};
+use crate::object::{Key, Object, Tree, metadata};
 use crate::served_kind::{ServedKind, ServedKinds};
 use crate::user::User;
+use crate::watch_cache::Scope;
 
 /// What is done to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -227,19 +228,61 @@ impl<'a> AdmissionRequest<'a> {
         namespace: Option<&str>,
         name: &str,
     ) -> Result<Option<K>, AdmissionError> {
+        let (served, version) = self.looked_up(api_version, resource)?;
+        let Some(found) = served.cache.get(&Key::new(namespace, name)) else { return Ok(None) };
+        read_as(served, version, &found.object).map(Some)
+    }
+
+    /// Looks up all objects of a kind that this server serves, of one namespace or of all, in the
+    /// order of their namespaces and names; as [`find`](Self::find) otherwise. Each is read anew:
+    /// this is for kinds of which there are few.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn find_all<K: DeserializeOwned>(
+        &self,
+        api_version: &str,
+        resource: &str,
+        namespace: Option<&str>,
+    ) -> Result<Vec<K>, AdmissionError> {
+        let (served, version) = self.looked_up(api_version, resource)?;
+        let scope = namespace.map_or(Scope::All, |namespace| Scope::Namespace(namespace.into()));
+        let objects = served.cache.snapshot();
+        let found = objects.from(&scope, None);
+        found.map(|found| read_as(served, version, &found.object)).collect()
+    }
+
+    /// A kind that objects are looked up of, and its version.
+    fn looked_up(
+        &self,
+        api_version: &str,
+        resource: &str,
+    ) -> Result<(&'a ServedKind, &'a Version), AdmissionError> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        let unknown = |why: String| AdmissionError::unavailable(why);
+        let unknown = AdmissionError::unavailable;
         let Some((served, version)) = self.kinds.find(group, version, resource) else {
             return Err(unknown(format!("{resource} of {api_version} are not served here")));
         };
         if !served.cache.is_synced() {
             return Err(unknown(format!("{resource} of {api_version} are not known yet")));
         }
-        let Some(found) = served.cache.get(&Key::new(namespace, name)) else { return Ok(None) };
-        let shown = served.kind.in_version(&found.object, version);
-        let (tree, _) = shown.map_err(|error| unknown(error.to_string()))?.to_parts();
-        serde_json::from_value(Value::Object(tree)).map(Some).map_err(|error| {
-            unknown(format!("{resource} {name:?} of {api_version} does not fit its type: {error}"))
-        })
+        Ok((served, version))
     }
+}
+
+/// An object of a kind, in a version, as a Rust type.
+fn read_as<K: DeserializeOwned>(
+    served: &ServedKind,
+    version: &Version,
+    object: &Arc<Object>,
+) -> Result<K, AdmissionError> {
+    let unknown = |why: String| AdmissionError::unavailable(why);
+    let shown = served.kind.in_version(object, version);
+    let (tree, _) = shown.map_err(|error| unknown(error.to_string()))?.to_parts();
+    let name = metadata::name(&tree).to_owned();
+    serde_json::from_value(Value::Object(tree)).map_err(|error| {
+        let resource = &served.kind.names.plural;
+        let api_version = served.kind.api_version(&version.name);
+        unknown(format!("{resource} {name:?} of {api_version} does not fit its type: {error}"))
+    })
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::located;
 use crate::error::FieldError;
-use crate::kind::{ErasedRules, Prepared, RuleContext, Verdict};
+use crate::kind::{ErasedRules, Judge, Prepared, RuleContext, Verdict};
 
 type Prepare<K> = Box<dyn Fn(&mut K, &RuleContext<'_>) + Send + Sync>;
 type Validate<K> = Box<dyn Fn(&K, Option<&K>, &RuleContext<'_>) -> Vec<FieldError> + Send + Sync>;
@@ -48,6 +48,8 @@ pub struct Rules<K> {
     prepare: Option<Prepare<K>>,
     validate: Option<Validate<K>>,
     warn: Option<Warn<K>>,
+    validate_status: Option<Validate<K>>,
+    warn_of_status: Option<Warn<K>>,
 }
 
 impl<K> Default for Rules<K> {
@@ -59,7 +61,13 @@ impl<K> Default for Rules<K> {
 impl<K> Rules<K> {
     /// No rules beyond the schema.
     pub fn new() -> Self {
-        Self { prepare: None, validate: None, warn: None }
+        Self {
+            prepare: None,
+            validate: None,
+            warn: None,
+            validate_status: None,
+            warn_of_status: None,
+        }
     }
 
     /// Changes an object before it is looked at: defaults that need code, and the status that
@@ -97,6 +105,29 @@ impl<K> Rules<K> {
         self.warn = Some(Box::new(warn));
         self
     }
+
+    /// Says why the `status` of an object may not be kept. Asked of the kinds that Kubernetes has
+    /// itself ([`Kinds::built_in`](crate::Kinds::built_in)); a write of the `status` of another kind
+    /// is judged by its schema alone.
+    #[must_use]
+    pub fn validate_status(
+        mut self,
+        validate: impl Fn(&K, Option<&K>, &RuleContext<'_>) -> Vec<FieldError> + Send + Sync + 'static,
+    ) -> Self {
+        self.validate_status = Some(Box::new(validate));
+        self
+    }
+
+    /// Says what the author of a `status` should know, where
+    /// [`validate_status`](Self::validate_status) is asked.
+    #[must_use]
+    pub fn warn_of_status(
+        mut self,
+        warn: impl Fn(&K, Option<&K>, &RuleContext<'_>) -> Vec<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.warn_of_status = Some(Box::new(warn));
+        self
+    }
 }
 
 impl<K> Rules<K>
@@ -116,7 +147,7 @@ where
     }
 
     fn erased_with(self, read: fn(&Value) -> Result<K, String>) -> ErasedRules {
-        let Self { prepare, validate, warn } = self;
+        let Self { prepare, validate, warn, validate_status, warn_of_status } = self;
         let prepare = move |tree: &Value, context: &RuleContext<'_>| {
             let Some(prepare) = prepare.as_ref() else { return Ok(None) };
             let mut typed: K = read(tree)?;
@@ -125,28 +156,37 @@ where
             prepare(&mut typed, context);
             Ok(Some(Prepared { before, after: write(&typed)? }))
         };
-        let judge = move |tree: &Value, old: Option<&Value>, context: &RuleContext<'_>| {
-            let typed: K = match read(tree) {
-                Ok(typed) => typed,
-                // The schema is satisfied, the type is not: they should agree.
-                Err(why) => {
-                    let errors = vec![ErasedRules::unfit(&why)];
-                    return Verdict { errors, warnings: Vec::new() };
-                }
-            };
-            let old: Option<K> = old.and_then(|old| read(old).ok());
-            let old = old.as_ref();
-            Verdict {
-                errors: validate
-                    .as_ref()
-                    .map(|rule| rule(&typed, old, context))
-                    .unwrap_or_default(),
-                warnings: warn.as_ref().map(|rule| rule(&typed, old, context)).unwrap_or_default(),
+        let judge = judge(read, validate, warn);
+        let judge_status = self::judge(read, validate_status, warn_of_status);
+        let fit = move |tree: &Value| read(tree).map(drop);
+        ErasedRules::new(&K::version(&()), Box::new(fit), Box::new(prepare), judge, judge_status)
+    }
+}
+
+/// Rules that judge an object, without its type.
+fn judge<K: 'static>(
+    read: fn(&Value) -> Result<K, String>,
+    validate: Option<Validate<K>>,
+    warn: Option<Warn<K>>,
+) -> Judge {
+    Box::new(move |tree, old, context| {
+        if validate.is_none() && warn.is_none() {
+            return Verdict::default();
+        }
+        let typed: K = match read(tree) {
+            Ok(typed) => typed,
+            // The schema is satisfied, the type is not: they should agree.
+            Err(why) => {
+                let errors = vec![ErasedRules::unfit(&why)];
+                return Verdict { errors, warnings: Vec::new() };
             }
         };
-        let fit = move |tree: &Value| read(tree).map(drop);
-        ErasedRules::new(&K::version(&()), Box::new(fit), Box::new(prepare), Box::new(judge))
-    }
+        let old: Option<K> = old.and_then(|old| read(old).ok());
+        let old = old.as_ref();
+        let errors = validate.as_ref().map(|rule| rule(&typed, old, context));
+        let warnings = warn.as_ref().map(|rule| rule(&typed, old, context));
+        Verdict { errors: errors.unwrap_or_default(), warnings: warnings.unwrap_or_default() }
+    })
 }
 
 /// Reads an object, or says which field of it does not fit the type.

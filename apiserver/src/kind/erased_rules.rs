@@ -72,7 +72,8 @@ impl Prepared {
 type Prepare =
     Box<dyn Fn(&Value, &RuleContext<'_>) -> Result<Option<Prepared>, String> + Send + Sync>;
 type Fit = Box<dyn Fn(&Value) -> Result<(), String> + Send + Sync>;
-type Judge = Box<dyn Fn(&Value, Option<&Value>, &RuleContext<'_>) -> Verdict + Send + Sync>;
+/// Rules that judge an object, in the place of an old one.
+pub type Judge = Box<dyn Fn(&Value, Option<&Value>, &RuleContext<'_>) -> Verdict + Send + Sync>;
 
 /// Rules for the objects of one version.
 pub struct ErasedRules {
@@ -80,13 +81,20 @@ pub struct ErasedRules {
     fit: Fit,
     prepare: Prepare,
     judge: Judge,
+    judge_status: Judge,
 }
 
 impl ErasedRules {
     /// `prepare` answers with nothing if nothing is prepared, and with an error
     /// for an object that does not fit its type.
-    pub fn new(version: &str, fit: Fit, prepare: Prepare, judge: Judge) -> Self {
-        Self { version: version.to_owned(), fit, prepare, judge }
+    pub fn new(
+        version: &str,
+        fit: Fit,
+        prepare: Prepare,
+        judge: Judge,
+        judge_status: Judge,
+    ) -> Self {
+        Self { version: version.to_owned(), fit, prepare, judge, judge_status }
     }
 
     /// What is said of an object that its schema allows and its type does not.
@@ -141,6 +149,11 @@ impl ErasedRules {
     pub fn judge(&self, tree: &Tree, old: Option<&Tree>, context: &RuleContext<'_>) -> Verdict {
         let old = old.map(typed);
         (self.judge)(&typed(tree), old.as_ref(), context)
+    }
+
+    /// What rules say of an object whose `status` alone has changed.
+    pub fn judge_status(&self, tree: &Tree, old: &Tree, context: &RuleContext<'_>) -> Verdict {
+        (self.judge_status)(&typed(tree), Some(&typed(old)), context)
     }
 }
 

@@ -95,8 +95,9 @@ async fn stages(
     if live.is_some() {
         reset::reset(attributes, live, draft);
     }
-    admission::mutate(attributes, live, draft, room).await?;
+    // Plugins fill in some of these fields, too.
     let said = Said::of(attributes.kind().strategy.filled_by_system, &draft.tree);
+    admission::mutate(attributes, live, draft, room).await?;
     let name_origin = prepare::prepare(attributes, live, draft)?;
     if is_typed {
         // Whoever leaves out what has a default is its owner, and strategies fill it in.

@@ -70,7 +70,7 @@ fn prepare_change(attributes: &Attributes<'_>, live: &Live, draft: &mut Draft) {
         metadata::edit(tree, |metadata| drop(metadata.remove("resourceVersion")));
     }
     // A handler increments the generation itself.
-    if !is_code {
+    if !is_code && kind.strategy.has_generation {
         let counts_annotations = kind.strategy.counts_annotations && is_main;
         bump_generation(version, tree, &live.tree, counts_annotations);
     }

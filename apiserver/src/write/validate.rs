@@ -46,6 +46,13 @@ pub(super) async fn validate(
         errors.extend(verdict.errors);
         warnings = verdict.warnings;
     }
+    if let (Part::Status, Some(rules), Some(old)) =
+        (attributes.part, kind.strategy_rules(version), old)
+    {
+        let verdict = rules.judge_status(tree, old, &attributes.context().changing(old));
+        errors.extend(verdict.errors);
+        warnings = verdict.warnings;
+    }
     if let (Part::Status, Some(rules), Some(old), []) =
         (attributes.part, kind.rules_of(version), old, &errors[..])
     {

@@ -2,9 +2,12 @@
 
 pub(crate) mod config_map;
 mod data;
+pub(crate) mod endpoints;
 pub(crate) mod event;
+pub(crate) mod limit_range;
 pub(crate) mod namespace;
 pub(crate) mod node;
+pub(crate) mod persistent_volume;
 pub(crate) mod persistent_volume_claim;
 pub(crate) mod pod;
 pub(crate) mod resource_quota;

@@ -8,16 +8,20 @@ use k8s_openapi::api::authentication::v1::{SelfSubjectReview, TokenRequest, Toke
 use k8s_openapi::api::authorization::v1::{
     LocalSubjectAccessReview, SelfSubjectAccessReview, SelfSubjectRulesReview, SubjectAccessReview,
 };
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
-    Binding, ConfigMap, Event, Namespace, Node, PersistentVolumeClaim, Pod, ResourceQuota, Secret,
-    Service, ServiceAccount,
+    Binding, ConfigMap, Endpoints, Event, LimitRange, Namespace, Node, PersistentVolume,
+    PersistentVolumeClaim, Pod, ResourceQuota, Secret, Service, ServiceAccount,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::events::v1::Event as NewEvent;
+use k8s_openapi::api::networking::v1::{Ingress, IngressClass, NetworkPolicy};
 use k8s_openapi::api::policy::v1::{Eviction, PodDisruptionBudget};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use schemars::SchemaGenerator;
@@ -43,16 +47,24 @@ pub(super) fn all() -> &'static Map<String, Value> {
         generator.subschema_for::<DaemonSet>();
         generator.subschema_for::<Deployment>();
         generator.subschema_for::<EndpointSlice>();
+        generator.subschema_for::<Endpoints>();
         generator.subschema_for::<Event>();
         generator.subschema_for::<Eviction>();
+        generator.subschema_for::<HorizontalPodAutoscaler>();
+        generator.subschema_for::<Ingress>();
+        generator.subschema_for::<IngressClass>();
         generator.subschema_for::<Job>();
         generator.subschema_for::<Lease>();
+        generator.subschema_for::<LimitRange>();
         generator.subschema_for::<Namespace>();
+        generator.subschema_for::<NetworkPolicy>();
         generator.subschema_for::<NewEvent>();
         generator.subschema_for::<Node>();
+        generator.subschema_for::<PersistentVolume>();
         generator.subschema_for::<PersistentVolumeClaim>();
         generator.subschema_for::<Pod>();
         generator.subschema_for::<PodDisruptionBudget>();
+        generator.subschema_for::<PriorityClass>();
         generator.subschema_for::<ReplicaSet>();
         generator.subschema_for::<ResourceQuota>();
         generator.subschema_for::<Role>();
@@ -61,6 +73,7 @@ pub(super) fn all() -> &'static Map<String, Value> {
         generator.subschema_for::<Service>();
         generator.subschema_for::<ServiceAccount>();
         generator.subschema_for::<StatefulSet>();
+        generator.subschema_for::<StorageClass>();
         generator.subschema_for::<LocalSubjectAccessReview>();
         generator.subschema_for::<SelfSubjectAccessReview>();
         generator.subschema_for::<SelfSubjectReview>();

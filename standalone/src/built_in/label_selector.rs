@@ -79,7 +79,7 @@ pub(crate) fn column<K: 'static>(of: fn(&K) -> Option<&LabelSelector>) -> Column
 }
 
 /// A selector as kubectl shows it: `app=web,tier in (a,b)`.
-fn shown_selector(selector: Option<&LabelSelector>) -> String {
+pub(crate) fn shown_selector(selector: Option<&LabelSelector>) -> String {
     let Some(selector) = selector else { return NONE.to_owned() };
     let equal = selector.match_labels.iter().flatten().map(|(key, value)| format!("{key}={value}"));
     let others = selector.match_expressions.iter().flatten().map(|one| {

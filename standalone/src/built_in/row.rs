@@ -24,6 +24,8 @@ pub(crate) const ALL: &[&str] = &["all"];
 pub(crate) struct Row<K> {
     pub(crate) short_names: &'static [&'static str],
     pub(crate) categories: &'static [&'static str],
+    /// What a client is told that uses the kind, if nobody should any more.
+    pub(crate) deprecation: Option<&'static str>,
     pub(crate) subresources: Subresources,
     /// Subresources that code handles.
     pub(crate) posted: Vec<PostedSubresource>,
@@ -45,6 +47,7 @@ where
         Self {
             short_names: &[],
             categories: &[],
+            deprecation: None,
             subresources: Subresources::None,
             posted: Vec::new(),
             columns: vec![Column::age()],
@@ -75,6 +78,10 @@ where
         let columns: Value = self.columns.iter().map(Column::definition).collect();
         version["additionalPrinterColumns"] = columns;
         version["subresources"] = self.subresources.definition();
+        if let Some(deprecation) = self.deprecation {
+            version["deprecated"] = true.into();
+            version["deprecationWarning"] = deprecation.into();
+        }
         let names = json!({
             "plural": K::URL_PATH_SEGMENT, "kind": K::KIND, "listKind": K::LIST_KIND,
             "shortNames": self.short_names, "categories": self.categories,

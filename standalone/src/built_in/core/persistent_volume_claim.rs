@@ -14,10 +14,10 @@ use crate::built_in::strategy::without_generation;
 use validation::{validate, warnings};
 
 use validation::STORAGE;
-pub(crate) use validation::{validate_spec, warnings_of_sizes};
+pub(crate) use validation::{check_access_modes, validate_spec, warnings_of_sizes};
 
 /// The annotation that named the class before there was a field for it.
-const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
+pub(crate) const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 
 pub(crate) fn row() -> Row<PersistentVolumeClaim> {
     let rules = Rules::new()
@@ -34,8 +34,11 @@ pub(crate) fn row() -> Row<PersistentVolumeClaim> {
 }
 
 /// What belongs to nobody unless a client says what it is.
-const FILLED: &[Filled] =
-    &[Filled::field("/spec/dataSource"), Filled::field("/spec/dataSourceRef")];
+const FILLED: &[Filled] = &[
+    Filled::field("/spec/dataSource"),
+    Filled::field("/spec/dataSourceRef"),
+    Filled::field("/spec/storageClassName"),
+];
 
 fn strategy() -> Strategy {
     Strategy {
@@ -86,7 +89,7 @@ fn bound_volume(claim: &PersistentVolumeClaim) -> Option<&String> {
 }
 
 /// `RWO,RWX`: each once, in an order of their own.
-fn shown_modes(modes: &[String]) -> String {
+pub(crate) fn shown_modes(modes: &[String]) -> String {
     let all = [
         ("ReadWriteOnce", "RWO"),
         ("ReadOnlyMany", "ROX"),

@@ -87,6 +87,7 @@ fn set_condition(pod: &mut Value, mut condition: Value, now: Timestamp) {
 const FILLED: &[Filled] = &[
     Filled::field("/spec/preemptionPolicy"),
     Filled::field("/spec/priority"),
+    Filled::field("/spec/priorityClassName"),
     Filled::field("/spec/tolerations"),
 ];
 

@@ -50,7 +50,8 @@ pub(crate) fn faults_of_port_name(name: &str) -> Vec<String> {
         faults.push("must be no more than 15 characters".to_owned());
     }
     let is_letter = |byte: u8| byte.is_ascii_lowercase();
-    if !name.bytes().all(|byte| is_letter(byte) || byte.is_ascii_digit() || byte == b'-') {
+    let is_allowed = |byte: u8| is_letter(byte) || byte.is_ascii_digit() || byte == b'-';
+    if name.is_empty() || !name.bytes().all(is_allowed) {
         faults.push(
             "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned(),
         );
@@ -81,6 +82,7 @@ mod tests {
             ("a-much-too-long-one", 1),
             ("80", 1),
             ("A", 2),
+            ("", 2),
             ("a--b", 1),
             ("-a", 1),
         ] {

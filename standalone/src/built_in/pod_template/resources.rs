@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use aggregated_apiserver::{FieldError, Quantity, names};
+use aggregated_apiserver::{FieldError, Quantity};
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 
-use crate::built_in::checks::{FieldErrors, check_with, quote};
-
-/// The resources of containers without a domain in their name.
-const RESOURCES: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+use crate::built_in::checks::{FieldErrors, quote};
+use crate::built_in::resource_names;
 
 /// Rounds amounts up to thousandths, the smallest part of a resource.
 pub(crate) fn round_up(amounts: &mut Option<BTreeMap<String, Amount>>) {
@@ -45,17 +43,7 @@ pub(crate) fn validate(resources: &ResourceRequirements, at: &str, faults: &mut 
 
 fn check_resource(name: &str, amount: &Amount, at: &str, faults: &mut FieldErrors) {
     let at = format!("{at}[{name}]");
-    let before = faults.len();
-    check_with(&at, name, names::check_label_key, faults);
-    let is_standard = RESOURCES.contains(&name) || name.starts_with("hugepages-");
-    if !name.contains('/') && !is_standard {
-        if before == faults.len() {
-            let why = "must be a standard resource type or fully qualified";
-            faults.push(FieldError::invalid(&*at, quote(name), why));
-        }
-        let why = "must be a standard resource for containers";
-        faults.push(FieldError::invalid(&*at, quote(name), why));
-    }
+    resource_names::check_of_container(name, &at, faults);
     if Quantity::parse(&amount.0).is_ok_and(|amount| amount.nanos() < 0) {
         let why = "must be greater than or equal to 0";
         faults.push(FieldError::invalid(at, quote(&amount.0), why));

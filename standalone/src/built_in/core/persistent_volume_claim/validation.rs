@@ -49,14 +49,7 @@ pub(crate) fn validate_spec(
     if let Some(selector) = &spec.selector {
         label_selector::validate(selector, &format!("{at}.selector"), faults);
     }
-    for mode in modes {
-        check_one_of(format!("{at}.accessModes"), Some(mode), &MODES, faults);
-    }
-    let is_shared = |mode: &String| mode != FOR_ONE_POD && MODES.contains(&mode.as_str());
-    if modes.iter().any(|mode| mode == FOR_ONE_POD) && modes.iter().any(is_shared) {
-        let why = "may not use ReadWriteOncePod with other access modes";
-        faults.push(FieldError::forbidden(format!("{at}.accessModes"), why));
-    }
+    check_access_modes(modes, &format!("{at}.accessModes"), faults);
     check_size(asked(spec), &format!("{at}.resources[{STORAGE}]"), faults);
     let class = spec.storage_class_name.as_deref();
     check_class(class, &format!("{at}.storageClassName"), faults);
@@ -65,6 +58,18 @@ pub(crate) fn validate_spec(
     check_sources(spec, at, faults);
     let class = spec.volume_attributes_class_name.as_deref();
     check_class(class, &format!("{at}.volumeAttributesClassName"), faults);
+}
+
+/// Validates how a volume is accessed.
+pub(crate) fn check_access_modes(modes: &[String], at: &str, faults: &mut FieldErrors) {
+    for mode in modes {
+        check_one_of(at, Some(mode), &MODES, faults);
+    }
+    let is_shared = |mode: &String| mode != FOR_ONE_POD && MODES.contains(&mode.as_str());
+    if modes.iter().any(|mode| mode == FOR_ONE_POD) && modes.iter().any(is_shared) {
+        let why = "may not use ReadWriteOncePod with other access modes";
+        faults.push(FieldError::forbidden(at, why));
+    }
 }
 
 fn asked(spec: &PersistentVolumeClaimSpec) -> Option<&Amount> {

@@ -7,32 +7,8 @@ use k8s_openapi::api::core::v1::{ResourceQuota, ResourceQuotaSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 
 use crate::built_in::checks::{FieldErrors, IMMUTABLE, check_with, quote, to_json};
+use crate::built_in::resource_names::{is_standard_of_quotas as is_standard, is_whole};
 
-/// Objects that are counted: their numbers are whole.
-const COUNTED: [&str; 9] = [
-    "configmaps",
-    "persistentvolumeclaims",
-    "pods",
-    "replicationcontrollers",
-    "resourcequotas",
-    "secrets",
-    "services",
-    "services.loadbalancers",
-    "services.nodeports",
-];
-/// What of Pods and claims is added up.
-const MEASURED: [&str; 10] = [
-    "cpu",
-    "ephemeral-storage",
-    "limits.cpu",
-    "limits.ephemeral-storage",
-    "limits.memory",
-    "memory",
-    "requests.cpu",
-    "requests.ephemeral-storage",
-    "requests.memory",
-    "requests.storage",
-];
 /// What a quota of Pods with a scope may limit.
 const OF_PODS: [&str; 7] =
     ["cpu", "limits.cpu", "limits.memory", "memory", "pods", "requests.cpu", "requests.memory"];
@@ -84,21 +60,6 @@ fn check_amounts(amounts: Option<&BTreeMap<String, Amount>>, at: &str, faults: &
             faults.push(FieldError::invalid(at, quote(&amount.0), "must be an integer"));
         }
     }
-}
-
-/// Whether a resource without a domain in its name can be limited.
-fn is_standard(name: &str) -> bool {
-    let is_huge_page = name.starts_with("hugepages-") || name.starts_with("requests.hugepages-");
-    COUNTED.contains(&name) || MEASURED.contains(&name) || is_huge_page
-}
-
-/// Whether amounts of a resource are whole numbers.
-fn is_whole(name: &str) -> bool {
-    let is_of_others = name.contains('/')
-        && !name.contains("kubernetes.io/")
-        && !name.starts_with("requests.")
-        && names::check_label_key(&format!("requests.{name}")).is_empty();
-    COUNTED.contains(&name) || is_of_others
 }
 
 fn is_scope(scope: &str) -> bool {

@@ -1,0 +1,31 @@
+//! Plugins of kube-apiserver that look at other objects of built-in kinds.
+
+mod default_class;
+mod limit_ranger;
+mod priority;
+
+use aggregated_apiserver::{AdmissionOperation, AdmissionRequest, Kinds};
+
+use default_class::{DefaultIngressClass, DefaultStorageClass};
+use limit_ranger::LimitRanger;
+use priority::Priority;
+
+/// The plugins, in the order of kube-apiserver.
+pub(super) fn plugins() -> Kinds {
+    Kinds::new()
+        .with_admission_plugin(LimitRanger)
+        .with_admission_plugin(Priority)
+        .with_admission_plugin(DefaultStorageClass)
+        .with_admission_plugin(DefaultIngressClass)
+}
+
+/// Whether a request creates an object of this kind.
+fn creates(request: &AdmissionRequest<'_>, group: &str, resource: &str) -> bool {
+    let is_creation = request.operation == AdmissionOperation::Create;
+    is_creation && is_of(request, group, resource)
+}
+
+/// Whether a request writes an object of this kind, and not one of its subresources.
+fn is_of(request: &AdmissionRequest<'_>, group: &str, resource: &str) -> bool {
+    request.subresource.is_empty() && request.group == group && request.resource == resource
+}

@@ -1,0 +1,132 @@
+//! Priority: a Pod gets the priority of its PriorityClass.
+
+use aggregated_apiserver::{
+    AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
+};
+use futures::future::{BoxFuture, ready};
+use k8s_openapi::Resource;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use serde_json::{Map, Value};
+
+use super::{creates, is_of};
+use crate::built_in::priority_class::is_of_system;
+
+type Tree = Map<String, Value>;
+
+const GROUP: &str = PriorityClass::GROUP;
+const CLASSES: &str = PriorityClass::URL_PATH_SEGMENT;
+
+/// Kubernetes' admission plugin of this name. That classes of the system stay is said by the storage
+/// of kube-apiserver.
+pub(super) struct Priority;
+
+impl AdmissionPlugin for Priority {
+    fn name(&self) -> &str {
+        "Priority"
+    }
+
+    fn handles(&self, request: &AdmissionRequest<'_>) -> bool {
+        creates(request, "", "pods") || is_of(request, GROUP, CLASSES)
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        request: &'a AdmissionRequest<'_>,
+        object: &'a mut AdmissionObject<'_>,
+    ) -> BoxFuture<'a, Result<(), AdmissionError>> {
+        let set = match request.resource {
+            "pods" => set_priority(request, object),
+            _ => Ok(()),
+        };
+        Box::pin(ready(set))
+    }
+
+    fn validate<'a>(
+        &'a self,
+        request: &'a AdmissionRequest<'_>,
+        object: Option<&'a Tree>,
+    ) -> BoxFuture<'a, Result<(), AdmissionError>> {
+        let judged = match request.resource {
+            CLASSES => judge_class(request, object),
+            _ => Ok(()),
+        };
+        Box::pin(ready(judged))
+    }
+}
+
+fn set_priority(
+    request: &AdmissionRequest<'_>,
+    pod: &mut AdmissionObject<'_>,
+) -> Result<(), AdmissionError> {
+    let spec = pod.get("spec");
+    let text = |field: &str| spec.and_then(|spec| spec.get(field)?.as_str()).unwrap_or_default();
+    let class = match text("priorityClassName") {
+        "" => default_class(request)?,
+        name => {
+            let found = request.find(PriorityClass::API_VERSION, CLASSES, None, name)?;
+            let missing = || format!("no PriorityClass with name {name} was found");
+            Some(found.ok_or_else(|| AdmissionError::forbidden(missing()))?)
+        }
+    };
+    let value = class.as_ref().and_then(|class| class.value).unwrap_or_default();
+    let given = spec.and_then(|spec| spec.get("priority")?.as_i64());
+    if let Some(given) = given.filter(|given| *given != i64::from(value)) {
+        return Err(AdmissionError::forbidden(format!(
+            "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller computed {value} from the given PriorityClass name"
+        )));
+    }
+    let policy = match &class {
+        Some(class) => class.preemption_policy.as_deref(),
+        None => Some("PreemptLowerPriority"),
+    };
+    let given = spec.and_then(|spec| spec.get("preemptionPolicy")?.as_str());
+    if let (Some(given), Some(policy)) = (given, policy)
+        && given != policy
+    {
+        return Err(AdmissionError::forbidden(format!(
+            "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission controller computed {policy} from the given PriorityClass name"
+        )));
+    }
+    let policy = policy.map(str::to_owned);
+    let spec = pod.entry("spec").or_insert_with(|| Value::Object(Map::new()));
+    let Value::Object(spec) = spec else { return Ok(()) };
+    if let Some(name) = class.and_then(|class| class.metadata.name) {
+        spec.insert("priorityClassName".to_owned(), name.into());
+    }
+    spec.insert("priority".to_owned(), value.into());
+    if let Some(policy) = policy {
+        spec.insert("preemptionPolicy".to_owned(), policy.into());
+    }
+    Ok(())
+}
+
+/// The class of Pods that name none: of several the one with the lowest value.
+fn default_class(request: &AdmissionRequest<'_>) -> Result<Option<PriorityClass>, AdmissionError> {
+    let classes = request.find_all(PriorityClass::API_VERSION, CLASSES, None)?;
+    let classes = classes.into_iter().filter(|class: &PriorityClass| is_default(class));
+    Ok(classes.min_by_key(|class| class.value.unwrap_or_default()))
+}
+
+fn is_default(class: &PriorityClass) -> bool {
+    class.global_default.unwrap_or_default()
+}
+
+fn judge_class(request: &AdmissionRequest<'_>, class: Option<&Tree>) -> Result<(), AdmissionError> {
+    let Some(class) = class else {
+        let why = "this is a system priority class and cannot be deleted";
+        let is_kept = request.operation == AdmissionOperation::Delete && is_of_system(request.name);
+        return if is_kept { Err(AdmissionError::forbidden(why)) } else { Ok(()) };
+    };
+    if class.get("globalDefault") != Some(&Value::Bool(true)) {
+        return Ok(());
+    }
+    let Some(name) = default_class(request)?.and_then(|class| class.metadata.name) else {
+        return Ok(());
+    };
+    match request.operation == AdmissionOperation::Create || name != request.name {
+        true => Err(AdmissionError::forbidden(format!(
+            "PriorityClass {name} is already marked as default. Only one default can exist"
+        ))),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,3 @@
+//! The kinds of the group autoscaling.
+
+pub(crate) mod horizontal_pod_autoscaler;

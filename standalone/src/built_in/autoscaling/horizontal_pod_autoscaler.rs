@@ -1,0 +1,157 @@
+//! HorizontalPodAutoscalers.
+
+mod metric_cells;
+mod metrics;
+mod validation;
+
+use aggregated_apiserver::Rules;
+use k8s_openapi::api::autoscaling::v2::{
+    HPAScalingPolicy, HPAScalingRules, HorizontalPodAutoscaler, MetricSpec, MetricTarget,
+    ResourceMetricSource,
+};
+
+use crate::built_in::row::{ALL, Column, Row, Subresources};
+use crate::built_in::strategy::without_generation;
+use validation::{validate, validate_status};
+
+/// How much of the processors that Pods request they shall use, where nothing is said of metrics.
+const CPU_UTILIZATION: i32 = 80;
+
+pub(crate) fn row() -> Row<HorizontalPodAutoscaler> {
+    let rules = Rules::new()
+        .prepare(|autoscaler, _| prepare(autoscaler))
+        .validate(|autoscaler, old, _| validate(autoscaler, old))
+        .validate_status(|autoscaler, _, _| validate_status(autoscaler));
+    Row {
+        short_names: &["hpa"],
+        categories: ALL,
+        subresources: Subresources::Status,
+        columns: columns(),
+        rules,
+        ..Row::new(without_generation())
+    }
+}
+
+fn columns() -> Vec<Column<HorizontalPodAutoscaler>> {
+    vec![
+        Column::computed("Reference", |autoscaler: &HorizontalPodAutoscaler, _| {
+            let target = &autoscaler.spec.scale_target_ref;
+            format!("{}/{}", target.kind, target.name)
+        }),
+        Column::computed("Targets", |autoscaler: &HorizontalPodAutoscaler, _| {
+            let status = autoscaler.status.as_ref();
+            let current = status.and_then(|status| status.current_metrics.as_deref());
+            let metrics = autoscaler.spec.metrics.as_deref();
+            metric_cells::shown(metrics.unwrap_or_default(), current.unwrap_or_default())
+        }),
+        Column::computed("MinPods", |autoscaler: &HorizontalPodAutoscaler, _| {
+            let least = autoscaler.spec.min_replicas;
+            least.map_or_else(|| "<unset>".to_owned(), |least| least.to_string())
+        }),
+        Column::computed("MaxPods", |autoscaler: &HorizontalPodAutoscaler, _| {
+            autoscaler.spec.max_replicas
+        }),
+        Column::computed("Replicas", |autoscaler: &HorizontalPodAutoscaler, _| {
+            let status = autoscaler.status.as_ref();
+            status.and_then(|status| status.current_replicas).unwrap_or_default()
+        }),
+        Column::age(),
+    ]
+}
+
+fn prepare(autoscaler: &mut HorizontalPodAutoscaler) {
+    let spec = &mut autoscaler.spec;
+    spec.min_replicas.get_or_insert(1);
+    if spec.metrics.as_ref().is_none_or(Vec::is_empty) {
+        spec.metrics = Some(vec![cpu_utilization()]);
+    }
+    if let Some(behavior) = &mut spec.behavior {
+        let up = behavior.scale_up.get_or_insert_default();
+        set_scaling_defaults(up, &[("Pods", 4), ("Percent", 100)]);
+        // For how long it waits before it scales down is said by a flag of the controller.
+        up.stabilization_window_seconds.get_or_insert(0);
+        let down = behavior.scale_down.get_or_insert_default();
+        set_scaling_defaults(down, &[("Percent", 100)]);
+    }
+}
+
+fn cpu_utilization() -> MetricSpec {
+    let target = MetricTarget {
+        type_: "Utilization".to_owned(),
+        average_utilization: Some(CPU_UTILIZATION),
+        ..MetricTarget::default()
+    };
+    MetricSpec {
+        type_: "Resource".to_owned(),
+        resource: Some(ResourceMetricSource { name: "cpu".to_owned(), target }),
+        ..MetricSpec::default()
+    }
+}
+
+fn set_scaling_defaults(rules: &mut HPAScalingRules, policies: &[(&str, i32)]) {
+    rules.select_policy.get_or_insert_with(|| "Max".to_owned());
+    rules.policies.get_or_insert_with(|| {
+        let policies = policies.iter().map(|(sort, value)| HPAScalingPolicy {
+            type_: (*sort).to_owned(),
+            value: *value,
+            period_seconds: 15,
+        });
+        policies.collect()
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{cells, prepared};
+    use serde_json::json;
+
+    #[test]
+    fn defaults() {
+        let autoscaler = json!({"spec": {
+            "maxReplicas": 3, "scaleTargetRef": {"kind": "Deployment", "name": "a"},
+            "behavior": {"scaleDown": {"stabilizationWindowSeconds": 5}},
+        }});
+        let spec = prepared(prepare, autoscaler)["spec"].clone();
+        assert_eq!(spec["minReplicas"], 1);
+        assert_eq!(
+            spec["metrics"],
+            json!([{"type": "Resource", "resource": {
+                "name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80},
+            }}])
+        );
+        assert_eq!(
+            spec["behavior"],
+            json!({
+                "scaleUp": {
+                    "stabilizationWindowSeconds": 0, "selectPolicy": "Max", "policies": [
+                        {"type": "Pods", "value": 4, "periodSeconds": 15},
+                        {"type": "Percent", "value": 100, "periodSeconds": 15},
+                    ],
+                },
+                "scaleDown": {
+                    "stabilizationWindowSeconds": 5, "selectPolicy": "Max",
+                    "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}],
+                },
+            })
+        );
+    }
+
+    #[test]
+    fn its_table() {
+        let autoscaler = json!({
+            "spec": {
+                "minReplicas": 1, "maxReplicas": 3,
+                "scaleTargetRef": {"kind": "Deployment", "name": "a"},
+            },
+            "status": {"currentReplicas": 2, "desiredReplicas": 3},
+        });
+        assert_eq!(
+            cells(columns(), autoscaler),
+            json!({
+                "Reference": "Deployment/a", "Targets": "<none>", "MinPods": "1", "MaxPods": 3,
+                "Replicas": 2, "Age": "<unknown>",
+            })
+        );
+    }
+}

@@ -1,0 +1,5 @@
+//! The kinds of the group networking.k8s.io.
+
+pub(crate) mod ingress;
+pub(crate) mod ingress_class;
+pub(crate) mod network_policy;

@@ -1,0 +1,3 @@
+//! The kinds of the group storage.k8s.io.
+
+pub(crate) mod storage_class;

@@ -1,0 +1,273 @@
+//! StorageClasses.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use aggregated_apiserver::{FieldError, Rules, Strategy, names};
+use k8s_openapi::api::core::v1::TopologySelectorTerm;
+use k8s_openapi::api::storage::v1::StorageClass;
+
+use crate::built_in::checks::{FieldErrors, check_immutable, check_one_of, check_with, quote};
+use crate::built_in::row::{Column, Row};
+use crate::built_in::strategy::without_generation;
+
+/// The annotations of the class of claims that name none.
+const DEFAULT_ANNOTATIONS: [&str; 2] = [
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+];
+
+/// How many parameters there may be, and how large they are together.
+const PARAMETERS: usize = 512;
+const SIZE: usize = 256 << 10;
+
+/// Labels of nodes that nobody should use any more, and what is said of them.
+const OLD_LABELS: [(&str, &str); 8] = [
+    ("beta.kubernetes.io/arch", "deprecated since v1.14; use \"kubernetes.io/arch\" instead"),
+    ("beta.kubernetes.io/os", "deprecated since v1.14; use \"kubernetes.io/os\" instead"),
+    (
+        "failure-domain.beta.kubernetes.io/region",
+        "deprecated since v1.17; use \"topology.kubernetes.io/region\" instead",
+    ),
+    (
+        "failure-domain.beta.kubernetes.io/zone",
+        "deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead",
+    ),
+    (
+        "beta.kubernetes.io/instance-type",
+        "deprecated since v1.17; use \"node.kubernetes.io/instance-type\" instead",
+    ),
+    ("app.kubernetes.io/created-by", "deprecated since v1.9"),
+    (
+        "scheduler.alpha.kubernetes.io/preferAvoidPods",
+        "deprecated since v1.22; use Taints and Tolerations instead",
+    ),
+    ("node-role.kubernetes.io/master", "use \"node-role.kubernetes.io/control-plane\" instead"),
+];
+
+pub(crate) fn row() -> Row<StorageClass> {
+    let rules = Rules::new()
+        .prepare(|class, _| prepare(class))
+        .validate(|class, old, _| validate(class, old))
+        .warn(|class, _, _| warnings(class));
+    Row { short_names: &["sc"], columns: columns(), rules, ..Row::new(strategy()) }
+}
+
+fn strategy() -> Strategy {
+    Strategy { has_name_column: true, returns_deleted_object: true, ..without_generation() }
+}
+
+fn columns() -> Vec<Column<StorageClass>> {
+    vec![
+        Column::computed("Name", |class: &StorageClass, _| {
+            let name = class.metadata.name.clone().unwrap_or_default();
+            if is_default(class) { name + " (default)" } else { name }
+        }),
+        Column::computed("Provisioner", |class: &StorageClass, _| class.provisioner.clone()),
+        Column::computed("ReclaimPolicy", |class: &StorageClass, _| {
+            class.reclaim_policy.clone().unwrap_or_else(|| "Delete".to_owned())
+        }),
+        Column::computed("VolumeBindingMode", |class: &StorageClass, _| {
+            class.volume_binding_mode.clone().unwrap_or_else(|| "Immediate".to_owned())
+        }),
+        Column::computed("AllowVolumeExpansion", |class: &StorageClass, _| {
+            class.allow_volume_expansion.unwrap_or_default()
+        }),
+        Column::age(),
+    ]
+}
+
+/// Whether claims that name no class get this one.
+pub(crate) fn is_default(class: &StorageClass) -> bool {
+    let annotations = class.metadata.annotations.as_ref();
+    let value = |key: &str| annotations.and_then(|all| all.get(key)).map(String::as_str);
+    DEFAULT_ANNOTATIONS.iter().any(|key| value(key) == Some("true"))
+}
+
+fn prepare(class: &mut StorageClass) {
+    class.reclaim_policy.get_or_insert_with(|| "Delete".to_owned());
+    class.volume_binding_mode.get_or_insert_with(|| "Immediate".to_owned());
+}
+
+fn validate(class: &StorageClass, old: Option<&StorageClass>) -> FieldErrors {
+    let mut faults = Vec::new();
+    if class.provisioner.is_empty() {
+        faults.push(FieldError::required("provisioner", ""));
+    } else {
+        // The value that kube-apiserver shows is in lower case too.
+        let provisioner = class.provisioner.to_lowercase();
+        check_with("provisioner", &provisioner, names::check_label_key, &mut faults);
+    }
+    check_parameters(class, &mut faults);
+    let policy = class.reclaim_policy.as_ref().filter(|policy| !policy.is_empty());
+    check_one_of("reclaimPolicy", policy, &["Delete", "Retain"], &mut faults);
+    let modes = ["Immediate", "WaitForFirstConsumer"];
+    check_one_of("volumeBindingMode", class.volume_binding_mode.as_ref(), &modes, &mut faults);
+    check_topologies(class.allowed_topologies.as_deref().unwrap_or_default(), &mut faults);
+    let Some(old) = old else { return faults };
+    check_immutable("parameters", &class.parameters, &old.parameters, &mut faults);
+    check_immutable("provisioner", &class.provisioner, &old.provisioner, &mut faults);
+    check_immutable("reclaimPolicy", &class.reclaim_policy, &old.reclaim_policy, &mut faults);
+    let (new, old) = (&class.volume_binding_mode, &old.volume_binding_mode);
+    check_immutable("volumeBindingMode", new, old, &mut faults);
+    faults
+}
+
+fn check_parameters(class: &StorageClass, faults: &mut FieldErrors) {
+    let Some(parameters) = &class.parameters else { return };
+    if parameters.len() > PARAMETERS {
+        return faults.push(FieldError::too_long("parameters", PARAMETERS as u64));
+    }
+    if parameters.contains_key("") {
+        faults.push(FieldError::invalid("parameters", "\"\"", "field can not be empty."));
+    }
+    if parameters.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>() > SIZE {
+        faults.push(FieldError::too_long("parameters", SIZE as u64));
+    }
+}
+
+fn check_topologies(terms: &[TopologySelectorTerm], faults: &mut FieldErrors) {
+    let mut seen = Vec::new();
+    for (index, term) in terms.iter().enumerate() {
+        let at = format!("allowedTopologies[{index}].matchLabelExpressions");
+        let wanted = check_term(term, &at, faults);
+        // To kube-apiserver a term without expressions equals each of as many that nobody has written.
+        let unwritten = if wanted.is_empty() { terms.len() } else { 0 };
+        let count = unwritten + seen.iter().filter(|one| **one == wanted).count();
+        let duplicate = || FieldError::duplicate(at.clone(), "\"\"");
+        faults.extend(std::iter::repeat_with(duplicate).take(count.min(DUPLICATES)));
+        seen.push(wanted);
+    }
+}
+
+/// How often it is told of one term that it is there already.
+const DUPLICATES: usize = 100;
+
+/// The values that a term wants of each label.
+fn check_term<'a>(
+    term: &'a TopologySelectorTerm,
+    at: &str,
+    faults: &mut FieldErrors,
+) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
+    let mut wanted = BTreeMap::new();
+    for (index, one) in term.match_label_expressions.iter().flatten().enumerate() {
+        let at = format!("{at}[{index}]");
+        let mut values = BTreeSet::new();
+        if one.values.is_empty() {
+            faults.push(FieldError::required(format!("{at}.values"), ""));
+        }
+        for (index, value) in one.values.iter().enumerate() {
+            if !values.insert(value.as_str()) {
+                faults.push(FieldError::duplicate(format!("{at}.values[{index}]"), quote(value)));
+            }
+        }
+        check_with(&format!("{at}.key"), &one.key, names::check_label_key, faults);
+        if wanted.insert(one.key.as_str(), values).is_some() {
+            faults.push(FieldError::duplicate(format!("{at}.key"), quote(&one.key)));
+        }
+    }
+    wanted
+}
+
+/// Warnings of labels that nobody should use any more.
+fn warnings(class: &StorageClass) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (index, term) in class.allowed_topologies.iter().flatten().enumerate() {
+        for (number, one) in term.match_label_expressions.iter().flatten().enumerate() {
+            let old = OLD_LABELS.iter().find(|(label, _)| *label == one.key);
+            warnings.extend(old.map(|(_, why)| {
+                format!("allowedTopologies[{index}].matchLabelExpressions[{number}].key: {why}")
+            }));
+        }
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in::testing::{cells, faults_of_new, faults_of_update, object, prepared};
+    use serde_json::{Value, json};
+
+    #[test]
+    fn faults() {
+        let topologies =
+            |terms: Value| json!({"provisioner": "a.io/b", "allowedTopologies": terms});
+        for (class, expected) in [
+            (json!({"provisioner": "a.io/b"}), vec![]),
+            (json!({"provisioner": ""}), vec!["provisioner: Required value"]),
+            (
+                json!({"provisioner": "a.io/b", "reclaimPolicy": "Recycle", "volumeBindingMode": "X"}),
+                vec![
+                    "reclaimPolicy: Unsupported value: \"Recycle\": supported values: \"Delete\", \"Retain\"",
+                    "volumeBindingMode: Unsupported value: \"X\": supported values: \"Immediate\", \"WaitForFirstConsumer\"",
+                ],
+            ),
+            (
+                json!({"provisioner": "a.io/b", "parameters": {"": "x"}}),
+                vec!["parameters: Invalid value: \"\": field can not be empty."],
+            ),
+            (
+                topologies(json!([{"matchLabelExpressions": [
+                    {"key": "a", "values": []}, {"key": "a", "values": ["b", "b"]},
+                ]}])),
+                vec![
+                    "allowedTopologies[0].matchLabelExpressions[0].values: Required value",
+                    "allowedTopologies[0].matchLabelExpressions[1].values[1]: Duplicate value: \"b\"",
+                    "allowedTopologies[0].matchLabelExpressions[1].key: Duplicate value: \"a\"",
+                ],
+            ),
+            (
+                topologies(json!([
+                    {"matchLabelExpressions": [{"key": "a", "values": ["b", "c"]}]},
+                    {"matchLabelExpressions": [{"key": "a", "values": ["c", "b"]}]},
+                ])),
+                vec!["allowedTopologies[1].matchLabelExpressions: Duplicate value: \"\""],
+            ),
+        ] {
+            assert_eq!(faults_of_new(validate, class.clone()), expected, "{class}");
+        }
+        assert_eq!(faults_of_new(validate, topologies(json!([{}, {}]))).len(), 5);
+    }
+
+    #[test]
+    fn changes() {
+        let old = json!({"provisioner": "a.io/b", "reclaimPolicy": "Delete"});
+        let new = json!({
+            "provisioner": "a.io/c", "reclaimPolicy": "Retain", "parameters": {"a": "b"},
+            "allowVolumeExpansion": true,
+        });
+        assert_eq!(
+            faults_of_update(validate, old, new),
+            [
+                "parameters: Invalid value: {\"a\":\"b\"}: field is immutable",
+                "provisioner: Invalid value: \"a.io/c\": field is immutable",
+                "reclaimPolicy: Invalid value: \"Retain\": field is immutable",
+            ]
+        );
+    }
+
+    #[test]
+    fn defaults_warnings_and_its_table() {
+        let class = json!({
+            "metadata": {"name": "fast", "annotations": {DEFAULT_ANNOTATIONS[1]: "true"}},
+            "provisioner": "a.io/b", "allowedTopologies": [
+                {"matchLabelExpressions": [{"key": "beta.kubernetes.io/os", "values": ["linux"]}]},
+            ],
+        });
+        let class = prepared(prepare, class);
+        assert_eq!(
+            warnings(&object(class.clone())),
+            [
+                "allowedTopologies[0].matchLabelExpressions[0].key: deprecated since v1.14; use \"kubernetes.io/os\" instead"
+            ]
+        );
+        assert_eq!(
+            cells(columns(), class),
+            json!({
+                "Name": "fast (default)", "Provisioner": "a.io/b", "ReclaimPolicy": "Delete",
+                "VolumeBindingMode": "Immediate", "AllowVolumeExpansion": false,
+                "Age": "<unknown>",
+            })
+        );
+    }
+}
