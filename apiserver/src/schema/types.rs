@@ -315,8 +315,7 @@ impl Types {
             embedded_structs: Box::default(),
             patch: PatchStrategy::default(),
         };
-        let (mut list_type, mut is_required) = (ListType::Unset, false);
-        let mut said = Said::Nothing;
+        let (mut list_type, mut said, mut is_required) = (ListType::Unset, Said::Nothing, false);
         for word in words {
             match word.split_once('=').map_or((word, None), |(key, value)| (key, Some(value))) {
                 ("*", None) => {
@@ -378,12 +377,11 @@ impl Types {
             let package = if of.starts_with(char::is_lowercase) { "" } else { package };
             let (package, name) = of.rsplit_once('.').unwrap_or((package, of));
             let id = *self.by_name.get(&(package, name))?;
-            let node = || self.get(id).node().clone();
+            let own = || self.get(id).node().clone();
             match said {
                 Said::Nothing => return Some(TypeRef::Named(id)),
-                // Bytes are a list in Go.
-                Said::Atomic => Node { list_type, ..node() },
-                Said::Granular => Node { is_atomic: false, ..node() },
+                Said::Atomic => Node { list_type, ..own() }, // bytes are a list in Go
+                Said::Granular => Node { is_atomic: false, granular_of: Some(id), ..own() },
             }
         };
         Some(TypeRef::Own(Arc::new(node)))
