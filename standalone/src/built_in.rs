@@ -62,6 +62,7 @@ pub(crate) fn kinds(tokens: &Arc<ServiceAccountTokens>) -> Kinds {
         core::persistent_volume_claim::row().kind(),
         core::persistent_volume::row().kind(),
         core::pod::row().kind(),
+        core::replication_controller::row().kind(),
         core::resource_quota::row().kind(),
         core::secret::row().kind(),
         core::service_account::row(Arc::clone(tokens)).kind(),

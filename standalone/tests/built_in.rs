@@ -9,9 +9,10 @@ use anyhow::Context;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Event, Namespace, Node, ObjectReference, Pod, Service,
+    ConfigMap, Event, LimitRange, Namespace, Node, ObjectReference, Pod, Service,
 };
 use k8s_openapi::api::events::v1::Event as NewEvent;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::events::{EventType, Recorder, Reporter};
 use kube::runtime::wait::await_condition;
@@ -272,5 +273,35 @@ async fn a_namespace_waits_for_finalizers() -> anyhow::Result<()> {
     live.metadata.resource_version = None;
     namespaces.replace_subresource("finalize", "held", &PostParams::default(), &live).await?;
     timeout(PATIENCE, await_condition(namespaces, "held", is_deleted(&uid))).await??;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_pod_gets_what_other_objects_say() -> anyhow::Result<()> {
+    let (server, client) = server().await;
+    let post = PostParams::default();
+    let classes: Api<PriorityClass> = Api::all(client.clone());
+    let system = classes.get("system-node-critical").await?;
+    assert_eq!(system.value, Some(2_000_001_000));
+    let class = json!({"metadata": {"name": "high"}, "value": 7, "globalDefault": true});
+    classes.create(&post, &object(class)).await?;
+    let ranges: Api<LimitRange> = Api::default_namespaced(client.clone());
+    let range = json!({"metadata": {"name": "a"}, "spec": {"limits": [
+        {"type": "Container", "max": {"cpu": "2"}, "defaultRequest": {"cpu": "1"}},
+    ]}});
+    ranges.create(&post, &object(range)).await?;
+    let pods: Api<Pod> = Api::default_namespaced(client);
+    let created = pods.create(&post, &pod(None)).await?;
+    let spec = serde_json::to_value(created.spec)?;
+    assert_eq!((&spec["priorityClassName"], &spec["priority"]), (&json!("high"), &json!(7)));
+    let resources = json!({"limits": {"cpu": "2"}, "requests": {"cpu": "1"}});
+    assert_eq!(spec["containers"][0]["resources"], resources);
+    let mut greedy = json!(pod(None));
+    greedy["metadata"]["name"] = "b".into();
+    greedy["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": "3"}});
+    let refused = pods.create(&post, &object(greedy)).await.map(drop);
+    let why = refused.err().context("it asks for too much")?.to_string();
+    assert!(why.contains("maximum cpu usage per Container is 2, but limit is 3"), "{why}");
+    drop(server);
     Ok(())
 }

@@ -107,7 +107,7 @@ impl<K> Rules<K> {
     }
 
     /// Says why the `status` of an object may not be kept. Asked of the kinds that Kubernetes has
-    /// itself ([`Kinds::built_in`](crate::Kinds::built_in)); a write of the `status` of another kind
+    /// itself ([`Kinds::built_in`](super::Kinds::built_in)); a write of the `status` of another kind
     /// is judged by its schema alone.
     #[must_use]
     pub fn validate_status(

@@ -99,6 +99,11 @@ fn stand_beside(schema: &mut Value) {
 
 fn reference(types: &Types, reference: &TypeRef, wanted: &mut Vec<TypeId>) -> Value {
     let of = types.at(reference);
+    if let Some(id) = of.granular_of {
+        wanted.push(id);
+        let reference = format!("{V3}{}", types.published_name(id));
+        return json!({"allOf": [{"$ref": reference}], "x-kubernetes-map-type": "granular"});
+    }
     match (reference, of.go) {
         (_, Some(GoType::List)) => {
             let mut schema = json!({"type": "array", "items": element(types, of, wanted)});

@@ -63,6 +63,9 @@ pub struct Node {
     pub list_type: ListType,
     /// Whether an object is one value, and not one for each of its members.
     pub is_atomic: bool,
+    /// The type of which it is a form with members that count each for itself, where objects of that
+    /// type are one value.
+    pub granular_of: Option<TypeId>,
     /// A format, of a number or a text.
     pub format: Option<Box<str>>,
     /// Whether it is a whole number or a text.

@@ -11,8 +11,8 @@
 //!   same package, `meta/v1.ObjectMeta` of another one, or those of Go, in small
 //!   letters. Then there is `*` where nothing is not the same as empty, `+` where it is
 //!   always written down, `go=` and what its type is called in Go where that cannot be told,
-//!   `!` where it must be there, `set`, `atomic` or `keys=a,b` of a list, `granular` of one whose type is `atomic` elsewhere, `merge`,
-//!   `merge=name`, `replace` and `retainKeys` for strategic merge patches, and `default=` with JSON.
+//!   `!` where it must be there, `set`, `atomic` or `keys=a,b` of a list, `granular` where its
+//!   type is `atomic` and it is not, `merge`, `merge=name`, `replace` and `retainKeys` for strategic merge patches, and `default=` with JSON.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -315,8 +315,8 @@ impl Types {
             embedded_structs: Box::default(),
             patch: PatchStrategy::default(),
         };
-        let (mut list_type, mut is_required) = (ListType::Unset, false);
-        let mut said = Said::Nothing;
+        // Whether its value is one, if the field says it and not its type.
+        let (mut list_type, mut is_atomic, mut is_required) = (ListType::Unset, None, false);
         for word in words {
             match word.split_once('=').map_or((word, None), |(key, value)| (key, Some(value))) {
                 ("*", None) => {
@@ -328,9 +328,9 @@ impl Types {
                 ("go", Some(go_type)) => member.go_type = go_type.into(),
                 ("atomic", None) => {
                     list_type = ListType::Atomic;
-                    said = Said::Atomic;
+                    is_atomic = Some(true);
                 }
-                ("granular", None) => said = Said::Granular,
+                ("granular", None) => is_atomic = Some(false),
                 ("set", None) => list_type = ListType::Set,
                 ("keys", Some(keys)) => {
                     list_type = ListType::Map(keys.split(',').map(str::to_owned).collect());
@@ -345,7 +345,7 @@ impl Types {
                 _ => return Err(fault()),
             }
         }
-        member.of = self.reference(package, of, list_type, said).ok_or_else(fault)?;
+        member.of = self.reference(package, of, list_type, is_atomic).ok_or_else(fault)?;
         Ok(Field { name, member, is_required })
     }
 
@@ -354,36 +354,36 @@ impl Types {
         package: &'static str,
         of: &'static str,
         list_type: ListType,
-        said: Said,
+        is_atomic: Option<bool>,
     ) -> Option<TypeRef> {
         let unset = ListType::Unset;
         let node = if let Some(items) = of.strip_prefix("[]") {
             Node {
                 go: Some(GoType::List),
                 json_type: Some(JsonType::Array),
-                items: Some(self.reference(package, items, unset, Said::Nothing)?),
+                items: Some(self.reference(package, items, unset, None)?),
                 list_type,
                 ..Node::default()
             }
         } else if let Some(values) = of.strip_prefix("map[string]") {
-            let values = self.reference(package, values, unset, Said::Nothing)?;
+            let values = self.reference(package, values, unset, None)?;
             Node {
                 go: Some(GoType::Map),
                 json_type: Some(JsonType::Object),
                 additional: Additional::Of(values),
-                is_atomic: said == Said::Atomic,
+                is_atomic: is_atomic == Some(true),
                 ..Node::default()
             }
         } else {
             let package = if of.starts_with(char::is_lowercase) { "" } else { package };
             let (package, name) = of.rsplit_once('.').unwrap_or((package, of));
             let id = *self.by_name.get(&(package, name))?;
-            let node = || self.get(id).node().clone();
-            match said {
-                Said::Nothing => return Some(TypeRef::Named(id)),
+            let own = || self.get(id).node().clone();
+            match is_atomic {
+                None => return Some(TypeRef::Named(id)),
                 // Bytes are a list in Go.
-                Said::Atomic => Node { list_type, ..node() },
-                Said::Granular => Node { is_atomic: false, ..node() },
+                Some(true) => Node { list_type, ..own() },
+                Some(false) => Node { is_atomic: false, granular_of: Some(id), ..own() },
             }
         };
         Some(TypeRef::Own(Arc::new(node)))
@@ -420,14 +420,6 @@ impl Types {
             self.entries.iter().filter(|entry| entry.said.split(' ').any(|one| one == "kind"));
         kinds.map(|entry| (self.packages[entry.package].version, entry.name))
     }
-}
-
-/// What a field says of whether its value is one, whatever its type says.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Said {
-    Nothing,
-    Atomic,
-    Granular,
 }
 
 /// `apps/v1`; `v1` of the core group.

@@ -214,7 +214,10 @@ fn scale_tree(paths: &ScalePaths, tree: &Tree, wanted: i64) -> Result<Tree, ApiE
 /// A label selector as one text: `app=web,tier in (a,b)`.
 fn selector_text(selector: &Value) -> String {
     let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
-    let labels = selector["matchLabels"].as_object().into_iter().flatten();
+    // Where one is older than expressions it is labels alone.
+    let is_plain = |members: &&Tree| members.values().all(Value::is_string);
+    let plain = selector.as_object().filter(is_plain);
+    let labels = plain.or_else(|| selector["matchLabels"].as_object()).into_iter().flatten();
     let mut terms: Vec<(String, String)> = labels
         .map(|(key, value)| (key.clone(), format!("{key}={}", value.as_str().unwrap_or_default())))
         .collect();

@@ -5,3 +5,5 @@ pub(crate) mod deployment;
 pub(crate) mod replica_set;
 mod replicated;
 pub(crate) mod stateful_set;
+
+pub(crate) use replicated::check_runs_forever;

@@ -13,7 +13,8 @@ use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
     Binding, ConfigMap, Endpoints, Event, LimitRange, Namespace, Node, PersistentVolume,
-    PersistentVolumeClaim, Pod, ResourceQuota, Secret, Service, ServiceAccount,
+    PersistentVolumeClaim, Pod, ReplicationController, ResourceQuota, Secret, Service,
+    ServiceAccount,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::events::v1::Event as NewEvent;
@@ -66,6 +67,7 @@ pub(super) fn all() -> &'static Map<String, Value> {
         generator.subschema_for::<PodDisruptionBudget>();
         generator.subschema_for::<PriorityClass>();
         generator.subschema_for::<ReplicaSet>();
+        generator.subschema_for::<ReplicationController>();
         generator.subschema_for::<ResourceQuota>();
         generator.subschema_for::<Role>();
         generator.subschema_for::<RoleBinding>();
