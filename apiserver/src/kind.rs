@@ -54,7 +54,7 @@ pub use unconvertible::Unconvertible;
 pub use version::{Version, compare as compare_versions};
 pub use view::View;
 pub use visibility::{ErasedVisibility, IdentityJudge, ObjectIdentity};
-pub use webhook_conversion::{WebhookConversion, certificates, checked};
+pub use webhook_conversion::{WebhookConversion, checked};
 
 use conversion::Converter;
 

@@ -74,6 +74,7 @@ mod doctor;
 mod transfer;
 
 mod conversion;
+mod webhook;
 
 mod served_kind;
 // What only a store outside of memory needs is there without one, too.
