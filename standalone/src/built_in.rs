@@ -1,6 +1,7 @@
 //! The kinds that Kubernetes has itself. Everything about one is in a file of its own,
 //! by group and kind: its row, columns, strategy, defaulting and validation.
 
+pub(crate) mod admissionregistration;
 mod apiextensions;
 mod apiregistration;
 mod apps;
@@ -54,6 +55,8 @@ pub(crate) fn kinds(tokens: &Arc<ServiceAccountTokens>) -> Kinds {
         core::secret::row().kind(),
         core::service_account::row(Arc::clone(tokens)).kind(),
         core::service::row().kind(),
+        admissionregistration::mutating_webhook_configuration::row().kind(),
+        admissionregistration::validating_webhook_configuration::row().kind(),
         apiregistration::api_service::row().kind(),
         apps::daemon_set::row().kind(),
         apps::deployment::row().kind(),
