@@ -87,7 +87,7 @@ async fn unread(
 }
 
 async fn check(what: &str, make: impl Fn(usize) -> Request<Body>) {
-    let fixture = Box::pin(Fixture::start_for_everybody()).await;
+    let fixture = Fixture::start_for_everybody().await;
     let path = fixture.folder.path();
     let jane = fixture.authority.client(path, "jane", "jane", None).unwrap();
     let joe = fixture.authority.client(path, "joe", "joe", None).unwrap();
