@@ -16,7 +16,8 @@ pub use error::AdmissionError;
 pub use kind_rules::KindRules;
 pub use namespace_lifecycle::NamespaceLifecycle;
 pub use object::AdmissionObject;
-pub use request::{AdmissionOperation, AdmissionRequest, OldObject};
+pub(crate) use request::Form;
+pub use request::{AdmissionOperation, AdmissionRequest, OldObject, ReservedMemory};
 pub use resource_quota::{QuotaLimits, QuotaUsages, Reservation, ResourceQuota};
 
 use std::sync::Arc;
@@ -36,7 +37,8 @@ use crate::object::Tree;
 /// plugin that panics fails the request with 500, and the server goes on. While a plugin
 /// waits, its request holds its place among those in flight, and its memory; a slow plugin
 /// may lose every race for an object that changes often, until the request's time is over.
-/// Of built-in kinds, what depends on other fields is filled in behind the first stage.
+/// Of built-in kinds, what depends on other fields is filled in behind the first stage, unless a plugin
+/// [needs](AdmissionPlugin::needs_defaults) it.
 ///
 /// ```
 /// use aggregated_apiserver::{
@@ -81,6 +83,12 @@ pub trait AdmissionPlugin: Send + Sync + 'static {
     /// Whether the plugin is asked about such writes. It is part of every write, so it must be
     /// quick; a look at the object that is to be deleted costs reading it.
     fn handles(&self, request: &AdmissionRequest<'_>) -> bool;
+
+    /// Whether it shows the object to others, who expect it complete: then [`mutate`](Self::mutate) gets objects of built-in kinds
+    /// with all defaults, and what it changes belongs to no field manager.
+    fn needs_defaults(&self) -> bool {
+        false
+    }
 
     /// Changes an object that is created or updated, before it is validated. What it has
     /// touched is pruned and defaulted again. What the write may not change, a plugin does

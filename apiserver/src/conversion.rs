@@ -1,11 +1,8 @@
 //! Steps that convert objects by a webhook: it is asked what they need to know, with many objects in a
 //! call, and they are done again with its answers.
 
-mod call;
 mod counts;
 mod review;
-mod turns;
-mod vouched_certificate;
 
 pub use counts::{CallTimes, Converted, WebhookCalls};
 
@@ -16,19 +13,21 @@ use std::time::Duration;
 use moka::future::Cache;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use crate::error::ApiError;
 use crate::kind::{Conversion, Conversions, Kind, Question, checked};
 use crate::occasionally::{Occasionally, shown};
 use crate::quota::{self, Account};
+use crate::webhook::{Calls, Webhook};
 use counts::{Counts, Outcome};
-use turns::Turns;
 
 /// A call takes at most this long, as kube-apiserver's, and waits at most as long for its turn.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// So many calls at once, of all webhooks; until it answers a call is a connection and what is sent.
 const CALLS: usize = 64;
+/// And so many of one webhook.
+const CALLS_OF_ONE: usize = 4;
 /// So many answers that are read at once: each may take as much memory as one object.
 const ANSWERS_READ: usize = 16;
 /// How often a step is done again at most. It learns of one object at least each time, and looks at 512 at
@@ -45,8 +44,7 @@ const COPIES: usize = 3;
 
 /// Of failures a few lines a minute.
 static FAILED: Occasionally = Occasionally::at_most(5);
-static TURNS: Turns = Turns::new(CALLS);
-static READING: Turns = Turns::new(ANSWERS_READ);
+static CALLED: Calls = Calls::new(CALLS, CALLS_OF_ONE, ANSWERS_READ);
 static COUNTS: Counts = Counts::new();
 
 /// The answers of calls, by what was asked. A caller that asks the same meanwhile waits for the same answer.
@@ -198,25 +196,15 @@ impl Failure {
 async fn ask_once(questions: &[Question], texts: &[String]) -> Result<Vec<Conversion>, Failure> {
     let Some(Question { webhook, to, .. }) = questions.first() else { return Ok(Vec::new()) };
     let uid = uuid::Uuid::new_v4().to_string();
-    let address = webhook.address();
-    // Waiting for a turn is no fault of the webhook, whose time begins when it is called.
-    let waits = timeout(CALL_TIMEOUT, TURNS.take(&address)).await;
-    let Ok(_turn) = waits else {
-        let seconds = CALL_TIMEOUT.as_secs();
-        let why = format!("no turn within {seconds} seconds: other calls of {address} take long");
-        return Err(Failure::Away(why));
-    };
-    let asked = async {
-        let body = review::request(webhook.review_version, &uid, to, texts);
-        let answer = call::call(webhook, body, CALL_TIMEOUT, (&READING, &address))
-            .await
-            .map_err(Failure::Away)?;
-        review::converted(&answer, webhook.review_version, &uid).map_err(Failure::Refused)
-    };
+    let called = Webhook { url: &webhook.url, ca_bundle: webhook.ca_bundle.as_deref() };
+    let address = called.address();
+    let turn = CALLED.turn(&address, CALL_TIMEOUT).await.map_err(Failure::Away)?;
     let began = Instant::now();
-    let asked = timeout(CALL_TIMEOUT, asked).await.unwrap_or_else(|_| {
-        let url = call::asked_url(webhook, CALL_TIMEOUT);
-        Err(Failure::Away(format!("Post \"{url}\": context deadline exceeded")))
+    let body = review::request(webhook.review_version, &uid, to, texts);
+    let asked = CALLED.post(called, body, CALL_TIMEOUT, &turn).await.map_err(Failure::Away);
+    drop(turn);
+    let asked = asked.and_then(|answer| {
+        review::converted(&answer, webhook.review_version, &uid).map_err(Failure::Refused)
     });
     let converted = asked.and_then(|converted| match converted.len() == questions.len() {
         true => Ok(converted),

@@ -55,7 +55,8 @@ pub use unconvertible::Unconvertible;
 pub use version::{Version, compare as compare_versions};
 pub use view::View;
 pub use visibility::{ErasedVisibility, IdentityJudge, ObjectIdentity};
-pub use webhook_conversion::{WebhookConversion, certificates, checked};
+pub use webhook_conversion::{WebhookConversion, checked};
+pub use webhook_faults::{check_webhook_service, check_webhook_url};
 
 use conversion::Converter;
 

@@ -74,6 +74,7 @@ mod doctor;
 mod transfer;
 
 mod conversion;
+mod webhook;
 
 mod served_kind;
 // What only a store outside of memory needs is there without one, too.
@@ -105,6 +106,7 @@ mod user;
 
 pub use admission::{
     AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
+    ReservedMemory,
 };
 pub use backup::BackupOptions;
 pub use clock::{Clock, truncate_to_seconds};
@@ -121,8 +123,10 @@ pub use error::{FieldError, StartError};
 pub use kind::{
     Completed, Filled, NameRule, ObjectIdentity, QuotaUsage, ReviewError, Routing, RuleContext,
     StoragePrefix, Strategy, SubresourceError, SubresourceOutcome, SubresourceRequest, View, age,
+    check_webhook_service, check_webhook_url,
 };
 pub use manifests::{DeployedStore, Options as ManifestOptions};
+pub use object::json_patch::JsonPatch;
 pub use object::selector::SelectableFields;
 pub use object::{Key, names};
 pub use schema::{GoType, ListMerge, Member, Presence, Quantity, Type, TypeId, TypeRef, Types};
@@ -134,3 +138,4 @@ pub use server::{
 pub use storage::NamespaceShare;
 pub use transfer::TransferOptions;
 pub use user::User;
+pub use webhook::{Calls as WebhookCalls, Turn as WebhookTurn, Webhook};

@@ -7,6 +7,7 @@
 //! again, and partial metadata is a slice.
 
 pub mod extent;
+pub mod json_patch;
 mod kept;
 mod labels;
 pub mod metadata;

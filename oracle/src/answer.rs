@@ -210,6 +210,7 @@ impl Placeholders {
             text = without_suffixes(&text, prefix);
         }
         text = without_managed_fields(&text);
+        text = without_expected_uid(text);
         let lower = text.to_lowercase();
         if lower.contains("resource version") || lower.contains("resourceversion") {
             text = without_numbers(&text);
@@ -446,6 +447,14 @@ fn without_numbers(text: &str) -> String {
         }
     }
     masked
+}
+
+/// The uid of a question that a webhook was asked is in no object.
+fn without_expected_uid(text: String) -> String {
+    const BEFORE: &str = "expected response.uid=\"";
+    let Some((before, rest)) = text.split_once(BEFORE) else { return text };
+    let Some((_, after)) = rest.split_once('"') else { return text };
+    format!("{before}{BEFORE}<uid>\"{after}")
 }
 
 #[cfg(test)]

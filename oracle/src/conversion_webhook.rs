@@ -25,6 +25,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
+use crate::admission_webhook;
 use crate::herd::{v1, v1alpha};
 
 /// No review is as large as this.
@@ -72,6 +73,12 @@ impl ConversionWebhook {
         Ok(Self { port, certificates, task })
     }
 
+    /// Where admission webhooks are asked, and who vouches for them.
+    pub fn admission(&self) -> (String, String) {
+        let url = format!("https://localhost:{}{}", self.port, admission_webhook::ROOT);
+        (url.trim_end_matches('/').to_owned(), self.certificates.clone())
+    }
+
     /// The definition of herds, whose versions it converts.
     pub fn definition(&self) -> Result<Value> {
         let merged = merge_crds(vec![v1::Herd::crd(), v1alpha::Herd::crd()], "v1")?;
@@ -88,8 +95,12 @@ impl ConversionWebhook {
 }
 
 async fn answer(request: Request<hyper::body::Incoming>) -> Result<Response<Body>> {
+    let path = request.uri().path().to_owned();
     let body = to_bytes(Body::new(request.into_body()), BODY_LIMIT).await?;
     let review: Value = serde_json::from_slice(&body)?;
+    if let Some(behaviour) = path.strip_prefix(admission_webhook::ROOT) {
+        return Ok(admission_webhook::answer(behaviour, &review));
+    }
     let request = &review["request"];
     let version = request["desiredAPIVersion"].as_str().unwrap_or_default();
     let objects = request["objects"].as_array().cloned().unwrap_or_default();

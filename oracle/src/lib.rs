@@ -6,6 +6,7 @@
 
 #![allow(missing_docs)] // a program for tests, not a library
 
+mod admission_webhook;
 pub mod answer;
 pub mod applies;
 pub mod built_in_applies;

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -179,6 +180,8 @@ pub const BUILT_IN: &str = "built_in";
 
 /// The group that is served twice.
 pub const GROUP: &str = "oracle.example.com";
+/// Where admission webhooks are asked, and who vouches for them, once they run.
+pub static HOOKS: OnceLock<(String, String)> = OnceLock::new();
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 const META: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
@@ -248,6 +251,9 @@ impl Variables<'_> {
         let text = match name {
             "ns" => (*namespace).to_owned(),
             "group" => GROUP.to_owned(),
+            "hook" => HOOKS.get().context("no webhooks are there")?.0.clone(),
+            "hookca" => HOOKS.get().context("no webhooks are there")?.1.clone(),
+            "webhooks" => "/apis/admissionregistration.k8s.io/v1".to_owned(),
             "core" => format!("/api/v1/namespaces/{namespace}"),
             "apps" => format!("/apis/apps/v1/namespaces/{namespace}"),
             "batch" => format!("/apis/batch/v1/namespaces/{namespace}"),

@@ -18,7 +18,7 @@ use test_cluster::{Certificate, ControlPlane, Programs};
 
 use crate::conversion_webhook::ConversionWebhook;
 use crate::herd;
-use crate::row::GROUP;
+use crate::row::{GROUP, HOOKS};
 use crate::run::Side;
 use crate::server::{Sent, Server};
 
@@ -91,6 +91,8 @@ impl World {
         let plain = cluster("kube-apiserver", alone)?;
         define(alone, &plain.server).await?;
         let of_plain = define_herds(alone, &plain.server).await?;
+        // There is one world.
+        let _ = HOOKS.set(of_plain.admission());
         let (standalone, test_server) = if twice {
             (cluster("the same kube-apiserver", alone)?, None)
         } else {

@@ -2,6 +2,7 @@
 //! by group and kind: its row, columns, strategy, defaulting and validation.
 
 mod admission;
+pub(crate) mod admissionregistration;
 mod amounts;
 mod apiextensions;
 mod apiregistration;
@@ -67,6 +68,8 @@ pub(crate) fn kinds(tokens: &Arc<ServiceAccountTokens>) -> Kinds {
         core::secret::row().kind(),
         core::service_account::row(Arc::clone(tokens)).kind(),
         core::service::row().kind(),
+        admissionregistration::mutating_webhook_configuration::row().kind(),
+        admissionregistration::validating_webhook_configuration::row().kind(),
         apiregistration::api_service::row().kind(),
         apps::daemon_set::row().kind(),
         apps::deployment::row().kind(),

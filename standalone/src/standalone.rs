@@ -11,6 +11,7 @@ use kube::ResourceExt;
 use tempfile::TempDir;
 use thiserror::Error;
 
+use crate::admission_webhooks::AdmissionWebhooks;
 use crate::authorizer::{Authorizer, NoEscalation};
 use crate::certificates::Certificates;
 use crate::controllers::definitions::{Definitions, Now};
@@ -150,6 +151,8 @@ impl Standalone {
         let kinds = built_in::kinds(&accounts).merge(reviews);
         let kinds = kinds.merge(built_in::events()).merge(self.kinds);
         let kinds = kinds.with_admission_plugin(NoEscalation(Arc::clone(&authorizer)));
+        let webhooks = AdmissionWebhooks::new();
+        let kinds = webhooks.of(kinds);
         let args = on_this_machine(args, &certificates);
         let server = ApiServer::new(&self.name, kinds).with_kubernetes_version(KUBERNETES);
         let bound = with_own(server, &accounts, &authorizer).bind_without_cluster(&args)?;
@@ -164,6 +167,7 @@ impl Standalone {
         let kinds = running.runtime_kinds();
         accounts.set_objects(kinds.clone());
         authorizer.set_objects(kinds.clone());
+        webhooks.set_objects(kinds.clone());
         kinds.known().await?;
         let serving = Definitions::new(client.clone(), kinds.clone(), Arc::clone(&now));
         if kinds.were_kept() {

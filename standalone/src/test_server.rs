@@ -17,6 +17,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use thiserror::Error;
 
+use crate::admission_webhooks::AdmissionWebhooks;
 use crate::authorizer::{Authorizer, NoEscalation};
 use crate::certificates::Certificates;
 use crate::controllers::Controllers;
@@ -129,6 +130,8 @@ impl TestServerBuilder {
         let kinds = built_in::kinds(&accounts).merge(reviews);
         let kinds = kinds.merge(built_in::events()).merge(self.kinds);
         let kinds = kinds.with_admission_plugin(NoEscalation(Arc::clone(&authorizer)));
+        let webhooks = AdmissionWebhooks::new();
+        let kinds = webhooks.of(kinds);
         let server_clock = Clock::system().with_now({
             let now = Arc::clone(&now);
             move || now()
@@ -151,6 +154,7 @@ impl TestServerBuilder {
         let kinds = server.runtime_kinds();
         accounts.set_objects(kinds.clone());
         authorizer.set_objects(kinds.clone());
+        webhooks.set_objects(kinds.clone());
         let definitions = Definitions::new(client.clone(), kinds.clone(), Arc::clone(&now));
         for definition in &self.definitions {
             let what = format!("CustomResourceDefinition {:?}", definition.name_any());

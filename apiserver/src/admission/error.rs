@@ -1,6 +1,9 @@
 //! AdmissionError: why a plugin refuses a write.
 
-use crate::error::{ApiError, FieldError, Reason};
+use http::StatusCode;
+use serde_json::Value;
+
+use crate::error::{ApiError, FieldError, Given, Reason};
 use crate::object::{Tree, metadata};
 
 use super::AdmissionRequest;
@@ -32,6 +35,33 @@ impl AdmissionError {
     /// 503: the plugin cannot tell now. The client may try again.
     pub fn unavailable(why: impl Into<String>) -> Self {
         Self(Why::Unavailable(why.into()))
+    }
+
+    /// What somebody else has answered: this status and reason, with details.
+    pub fn status(
+        code: u16,
+        reason: impl Into<String>,
+        message: impl Into<String>,
+        details: Option<Value>,
+    ) -> Self {
+        let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let reason = reason.into();
+        Self::answer(ApiError::given(Given { code, reason, details }, message))
+    }
+
+    /// 400: the plugin cannot be asked about such a request.
+    pub fn bad_request(why: impl Into<String>) -> Self {
+        Self::answer(ApiError::bad_request(why))
+    }
+
+    /// 500: the plugin has failed. The client reads `Internal error occurred: <why>`.
+    pub fn internal(why: impl Into<String>) -> Self {
+        Self::answer(ApiError::internal(why.into()))
+    }
+
+    /// 404: this object is missing.
+    pub fn not_found(group: &str, resource: &str, name: &str) -> Self {
+        Self::answer(ApiError::not_found(group, resource, name))
     }
 
     /// This answer.

@@ -1,20 +1,48 @@
 //! AdmissionObject: an object that a plugin may change.
 
+use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use crate::object::Tree;
 
 /// An object that a plugin may change: a JSON object. It knows whether it was touched, so
 /// that defaults are filled in again only then.
-#[derive(Debug)]
 pub struct AdmissionObject<'a> {
     tree: &'a mut Tree,
     is_touched: bool,
+    fill: Option<&'a Fill<'a>>,
+}
+
+/// Fills in defaults.
+type Fill<'a> = dyn Fn(&mut Tree) -> Result<(), String> + Sync + 'a;
+
+impl fmt::Debug for AdmissionObject<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AdmissionObject").field(&self.tree).finish()
+    }
 }
 
 impl<'a> AdmissionObject<'a> {
     pub(crate) fn new(tree: &'a mut Tree) -> Self {
-        Self { tree, is_touched: false }
+        Self { tree, is_touched: false, fill: None }
+    }
+
+    /// The same object, whose defaults are filled in by this.
+    #[must_use]
+    pub(crate) fn filled_by(self, fill: &'a Fill<'a>) -> Self {
+        Self { fill: Some(fill), ..self }
+    }
+
+    /// Fills in the defaults of what was changed.
+    ///
+    /// # Errors
+    /// When it does not fit its type any more: why.
+    pub fn set_defaults(&mut self) -> Result<(), String> {
+        self.is_touched = true;
+        match self.fill {
+            Some(fill) => fill(self.tree),
+            None => Ok(()),
+        }
     }
 
     /// Whether a plugin may have changed the object since the last call.

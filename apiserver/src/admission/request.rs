@@ -9,8 +9,13 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{AdmissionError, Reservation};
+use crate::codec;
+use crate::conversion::known;
+use crate::error::{ApiError, no_object};
 use crate::kind::{RuleContext, Version};
+use crate::object::json_patch::JsonPatch;
 use crate::object::{Key, Object, Tree, metadata};
+use crate::quota::{self, Account, Room};
 use crate::served_kind::{ServedKind, ServedKinds};
 use crate::user::User;
 use crate::watch_cache::Scope;
@@ -76,6 +81,27 @@ pub struct AdmissionRequest<'a> {
     kinds: &'a ServedKinds,
     warnings: Warnings,
     reservation: Mutex<Option<Reservation>>,
+    account: Option<&'a Account>,
+    options: Option<Cow<'a, Tree>>,
+    form: Option<&'a dyn Form>,
+    is_of_collection: bool,
+    /// The resourceVersions of the object that is written and of the one that is there.
+    versions: (Option<&'a str>, Option<Cow<'a, str>>),
+}
+
+/// Another form of objects: that of a subresource which has a kind of its own.
+pub(crate) trait Form: fmt::Debug + Sync {
+    /// Its group, version and kind.
+    fn kind(&self) -> (&'static str, &'static str, &'static str);
+
+    /// An object in this form.
+    ///
+    /// # Errors
+    /// 500 when it has none.
+    fn of(&self, object: &Tree) -> Result<Tree, ApiError>;
+
+    /// Takes over what can be changed in this form.
+    fn take_over(&self, object: &mut Tree, changed: &Tree);
 }
 
 /// The object that is there when a write begins.
@@ -93,6 +119,10 @@ impl fmt::Debug for OldObject<'_> {
         f.debug_tuple("OldObject").field(&!matches!(self, Self::None)).finish()
     }
 }
+
+/// Memory that is counted as that of a request, until this is dropped.
+#[derive(Debug)]
+pub struct ReservedMemory(#[allow(dead_code)] Option<Room>); // it is held
 
 /// What clients are to be told, whatever becomes of their requests.
 #[derive(Debug, Default)]
@@ -127,7 +157,85 @@ impl<'a> AdmissionRequest<'a> {
             kinds,
             warnings: Warnings::default(),
             reservation: Mutex::default(),
+            account: None,
+            options: None,
+            form: None,
+            is_of_collection: false,
+            versions: (None, None),
         }
+    }
+
+    /// The same request, which shows objects in another form.
+    #[must_use]
+    pub(crate) fn in_form(mut self, form: Option<&'a dyn Form>) -> Self {
+        self.form = form;
+        self
+    }
+
+    /// The same request about objects of these resourceVersions: the one that is written, and the one that is there.
+    #[must_use]
+    pub(crate) fn at(mut self, new: Option<&'a str>, old: Option<Cow<'a, str>>) -> Self {
+        self.versions = (new.filter(|new| !new.is_empty()), old);
+        self
+    }
+
+    /// The same request, which may be one of a whole collection.
+    #[must_use]
+    pub(crate) fn of_collection(mut self, is_of_collection: bool) -> Self {
+        self.is_of_collection = is_of_collection;
+        self
+    }
+
+    /// Whether a whole collection is deleted, of which this is one object.
+    pub fn is_of_collection(&self) -> bool {
+        self.is_of_collection
+    }
+
+    /// The resourceVersions of the object that is written, as far as its client or the server has said one, and of the one
+    /// that is there.
+    pub fn resource_versions(&self) -> (Option<&str>, Option<&str>) {
+        (self.versions.0, self.versions.1.as_deref())
+    }
+
+    /// The group, version and kind of what clients read and write of the objects: those of the kind, or of its subresource, as
+    /// `autoscaling/v1`, `Scale`.
+    pub fn shown_kind(&self) -> (&str, &str, &str) {
+        let own = (self.group, self.version, self.kind);
+        self.form.map_or(own, |form| form.kind())
+    }
+
+    /// An object as its clients read it: itself, or for example its Scale.
+    ///
+    /// # Errors
+    /// 500 when it has none.
+    pub fn shown<'t>(&self, object: &'t Tree) -> Result<Cow<'t, Tree>, AdmissionError> {
+        match self.form {
+            None => Ok(Cow::Borrowed(object)),
+            Some(form) => form.of(object).map(Cow::Owned).map_err(AdmissionError::answer),
+        }
+    }
+
+    /// Makes of an object what was made of what is [`shown`](Self::shown) of it.
+    pub fn take_over(&self, object: &mut Tree, changed: Tree) {
+        match self.form {
+            None => *object = changed,
+            Some(form) => form.take_over(object, &changed),
+        }
+    }
+
+    /// The same request, which takes its memory from here, with what the client has said of its options.
+    #[must_use]
+    pub(crate) fn with(mut self, account: &'a Account, options: Option<&'a Tree>) -> Self {
+        self.account = Some(account);
+        self.options = options.map(Cow::Borrowed);
+        self
+    }
+
+    /// The same request with these options.
+    #[must_use]
+    pub(crate) fn with_options(mut self, options: Tree) -> Self {
+        self.options = Some(Cow::Owned(options));
+        self
     }
 
     /// The same request about this object.
@@ -135,6 +243,87 @@ impl<'a> AdmissionRequest<'a> {
     pub(crate) fn about(mut self, old: OldObject<'a>) -> Self {
         self.old = old;
         self
+    }
+
+    /// The options of the request, as the client has said them: `CreateOptions`, `UpdateOptions` or `DeleteOptions` of
+    /// `meta.k8s.io/v1`.
+    pub fn operation_options(&self) -> Tree {
+        let kind = match self.operation {
+            AdmissionOperation::Create => "CreateOptions",
+            AdmissionOperation::Update => "UpdateOptions",
+            AdmissionOperation::Delete => "DeleteOptions",
+        };
+        let mut options = self.options.clone().unwrap_or_default().into_owned();
+        options.insert("kind".to_owned(), kind.into());
+        options.insert("apiVersion".to_owned(), "meta.k8s.io/v1".into());
+        options
+    }
+
+    /// The versions in which the kind is served, but that of the request.
+    pub fn other_versions(&self) -> impl Iterator<Item = &str> {
+        let names = self.served.kind.versions.iter().map(|version| version.name.as_str());
+        names.filter(|name| *name != self.version)
+    }
+
+    /// An object of the request in another version in which the kind is served; a conversion webhook may be asked.
+    ///
+    /// # Errors
+    /// 500 when it cannot be converted, 413 and 429 when there is no room for it.
+    pub async fn in_version(&self, tree: &Tree, version: &str) -> Result<Tree, AdmissionError> {
+        let kind = &self.served.kind;
+        let wanted = kind.api_version(version);
+        let own = Account::own();
+        let account = self.account.unwrap_or(&own);
+        let convert = || kind.convert_tree(tree, &wanted).map(Cow::into_owned);
+        let converted = known(kind, account, convert).await.map_err(AdmissionError::answer)?;
+        let mut converted = converted.map_err(|why| {
+            let why = why.to_string();
+            AdmissionError::answer(kind.unconvertible(metadata::name(tree), version, why).into())
+        })?;
+        // Where nothing converts, versions differ in their names.
+        converted.insert("apiVersion".to_owned(), wanted.into());
+        Ok(converted)
+    }
+
+    /// Takes so many bytes of the memory of the request, as long as they are held.
+    ///
+    /// # Errors
+    /// 413 when the request takes too much, 429 when others take the room.
+    pub fn reserve(&self, bytes: usize) -> Result<ReservedMemory, AdmissionError> {
+        let room = self.account.map(|account| account.reserve(bytes)).transpose();
+        room.map(ReservedMemory).map_err(AdmissionError::answer)
+    }
+
+    /// Reads JSON that somebody else has sent, within the limits of an object. The memory that it takes is the request's as
+    /// long as the second value is held.
+    ///
+    /// # Errors
+    /// When it is no JSON, or is larger or deeper than an object may be: why.
+    pub fn read_json(&self, json: &[u8]) -> Result<(Value, ReservedMemory), String> {
+        let size = quota::of_json(json);
+        let room = self.account.map(|account| account.reserve(size)).transpose();
+        let room = room.map(ReservedMemory).map_err(|why| why.to_string())?;
+        let read = codec::from_json(json, &Account::own()).map_err(|why| why.to_string())?;
+        Ok((read.value, room))
+    }
+
+    /// Applies a JSON patch (RFC 6902) to an object, as kube-apiserver applies those of webhooks.
+    ///
+    /// # Errors
+    /// When it cannot be applied: why.
+    pub fn patch(&self, object: &Tree, patch: &JsonPatch) -> Result<Tree, String> {
+        let own = Account::own();
+        let room = self.account.unwrap_or(&own).room(0);
+        let mut room = room.map_err(|why| why.to_string())?;
+        let patched = patch.apply(Value::Object(object.clone()), &mut room);
+        match patched {
+            Ok(Value::Object(patched)) => Ok(patched),
+            Ok(other) => Err(no_object(&other)),
+            Err(why) => {
+                let cause = std::error::Error::source(&why).map(ToString::to_string);
+                Err(cause.unwrap_or_else(|| why.to_string()))
+            }
+        }
     }
 
     /// The object that is there, if one is changed or deleted, without its resourceVersion. If it

@@ -1,12 +1,13 @@
 //! ApiError: a refusal as the client gets it.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::error::Error as StdError;
 use std::fmt::{self, Write as _};
 
+use http::StatusCode;
 use serde::Serialize;
 
+use super::status::Given;
 use super::text::beginning;
 use super::{FieldError, Reason, qualified, quote};
 
@@ -46,6 +47,9 @@ pub struct Details {
     /// When to ask again, in seconds; 0 says nothing.
     #[serde(skip_serializing_if = "is_zero")]
     pub retry_after_seconds: u32,
+    /// What somebody else says of the refusal, in place of all that.
+    #[serde(skip)]
+    pub given: Option<Given>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // the signature serde asks for
@@ -58,12 +62,12 @@ fn is_zero(number: &u32) -> bool {
 /// Its source, if any, is for the log and never sent.
 #[derive(Debug)]
 pub struct ApiError {
-    reason: Reason,
-    message: String,
-    details: Option<Box<Details>>,
+    pub(super) reason: Reason,
+    pub(super) message: String,
+    pub(super) details: Option<Box<Details>>,
     warnings: Vec<String>,
     /// A token with which a list may be continued all the same.
-    continue_token: Option<String>,
+    pub(super) continue_token: Option<String>,
     /// Whether authorization failed.
     is_of_authorization: bool,
     /// The bound that was reached, if it was one.
@@ -129,6 +133,22 @@ impl ApiError {
         let details = self.details.get_or_insert_default();
         details.causes.push(Cause { reason, message, field });
         self
+    }
+
+    /// A refusal of somebody else.
+    pub fn given(given: Given, message: impl Into<String>) -> Self {
+        let reason = Reason::of_status(given.code);
+        Self::new(reason, message)
+            .with_details(Details { given: Some(given), ..Details::default() })
+    }
+
+    pub(super) fn as_given(&self) -> Option<&Given> {
+        self.details.as_ref().and_then(|details| details.given.as_ref())
+    }
+
+    /// The HTTP status of the answer.
+    pub fn status(&self) -> StatusCode {
+        self.as_given().map_or_else(|| self.reason.status(), |given| given.code)
     }
 
     /// 400 with a free text.
@@ -332,32 +352,15 @@ impl ApiError {
 
     /// When the client should ask again, in seconds.
     pub fn retry_after_seconds(&self) -> Option<u32> {
-        self.details.as_ref().map(|details| details.retry_after_seconds).filter(|&s| s > 0)
+        let given = self.as_given().and_then(|given| given.details.as_ref());
+        let given = given.and_then(|details| details.get("retryAfterSeconds")?.as_u64());
+        let given = given.and_then(|seconds| u32::try_from(seconds).ok());
+        let ours = self.details.as_ref().map(|details| details.retry_after_seconds);
+        given.or(ours).filter(|&s| s > 0)
     }
 
-    fn has_causes(&self) -> bool {
+    pub(super) fn has_causes(&self) -> bool {
         self.details.as_ref().is_some_and(|details| !details.causes.is_empty())
-    }
-
-    /// The `Status` object of this refusal.
-    pub fn to_status(&self) -> Status<'_> {
-        let message = match self.reason {
-            // The faults of an object are bounded where they are put together.
-            Reason::Invalid => self.message.as_str().into(),
-            // And so is what others own.
-            Reason::Conflict if self.has_causes() => self.message.as_str().into(),
-            _ => beginning(&self.message),
-        };
-        Status {
-            kind: "Status",
-            api_version: "v1",
-            metadata: ListMeta { continue_token: self.continue_token.as_deref() },
-            status: "Failure",
-            message,
-            reason: self.reason.word(),
-            details: self.details.as_deref(),
-            code: self.reason.status().as_u16(),
-        }
     }
 }
 
@@ -371,28 +374,6 @@ impl StdError for ApiError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.source.as_ref().map(|source| source.as_ref() as &(dyn StdError + 'static))
     }
-}
-
-#[derive(Debug, Serialize)]
-struct ListMeta<'a> {
-    #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
-    continue_token: Option<&'a str>,
-}
-
-/// `Status` of `meta/v1`, as it goes over the wire.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Status<'a> {
-    kind: &'static str,
-    api_version: &'static str,
-    metadata: ListMeta<'a>,
-    status: &'static str,
-    message: Cow<'a, str>,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    reason: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    details: Option<&'a Details>,
-    code: u16,
 }
 
 fn about(group: &str, kind: &str, name: &str) -> Details {

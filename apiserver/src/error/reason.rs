@@ -69,6 +69,27 @@ impl Reason {
         }
     }
 
+    /// The reason that is nearest to an HTTP status.
+    pub fn of_status(status: StatusCode) -> Self {
+        let all = [
+            Self::BadRequest,
+            Self::Unauthorized,
+            Self::Forbidden,
+            Self::NotFound,
+            Self::MethodNotAllowed,
+            Self::NotAcceptable,
+            Self::Conflict,
+            Self::Expired,
+            Self::RequestEntityTooLarge,
+            Self::UnsupportedMediaType,
+            Self::Invalid,
+            Self::TooManyRequests,
+            Self::ServiceUnavailable,
+            Self::Timeout,
+        ];
+        all.into_iter().find(|reason| reason.status() == status).unwrap_or(Self::Unknown)
+    }
+
     /// The word on the wire.
     pub fn word(self) -> &'static str {
         match self {

@@ -17,6 +17,7 @@ pub struct Filled {
     of_generated_names: bool,
     is_dropped_only: bool,
     is_replaced: bool,
+    is_by_admission: bool,
 }
 
 impl Filled {
@@ -28,6 +29,7 @@ impl Filled {
             of_generated_names: false,
             is_dropped_only: false,
             is_replaced: false,
+            is_by_admission: false,
         }
     }
 
@@ -49,6 +51,12 @@ impl Filled {
     #[must_use]
     pub const fn replaced(self) -> Self {
         Self { is_replaced: true, ..self }
+    }
+
+    /// The same, which plugins of kube-apiserver fill in before webhooks are asked.
+    #[must_use]
+    pub const fn by_admission(self) -> Self {
+        Self { is_by_admission: true, ..self }
     }
 
     /// The same, of objects whose names are made from prefixes; otherwise it is a default.
@@ -74,6 +82,12 @@ impl Said {
             (*one, find(tree, list).or_else(other).cloned())
         };
         Self(filled.map(said).collect())
+    }
+
+    /// The same of the fields that are filled in behind admission.
+    #[must_use]
+    pub fn behind_admission(self) -> Self {
+        Self(self.0.into_iter().filter(|(one, _)| !one.is_by_admission).collect())
     }
 
     /// The object as it would be if nothing had been filled in beyond that.

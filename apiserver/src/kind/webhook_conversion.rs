@@ -3,9 +3,6 @@
 
 use std::sync::Arc;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use http::Uri;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceConversion, WebhookClientConfig,
 };
@@ -55,13 +52,6 @@ impl WebhookConversion {
             ca_bundle: ca_bundle.filter(|bundle| !bundle.trim_ascii().is_empty()),
             review_version,
         }))
-    }
-
-    /// The program that is asked, whatever its path: `host:port`.
-    pub fn address(&self) -> String {
-        let uri = self.url.parse::<Uri>().unwrap_or_default();
-        let (host, port) = (uri.host().unwrap_or_default(), uri.port_u16());
-        format!("{}:{}", host.to_ascii_lowercase(), port.map_or(PORT, i32::from))
     }
 
     /// Makes of an object one of another version, as `example.com/v1`, if the webhook was asked.
@@ -129,45 +119,4 @@ pub fn checked(question: &Question, converted: Value) -> Result<Tree, String> {
     restore_metadata(object.clone(), &mut converted, Changeable::LabelsAndAnnotations)
         .map_err(|why| invalid("metadata", why))?;
     Ok(converted)
-}
-
-/// The certificates of a bundle, as DER. What is none is left out, as Go does.
-///
-/// # Errors
-/// When none is left.
-pub fn certificates(bundle: &[u8]) -> Result<Vec<Vec<u8>>, String> {
-    const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
-    const END: &str = "-----END CERTIFICATE-----";
-    let unreadable = || "unable to parse bytes as PEM block".to_owned();
-    let text = String::from_utf8_lossy(bundle);
-    let certificates = text.split(BEGIN).skip(1).filter_map(|rest| {
-        let (body, _) = rest.split_once(END)?;
-        let body: String = body.chars().filter(|c| !c.is_ascii_whitespace()).collect();
-        STANDARD.decode(body).ok()
-    });
-    let certificates: Vec<Vec<u8>> = certificates.collect();
-    if certificates.is_empty() { Err(unreadable()) } else { Ok(certificates) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_program_is_known_by_host_and_port_whatever_its_path() {
-        for (url, address) in [
-            ("https://Hooks.example.com/a", "hooks.example.com:443"),
-            ("https://hooks.example.com:443/b?c=d", "hooks.example.com:443"),
-            ("https://hooks.example.com:8443", "hooks.example.com:8443"),
-            ("https://[::1]:8443/x", "[::1]:8443"),
-        ] {
-            let webhook = WebhookConversion {
-                definition: String::new(),
-                url: url.to_owned(),
-                ca_bundle: None,
-                review_version: "v1",
-            };
-            assert_eq!(webhook.address(), address, "{url}");
-        }
-    }
 }

@@ -59,22 +59,27 @@ pub fn faults(conversion: Option<&CustomResourceConversion>) -> Vec<FieldError> 
 
 fn check_config(config: &WebhookClientConfig, faults: &mut Vec<FieldError>) {
     match (&config.url, &config.service) {
-        (Some(url), None) => check_url(url, faults),
-        (None, Some(service)) => check_service(service, faults),
+        (Some(url), None) => faults.extend(check_webhook_url(url, &format!("{CONFIG}.url"))),
+        (None, Some(service)) => {
+            let ServiceReference { name, namespace, path, port } = service;
+            let at = format!("{CONFIG}.service");
+            faults.extend(check_webhook_service(namespace, name, path.as_deref(), *port, &at));
+        }
         _ => faults.push(FieldError::required(CONFIG, "exactly one of url or service is required")),
     }
     // A bundle that cannot be read is the concern of whoever knows what the definition was before.
 }
 
-fn check_url(url: &str, faults: &mut Vec<FieldError>) {
-    let at = format!("{CONFIG}.url");
+/// What is wrong with the URL of a webhook, in kube-apiserver's words. `at` is the path of the field.
+pub fn check_webhook_url(url: &str, at: &str) -> Vec<FieldError> {
+    let mut faults = Vec::new();
     if url.chars().any(char::is_control) {
         let url = quote(url);
         let why = format!(
             "url must be a valid URL: parse {url}: net/url: invalid control character in URL{FORM}"
         );
         faults.push(FieldError::required(at, &why));
-        return;
+        return faults;
     }
     let (rest, fragment) = url.split_once('#').unwrap_or((url, ""));
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -86,7 +91,7 @@ fn check_url(url: &str, faults: &mut Vec<FieldError>) {
         None => (None, authority),
     };
     let mut wrong = |value: &str, why: &str| {
-        faults.push(FieldError::invalid(at.as_str(), quote(value), why));
+        faults.push(FieldError::invalid(at, quote(value), why));
     };
     let scheme = scheme.to_ascii_lowercase();
     if scheme != "https" {
@@ -104,26 +109,38 @@ fn check_url(url: &str, faults: &mut Vec<FieldError>) {
     if !query.is_empty() {
         wrong(query, "query parameters are not permitted in the URL");
     }
+    faults
 }
 
-fn check_service(service: &ServiceReference, faults: &mut Vec<FieldError>) {
+/// What is wrong with the Service of a webhook, in kube-apiserver's words. `at` is the path of the field.
+pub fn check_webhook_service(
+    namespace: &str,
+    name: &str,
+    path: Option<&str>,
+    port: Option<i32>,
+    at: &str,
+) -> Vec<FieldError> {
+    let mut faults = Vec::new();
     // kube-apiserver takes the one for the other here.
-    for (value, named) in [(&service.namespace, "name"), (&service.name, "namespace")] {
+    for (value, named) in [(namespace, "name"), (name, "namespace")] {
         if value.is_empty() {
-            faults.push(FieldError::required(format!("{CONFIG}.service.{named}"), ""));
+            faults.push(FieldError::required(format!("{at}.{named}"), ""));
         }
     }
-    if let Some(port) = service.port.filter(|port| !(1..=65_535).contains(port)) {
+    if let Some(port) = port.filter(|port| !(1..=65_535).contains(port)) {
         let why = "port is not valid: must be between 1 and 65535, inclusive";
-        faults.push(FieldError::invalid(format!("{CONFIG}.service.port"), port, why));
+        faults.push(FieldError::invalid(format!("{at}.port"), port, why));
     }
-    let path = service.path.as_deref().unwrap_or_default();
+    let path = path.unwrap_or_default();
     let mut wrong = |why: &str| {
-        faults.push(FieldError::invalid(format!("{CONFIG}.service.path"), quote(path), why));
+        faults.push(FieldError::invalid(format!("{at}.path"), quote(path), why));
     };
     match path {
-        "" | "/" => return,
-        "//" => return wrong("segment[0] may not be empty"),
+        "" | "/" => return faults,
+        "//" => {
+            wrong("segment[0] may not be empty");
+            return faults;
+        }
         _ => {}
     }
     if !path.starts_with('/') {
@@ -142,6 +159,7 @@ fn check_service(service: &ServiceReference, faults: &mut Vec<FieldError>) {
             wrong(&format!("segment[{index}]: {why}"));
         }
     }
+    faults
 }
 
 fn check_versions(versions: &[String], faults: &mut Vec<FieldError>) {

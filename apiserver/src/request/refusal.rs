@@ -31,7 +31,7 @@ pub fn refuse_as(error: &ApiError, presentation: Presentation) -> Response<Body>
         tracing::debug!("refused: {error}");
     }
     let body = serde_json::to_vec(&error.to_status()).unwrap_or_default();
-    let mut response = encode::respond(error.reason().status(), presentation, body);
+    let mut response = encode::respond(error.status(), presentation, body);
     if let Some(seconds) = error.retry_after_seconds() {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }

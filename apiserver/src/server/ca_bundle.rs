@@ -2,7 +2,7 @@
 
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::kind::certificates;
+use crate::webhook::certificates;
 
 /// Why a bundle vouches for nobody; `None` if there is a certificate in it. One that is empty is none.
 pub(super) fn fault(bundle: &[u8]) -> Option<String> {

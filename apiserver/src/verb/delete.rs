@@ -64,7 +64,19 @@ pub async fn delete(
         if ended.is_none() {
             let live = || kind.in_version_or_as_kept(&kept.object, attributes.version);
             let size = kept.object.tree_size();
-            validate_deletion(attributes, key, (&live, size), warnings).await?;
+            // What the strategy decides is told, too.
+            let options = || match kind.strategy.grace_period {
+                None => options.to_tree(),
+                Some(usual) => {
+                    let usual = usual(&live());
+                    let grace_period =
+                        usual.map_or(0, |usual| options.grace_period.unwrap_or(usual));
+                    DeleteOptions { grace_period: Some(grace_period), ..options.clone() }.to_tree()
+                }
+            };
+            let revision = kept.revision.to_string();
+            let kept = (&live as _, size, revision.as_str());
+            validate_deletion(attributes, key, kept, &options, warnings).await?;
         }
         let Strategy { returns_deleted_object, .. } = kind.strategy;
         let how =

@@ -53,7 +53,9 @@ pub async fn delete_collection(
             tokio::task::yield_now().await;
             continue;
         };
-        match delete(&attributes.of(&key), &key, how, warnings).await {
+        // It is not named by the request.
+        let one = Attributes { namespace: key.namespace(), name: None, ..*attributes };
+        match delete(&one, &key, how, warnings).await {
             Ok(Deleted::Gone { .. } | Deleted::Marked(_)) => {}
             Err(error) if error.reason() == Reason::NotFound => {}
             Err(error) => refused = refused.or(Some(error)),

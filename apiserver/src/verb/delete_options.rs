@@ -73,6 +73,34 @@ impl DeleteOptions {
     }
 }
 
+impl DeleteOptions {
+    /// The options as a client would write them.
+    pub(super) fn to_tree(&self) -> Tree {
+        let mut tree = Tree::new();
+        if let Some(seconds) = self.grace_period {
+            tree.insert("gracePeriodSeconds".to_owned(), seconds.into());
+        }
+        let mut preconditions = Tree::new();
+        for (name, value) in [("uid", &self.uid), ("resourceVersion", &self.resource_version)] {
+            if let Some(value) = value {
+                preconditions.insert(name.to_owned(), value.as_str().into());
+            }
+        }
+        if !preconditions.is_empty() {
+            tree.insert("preconditions".to_owned(), preconditions.into());
+        }
+        if self.answers_accepted {
+            tree.insert("orphanDependents".to_owned(), false.into());
+        } else if let Some(propagation) = self.propagation {
+            tree.insert("propagationPolicy".to_owned(), propagation.name().into());
+        }
+        if self.dry_run {
+            tree.insert("dryRun".to_owned(), vec![Value::from("All")].into());
+        }
+        tree
+    }
+}
+
 fn text(tree: &Tree, path: &str, field: &str) -> Result<Option<String>, ApiError> {
     match tree.get(field) {
         None | Some(Value::Null) => Ok(None),

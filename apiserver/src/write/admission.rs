@@ -3,15 +3,16 @@
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use super::attributes::{Attributes, Origin};
+use super::attributes::{Attributes, Origin, Part};
 use super::decode::{check_identity, check_namespace};
 use super::draft::Draft;
 use super::live::Live;
+use super::prepare::fill_in;
 use super::sent_managers::without_managed_fields;
 use super::{owners, reset, text};
 use crate::admission::{
     AdmissionChain, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
-    AdmissionTime, KindRules, OldObject, Reservation,
+    AdmissionTime, Form, KindRules, OldObject, Reservation,
 };
 use crate::conversion::known;
 use crate::error::ApiError;
@@ -39,13 +40,16 @@ pub(super) async fn mutate(
     room: &mut Room,
 ) -> Result<(), ApiError> {
     let name = metadata::name(&draft.tree).to_owned();
-    let request = request(attributes, live, &name);
+    let revision = draft.revision.clone();
+    let request = request(attributes, live, (&name, Some(&revision)));
     let rules = rules(attributes, draft);
     let _converting = room_of_rules(attributes, rules.as_ref(), live, draft)?;
     let mut touched = None;
     let mut outcome = Ok(());
     let before = draft_type(draft);
-    let mut object = AdmissionObject::new(&mut draft.tree);
+    let is_kind = draft.is_kind;
+    let fill = move |tree: &mut Tree| fill_again(attributes, live, is_kind, tree);
+    let mut object = AdmissionObject::new(&mut draft.tree).filled_by(&fill);
     let all = Asked::all(attributes, request.operation, false);
     for plugin in plugins(attributes, rules.as_ref()).filter(|one| one.handles(&request)) {
         let asked = all.plugin(plugin.name());
@@ -71,6 +75,36 @@ pub(super) async fn mutate(
         return Err(broken("apiVersion and kind may not change"));
     }
     normalize_again(attributes, live, draft).map_err(|why| broken(&why))
+}
+
+/// Whether a plugin that is asked needs an object of a built-in kind with its defaults.
+pub(super) fn needs_defaults(
+    attributes: &Attributes<'_>,
+    live: Option<&Live>,
+    draft: &Draft,
+) -> bool {
+    let name = metadata::name(&draft.tree);
+    let mut needing = plugins(attributes, None).filter(|plugin| plugin.needs_defaults()).peekable();
+    if needing.peek().is_none() {
+        return false;
+    }
+    let request = request(attributes, live, (name, None));
+    needing.any(|plugin| plugin.handles(&request))
+}
+
+/// Fills in the defaults of an object that a plugin has changed.
+fn fill_again(
+    attributes: &Attributes<'_>,
+    live: Option<&Live>,
+    is_kind: bool,
+    tree: &mut Tree,
+) -> Result<(), String> {
+    schema::coerce_metadata(tree, Malformed::Refused)?;
+    if is_kind {
+        schema::normalize(attributes.version.schema.root(), tree, Malformed::Refused)?;
+        fill_in(attributes, live, is_kind, tree);
+    }
+    Ok(())
 }
 
 /// Normalizes an object that plugins have touched, and checks that it still fits the path.
@@ -111,7 +145,9 @@ pub(super) async fn validate(
     draft: &mut Draft,
 ) -> Result<Option<Reservation>, ApiError> {
     let name = metadata::name(&draft.tree).to_owned();
-    let request = request(attributes, live, &name);
+    // It is the one that is there, whatever was sent.
+    let revision = live.map(|live| live.revision.as_str());
+    let request = request(attributes, live, (&name, revision));
     let rules = rules(attributes, draft);
     let _converting = room_of_rules(attributes, rules.as_ref(), live, draft)?;
     let outcome = ask(attributes, rules.as_ref(), &request, Some(&draft.tree)).await;
@@ -127,7 +163,8 @@ pub(super) async fn validate(
 pub async fn validate_deletion(
     attributes: &Attributes<'_>,
     key: &Key,
-    (live, size): (&(dyn Fn() -> Tree + Sync), usize),
+    (live, size, revision): (&(dyn Fn() -> Tree + Sync), usize, &str),
+    options: &(dyn Fn() -> Tree + Sync),
     warnings: &mut Vec<String>,
 ) -> Result<(), ApiError> {
     let kind = attributes.kind();
@@ -147,7 +184,8 @@ pub async fn validate_deletion(
         // Plugins may not wait for it when they look at it.
         let _ = made.set(known(kind, attributes.account, live).await?);
     }
-    let request = about(made);
+    let request = about(made).with_options(options()).at(None, Some(revision.into()));
+    let request = request.of_collection(attributes.name.is_none());
     // It is there while they are asked.
     let _room = attributes.account.room(size)?;
     let outcome = ask(attributes, None, &request, None).await;
@@ -263,8 +301,10 @@ fn room_of_rules(
 fn request<'a>(
     attributes: &Attributes<'a>,
     live: Option<&'a Live>,
-    name: &'a str,
+    (name, revision): (&'a str, Option<&'a str>),
 ) -> AdmissionRequest<'a> {
+    let form = attributes.version.subresources.scale.as_ref();
+    let form = form.filter(|_| attributes.part == Part::Scale);
     let operation = match live {
         None => AdmissionOperation::Create,
         Some(_) => AdmissionOperation::Update,
@@ -272,4 +312,6 @@ fn request<'a>(
     attributes
         .admission_request(operation, name)
         .about(live.map_or(OldObject::None, |live| OldObject::Borrowed(&live.tree)))
+        .in_form(form.map(|paths| paths as &dyn Form))
+        .at(revision, live.map(|live| live.revision.as_str().into()))
 }

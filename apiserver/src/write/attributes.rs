@@ -11,7 +11,7 @@ use crate::admission::{AdmissionChain, AdmissionOperation, AdmissionRequest};
 use crate::clock::Clock;
 use crate::error::ApiError;
 use crate::kind::{Kind, RuleContext, Version};
-use crate::object::{Key, Object};
+use crate::object::{Key, Object, Tree};
 use crate::quota::Account;
 use crate::served_kind::{ServedKind, ServedKinds};
 use crate::storage::{Collection, Store, Versioned};
@@ -65,6 +65,8 @@ pub struct WriteOptions {
     pub dry_run: bool,
     /// The field manager: the client's, otherwise the first part of its User-Agent.
     pub field_manager: String,
+    /// What the client has said of the above, as the options of Kubernetes have it.
+    pub said: Option<Box<Tree>>,
 }
 
 /// Knows whether a user may create the object that an update did not find.
@@ -161,15 +163,6 @@ impl<'a> Attributes<'a> {
         Key::new(self.namespace, self.name.unwrap_or_default())
     }
 
-    /// The same of the object under this key.
-    #[must_use]
-    pub fn of<'b>(&self, key: &'b Key) -> Attributes<'b>
-    where
-        'a: 'b,
-    {
-        Attributes { namespace: key.namespace(), name: Some(key.name()), ..*self }
-    }
-
     /// What rules are told.
     pub fn context(&self) -> RuleContext<'a> {
         RuleContext::new(self.user, self.now, self.options.dry_run)
@@ -190,5 +183,6 @@ impl<'a> Attributes<'a> {
             &self.options.field_manager,
             self.environment.kinds,
         )
+        .with(self.account, self.options.said.as_deref())
     }
 }

@@ -21,6 +21,17 @@ pub enum Propagation {
     Orphan,
 }
 
+impl Propagation {
+    /// Its name in Kubernetes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Background => "Background",
+            Self::Foreground => "Foreground",
+            Self::Orphan => "Orphan",
+        }
+    }
+}
+
 /// How an object is deleted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MarkOptions {

@@ -95,11 +95,20 @@ async fn stages(
     if live.is_some() {
         reset::reset(attributes, live, draft);
     }
+    let filled_by_system = attributes.kind().strategy.filled_by_system;
+    let is_complete = is_typed && admission::needs_defaults(attributes, live, draft);
+    if is_complete {
+        let said = Said::of(filled_by_system, &draft.tree);
+        prepare::fill_in(attributes, live, draft.is_kind, &mut draft.tree);
+        _managed = field_managers::track_but(attributes, live, draft, Some(&said))?;
+        // The system has its turn when it is known what will be kept.
+        draft.tree = said.behind_admission().alone(&draft.tree).into_owned();
+    }
     // Plugins fill in some of these fields, too.
-    let said = Said::of(attributes.kind().strategy.filled_by_system, &draft.tree);
+    let said = Said::of(filled_by_system, &draft.tree);
     admission::mutate(attributes, live, draft, room).await?;
     let name_origin = prepare::prepare(attributes, live, draft)?;
-    if is_typed {
+    if is_typed && !is_complete {
         // Whoever leaves out what has a default is its owner, and strategies fill it in.
         _managed = field_managers::track_but(attributes, live, draft, Some(&said))?;
     }

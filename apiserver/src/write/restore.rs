@@ -73,5 +73,6 @@ pub async fn restore(
         authorizer: &AlwaysAllow,
     };
     let submitted = Submitted::new(tree, Vec::new());
-    write(&attributes, Change::Create(submitted)).await.map(drop)
+    // Boxed, so that what starts a server need not hold all that a write does.
+    Box::pin(write(&attributes, Change::Create(submitted))).await.map(drop)
 }

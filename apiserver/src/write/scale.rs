@@ -9,6 +9,7 @@ use super::draft::{Draft, Submitted};
 use super::live::{Live, set_revision};
 use super::patch::unfit_patch;
 use super::{FieldValidation, SubmittedPatch};
+use crate::admission::Form;
 use crate::error::{ApiError, FieldError, Reason, go_float, go_type, no_object, quote};
 use crate::kind::{FieldPath, Kind, ScalePaths, Version};
 use crate::object::{Object, Tree, metadata, to_json};
@@ -166,6 +167,21 @@ pub(super) fn scale_of_tree(paths: &ScalePaths, tree: &Tree) -> Result<Object, A
         return Err(ApiError::internal(format!("the spec replicas field {path} does not exist")));
     };
     Object::from_tree(&scale_tree(paths, tree, wanted)?).map_err(ApiError::internal)
+}
+
+impl Form for ScalePaths {
+    fn kind(&self) -> (&'static str, &'static str, &'static str) {
+        ("autoscaling", "v1", KIND)
+    }
+
+    fn of(&self, object: &Tree) -> Result<Tree, ApiError> {
+        scale_tree(self, object, wanted(self, object)?.unwrap_or_default())
+    }
+
+    fn take_over(&self, object: &mut Tree, changed: &Tree) {
+        let replicas = changed.get("spec").and_then(|spec| spec.get("replicas"));
+        set_replicas(object, self, replicas.and_then(Value::as_i64).unwrap_or_default());
+    }
 }
 
 fn internal(error: &FieldError) -> ApiError {

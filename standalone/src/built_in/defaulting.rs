@@ -15,6 +15,11 @@ pub(crate) fn set_default(field: &mut Option<String>, default: &str) {
     }
 }
 
+/// Sets a text that is missing.
+pub(crate) fn set_missing(field: &mut Option<String>, default: &str) {
+    field.get_or_insert_with(|| default.to_owned());
+}
+
 /// Keeps a field and the first element of its plural the same, such as `podIP` and
 /// `podIPs`. Where both are set and differ, the singular wins.
 pub(crate) fn sync_with_list<T>(

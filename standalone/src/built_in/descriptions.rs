@@ -3,6 +3,9 @@
 
 use std::sync::LazyLock;
 
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::authentication::v1::{SelfSubjectReview, TokenRequest, TokenReview};
 use k8s_openapi::api::authorization::v1::{
@@ -57,6 +60,7 @@ pub(super) fn all() -> &'static Map<String, Value> {
         generator.subschema_for::<Job>();
         generator.subschema_for::<Lease>();
         generator.subschema_for::<LimitRange>();
+        generator.subschema_for::<MutatingWebhookConfiguration>();
         generator.subschema_for::<Namespace>();
         generator.subschema_for::<NetworkPolicy>();
         generator.subschema_for::<NewEvent>();
@@ -76,6 +80,7 @@ pub(super) fn all() -> &'static Map<String, Value> {
         generator.subschema_for::<ServiceAccount>();
         generator.subschema_for::<StatefulSet>();
         generator.subschema_for::<StorageClass>();
+        generator.subschema_for::<ValidatingWebhookConfiguration>();
         generator.subschema_for::<LocalSubjectAccessReview>();
         generator.subschema_for::<SelfSubjectAccessReview>();
         generator.subschema_for::<SelfSubjectReview>();

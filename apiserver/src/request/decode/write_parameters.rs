@@ -1,7 +1,10 @@
 //! The query of CREATE, UPDATE and PATCH.
 
+use serde_json::json;
+
 use super::parameters::Parameters;
 use crate::error::{ApiError, FieldError, quote};
+use crate::object::Tree;
 use crate::write::{FieldValidation, WriteOptions, check_manager};
 
 impl Parameters {
@@ -44,7 +47,23 @@ impl Parameters {
             return Err(ApiError::invalid_options(kind, errors));
         }
         let field_manager = self.filled("fieldManager").unwrap_or_default().to_owned();
-        Ok(WriteOptions { field_validation, dry_run, field_manager })
+        let said = self.said().map(Box::new);
+        Ok(WriteOptions { field_validation, dry_run, field_manager, said })
+    }
+
+    /// The options as kube-apiserver shows them to webhooks.
+    fn said(&self) -> Option<Tree> {
+        let mut said = Tree::new();
+        let dry_runs = self.dry_runs();
+        if !dry_runs.is_empty() {
+            said.insert("dryRun".to_owned(), json!(dry_runs));
+        }
+        for name in ["fieldManager", "fieldValidation"] {
+            if let Some(value) = self.filled(name) {
+                said.insert(name.to_owned(), value.into());
+            }
+        }
+        (!said.is_empty()).then_some(said)
     }
 
     fn check_field_manager(&self, errors: &mut Vec<FieldError>) {

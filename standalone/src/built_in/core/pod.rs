@@ -85,10 +85,10 @@ fn set_condition(pod: &mut Value, mut condition: Value, now: Timestamp) {
 
 /// What belongs to nobody unless a client says what it is.
 const FILLED: &[Filled] = &[
-    Filled::field("/spec/preemptionPolicy"),
-    Filled::field("/spec/priority"),
-    Filled::field("/spec/priorityClassName"),
-    Filled::field("/spec/tolerations"),
+    Filled::field("/spec/preemptionPolicy").by_admission(),
+    Filled::field("/spec/priority").by_admission(),
+    Filled::field("/spec/priorityClassName").by_admission(),
+    Filled::field("/spec/tolerations").by_admission(),
 ];
 
 fn strategy() -> Strategy {

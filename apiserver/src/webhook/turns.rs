@@ -6,17 +6,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// So many turns of one webhook at once.
-const OF_ONE: usize = 4;
-
 /// So many turns for all webhooks, which are known by host and port: several definitions, and several paths, may lead to
 /// the same program, and all of them have the turns of one.
 ///
 /// Beyond its first one a webhook gets a turn only while it has fewer than half as many as are free. So however many
-/// webhooks keep theirs, the next one finds one free, as long as they are few: seven of them take sixteen turns, nineteen sixty-four.
+/// webhooks keep theirs, the next one finds one free, as long as they are few: if one may have four, seven of them take sixteen turns, nineteen sixty-four.
 #[derive(Debug)]
 pub(super) struct Turns {
     all: usize,
+    /// So many of one webhook at most.
+    of_one: usize,
     state: Mutex<State>,
 }
 
@@ -46,17 +45,24 @@ struct Waiting {
 
 /// The turn of a call, or its place in the queue; dropping it gives that back.
 #[derive(Debug)]
-pub(super) struct Turn<'a> {
+pub struct Turn<'a> {
     turns: &'a Turns,
     webhook: &'a str,
     number: u64,
 }
 
+impl Turn<'_> {
+    /// The host and port of the webhook.
+    pub(super) fn address(&self) -> &str {
+        self.webhook
+    }
+}
+
 impl Turns {
-    /// So many turns.
-    pub(super) const fn new(all: usize) -> Self {
+    /// So many turns, and so many of one webhook.
+    pub(super) const fn new(all: usize, of_one: usize) -> Self {
         let state = State { taken: 0, webhooks: BTreeMap::new(), waited: 0 };
-        Self { all, state: Mutex::new(state) }
+        Self { all, of_one, state: Mutex::new(state) }
     }
 
     /// Waits for a turn of the webhook at this host and port.
@@ -74,7 +80,7 @@ impl Turns {
         let number = state.waited;
         let of_webhook = state.webhooks.entry(webhook.to_owned()).or_default();
         of_webhook.waiting.push_back(Waiting { number, call });
-        state.hand_out(self.all);
+        state.hand_out(self.all, self.of_one);
         (Turn { turns: self, webhook, number }, called)
     }
 
@@ -85,10 +91,10 @@ impl Turns {
 
 impl State {
     /// Gives turns to those who have waited longest, of webhooks that may have another one.
-    fn hand_out(&mut self, all: usize) {
+    fn hand_out(&mut self, all: usize, of_one: usize) {
         while self.taken < all {
             let free = all - self.taken;
-            let may = |one: &Webhook| one.taken == 0 || one.taken < OF_ONE.min(free / 2);
+            let may = |one: &Webhook| one.taken == 0 || one.taken < of_one.min(free / 2);
             let webhooks = self.webhooks.values_mut().filter(|one| may(one));
             let longest = webhooks
                 .filter_map(|one| one.waiting.front().map(|first| first.number).zip(Some(one)))
@@ -122,7 +128,7 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut state = self.turns.lock();
         state.leave(self.webhook, self.number);
-        state.hand_out(self.turns.all);
+        state.hand_out(self.turns.all, self.turns.of_one);
     }
 }
 
@@ -132,9 +138,11 @@ mod tests {
 
     use super::*;
 
+    const OF_ONE: usize = 4;
+
     #[test]
     fn webhooks_that_keep_their_turns_leave_one_to_the_next() {
-        let turns = Turns::new(16);
+        let turns = Turns::new(16, OF_ONE);
         let webhooks: Vec<String> = (0..16).map(|number| format!("a:{number}")).collect();
         let mut kept = Vec::new();
         let mut counts = Vec::new();
@@ -156,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_slow_webhook_keeps_nobody_from_a_quick_one() {
-        let turns = Turns::new(16);
+        let turns = Turns::new(16, OF_ONE);
         let slow: Vec<_> = (0..OF_ONE).map(|_| turns.take("slow:443").now_or_never()).collect();
         let mut next = Box::pin(turns.take("slow:443"));
         assert!((&mut next).now_or_never().is_none());
@@ -173,7 +181,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_has_asked_first_comes_first() {
-        let turns = Turns::new(1);
+        let turns = Turns::new(1, OF_ONE);
         let first = turns.take("a").await;
         let (mut second, mut third) = (Box::pin(turns.take("b")), Box::pin(turns.take("a")));
         assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());

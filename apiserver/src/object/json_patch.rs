@@ -1,10 +1,12 @@
 //! JSON patch, RFC 6902, as kube-apiserver applies it: it is milder in a few
 //! places, and all of them are kept.
 
+mod read;
+
 use serde_json::Value;
 
+use super::extent::{DEPTH_LIMIT, Extent};
 use crate::error::{ApiError, Details, Reason};
-use crate::object::extent::{DEPTH_LIMIT, Extent};
 use crate::quota::{self, Room};
 
 /// As kube-apiserver.
@@ -43,12 +45,17 @@ type Steps = Vec<String>;
 
 impl JsonPatch {
     /// A patch of these operations.
-    pub(super) fn new(operations: Vec<Operation>) -> Self {
+    pub fn new(operations: Vec<Operation>) -> Self {
         Self { operations }
     }
 
+    /// Whether it changes nothing.
+    pub fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+
     /// Whether an operation is about what these steps lead to, around it or in it.
-    pub(super) fn looks_at(&self, wanted: [&str; 2]) -> bool {
+    pub fn looks_at(&self, wanted: [&str; 2]) -> bool {
         let is_about = |path: &str| steps(path).iter().zip(wanted).all(|(one, other)| one == other);
         self.operations.iter().any(|operation| {
             let has_from = matches!(operation.op.as_str(), "move" | "copy");
@@ -60,7 +67,7 @@ impl JsonPatch {
     ///
     /// # Errors
     /// With what the first one failed for, for the log.
-    pub(super) fn apply(&self, mut document: Value, room: &mut Room) -> Result<Value, ApiError> {
+    pub fn apply(&self, mut document: Value, room: &mut Room) -> Result<Value, ApiError> {
         let tree = quota::of_value(&document);
         let mut spent = Spent { copied: 0, work: 0, tree, room };
         spent.room.grow_to(tree)?;

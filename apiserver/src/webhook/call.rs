@@ -17,11 +17,10 @@ use tokio_rustls::TlsConnector;
 
 use super::turns::Turns;
 use super::vouched_certificate::Vouched;
-use crate::kind::{WebhookConversion, certificates};
+use super::{Webhook, certificates};
 
 /// Of no answer more is read: as much as the largest object twice, and what stands around it.
 const ANSWER_LIMIT: usize = 4 << 20;
-const PORT: u16 = 443;
 /// What is told of an answer that is no review.
 const SHOWN: usize = 512;
 
@@ -34,26 +33,21 @@ impl Drop for Ended {
     }
 }
 
-/// Where a webhook is asked, with the time that it has.
-pub(super) fn asked_url(webhook: &WebhookConversion, time: Duration) -> String {
-    format!("{}?timeout={}s", webhook.url, time.as_secs())
-}
-
 /// Sends a review, and reads what is answered, in turn with others.
 ///
 /// # Errors
 /// When that fails: why, in Go's words where they are known.
 pub(super) async fn call(
-    webhook: &WebhookConversion,
+    webhook: Webhook<'_>,
     body: String,
     time: Duration,
     (reading, address): (&Turns, &str),
 ) -> Result<Vec<u8>, String> {
-    let url = asked_url(webhook, time);
+    let url = webhook.asked_url(time);
     let failed = |why: String| format!("Post \"{url}\": {why}");
     let uri: Uri = url.parse().map_err(|why| failed(format!("{why}")))?;
     let host = uri.host().unwrap_or_default();
-    let port = uri.port_u16().unwrap_or(PORT);
+    let port = uri.port_u16().unwrap_or(super::PORT);
     let bare = host.trim_start_matches('[').trim_end_matches(']').to_owned();
     let config = config(webhook).map_err(&failed)?;
     let name = ServerName::try_from(bare.clone()).map_err(|why| failed(why.to_string()))?;
@@ -91,13 +85,13 @@ pub(super) async fn call(
     }
 }
 
-fn config(webhook: &WebhookConversion) -> Result<ClientConfig, String> {
+fn config(webhook: Webhook<'_>) -> Result<ClientConfig, String> {
     let mut roots = RootCertStore::empty();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|why| why.to_string())?;
-    let Some(bundle) = &webhook.ca_bundle else {
+    let Some(bundle) = webhook.ca_bundle else {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         return Ok(config.with_root_certificates(roots).with_no_client_auth());
     };

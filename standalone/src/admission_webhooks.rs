@@ -1,0 +1,128 @@
+//! Admission webhooks: programs that MutatingWebhookConfigurations and ValidatingWebhookConfigurations name, and that are
+//! asked about writes as kube-apiserver asks them.
+
+mod answer;
+mod ask;
+mod configured;
+mod matching;
+mod mutating;
+mod review;
+mod validating;
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use aggregated_apiserver::{
+    AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest, Kinds,
+    RuntimeKinds,
+};
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
+use serde_json::{Map, Value};
+
+use configured::{Hook, Hooks, Known};
+
+/// A JSON object.
+type Tree = Map<String, Value>;
+
+/// The webhooks of a server.
+#[derive(Default)]
+pub(crate) struct AdmissionWebhooks {
+    /// Where configurations are kept; there are none before that is known.
+    objects: OnceLock<RuntimeKinds>,
+    known: Mutex<Known>,
+}
+
+impl AdmissionWebhooks {
+    /// Webhooks of a server that is not there yet.
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Reads configurations from here.
+    pub(crate) fn set_objects(&self, objects: RuntimeKinds) {
+        // A server starts once.
+        let _ = self.objects.set(objects);
+    }
+
+    /// The same kinds, about whose writes the webhooks are asked.
+    pub(crate) fn of(self: &Arc<Self>, kinds: Kinds) -> Kinds {
+        let kinds = kinds.with_admission_plugin(MutatingWebhooks(Arc::clone(self)));
+        kinds.with_admission_plugin(ValidatingWebhooks(Arc::clone(self)))
+    }
+
+    /// What is configured now.
+    fn hooks(&self) -> Arc<Hooks> {
+        let Some(objects) = self.objects.get() else { return Arc::default() };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if known.refresh(objects) {
+            *self.known.lock().unwrap_or_else(PoisonError::into_inner) = known.clone();
+        }
+        known.hooks()
+    }
+}
+
+/// Asks the webhooks that may change objects, one after the other, in the order of their configurations' names.
+struct MutatingWebhooks(Arc<AdmissionWebhooks>);
+
+impl AdmissionPlugin for MutatingWebhooks {
+    fn name(&self) -> &str {
+        "MutatingAdmissionWebhook"
+    }
+
+    fn handles(&self, request: &AdmissionRequest<'_>) -> bool {
+        is_any_about(&self.0.hooks().mutating, request)
+    }
+
+    fn needs_defaults(&self) -> bool {
+        true
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        request: &'a AdmissionRequest<'_>,
+        object: &'a mut AdmissionObject<'_>,
+    ) -> BoxFuture<'a, Result<(), AdmissionError>> {
+        let hooks = self.0.hooks();
+        async move { mutating::mutate(&hooks.mutating, request, object).await }.boxed()
+    }
+
+    fn validate<'a>(
+        &'a self,
+        request: &'a AdmissionRequest<'_>,
+        _object: Option<&'a Tree>,
+    ) -> BoxFuture<'a, Result<(), AdmissionError>> {
+        // What is deleted is not changed before it is judged.
+        if request.operation != AdmissionOperation::Delete {
+            return ready(Ok(())).boxed();
+        }
+        let hooks = self.0.hooks();
+        async move { mutating::judge_deletion(&hooks.mutating, request).await }.boxed()
+    }
+}
+
+/// Asks the webhooks that judge objects, all at once.
+struct ValidatingWebhooks(Arc<AdmissionWebhooks>);
+
+impl AdmissionPlugin for ValidatingWebhooks {
+    fn name(&self) -> &str {
+        "ValidatingAdmissionWebhook"
+    }
+
+    fn handles(&self, request: &AdmissionRequest<'_>) -> bool {
+        is_any_about(&self.0.hooks().validating, request)
+    }
+
+    fn validate<'a>(
+        &'a self,
+        request: &'a AdmissionRequest<'_>,
+        object: Option<&'a Tree>,
+    ) -> BoxFuture<'a, Result<(), AdmissionError>> {
+        let hooks = self.0.hooks();
+        async move { validating::validate(&hooks.validating, request, object).await }.boxed()
+    }
+}
+
+fn is_any_about(hooks: &[Hook], request: &AdmissionRequest<'_>) -> bool {
+    !matching::is_exempt(request)
+        && hooks.iter().any(|hook| matching::version(hook, request).is_some())
+}

@@ -1,0 +1,84 @@
+//! Asks one webhook.
+
+use aggregated_apiserver::{AdmissionError, Webhook, WebhookCalls};
+use uuid::Uuid;
+
+use super::answer::{self, Answer, Asked};
+use super::configured::Hook;
+use super::review::Question;
+
+/// So many calls at once. Each belongs to a request in flight, which may ask several webhooks at the same time.
+const CALLS: usize = 256;
+/// And so many of one program: a webhook that writes objects itself, about which it is asked again, must not wait for its own
+/// calls to end.
+const CALLS_OF_ONE: usize = 64;
+/// So many answers that are read at once: each may take as much memory as one object.
+const ANSWERS_READ: usize = 16;
+
+static CALLED: WebhookCalls = WebhookCalls::new(CALLS, CALLS_OF_ONE, ANSWERS_READ);
+
+/// Why a webhook has not allowed a write.
+pub(super) enum Failure {
+    /// It could not be asked, or its answer is none: why, as kube-apiserver says it behind the name of the webhook. Its
+    /// failure policy says what becomes of the write.
+    Call(String),
+    /// The write is refused.
+    Refused(AdmissionError),
+}
+
+/// Asks a webhook, and tells the client its warnings.
+///
+/// # Errors
+/// When it refuses the write, or cannot be asked.
+pub(super) async fn ask(
+    hook: &Hook,
+    question: &Question<'_>,
+    mutates: bool,
+) -> Result<Answer, Failure> {
+    let (name, request) = (&hook.name, question.request);
+    if request.dry_run && !hook.takes_dry_runs {
+        let why = format!("admission webhook {name:?} does not support dry run");
+        return Err(Failure::Refused(AdmissionError::bad_request(why)));
+    }
+    let Some(version) = hook.review_version else {
+        let why = "webhook does not accept known AdmissionReview versions (v1, v1beta1)";
+        return Err(Failure::Call(format!("could not create admission objects: {why}")));
+    };
+    let uncalled = |why: String| Failure::Call(format!("failed to call webhook: {why}"));
+    let webhook = Webhook { url: &hook.url, ca_bundle: hook.ca_bundle.as_deref() };
+    let address = webhook.address();
+    let turn = CALLED.turn(&address, hook.timeout).await.map_err(uncalled)?;
+    let uid = Uuid::new_v4().to_string();
+    let body = question.review(version, &uid);
+    let room = request.reserve(body.len()).map_err(Failure::Refused)?;
+    let sent = CALLED.post(webhook, body, hook.timeout, &turn).await.map_err(uncalled)?;
+    drop((turn, room));
+    let room = request.reserve(2 * sent.len()).map_err(Failure::Refused)?;
+    let answer = answer::read(&sent, Asked { uid: &uid, version, mutates }, request)?;
+    drop((sent, room));
+    for warning in &answer.warnings {
+        request.warn(warning.as_str());
+    }
+    match answer.allowed {
+        true => Ok(answer),
+        false => Err(Failure::Refused(answer::refusal(name, answer.result))),
+    }
+}
+
+impl Failure {
+    /// What becomes of the write: the failure policy of a webhook may let it pass.
+    ///
+    /// # Errors
+    /// When it is refused.
+    pub(super) fn judged(self, hook: &Hook) -> Result<(), AdmissionError> {
+        let why = match self {
+            Self::Refused(refused) => return Err(refused),
+            Self::Call(why) => format!("failed calling webhook {:?}: {why}", hook.name),
+        };
+        if hook.fails_closed {
+            return Err(AdmissionError::internal(why));
+        }
+        tracing::debug!("a write is not held up: {why}");
+        Ok(())
+    }
+}

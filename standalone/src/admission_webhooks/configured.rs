@@ -1,0 +1,167 @@
+//! The webhooks that are configured at a moment.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aggregated_apiserver::RuntimeKinds;
+use k8s_openapi::Resource;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ValidatingWebhook,
+    ValidatingWebhookConfiguration, WebhookClientConfig,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde_json::Value;
+
+use crate::built_in::admissionregistration::GROUP;
+
+const PORT: i32 = 443;
+/// As long as is allowed, for what was kept by another release.
+const LONGEST: i32 = 30;
+const MUTATING: &str = MutatingWebhookConfiguration::URL_PATH_SEGMENT;
+const VALIDATING: &str = ValidatingWebhookConfiguration::URL_PATH_SEGMENT;
+
+/// A webhook.
+#[derive(Debug)]
+pub(super) struct Hook {
+    pub name: String,
+    /// Where it is asked.
+    pub url: String,
+    /// Who vouches for it, as PEM; those whom the system trusts, if nothing is said.
+    pub ca_bundle: Option<Vec<u8>>,
+    pub rules: Vec<RuleWithOperations>,
+    /// Whether a write fails with its call.
+    pub fails_closed: bool,
+    /// Whether other versions of what its rules name are not meant.
+    pub is_exact: bool,
+    pub namespace_selector: LabelSelector,
+    pub object_selector: LabelSelector,
+    /// Whether it may be asked about what is only tried.
+    pub takes_dry_runs: bool,
+    pub timeout: Duration,
+    /// The version of reviews that it reads, `v1` or `v1beta1`.
+    pub review_version: Option<&'static str>,
+    /// Whether it is asked again if a later one has changed the object.
+    pub is_reinvoked: bool,
+}
+
+/// All of them, in the order of the names of their configurations.
+#[derive(Debug, Default)]
+pub(super) struct Hooks {
+    pub mutating: Vec<Hook>,
+    pub validating: Vec<Hook>,
+}
+
+/// What was read of the configurations, and when.
+#[derive(Clone, Default)]
+pub(super) struct Known {
+    /// How often both sorts had changed.
+    changes: [Option<u64>; 2],
+    hooks: Arc<Hooks>,
+}
+
+impl Known {
+    /// What was read.
+    pub(super) fn hooks(self) -> Arc<Hooks> {
+        self.hooks
+    }
+
+    /// Reads configurations again if they have changed, and answers whether they have.
+    pub(super) fn refresh(&mut self, kinds: &RuntimeKinds) -> bool {
+        // Before the objects: what changes in between is read again.
+        let changes = [MUTATING, VALIDATING].map(|plural| kinds.changes(GROUP, plural));
+        if changes == self.changes {
+            return false;
+        }
+        let mutating = objects::<MutatingWebhookConfiguration>(kinds, MUTATING);
+        let validating = objects::<ValidatingWebhookConfiguration>(kinds, VALIDATING);
+        let mutating = mutating.into_iter().flat_map(|one| one.webhooks.unwrap_or_default());
+        let validating = validating.into_iter().flat_map(|one| one.webhooks.unwrap_or_default());
+        let hooks = Hooks {
+            mutating: mutating.map(Hook::of_mutating).collect(),
+            validating: validating.map(Hook::of_validating).collect(),
+        };
+        *self = Self { changes, hooks: Arc::new(hooks) };
+        true
+    }
+}
+
+/// Configurations, in the order of their names.
+fn objects<K: serde::de::DeserializeOwned>(kinds: &RuntimeKinds, plural: &str) -> Vec<K> {
+    let kept = kinds.objects(GROUP, plural);
+    let objects = kept.iter().flat_map(|kept| kept.iter());
+    // Those that are kept are of their type.
+    objects.filter_map(|one| serde_json::from_value(Value::Object(one.to_tree())).ok()).collect()
+}
+
+impl Hook {
+    fn of_mutating(webhook: MutatingWebhook) -> Self {
+        let is_reinvoked = webhook.reinvocation_policy.as_deref() == Some("IfNeeded");
+        let judging = ValidatingWebhook {
+            admission_review_versions: webhook.admission_review_versions,
+            client_config: webhook.client_config,
+            failure_policy: webhook.failure_policy,
+            match_conditions: webhook.match_conditions,
+            match_policy: webhook.match_policy,
+            name: webhook.name,
+            namespace_selector: webhook.namespace_selector,
+            object_selector: webhook.object_selector,
+            rules: webhook.rules,
+            side_effects: webhook.side_effects,
+            timeout_seconds: webhook.timeout_seconds,
+        };
+        Self { is_reinvoked, ..Self::of_validating(judging) }
+    }
+
+    fn of_validating(webhook: ValidatingWebhook) -> Self {
+        let seconds = webhook.timeout_seconds.unwrap_or(LONGEST).clamp(1, LONGEST);
+        let known = |version: &String| ["v1", "v1beta1"].into_iter().find(|known| known == version);
+        let ca_bundle = webhook.client_config.ca_bundle.as_ref().map(|bundle| bundle.0.clone());
+        Self {
+            url: url(&webhook.client_config),
+            name: webhook.name,
+            ca_bundle: ca_bundle.filter(|bundle| !bundle.trim_ascii().is_empty()),
+            rules: webhook.rules.unwrap_or_default(),
+            fails_closed: webhook.failure_policy.as_deref() != Some("Ignore"),
+            is_exact: webhook.match_policy.as_deref() == Some("Exact"),
+            namespace_selector: webhook.namespace_selector.unwrap_or_default(),
+            object_selector: webhook.object_selector.unwrap_or_default(),
+            takes_dry_runs: ["None", "NoneOnDryRun"].contains(&webhook.side_effects.as_str()),
+            timeout: Duration::from_secs(u64::from(seconds.unsigned_abs())),
+            review_version: webhook.admission_review_versions.iter().find_map(known),
+            is_reinvoked: false,
+        }
+    }
+}
+
+/// Where a webhook is asked. A Service has the name that a cluster gives it.
+fn url(config: &WebhookClientConfig) -> String {
+    if let Some(url) = &config.url {
+        let has_path = url.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
+        return if has_path { url.clone() } else { format!("{url}/") };
+    }
+    let Some(service) = &config.service else { return String::new() };
+    let path = service.path.as_deref().unwrap_or_default().trim_start_matches('/');
+    let port = service.port.unwrap_or(PORT);
+    format!("https://{}.{}.svc:{port}/{path}", service.name, service.namespace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn where_a_webhook_is_asked() {
+        for (config, expected) in [
+            (json!({"url": "https://h"}), "https://h/"),
+            (json!({"url": "https://h:1/a/b"}), "https://h:1/a/b"),
+            (json!({"service": {"name": "s", "namespace": "n"}}), "https://s.n.svc:443/"),
+            (
+                json!({"service": {"name": "s", "namespace": "n", "path": "/p", "port": 8443}}),
+                "https://s.n.svc:8443/p",
+            ),
+        ] {
+            assert_eq!(url(&serde_json::from_value(config).unwrap()), expected);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Webhooks that may change an object: one after the other, each sees what those before it have made.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use aggregated_apiserver::{AdmissionError, AdmissionObject, AdmissionRequest};
+
+use super::answer::{self, Answer};
+use super::ask::{Failure, ask};
+use super::configured::Hook;
+use super::review::Question;
+use super::{Tree, matching};
+
+/// How often webhooks are asked at most: those that wish it once more, if a later one has changed the object.
+const ROUNDS: usize = 2;
+
+/// Lets webhooks change an object.
+///
+/// # Errors
+/// What one of them refuses, or why it cannot be asked.
+pub(super) async fn mutate(
+    hooks: &[Hook],
+    request: &AdmissionRequest<'_>,
+    object: &mut AdmissionObject<'_>,
+) -> Result<(), AdmissionError> {
+    // Webhooks, by their numbers: those that have been asked, and those that are asked again.
+    let (mut asked, mut again) = (BTreeSet::new(), BTreeSet::new());
+    for round in 0..ROUNDS {
+        let mut is_changed = false;
+        for (number, hook) in hooks.iter().enumerate() {
+            if round > 0 && !again.contains(&number) {
+                continue;
+            }
+            let Some(version) = matching::version(hook, request) else { continue };
+            if !matching::is_selected(hook, request, Some(&*object))? {
+                continue;
+            }
+            let changed = match ask_about(hook, request, version, object).await {
+                Ok(changed) => changed,
+                Err(failure) => {
+                    failure.judged(hook)?;
+                    false
+                }
+            };
+            if changed {
+                is_changed = true;
+                again.append(&mut asked);
+            }
+            if hook.is_reinvoked {
+                asked.insert(number);
+            }
+        }
+        if !is_changed || again.is_empty() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Asks webhooks about a deletion, of which they can change nothing.
+///
+/// # Errors
+/// What one of them refuses, or why it cannot be asked.
+pub(super) async fn judge_deletion(
+    hooks: &[Hook],
+    request: &AdmissionRequest<'_>,
+) -> Result<(), AdmissionError> {
+    for hook in hooks {
+        let Some(version) = matching::version(hook, request) else { continue };
+        if !matching::is_selected(hook, request, None)? {
+            continue;
+        }
+        let old = in_version(request, request.old_object(), version).await?;
+        let question = Question { request, version, object: None, old: old.as_deref() };
+        let judged = match ask(hook, &question, true).await {
+            Ok(answer) => check_unchanged(hook, request, &answer),
+            Err(failure) => Err(failure),
+        };
+        if let Err(failure) = judged {
+            failure.judged(hook)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_unchanged(
+    hook: &Hook,
+    request: &AdmissionRequest<'_>,
+    answer: &Answer,
+) -> Result<(), Failure> {
+    let Some(patch) = &answer.patch else { return Ok(()) };
+    let read = request.read_json(patch).map(|(patch, _room)| patch);
+    if answer::operations(read)?.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::Refused(AdmissionError::internal(format!(
+        "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
+        hook.name
+    ))))
+}
+
+/// Asks a webhook about an object, and answers whether it has changed it.
+async fn ask_about(
+    hook: &Hook,
+    request: &AdmissionRequest<'_>,
+    version: &str,
+    object: &mut AdmissionObject<'_>,
+) -> Result<bool, Failure> {
+    let shown = in_version(request, Some(&*object), version).await.map_err(Failure::Refused)?;
+    let shown = shown.unwrap_or_default();
+    let old = in_version(request, request.old_object(), version).await.map_err(Failure::Refused)?;
+    let question = Question { request, version, object: Some(&shown), old: old.as_deref() };
+    let answer = ask(hook, &question, true).await?;
+    let Some(patch) = answer.patch else { return Ok(false) };
+    let read = request.read_json(&patch);
+    let (read, room) = match read {
+        Ok((read, room)) => (Ok(read), Some(room)),
+        Err(why) => (Err(why), None),
+    };
+    let patch = answer::operations(read)?;
+    if patch.is_empty() {
+        return Ok(false);
+    }
+    if answer.patch_type != "JSONPatch" {
+        let why = format!("unsupported patch type {:?}", answer.patch_type);
+        return Err(Failure::Call(why));
+    }
+    let unfit = |why: String| Failure::Refused(AdmissionError::internal(why));
+    let patched = request.patch(&shown, &patch).map_err(unfit)?;
+    drop((patch, room));
+    let is_changed = patched != *shown;
+    let patched = match is_converted(request, version) {
+        false => patched,
+        true => request.in_version(&patched, request.version).await.map_err(Failure::Refused)?,
+    };
+    drop(shown);
+    request.take_over(object, patched);
+    object.set_defaults().map_err(unfit)?;
+    Ok(is_changed)
+}
+
+/// An object in the version in which a webhook is asked.
+pub(super) async fn in_version<'t>(
+    request: &AdmissionRequest<'_>,
+    object: Option<&'t Tree>,
+    version: &str,
+) -> Result<Option<Cow<'t, Tree>>, AdmissionError> {
+    match object {
+        Some(object) if is_converted(request, version) => {
+            request.in_version(object, version).await.map(|made| Some(Cow::Owned(made)))
+        }
+        Some(object) => request.shown(object).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Whether a webhook is asked about an object in another version. What a subresource shows is the same in each.
+fn is_converted(request: &AdmissionRequest<'_>, version: &str) -> bool {
+    version != request.version && request.shown_kind().2 == request.kind
+}

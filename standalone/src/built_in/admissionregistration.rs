@@ -1,0 +1,14 @@
+//! `admissionregistration.k8s.io`: the webhooks that are asked about writes. Who asks them is
+//! [`admission_webhooks`](crate::admission_webhooks).
+
+mod defaults;
+pub(super) mod mutating_webhook_configuration;
+mod strategy;
+pub(super) mod validating_webhook_configuration;
+mod validation;
+
+use k8s_openapi::Resource;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+
+/// The group of configurations.
+pub(crate) const GROUP: &str = MutatingWebhookConfiguration::GROUP;
