@@ -69,8 +69,8 @@ impl Kind {
     }
 
     /// An object that is kept, in this version. In the stored version it is made once, if
-    /// the definition has changed since it was written; in another one it is made anew each
-    /// time, and [remembered](Self::in_version_shared) for a while where many may read it.
+    /// the definition has changed since it was written; in another one it is made anew: see
+    /// [`in_version_shared`](Self::in_version_shared).
     ///
     /// # Errors
     /// When what the conversion makes of it is no object.

@@ -1,9 +1,9 @@
 //! Objects in other versions than the one they are kept in, remembered for whoever reads them next: a version that is
 //! listed again and again, or watched by many, is converted once.
 //!
-//! All servers of a process share one room, which is bounded by what it takes. What it has no room for takes the place of
-//! others, by chance, of those first that were changed since. So a list that is larger than the room finds a part of it again, where
-//! forgetting what is oldest would have forgotten each object before it is read.
+//! All servers of a process share one bound. Where there is no room, objects that have changed since are evicted first, and then
+//! random ones. So a list that is larger than the room finds a part of it again, where
+//! evicting the oldest would have evicted each object before it is read again.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -14,13 +14,13 @@ use super::{Kind, Version};
 use crate::object::Object;
 use crate::quota::Portion;
 
-/// What all that is remembered may take, in bytes: 10,000 objects of 1.6 kB, and half as many again.
+/// What all that is remembered may take, in bytes: 10,000 objects of 1.6 kB, and a quarter as many again.
 const LIMIT: usize = 32 << 20;
 /// The same in a small container: one of the largest objects.
 const LEAST: usize = 2 << 20;
-/// Among so many it is looked for one that was changed since, before another one is forgotten.
+/// So many random ones are looked at for one that has changed since, before one that has not is evicted.
 const LOOKED_AT: usize = 8;
-/// What an object takes besides what it says: its entry, and what is left of the kept one while that is not forgotten.
+/// What an object takes besides its own size: its entry, and what a `Weak` keeps of the stored one when that was dropped.
 const ENTRY: usize = size_of::<Object>() + 256;
 
 static REMEMBERED: LazyLock<Remembered> = LazyLock::new(|| Remembered::of(LIMIT));
@@ -30,7 +30,7 @@ pub fn converted_limit(portion: Portion) -> usize {
     portion.between(LEAST, LIMIT)
 }
 
-/// Lets the objects that are remembered take so many bytes, in all servers of this process.
+/// Lets the objects that are remembered take so many bytes, in all servers of this process: the one that was made last decides.
 pub fn limit_converted(bytes: usize) {
     REMEMBERED.limit(bytes);
 }
@@ -46,10 +46,8 @@ impl Kind {
         object: &Arc<Object>,
         version: &Arc<Version>,
     ) -> Result<Arc<Object>, ConversionError> {
-        // What was made for one reader, as a part of the kept one, nobody asks for again. A webhook's answers are
-        // remembered with its questions, and for a second only.
-        if Arc::strong_count(object) == 1
-            || self.is_converted_by_webhook()
+        // A webhook's answers are remembered with its questions, and for a second only.
+        if self.is_converted_by_webhook()
             || (version.name == self.storage.name && self.view.is_none())
         {
             return self.in_version(object, version);
@@ -58,8 +56,8 @@ impl Kind {
     }
 }
 
-/// An object and a version, by where they are.
-type Name = (usize, usize);
+/// An object and a version, by their addresses.
+type Key = (usize, usize);
 
 /// An object in another version than the kept one.
 struct Converted {
@@ -70,7 +68,7 @@ struct Converted {
 }
 
 impl Converted {
-    fn name(&self) -> Name {
+    fn key(&self) -> Key {
         (self.kept.as_ptr().addr(), self.version.as_ptr().addr())
     }
 
@@ -90,8 +88,8 @@ struct Room {
     limit: usize,
     bytes: usize,
     all: Vec<Converted>,
-    places: HashMap<Name, usize>,
-    /// How many places were looked at to forget something.
+    indices: HashMap<Key, usize>,
+    /// How many were looked at to evict one.
     looks: u64,
 }
 
@@ -105,7 +103,7 @@ impl Remembered {
             limit,
             bytes: 0,
             all: Vec::new(),
-            places: HashMap::new(),
+            indices: HashMap::new(),
             looks: 0,
         }))
     }
@@ -117,8 +115,8 @@ impl Remembered {
     fn limit(&self, bytes: usize) {
         let mut room = self.lock();
         room.limit = bytes;
-        let forgotten = room.make_place(0);
-        drop((room, forgotten));
+        let evicted = room.make_room(0);
+        drop((room, evicted));
     }
 
     fn in_version(
@@ -127,73 +125,73 @@ impl Remembered {
         object: &Arc<Object>,
         version: &Arc<Version>,
     ) -> Result<Arc<Object>, ConversionError> {
-        let name = (Arc::as_ptr(object).addr(), Arc::as_ptr(version).addr());
-        if let Some(shown) = self.lock().find(name) {
+        let key = (Arc::as_ptr(object).addr(), Arc::as_ptr(version).addr());
+        if let Some(shown) = self.lock().find(key) {
             return Ok(shown);
         }
         let shown = kind.in_version(object, version)?;
         let (kept, version) = (Arc::downgrade(object), Arc::downgrade(version));
         let converted = Converted { kept, version, shown: Arc::clone(&shown) };
-        // What is forgotten may be large: others do not wait until it is freed.
-        let forgotten = self.lock().add(converted);
-        drop(forgotten);
+        // What is evicted may be large: others do not wait until it is freed.
+        let evicted = self.lock().add(converted);
+        drop(evicted);
         Ok(shown)
     }
 }
 
 impl Room {
-    fn find(&self, name: Name) -> Option<Arc<Object>> {
-        let place = self.places.get(&name)?;
-        self.all.get(*place).map(|one| Arc::clone(&one.shown))
+    fn find(&self, key: Key) -> Option<Arc<Object>> {
+        let index = self.indices.get(&key)?;
+        self.all.get(*index).map(|one| Arc::clone(&one.shown))
     }
 
-    /// Remembers an object. Answers what is not remembered any more.
+    /// Remembers an object. Answers what was evicted, to be dropped without the lock.
     #[must_use]
     fn add(&mut self, converted: Converted) -> Vec<Converted> {
-        let (name, size) = (converted.name(), converted.size());
-        if size > self.limit || self.places.contains_key(&name) {
+        let (key, size) = (converted.key(), converted.size());
+        if size > self.limit || self.indices.contains_key(&key) {
             return vec![converted];
         }
-        let forgotten = self.make_place(size);
-        self.places.insert(name, self.all.len());
+        let evicted = self.make_room(size);
+        self.indices.insert(key, self.all.len());
         self.all.push(converted);
         self.bytes += size;
-        forgotten
+        evicted
     }
 
-    /// Forgets others until so many bytes have a place.
+    /// Evicts others until there is room for so many bytes.
     #[must_use]
-    fn make_place(&mut self, size: usize) -> Vec<Converted> {
-        let mut forgotten = Vec::new();
+    fn make_room(&mut self, size: usize) -> Vec<Converted> {
+        let mut evicted = Vec::new();
         while self.bytes + size > self.limit
-            && let Some(place) = self.place_to_give_up()
+            && let Some(index) = self.index_to_evict()
         {
-            let converted = self.all.swap_remove(place);
-            self.places.remove(&converted.name());
-            // The last one stands there now.
-            if let Some(moved) = self.all.get(place) {
-                self.places.insert(moved.name(), place);
+            let converted = self.all.swap_remove(index);
+            self.indices.remove(&converted.key());
+            // The last one has that index now.
+            if let Some(moved) = self.all.get(index) {
+                self.indices.insert(moved.key(), index);
             }
             self.bytes -= converted.size();
-            forgotten.push(converted);
+            evicted.push(converted);
         }
-        forgotten
+        evicted
     }
 
-    /// The place of one that nobody can ask for any more, among a few from anywhere, or else one of these. Nothing if nothing is
-    /// remembered.
-    fn place_to_give_up(&mut self) -> Option<usize> {
-        let mut place = None;
+    /// The index of one that nobody can ask for any more, if there is one among a few random ones, or else of one of these. Nothing if
+    /// nothing is remembered.
+    fn index_to_evict(&mut self) -> Option<usize> {
+        let mut index = None;
         for _ in 0..LOOKED_AT {
             self.looks += 1;
             // As good as chance: nobody knows the hasher's key.
-            let chance = u128::from(self.places.hasher().hash_one(self.looks));
-            place = usize::try_from((chance * self.all.len() as u128) >> u64::BITS).ok();
-            if self.all.get(place?)?.is_over() {
+            let chance = u128::from(self.indices.hasher().hash_one(self.looks));
+            index = usize::try_from((chance * self.all.len() as u128) >> u64::BITS).ok();
+            if self.all.get(index?)?.is_over() {
                 break;
             }
         }
-        place
+        index
     }
 }
 
@@ -233,15 +231,11 @@ mod tests {
         let kind = kind();
         let other = kind.version("v1beta1").unwrap();
         let kept = object(&kind, "a", 0);
-        let in_watch_cache = Arc::clone(&kept);
         let shown = kind.in_version_shared(&kept, other).unwrap();
         assert_eq!(shown.to_tree()["apiVersion"], "example.com/v1beta1");
         assert!(Arc::ptr_eq(&shown, &kind.in_version_shared(&kept, other).unwrap()));
         let stored = kind.in_version_shared(&kept, &kind.storage).unwrap();
         assert!(Arc::ptr_eq(&stored, &kept));
-        // One that is nobody else's was made for this reader.
-        drop((in_watch_cache, stored));
-        assert!(!Arc::ptr_eq(&shown, &kind.in_version_shared(&kept, other).unwrap()));
     }
 
     /// Reads objects in a version; how many of them were not converted anew.
@@ -258,7 +252,7 @@ mod tests {
             again += usize::from(before.as_ref().is_some_and(|before| Arc::ptr_eq(before, &shown)));
             *before = Some(shown);
             let room = remembered.lock();
-            assert!(room.bytes <= room.limit && room.places.len() == room.all.len());
+            assert!(room.bytes <= room.limit && room.indices.len() == room.all.len());
             assert_eq!(room.bytes, room.all.iter().map(Converted::size).sum::<usize>());
         }
         again
@@ -284,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_since_gives_up_its_place_first() {
+    fn what_was_changed_since_is_evicted_first() {
         let (kind, remembered) = (kind(), Remembered::of(1 << 20));
         let list = |count: usize| -> Vec<_> {
             (0..count).map(|number| object(&kind, &format!("a{number}"), 4 << 10)).collect()
@@ -316,6 +310,6 @@ mod tests {
         remembered.limit(10 << 10);
         assert!(remembered.lock().bytes <= 10 << 10);
         remembered.limit(0);
-        assert!(remembered.lock().all.is_empty() && remembered.lock().places.is_empty());
+        assert!(remembered.lock().all.is_empty() && remembered.lock().indices.is_empty());
     }
 }

@@ -236,6 +236,7 @@ mod tests {
         let of = |name| part(&floor, name).unwrap().1;
         assert!(of("trees of requests") >= 64 << 20);
         assert!(of("answers") / 4 > LARGEST_OBJECT);
+        assert!(of("objects in other versions") > LARGEST_OBJECT);
         // Of a namespace's share, and of the window of a kind.
         assert!(floor.objects / 4 > LARGEST_OBJECT && floor.window > LARGEST_OBJECT);
         assert!(floor.source_memory > LARGEST_OBJECT);
