@@ -23,7 +23,7 @@ pub enum Step {
 
 impl Step {
     /// In their order.
-    const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 7] = [
         Self::Authenticated,
         Self::Authorized,
         Self::Read,

@@ -34,7 +34,7 @@ use super::Record;
 use crate::clock::Clock;
 use crate::user::{MASTERS, User};
 use context::Remote;
-use waiting::{WAITING_BYTES, Waiting};
+use waiting::{WAITING_MEMORY, Waiting};
 
 /// The group whose requests go on with the traces that they name, besides administrators; as kube-apiserver.
 const MONITORING: &str = "system:monitoring";
@@ -131,7 +131,7 @@ impl Traces {
         let sending = otlp::SENDING_BYTES;
         #[cfg(not(feature = "otlp"))]
         let sending = 0;
-        WAITING_BYTES + sending
+        WAITING_MEMORY + sending
     }
 
     /// Where they go.
@@ -160,7 +160,9 @@ impl Traces {
             }
         };
         let _ = tokio::time::timeout(longest, flush).await;
-        let lost = failed() - before + self.waiting.spans();
+        // In this order: what is lost is counted before it leaves its room.
+        let waiting = self.waiting.spans();
+        let lost = failed() - before + waiting;
         if lost > 0 {
             tracing::warn!("the last {lost} spans were not sent to {}", self.endpoint());
         }
@@ -229,9 +231,11 @@ impl Trace {
     }
 }
 
-/// A header as text.
+/// The beginning of a header as text.
 fn text(value: &HeaderValue) -> Cow<'_, str> {
     let bytes = value.as_bytes();
+    // Before it is looked at: it may be long.
+    let bytes = bytes.get(..LIMIT).unwrap_or(bytes);
     str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
@@ -240,12 +244,12 @@ fn is_sampled_flags(is_remote: bool) -> u32 {
     if is_remote { 0x301 } else { 0x101 }
 }
 
-/// The beginning of a text that may be long.
-fn beginning(text: &str) -> &str {
-    if text.len() <= LIMIT {
+/// The beginning of a text that may be long: so many bytes at most.
+fn beginning(text: &str, limit: usize) -> &str {
+    if text.len() <= limit {
         return text;
     }
-    let mut end = LIMIT;
+    let mut end = limit;
     while !text.is_char_boundary(end) {
         end -= 1;
     }

@@ -306,7 +306,7 @@ fn kept_of_head(head: &Parts) -> usize {
     let path = head.uri.path_and_query().map_or(0, |path| path.as_str().len());
     let kept = ["user-agent", "x-forwarded-for", "audit-id"];
     let headers = kept.iter().filter_map(|name| head.headers.get(*name));
-    // Traces have copies of their own.
+    // The audit log has copies of its own.
     2 * (path + headers.map(|value| value.len()).sum::<usize>())
 }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 use bytes::{Buf, BufMut, Bytes};
 use http::uri::PathAndQuery;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
@@ -25,7 +26,7 @@ use super::waiting::{BATCH_BYTES, Batch, Waiting};
 use crate::occasionally::{Occasionally, shown};
 
 const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
-/// What is sent is there again as gRPC frames it, and as it is encrypted or copied for the connection.
+/// What is sent is there once more as gRPC frames it, and once on its way to the socket.
 pub(super) const SENDING_BYTES: usize = 2 * BATCH_BYTES;
 /// What of an answer is read.
 const ANSWER_BYTES: usize = 64 << 10;
@@ -150,7 +151,12 @@ impl Sender {
         let (spans, count) = (std::mem::take(&mut batch.spans), batch.count);
         let message = [collector.before(spans.0.len()), spans.0.into()];
         let answer = timeout(ANSWER, collector.export(message)).await;
+        self.counted(answer, count, &collector.endpoint);
         self.waiting.give_back(batch);
+    }
+
+    /// Counts what has become of so many spans, and says in the log if some are lost.
+    fn counted(&self, answer: Result<Result<Answer, Status>, Elapsed>, count: u64, endpoint: &str) {
         let (lost, why) = match answer {
             Ok(Ok(answer)) => {
                 let Answer { rejected, message } = answer;
@@ -166,7 +172,6 @@ impl Sender {
         };
         let failed = self.counts.failed.fetch_add(lost, Ordering::Relaxed) + lost;
         let dropped = self.counts.dropped.load(Ordering::Relaxed);
-        let endpoint = &collector.endpoint;
         FAILED.log(|_| {
             tracing::warn!(
                 "spans cannot be sent to {endpoint}, {failed} until now, and {dropped} found no room: {why}"

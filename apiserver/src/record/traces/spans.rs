@@ -6,7 +6,7 @@ use http::Method;
 
 use super::context::Remote;
 use super::protobuf::{Message, varint};
-use super::{Begun, beginning, is_sampled_flags, text};
+use super::{Begun, LIMIT, beginning, is_sampled_flags, text};
 use crate::cluster::Attributes;
 use crate::record::Record;
 
@@ -175,6 +175,7 @@ fn name(record: &Record, span: &mut Message) {
 
 fn attributes(begun: &Begun, record: &Record, span: &mut Message) {
     let target = record.uri.path_and_query().map_or("", |target| target.as_str());
+    let target = beginning(target, LIMIT);
     attribute(span, b"audit-id", &text(&record.audit_id));
     attribute(span, b"http.request.method", method(record));
     attribute(span, b"url.scheme", "https");
@@ -216,7 +217,7 @@ fn attributes(begun: &Begun, record: &Record, span: &mut Message) {
 #[inline]
 fn attribute<const N: usize>(span: &mut Message, name: &[u8; N], text: &str) {
     if !text.is_empty() {
-        bytes(span, name, beginning(text).as_bytes());
+        bytes(span, name, beginning(text, LIMIT).as_bytes());
     }
 }
 
@@ -244,7 +245,7 @@ fn bytes<const N: usize>(span: &mut Message, name: &[u8; N], text: &[u8]) {
 #[inline]
 fn number<const N: usize>(span: &mut Message, name: &[u8; N], number: u64) {
     let (digits, length) = varint(number);
-    // A name is short, and so are ten digits.
+    const { assert!(2 + N + 3 + 10 <= SHORT) };
     #[allow(clippy::cast_possible_truncation)]
     let (whole, value, of_name) = ((2 + N + 3 + length) as u8, (1 + length) as u8, N as u8);
     span.0.extend_from_slice(&[9 << 3 | 2, whole, 1 << 3 | 2, of_name]);
@@ -279,7 +280,14 @@ fn put(text: &mut [u8], length: &mut usize, byte: u8) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use http::HeaderValue;
+
+    use super::super::protobuf::{Field, fields};
+    use super::super::waiting::OF_REQUEST;
     use super::*;
+    use crate::record::Step;
 
     #[test]
     fn attributes_are_written_as_protobuf_says() {
@@ -301,10 +309,56 @@ mod tests {
             address(&mut message, b"an-address", text.parse().unwrap());
             assert_eq!(message.0, by_parts(b"an-address", &|value| value.text(1, text)), "{text}");
         }
-        for length in [1, 100, 120, 200, super::super::LIMIT] {
+        for length in [1, 100, 120, 200, LIMIT] {
             let (text, mut message) = ("x".repeat(length), Message::default());
             attribute(&mut message, b"a-text", &text);
             assert_eq!(message.0, by_parts(b"a-text", &|value| value.text(1, &text)), "{length}");
         }
+    }
+    #[test]
+    fn the_largest_spans_are_as_large_as_is_said_and_can_be_read() {
+        let long = "x".repeat(30_000);
+        let header = |byte: u8| HeaderValue::from_bytes(&vec![byte; 30_000]).unwrap();
+        let remote = Remote { trace: 1, span: 2, is_sampled: true };
+        let begun = Begun {
+            trace: u128::MAX,
+            span: u64::MAX,
+            parent: 3,
+            link: Some(remote),
+            started: u64::MAX / 2,
+            address: Some("2001:db8::7".parse().unwrap()),
+            user_agent: Some(header(0xff)),
+        };
+        let mut record = Record::unread();
+        record.method = Method::OPTIONS;
+        record.uri = format!("/{long}?{long}").parse().unwrap();
+        record.audit_id = header(b'a');
+        record.code = 500;
+        record.bytes = u64::MAX;
+        record.is_served = true;
+        for step in Step::ALL {
+            record.reached(step);
+        }
+        // Of a kind that is served names are short.
+        let name = "n".repeat(253);
+        record.attributes = Some(Arc::new(Attributes::Resource {
+            verb: "deletecollection",
+            group: name.clone(),
+            version: name.clone(),
+            resource: name.clone(),
+            subresource: name,
+            namespace: long.clone(),
+            name: long,
+        }));
+        let mut spans = Message::default();
+        write(&begun, &record, &mut spans);
+        assert!(spans.0.len() <= OF_REQUEST, "{}", spans.0.len());
+        let read: Vec<_> = fields(&spans.0).collect();
+        assert_eq!(read.len() as u64, count(&record));
+        let [(_, Field::Bytes(whole)), ..] = read[..] else { panic!("{read:?}") };
+        let known = fields(whole).filter(|(field, _)| *field != 9).map(|(field, _)| field);
+        assert_eq!(known.collect::<Vec<_>>(), [1, 2, 4, 5, 6, 7, 8, 13, 15, 16]);
+        let texts = fields(whole).filter(|(field, _)| *field == 9).count();
+        assert_eq!(texts, 16, "attributes");
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+use super::beginning;
 use super::protobuf::Message;
 use crate::record::shares::Shares;
 
@@ -13,12 +14,18 @@ use crate::record::shares::Shares;
 pub(super) const BATCH_BYTES: usize = 512 << 10;
 /// So many batches wait, or are being sent, at most.
 const BATCHES: usize = 16;
-/// What all that waits takes at most, in bytes. No user's take more than a quarter of it.
-pub(super) const WAITING_BYTES: usize = BATCHES * BATCH_BYTES;
+/// What the spans that wait take at most, in bytes. No user's take more than a quarter of it.
+const WAITING_BYTES: usize = BATCHES * BATCH_BYTES;
 /// What the spans of a request take at most, in bytes: its texts are cut.
-const OF_REQUEST: usize = 32 << 10;
-/// What is noted of whose they are, besides the name, in bytes.
-const OWNER: usize = 64;
+pub(super) const OF_REQUEST: usize = 32 << 10;
+/// How often the user of spans that follow one another may change in a batch.
+const OWNERS: usize = 256;
+/// So many bytes of a user's name are looked at: users whose names begin alike share a part of the room.
+const NAME: usize = 256;
+/// What an owner takes, in bytes: the name, here and where shares are counted, and what stands around it.
+const OWNER: usize = 2 * (NAME + 64);
+/// All that waits takes so much memory at most, in bytes.
+pub(super) const WAITING_MEMORY: usize = WAITING_BYTES + BATCHES * OWNERS * OWNER;
 
 /// Spans that wait to be sent.
 #[derive(Debug)]
@@ -37,6 +44,8 @@ struct Queue {
     /// How many spans were not sent yet.
     spans: u64,
     shares: Shares,
+    /// Who found no room, since when none was given back.
+    refused: Option<Box<str>>,
 }
 
 /// Spans that are sent together.
@@ -55,7 +64,7 @@ impl Batch {
     }
 
     fn is_full(&self) -> bool {
-        self.spans.0.len() > BATCH_BYTES - OF_REQUEST
+        self.spans.0.len() > BATCH_BYTES - OF_REQUEST || self.owners.len() >= OWNERS
     }
 
     fn owned_by(&mut self, user: &str, bytes: usize) {
@@ -70,7 +79,7 @@ impl Waiting {
     /// None yet.
     pub(super) fn new() -> Self {
         let shares = Shares::of(WAITING_BYTES);
-        let queue = Queue { batches: VecDeque::new(), taken: 0, spans: 0, shares };
+        let queue = Queue { batches: VecDeque::new(), taken: 0, spans: 0, shares, refused: None };
         Self { queue: Mutex::new(queue), changed: Notify::new() }
     }
 
@@ -80,6 +89,7 @@ impl Waiting {
 
     /// Adds so many spans of a user, which are written behind others. Whether there was room for them.
     pub(super) fn add(&self, user: &str, count: u64, write: impl FnOnce(&mut Message)) -> bool {
+        let user = beginning(user, NAME);
         let mut queue = self.lock();
         let is_first = queue.batches.is_empty();
         let is_taken = queue.add(user, count, write);
@@ -106,6 +116,7 @@ impl Waiting {
         let queue = &mut *queue;
         queue.taken = queue.taken.saturating_sub(1);
         queue.spans = queue.spans.saturating_sub(batch.count);
+        queue.refused = None;
         for (user, bytes) in &batch.owners {
             queue.shares.give_back(user, *bytes);
         }
@@ -124,6 +135,10 @@ impl Waiting {
 
 impl Queue {
     fn add(&mut self, user: &str, count: u64, write: impl FnOnce(&mut Message)) -> bool {
+        // Who has no room does not hold others up with what is written for nothing.
+        if self.refused.as_deref() == Some(user) {
+            return false;
+        }
         if self.batches.back().is_none_or(Batch::is_full) {
             if self.batches.len() + self.taken >= BATCHES {
                 return false;
@@ -133,16 +148,20 @@ impl Queue {
         let Some(batch) = self.batches.back_mut() else { return false };
         let before = batch.spans.0.len();
         write(&mut batch.spans);
-        let bytes = batch.spans.0.len() - before + OWNER + user.len();
-        // How many they are is known when they are written.
-        if !self.shares.take(user, bytes) {
-            batch.spans.0.truncate(before);
-            return false;
+        // How many bytes they are is known when they are written.
+        let bytes = batch.spans.0.len() - before;
+        if self.shares.take(user, bytes) {
+            batch.owned_by(user, bytes);
+            batch.count += count;
+            self.spans += count;
+            return true;
         }
-        batch.owned_by(user, bytes);
-        batch.count += count;
-        self.spans += count;
-        true
+        batch.spans.0.truncate(before);
+        if batch.count == 0 {
+            self.batches.pop_back();
+        }
+        self.refused = Some(user.into());
+        false
     }
 }
 
@@ -186,9 +205,10 @@ mod tests {
         while add(&waiting, "loud", OF_REQUEST) {
             of_loud += OF_REQUEST;
         }
-        assert!(of_loud > WAITING_BYTES / 5 && of_loud < WAITING_BYTES / 4, "{of_loud}");
+        assert!(of_loud > WAITING_BYTES / 5 && of_loud <= WAITING_BYTES / 4, "{of_loud}");
         assert!(add(&waiting, "quiet", OF_REQUEST), "there is room for others");
         assert!(!add(&waiting, "loud", OF_REQUEST));
+        assert!(add(&waiting, "another", 100), "also when somebody was refused");
         let batch = waiting.take(false).unwrap();
         assert!(!add(&waiting, "loud", OF_REQUEST), "it is not sent yet");
         waiting.give_back(batch);
@@ -207,5 +227,34 @@ mod tests {
         }
         assert_eq!((waiting.spans(), waiting.lock().taken), (0, 0));
         assert!(add(&waiting, "loud", OF_REQUEST));
+    }
+    #[test]
+    fn what_was_refused_leaves_nothing_to_be_sent() {
+        let waiting = Waiting::new();
+        while add(&waiting, "loud", BATCH_BYTES / 4) {}
+        while let Some(batch) = waiting.take(true) {
+            assert!(batch.count > 0);
+            // They are not sent yet, so the room stays taken.
+        }
+        assert!(!add(&waiting, "loud", BATCH_BYTES / 4));
+        assert!(waiting.is_empty() && waiting.take(true).is_none());
+    }
+
+    #[test]
+    fn many_users_with_long_names_take_as_much_as_is_said() {
+        let waiting = Waiting::new();
+        let mut number = 0_usize;
+        while add(&waiting, &format!("{number:08}{}", "x".repeat(10_000)), 100) {
+            number += 1;
+        }
+        let queue = waiting.lock();
+        let of_names = |batch: &Batch| -> usize {
+            let names: usize = batch.owners.iter().map(|(user, _)| user.len()).sum();
+            names + batch.owners.capacity() * size_of::<(Box<str>, usize)>()
+        };
+        let taken: usize =
+            queue.batches.iter().map(|batch| batch.spans.0.capacity() + of_names(batch)).sum();
+        let taken = taken + queue.shares.memory();
+        assert!(number == BATCHES * OWNERS && taken <= WAITING_MEMORY, "{number}: {taken}");
     }
 }
