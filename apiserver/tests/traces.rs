@@ -8,6 +8,7 @@ mod in_process;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use aggregated_apiserver::{InProcess, TracingArgs, User};
@@ -26,7 +27,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
@@ -41,6 +42,8 @@ struct Collector {
     sent: mpsc::UnboundedSender<ExportTraceServiceRequest>,
     /// How many spans of each request it says that it has not taken.
     rejects: i64,
+    /// It answers as often as it has a permit.
+    answers: Arc<Semaphore>,
 }
 
 #[tonic::async_trait]
@@ -50,6 +53,7 @@ impl TraceService for Collector {
         request: tonic::Request<ExportTraceServiceRequest>,
     ) -> Result<tonic::Response<ExportTraceServiceResponse>, tonic::Status> {
         self.sent.send(request.into_inner()).unwrap();
+        self.answers.acquire().await.unwrap().forget();
         let partial_success = (self.rejects > 0).then(|| ExportTracePartialSuccess {
             rejected_spans: self.rejects,
             error_message: "too many".to_owned(),
@@ -66,10 +70,17 @@ async fn collector() -> (SocketAddr, mpsc::UnboundedReceiver<ExportTraceServiceR
 async fn collector_that_rejects(
     rejects: i64,
 ) -> (SocketAddr, mpsc::UnboundedReceiver<ExportTraceServiceRequest>) {
+    collector_that_answers(rejects, Arc::new(Semaphore::new(Semaphore::MAX_PERMITS))).await
+}
+
+async fn collector_that_answers(
+    rejects: i64,
+    answers: Arc<Semaphore>,
+) -> (SocketAddr, mpsc::UnboundedReceiver<ExportTraceServiceRequest>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (sender, sent) = mpsc::unbounded_channel();
-    let service = TraceServiceServer::new(Collector { sent: sender, rejects });
+    let service = TraceServiceServer::new(Collector { sent: sender, rejects, answers });
     let serving = Server::builder().add_service(service);
     tokio::spawn(serving.serve_with_incoming(TcpIncoming::from(listener)));
     (address, sent)
@@ -280,6 +291,40 @@ async fn count(server: &InProcess, result: &str) -> u64 {
     let metrics = metrics(server).await;
     let line = format!("apiserver_tracing_spans_total{{result=\"{result}\"}} ");
     metrics.split_once(&line).unwrap().1.lines().next().unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn what_comes_while_a_collector_takes_long_is_sent_when_it_has_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let answers = Arc::new(Semaphore::new(0));
+    let (address, mut sent) = collector_that_answers(0, Arc::clone(&answers)).await;
+    let server = server(folder.path(), address, 1_000_000).await;
+    // More than is sent together.
+    let mut asked = 0;
+    let mut batch = async || {
+        let request = tokio::time::timeout(SOON, sent.recv()).await.unwrap().unwrap();
+        let scopes = request.resource_spans.iter().flat_map(|resource| &resource.scope_spans);
+        let spans = scopes.flat_map(|scope| &scope.spans);
+        spans.filter(|span| span.kind == SpanKind::Server as i32).count()
+    };
+    while asked < 1_000 {
+        ask(&server, stranger(), get("/apis")).await;
+        asked += 1;
+    }
+    let first = batch().await;
+    assert!((100..1_000).contains(&first), "{first}");
+    for _ in 0..10 {
+        ask(&server, stranger(), get("/apis")).await;
+        asked += 1;
+    }
+    answers.add_permits(Semaphore::MAX_PERMITS / 2);
+    // Nobody asks for anything any more.
+    let mut came = first;
+    while came < asked {
+        came += batch().await;
+    }
+    assert_eq!(came, asked);
+    assert_eq!(count(&server, "dropped").await, 0);
 }
 
 #[tokio::test]
