@@ -33,9 +33,21 @@ impl Webhook<'_> {
         format!("{}:{}", host.to_ascii_lowercase(), port.unwrap_or(PORT))
     }
 
-    /// Where it is asked, with the time that it has.
+    /// Where it is asked, with the time that it has. Its path is cleaned as kube-apiserver's client does: envtest
+    /// names `https://host:port//path`, which servers in Go would redirect.
     fn asked_url(&self, time: Duration) -> String {
-        format!("{}?timeout={}s", self.url, time.as_secs())
+        let (scheme, rest) = self.url.split_once("://").unwrap_or(("https", self.url));
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let mut segments = Vec::new();
+        for segment in path.split('/') {
+            match segment {
+                "" | "." => {}
+                ".." => drop(segments.pop()),
+                segment => segments.push(segment),
+            }
+        }
+        let (path, seconds) = (segments.join("/"), time.as_secs());
+        format!("{scheme}://{authority}/{path}?timeout={seconds}s")
     }
 }
 
@@ -100,6 +112,18 @@ mod tests {
             ("https://[::1]:8443/x", "[::1]:8443"),
         ] {
             assert_eq!(Webhook { url, ca_bundle: None }.address(), address, "{url}");
+        }
+    }
+    #[test]
+    fn paths_are_cleaned() {
+        for (url, asked) in [
+            ("https://a:1//failing", "https://a:1/failing?timeout=3s"),
+            ("https://a", "https://a/?timeout=3s"),
+            ("https://a/", "https://a/?timeout=3s"),
+            ("https://[::1]:1/./x/../../y//z/", "https://[::1]:1/y/z?timeout=3s"),
+        ] {
+            let webhook = Webhook { url, ca_bundle: None };
+            assert_eq!(webhook.asked_url(Duration::from_secs(3)), asked);
         }
     }
 }
