@@ -3,6 +3,8 @@
 
 mod read;
 
+pub use read::Unfit;
+
 use serde_json::Value;
 
 use super::extent::{DEPTH_LIMIT, Extent};

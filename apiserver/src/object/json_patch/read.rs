@@ -27,7 +27,7 @@ impl JsonPatch {
             return Err(format!("it has {operations} operations, of {OPERATIONS_LIMIT} at most"));
         }
         let operations = items.into_iter().map(|item| match item {
-            Value::Object(members) => Ok(Operation::read(members)),
+            Value::Object(members) => Operation::read(members, |_| Ok(())),
             Value::Null => Ok(Operation::default()),
             other => Err(mismatch(&other, "jsonpatch.Operation")),
         });
@@ -35,8 +35,24 @@ impl JsonPatch {
     }
 }
 
+/// A member that an operation cannot have.
+pub enum Unfit<'a> {
+    /// No operation has a member of this name.
+    Unknown(&'a str),
+    /// The member of this name is a text, and this is none.
+    NoText(&'a str, &'a Value),
+}
+
 impl Operation {
-    fn read(members: Tree) -> Self {
+    /// The operation of these members. `unfit` is asked about those that do not fit; where it lets one pass, an unknown
+    /// member is left out, and an operation whose text is none fails when it is applied.
+    ///
+    /// # Errors
+    /// Those of `unfit`.
+    pub fn read(
+        members: Tree,
+        mut unfit: impl FnMut(Unfit<'_>) -> Result<(), String>,
+    ) -> Result<Self, String> {
         let mut operation = Self::default();
         for (name, value) in members {
             let text = match name.as_str() {
@@ -47,15 +63,21 @@ impl Operation {
                     operation.value = value;
                     continue;
                 }
-                _ => continue,
+                name => {
+                    unfit(Unfit::Unknown(name))?;
+                    continue;
+                }
             };
             match value {
                 Value::String(given) => *text = given,
                 Value::Null => {}
-                // No operation has this name.
-                _ => operation.op = "unknown".to_owned(),
+                other => {
+                    unfit(Unfit::NoText(&name, &other))?;
+                    // No operation has this name.
+                    operation.op = "unknown".to_owned();
+                }
             }
         }
-        operation
+        Ok(operation)
     }
 }

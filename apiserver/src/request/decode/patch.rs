@@ -10,6 +10,7 @@ use super::duplicate_keys;
 use crate::codec::{self, ParseError, YamlParsers};
 use crate::error::{ApiError, Reason, go_type, quote};
 use crate::object::Tree;
+use crate::object::json_patch::Unfit;
 use crate::quota::Account;
 use crate::schema::{Schema, StrategicMergePatch, normalize_numbers_in_place};
 use crate::write::{
@@ -220,7 +221,6 @@ fn operations(
     };
     let mut operations = Vec::with_capacity(items.len());
     for (index, item) in items.into_iter().enumerate() {
-        let mut operation = Operation::default();
         let members = match item {
             Value::Object(members) => members,
             Value::Null => Tree::new(),
@@ -230,34 +230,19 @@ fn operations(
                 return Err(mismatch(&other, types[0], types[1]));
             }
         };
-        for (name, value) in members {
-            let text = match name.as_str() {
-                "op" => &mut operation.op,
-                "path" => &mut operation.path,
-                "from" => &mut operation.from,
-                "value" => {
-                    operation.value = value;
-                    continue;
+        operations.push(Operation::read(members, |unfit| match unfit {
+            Unfit::Unknown(name) => {
+                if problems.len() < PROBLEMS_LIMIT {
+                    problems.push(format!("json patch unknown field \"[{index}].{name}\""));
                 }
-                _ => {
-                    if problems.len() < PROBLEMS_LIMIT {
-                        problems.push(format!("json patch unknown field \"[{index}].{name}\""));
-                    }
-                    continue;
-                }
-            };
-            match value {
-                Value::String(given) => *text = given,
-                Value::Null => {}
-                // No operation has this name.
-                _ if is_lenient => operation.op = "unknown".to_owned(),
-                other => {
-                    let field = format!("struct field jsonPatchOp.{name} of type string");
-                    return Err(mismatch(&other, &field, ""));
-                }
+                Ok(())
             }
-        }
-        operations.push(operation);
+            Unfit::NoText(..) if is_lenient => Ok(()),
+            Unfit::NoText(name, found) => {
+                let field = format!("struct field jsonPatchOp.{name} of type string");
+                Err(mismatch(found, &field, ""))
+            }
+        })?);
     }
     Ok(operations)
 }
