@@ -1,9 +1,9 @@
 //! `admissionregistration.k8s.io`: the webhooks that are asked about writes. Who asks them is
 //! [`admission_webhooks`](crate::admission_webhooks).
 
+mod configuration;
 mod defaults;
 pub(super) mod mutating_webhook_configuration;
-mod strategy;
 pub(super) mod validating_webhook_configuration;
 mod validation;
 

@@ -187,6 +187,12 @@ impl<K: 'static> Column<K> {
         Self { heading, column_type: "string", cells, is_wide: false }
     }
 
+    /// A column of counts, 0 where one is missing.
+    pub(crate) fn count(heading: &'static str, count: fn(&K) -> Option<i32>) -> Self {
+        let count = move |object: &K, _| count(object).unwrap_or_default();
+        Self::computed(heading, count).of_type("integer")
+    }
+
     /// The age of an object, which every table of Kubernetes shows as a text.
     pub(crate) fn age() -> Self
     where

@@ -1,36 +1,14 @@
 //! MutatingWebhookConfigurations.
 
-use aggregated_apiserver::Rules;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 
 use super::validation::{self, Webhook};
-use super::{defaults, strategy};
+use super::{configuration, defaults};
 use crate::built_in::checks::FieldErrors;
-use crate::built_in::row::{Column, Row};
+use crate::built_in::row::Row;
 
 pub(crate) fn row() -> Row<MutatingWebhookConfiguration> {
-    let rules = Rules::new()
-        .prepare(|configuration, _| prepare(configuration))
-        .validate(|configuration, _, _| validate(configuration))
-        .warn(|configuration: &MutatingWebhookConfiguration, _, _| {
-            strategy::warnings(&configuration.metadata)
-        });
-    Row {
-        categories: &["api-extensions"],
-        columns: columns(),
-        rules,
-        ..Row::new(strategy::strategy())
-    }
-}
-
-fn columns() -> Vec<Column<MutatingWebhookConfiguration>> {
-    vec![
-        Column::computed("Webhooks", |configuration: &MutatingWebhookConfiguration, _| {
-            configuration.webhooks.as_ref().map_or(0, Vec::len)
-        })
-        .of_type("integer"),
-        Column::age(),
-    ]
+    configuration::row(prepare, validate, |one| one.webhooks.as_ref().map_or(0, Vec::len))
 }
 
 fn prepare(configuration: &mut MutatingWebhookConfiguration) {
@@ -120,7 +98,7 @@ mod tests {
 
     #[test]
     fn its_table() {
-        let shown = cells(columns(), configuration(json!({})));
+        let shown = cells(row().columns, configuration(json!({})));
         assert_eq!(shown, json!({"Webhooks": 1, "Age": "<unknown>"}));
     }
 }

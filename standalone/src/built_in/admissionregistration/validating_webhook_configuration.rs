@@ -1,36 +1,14 @@
 //! ValidatingWebhookConfigurations.
 
-use aggregated_apiserver::Rules;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 
 use super::validation::{self, Webhook};
-use super::{defaults, strategy};
+use super::{configuration, defaults};
 use crate::built_in::checks::FieldErrors;
-use crate::built_in::row::{Column, Row};
+use crate::built_in::row::Row;
 
 pub(crate) fn row() -> Row<ValidatingWebhookConfiguration> {
-    let rules = Rules::new()
-        .prepare(|configuration, _| prepare(configuration))
-        .validate(|configuration, _, _| validate(configuration))
-        .warn(|configuration: &ValidatingWebhookConfiguration, _, _| {
-            strategy::warnings(&configuration.metadata)
-        });
-    Row {
-        categories: &["api-extensions"],
-        columns: columns(),
-        rules,
-        ..Row::new(strategy::strategy())
-    }
-}
-
-fn columns() -> Vec<Column<ValidatingWebhookConfiguration>> {
-    vec![
-        Column::computed("Webhooks", |configuration: &ValidatingWebhookConfiguration, _| {
-            configuration.webhooks.as_ref().map_or(0, Vec::len)
-        })
-        .of_type("integer"),
-        Column::age(),
-    ]
+    configuration::row(prepare, validate, |one| one.webhooks.as_ref().map_or(0, Vec::len))
 }
 
 fn prepare(configuration: &mut ValidatingWebhookConfiguration) {

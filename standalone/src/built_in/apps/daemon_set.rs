@@ -44,16 +44,12 @@ fn strategy() -> Strategy {
 }
 
 fn columns() -> Vec<Column<DaemonSet>> {
-    let count = |heading, field: fn(&DaemonSet) -> Option<i32>| {
-        let count = move |set: &DaemonSet, _| field(set).unwrap_or_default();
-        Column::computed(heading, count).of_type("integer")
-    };
     vec![
-        count("Desired", |one| Some(one.status.as_ref()?.desired_number_scheduled)),
-        count("Current", |one| Some(one.status.as_ref()?.current_number_scheduled)),
-        count("Ready", |one| Some(one.status.as_ref()?.number_ready)),
-        count("Up-to-date", |one| one.status.as_ref()?.updated_number_scheduled),
-        count("Available", |one| one.status.as_ref()?.number_available),
+        Column::count("Desired", |one| Some(one.status.as_ref()?.desired_number_scheduled)),
+        Column::count("Current", |one| Some(one.status.as_ref()?.current_number_scheduled)),
+        Column::count("Ready", |one| Some(one.status.as_ref()?.number_ready)),
+        Column::count("Up-to-date", |one| one.status.as_ref()?.updated_number_scheduled),
+        Column::count("Available", |one| one.status.as_ref()?.number_available),
         Column::computed("Node Selector", |one: &DaemonSet, _| {
             let pod = one.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
             or_none(pairs(pod.and_then(|pod| pod.node_selector.as_ref())))

@@ -24,14 +24,10 @@ pub(crate) fn row() -> Row<ReplicaSet> {
 }
 
 fn columns() -> Vec<Column<ReplicaSet>> {
-    let count = |heading, field: fn(&ReplicaSet) -> Option<i32>| {
-        let count = move |set: &ReplicaSet, _| field(set).unwrap_or_default();
-        Column::computed(heading, count).of_type("integer")
-    };
     vec![
-        count("Desired", |one| one.spec.as_ref()?.replicas),
-        count("Current", |one| Some(one.status.as_ref()?.replicas)),
-        count("Ready", |one| one.status.as_ref()?.ready_replicas),
+        Column::count("Desired", |one| one.spec.as_ref()?.replicas),
+        Column::count("Current", |one| Some(one.status.as_ref()?.replicas)),
+        Column::count("Ready", |one| one.status.as_ref()?.ready_replicas),
         Column::age(),
         containers_column(|one| one.spec.as_ref()?.template.as_ref()?.spec.as_ref()),
         images_column(|one| one.spec.as_ref()?.template.as_ref()?.spec.as_ref()),

@@ -39,14 +39,10 @@ fn strategy() -> Strategy {
 }
 
 fn columns() -> Vec<Column<ReplicationController>> {
-    let count = |heading, field: fn(&ReplicationController) -> Option<i32>| {
-        let count = move |one: &ReplicationController, _| field(one).unwrap_or_default();
-        Column::computed(heading, count).of_type("integer")
-    };
     vec![
-        count("Desired", |one| one.spec.as_ref()?.replicas),
-        count("Current", |one| Some(one.status.as_ref()?.replicas)),
-        count("Ready", |one| one.status.as_ref()?.ready_replicas),
+        Column::count("Desired", |one| one.spec.as_ref()?.replicas),
+        Column::count("Current", |one| Some(one.status.as_ref()?.replicas)),
+        Column::count("Ready", |one| one.status.as_ref()?.ready_replicas),
         Column::age(),
         containers_column(|one| one.spec.as_ref()?.template.as_ref()?.spec.as_ref()),
         images_column(|one| one.spec.as_ref()?.template.as_ref()?.spec.as_ref()),
