@@ -84,8 +84,8 @@ pub trait AdmissionPlugin: Send + Sync + 'static {
     /// quick; a look at the object that is to be deleted costs reading it.
     fn handles(&self, request: &AdmissionRequest<'_>) -> bool;
 
-    /// Whether it shows the object to others, who expect it complete: then [`mutate`](Self::mutate) gets objects of built-in kinds
-    /// with all defaults, and what it changes belongs to no field manager.
+    /// Whether the plugin needs objects with all their defaults, as webhooks are sent them: then [`mutate`](Self::mutate) gets objects of
+    /// built-in kinds so, and what it changes belongs to no field manager.
     fn needs_defaults(&self) -> bool {
         false
     }

@@ -37,7 +37,7 @@ impl AdmissionError {
         Self(Why::Unavailable(why.into()))
     }
 
-    /// What somebody else has answered: this status and reason, with details.
+    /// The refusal of a program that the plugin has asked, as a webhook: its status, reason, message and details.
     pub fn status(
         code: u16,
         reason: impl Into<String>,

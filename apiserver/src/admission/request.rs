@@ -294,7 +294,7 @@ impl<'a> AdmissionRequest<'a> {
         room.map(ReservedMemory).map_err(AdmissionError::answer)
     }
 
-    /// Reads JSON that somebody else has sent, within the limits of an object. The memory that it takes is the request's as
+    /// Reads JSON that another program has answered, as a webhook, within the limits of an object. The memory that it takes is the request's as
     /// long as the second value is held.
     ///
     /// # Errors

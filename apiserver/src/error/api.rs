@@ -47,7 +47,7 @@ pub struct Details {
     /// When to ask again, in seconds; 0 says nothing.
     #[serde(skip_serializing_if = "is_zero")]
     pub retry_after_seconds: u32,
-    /// What somebody else says of the refusal, in place of all that.
+    /// The refusal of another program, as a webhook: it is told instead of all the above.
     #[serde(skip)]
     pub given: Option<Given>,
 }
@@ -135,7 +135,7 @@ impl ApiError {
         self
     }
 
-    /// A refusal of somebody else.
+    /// The refusal of another program, as a webhook.
     pub fn given(given: Given, message: impl Into<String>) -> Self {
         let reason = Reason::of_status(given.code);
         Self::new(reason, message)

@@ -9,12 +9,12 @@ use serde_json::Value;
 use super::text::beginning;
 use super::{ApiError, Details, Reason};
 
-/// What somebody else says of a refusal, as a webhook does.
+/// The refusal of another program, as a webhook: it is told to the client as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Given {
     /// The status of the answer.
     pub code: StatusCode,
-    /// The reason, which may be a word of their own.
+    /// The reason, which may be none of Kubernetes'.
     pub reason: String,
     /// The details.
     pub details: Option<Value>,
@@ -57,7 +57,7 @@ impl ApiError {
             Reason::Invalid => self.message.as_str().into(),
             // And so is what others own.
             Reason::Conflict if self.has_causes() => self.message.as_str().into(),
-            // What somebody else says is bounded where it is read.
+            // The message of a webhook is bounded where its answer is read.
             _ if self.as_given().is_some() => self.message.as_str().into(),
             _ => beginning(&self.message),
         };

@@ -1,5 +1,5 @@
-//! Objects in other versions than the one they are kept in, remembered for whoever reads them next: a version that is
-//! listed again and again, or watched by many, is converted once.
+//! A cache of converted objects: an object that many requests and watchers read in a version other than the stored one is
+//! converted once.
 //!
 //! All servers of a process share one bound. Where there is no room, objects that have changed since are evicted first, and then
 //! random ones. So a list that is larger than the room finds a part of it again, where
