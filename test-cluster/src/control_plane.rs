@@ -407,6 +407,8 @@ fn spawn_api_server(programs: &Programs, folder: &Path, ports: Ports) -> Result<
         ("proxy-client-cert-file", file("front-proxy-client.crt")),
         ("proxy-client-key-file", file("front-proxy-client.key")),
         ("token-auth-file", file("tokens.csv")),
+        // Same as in clusters of kubeadm; by default privileged containers are invalid.
+        ("allow-privileged", "true".to_owned()),
         // Else bare Pods need a ServiceAccount, and someone to make it.
         ("disable-admission-plugins", "ServiceAccount".to_owned()),
     ];

@@ -1,21 +1,27 @@
 //! Plugins of kube-apiserver that look at other objects of built-in kinds.
 
+mod claim_resize;
 mod default_class;
 mod limit_ranger;
+mod pod_security;
 mod priority;
 
 use aggregated_apiserver::{AdmissionOperation, AdmissionRequest, Kinds};
 
+use claim_resize::ClaimResize;
 use default_class::{DefaultIngressClass, DefaultStorageClass};
 use limit_ranger::LimitRanger;
+use pod_security::PodSecurity;
 use priority::Priority;
 
 /// The plugins, in the order of kube-apiserver.
 pub(super) fn plugins() -> Kinds {
     Kinds::new()
         .with_admission_plugin(LimitRanger)
+        .with_admission_plugin(PodSecurity)
         .with_admission_plugin(Priority)
         .with_admission_plugin(DefaultStorageClass)
+        .with_admission_plugin(ClaimResize)
         .with_admission_plugin(DefaultIngressClass)
 }
 

@@ -1,0 +1,96 @@
+//! Labels of namespaces: a policy must be valid, and existing Pods that violate a new level are listed in
+//! warnings.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use aggregated_apiserver::{AdmissionError, AdmissionRequest};
+use k8s_openapi::api::core::v1::Pod;
+
+use super::checks::reasons;
+use super::policy::{Level, LevelVersion, policy_of};
+use super::{PODS, Tree, view::PodView};
+
+/// At most this many Pods of a namespace are checked; same as kube-apiserver.
+const PODS_LIMIT: usize = 3000;
+
+pub(super) fn judge(
+    request: &AdmissionRequest<'_>,
+    namespace: &Tree,
+) -> Result<(), AdmissionError> {
+    let labels_of = |namespace: &Tree| {
+        let labels = namespace.get("metadata").and_then(|metadata| metadata.get("labels"));
+        labels.and_then(|labels| labels.as_object()).cloned().unwrap_or_default()
+    };
+    let new = labels_of(namespace);
+    let (policy, errors) = policy_of(|label| new.get(label)?.as_str());
+    let Some(old) = request.old_object() else {
+        return if errors.is_empty() { Ok(()) } else { Err(AdmissionError::invalid(errors)) };
+    };
+    let old = labels_of(old);
+    let (old_policy, old_errors) = policy_of(|label| old.get(label)?.as_str());
+    let shown = |errors: &[_]| errors.iter().map(ToString::to_string).collect::<Vec<String>>();
+    if !errors.is_empty() && shown(&errors) != shown(&old_errors) {
+        return Err(AdmissionError::invalid(errors));
+    }
+    let (new, old) = (policy.enforce, old_policy.enforce);
+    let is_stricter = new.level != Level::Privileged
+        && new != old
+        && (new.version != old.version || new.level > old.level);
+    if is_stricter {
+        warn_of_pods(request, new)?;
+    }
+    Ok(())
+}
+
+/// Warns of the Pods of a namespace that violate a level, each reason once.
+fn warn_of_pods(request: &AdmissionRequest<'_>, level: LevelVersion) -> Result<(), AdmissionError> {
+    let pods: Vec<Pod> = request.find_all("v1", PODS, Some(request.name))?;
+    let all = pods.len();
+    let mut by_reason: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for pod in by_controller(pods).into_iter().take(PODS_LIMIT) {
+        let Some(spec) = &pod.spec else { continue };
+        let view = PodView::new(pod.metadata.annotations.as_ref(), spec);
+        if let Some(reasons) = reasons(level, &view) {
+            by_reason.entry(reasons).or_default().push(pod.metadata.name.unwrap_or_default());
+        }
+    }
+    if all > PODS_LIMIT {
+        request.warn(format!(
+            "new PodSecurity enforce level only checked against the first {PODS_LIMIT} of {all} existing pods"
+        ));
+    }
+    if !by_reason.is_empty() {
+        let namespace = request.name;
+        request.warn(format!(
+            "existing pods in namespace {namespace:?} violate the new PodSecurity enforce level \"{level}\""
+        ));
+    }
+    let warnings = by_reason.into_iter().map(|(reason, mut names)| {
+        names.sort();
+        let others = match names.len() {
+            1 => String::new(),
+            2 => " (and 1 other pod)".to_owned(),
+            several => format!(" (and {} other pods)", several - 1),
+        };
+        format!("{}{others}: {reason}", names[0])
+    });
+    let warnings: BTreeSet<String> = warnings.collect();
+    warnings.into_iter().for_each(|warning| request.warn(warning));
+    Ok(())
+}
+
+/// Pods of which the first of each controller come first: the others are mostly equal to it.
+fn by_controller(pods: Vec<Pod>) -> Vec<Pod> {
+    let mut controllers = BTreeSet::new();
+    let (mut first, mut others) = (Vec::new(), Vec::new());
+    for pod in pods {
+        let mut owners = pod.metadata.owner_references.iter().flatten();
+        let controller = owners.find(|owner| owner.controller == Some(true));
+        match controller.is_none_or(|controller| controllers.insert(controller.uid.clone())) {
+            true => first.push(pod),
+            false => others.push(pod),
+        }
+    }
+    first.append(&mut others);
+    first
+}
