@@ -41,6 +41,8 @@ use std::sync::{Arc, LazyLock};
 
 use aggregated_apiserver::{Kinds, Types};
 
+pub(crate) use admission::PodSecurityConfiguration;
+
 use crate::service_account_tokens::ServiceAccountTokens;
 
 /// The types of Kubernetes' own objects. A test reads all of the table.
@@ -52,7 +54,10 @@ pub(crate) static TYPES: LazyLock<Arc<Types>> = LazyLock::new(|| {
 const TABLE: &str = include_str!("built_in/types.txt");
 
 /// All built-in kinds but the view of events, in the order of discovery.
-pub(crate) fn kinds(tokens: &Arc<ServiceAccountTokens>) -> Kinds {
+pub(crate) fn kinds(
+    tokens: &Arc<ServiceAccountTokens>,
+    pod_security: PodSecurityConfiguration,
+) -> Kinds {
     [
         core::config_map::row().kind(),
         core::endpoints::row().kind(),
@@ -93,7 +98,7 @@ pub(crate) fn kinds(tokens: &Arc<ServiceAccountTokens>) -> Kinds {
         discovery::endpoint_slice::row().kind(),
     ]
     .into_iter()
-    .fold(admission::plugins(), Kinds::merge)
+    .fold(admission::plugins(pod_security), Kinds::merge)
 }
 
 /// The events of `events.k8s.io`: a view of those of the core group.

@@ -23,6 +23,7 @@
 //! completed by the server: of what is in a namespace, of the objects of a definition, and
 //! of Pods when their grace period is over.
 
+mod admission_configuration;
 mod admission_webhooks;
 mod authorizer;
 mod built_in;

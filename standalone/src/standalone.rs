@@ -13,6 +13,7 @@ use thiserror::Error;
 
 use crate::admission_webhooks::AdmissionWebhooks;
 use crate::authorizer::{Authorizer, NoEscalation};
+use crate::built_in::PodSecurityConfiguration;
 use crate::certificates::Certificates;
 use crate::controllers::definitions::{Definitions, Now};
 use crate::controllers::{Controllers, namespace_objects};
@@ -20,7 +21,9 @@ use crate::files::{self, LoadedObject};
 use crate::objects::{self, ObjectError};
 use crate::service_account_tokens::ServiceAccountTokens;
 use crate::test_server::admin;
-use crate::{built_in, cluster_objects, kubeconfig, reviews, token_auth_file};
+use crate::{
+    admission_configuration, built_in, cluster_objects, kubeconfig, reviews, token_auth_file,
+};
 
 /// The release of Kubernetes whose behaviour is compared with that of this server.
 pub(crate) const KUBERNETES: &str = "v1.36.3";
@@ -55,6 +58,11 @@ pub struct StandaloneArgs {
     /// Tokens of callers: lines of token,user,uid,"group,group"
     #[arg(help_heading = GROUP, long, value_name = "FILE", requires = "standalone")]
     pub token_auth_file: Option<PathBuf>,
+
+    /// File with the configuration of admission plugins, an AdmissionConfiguration of
+    /// `apiserver.config.k8s.io`. PodSecurity is the only plugin that has a configuration
+    #[arg(help_heading = GROUP, long, value_name = "FILE", requires = "standalone")]
+    pub admission_control_config_file: Option<PathBuf>,
 }
 
 /// Why a server without a cluster does not start, or not go on; names the flag,
@@ -114,6 +122,11 @@ impl Standalone {
                 .map_err(|why| StandaloneError::file("token-auth-file", file, &why))?,
             None => Vec::new(),
         };
+        let pod_security = match &own.admission_control_config_file {
+            Some(file) => admission_configuration::read(file)
+                .map_err(|why| StandaloneError::flag("admission-control-config-file", why))?,
+            None => PodSecurityConfiguration::default(),
+        };
         let now: Now = Arc::new(Timestamp::now);
         let (mut definitions, mut objects) = (Vec::new(), Vec::new());
         for path in &own.load {
@@ -148,7 +161,7 @@ impl Standalone {
             accounts.map_err(|why| StandaloneError::file(folder_flag, folder.path(), &why))?;
         let authorizer = Authorizer::new();
         let reviews = reviews::kinds(tokens, Arc::clone(&accounts), &authorizer, Arc::clone(&now))?;
-        let kinds = built_in::kinds(&accounts).merge(reviews);
+        let kinds = built_in::kinds(&accounts, pod_security).merge(reviews);
         let kinds = kinds.merge(built_in::events()).merge(self.kinds);
         let kinds = kinds.with_admission_plugin(NoEscalation(Arc::clone(&authorizer)));
         let webhooks = AdmissionWebhooks::new();

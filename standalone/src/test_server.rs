@@ -19,6 +19,7 @@ use thiserror::Error;
 
 use crate::admission_webhooks::AdmissionWebhooks;
 use crate::authorizer::{Authorizer, NoEscalation};
+use crate::built_in::PodSecurityConfiguration;
 use crate::certificates::Certificates;
 use crate::controllers::Controllers;
 use crate::controllers::definitions::{Definitions, Now};
@@ -127,7 +128,7 @@ impl TestServerBuilder {
         let authorizer = Authorizer::new();
         let reviews =
             reviews::kinds(Vec::new(), Arc::clone(&accounts), &authorizer, Arc::clone(&now))?;
-        let kinds = built_in::kinds(&accounts).merge(reviews);
+        let kinds = built_in::kinds(&accounts, PodSecurityConfiguration::default()).merge(reviews);
         let kinds = kinds.merge(built_in::events()).merge(self.kinds);
         let kinds = kinds.with_admission_plugin(NoEscalation(Arc::clone(&authorizer)));
         let webhooks = AdmissionWebhooks::new();

@@ -11,14 +11,15 @@ use aggregated_apiserver::{AdmissionOperation, AdmissionRequest, Kinds};
 use claim_resize::ClaimResize;
 use default_class::{DefaultIngressClass, DefaultStorageClass};
 use limit_ranger::LimitRanger;
+pub(crate) use pod_security::Configuration as PodSecurityConfiguration;
 use pod_security::PodSecurity;
 use priority::Priority;
 
 /// The plugins, in the order of kube-apiserver.
-pub(super) fn plugins() -> Kinds {
+pub(super) fn plugins(pod_security: PodSecurityConfiguration) -> Kinds {
     Kinds::new()
         .with_admission_plugin(LimitRanger)
-        .with_admission_plugin(PodSecurity)
+        .with_admission_plugin(PodSecurity(pod_security))
         .with_admission_plugin(Priority)
         .with_admission_plugin(DefaultStorageClass)
         .with_admission_plugin(ClaimResize)

@@ -2,20 +2,22 @@
 
 mod baseline;
 mod checks;
+mod configuration;
 mod namespaces;
 mod policy;
 mod restricted;
+#[cfg(test)]
+mod tests;
 mod view;
 
-use aggregated_apiserver::{
-    AdmissionError, AdmissionOperation, AdmissionPlugin, AdmissionRequest, FieldError,
-};
+use aggregated_apiserver::{AdmissionError, AdmissionOperation, AdmissionPlugin, AdmissionRequest};
 use futures::future::{BoxFuture, ready};
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Namespace, PodSpec};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use checks::violations;
+pub(crate) use configuration::Configuration;
 use policy::{Policy, policy_of};
 use view::PodView;
 
@@ -28,9 +30,8 @@ const PODS: &str = "pods";
 const IGNORED_SUBRESOURCES: [&str; 8] =
     ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
 
-/// Kubernetes' admission plugin of this name, with its default configuration: a namespace without labels
-/// allows every Pod, and nothing is exempt.
-pub(super) struct PodSecurity;
+/// Kubernetes' admission plugin of this name.
+pub(super) struct PodSecurity(pub(super) Configuration);
 
 impl AdmissionPlugin for PodSecurity {
     fn name(&self) -> &str {
@@ -55,16 +56,95 @@ impl AdmissionPlugin for PodSecurity {
         request: &'a AdmissionRequest<'_>,
         object: Option<&'a Tree>,
     ) -> BoxFuture<'a, Result<(), AdmissionError>> {
-        let judged = object.map_or(Ok(()), |object| judge(request, object));
+        let judged = object.map_or(Ok(()), |object| self.judge(request, object));
         Box::pin(ready(judged))
     }
 }
 
-fn judge(request: &AdmissionRequest<'_>, object: &Tree) -> Result<(), AdmissionError> {
-    match (request.group, request.resource) {
-        ("", NAMESPACES) => namespaces::judge(request, object),
-        ("", PODS) => judge_pod(request, object),
-        _ => warn_of_template(request, object),
+impl PodSecurity {
+    fn judge(&self, request: &AdmissionRequest<'_>, object: &Tree) -> Result<(), AdmissionError> {
+        if (request.group, request.resource) == ("", NAMESPACES) {
+            return namespaces::judge(&self.0, request, object);
+        }
+        if self.is_exempt(request) {
+            return Ok(());
+        }
+        match (request.group, request.resource) {
+            ("", PODS) => self.judge_pod(request, object),
+            _ => self.warn_of_template(request, object),
+        }
+    }
+
+    fn judge_pod(&self, request: &AdmissionRequest<'_>, pod: &Tree) -> Result<(), AdmissionError> {
+        let policy = self.policy_of_namespace(request)?;
+        if policy.is_privileged() {
+            return Ok(());
+        }
+        let pod = Templated::read(pod)?;
+        if let Some(old) = request.old_object()
+            && !changes_images(&pod.spec, &Templated::read(old)?.spec)
+        {
+            return Ok(());
+        }
+        if self.is_class_exempt(&pod.spec) {
+            return Ok(());
+        }
+        let view = pod.view();
+        if let Some(violated) = violations(policy.enforce, &view) {
+            let why = format!("violates PodSecurity \"{}\": {violated}", policy.enforce);
+            return Err(AdmissionError::forbidden(why));
+        }
+        warn(request, &policy, &view);
+        Ok(())
+    }
+
+    /// Warns of a Pod template from which no Pod could be created. The template is stored all the same.
+    fn warn_of_template(
+        &self,
+        request: &AdmissionRequest<'_>,
+        object: &Tree,
+    ) -> Result<(), AdmissionError> {
+        let policy = self.policy_of_namespace(request)?;
+        if policy.is_privileged() {
+            return Ok(());
+        }
+        let path = template_path(request.group, request.resource).unwrap_or_default();
+        let mut template = Some(object);
+        for field in path {
+            template = template.and_then(|tree| tree.get(*field)?.as_object());
+        }
+        let Some(template) = template else { return Ok(()) };
+        let template = Templated::read(template)?;
+        if !self.is_class_exempt(&template.spec) {
+            warn(request, &policy, &template.view());
+        }
+        Ok(())
+    }
+
+    fn is_exempt(&self, request: &AdmissionRequest<'_>) -> bool {
+        let exemptions = &self.0.exemptions;
+        let namespace = request.namespace.unwrap_or_default();
+        exemptions.namespaces.iter().any(|exempt| exempt == namespace)
+            || exemptions.usernames.contains(&request.user.name)
+    }
+
+    fn is_class_exempt(&self, spec: &PodSpec) -> bool {
+        let class = spec.runtime_class_name.as_ref().filter(|class| !class.is_empty());
+        class.is_some_and(|class| self.0.exemptions.runtime_classes.contains(class))
+    }
+
+    fn policy_of_namespace(
+        &self,
+        request: &AdmissionRequest<'_>,
+    ) -> Result<Policy, AdmissionError> {
+        let name = request.namespace.unwrap_or_default();
+        let namespace: Option<Namespace> = request.find("v1", NAMESPACES, None, name)?;
+        let missing = || AdmissionError::internal(format!("failed to lookup namespace {name:?}"));
+        let labels = namespace.ok_or_else(missing)?.metadata.labels.unwrap_or_default();
+        // Labels that are invalid were reported when they were written.
+        let (policy, _) =
+            policy_of(&self.0.defaults, |label| labels.get(label).map(String::as_str));
+        Ok(policy)
     }
 }
 
@@ -80,58 +160,10 @@ fn template_path(group: &str, resource: &str) -> Option<&'static [&'static str]>
     }
 }
 
-fn judge_pod(request: &AdmissionRequest<'_>, pod: &Tree) -> Result<(), AdmissionError> {
-    let (policy, _) = policy_of_namespace(request)?;
-    if policy.is_privileged() {
-        return Ok(());
-    }
-    let pod = Templated::read(pod)?;
-    if let Some(old) = request.old_object()
-        && !changes_images(&pod.spec, &Templated::read(old)?.spec)
-    {
-        return Ok(());
-    }
-    let view = pod.view();
-    let enforced = violations(policy.enforce, &view);
-    if let Some(violated) = &enforced {
-        let why = format!("violates PodSecurity \"{}\": {violated}", policy.enforce);
-        return Err(AdmissionError::forbidden(why));
-    }
-    warn(request, &policy, &view);
-    Ok(())
-}
-
-/// Warns of a Pod template from which no Pod could be created. The template is stored all the same.
-fn warn_of_template(request: &AdmissionRequest<'_>, object: &Tree) -> Result<(), AdmissionError> {
-    let (policy, _) = policy_of_namespace(request)?;
-    if policy.is_privileged() {
-        return Ok(());
-    }
-    let path = template_path(request.group, request.resource).unwrap_or_default();
-    let mut template = Some(object);
-    for field in path {
-        template = template.and_then(|tree| tree.get(*field)?.as_object());
-    }
-    let Some(template) = template else { return Ok(()) };
-    warn(request, &policy, &Templated::read(template)?.view());
-    Ok(())
-}
-
 fn warn(request: &AdmissionRequest<'_>, policy: &Policy, pod: &PodView<'_>) {
     if let Some(violated) = violations(policy.warn, pod) {
         request.warn(format!("would violate PodSecurity \"{}\": {violated}", policy.warn));
     }
-}
-
-/// The policy of the namespace of a request, and the labels that could not be read.
-fn policy_of_namespace(
-    request: &AdmissionRequest<'_>,
-) -> Result<(Policy, Vec<FieldError>), AdmissionError> {
-    let name = request.namespace.unwrap_or_default();
-    let namespace: Option<Namespace> = request.find("v1", NAMESPACES, None, name)?;
-    let missing = || AdmissionError::internal(format!("failed to lookup namespace {name:?}"));
-    let labels = namespace.ok_or_else(missing)?.metadata.labels.unwrap_or_default();
-    Ok(policy_of(|label| labels.get(label).map(String::as_str)))
 }
 
 /// A Pod, or a Pod template: both have metadata and a spec.

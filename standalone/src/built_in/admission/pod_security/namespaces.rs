@@ -7,27 +7,33 @@ use aggregated_apiserver::{AdmissionError, AdmissionRequest};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::checks::reasons;
-use super::policy::{Level, LevelVersion, policy_of};
+use super::configuration::Configuration;
+use super::policy::{Level, LevelVersion, Policy, policy_of};
 use super::{PODS, Tree, view::PodView};
 
 /// At most this many Pods of a namespace are checked; same as kube-apiserver.
 const PODS_LIMIT: usize = 3000;
 
 pub(super) fn judge(
+    configuration: &Configuration,
     request: &AdmissionRequest<'_>,
     namespace: &Tree,
 ) -> Result<(), AdmissionError> {
-    let labels_of = |namespace: &Tree| {
-        let labels = namespace.get("metadata").and_then(|metadata| metadata.get("labels"));
-        labels.and_then(|labels| labels.as_object()).cloned().unwrap_or_default()
-    };
-    let new = labels_of(namespace);
-    let (policy, errors) = policy_of(|label| new.get(label)?.as_str());
+    let defaults = &configuration.defaults;
+    let labels = labels_of(namespace);
+    let (policy, errors) = policy_of(defaults, |label| labels.get(label)?.as_str());
+    let exempt = configuration.exemptions.namespaces.iter().any(|name| name == request.name);
     let Some(old) = request.old_object() else {
-        return if errors.is_empty() { Ok(()) } else { Err(AdmissionError::invalid(errors)) };
+        if !errors.is_empty() {
+            return Err(AdmissionError::invalid(errors));
+        }
+        if exempt {
+            warn_of_exemption(defaults, request, &policy, &labels);
+        }
+        return Ok(());
     };
     let old = labels_of(old);
-    let (old_policy, old_errors) = policy_of(|label| old.get(label)?.as_str());
+    let (old_policy, old_errors) = policy_of(defaults, |label| old.get(label)?.as_str());
     let shown = |errors: &[_]| errors.iter().map(ToString::to_string).collect::<Vec<String>>();
     if !errors.is_empty() && shown(&errors) != shown(&old_errors) {
         return Err(AdmissionError::invalid(errors));
@@ -36,15 +42,57 @@ pub(super) fn judge(
     let is_stricter = new.level != Level::Privileged
         && new != old
         && (new.version != old.version || new.level > old.level);
-    if is_stricter {
-        warn_of_pods(request, new)?;
+    match (is_stricter, exempt) {
+        (false, _) => {}
+        (true, true) => warn_of_exemption(defaults, request, &policy, &labels),
+        (true, false) => warn_of_pods(configuration, request, new)?,
     }
     Ok(())
 }
 
+fn labels_of(namespace: &Tree) -> Tree {
+    let labels = namespace.get("metadata").and_then(|metadata| metadata.get("labels"));
+    labels.and_then(|labels| labels.as_object()).cloned().unwrap_or_default()
+}
+
+/// Warns that the labels of an exempt namespace have no effect.
+fn warn_of_exemption(
+    defaults: &Policy,
+    request: &AdmissionRequest<'_>,
+    policy: &Policy,
+    labels: &Tree,
+) {
+    if policy.is_privileged() || policy.is_equivalent(defaults) {
+        return;
+    }
+    let modes = [("enforce", policy.enforce), ("audit", policy.audit), ("warn", policy.warn)];
+    let is_labelled = |mode: &str| {
+        let label = format!("pod-security.kubernetes.io/{mode}");
+        labels.contains_key(&label) || labels.contains_key(&format!("{label}-version"))
+    };
+    let ignored = modes
+        .into_iter()
+        .filter(|(mode, level)| level.level != Level::Privileged && is_labelled(mode));
+    let ignored: Vec<String> = ignored.map(|(mode, level)| format!("{mode}={level}")).collect();
+    request.warn(format!(
+        "namespace {:?} is exempt from Pod Security, and the policy ({}) will be ignored",
+        request.name,
+        ignored.join(", ")
+    ));
+}
+
 /// Warns of the Pods of a namespace that violate a level, each reason once.
-fn warn_of_pods(request: &AdmissionRequest<'_>, level: LevelVersion) -> Result<(), AdmissionError> {
-    let pods: Vec<Pod> = request.find_all("v1", PODS, Some(request.name))?;
+fn warn_of_pods(
+    configuration: &Configuration,
+    request: &AdmissionRequest<'_>,
+    level: LevelVersion,
+) -> Result<(), AdmissionError> {
+    let mut pods: Vec<Pod> = request.find_all("v1", PODS, Some(request.name))?;
+    let exempt = &configuration.exemptions.runtime_classes;
+    pods.retain(|pod| {
+        let class = pod.spec.as_ref().and_then(|spec| spec.runtime_class_name.as_ref());
+        class.is_none_or(|class| !exempt.contains(class))
+    });
     let all = pods.len();
     let mut by_reason: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for pod in by_controller(pods).into_iter().take(PODS_LIMIT) {

@@ -38,10 +38,21 @@ pub(super) struct Policy {
     pub warn: LevelVersion,
 }
 
-const UNRESTRICTED: LevelVersion =
+/// The level of a mode that nothing configures.
+pub(super) const UNRESTRICTED: LevelVersion =
     LevelVersion { level: Level::Privileged, version: Version::Latest };
 
 impl Policy {
+    /// Whether two policies allow, note and warn of the same Pods.
+    pub(super) fn is_equivalent(&self, other: &Self) -> bool {
+        let same = |one: LevelVersion, other: LevelVersion| {
+            one == other || (one.level == Level::Privileged && other.level == Level::Privileged)
+        };
+        same(self.enforce, other.enforce)
+            && same(self.audit, other.audit)
+            && same(self.warn, other.warn)
+    }
+
     /// Whether every Pod is allowed, without a warning or a note.
     pub(super) fn is_privileged(&self) -> bool {
         [self.enforce, self.audit, self.warn].iter().all(|one| one.level == Level::Privileged)
@@ -64,7 +75,10 @@ impl fmt::Display for LevelVersion {
 
 /// Reads the policy from labels, and returns the errors of labels that are invalid. A level that is invalid
 /// enforces the restricted one, and neither audits nor warns.
-pub(super) fn policy_of<'a>(label: impl Fn(&str) -> Option<&'a str>) -> (Policy, Vec<FieldError>) {
+pub(super) fn policy_of<'a>(
+    defaults: &Policy,
+    label: impl Fn(&str) -> Option<&'a str>,
+) -> (Policy, Vec<FieldError>) {
     let mut errors = Vec::new();
     let mut level_of = |mode: &str, otherwise: Level| {
         let label_name = format!("pod-security.kubernetes.io/{mode}");
@@ -91,14 +105,16 @@ pub(super) fn policy_of<'a>(label: impl Fn(&str) -> Option<&'a str>) -> (Policy,
         Some(version.unwrap_or(Version::Latest))
     };
     let versions = [version_of("enforce"), version_of("audit"), version_of("warn")];
-    let at = |level: Option<(Level, bool)>, version: Option<Version>| LevelVersion {
-        level: level.map_or(UNRESTRICTED.level, |(level, _)| level),
-        version: version.unwrap_or(UNRESTRICTED.version),
+    let at = |level: Option<(Level, bool)>, version: Option<Version>, default: LevelVersion| {
+        LevelVersion {
+            level: level.map_or(default.level, |(level, _)| level),
+            version: version.unwrap_or(default.version),
+        }
     };
     let mut policy = Policy {
-        enforce: at(enforce, versions[0]),
-        audit: at(audit, versions[1]),
-        warn: at(warn, versions[2]),
+        enforce: at(enforce, versions[0], defaults.enforce),
+        audit: at(audit, versions[1], defaults.audit),
+        warn: at(warn, versions[2], defaults.warn),
     };
     // A namespace that enforces a level and names none for warnings warns of that level, for the workloads that
     // would create such Pods.
@@ -141,7 +157,8 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-fn level(name: &str) -> Option<Level> {
+/// The level of this name.
+pub(super) fn level(name: &str) -> Option<Level> {
     match name {
         "privileged" => Some(Level::Privileged),
         "baseline" => Some(Level::Baseline),
@@ -150,7 +167,8 @@ fn level(name: &str) -> Option<Level> {
     }
 }
 
-fn version(name: &str) -> Option<Version> {
+/// The version of this name.
+pub(super) fn version(name: &str) -> Option<Version> {
     if name == "latest" {
         return Some(Version::Latest);
     }
