@@ -189,13 +189,6 @@ pub(crate) const PREFIX: &str = "farm-";
         description = "Why one of its containers ended last"
     ),
     printcolumn(
-        name = "Exit",
-        type_ = "integer",
-        json_path = ".status.lastEnd.exitCode",
-        priority = 1,
-        description = "The exit code of that container"
-    ),
-    printcolumn(
         name = "Images",
         type_ = "string",
         json_path = ".status.images[*].repository",
@@ -217,46 +210,11 @@ pub(crate) const PREFIX: &str = "farm-";
         description = "The memory that it uses, and how much that is of the request and of the limit"
     ),
     printcolumn(
-        name = "QoS",
-        type_ = "string",
-        json_path = ".status.qosClass",
-        priority = 1,
-        description = "Its quality of service: who goes first where memory is short"
-    ),
-    printcolumn(
-        name = "Instance",
-        type_ = "string",
-        json_path = ".status.node.instanceType",
-        priority = 1,
-        description = "What the cloud calls a machine like its node"
-    ),
-    printcolumn(
         name = "Pool",
         type_ = "string",
         json_path = ".status.node.pool",
         priority = 1,
         description = "The pool that its node belongs to"
-    ),
-    printcolumn(
-        name = "Arch",
-        type_ = "string",
-        json_path = ".status.node.architecture",
-        priority = 1,
-        description = "The processors of its node"
-    ),
-    printcolumn(
-        name = "Spot",
-        type_ = "boolean",
-        json_path = ".status.node.spot",
-        priority = 1,
-        description = "Whether the cloud may take its node back at any time"
-    ),
-    printcolumn(
-        name = "Account",
-        type_ = "string",
-        json_path = ".status.serviceAccount",
-        priority = 1,
-        description = "The service account whose rights it has"
     ),
     printcolumn(
         name = "IP",
@@ -266,13 +224,6 @@ pub(crate) const PREFIX: &str = "farm-";
         description = "Its address"
     ),
     printcolumn(
-        name = "GPU",
-        type_ = "string",
-        json_path = ".status.resources.extended",
-        priority = 1,
-        description = "What it requests of GPUs and other extended resources"
-    ),
-    printcolumn(
         name = "Services",
         type_ = "string",
         json_path = ".status.services[*]",
@@ -280,32 +231,11 @@ pub(crate) const PREFIX: &str = "farm-";
         description = "The Services that send requests to it"
     ),
     printcolumn(
-        name = "Claims",
-        type_ = "string",
-        json_path = ".status.claims[*].name",
-        priority = 1,
-        description = "The PersistentVolumeClaims that it mounts, whether they are bound, how large they are, and of which class"
-    ),
-    printcolumn(
         name = "Budgets",
         type_ = "string",
         json_path = ".status.budgets[*].name",
         priority = 1,
         description = "The PodDisruptionBudgets that cover it, and how many of their Pods may be evicted now"
-    ),
-    printcolumn(
-        name = "Release",
-        type_ = "string",
-        json_path = ".status.release.name",
-        priority = 1,
-        description = "What it was installed by: Helm, Flux or Argo CD, and the name there"
-    ),
-    printcolumn(
-        name = "Findings",
-        type_ = "string",
-        json_path = ".status.findings[*]",
-        priority = 1,
-        description = "What could be better"
     ),
     printcolumn(
         name = "Why",

@@ -317,6 +317,44 @@ impl Kubectl {
 }
 
 /// What kubectl looks for in descriptions, events and watches.
+/// The lines that a program logs until its farm pods are served, and in a moment behind that.
+async fn logged(arguments: &[&str]) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let mut command = Command::new(PROGRAM);
+    command.args(["--standalone", "--secure-port", "0", "--load"]).arg(example()).args(arguments);
+    command.env("TMPDIR", folder.path()).env_remove("KUBECONFIG").env_remove("RUST_LOG");
+    command.stdout(Stdio::piped()).stderr(std::fs::File::create(&log).unwrap());
+    let mut child = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let kubeconfig = line.trim().strip_prefix("export KUBECONFIG=").unwrap().into();
+    let program = Program { child, kubeconfig, _folder: folder };
+    let farm_pods: Api<FarmPod> = Api::all(program.client().await);
+    // Until all of its sources are synced it is refused.
+    while farm_pods.list(&ListParams::default()).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    let lines = std::fs::read_to_string(&log).unwrap();
+    lines.lines().map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn a_start_logs_little_and_details_when_asked() {
+    let lines = logged(&[]).await;
+    let text = lines.join("\n");
+    assert!(lines.len() <= 10, "{text}");
+    assert_eq!(lines.iter().filter(|line| line.contains(" INFO ")).count(), 1, "{text}");
+    assert!(text.contains("listening server=\"farm-operator\" address=127.0.0.1:"), "{text}");
+    for unwanted in ["left_out", "suppressed", "synced source", " ERROR "] {
+        assert!(!text.contains(unwanted), "{text}");
+    }
+    let text = logged(&["-v", "2"]).await.join("\n");
+    for detail in ["synced source pods", "memory limits: "] {
+        assert!(text.contains(detail), "{text}");
+    }
+}
+
 #[test]
 fn kubectl_explains_describes_and_watches() {
     let Some(kubectl) = Kubectl::find() else { return };
@@ -331,6 +369,9 @@ fn kubectl_explains_describes_and_watches() {
         ("describe llama dolly", "Kind:         Llama"),
         ("get all", "pod/scarecrow"),
         ("get pods -o wide", "NOMINATED NODE"),
+        ("get farmpods -o custom-columns-file=examples/farm-pods-nodes.columns", "INSTANCE"),
+        ("get farmpods -o custom-columns-file=examples/farm-pods-nodes.columns", "Burstable"),
+        ("get farmpods -o custom-columns-file=examples/farm-pods-review.columns", "NoLimits"),
         ("get ns --show-labels", "kubernetes.io/metadata.name=default"),
         ("api-resources --api-group=events.k8s.io", "events"),
     ] {
@@ -344,6 +385,10 @@ fn kubectl_explains_describes_and_watches() {
     for heading in ["STATUS", "RESTARTS", "OWNER", "NODE", "ZONE", "CPU", "MEM"] {
         assert!(table.contains(heading), "{table}");
     }
+    let wide = kubectl.run("get farmpods -o wide", None);
+    let headings = wide.lines().next().unwrap_or_default().split("   ");
+    let headings = headings.filter(|heading| !heading.trim().is_empty()).count();
+    assert!((18..=21).contains(&headings), "{wide}");
     for (selector, expected) in [
         ("status.why.code=FailedAttachVolume", "farm-cellar"),
         ("status.node.spot=true,status.restarts!=0", "farm-brewer-6c4f-m8s2q"),

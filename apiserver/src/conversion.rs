@@ -215,9 +215,9 @@ async fn ask_once(questions: &[Question], texts: &[String]) -> Result<Vec<Conver
     });
     let converted = converted.inspect_err(|failure| {
         ended(failure.outcome(), began.elapsed(), &questions[0]);
-        FAILED.log(|left_out| {
+        FAILED.log(|suppressed| {
             let why = shown(failure.told(&questions[0]));
-            tracing::warn!(left_out, "objects are not converted: {why}");
+            tracing::warn!(suppressed, "objects are not converted: {why}");
         });
     })?;
     let both = questions.iter().zip(converted);

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http::HeaderValue;
+use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest, Sha512};
 
@@ -19,14 +20,23 @@ pub struct Document {
 }
 
 impl Document {
-    /// A document in JSON, without a hash.
+    /// A document in JSON, without a hash. The fields of its objects are in the order of kube-apiserver.
     pub fn json(content: &Value) -> Self {
-        Self {
-            body: format!("{content}\n").into(),
-            content_type: "application/json",
-            etag: None,
-            cache_control: None,
-        }
+        let mut body = String::new();
+        write_ordered(content, true, &mut body);
+        body.push('\n');
+        Self::of_text(body)
+    }
+
+    /// The same, indented, for a document that kube-apiserver always indents.
+    pub fn indented_json(content: &impl Serialize) -> Self {
+        // A tree with string keys always encodes.
+        Self::of_text(serde_json::to_string_pretty(content).unwrap_or_default())
+    }
+
+    fn of_text(text: String) -> Self {
+        let content_type = "application/json";
+        Self { body: text.into(), content_type, etag: None, cache_control: None }
     }
 
     /// The same document with the hash of this text.
@@ -37,6 +47,82 @@ impl Document {
     }
 }
 
+/// The order of fields in documents of discovery, as Go declares them. Other fields follow by name.
+const FIELDS: [&str; 28] = [
+    "metadata",
+    "resource",
+    "subresource",
+    "responseKind",
+    "name",
+    "singularName",
+    "namespaced",
+    "groupVersion",
+    "group",
+    "version",
+    "kind",
+    "resources",
+    "freshness",
+    "scope",
+    "singularResource",
+    "acceptedTypes",
+    "verbs",
+    "shortNames",
+    "categories",
+    "subresources",
+    "storageVersionHash",
+    "groups",
+    "items",
+    "versions",
+    "preferredVersion",
+    "serverAddressByClientCIDRs",
+    "clientCIDR",
+    "serverAddress",
+];
+
+/// Writes a value, the fields of each object in the order of [`FIELDS`]; `kind` and `apiVersion` first in the outermost one.
+fn write_ordered(value: &Value, is_outermost: bool, out: &mut String) {
+    match value {
+        Value::Object(fields) => {
+            let position = |name: &str| match name {
+                "kind" if is_outermost => 0,
+                "apiVersion" => 1,
+                name => 2 + FIELDS.iter().position(|field| *field == name).unwrap_or(FIELDS.len()),
+            };
+            let mut names: Vec<&String> = fields.keys().collect();
+            // Stable: fields that are not in the table stay sorted by name.
+            names.sort_by_key(|name| position(name));
+            write_list('{', names, '}', out, |name, out| {
+                out.push_str(&Value::from(name.as_str()).to_string());
+                out.push(':');
+                write_ordered(&fields[name.as_str()], false, out);
+            });
+        }
+        Value::Array(items) => {
+            write_list('[', items.iter().collect(), ']', out, |item, out| {
+                write_ordered(item, false, out);
+            });
+        }
+        scalar => out.push_str(&scalar.to_string()),
+    }
+}
+
+fn write_list<'a, T>(
+    opening: char,
+    items: Vec<&'a T>,
+    closing: char,
+    out: &mut String,
+    write: impl Fn(&'a T, &mut String),
+) {
+    out.push(opening);
+    for (index, item) in items.into_iter().enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        write(item, out);
+    }
+    out.push(closing);
+}
+
 /// SHA-512 in upper-case hexadecimal, as Kubernetes writes hashes of documents.
 pub fn hash(text: &str) -> String {
     use std::fmt::Write as _;
@@ -45,4 +131,34 @@ pub fn hash(text: &str) -> String {
         let _ = write!(hash, "{byte:02X}");
         hash
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn fields_are_in_the_order_of_kube_apiserver() {
+        let list = json!({
+            "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "v1", "resources": [{
+                "kind": "Pod", "name": "pods", "verbs": ["get"], "shortNames": ["po"],
+                "namespaced": true, "singularName": "pod", "storageVersionHash": "x", "a": {"b": []},
+            }],
+        });
+        let expected = r#"{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"v1","resources":[{"name":"pods","singularName":"pod","namespaced":true,"kind":"Pod","verbs":["get"],"shortNames":["po"],"storageVersionHash":"x","a":{"b":[]}}]}"#;
+        assert_eq!(Document::json(&list).body, format!("{expected}\n"));
+        let group = json!({
+            "name": "apps", "versions": [{"version": "v1", "groupVersion": "apps/v1"}],
+            "preferredVersion": {"version": "v1", "groupVersion": "apps/v1"},
+            "kind": "APIGroup", "apiVersion": "v1",
+        });
+        let expected = r#"{"kind":"APIGroup","apiVersion":"v1","name":"apps","versions":[{"groupVersion":"apps/v1","version":"v1"}],"preferredVersion":{"groupVersion":"apps/v1","version":"v1"}}"#;
+        assert_eq!(Document::json(&group).body, format!("{expected}\n"));
+        let aggregated = json!({"resource": "pods", "responseKind": {"kind": "Pod", "version": "", "group": ""},
+            "scope": "Namespaced", "singularResource": "pod", "verbs": [],
+            "subresources": [{"verbs": ["get"], "subresource": "status", "responseKind": {}}]});
+        let expected = r#"{"resource":"pods","responseKind":{"group":"","version":"","kind":"Pod"},"scope":"Namespaced","singularResource":"pod","verbs":[],"subresources":[{"subresource":"status","responseKind":{},"verbs":["get"]}]}"#;
+        assert_eq!(Document::json(&aggregated).body, format!("{expected}\n"));
+    }
 }

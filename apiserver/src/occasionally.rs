@@ -1,10 +1,13 @@
-//! Log lines that clients can cause: of each sort at most one or a few a minute, and cut.
+//! Log lines that clients can cause: at most one or a few of each sort in a minute, with strings that are cut.
 
 use std::fmt::Display;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::quote;
+
+/// The target of lines that are logged with `-v 2` and above: details of a start and of what follows it.
+pub const DETAILS: &str = "details";
 
 /// How long so many lines are enough.
 const EVERY: Duration = Duration::from_secs(60);
@@ -22,7 +25,7 @@ pub struct Occasionally {
 struct Lines {
     since: Option<Instant>,
     logged: u32,
-    left_out: u64,
+    suppressed: u64,
 }
 
 impl Default for Occasionally {
@@ -34,25 +37,25 @@ impl Default for Occasionally {
 impl Occasionally {
     /// So many lines a minute.
     pub const fn at_most(most: u32) -> Self {
-        Self { most, lines: Mutex::new(Lines { since: None, logged: 0, left_out: 0 }) }
+        Self { most, lines: Mutex::new(Lines { since: None, logged: 0, suppressed: 0 }) }
     }
 
-    /// Logs a line, unless as many of its sort as may be were logged within a minute. `log` is
-    /// told how many were left out since the last one.
-    pub fn log(&self, log: impl FnOnce(u64)) {
+    /// Logs a line, unless the lines of its sort have reached their number within the last minute. `log` receives the number
+    /// of lines that were suppressed since the last one; `None`, which is no field of a line, if there were none.
+    pub fn log(&self, log: impl FnOnce(Option<u64>)) {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.since.is_none_or(|since| since.elapsed() >= EVERY) {
             lines.since = Some(Instant::now());
             lines.logged = 0;
         }
         if lines.logged >= self.most {
-            lines.left_out += 1;
+            lines.suppressed += 1;
             return;
         }
         lines.logged += 1;
-        let left_out = std::mem::take(&mut lines.left_out);
+        let suppressed = std::mem::take(&mut lines.suppressed);
         drop(lines);
-        log(left_out);
+        log(Some(suppressed).filter(|suppressed| *suppressed > 0));
     }
 }
 
@@ -73,12 +76,12 @@ mod tests {
         let line = Occasionally::default();
         let mut logged = Vec::new();
         for _ in 0..3 {
-            line.log(|left_out| logged.push(left_out));
+            line.log(|suppressed| logged.push(suppressed));
         }
-        assert_eq!(logged, [0]);
+        assert_eq!(logged, [None]);
         line.lines.lock().unwrap().since = Instant::now().checked_sub(EVERY);
-        line.log(|left_out| logged.push(left_out));
-        assert_eq!(logged, [0, 2]);
+        line.log(|suppressed| logged.push(suppressed));
+        assert_eq!(logged, [None, Some(2)]);
     }
 
     #[test]

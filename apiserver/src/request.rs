@@ -301,10 +301,10 @@ impl Handler {
                 refuse_as(&error, negotiate::refusal(head))
             }),
             Err(what) => {
-                FAILURES.log(|left_out| {
+                FAILURES.log(|suppressed| {
                     let path = shown(&head.uri);
                     let method = &head.method;
-                    tracing::error!(left_out, "{method} {path} is about to fail: {audit_id:?}");
+                    tracing::error!(suppressed, "{method} {path} is about to fail: {audit_id:?}");
                 });
                 record.panicked(panic_text(&*what), head);
                 panicked(&*what)

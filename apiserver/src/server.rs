@@ -379,8 +379,9 @@ impl ApiServer {
             (None, Some(etcd)) => format!("etcd, under {}", etcd.prefix),
             (None, None) => "memory: a restart forgets them, and the cluster then collects what they own as garbage; --data-dir or --etcd-servers keeps them".to_owned(),
         };
-        for what in self.kinds.iter().filter_map(Registered::stored) {
-            tracing::info!("{what} are kept in {place}");
+        let stored: Vec<String> = self.kinds.iter().filter_map(Registered::stored).collect();
+        if !stored.is_empty() {
+            tracing::info!(kinds = stored.join(","), "storing objects in {place}");
         }
         let cluster = Cluster::new(client)
             .with_source_memory(bounds.source_memory)

@@ -49,7 +49,7 @@ pub use live::Live;
 pub use metadata_rules::check_manager;
 pub use patch::{Patch, SubmittedPatch};
 pub use pipeline::write;
-pub use restore::restore;
+pub use restore::{restore, restore_unchecked};
 pub use review::admit_review;
 pub use scale::{no_scale, scale_of};
 pub use sent_managers::SentText;

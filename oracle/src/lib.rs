@@ -21,6 +21,7 @@ pub mod kubectl;
 pub mod metrics;
 
 pub mod openapi;
+pub mod policy;
 pub mod protobuf;
 pub mod row;
 pub mod rules;

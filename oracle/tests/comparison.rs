@@ -20,7 +20,8 @@ use oracle::row::{BUILT_IN, Row, parse};
 use oracle::run::{Outcome, Side, run};
 use oracle::world::World;
 use oracle::{
-    applies, built_in_applies, each, kubectl, metrics, openapi, rules, schemas, trees, types,
+    applies, built_in_applies, each, kubectl, metrics, openapi, policy, rules, schemas, trees,
+    types,
 };
 use oracle::{formats, generate};
 use test_cluster::{Missing, Programs};
@@ -117,6 +118,7 @@ fn main() -> Result<()> {
         ("kubectl: prints the same of built-in kinds", Check::KubectlBuiltIn),
         ("metrics: are called alike", Check::Metrics),
         ("types: those of Kubernetes", Check::Types),
+        ("policy: roles and bindings of kube-apiserver", Check::Policy),
     ] {
         let shared = Arc::clone(&shared);
         let reason = missing.clone();
@@ -205,6 +207,7 @@ enum Check {
     Kubectl,
     KubectlBuiltIn,
     Types,
+    Policy,
     Metrics,
 }
 
@@ -366,6 +369,10 @@ impl Shared {
                     metrics::compare(&world.plain.server, &world.standalone.server).await
                 }
                 Check::Types => types::compare(reference).await,
+                Check::Policy => {
+                    let (plain, standalone) = (&world.plain.server, &world.standalone.server);
+                    policy::compare(plain, reference, standalone).await
+                }
                 Check::KubectlBuiltIn => {
                     let (there, ours) = world.without_a_cluster();
                     kubectl::compare(there, "kubectl-built-in.calls", &there.kubeconfig(), &ours)

@@ -3,9 +3,7 @@
 use aggregated_apiserver::{Cells, age};
 use jiff::Timestamp;
 
-use super::{
-    FarmPod, FarmPodStatus, Why, budgets, claims, findings, images, release, resources, restarts,
-};
+use super::{FarmPod, FarmPodStatus, Why, budgets, images, resources, restarts};
 
 /// All of them.
 pub fn cells() -> Cells<FarmPod> {
@@ -43,12 +41,8 @@ pub fn cells() -> Cells<FarmPod> {
             Some(why(farm_pod.status.as_ref()?.why.as_ref()?, now))
         })
         .cell("Images", of(|status| text(images::cell(&status.images))))
-        .cell("GPU", of(|status| resources::extended_cell(&status.resources)))
         .cell("Services", of(|status| text(status.services.join(","))))
-        .cell("Claims", of(|status| claims::cell(&status.claims)))
         .cell("Budgets", of(|status| budgets::cell(&status.budgets)))
-        .cell("Release", of(|status| status.release.as_ref().map(release::cell)))
-        .cell("Findings", of(|status| findings::cell(&status.findings)))
 }
 
 fn text(text: String) -> Option<String> {

@@ -74,17 +74,3 @@ pub fn names(pod: &PodView, pod_name: &str) -> Vec<String> {
     };
     pod.spec.volumes.iter().filter_map(claim).collect()
 }
-
-/// As `grain (Bound, 10Gi, fast)`.
-pub fn cell(claims: &[Claim]) -> Option<String> {
-    let text = |claim: &Claim| {
-        let known = [&claim.phase, &claim.size, &claim.storage_class];
-        let known: Vec<&str> = known.into_iter().filter_map(Option::as_deref).collect();
-        match known.as_slice() {
-            [] => claim.name.clone(),
-            known => format!("{} ({})", claim.name, known.join(", ")),
-        }
-    };
-    let texts: Vec<String> = claims.iter().map(text).collect();
-    (!texts.is_empty()).then(|| texts.join(", "))
-}

@@ -96,12 +96,6 @@ fn may_be_root(container: &ContainerView, pod: &PodView) -> bool {
     }
 }
 
-/// The codes, as `NoLimits,Root`.
-pub fn cell(findings: &[Finding]) -> Option<String> {
-    let codes: Vec<&str> = findings.iter().map(|finding| finding.code()).collect();
-    (!codes.is_empty()).then(|| codes.join(","))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

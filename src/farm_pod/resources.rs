@@ -246,12 +246,5 @@ pub fn memory_cell(amount: &str) -> Option<String> {
     })
 }
 
-/// As `example.com/gpu=2`.
-pub fn extended_cell(resources: &Resources) -> Option<String> {
-    let pairs = resources.extended.iter().map(|(name, amount)| format!("{name}={amount}"));
-    let text = pairs.collect::<Vec<_>>().join(",");
-    (!text.is_empty()).then_some(text)
-}
-
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,11 @@
-//! Authorization by roles, as in a cluster: members of `system:masters` may do everything, and others what Kubernetes' own
-//! roles, and those that are kept, allow them.
+//! Authorization by roles, as in a cluster: members of `system:masters` may do everything, and others what the roles
+//! allow that are bound to them.
 
+mod aggregation;
+pub(crate) mod bootstrap_policy;
 mod escalation;
 mod policy_rules;
+mod reconciliation;
 mod roles;
 
 use std::collections::BTreeSet;
@@ -148,6 +151,12 @@ impl Authorizer {
         Ok(self.roles().rules(role, namespace)?.cloned().collect())
     }
 
+    /// The ClusterRoles whose rules are not those that they aggregate: the name and resourceVersion of each, and its
+    /// rules as they must be.
+    pub(crate) fn stale_aggregations(&self) -> Vec<(String, u64, Vec<PolicyRule>)> {
+        self.roles().stale_aggregations()
+    }
+
     /// Roles as they are now. What has changed is read beside the lock.
     fn roles(&self) -> Roles {
         let lock = || self.roles.lock().unwrap_or_else(PoisonError::into_inner);
@@ -197,52 +206,6 @@ fn together(failures: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::api::authorization::v1::{NonResourceAttributes, ResourceAttributes};
-
-    fn may(group: &str, request: Request<'_>) -> bool {
-        let groups = vec![group.to_owned()];
-        Authorizer::new().decide(&User { groups, ..User::default() }, request).allowed
-    }
-
-    #[test]
-    fn what_is_allowed_from_the_beginning() {
-        let text = |text: &str| Some(text.to_owned());
-        let pods = ResourceAttributes {
-            verb: text("get"),
-            resource: text("pods"),
-            ..ResourceAttributes::default()
-        };
-        let own = ResourceAttributes {
-            verb: text("create"),
-            group: text("authentication.k8s.io"),
-            resource: text("selfsubjectreviews"),
-            ..ResourceAttributes::default()
-        };
-        const AUTHENTICATED: &str = "system:authenticated";
-        for (group, resource, expected) in [
-            (MASTERS, &pods, true),
-            ("system:serviceaccounts:kube-system", &pods, true),
-            ("system:serviceaccounts:default", &pods, false),
-            (AUTHENTICATED, &pods, false),
-            (AUTHENTICATED, &own, true),
-            ("system:unauthenticated", &own, false),
-        ] {
-            assert_eq!(may(group, Request::Resource(resource)), expected, "{group} {resource:?}");
-        }
-        for (group, path, expected) in [
-            (AUTHENTICATED, "/apis/apps/v1", true),
-            (AUTHENTICATED, "/apisx", false),
-            (AUTHENTICATED, "/healthz", true),
-            (AUTHENTICATED, "/healthz/ping", false),
-            (AUTHENTICATED, "/openid/v1/jwks", false),
-            ("system:serviceaccounts", "/openid/v1/jwks", true),
-            ("system:unauthenticated", "/version", true),
-            ("system:unauthenticated", "/apis", false),
-        ] {
-            let asked = NonResourceAttributes { verb: text("get"), path: text(path) };
-            assert_eq!(may(group, Request::Path(&asked)), expected, "{group} {path}");
-        }
-    }
 
     #[test]
     fn failures_are_told_as_go_tells_them() {

@@ -34,6 +34,7 @@ pub(crate) mod testing;
 
 pub(crate) use apiextensions::custom_resource_definition::approval;
 pub(crate) use checks::quote;
+pub use row::BuiltInKindError;
 pub(crate) use row::review;
 pub(crate) use scheduling::priority_class;
 
@@ -45,19 +46,28 @@ pub(crate) use admission::PodSecurityConfiguration;
 
 use crate::service_account_tokens::ServiceAccountTokens;
 
-/// The types of Kubernetes' own objects. A test reads all of the table.
-pub(crate) static TYPES: LazyLock<Arc<Types>> = LazyLock::new(|| {
-    let types = Types::parse(&[TABLE]).unwrap_or_default();
-    Arc::new(types.described_by(descriptions::all))
+/// The types of Kubernetes' own objects. A test reads all of the table, and a server does not start with one that cannot be read.
+pub(crate) static TYPES: LazyLock<Arc<Types>> =
+    LazyLock::new(|| READ_TYPES.clone().unwrap_or_default());
+
+static READ_TYPES: LazyLock<Result<Arc<Types>, String>> = LazyLock::new(|| {
+    let types = Types::parse(&[TABLE]).map_err(|error| error.to_string())?;
+    Ok(Arc::new(types.described_by(descriptions::all)))
 });
 
 const TABLE: &str = include_str!("built_in/types.txt");
 
 /// All built-in kinds but the view of events, in the order of discovery.
+///
+/// # Errors
+/// When one of them cannot be served.
 pub(crate) fn kinds(
     tokens: &Arc<ServiceAccountTokens>,
     pod_security: PodSecurityConfiguration,
-) -> Kinds {
+) -> Result<Kinds, BuiltInKindError> {
+    if let Err(why) = &*READ_TYPES {
+        return Err(BuiltInKindError::new("of any name", why));
+    }
     [
         core::config_map::row().kind(),
         core::endpoints::row().kind(),
@@ -98,12 +108,15 @@ pub(crate) fn kinds(
         discovery::endpoint_slice::row().kind(),
     ]
     .into_iter()
-    .fold(admission::plugins(pod_security), Kinds::merge)
+    .try_fold(admission::plugins(pod_security), |kinds, kind| Ok(kinds.merge(kind?)))
 }
 
 /// The events of `events.k8s.io`: a view of those of the core group.
-pub(crate) fn events() -> Kinds {
-    events::event::row().kind().with_view(events::event::view())
+///
+/// # Errors
+/// When the kind cannot be served.
+pub(crate) fn events() -> Result<Kinds, BuiltInKindError> {
+    Ok(events::event::row().kind()?.with_view(events::event::view()))
 }
 
 #[cfg(test)]

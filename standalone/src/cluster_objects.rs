@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::built_in::priority_class;
 use crate::certificates::Certificates;
 use crate::files::LoadedObject;
-use crate::objects::ObjectError;
+use crate::objects::{ObjectError, unless_kept};
 
 /// Who makes them in a cluster.
 pub(crate) const MANAGER: &str = "kube-apiserver";
@@ -85,7 +85,11 @@ pub(crate) fn objects(reached: Option<Reached<'_>>) -> io::Result<Vec<LoadedObje
 
 /// Makes objects of the server say what is so now, where another process has kept them: its address
 /// may be another one.
-pub(crate) async fn renew(client: &Client, objects: Vec<LoadedObject>) -> Result<(), ObjectError> {
+pub(crate) async fn renew(
+    client: &Client,
+    kinds: &RuntimeKinds,
+    objects: Vec<LoadedObject>,
+) -> Result<(), ObjectError> {
     for LoadedObject { place, object } in objects {
         let mut attempt = 1;
         loop {
@@ -95,7 +99,10 @@ pub(crate) async fn renew(client: &Client, objects: Vec<LoadedObject>) -> Result
                 Err(kube::Error::Api(status)) if status.code == 409 && attempt < ATTEMPTS => {
                     attempt += 1;
                 }
-                Err(error) => return Err(ObjectError::new(&place, error)),
+                Err(error) => {
+                    unless_kept(kinds, Err(ObjectError::new(&place, error)))?;
+                    break;
+                }
             }
         }
     }
@@ -352,7 +359,9 @@ mod tests {
         let begun = async |port: u16, index: usize| {
             let object = slice(port, &[address(index)]);
             let place = String::new();
-            renew(&server.client, vec![LoadedObject { place, object }]).await.unwrap();
+            renew(&server.client, &server.kinds, vec![LoadedObject { place, object }])
+                .await
+                .unwrap();
             let kept = slices.get("kubernetes").await.unwrap();
             kept.endpoints
                 .iter()
@@ -381,7 +390,11 @@ mod tests {
         server.kinds.restore(slice(6443, &[address(0)])).await.unwrap();
         let begin = |index: usize| {
             let object = slice(6443, &[address(index)]);
-            renew(&server.client, vec![LoadedObject { place: String::new(), object }])
+            renew(
+                &server.client,
+                &server.kinds,
+                vec![LoadedObject { place: String::new(), object }],
+            )
         };
         let begun = futures::future::join_all((1..6).map(begin)).await;
         assert!(begun.iter().all(Result::is_ok));

@@ -2,6 +2,7 @@
 //! itself so that deletions end and definitions are served. Each module says why it is a
 //! loop of its own and not a `kube::runtime::Controller`.
 
+pub(crate) mod aggregated_roles;
 pub(crate) mod definitions;
 mod events;
 mod left_behind;

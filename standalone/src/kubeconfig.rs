@@ -1,6 +1,7 @@
 //! The kubeconfig of the administrator.
 
 use std::fs;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -26,7 +27,8 @@ pub(crate) fn check(file: &Path) -> Result<(), String> {
     }
 }
 
-/// Writes a kubeconfig for a server at this address.
+/// Writes a kubeconfig for a server at this address, unless the file is the same already. On a full disk a file of this
+/// program is overwritten in its place, which needs no space.
 ///
 /// # Errors
 /// Why not.
@@ -63,7 +65,21 @@ users:
     client-key-data: {key}
 "
     );
-    write_private(file, &text).map_err(|error| error.to_string())
+    let before = fs::read_to_string(file).unwrap_or_default();
+    if before == text {
+        return Ok(());
+    }
+    let written = write_private(file, &text).or_else(|error| match is_ours(&before) {
+        true => overwrite(file, &text),
+        false => Err(error),
+    });
+    written.map_err(|error| error.to_string())
+}
+
+fn overwrite(file: &Path, text: &str) -> io::Result<()> {
+    let mut opened = fs::OpenOptions::new().write(true).open(file)?;
+    opened.write_all(text.as_bytes())?;
+    opened.set_len(u64::try_from(text.len()).unwrap_or(u64::MAX))
 }
 
 fn is_ours(text: &str) -> bool {
@@ -71,4 +87,31 @@ fn is_ours(text: &str) -> bool {
     config["kind"] == "Config"
         && config["current-context"] == NAME
         && config["clusters"][0]["name"] == NAME
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    use super::*;
+
+    #[test]
+    fn a_kubeconfig_that_is_the_same_is_not_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let certificates = Certificates::open(&folder.path().join("data")).unwrap();
+        let file = folder.path().join("kubeconfig");
+        let write = |port: u16| {
+            write(&file, SocketAddr::from(([127, 0, 0, 1], port)), &certificates).unwrap();
+            (fs::metadata(&file).unwrap().ino(), fs::read_to_string(&file).unwrap())
+        };
+        let first = write(6443);
+        assert_eq!(write(6443), first);
+        let other = write(644);
+        assert_ne!(other.0, first.0);
+        overwrite(&file, &first.1).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), first.1);
+        overwrite(&file, &other.1).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), other.1);
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    }
 }

@@ -48,6 +48,7 @@ mod token_auth_file;
 #[doc = include_str!("../../docs/testing.md")]
 struct Testing;
 
+pub use built_in::BuiltInKindError;
 pub use faults::Faults;
 pub use objects::ObjectError;
 pub use standalone::{Standalone, StandaloneArgs, StandaloneError};

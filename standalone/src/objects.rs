@@ -32,8 +32,9 @@ type Name = (String, String, String, String);
 /// Restores objects in their order, each with its status, after the namespaces that they need. An
 /// object that others name as their owner gets the uid that they name.
 ///
-/// `own` are the server's own objects: those that are not among the objects. What was kept by another
-/// process stays as it is.
+/// `own` are the server's own objects: those that are not among the objects. Objects of another process stay as they are,
+/// and nothing is written of them. Where there may be any, a missing object of the server itself that cannot be written
+/// does not stop the start: a full disk must not prevent reads.
 pub(crate) async fn load(
     kinds: &RuntimeKinds,
     objects: Vec<LoadedObject>,
@@ -46,7 +47,7 @@ pub(crate) async fn load(
         brought.map(|loaded| text(&loaded.object, "/metadata/name")).collect();
     for name in NAMESPACES.map(str::to_owned) {
         if !brought.contains(&name) && namespaces.insert(name.clone()) {
-            restore_namespace(kinds, &name).await?;
+            unless_kept(kinds, restore_namespace(kinds, &name).await)?;
         }
     }
     // Those that the objects bring along come first, whatever the order.
@@ -70,12 +71,27 @@ pub(crate) async fn load(
     }
     for LoadedObject { place, object } in own {
         let what = describe(&place, &object);
-        match kinds.restore(object).await {
-            Ok(()) | Err(RestoreError::Exists) => {}
-            Err(error) => return Err(ObjectError::new(what, error)),
-        }
+        let restored = match kinds.restore(object).await {
+            Err(RestoreError::Exists) => Ok(()),
+            restored => restored.map_err(|error| ObjectError::new(what, error)),
+        };
+        unless_kept(kinds, restored)?;
     }
     Ok(())
+}
+
+/// Logs why an object of the server itself cannot be written, where another process has written objects before.
+pub(crate) fn unless_kept(
+    kinds: &RuntimeKinds,
+    written: Result<(), ObjectError>,
+) -> Result<(), ObjectError> {
+    match written {
+        Err(error) if kinds.were_kept() => {
+            tracing::warn!("cannot write an object of the server; it goes on without: {error}");
+            Ok(())
+        }
+        written => written,
+    }
 }
 
 /// Restores an object; one that another process has kept stays as it is.

@@ -12,11 +12,11 @@ use tempfile::TempDir;
 use thiserror::Error;
 
 use crate::admission_webhooks::AdmissionWebhooks;
-use crate::authorizer::{Authorizer, NoEscalation};
-use crate::built_in::PodSecurityConfiguration;
+use crate::authorizer::{Authorizer, NoEscalation, bootstrap_policy};
+use crate::built_in::{BuiltInKindError, PodSecurityConfiguration};
 use crate::certificates::Certificates;
 use crate::controllers::definitions::{Definitions, Now};
-use crate::controllers::{Controllers, namespace_objects};
+use crate::controllers::{Controllers, aggregated_roles, namespace_objects};
 use crate::files::{self, LoadedObject};
 use crate::objects::{self, ObjectError};
 use crate::service_account_tokens::ServiceAccountTokens;
@@ -87,6 +87,9 @@ pub enum StandaloneError {
     /// A built-in kind is described wrongly.
     #[error("a built-in kind cannot be described: {0}")]
     BuiltIn(#[from] serde_json::Error),
+    /// A built-in kind cannot be served.
+    #[error(transparent)]
+    BuiltInKind(#[from] BuiltInKindError),
 }
 
 impl StandaloneError {
@@ -161,8 +164,8 @@ impl Standalone {
             accounts.map_err(|why| StandaloneError::file(folder_flag, folder.path(), &why))?;
         let authorizer = Authorizer::new();
         let reviews = reviews::kinds(tokens, Arc::clone(&accounts), &authorizer, Arc::clone(&now))?;
-        let kinds = built_in::kinds(&accounts, pod_security).merge(reviews);
-        let kinds = kinds.merge(built_in::events()).merge(self.kinds);
+        let kinds = built_in::kinds(&accounts, pod_security)?.merge(reviews);
+        let kinds = kinds.merge(built_in::events()?).merge(self.kinds);
         let kinds = kinds.with_admission_plugin(NoEscalation(Arc::clone(&authorizer)));
         let webhooks = AdmissionWebhooks::new();
         let kinds = webhooks.of(kinds);
@@ -198,10 +201,12 @@ impl Standalone {
         let kept = if kinds.were_kept() { own.clone() } else { Vec::new() };
         own.extend(cluster_objects::api_services(&kinds));
         objects::load(&kinds, objects, own).await?;
-        cluster_objects::renew(&client, kept).await?;
+        bootstrap_policy::ensure(&client, &kinds, now()).await?;
+        cluster_objects::renew(&client, &kinds, kept).await?;
         let ca = std::fs::read_to_string(&certificates.ca).map_err(unreadable)?;
         let controllers = Controllers::start(&client, &kinds, serving, &now);
-        let controllers = controllers.with(namespace_objects::run(client, ca));
+        let roles = aggregated_roles::run(client.clone(), authorizer);
+        let controllers = controllers.with(roles).with(namespace_objects::run(client, ca));
         // The last thing that can fail, and nobody is told of a server before.
         kubeconfig::write(&config, address, &certificates)
             .map_err(|why| StandaloneError::file(flag, &config, &why))?;

@@ -18,11 +18,11 @@ use tempfile::TempDir;
 use thiserror::Error;
 
 use crate::admission_webhooks::AdmissionWebhooks;
-use crate::authorizer::{Authorizer, NoEscalation};
-use crate::built_in::PodSecurityConfiguration;
+use crate::authorizer::{Authorizer, NoEscalation, bootstrap_policy};
+use crate::built_in::{BuiltInKindError, PodSecurityConfiguration};
 use crate::certificates::Certificates;
-use crate::controllers::Controllers;
 use crate::controllers::definitions::{Definitions, Now};
+use crate::controllers::{Controllers, aggregated_roles};
 use crate::faults::Faults;
 use crate::files::LoadedObject;
 use crate::objects::{self, ObjectError};
@@ -52,6 +52,9 @@ pub enum TestServerError {
     /// A built-in kind is described wrongly.
     #[error("a built-in kind cannot be described: {0}")]
     BuiltIn(#[from] serde_json::Error),
+    /// A built-in kind cannot be served.
+    #[error(transparent)]
+    BuiltInKind(#[from] BuiltInKindError),
 }
 
 /// What a [`TestServer`] is made of.
@@ -128,8 +131,8 @@ impl TestServerBuilder {
         let authorizer = Authorizer::new();
         let reviews =
             reviews::kinds(Vec::new(), Arc::clone(&accounts), &authorizer, Arc::clone(&now))?;
-        let kinds = built_in::kinds(&accounts, PodSecurityConfiguration::default()).merge(reviews);
-        let kinds = kinds.merge(built_in::events()).merge(self.kinds);
+        let kinds = built_in::kinds(&accounts, PodSecurityConfiguration::default())?;
+        let kinds = kinds.merge(reviews).merge(built_in::events()?).merge(self.kinds);
         let kinds = kinds.with_admission_plugin(NoEscalation(Arc::clone(&authorizer)));
         let webhooks = AdmissionWebhooks::new();
         let kinds = webhooks.of(kinds);
@@ -168,7 +171,9 @@ impl TestServerBuilder {
         let objects =
             objects.map(|(at, object)| LoadedObject { place: format!("object {at}"), object });
         objects::load(&kinds, objects.collect(), own).await?;
+        bootstrap_policy::ensure(&client, &kinds, now()).await?;
         let controllers = Controllers::start(&client, &kinds, definitions, &now);
+        let controllers = controllers.with(aggregated_roles::run(client, authorizer));
         let server =
             TestServer { server, clock, faults: Faults::default(), _controllers: controllers };
         Ok(server)
@@ -199,7 +204,7 @@ impl TestServer {
     /// A client whose requests are those of this user, who may do what roles allow: those that are bound to it or to its
     /// groups by RoleBindings and ClusterRoleBindings of the server. The groups are these and no others: discovery is for
     /// `system:authenticated`, and a ServiceAccount has `system:serviceaccounts` and `system:serviceaccounts:NAMESPACE`. Members of
-    /// `system:masters`, and of `system:serviceaccounts:kube-system`, may do everything.
+    /// `system:masters` may do everything.
     pub fn client_as<G: Into<String>>(
         &self,
         user: impl Into<String>,

@@ -1,8 +1,14 @@
 //! A disk that is full.
 
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
 use anyhow::{Context, Result, ensure};
-use kube::ResourceExt;
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config, ResourceExt};
 use serde_json::json;
 use tokio::time::{Duration, Instant, sleep};
 
@@ -89,4 +95,56 @@ async fn a_full_disk_takes_deletions_and_nothing_else() -> Result<()> {
             Err(_) => sleep(Duration::from_millis(100)).await,
         }
     }
+}
+
+/// What a start prints, once the server is ready.
+fn start_standalone(disk: &Disk) -> Result<(Child, PathBuf)> {
+    let mut command = disk.command(env!("CARGO_BIN_EXE_farm-operator"));
+    command.args(["--standalone", "--secure-port=0", "--load"]).arg(FARM);
+    command.arg("--data-dir").arg(disk.path().join("data"));
+    command.env_remove("KUBECONFIG").stdout(Stdio::piped()).stderr(Stdio::inherit());
+    let mut child = command.spawn()?;
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().context("a pipe")?).read_line(&mut line)?;
+    let file = line.trim().strip_prefix("export KUBECONFIG=").map(PathBuf::from);
+    if file.is_none() {
+        let _ = child.kill();
+    }
+    Ok((child, file.context("the program is not ready")?))
+}
+
+const FARM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/farm.yaml");
+
+/// A start writes nothing that is there already: objects that are loaded, those of the server, and the kubeconfig.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_a_cluster_starts_on_a_full_disk_and_serves_reads() -> Result<()> {
+    let Some(disk) = Disk::new(60 << 20)? else {
+        println!("left out: nothing can be mounted here");
+        return Ok(());
+    };
+    let client = async |kubeconfig: &Path| -> Result<Client> {
+        let text = disk.command("cat").arg(kubeconfig).output()?.stdout;
+        let config = Kubeconfig::from_yaml(&String::from_utf8(text)?)?;
+        let options = KubeConfigOptions::default();
+        Ok(Client::try_from(Config::from_custom_kubeconfig(config, &options).await?)?)
+    };
+    let (mut child, kubeconfig) = start_standalone(&disk)?;
+    let pods: Api<Pod> = Api::default_namespaced(client(&kubeconfig).await?);
+    let count = pods.list(&ListParams::default()).await?.items.len();
+    ensure!(count > 0, "nothing was loaded");
+    child.kill()?;
+    child.wait()?;
+    disk.fill()?;
+    for _ in 0..2 {
+        // Each start has another port.
+        let (mut child, kubeconfig) = start_standalone(&disk)?;
+        let pods: Api<Pod> = Api::default_namespaced(client(&kubeconfig).await?);
+        let listed = pods.list(&ListParams::default()).await?.items;
+        let deleted = pods.delete(&listed[0].name_any(), &DeleteParams::default()).await;
+        child.kill()?;
+        child.wait()?;
+        ensure!(!listed.is_empty(), "nothing is read");
+        deleted.context("a deletion")?;
+    }
+    Ok(())
 }

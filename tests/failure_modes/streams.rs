@@ -27,10 +27,10 @@ const PATH: &str = "/apis/farm.example.com/v1alpha/namespaces/default/llamas";
 pub fn a_rollout(stage: &mut Stage) -> Result<()> {
     let mut watch = Following::start(stage.kubectl(["get", "llamas", "-w"]))?;
     watch.wait_for(&["dolly"])?;
-    let (port, next) = stage.world.start_another("rolled-out", &[])?;
+    let (port, next) = stage.world.start_another("rolled-out", &["--v=2"])?;
     stage.world.eventually(|| {
         let log = next.printed();
-        ensure!(log.contains("jobs.batch are in view"), "{log}");
+        ensure!(log.contains("synced source jobs.batch"), "{log}");
         Ok(())
     })?;
     // Llamas are kept by each process alone: those of the traffic must not change sides.

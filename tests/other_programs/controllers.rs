@@ -3,6 +3,7 @@
 //! Nothing runs Pods here: what a kubelet would say of them the tests say.
 
 use std::future::Future;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -83,18 +84,19 @@ impl Controllers {
         let running = match &mut *running {
             Some(running) => running,
             none => {
-                let server = Server::start(&["--load", FARM])?;
-                // Each controller is somebody by itself, with a token of its own.
+                let folder = tempfile::tempdir()?;
+                let tokens = folder.path().join("tokens.csv");
+                std::fs::write(&tokens, format!("{TOKEN},{MANAGER},manager\n"))?;
+                let tokens = format!("--token-auth-file={}", tokens.display());
+                let server = Server::start(&["--load", FARM, &tokens])?;
+                let kubeconfig = with_token(&server.kubeconfig, server.folder())?;
+                // Each controller has a ServiceAccount of its own, with a token.
                 let flags = [
                     ("controllers", "*".to_owned()),
                     ("use-service-account-credentials", "true".to_owned()),
                 ];
-                let manager = start_controller_manager(
-                    programs,
-                    &server.kubeconfig,
-                    server.folder(),
-                    &flags,
-                )?;
+                let manager =
+                    start_controller_manager(programs, &kubeconfig, server.folder(), &flags)?;
                 none.insert(Running { manager, server })
             }
         };
@@ -106,6 +108,19 @@ impl Controllers {
     pub fn end(&self) {
         drop(self.running.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
+}
+
+/// The user of kube-controller-manager in a cluster, and its token here.
+const MANAGER: &str = "system:kube-controller-manager";
+const TOKEN: &str = "token-of-the-manager";
+
+/// Writes the kubeconfig of kube-controller-manager: the server's, with the token in the place of the administrator's certificate.
+fn with_token(kubeconfig: &Path, folder: &Path) -> Result<PathBuf> {
+    let mut config: Value = serde_saphyr::from_str(&std::fs::read_to_string(kubeconfig)?)?;
+    config["users"][0]["user"] = json!({"token": TOKEN});
+    let file = folder.join("controller-manager.kubeconfig");
+    std::fs::write(&file, config.to_string())?;
+    Ok(file)
 }
 
 /// What a reader of the README looks at first.

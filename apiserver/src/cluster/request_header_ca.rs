@@ -96,8 +96,8 @@ impl Cluster {
                     None
                 }
                 Err(error) => {
-                    refused.log(|left_out| tracing::warn!(
-                        left_out,
+                    refused.log(|suppressed| tracing::warn!(
+                        suppressed,
                         "cannot follow ConfigMap {NAMESPACE}/{NAME} (a RoleBinding in {NAMESPACE} to Role extension-apiserver-authentication-reader allows it): {error}"
                     ));
                     None

@@ -31,6 +31,8 @@ pub use source_type::{SourceApi, SourceType, resource_name};
 pub use stream::SourceStreams;
 use together::Together;
 
+use crate::occasionally::Occasionally;
+
 /// How much memory the objects of one type may take, unless a source says otherwise. Views of 20,000 Pods take so much.
 pub const SOURCE_MEMORY: usize = 64 << 20;
 /// The same in a small container: one page of them, as it is listed.
@@ -57,6 +59,8 @@ pub struct Sources {
     streams: SourceStreams,
     informers: Mutex<HashMap<(TypeId, SourceScope), AnyInformer>>,
     watches: Mutex<Vec<JoinHandle<()>>>,
+    /// Log lines about each resource, which may be read as several types.
+    reports: Mutex<HashMap<String, Arc<Occasionally>>>,
 }
 
 impl Sources {
@@ -72,6 +76,7 @@ impl Sources {
             streams,
             informers: Mutex::default(),
             watches: Mutex::default(),
+            reports: Mutex::default(),
         }
     }
 
@@ -93,7 +98,10 @@ impl Sources {
         let keeper: Weak<SourceInformer<K>> = Arc::downgrade(&informer);
         self.all.add_keeper(keeper);
         informers.insert(place, informer.clone());
+        let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        let reports = Arc::clone(reports.entry(resource_name::<K>()).or_default());
         let follower = Follower::new(Arc::clone(&informer), resource_name::<K>(), missing);
+        let follower = follower.of_scope(scope, reports);
         let (list_watch, streams) =
             (ListWatch::new(self.client.clone(), scope), self.streams.clone());
         let watch = tokio::spawn(follower.follow(list_watch, streams));

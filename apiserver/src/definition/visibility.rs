@@ -109,9 +109,9 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned + 'static> Visibility<K> {
         let guarded = move |judge: &dyn Fn() -> Result<bool, String>| {
             let judged = catch_unwind(AssertUnwindSafe(judge));
             judged.unwrap_or_else(|_| Err("its rule panicked".to_owned())).unwrap_or_else(|why| {
-                failures.log(|left_out| {
+                failures.log(|suppressed| {
                     let kind = qualified::<K>();
-                    tracing::error!(left_out, "an object of {kind} is hidden from users: {why}");
+                    tracing::error!(suppressed, "an object of {kind} is hidden from users: {why}");
                 });
                 false
             })

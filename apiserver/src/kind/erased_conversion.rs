@@ -99,9 +99,9 @@ impl ErasedConversion {
         // What the user wrote may panic, and answers are made where nothing else would catch it.
         let converted = catch_unwind(AssertUnwindSafe(converted)).map_err(|_| {
             // Each who reads it asks again.
-            PANICKED.log(|left_out| {
+            PANICKED.log(|suppressed| {
                 let name = shown(metadata::name(&tree));
-                tracing::error!(left_out, "converting {name} to {api_version} panicked");
+                tracing::error!(suppressed, "converting {name} to {api_version} panicked");
             });
             "the conversion panicked".to_owned()
         });

@@ -13,7 +13,7 @@ static LINES: Occasionally = Occasionally::at_most(30);
 /// Writes the line of a request that is over, if it took long.
 pub(super) fn write(record: &Record) {
     if is_slow(record, record.took) {
-        LINES.log(|left_out| tracing::info!(left_out, "{}", line(record, record.took)));
+        LINES.log(|suppressed| tracing::info!(suppressed, "{}", line(record, record.took)));
     }
 }
 

@@ -69,14 +69,21 @@ impl Page {
     /// The members of a list's metadata, in their order; a list of custom
     /// resources always says `continue`.
     fn metadata(&self, always_continues: bool) -> String {
+        let revision = format!("\"resourceVersion\":\"{}\"", self.revision);
         let mut members = Vec::new();
+        if !always_continues {
+            members.push(revision.clone());
+        }
         if always_continues || !self.token.is_empty() {
             members.push(format!("\"continue\":\"{}\"", self.token));
         }
         if let Some(remaining) = self.remaining {
             members.push(format!("\"remainingItemCount\":{remaining}"));
         }
-        members.push(format!("\"resourceVersion\":\"{}\"", self.revision));
+        // Lists without a Go type have their fields in the order of names.
+        if always_continues {
+            members.push(revision);
+        }
         members.join(",")
     }
 }
@@ -193,7 +200,7 @@ impl Encoder {
     /// What a list begins with.
     pub(super) fn start_list(&self, listed: &Page, out: &mut Vec<u8>) {
         match self.format.form {
-            Form::Object => json::start_list(&self.kind, &self.version.name, out),
+            Form::Object => json::start_list(&self.kind, &self.version.name, listed, out),
             Form::PartialMetadata(version) => partial_metadata::start_list(version, listed, out),
             Form::Table(version) => {
                 table::start(self, version, listed.revision, Some(listed), true, out);

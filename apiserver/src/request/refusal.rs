@@ -23,9 +23,9 @@ pub fn refuse(error: &ApiError) -> Response<Body> {
 pub fn refuse_as(error: &ApiError, presentation: Presentation) -> Response<Body> {
     let source = std::error::Error::source(error).map(ToString::to_string);
     if error.reason() == Reason::InternalError {
-        FAILURES.log(|left_out| {
+        FAILURES.log(|suppressed| {
             let source = source.map(|source| format!(": {source}")).unwrap_or_default();
-            tracing::error!(left_out, "{error}{source}");
+            tracing::error!(suppressed, "{error}{source}");
         });
     } else {
         tracing::debug!("refused: {error}");
@@ -52,6 +52,6 @@ pub fn panic_text(what: &(dyn Any + Send)) -> &str {
 /// What answers a request after its handler panicked.
 pub fn panicked(what: &(dyn Any + Send)) -> Response<Body> {
     let text = panic_text(what);
-    FAILURES.log(|left_out| tracing::error!(left_out, "a request panicked: {text}"));
+    FAILURES.log(|suppressed| tracing::error!(suppressed, "a request panicked: {text}"));
     refuse(&ApiError::internal("this request caused the server to panic; its log says more"))
 }

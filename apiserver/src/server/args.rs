@@ -222,8 +222,8 @@ pub struct Args {
     #[arg(help_heading = SERVING, long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     pub shutdown_delay_duration: Duration,
 
-    /// How much to log: 0 what operators need, 3 a line for each request too, 4 and above
-    /// for debugging, 6 and above everything. $RUST_LOG says it in more detail
+    /// Log verbosity: 0 for operators, 2 adds details such as the limits of memory and each synced source, 3 a line per
+    /// request, 4 and above is for debugging, 6 and above logs everything. $RUST_LOG sets it in more detail
     #[arg(help_heading = LOG, short, long, value_name = "LEVEL", default_value_t = 0)]
     pub v: u8,
 

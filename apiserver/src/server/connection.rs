@@ -179,9 +179,9 @@ impl Connections {
         if let Some(place) = self.places.take(address, standing) {
             return Some(Entry::Place(place));
         }
-        self.refused.log(|left_out| {
+        self.refused.log(|suppressed| {
             let connections = self.bounds.connections;
-            tracing::warn!(left_out, "{connections} connections are open: more are refused");
+            tracing::warn!(suppressed, "{connections} connections are open: more are refused");
         });
         Arc::clone(&self.late).try_acquire_owned().ok().map(Entry::Late)
     }

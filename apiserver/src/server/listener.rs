@@ -94,8 +94,8 @@ where
                     open.spawn(serve(stream, draining.clone()));
                 }
                 Err(error) => {
-                    failed.log(|left_out| {
-                        tracing::warn!(left_out, "a connection cannot be accepted: {error}");
+                    failed.log(|suppressed| {
+                        tracing::warn!(suppressed, "a connection cannot be accepted: {error}");
                     });
                     tokio::time::sleep(ACCEPT_AGAIN).await;
                 }

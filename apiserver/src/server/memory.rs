@@ -5,6 +5,7 @@ use std::fs;
 use super::connection;
 use crate::cluster::{LARGE_SOURCES, LEAST_SOURCE_MEMORY, SOURCE_MEMORY};
 use crate::definition::{Kinds, Role, SourceKind};
+use crate::occasionally::DETAILS;
 use crate::quota::Portion;
 use crate::request::{self, Inflights};
 use crate::storage::{LEAST_MEMORY_STORE_LIMIT, MEMORY_STORE_LIMIT};
@@ -131,24 +132,22 @@ impl Bounds {
         self.parts().iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// Says what may be taken, and warns if that is more than there is.
+    /// The sum of all limits of memory, in MiB.
+    pub(super) fn mebibytes(&self) -> usize {
+        mebibytes(self.sum())
+    }
+
+    /// Logs the limits of memory, as a detail; as a warning if their sum exceeds that of the container.
     pub(super) fn tell(&self, limit: Option<usize>) {
-        let parts: Vec<String> = self
-            .parts()
-            .iter()
-            .map(|(what, bytes)| format!("{what} {}", mebibytes(*bytes)))
-            .collect();
-        let (sum, parts) = (mebibytes(self.sum()), parts.join(", "));
+        let parts = self.parts();
+        let parts = parts.iter().map(|(what, bytes)| format!("{what} {}", mebibytes(*bytes)));
+        let (sum, parts) = (self.mebibytes(), parts.collect::<Vec<_>>().join(", "));
         match limit {
             Some(limit) if limit < self.sum() => tracing::warn!(
-                "at worst {sum} MiB of memory are taken, and the container may take {}: {parts} MiB",
+                "memory limits: {sum} MiB in total, which exceeds the {} MiB of the container; {parts}",
                 mebibytes(limit)
             ),
-            Some(limit) => tracing::info!(
-                "at worst {sum} of {} MiB of memory are taken: {parts} MiB",
-                mebibytes(limit)
-            ),
-            None => tracing::info!("at worst {sum} MiB of memory are taken: {parts} MiB"),
+            _ => tracing::debug!(target: DETAILS, "memory limits: {sum} MiB in total; {parts}"),
         }
     }
 }

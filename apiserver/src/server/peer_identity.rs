@@ -79,9 +79,9 @@ fn judge(trust: &Trust, chain: &[CertificateDer<'static>], lines: &CertificateLi
     if trust.is_front_proxy(chain) {
         presented.is_front_proxy = trust.allows(common_name.unwrap_or_default());
         if !presented.is_front_proxy {
-            lines.not_allowed.log(|left_out| {
+            lines.not_allowed.log(|suppressed| {
                 tracing::warn!(
-                    left_out,
+                    suppressed,
                     "x509: subject with cn={} is not in the allowed list: {:?}; is it the proxy client certificate of kube-apiserver?",
                     shown(common_name.unwrap_or_default()),
                     trust.allowed_names
@@ -107,9 +107,9 @@ fn judge(trust: &Trust, chain: &[CertificateDer<'static>], lines: &CertificateLi
         presented.client = Some(ClientCertificate { user });
     }
     if !presented.is_front_proxy && presented.client.is_none() {
-        lines.unknown.log(|left_out| {
+        lines.unknown.log(|suppressed| {
             tracing::warn!(
-                left_out,
+                suppressed,
                 "a client certificate is not trusted: cn={}, signed by {}; {}",
                 shown(common_name.unwrap_or_default()),
                 shown(parsed.issuer()),

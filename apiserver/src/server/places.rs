@@ -69,10 +69,10 @@ impl Places {
             let number = table.who_gives_way(address)?;
             if let Some(taken) = table.taken.remove(&number) {
                 taken.evicted.cancel();
-                self.gave_way.log(|left_out| {
+                self.gave_way.log(|suppressed| {
                     let (limit, from) = (table.limit, taken.address);
                     tracing::warn!(
-                        left_out,
+                        suppressed,
                         "{limit} connections are open: one from {from} gives way"
                     );
                 });

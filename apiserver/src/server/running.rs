@@ -119,7 +119,8 @@ impl Bound {
         let connections = Arc::new(connections);
         let serving = listening
             .serve(known, move |stream, draining| Arc::clone(&connections).serve(stream, draining));
-        tracing::info!("{} listens on {address}", server.name);
+        let memory_limits_mib = bounds.mebibytes();
+        tracing::info!(server = server.name, %address, memory_limits_mib, "listening");
         let running =
             Running { assembled, serving, plain, health, closing, tasks, address, loopback };
         Ok((running, unready))
@@ -269,7 +270,7 @@ async fn shutdown_signal() {
     next().await;
     tokio::spawn(async move {
         next().await;
-        tracing::warn!("a second signal: ending at once");
+        tracing::warn!("second signal received, exiting immediately");
         std::process::exit(1);
     });
 }

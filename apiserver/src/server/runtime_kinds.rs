@@ -1,12 +1,15 @@
 //! Kinds that come and go while a server runs.
 
+mod restore;
+
+pub use restore::RestoreError;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
 use futures::future::BoxFuture;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
-use thiserror::Error;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -14,16 +17,15 @@ use super::kept_objects::KeptObjects;
 use super::{assemble, ca_bundle, stored_definition};
 use crate::admission::QuotaUsages;
 use crate::clock::Clock;
-use crate::error::{FieldError, Reason, StartError, quote};
+use crate::error::{FieldError, StartError, quote};
 use crate::kind::{Kind, Version};
-use crate::object::{Key, metadata};
+use crate::object::Key;
 use crate::request::Handler;
 use crate::served_kind::{Backing, CommitGate, Intake, ServedKind};
 use crate::storage::{
     Collection, Commit, Expected, Failure, Store, StoreError, Versioned, await_newest,
 };
 use crate::watch_cache::{Scope, WatchCache};
-use crate::write;
 
 /// A kind whose objects a server stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,17 +40,6 @@ pub struct StoredKind {
     pub plural: String,
     /// Whether it lives in namespaces.
     pub is_namespaced: bool,
-}
-
-/// Why an object cannot be restored.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum RestoreError {
-    /// There is an object of this name.
-    #[error("is there already")]
-    Exists,
-    /// It cannot be kept.
-    #[error("{0}")]
-    Unfit(String),
 }
 
 /// Names of a group that are taken.
@@ -419,44 +410,6 @@ impl RuntimeKinds {
             }
             // Nobody may ask for it, and definitions may come and go without end.
             gone.cache.forget_past();
-        }
-    }
-
-    /// Stores an object as it is, with its uid and its status: for the objects that a server
-    /// begins with. An object that needs a namespace and has none goes into `default`.
-    ///
-    /// # Errors
-    /// Why it cannot be kept.
-    pub async fn restore(&self, object: Value) -> Result<(), RestoreError> {
-        let Value::Object(mut tree) = object else {
-            return Err(RestoreError::Unfit("is no object".to_owned()));
-        };
-        let Some(handler) = self.0.handler.upgrade() else { return Ok(()) };
-        let text = |field: &str| tree.get(field).and_then(Value::as_str).unwrap_or_default();
-        let (api_version, kind_name) = (text("apiVersion").to_owned(), text("kind").to_owned());
-        let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
-        let kinds = handler.kinds();
-        let is_meant = |served: &&ServedKind| {
-            served.kind.group == group && served.kind.names.kind == kind_name
-        };
-        let served = kinds.iter().find(is_meant).filter(|served| served.store().is_some());
-        let found = served.and_then(|served| Some((served, served.kind.version(version)?)));
-        let Some((served, version)) = found else {
-            let why = "is not served: give its CustomResourceDefinition too";
-            return Err(RestoreError::Unfit(format!("{api_version} {kind_name} {why}")));
-        };
-        let kind = &served.kind;
-        if kind.is_namespaced() {
-            metadata::edit(&mut tree, |metadata| {
-                metadata.entry("namespace").or_insert_with(|| "default".into());
-            });
-        }
-        match write::restore(served, version, handler.managed_fields().of(tree), &self.0.clock)
-            .await
-        {
-            Ok(()) => Ok(()),
-            Err(error) if error.reason() == Reason::AlreadyExists => Err(RestoreError::Exists),
-            Err(error) => Err(RestoreError::Unfit(error.to_string())),
         }
     }
 }

@@ -1,10 +1,25 @@
 //! `/version`: what the server is, and as which release of Kubernetes it behaves.
 
-use serde_json::json;
+use serde::Serialize;
 
 use crate::document::Document;
 
 const OWN: &str = env!("CARGO_PKG_VERSION");
+
+/// The document, in the order of kube-apiserver.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Version<'a> {
+    major: &'a str,
+    minor: &'a str,
+    git_version: &'a str,
+    git_commit: &'a str,
+    git_tree_state: &'a str,
+    build_date: &'a str,
+    go_version: &'a str,
+    compiler: &'a str,
+    platform: String,
+}
 
 /// The document: `v1.36.3+farm-operator.0.1.0` of a server that behaves as a release
 /// of Kubernetes, else its own version.
@@ -14,18 +29,18 @@ pub(super) fn document(name: &str, kubernetes: Option<&str>, commit: &str) -> Do
         None => format!("v{OWN}"),
     };
     let mut numbers = git_version.trim_start_matches('v').split('.');
-    let mut next = || numbers.next().unwrap_or_default().to_owned();
-    Document::json(&json!({
-        "major": next(),
-        "minor": next(),
-        "gitVersion": git_version,
-        "gitCommit": commit,
-        "gitTreeState": "",
-        "buildDate": "",
-        "goVersion": "",
-        "compiler": "rustc",
-        "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
-    }))
+    let mut next = || numbers.next().unwrap_or_default();
+    Document::indented_json(&Version {
+        major: next(),
+        minor: next(),
+        git_version: &git_version,
+        git_commit: commit,
+        git_tree_state: "",
+        build_date: "",
+        go_version: "",
+        compiler: "rustc",
+        platform: format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+    })
 }
 
 #[cfg(test)]
@@ -43,5 +58,9 @@ mod tests {
         assert_eq!((&standalone["major"], &standalone["minor"]), (&"1".into(), &"36".into()));
         assert_eq!(read(None)["gitVersion"], format!("v{OWN}"));
         assert_eq!(read(None)["gitCommit"], "c0ffee");
+        let text = document("farm", Some("v1.36.3"), "").body;
+        assert!(
+            text.starts_with(b"{\n  \"major\": \"1\",\n  \"minor\": \"36\",\n  \"gitVersion\": ")
+        );
     }
 }

@@ -121,7 +121,7 @@ async fn create(
             let commit = Commit { collection, key, expected, object: None, marks: true };
             // Where it fails, it was removed or marked meanwhile.
             let _ = store.commit(commit).await;
-            Err(terminating())
+            Err(terminating(attributes, object.key().name()))
         }
         Ok(revision) => Ok(Committed::At(Versioned { revision, object })),
         Err(StoreError::Exists) => {

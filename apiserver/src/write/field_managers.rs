@@ -126,10 +126,13 @@ pub(super) fn track_but(
         tracing::debug!("nobody owns what cannot be taken apart: {why}");
         if attributes.kind().is_converted_by_code() && !kept.is_empty() {
             // As kube-apiserver; but code can be mended.
-            LOST.log(|left_out| {
+            LOST.log(|suppressed| {
                 let (of, name) =
                     (attributes.kind().qualified(), shown(metadata::name(&draft.tree)));
-                tracing::error!(left_out, "what is said of managers of {of} {name} is lost: {why}");
+                tracing::error!(
+                    suppressed,
+                    "what is said of managers of {of} {name} is lost: {why}"
+                );
             });
         }
         Managers::default()

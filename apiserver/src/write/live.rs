@@ -8,7 +8,7 @@ use super::field_managers::with_managed_fields;
 use super::store_error::unavailable;
 use crate::apply::Managers;
 use crate::conversion::known;
-use crate::error::{ApiError, Reason};
+use crate::error::ApiError;
 use crate::object::{Tree, metadata};
 use crate::quota::{self, Room};
 use crate::storage::Versioned;
@@ -98,10 +98,11 @@ pub(super) async fn current(
         let verb = decoded.verb();
         return Err(ApiError::method_not_allowed(&kind.group, &kind.names.plural, verb));
     };
-    if let DecodedChange::Create(_) = decoded {
+    if let DecodedChange::Create(draft) = decoded {
         // What it is held against must be as new as others have been told.
         attributes.served.await_newest().await.map_err(unavailable)?;
-        return ensure_open(attributes).map(|()| None);
+        let name = draft.as_ref().map_or("", |draft| metadata::name(&draft.tree));
+        return ensure_open(attributes, name).map(|()| None);
     }
     let key = attributes.key();
     let kept = attributes.stored((&**store, &collection), &key).await?;
@@ -114,7 +115,7 @@ pub(super) async fn current(
     // What is hidden is not there: whoever may create learns at the end of its creation that the name is taken.
     let Some(kept) = kept.filter(|kept| attributes.sees(&kept.object)) else {
         if creates {
-            return ensure_open(attributes).map(|()| None);
+            return ensure_open(attributes, key.name()).map(|()| None);
         }
         return Err(ApiError::not_found(&kind.group, &kind.names.plural, key.name()));
     };
@@ -139,13 +140,14 @@ pub(super) async fn current(
     }))
 }
 
-/// Refuses to create an object of a kind whose definition is going.
-fn ensure_open(attributes: &Attributes<'_>) -> Result<(), ApiError> {
-    if attributes.served.intake.is_closed() { Err(terminating()) } else { Ok(()) }
+/// Rejects the creation of an object whose definition is being deleted.
+fn ensure_open(attributes: &Attributes<'_>, name: &str) -> Result<(), ApiError> {
+    if attributes.served.intake.is_closed() { Err(terminating(attributes, name)) } else { Ok(()) }
 }
 
-/// What is said of a new object of a kind whose definition is going.
-pub(super) fn terminating() -> ApiError {
-    let message = "create not allowed while custom resource definition is terminating";
-    ApiError::new(Reason::MethodNotAllowed, message)
+/// The refusal of a new object whose definition is being deleted: 403.
+pub(super) fn terminating(attributes: &Attributes<'_>, name: &str) -> ApiError {
+    let kind = attributes.kind();
+    let why = "create not allowed while custom resource definition is terminating";
+    ApiError::forbidden(&kind.group, &kind.names.plural, name, why)
 }

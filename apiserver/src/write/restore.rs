@@ -1,5 +1,7 @@
 //! Restore: objects that a server begins with, as they were elsewhere.
 
+use std::sync::Arc;
+
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 
@@ -9,14 +11,17 @@ use super::draft::Submitted;
 use super::field_managers::ManagedFields;
 use super::field_validation::FieldValidation;
 use super::pipeline::write;
+use super::stamp;
+use super::store_error::store_error;
 use super::turns::Turns;
 use crate::admission::AdmissionChain;
 use crate::clock::Clock;
 use crate::error::ApiError;
 use crate::kind::Version;
-use crate::object::{Tree, metadata};
+use crate::object::{Object, Tree, metadata};
 use crate::quota::Account;
 use crate::served_kind::{ServedKind, ServedKinds};
+use crate::storage::{Commit, Expected, StoreError};
 use crate::user::User;
 
 /// The user of the writes with which a server begins.
@@ -75,4 +80,38 @@ pub async fn restore(
     let submitted = Submitted::new(tree, Vec::new());
     // Boxed, so that what starts a server need not hold all that a write does.
     Box::pin(write(&attributes, Change::Create(submitted))).await.map(drop)
+}
+
+/// Stores an object as it is, without validation: one that is part of the program. It gets the fields that the system sets,
+/// unless it has them.
+///
+/// # Errors
+/// 409 when an object of its name is there, and those of the store.
+pub async fn restore_unchecked(
+    served: &ServedKind,
+    version: &Version,
+    mut tree: Tree,
+    clock: &Clock,
+) -> Result<(), ApiError> {
+    let kind = &served.kind;
+    let Some((store, collection)) = served.store() else {
+        return Err(ApiError::internal("what is not kept is written"));
+    };
+    stamp::stamp(&mut tree, kind.strategy.has_generation, clock);
+    let object = Object::from_tree(&tree).and_then(|object| kind.to_storage(object, version));
+    let object = Arc::new(object.map_err(ApiError::internal)?);
+    let commit = Commit {
+        collection,
+        key: object.key().clone(),
+        expected: Expected::Absent,
+        object: Some(Arc::clone(&object)),
+        marks: false,
+    };
+    match store.commit(commit).await {
+        Ok(_) => Ok(()),
+        Err(StoreError::Exists) => {
+            Err(ApiError::already_exists(&kind.group, &kind.names.plural, object.key().name()))
+        }
+        Err(error) => Err(store_error(kind, object.key(), error)),
+    }
 }

@@ -111,8 +111,6 @@ fn every_resource_is_summed() {
         "extended": {"example.com/gpu": "2"},
     });
     assert_eq!(serde_json::to_value(&found).unwrap(), expected);
-    assert_eq!(extended_cell(&found).as_deref(), Some("example.com/gpu=2"));
-    assert_eq!(extended_cell(&Resources::default()), None);
 }
 
 #[test]

@@ -9,7 +9,6 @@ use k8s_openapi::api::rbac::v1::{PolicyRule, RoleRef};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::roles::is_default;
 use super::{Authorizer, Request, is_master};
 use crate::built_in::quote;
 use crate::built_in::rbac::GROUP;
@@ -73,10 +72,6 @@ impl NoEscalation {
             if may("escalate", request.resource, name) {
                 return Ok(());
             }
-            // In a cluster it would be there.
-            if is_new && request.resource == "clusterroles" && is_default(request.name) {
-                self.demand_everything(request, "to replace a role of Kubernetes' own")?;
-            }
             member::<Vec<PolicyRule>>(object, "rules").unwrap_or_default()
         };
         let refused = |not_held: String| {
@@ -94,20 +89,16 @@ impl NoEscalation {
         let aggregates = |role: &Tree| role.get("aggregationRule").is_some_and(Value::is_object);
         let aggregates = aggregates(object) || request.old_object().is_some_and(aggregates);
         if aggregates {
-            self.demand_everything(request, "to use the aggregationRule")?;
+            self.demand_everything(request)?;
         }
         Ok(())
     }
 
-    fn demand_everything(
-        &self,
-        request: &AdmissionRequest<'_>,
-        what_for: &str,
-    ) -> Result<(), AdmissionError> {
+    fn demand_everything(&self, request: &AdmissionRequest<'_>) -> Result<(), AdmissionError> {
         match self.0.not_held(request.user, "", &everything()) {
             None => Ok(()),
             Some(_) => {
-                let why = format!("must have cluster-admin privileges {what_for}");
+                let why = "must have cluster-admin privileges to use the aggregationRule";
                 Err(AdmissionError::forbidden(why))
             }
         }

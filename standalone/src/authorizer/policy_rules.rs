@@ -118,6 +118,12 @@ pub(super) fn not_held(held: &[&PolicyRule], granted: &[PolicyRule]) -> Option<S
     missing.described()
 }
 
+/// The permissions of `expected` that `rules` do not cover: one rule for each, in order.
+pub(super) fn uncovered(rules: &[PolicyRule], expected: &[PolicyRule]) -> Vec<PolicyRule> {
+    let is_uncovered = |right: &Right<'_>| !rules.iter().any(|rule| covers(rule, *right));
+    expected.iter().flat_map(rights_of).filter(is_uncovered).map(Right::to_rule).collect()
+}
+
 /// How many texts a rule has.
 fn length(rule: &PolicyRule) -> usize {
     let lists = [&rule.api_groups, &rule.resources, &rule.resource_names, &rule.non_resource_urls];
@@ -146,6 +152,24 @@ fn rights_of(rule: &PolicyRule) -> impl Iterator<Item = Right<'_>> {
 }
 
 impl Right<'_> {
+    fn to_rule(self) -> PolicyRule {
+        let one = |value: &str| Some(vec![value.to_owned()]);
+        match self {
+            Self::Resource { group, resource, verb, name } => PolicyRule {
+                api_groups: one(group),
+                resources: one(resource),
+                resource_names: name.and_then(one),
+                verbs: vec![verb.to_owned()],
+                ..PolicyRule::default()
+            },
+            Self::Path { url, verb } => PolicyRule {
+                non_resource_urls: one(url),
+                verbs: vec![verb.to_owned()],
+                ..PolicyRule::default()
+            },
+        }
+    }
+
     fn length(self) -> usize {
         match self {
             Self::Resource { group, resource, verb, name } => {

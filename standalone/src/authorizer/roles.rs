@@ -2,75 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::ControlFlow;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use aggregated_apiserver::{KeptObject, RuntimeKinds, User};
 use k8s_openapi::api::rbac::v1::{
     ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{Metadata, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::aggregation::{aggregated_rules, has_rules};
 use crate::built_in::label_selector;
 use crate::built_in::rbac::GROUP;
-use crate::service_account_tokens::ACCOUNTS;
-
-/// Kubernetes' own roles, which allow what they do in kube-apiserver. No object is kept of them. A test reads the file: a broken
-/// one would mean that there are none.
-static DEFAULT_ROLES: LazyLock<BTreeMap<String, Arc<ClusterRole>>> = LazyLock::new(|| {
-    let file = include_str!("default_cluster_roles.json");
-    let roles: Vec<ClusterRole> = serde_json::from_str(file).unwrap_or_default();
-    roles.into_iter().map(|role| (name_of(&role.metadata), Arc::new(role))).collect()
-});
-
-/// To which groups they are bound from the beginning. The last one is none of Kubernetes': there each controller has a
-/// role of its own, and those roles are not here.
-static DEFAULT_BINDINGS: LazyLock<Vec<ClusterRoleBinding>> = LazyLock::new(|| {
-    [
-        ("cluster-admin", "cluster-admin", &["system:masters"][..]),
-        ("system:basic-user", "system:basic-user", &[AUTHENTICATED]),
-        ("system:discovery", "system:discovery", &[AUTHENTICATED]),
-        ("system:public-info-viewer", "system:public-info-viewer", &[AUTHENTICATED, STRANGERS]),
-        (ISSUER_DISCOVERY, ISSUER_DISCOVERY, &[ACCOUNTS]),
-        ("kube-system", "cluster-admin", &["system:serviceaccounts:kube-system"]),
-    ]
-    .into_iter()
-    .map(|(name, role, groups)| default_binding(name, role, groups))
-    .collect()
-});
-
-const AUTHENTICATED: &str = "system:authenticated";
-const STRANGERS: &str = "system:unauthenticated";
-const ISSUER_DISCOVERY: &str = "system:service-account-issuer-discovery";
-
-fn default_binding(name: &str, role: &str, groups: &[&str]) -> ClusterRoleBinding {
-    let subject = |group: &&str| Subject {
-        kind: "Group".to_owned(),
-        name: (*group).to_owned(),
-        api_group: Some(GROUP.to_owned()),
-        namespace: None,
-    };
-    ClusterRoleBinding {
-        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
-        role_ref: RoleRef {
-            api_group: Some(GROUP.to_owned()),
-            kind: "ClusterRole".to_owned(),
-            name: role.to_owned(),
-        },
-        subjects: Some(groups.iter().map(subject).collect()),
-    }
-}
-
-/// Whether a ClusterRole of Kubernetes has this name.
-pub(super) fn is_default(name: &str) -> bool {
-    DEFAULT_ROLES.contains_key(name)
-}
-
-fn name_of(metadata: &ObjectMeta) -> String {
-    metadata.name.clone().unwrap_or_default()
-}
 
 /// Roles and bindings at one moment.
 #[derive(Clone, Default)]
@@ -141,7 +85,7 @@ impl<K: Resource + Metadata + DeserializeOwned + Default> Parsed<K> {
     }
 }
 
-/// An object that is kept. One that cannot be read allows nothing, and stays in the place of Kubernetes' own.
+/// An object that is kept. One that cannot be read allows nothing.
 fn read<K: Resource + DeserializeOwned + Default>(kept: &KeptObject<'_>) -> K {
     serde_json::from_value(Value::Object(kept.to_tree())).unwrap_or_else(|error| {
         let (kind, namespace, name) = (K::KIND, kept.namespace(), kept.name());
@@ -236,11 +180,7 @@ impl Roles {
         namespace: &'a str,
         mut visit: impl FnMut(Result<Granted<'a>, String>) -> ControlFlow<()>,
     ) {
-        let named = |binding: &'a ClusterRoleBinding| {
-            (binding.metadata.name.as_deref().unwrap_or_default(), binding)
-        };
-        let kept = self.cluster_role_bindings.in_namespace("");
-        let everywhere = DEFAULT_BINDINGS.iter().map(named).chain(kept);
+        let everywhere = self.cluster_role_bindings.in_namespace("");
         let everywhere = everywhere.filter_map(|(name, binding)| {
             Binding::of(user, (name, ""), &binding.role_ref, &binding.subjects)
         });
@@ -290,23 +230,31 @@ impl Roles {
 
     /// The ClusterRoles whose rules this one allows.
     fn cluster_role(&self, name: &str) -> Option<&[Arc<ClusterRole>]> {
-        // Before anything was read there are Kubernetes' own.
-        static OWN: LazyLock<Roles> = LazyLock::new(|| {
-            let mut roles = Roles::default();
-            roles.aggregate();
-            roles
+        self.made_of.get(name).map(Vec::as_slice)
+    }
+
+    /// The ClusterRoles whose rules are not those that they aggregate: the name and resourceVersion of each, and its
+    /// rules as they must be.
+    pub(super) fn stale_aggregations(&self) -> Vec<(String, u64, Vec<PolicyRule>)> {
+        let all = self.all_cluster_roles();
+        let objects = self.cluster_roles.objects.iter();
+        let aggregated = objects.filter(|(_, (_, role))| role.aggregation_rule.is_some());
+        let stale = aggregated.filter_map(|((_, name), (version, role))| {
+            let rules = aggregated_rules(role, &all);
+            let is_stale = !has_rules(role, rules.as_ref());
+            is_stale.then(|| (name.clone(), *version, rules.unwrap_or_default()))
         });
-        let made_of = if self.made_of.is_empty() { &OWN.made_of } else { &self.made_of };
-        made_of.get(name).map(Vec::as_slice)
+        stale.collect()
+    }
+
+    fn all_cluster_roles(&self) -> BTreeMap<String, Arc<ClusterRole>> {
+        let objects = self.cluster_roles.objects.iter();
+        objects.map(|((_, name), (_, role))| (name.clone(), Arc::clone(role))).collect()
     }
 
     /// Finds out which ClusterRoles are made of which.
     fn aggregate(&mut self) {
-        let kept = self.cluster_roles.objects.iter();
-        let kept = kept.map(|((_, name), (_, role))| (name.clone(), Arc::clone(role)));
-        let defaults = DEFAULT_ROLES.iter().map(|(name, role)| (name.clone(), Arc::clone(role)));
-        // One that is kept stands for Kubernetes' own of the same name.
-        let all: BTreeMap<String, Arc<ClusterRole>> = defaults.chain(kept).collect();
+        let all = self.all_cluster_roles();
         let made_of = all.keys().map(|name| (name.clone(), parts(name, &all))).collect();
         self.made_of = Arc::new(made_of);
     }
@@ -363,40 +311,6 @@ mod tests {
     }
 
     #[test]
-    fn kubernetes_own_roles_are_there() {
-        let roles = Roles::default();
-        let allows = |name: &str, verb: &str, resource: &str| {
-            let mut rules = roles.rules(&reference(name), "").unwrap();
-            rules.any(|rule| {
-                let has = |of: &Option<Vec<String>>| of.iter().flatten().any(|one| one == resource);
-                has(&rule.resources) && rule.verbs.iter().any(|one| one == verb)
-            })
-        };
-        for (name, verb, resource, expected) in [
-            ("view", "get", "configmaps", true),
-            ("view", "get", "secrets", false),
-            ("view", "create", "configmaps", false),
-            ("edit", "get", "secrets", true),
-            ("edit", "get", "configmaps", true),
-            ("edit", "create", "roles", false),
-            ("admin", "create", "roles", true),
-            ("admin", "create", "pods", true),
-            ("admin", "get", "nodes", false),
-        ] {
-            assert_eq!(allows(name, verb, resource), expected, "{name} {verb} {resource}");
-        }
-        assert_eq!(verbs(&roles, "cluster-admin"), Ok(vec!["*".to_owned(); 2]));
-        for binding in DEFAULT_BINDINGS.iter() {
-            let rules = roles.rules(&binding.role_ref, "").map(Iterator::count);
-            assert!(rules.is_ok_and(|count| count > 0), "{}", binding.role_ref.name);
-        }
-        let none = "clusterrole.rbac.authorization.k8s.io \"nobody\" not found";
-        assert_eq!(verbs(&roles, "nobody"), Err(none.to_owned()));
-        let odd = object(json!({"kind": "Foo", "name": "view", "apiGroup": GROUP}));
-        assert!(roles.rules(&odd, "").is_err());
-    }
-
-    #[test]
     fn roles_that_are_made_of_each_other_have_each_rule_once() {
         let with = |name: &str, more: Value| {
             let mut role = json!({"metadata": {"name": name, "labels": {"of": "all"}}});
@@ -420,16 +334,6 @@ mod tests {
             assert_eq!(verbs(&roles, name), Ok(vec!["7".to_owned(), "9".to_owned()]));
         }
         assert_eq!(verbs(&roles, "7"), Ok(vec!["7".to_owned()]));
-    }
-
-    #[test]
-    fn a_role_that_is_kept_stands_for_kubernetes_own() {
-        let mut roles = Roles::default();
-        let narrow = object(json!({"metadata": {"name": "cluster-admin"}}));
-        let place = (String::new(), "cluster-admin".to_owned());
-        roles.cluster_roles.objects = Arc::new([(place, (1, Arc::new(narrow)))].into());
-        roles.aggregate();
-        assert_eq!(verbs(&roles, "cluster-admin"), Ok(vec![]));
     }
 
     #[test]

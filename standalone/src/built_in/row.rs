@@ -13,8 +13,23 @@ use k8s_openapi::{ClusterResourceScope, ListableResource, Metadata, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use thiserror::Error;
 
 use super::TYPES;
+
+/// A built-in kind that cannot be served: the server does not start.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("built-in kind {kind} cannot be served: {why}")]
+pub struct BuiltInKindError {
+    kind: String,
+    why: String,
+}
+
+impl BuiltInKindError {
+    pub(crate) fn new(kind: &str, why: impl ToString) -> Self {
+        Self { kind: kind.to_owned(), why: why.to_string() }
+    }
+}
 
 /// The category of what `kubectl get all` lists.
 pub(crate) const ALL: &[&str] = &["all"];
@@ -57,12 +72,11 @@ where
     }
 
     /// The kind, for a server to serve.
-    pub(crate) fn kind(self) -> Kinds {
-        self.registered().unwrap_or_else(|why| {
-            // It is made of constants, so that it fails in tests already.
-            tracing::error!("{}: {why}", K::KIND);
-            Kinds::new()
-        })
+    ///
+    /// # Errors
+    /// When the row describes no kind that can be served.
+    pub(crate) fn kind(self) -> Result<Kinds, BuiltInKindError> {
+        self.registered().map_err(|why| BuiltInKindError::new(K::KIND, why))
     }
 
     fn registered(self) -> Result<Kinds, String> {
@@ -294,7 +308,8 @@ fn version_of<K: Resource>() -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+    use aggregated_apiserver::{ApiServer, ClusterClient};
+    use k8s_openapi::api::core::v1::{Binding, ConfigMap, Node, Pod};
 
     #[test]
     fn the_definition_of_a_column() {
@@ -310,6 +325,27 @@ mod tests {
                 "priority": 0,
             })
         );
+    }
+
+    #[test]
+    fn a_broken_row_is_an_error_that_names_the_kind() {
+        let broken = PostedSubresource {
+            definition: serde_json::from_value(json!("no definition")),
+            ..PostedSubresource::new::<Binding>("binding", |_| unreachable!())
+        };
+        let row = Row::<Pod> { posted: vec![broken], ..Row::new(Strategy::default()) };
+        let error = row.kind().err().unwrap().to_string();
+        assert!(error.starts_with("built-in kind Pod cannot be served: invalid type"), "{error}");
+    }
+
+    /// What a row passes on to the library is judged there.
+    #[tokio::test]
+    async fn a_server_does_not_start_with_a_broken_name() {
+        let short_names = &["Not a name"];
+        let row = Row::<ConfigMap> { short_names, ..Row::new(Strategy::default()) };
+        let server = ApiServer::new("broken", row.kind().unwrap());
+        let error = server.in_process(ClusterClient::Loopback).await.err().unwrap().to_string();
+        assert!(error.contains("configmaps"), "{error}");
     }
 
     #[test]

@@ -167,15 +167,21 @@ impl Definitions {
         definition: &CustomResourceDefinition,
     ) -> Result<(), ObjectError> {
         let failed = |error: kube::Error| ObjectError::new(what, error);
-        let name = match self.api().create(&PostParams::default(), definition).await {
-            Ok(created) => created.name_any(),
-            Err(kube::Error::Api(status)) if status.code == 409 && self.kinds.were_kept() => {
-                definition.name_any()
+        let (name, were_kept) = (definition.name_any(), self.kinds.were_kept());
+        // Nothing is written that is there already.
+        if !were_kept || self.api().get_metadata_opt(&name).await.map_err(failed)?.is_none() {
+            match self.api().create(&PostParams::default(), definition).await {
+                Ok(_) => {}
+                Err(kube::Error::Api(status)) if status.code == 409 && were_kept => {}
+                Err(error) => return Err(failed(error)),
             }
-            Err(error) => return Err(failed(error)),
-        };
+        }
         let established = self.establish(&mut *self.known.lock().await, &name).await;
-        established.map_err(|why| ObjectError::new(what, why))?;
+        match established {
+            // Its status can be written later.
+            Err(why) if were_kept && self.kinds.is_served(&name) => tracing::warn!("{what}: {why}"),
+            established => drop(established.map_err(|why| ObjectError::new(what, why))?),
+        }
         if let Some(why) = RuntimeKinds::ca_bundle_fault(definition)
             && !self.kinds.is_served(&name)
         {
@@ -393,36 +399,45 @@ impl Definitions {
         let asked = &definition.spec.names;
         let before = definition.status.as_ref().and_then(|status| status.accepted_names.clone());
         let mut names = before.unwrap_or_default();
-        let taken = self.kinds.taken_names(&definition.spec.group, &asked.plural);
+        let mut taken = self.kinds.taken_names(&definition.spec.group, &asked.plural);
+        // A name may not change its place: the accepted names of the definition itself are taken, too.
+        taken.resources.insert(names.plural.clone());
+        taken.resources.extend(names.singular.iter().cloned());
+        taken.resources.extend(names.short_names.iter().flatten().cloned());
+        taken.kinds.insert(names.kind.clone());
+        taken.kinds.extend(names.list_kind.iter().cloned());
         let mut conflict = None;
-        let mut refuse = |reason, name: &str| {
-            conflict = Some((reason, format!("{name:?} is already in use")));
-        };
+        let in_use = |name: &str| format!("{name:?} is already in use");
+        let mut refuse = |reason, why: String| conflict = Some((reason, why));
         let is_resource = |name: &str| taken.resources.contains(name);
         let is_kind = |name: &str| taken.kinds.contains(name);
         match &asked.plural {
-            name if names.plural != *name && is_resource(name) => refuse("PluralConflict", name),
+            name if names.plural != *name && is_resource(name) => {
+                refuse("PluralConflict", in_use(name))
+            }
             name => names.plural.clone_from(name),
         }
         match &asked.singular {
             Some(name) if names.singular.as_ref() != Some(name) && is_resource(name) => {
-                refuse("SingularConflict", name);
+                refuse("SingularConflict", in_use(name));
             }
             name => names.singular.clone_from(name),
         }
         let known = names.short_names.clone().unwrap_or_default();
         let of_others = |name: &&String| !known.contains(*name) && is_resource(name);
-        match asked.short_names.iter().flatten().find(of_others) {
-            Some(name) => refuse("ShortNamesConflict", name),
-            None => names.short_names.clone_from(&asked.short_names),
+        let of_others = asked.short_names.iter().flatten().filter(of_others);
+        match of_others.map(|name| in_use(name)).collect::<Vec<_>>().as_slice() {
+            [] => names.short_names.clone_from(&asked.short_names),
+            [one] => refuse("ShortNamesConflict", one.clone()),
+            several => refuse("ShortNamesConflict", format!("[{}]", several.join(", "))),
         }
         match &asked.kind {
-            name if names.kind != *name && is_kind(name) => refuse("KindConflict", name),
+            name if names.kind != *name && is_kind(name) => refuse("KindConflict", in_use(name)),
             name => names.kind.clone_from(name),
         }
         match &asked.list_kind {
             Some(name) if names.list_kind.as_ref() != Some(name) && is_kind(name) => {
-                refuse("ListKindConflict", name);
+                refuse("ListKindConflict", in_use(name));
             }
             name => names.list_kind.clone_from(name),
         }

@@ -13,10 +13,10 @@ use serde::de::DeserializeOwned;
 
 use super::informer::Cause;
 use super::list_watch::{Change, Excess, Interruption, Keeper, ListWatch};
-use super::{SourceInformer, SourceStreams, SourceType};
+use super::{SourceInformer, SourceScope, SourceStreams, SourceType};
 use crate::cluster::bounded_client::ANSWER_BYTES;
 use crate::object::Key;
-use crate::occasionally::Occasionally;
+use crate::occasionally::{DETAILS, Occasionally};
 
 /// What is said of code of the user's own that has panicked.
 pub(super) const PANICKED: &str = "reading them panicked";
@@ -34,7 +34,10 @@ pub(super) struct Follower<K> {
     missing: &'static str,
     /// What the list in progress has shown.
     pub present: Option<HashSet<Key>>,
-    reports: Occasionally,
+    /// Lines about the resource, which followers of the same resource share.
+    reports: Arc<Occasionally>,
+    /// Whether a cluster may do without the resource.
+    may_be_absent: bool,
     /// Of objects that cannot be read.
     unreadable: Occasionally,
     backoff: DefaultBackoff,
@@ -42,9 +45,21 @@ pub(super) struct Follower<K> {
 
 impl<K> Follower<K> {
     pub fn new(informer: Arc<SourceInformer<K>>, resource: String, missing: &'static str) -> Self {
-        let (reports, unreadable) = (Occasionally::default(), Occasionally::default());
-        let backoff = DefaultBackoff::default();
-        Self { informer, resource, missing, present: None, reports, unreadable, backoff }
+        Self {
+            informer,
+            resource,
+            missing,
+            present: None,
+            reports: Arc::default(),
+            may_be_absent: false,
+            unreadable: Occasionally::default(),
+            backoff: DefaultBackoff::default(),
+        }
+    }
+
+    /// The same follower of a scope, which logs with others of its resource.
+    pub fn of_scope(self, scope: SourceScope, reports: Arc<Occasionally>) -> Self {
+        Self { reports, may_be_absent: scope.may_be_absent(), ..self }
     }
 }
 
@@ -127,7 +142,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Follower<K> {
             match listed {
                 Ok(revision) => {
                     if !self.informer.is_synced() {
-                        tracing::info!("{} are in view", self.resource);
+                        tracing::debug!(target: DETAILS, "synced source {}", self.resource);
                     }
                     self.informer.complete(&present);
                     drop(present);
@@ -198,7 +213,13 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Follower<K> {
     }
 
     async fn be_away(&mut self, error: &str, cause: Cause) {
-        self.tell(error);
+        match cause {
+            // A cluster may do without this API: nothing is wrong.
+            Cause::Absence if self.may_be_absent => {
+                tracing::debug!(target: DETAILS, "source {} is not served: {error}", self.resource);
+            }
+            _ => self.tell(error),
+        }
         self.informer.set_away(Some((error, cause)));
         self.pause().await;
     }

@@ -281,9 +281,10 @@ impl<K> Shared<K> {
         put_off(entry, Instant::now());
         drop(kinds);
         if is_first {
-            self.reports.log(|left_out| {
+            self.reports.log(|suppressed| {
                 tracing::warn!(
-                    "{kind}: chains of owners end there, it is asked for again later each time: {why} ({left_out} more such kinds)"
+                    suppressed,
+                    "cannot read {kind}; chains of owners end there until a later attempt: {why}"
                 );
             });
         }

@@ -241,8 +241,8 @@ impl Shared {
             let is_empty = state.queue.is_empty();
             drop(state);
             if let Err(why) = result {
-                FAILED.log(|left_out| {
-                    tracing::error!(left_out, "audit events cannot be written: {why}");
+                FAILED.log(|suppressed| {
+                    tracing::error!(suppressed, "audit events cannot be written: {why}");
                 });
             }
             if is_empty {

@@ -159,8 +159,8 @@ impl Sink for RotatedFile {
         {
             // A log that is too large is better than none.
             self.again_at = self.size.saturating_add(AGAIN);
-            FAILED.log(|left_out| {
-                tracing::warn!(left_out, "the audit log cannot be rotated, it grows: {why}");
+            FAILED.log(|suppressed| {
+                tracing::warn!(suppressed, "the audit log cannot be rotated, it grows: {why}");
             });
         }
         self.append(lines)

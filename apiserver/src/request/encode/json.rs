@@ -18,15 +18,27 @@ pub(super) fn write_item(kind: &Kind, versioned: &Versioned, out: &mut Vec<u8>) 
     }
 }
 
-/// What a list begins with.
-pub(super) fn start_list(kind: &Kind, version: &str, out: &mut Vec<u8>) {
-    let start = format!("{{\"apiVersion\":\"{}\",\"items\":[", kind.api_version(version));
+/// Writes the fields of a list before its items. Lists of custom resources have their fields in the order of names, because
+/// kube-apiserver reads them without a Go type; other lists have the order of the type.
+pub(super) fn start_list(kind: &Kind, version: &str, page: &Page, out: &mut Vec<u8>) {
+    let (api_version, list_kind) = (kind.api_version(version), &kind.names.list_kind);
+    let start = match kind.is_typed() {
+        true => format!(
+            "{{\"kind\":\"{list_kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{{{}}},\"items\":[",
+            page.metadata(false)
+        ),
+        false => format!("{{\"apiVersion\":\"{api_version}\",\"items\":["),
+    };
     out.extend_from_slice(start.as_bytes());
 }
 
-/// What a list ends with.
+/// Writes the fields of a list behind its items.
 pub(super) fn end_list(kind: &Kind, page: &Page, out: &mut Vec<u8>) {
-    let (list_kind, metadata) = (&kind.names.list_kind, page.metadata(!kind.is_typed()));
+    if kind.is_typed() {
+        out.extend_from_slice(b"]}");
+        return;
+    }
+    let (list_kind, metadata) = (&kind.names.list_kind, page.metadata(true));
     let end = format!("],\"kind\":\"{list_kind}\",\"metadata\":{{{metadata}}}}}");
     out.extend_from_slice(end.as_bytes());
 }

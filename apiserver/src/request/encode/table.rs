@@ -1,5 +1,6 @@
 //! Tables: what kubectl prints.
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::super::negotiate::{Include, MetaVersion};
@@ -23,7 +24,9 @@ pub(super) fn start(
         Some(page) => page.metadata(false),
         None => format!("\"resourceVersion\":\"{revision}\""),
     };
-    let definitions = if columns { definitions(encoder) } else { Value::Null };
+    let definitions = columns.then(|| definitions(encoder));
+    // Columns of strings and numbers always encode.
+    let definitions = serde_json::to_string(&definitions).unwrap_or_default();
     let start = format!(
         "{{\"kind\":\"Table\",\"apiVersion\":\"{}\",\"metadata\":{{{metadata}}},\"columnDefinitions\":{definitions},\"rows\":[",
         version.api_version()
@@ -66,22 +69,31 @@ pub(super) fn end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"]}");
 }
 
-fn definitions(encoder: &Encoder) -> Value {
-    let name = json!({
-        "name": "Name",
-        "type": "string",
-        "format": "name",
-        "description": NAME_DESCRIPTION,
-        "priority": 0,
-    });
-    let others = encoder.version.columns.iter().map(|column| {
-        json!({
-            "name": column.name,
-            "type": column.type_name(),
-            "format": column.format,
-            "description": column.description,
-            "priority": column.priority,
-        })
+/// The definition of a column, with the fields in the order of kube-apiserver.
+#[derive(Serialize)]
+struct ColumnDefinition<'a> {
+    name: &'a str,
+    #[serde(rename = "type")]
+    type_name: &'a str,
+    format: &'a str,
+    description: &'a str,
+    priority: i32,
+}
+
+fn definitions(encoder: &Encoder) -> Vec<ColumnDefinition<'_>> {
+    let name = ColumnDefinition {
+        name: "Name",
+        type_name: "string",
+        format: "name",
+        description: NAME_DESCRIPTION,
+        priority: 0,
+    };
+    let others = encoder.version.columns.iter().map(|column| ColumnDefinition {
+        name: &column.name,
+        type_name: column.type_name(),
+        format: &column.format,
+        description: &column.description,
+        priority: column.priority,
     });
     let name = (!encoder.kind.strategy.has_name_column).then_some(name);
     name.into_iter().chain(others).collect()

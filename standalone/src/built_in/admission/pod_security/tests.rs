@@ -26,7 +26,8 @@ async fn exempt_namespaces_users_and_runtime_classes_meet_no_level() {
         },
     }));
     let tokens = ServiceAccountTokens::new(&KeyPair::generate().unwrap()).unwrap();
-    let kinds = built_in::kinds(&tokens, configuration.unwrap()).merge(built_in::events());
+    let kinds = built_in::kinds(&tokens, configuration.unwrap()).unwrap();
+    let kinds = kinds.merge(built_in::events().unwrap());
     let server = ApiServer::new("test", kinds).in_process(ClusterClient::Loopback).await.unwrap();
     let as_admin = server.client(admin());
     let jane = User { name: "jane".to_owned(), ..admin() };
@@ -59,7 +60,8 @@ async fn labels_of_an_exempt_namespace_are_reported_as_ignored() {
         "exemptions": {"namespaces": ["free"]},
     }));
     let tokens = ServiceAccountTokens::new(&KeyPair::generate().unwrap()).unwrap();
-    let kinds = built_in::kinds(&tokens, configuration.unwrap()).merge(built_in::events());
+    let kinds = built_in::kinds(&tokens, configuration.unwrap()).unwrap();
+    let kinds = kinds.merge(built_in::events().unwrap());
     let server = ApiServer::new("test", kinds).in_process(ClusterClient::Loopback).await.unwrap();
     let client = server.client(admin());
     let namespace = |name: &str| {

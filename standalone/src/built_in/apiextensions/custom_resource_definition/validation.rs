@@ -4,50 +4,118 @@ use std::collections::BTreeSet;
 
 use aggregated_apiserver::{FieldError, RuntimeKinds, names};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, CustomResourceDefinitionSpec,
+    CustomResourceDefinition, CustomResourceDefinitionNames, CustomResourceDefinitionSpec,
+    CustomResourceDefinitionVersion, JSONSchemaProps,
 };
 
 use super::approval;
 use super::fault_paths::hoisted;
-use crate::built_in::checks::{
-    FieldErrors, check_immutable, check_one_of, check_with, quote, to_json,
-};
+use crate::built_in::checks::{FieldErrors, check_immutable, check_one_of, quote, to_json};
 use crate::controllers::definitions::is_established;
 
-/// Validates a definition: its names, its versions and their schemas.
+/// Validates a definition: its names, its versions and their schemas. All errors are reported together, in the order of
+/// kube-apiserver.
 pub(crate) fn validate(
     definition: &CustomResourceDefinition,
     old: Option<&CustomResourceDefinition>,
 ) -> FieldErrors {
-    let mut faults = Vec::new();
     let spec = &definition.spec;
+    let (mut faults, mut of_versions, mut of_names) = (Vec::new(), Vec::new(), Vec::new());
     if old.is_none() {
-        let name = definition.metadata.name.as_deref().unwrap_or_default();
-        if name != format!("{}.{}", spec.names.plural, spec.group) {
-            let why = "must be spec.names.plural+\".\"+spec.group";
-            faults.push(FieldError::invalid("metadata.name", quote(name), why));
-        }
+        check_name(definition, &mut faults);
     }
-    check_change(definition, old, &mut faults);
-    if faults.is_empty() {
-        check(spec, &mut faults);
-    }
+    check_head(spec, &mut faults);
+    check_version_names(spec, &mut of_versions);
+    check_versions(spec, &mut of_names);
+    check_names(spec, &mut of_names);
+    let known = || faults.iter().chain(&of_versions).chain(&of_names);
+    let is_broken = known().next().is_some();
+    let is_known = |at: &str| known().any(|fault| fault.field() == at);
+    let of_schemas = match is_broken {
+        true => RuntimeKinds::check(&repaired(definition), old),
+        false => RuntimeKinds::check(definition, old),
+    };
+    // Names are validated here.
+    let is_of_name = |at: &str| {
+        ["metadata.name", "spec.group", "spec.scope"].contains(&at) || at.starts_with("spec.names.")
+    };
+    let of_schemas = of_schemas.into_iter();
+    let of_schemas = of_schemas.filter(|one| !is_known(one.field()) && !is_of_name(one.field()));
+    let (in_versions, others): (Vec<_>, Vec<_>) = of_schemas
+        .filter_map(|fault| reported(spec, fault))
+        .partition(|fault| version_index(fault).is_some());
+    of_versions.extend(in_versions);
+    of_versions.sort_by_key(version_index);
+    faults.extend(of_versions);
+    faults.extend(of_names);
+    faults.extend(others);
     check_ca_bundle(definition, old, &mut faults);
+    check_change(definition, old, &mut faults);
+    check_stored_versions(definition, &mut faults);
     faults.extend(approval::check(definition, old));
-    if faults.is_empty() {
-        let of_schemas = RuntimeKinds::check(definition, old).into_iter();
-        faults.extend(of_schemas.filter_map(|fault| {
-            let at = hoisted(spec, fault.field())?;
-            let is_hoisted = at != fault.field();
-            let fault = fault.with_field(|_| at);
-            // Some name a place in their words, too.
-            let hoist = |words: &str| {
-                words.replace(" within spec.versions[0].schema.", " within spec.validation.")
-            };
-            Some(if is_hoisted { fault.with_words(hoist) } else { fault })
-        }));
-    }
     faults
+}
+
+/// The index of the version that an error is in.
+fn version_index(fault: &FieldError) -> Option<usize> {
+    let (index, _) = fault.field().strip_prefix("spec.versions[")?.split_once(']')?;
+    index.parse().ok()
+}
+
+/// An error in a version as kube-apiserver reports it: what all versions share is reported once.
+fn reported(spec: &CustomResourceDefinitionSpec, fault: FieldError) -> Option<FieldError> {
+    let at = hoisted(spec, fault.field())?;
+    let is_hoisted = at != fault.field();
+    let fault = fault.with_field(|_| at);
+    // Some errors name a path in their message, too.
+    let hoist =
+        |words: &str| words.replace(" within spec.versions[0].schema.", " within spec.validation.");
+    Some(if is_hoisted { fault.with_words(hoist) } else { fault })
+}
+
+/// The definition with valid names and flags in the place of those that are missing or invalid, so that the rest of it can
+/// be validated.
+fn repaired(definition: &CustomResourceDefinition) -> CustomResourceDefinition {
+    let mut repaired = definition.clone();
+    repaired.metadata.name = Some("foos.example.com".to_owned());
+    let spec = &mut repaired.spec;
+    spec.group = "example.com".to_owned();
+    spec.scope = "Namespaced".to_owned();
+    spec.names = CustomResourceDefinitionNames {
+        plural: "foos".to_owned(),
+        singular: Some("foo".to_owned()),
+        kind: "Foo".to_owned(),
+        list_kind: Some("FooList".to_owned()),
+        ..CustomResourceDefinitionNames::default()
+    };
+    if spec.versions.is_empty() {
+        spec.versions.push(CustomResourceDefinitionVersion::default());
+    }
+    let mut seen = BTreeSet::new();
+    let is_served = spec.versions.iter().any(|version| version.served);
+    for (index, version) in spec.versions.iter_mut().enumerate() {
+        version.storage = index == 0;
+        version.served |= !is_served;
+        let is_invalid = !names::check_dns_1035_label(&version.name).is_empty();
+        if is_invalid || !seen.insert(version.name.clone()) {
+            version.name = format!("unnamed{index}");
+        }
+        let schema = version.schema.get_or_insert_default();
+        schema.open_api_v3_schema.get_or_insert_with(|| JSONSchemaProps {
+            type_: Some("object".to_owned()),
+            ..JSONSchemaProps::default()
+        });
+    }
+    repaired
+}
+
+fn check_name(definition: &CustomResourceDefinition, faults: &mut FieldErrors) {
+    let spec = &definition.spec;
+    let name = definition.metadata.name.as_deref().unwrap_or_default();
+    if name != format!("{}.{}", spec.names.plural, spec.group) {
+        let why = "must be spec.names.plural+\".\"+spec.group";
+        faults.push(FieldError::invalid("metadata.name", quote(name), why));
+    }
 }
 
 /// A new definition whose webhook's certificates cannot be read is not served; one that is served may not come
@@ -80,49 +148,58 @@ fn check_change(
     let Some(old_spec) = old.map(|old| &old.spec) else { return };
     let new = &definition.spec;
     // Until a definition is established, nothing depends on its kind and scope.
-    let is_established = old.is_some_and(is_established);
+    if old.is_some_and(is_established) {
+        check_immutable("spec.scope", &new.scope, &old_spec.scope, faults);
+        check_immutable("spec.names.kind", &new.names.kind, &old_spec.names.kind, faults);
+    }
     check_immutable("spec.group", &new.group, &old_spec.group, faults);
     check_immutable("spec.names.plural", &new.names.plural, &old_spec.names.plural, faults);
-    if is_established {
-        check_immutable("spec.names.kind", &new.names.kind, &old_spec.names.kind, faults);
-        check_immutable("spec.scope", &new.scope, &old_spec.scope, faults);
+}
+
+/// Objects may still be stored in these versions.
+fn check_stored_versions(definition: &CustomResourceDefinition, faults: &mut FieldErrors) {
+    const AT: &str = "status.storedVersions";
+    let versions = &definition.spec.versions;
+    let stored = definition.status.as_ref().and_then(|status| status.stored_versions.as_deref());
+    let stored = stored.unwrap_or_default();
+    let mut invalid = |why: &str| {
+        let value = if stored.is_empty() { "null".to_owned() } else { to_json(&stored) };
+        faults.push(FieldError::invalid(AT, value, why));
+    };
+    if stored.is_empty() {
+        return invalid("must have at least one stored version");
     }
-    // Objects may still be stored in these versions.
-    let stored = old.and_then(|old| old.status.as_ref()?.stored_versions.as_ref());
-    for (index, stored) in stored.into_iter().flatten().enumerate() {
-        if !new.versions.iter().any(|version| version.name == *stored) {
+    let unlisted = |version: &&CustomResourceDefinitionVersion| {
+        version.storage && !stored.contains(&version.name)
+    };
+    for version in versions.iter().filter(unlisted) {
+        invalid(&format!("must have the storage version {}", version.name));
+    }
+    for (index, stored) in stored.iter().enumerate() {
+        if !versions.iter().any(|version| version.name == *stored) {
             let why = format!(
                 "missing from spec.versions; {stored} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {stored} and removes {stored} from status.storedVersions"
             );
-            let at = format!("status.storedVersions[{index}]");
-            faults.push(FieldError::invalid(at, quote(stored), &why));
+            faults.push(FieldError::invalid(format!("{AT}[{index}]"), quote(stored), &why));
         }
     }
 }
 
-fn check(spec: &CustomResourceDefinitionSpec, faults: &mut FieldErrors) {
+/// Checks the group, the scope, and that each version has a schema.
+fn check_head(spec: &CustomResourceDefinitionSpec, faults: &mut FieldErrors) {
+    const GROUP: &str = "spec.group";
+    let of_group = names::check_dns_1123_subdomain(&spec.group);
     if spec.group.is_empty() {
-        faults.push(FieldError::required("spec.group", ""));
-    } else {
-        check_with("spec.group", &spec.group, names::check_dns_1123_subdomain, faults);
-        if !spec.group.contains('.') {
-            let why = "should be a domain with at least one dot";
-            faults.push(FieldError::invalid("spec.group", quote(&spec.group), why));
-        }
+        faults.push(FieldError::required(GROUP, ""));
+    } else if !of_group.is_empty() {
+        faults.push(FieldError::invalid(GROUP, quote(&spec.group), &of_group.join(",")));
+    } else if !spec.group.contains('.') {
+        let why = "should be a domain with at least one dot";
+        faults.push(FieldError::invalid(GROUP, quote(&spec.group), why));
     }
-    check_one_of("spec.scope", Some(&spec.scope), &["Cluster", "Namespaced"], faults);
-    let names: BTreeSet<&str> = spec.versions.iter().map(|version| version.name.as_str()).collect();
-    let mut check_versions = |is_right: bool, why: &str| {
-        if !is_right {
-            faults.push(FieldError::invalid("spec.versions", to_json(&spec.versions), why));
-        }
-    };
-    check_versions(names.len() == spec.versions.len(), "must contain unique version names");
-    let stored = spec.versions.iter().filter(|version| version.storage).count();
-    check_versions(stored == 1, "must have exactly one version marked as storage version");
-    if stored == 0 {
-        let why = "must have at least one stored version";
-        faults.push(FieldError::invalid("status.storedVersions", "null", why));
+    match spec.scope.as_str() {
+        "" => faults.push(FieldError::required("spec.scope", "")),
+        _ => check_one_of("spec.scope", Some(&spec.scope), &["Cluster", "Namespaced"], faults),
     }
     for (index, version) in spec.versions.iter().enumerate() {
         let schema = version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref());
@@ -131,45 +208,73 @@ fn check(spec: &CustomResourceDefinitionSpec, faults: &mut FieldErrors) {
             faults.push(FieldError::required(at, ""));
         }
     }
-    check_names(spec, faults);
+}
+
+fn check_version_names(spec: &CustomResourceDefinitionSpec, faults: &mut FieldErrors) {
+    for (index, version) in spec.versions.iter().enumerate() {
+        check_label(&format!("spec.versions[{index}].name"), &version.name, faults);
+    }
+}
+
+fn check_label(at: &str, label: &str, faults: &mut FieldErrors) {
+    let why = names::check_dns_1035_label(label);
+    if !why.is_empty() {
+        faults.push(FieldError::invalid(at, quote(label), &why.join(",")));
+    }
+}
+
+fn check_versions(spec: &CustomResourceDefinitionSpec, faults: &mut FieldErrors) {
+    let names: BTreeSet<&str> = spec.versions.iter().map(|version| version.name.as_str()).collect();
+    let mut check = |is_right: bool, why: &str| {
+        if !is_right {
+            let value = match spec.versions.as_slice() {
+                [] => "null".to_owned(),
+                versions => to_json(&versions),
+            };
+            faults.push(FieldError::invalid("spec.versions", value, why));
+        }
+    };
+    check(names.len() == spec.versions.len(), "must contain unique version names");
+    let stored = spec.versions.iter().filter(|version| version.storage).count();
+    check(stored == 1, "must have exactly one version marked as storage version");
+    // kube-apiserver knows the first version by another field, too.
+    if let Some(first) = spec.versions.first() {
+        check_label("spec.version", &first.name, faults);
+    }
 }
 
 fn check_names(spec: &CustomResourceDefinitionSpec, faults: &mut FieldErrors) {
     let names = &spec.names;
-    let label = |text: &str| names::check_dns_1035_label(text);
-    let mixed = |text: &str| {
-        let faults = names::check_dns_1035_label(&text.to_lowercase());
-        let why = "may have mixed case, but should otherwise match";
-        faults.iter().map(|fault| format!("{why}: {fault}")).collect::<Vec<_>>()
-    };
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    type Check<'a> = &'a dyn Fn(&str) -> Vec<String>;
-    let checks: [(&str, String, Check<'_>); 4] = [
-        ("plural", names.plural.clone(), &label),
-        ("singular", text(&names.singular), &label),
-        ("kind", names.kind.clone(), &mixed),
-        ("listKind", text(&names.list_kind), &mixed),
+    let mixed = "may have mixed case, but should otherwise match: ";
+    let fields = [
+        ("spec.names.plural", names.plural.clone(), ""),
+        ("spec.names.singular", text(&names.singular), ""),
+        ("spec.names.kind", names.kind.clone(), mixed),
+        ("spec.names.listKind", text(&names.list_kind), mixed),
     ];
-    for (field, name, check) in checks {
-        let at = format!("spec.names.{field}");
-        match name.as_str() {
-            "" => faults.push(FieldError::required(at, "")),
-            name => check_with(&at, name, check, faults),
+    let missing = fields.iter().filter(|(_, name, _)| name.is_empty());
+    faults.extend(missing.map(|(at, ..)| FieldError::required(*at, "")));
+    let mut check = |at: &str, name: &str, words: &str| {
+        let checked = if words.is_empty() { name.to_owned() } else { name.to_lowercase() };
+        let why = names::check_dns_1035_label(&checked);
+        if !why.is_empty() {
+            let why = format!("{words}{}", why.join(","));
+            faults.push(FieldError::invalid(at, quote(name), &why));
         }
+    };
+    for (at, name, words) in fields.iter().filter(|(_, name, _)| !name.is_empty()) {
+        check(at, name, words);
+    }
+    for (index, name) in names.short_names.iter().flatten().enumerate() {
+        check(&format!("spec.names.shortNames[{index}]"), name, "");
+    }
+    for (index, name) in names.categories.iter().flatten().enumerate() {
+        check(&format!("spec.names.categories[{index}]"), name, "");
     }
     if !names.kind.is_empty() && names.list_kind.as_ref() == Some(&names.kind) {
         let why = "kind and listKind may not be the same";
         faults.push(FieldError::invalid("spec.names.listKind", quote(&names.kind), why));
-    }
-    for (list, given) in [("shortNames", &names.short_names), ("categories", &names.categories)] {
-        for (index, name) in given.iter().flatten().enumerate() {
-            check_with(
-                &format!("spec.names.{list}[{index}]"),
-                name,
-                names::check_dns_1035_label,
-                faults,
-            );
-        }
     }
 }
 
@@ -187,7 +292,13 @@ mod tests {
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
         });
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        json!({"metadata": {"name": "llamas.example.com"}, "spec": spec})
+        let versions = spec["versions"].as_array().unwrap();
+        let stored = versions.iter().find(|version| version["storage"] == true);
+        let stored: Vec<_> = stored.iter().map(|version| version["name"].clone()).collect();
+        json!({
+            "metadata": {"name": "llamas.example.com"}, "spec": spec,
+            "status": {"storedVersions": stored},
+        })
     }
 
     #[test]
@@ -199,6 +310,20 @@ mod tests {
                 json!({"group": "a.b"}),
                 vec![
                     "metadata.name: Invalid value: \"llamas.example.com\": must be spec.names.plural+\".\"+spec.group",
+                ],
+            ),
+            (
+                json!({"group": "", "scope": "", "names": {"plural": "a_b"}, "versions": []}),
+                vec![
+                    "metadata.name: Invalid value: \"llamas.example.com\": must be spec.names.plural+\".\"+spec.group",
+                    "spec.group: Required value",
+                    "spec.scope: Required value",
+                    "spec.versions: Invalid value: null: must have exactly one version marked as storage version",
+                    "spec.names.singular: Required value",
+                    "spec.names.kind: Required value",
+                    "spec.names.listKind: Required value",
+                    "spec.names.plural: Invalid value: \"a_b\": a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')",
+                    "status.storedVersions: Invalid value: null: must have at least one stored version",
                 ],
             ),
             (
@@ -253,9 +378,7 @@ mod tests {
     fn what_an_update_may_not_change() {
         let established = |status: &str| {
             let mut old = definition(json!({}));
-            old["status"] = json!({
-                "conditions": [{"type": "Established", "status": status}], "storedVersions": ["v1"],
-            });
+            old["status"]["conditions"] = json!([{"type": "Established", "status": status}]);
             old
         };
         let cluster = definition(json!({"scope": "Cluster"}));
@@ -273,11 +396,9 @@ mod tests {
         );
         let schema = json!({"openAPIV3Schema": {"type": "object"}});
         let other = json!({"name": "v2", "served": true, "storage": true, "schema": schema});
-        let faults = faults_of_update(
-            validate,
-            established("True"),
-            definition(json!({"versions": [other]})),
-        );
+        let mut without = definition(json!({"versions": [other]}));
+        without["status"]["storedVersions"] = json!(["v1", "v2"]);
+        let faults = faults_of_update(validate, established("True"), without);
         assert_eq!(faults.len(), 1);
         let start = "status.storedVersions[0]: Invalid value: \"v1\": missing from spec.versions; ";
         assert!(faults[0].starts_with(start), "{faults:?}");
