@@ -152,7 +152,12 @@ fn subresource_entries(served: &ServedKind, version: &str) -> Vec<SubresourceEnt
 }
 
 fn verbs(served: &ServedKind) -> Vec<&'static str> {
-    verb::verbs(served).iter().map(|verb| verb.name()).collect()
+    let mut verbs: Vec<_> = verb::verbs(served).iter().map(|verb| verb.name()).collect();
+    // kube-apiserver sorts those of its own kinds.
+    if served.kind.is_typed() {
+        verbs.sort_unstable();
+    }
+    verbs
 }
 
 /// Adds the names that a kind may also go by, where it has any.

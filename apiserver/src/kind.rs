@@ -12,6 +12,7 @@ mod erased_cells;
 mod erased_conversion;
 mod erased_rules;
 mod filled;
+pub mod go_reader;
 mod json_path;
 mod names;
 mod null_members;

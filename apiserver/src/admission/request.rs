@@ -12,7 +12,7 @@ use super::{AdmissionError, Reservation};
 use crate::codec;
 use crate::conversion::known;
 use crate::error::{ApiError, no_object};
-use crate::kind::{RuleContext, Version};
+use crate::kind::{RuleContext, Version, go_reader};
 use crate::object::json_patch::JsonPatch;
 use crate::object::{Key, Object, Tree, metadata};
 use crate::quota::{self, Account, Room};
@@ -338,7 +338,7 @@ impl<'a> AdmissionRequest<'a> {
 
     /// The same as a Rust type; `None` also if it does not fit the type.
     pub fn old<K: DeserializeOwned>(&self) -> Option<K> {
-        serde_json::from_value(Value::Object(self.old_object()?.clone())).ok()
+        go_reader::read_object(self.old_object()?).ok()
     }
 
     /// Tells the client something, whatever becomes of the write: a `Warning` header, which
@@ -469,7 +469,7 @@ fn read_as<K: DeserializeOwned>(
     let shown = served.kind.in_version(object, version);
     let (tree, _) = shown.map_err(|error| unknown(error.to_string()))?.to_parts();
     let name = metadata::name(&tree).to_owned();
-    serde_json::from_value(Value::Object(tree)).map_err(|error| {
+    go_reader::read_object(&tree).map_err(|error| {
         let resource = &served.kind.names.plural;
         let api_version = served.kind.api_version(&version.name);
         unknown(format!("{resource} {name:?} of {api_version} does not fit its type: {error}"))

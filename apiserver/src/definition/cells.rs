@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::qualified;
-use crate::kind::ErasedCells;
+use crate::kind::{ErasedCells, go_reader};
 
 type Compute<K> = Box<dyn Fn(&K, Timestamp) -> Value + Send + Sync>;
 
@@ -87,7 +87,7 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned + 'static> Cells<K> {
             }
         };
         let compute = move |object: &Value, now: Timestamp| {
-            let object = match catch_unwind(|| K::deserialize(object)) {
+            let object = match catch_unwind(|| go_reader::read::<K>(object)) {
                 Ok(Ok(object)) => object,
                 Ok(Err(_)) => return Vec::new(),
                 Err(_) => {

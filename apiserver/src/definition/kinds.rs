@@ -11,7 +11,6 @@ use kube::Resource;
 use kube::runtime::watcher::Event;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use super::computed::{self, Computed, ComputedFromSeveral, Variants};
 use super::stored::Stored;
@@ -25,6 +24,7 @@ use crate::error::StartError;
 use crate::kind::{
     ErasedCells, ErasedConversion, ErasedRules, ErasedVisibility, Kind, ReviewError, ReviewHandler,
     Strategy, SubresourceError, SubresourceHandler, SubresourceOutcome, SubresourceRequest, View,
+    go_reader,
 };
 use crate::object::Tree;
 use crate::schema::Types;
@@ -272,7 +272,7 @@ impl Kinds {
         K: Serialize + DeserializeOwned,
     {
         let review = move |user: &User, question: &Tree| {
-            let question = serde_json::from_value(Value::Object(question.clone()));
+            let question = go_reader::read_object(question);
             let question = question.map_err(|error| ReviewError::BadRequest(error.to_string()))?;
             to_tree(&review(user, question)?).map_err(ReviewError::BadRequest)
         };

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::located;
 use crate::error::FieldError;
-use crate::kind::{ErasedRules, Judge, Prepared, RuleContext, Verdict};
+use crate::kind::{ErasedRules, Judge, Prepared, RuleContext, Verdict, go_reader};
 
 type Prepare<K> = Box<dyn Fn(&mut K, &RuleContext<'_>) + Send + Sync>;
 type Validate<K> = Box<dyn Fn(&K, Option<&K>, &RuleContext<'_>) -> Vec<FieldError> + Send + Sync>;
@@ -143,7 +143,7 @@ where
     /// The same of a kind of Kubernetes' own, also if there are none. Its objects are what Go
     /// makes of them before they are read, so that they fit the type.
     pub(super) fn erased_built_in(self) -> ErasedRules {
-        self.erased_with(|tree| K::deserialize(tree).map_err(|error| error.to_string()))
+        self.erased_with(|tree| go_reader::read(tree).map_err(|error| error.to_string()))
     }
 
     fn erased_with(self, read: fn(&Value) -> Result<K, String>) -> ErasedRules {

@@ -99,9 +99,13 @@ fn subresource(served: &ServedKind, entry: &SubresourceEntry) -> Value {
     subresource
 }
 
-/// Base64 of the first eight bytes of SHA-256 over `group/version/Kind`.
+/// Base64 of the first eight bytes of SHA-256 over `group/version/Kind` of the stored objects.
 fn storage_version_hash(served: &ServedKind) -> String {
     let kind = &served.kind;
-    let text = format!("{}/{}/{}", kind.group, kind.storage.name, kind.names.kind);
+    let (group, version) = match &kind.view {
+        Some(view) => (view.group, view.version),
+        None => (kind.group.as_str(), kind.storage.name.as_str()),
+    };
+    let text = format!("{group}/{version}/{}", kind.names.kind);
     STANDARD.encode(&Sha256::digest(text)[..8])
 }

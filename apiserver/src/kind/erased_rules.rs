@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::go_reader;
 use crate::error::FieldError;
 use crate::object::Tree;
 use crate::user::User;
@@ -39,7 +40,7 @@ impl<'a> RuleContext<'a> {
 
     /// The object that is there, as its type, if one is changed.
     pub fn old<K: DeserializeOwned>(&self) -> Option<K> {
-        K::deserialize(self.old?).ok()
+        go_reader::read_object(self.old?).ok()
     }
 }
 

@@ -28,12 +28,15 @@ pub struct Strategy {
     pub completed: Option<fn(&Tree) -> Option<Completed>>,
     /// Whether an object may be created with its status.
     pub keeps_status_on_create: bool,
-    /// Whether a write to `status` may change labels, annotations and finalizers too.
+    /// Whether a write to `status` may change labels, annotations, finalizers and owners too.
     pub updates_metadata_with_status: bool,
-    /// The parts of that metadata that it resets: `labels`, `annotations` or `finalizers`.
+    /// The fields of that metadata that it resets: `labels`, `annotations`, `finalizers` or
+    /// `ownerReferences`.
     pub metadata_reset_by_status: &'static [&'static str],
     /// Whether a change of the annotations counts in the generation.
     pub counts_annotations: bool,
+    /// Whether a change of the labels counts in the generation.
+    pub counts_labels: bool,
     /// Whether a deletion is answered with the object that is gone, and not with a
     /// Status.
     pub returns_deleted_object: bool,
@@ -182,12 +185,13 @@ impl Strategy {
 
     /// The fields that a write to `status` sets back.
     pub fn reset_by_status(&self, is_typed: bool) -> Vec<&'static str> {
-        if !is_typed {
+        if !is_typed || !self.updates_metadata_with_status {
             return vec!["/metadata", "/spec"];
         }
         let of_metadata = self.metadata_reset_by_status.iter().map(|field| match *field {
             "labels" => "/metadata/labels",
             "annotations" => "/metadata/annotations",
+            "ownerReferences" => "/metadata/ownerReferences",
             _ => "/metadata/finalizers",
         });
         of_metadata.chain(["/spec"]).collect()
@@ -217,6 +221,7 @@ impl Default for Strategy {
             updates_metadata_with_status: false,
             metadata_reset_by_status: &[],
             counts_annotations: false,
+            counts_labels: false,
             returns_deleted_object: false,
             allows_unconditional_update: false,
             allows_create_on_update: false,

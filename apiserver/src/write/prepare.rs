@@ -101,8 +101,11 @@ fn prepare_change(attributes: &Attributes<'_>, live: &Live, draft: &mut Draft) {
     }
     // A handler increments the generation itself.
     if !is_code && kind.strategy.has_generation {
-        let counts_annotations = kind.strategy.counts_annotations && is_main;
-        bump_generation(version, tree, &live.tree, counts_annotations);
+        let counted: &[(&str, bool)] = &[
+            ("annotations", kind.strategy.counts_annotations && is_main),
+            ("labels", kind.strategy.counts_labels),
+        ];
+        bump_generation(version, tree, &live.tree, counted);
     }
 }
 
@@ -153,17 +156,18 @@ fn check_revision(kind: &Kind, draft: &Draft, live: &Live) -> Result<(), ApiErro
     }
 }
 
-/// The generation counts changes of everything but the metadata, and a status
-/// that is written apart.
-fn bump_generation(version: &Version, tree: &mut Tree, old: &Tree, counts_annotations: bool) {
+/// The generation counts changes of all fields but a status that is written apart, and but metadata.
+/// Of metadata it counts changes of the fields that are marked.
+fn bump_generation(version: &Version, tree: &mut Tree, old: &Tree, marked: &[(&str, bool)]) {
     let is_counted =
         |name: &str| name != "metadata" && !(name == "status" && version.subresources.status);
     let count = |tree: &Tree| tree.keys().filter(|name| is_counted(name)).count();
     let is_kept = |(name, value): (&String, &Value)| {
         !is_counted(name) || old.get(name).is_some_and(|old| old == value)
     };
-    let annotations = |tree: &Tree| metadata::of(tree).get("annotations").cloned();
-    let is_noted = counts_annotations && annotations(tree) != annotations(old);
+    let field = |tree: &Tree, name: &str| metadata::of(tree).get(name).cloned();
+    let mut marked = marked.iter().filter(|(_, counts)| *counts);
+    let is_noted = marked.any(|(name, _)| field(tree, name) != field(old, name));
     if is_noted || count(tree) != count(old) || !tree.iter().all(is_kept) {
         add_generation(tree);
     }

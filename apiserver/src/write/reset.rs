@@ -134,7 +134,7 @@ fn take_status(tree: &mut Tree, other: &Tree) {
 fn take_metadata(tree: &mut Tree, other: &Tree, kept: &[&str]) {
     let other = metadata::of(other);
     metadata::edit(tree, |metadata| {
-        let fields = ["annotations", "finalizers", "labels"];
+        let fields = ["annotations", "finalizers", "labels", "ownerReferences"];
         for field in fields.into_iter().filter(|field| !kept.contains(field)) {
             match other.get(field) {
                 Some(value) => metadata.insert(field.to_owned(), value.clone()),

@@ -38,7 +38,7 @@ pub(super) async fn validate(
     if let Some(rules) = kind.strategy_rules(version)
         && (errors.is_empty() || kind.is_typed())
         && draft.is_kind
-        && is_main
+        && (is_main || attributes.part == Part::Finalizers)
     {
         let context = attributes.context();
         let context = old.map_or(context, |old| context.changing(old));

@@ -114,7 +114,10 @@ fn is_default(class: &PriorityClass) -> bool {
 fn judge_class(request: &AdmissionRequest<'_>, class: Option<&Tree>) -> Result<(), AdmissionError> {
     let Some(class) = class else {
         let why = "this is a system priority class and cannot be deleted";
-        let is_kept = request.operation == AdmissionOperation::Delete && is_of_system(request.name);
+        // The deletion of a collection deletes them too, as in kube-apiserver.
+        let is_kept = request.operation == AdmissionOperation::Delete
+            && !request.is_of_collection()
+            && is_of_system(request.name);
         return if is_kept { Err(AdmissionError::forbidden(why)) } else { Ok(()) };
     };
     if class.get("globalDefault") != Some(&Value::Bool(true)) {

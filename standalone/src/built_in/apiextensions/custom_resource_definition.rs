@@ -35,7 +35,6 @@ pub(crate) fn row() -> Row<CustomResourceDefinition> {
 fn strategy() -> Strategy {
     Strategy {
         allows_unconditional_update: false,
-        updates_metadata_with_status: false,
         // The list is never empty: only the controller removes a definition, when its
         // objects are gone.
         held_by: Some("/spec/versions"),

@@ -16,7 +16,13 @@ pub(crate) fn row() -> Row<APIService> {
     let rules = Rules::new()
         .prepare(|api, context| prepare(api, context.now))
         .validate(|api, _, _| validate(api));
-    Row { subresources: Subresources::Status, columns: columns(), rules, ..Row::new(strategy()) }
+    Row {
+        categories: &["api-extensions"],
+        subresources: Subresources::Status,
+        columns: columns(),
+        rules,
+        ..Row::new(strategy())
+    }
 }
 
 fn strategy() -> Strategy {

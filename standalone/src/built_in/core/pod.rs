@@ -102,6 +102,7 @@ fn strategy() -> Strategy {
         .with_field("status.podIP", "")
         .with_field("status.nominatedNodeName", "");
     Strategy {
+        metadata_reset_by_status: &["ownerReferences"],
         selectable,
         completed: Some(completed),
         returns_deleted_object: true,
