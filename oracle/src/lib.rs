@@ -22,6 +22,7 @@ pub mod metrics;
 
 pub mod openapi;
 pub mod protobuf;
+pub mod pruning;
 pub mod row;
 pub mod rules;
 pub mod run;
