@@ -23,6 +23,7 @@ pub mod metrics;
 pub mod openapi;
 pub mod policy;
 pub mod protobuf;
+pub mod pruning;
 pub mod row;
 pub mod rules;
 pub mod run;

@@ -329,7 +329,7 @@ async fn both(
 }
 
 /// Returns when a collection is served.
-async fn served(server: &Server, collection: &str) -> Result<()> {
+pub(crate) async fn served(server: &Server, collection: &str) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     let sent = Sent { method: "GET".to_owned(), path: collection.to_owned(), ..Sent::default() };
     loop {

@@ -107,7 +107,7 @@ struct Atoms<'a> {
 impl<'a> Place<'a> {
     /// The place of an object of this type.
     pub fn root(of: Type<'a>) -> Self {
-        Self::Typed { of, preserves: false, is_resource: true }
+        Self::Typed { of, preserves: preserves(of), is_resource: true }
     }
 
     fn below(self, of: Type<'a>) -> Self {
@@ -213,7 +213,7 @@ impl<'a> Place<'a> {
 
 /// Whether a type of a definition takes members that it does not know.
 fn preserves(of: Type<'_>) -> bool {
-    of.go.is_none() && matches!(of.additional, Additional::Any)
+    of.go.is_none() && of.preserves
 }
 
 impl<'a> MapAtom<'a> {

@@ -195,8 +195,8 @@ impl<'s> Frame<'s> {
                 let stays_if_null = values.nullable || of.default_of_element.is_some();
                 Ok((Some(values), true, stays_if_null))
             }
-            Additional::Any => Ok((None, true, true)),
-            Additional::Pruned => Ok((None, false, false)),
+            Additional::Any if of.preserves => Ok((None, true, true)),
+            Additional::Any | Additional::Pruned => Ok((None, false, false)),
             Additional::Unspecified | Additional::Forbidden => Err(Unusual),
         }
     }

@@ -159,7 +159,6 @@ fn node(path: &str, schema: &Map<String, Value>) -> Node {
     let members = members.collect();
     let preserve = flag(PRESERVE);
     let additional = match schema.get("additionalProperties") {
-        Some(Value::Bool(true)) if preserve => Additional::Any,
         Some(Value::Bool(true)) => Additional::Unspecified,
         Some(Value::Bool(false)) => Additional::Forbidden,
         Some(more @ Value::Object(_)) => {
@@ -195,6 +194,7 @@ fn node(path: &str, schema: &Map<String, Value>) -> Node {
         nullable: flag("nullable"),
         members,
         additional,
+        preserves: preserve,
         items,
         default_of_element: default_of_element.cloned(),
         list_type,

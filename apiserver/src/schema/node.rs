@@ -54,6 +54,9 @@ pub struct Node {
     pub inlined: Vec<(u32, TypeId)>,
     /// Members that are not.
     pub additional: Additional,
+    /// Whether `x-kubernetes-preserve-unknown-fields` keeps fields that are not known, here and in
+    /// the items of a list.
+    pub preserves: bool,
     /// What a list holds.
     pub items: Option<TypeRef>,
     /// What stands in the place of an item, or of a member that is not known, if it is

@@ -33,8 +33,11 @@ pub fn normalize(
         return coerce(of, tree);
     }
     let mut unknown = prune(of, tree);
-    embedded_members(of, tree, &Path::Root, malformed, &mut unknown)
+    let mut of_embedded = Vec::new();
+    embedded_members(of, tree, &Path::Root, malformed, &mut of_embedded)
         .map_err(|error| error.to_string())?;
+    of_embedded.sort_unstable();
+    unknown.append(&mut of_embedded);
     fill_defaults(of, tree);
     Ok(unknown)
 }

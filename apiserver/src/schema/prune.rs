@@ -11,7 +11,7 @@ use crate::object::metadata::{OF_EVERY_OBJECT, UNKNOWN_LIMIT};
 /// nulls that are no values; answers with the paths of the former, sorted.
 pub fn prune(of: Type<'_>, tree: &mut Tree) -> Vec<String> {
     let mut unknown = Vec::new();
-    prune_members(of, tree, &Path::Root, &mut unknown);
+    prune_members(of, of.preserves, tree, &Path::Root, &mut unknown);
     unknown.sort_unstable();
     unknown
 }
@@ -19,41 +19,77 @@ pub fn prune(of: Type<'_>, tree: &mut Tree) -> Vec<String> {
 /// The same of a value.
 pub fn prune_value(of: Type<'_>, value: &mut Value) -> Vec<String> {
     let mut unknown = Vec::new();
-    prune_node(of, value, &Path::Member(&Path::Root, ""), &mut unknown);
+    prune_node(of, of.preserves, value, &Path::Member(&Path::Root, ""), &mut unknown);
     unknown
 }
 
-fn prune_members(of: Type<'_>, tree: &mut Tree, path: &Path<'_>, unknown: &mut Vec<String>) {
-    let is_resource = of.embedded || matches!(path, Path::Root);
+/// Prunes the fields of an object. If `keeps` is set, unknown fields stay.
+fn prune_members(
+    of: Type<'_>,
+    keeps: bool,
+    tree: &mut Tree,
+    path: &Path<'_>,
+    unknown: &mut Vec<String>,
+) {
+    let is_root = matches!(path, Path::Root);
     tree.retain(|key, value| {
-        if is_resource && OF_EVERY_OBJECT.contains(&key.as_str()) {
-            return true;
+        if (of.embedded || is_root) && OF_EVERY_OBJECT.contains(&key.as_str()) {
+            return is_root || !drop_null_of_member(of, key, value);
         }
         let path = Path::Member(path, key);
         let member = match (of.of_member(key), &of.additional) {
             (Some(member), _) => member,
-            (None, Additional::Any | Additional::Of(_)) => return true,
             (None, Additional::Unspecified | Additional::Forbidden) => {
                 empty(value, &path, unknown);
                 return true;
             }
-            (None, Additional::Pruned) => {
+            (None, _) if keeps => return true,
+            (None, _) => {
                 if unknown.len() < UNKNOWN_LIMIT {
                     unknown.push(path.to_string());
                 }
                 return false;
             }
         };
-        // A null that is no value is as good as absent.
-        if value.is_null() && !member.nullable {
-            return !of.knows(key) && of.default_of_element.is_some();
+        if is_dropped_null(of, key, member, value) {
+            return false;
         }
-        prune_node(member, value, &path, unknown);
+        prune_node(member, member.preserves, value, &path, unknown);
         true
     });
 }
 
-/// Drops all members of what no schema says anything of.
+/// Returns whether a field is null and may not be. A default of a known field replaces the absent
+/// field later, a default of other fields replaces the null itself.
+fn is_dropped_null(parent: Type<'_>, key: &str, of: Type<'_>, value: &Value) -> bool {
+    value.is_null() && !of.nullable && (parent.knows(key) || parent.default_of_element.is_none())
+}
+
+/// Drops nulls within `apiVersion`, `kind` and `metadata` of an embedded resource, of which nothing
+/// else is pruned. Returns whether the field itself must go.
+fn drop_null_of_member(parent: Type<'_>, key: &str, value: &mut Value) -> bool {
+    let Some(of) = parent.of_member(key) else { return false };
+    if is_dropped_null(parent, key, of, value) {
+        return true;
+    }
+    drop_nulls(of, value);
+    false
+}
+
+fn drop_nulls(of: Type<'_>, value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.retain(|key, value| !drop_null_of_member(of, key, value));
+        }
+        Value::Array(items) => {
+            let Some(of) = of.of_items() else { return };
+            items.iter_mut().for_each(|item| drop_nulls(of, item));
+        }
+        _ => {}
+    }
+}
+
+/// Drops all fields of a value that has no schema.
 fn empty(value: &mut Value, path: &Path<'_>, unknown: &mut Vec<String>) {
     match value {
         Value::Object(members) => {
@@ -71,13 +107,25 @@ fn empty(value: &mut Value, path: &Path<'_>, unknown: &mut Vec<String>) {
     }
 }
 
-fn prune_node(of: Type<'_>, value: &mut Value, path: &Path<'_>, unknown: &mut Vec<String>) {
+fn prune_node(
+    of: Type<'_>,
+    keeps: bool,
+    value: &mut Value,
+    path: &Path<'_>,
+    unknown: &mut Vec<String>,
+) {
     match value {
-        Value::Object(members) => prune_members(of, members, path, unknown),
+        Value::Object(members) => prune_members(of, keeps, members, path, unknown),
         Value::Array(items) => {
-            let Some(of) = of.of_items() else { return };
+            let of_items = of.of_items();
             for (index, item) in items.iter_mut().enumerate() {
-                prune_node(of, item, &Path::Item(path, index), unknown);
+                let path = Path::Item(path, index);
+                match of_items {
+                    // The items of a list that keeps unknown fields keep theirs too.
+                    Some(of) => prune_node(of, keeps || of.preserves, item, &path, unknown),
+                    None if keeps => {}
+                    None => empty(item, &path, unknown),
+                }
             }
         }
         _ => {}
@@ -99,6 +147,11 @@ mod tests {
                 "map": {"type": "object", "additionalProperties": {"type": "integer"}},
                 "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"known": {"type": "object"}}},
                 "maybe": {"type": "string", "nullable": true},
+                "kept": {
+                    "type": "array", "x-kubernetes-preserve-unknown-fields": true,
+                    "items": {"type": "object", "properties": {"known": {"type": "object"}}},
+                },
+                "text": {"type": "string"},
                 "any": {"x-kubernetes-preserve-unknown-fields": true},
             },
         }}}));
@@ -107,11 +160,22 @@ mod tests {
             "spec": {
                 "list": [{"a": "b"}, {"c": 1}, null, 5], "map": {"x": 1, "y": null},
                 "free": {"x": null, "known": {"y": 1}}, "maybe": null, "any": null, "no": {"a": 1},
+                "kept": [{"x": [1], "known": {"y": 1}}, [{"z": 1}]], "text": [[{"a": 1}]],
             },
         });
         let mut tree = given.as_object().unwrap().clone();
         let unknown = prune(schema.root(), &mut tree);
-        assert_eq!(unknown, ["more", "spec.free.known.y", "spec.list[1].c", "spec.no"]);
+        assert_eq!(
+            unknown,
+            [
+                "more",
+                "spec.free.known.y",
+                "spec.kept[0].known.y",
+                "spec.list[1].c",
+                "spec.no",
+                "spec.text[0][0].a",
+            ]
+        );
         assert_eq!(
             json!(tree),
             json!({
@@ -119,6 +183,7 @@ mod tests {
                 "spec": {
                     "list": [{"a": "b"}, {}, null, 5], "map": {"x": 1},
                     "free": {"x": null, "known": {}}, "maybe": null,
+                    "kept": [{"x": [1], "known": {}}, [{"z": 1}]], "text": [[{}]],
                 },
             })
         );

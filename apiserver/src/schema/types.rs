@@ -256,6 +256,7 @@ impl Types {
         node.json_type = node.go.and_then(json_type);
         if node.go != Some(GoType::Struct) {
             node.additional = Additional::Any;
+            node.preserves = true;
         }
         if node.is_kind {
             // What every object says that stands alone, also where it stands in another.

@@ -59,6 +59,10 @@ impl<'w, 's> Items<'w, 's> {
     fn begin(place: Place<'w, 's>) -> Result<Self, Unusual> {
         place.out.deeper(b'[')?;
         let of = place.of.and_then(Type::of_items);
+        // Items of a list that keeps unknown fields, or of which the schema says nothing.
+        if place.of.is_some_and(|list| list.preserves == of.is_some()) {
+            return Err(Unusual);
+        }
         Ok(Self { out: place.out, of, count: 0, around: None })
     }
 
