@@ -1,7 +1,6 @@
 //! What evaluation costs, and when it ends for that.
 
-use regex::Regex;
-
+use crate::pattern::Pattern;
 use crate::value::{Failure, Value};
 
 /// What a step of a walk over the characters of a text costs, for each character.
@@ -30,7 +29,7 @@ pub(crate) struct Meter {
     work: usize,
     made: usize,
     /// The pattern that was made last of a text that is no constant.
-    pattern: Option<(String, Result<Regex, String>)>,
+    pattern: Option<(String, Result<Pattern, String>)>,
 }
 
 impl Meter {
@@ -42,8 +41,8 @@ impl Meter {
     pub(crate) fn pattern(
         &mut self,
         text: &str,
-        make: fn(&str) -> Result<Regex, String>,
-    ) -> Result<Result<Regex, String>, Failure> {
+        make: fn(&str) -> Result<Pattern, String>,
+    ) -> Result<Result<Pattern, String>, Failure> {
         /// Steps that it takes, and more for each byte.
         const MADE: usize = 1_000;
         if let Some((known, pattern)) = &self.pattern

@@ -3,6 +3,8 @@
 mod addresses;
 mod formats;
 mod lists;
+mod net_url;
+mod netip;
 mod quantity;
 mod semver;
 mod standard;
@@ -14,9 +16,8 @@ mod url;
 use std::fmt;
 use std::net::IpAddr;
 
-use regex::{Regex, RegexBuilder};
-
 use crate::cost::Meter;
+use crate::pattern::Pattern;
 use crate::value::{Outcome, Value};
 
 pub(crate) use formats::NamedFormat;
@@ -29,7 +30,7 @@ pub(crate) use url::Url;
 pub(crate) struct Invocation<'a> {
     pub meter: &'a mut Meter,
     /// The pattern of a call whose pattern is constant.
-    pub pattern: Option<&'a Regex>,
+    pub pattern: Option<&'a Pattern>,
     /// The only signature that fits; empty if several do.
     pub overload: &'static str,
 }
@@ -156,19 +157,4 @@ impl fmt::Display for Extension {
             }
         }
     }
-}
-
-/// How many bytes a compiled pattern may take.
-const PATTERN_BYTES: usize = 1 << 20;
-
-/// A pattern, whose searches take linear time.
-///
-/// # Errors
-/// Why it is none.
-pub(crate) fn compile_pattern(pattern: &str) -> Result<Regex, String> {
-    RegexBuilder::new(&crate::re2::translate(pattern)?)
-        .size_limit(PATTERN_BYTES)
-        .nest_limit(200)
-        .build()
-        .map_err(|why| format!("error parsing regexp: {why}"))
 }

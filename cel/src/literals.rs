@@ -5,6 +5,7 @@ use crate::ast::{Call, Element, Expr, Id, Kind, Literal};
 use crate::checker::Checked;
 use crate::convert;
 use crate::library;
+use crate::pattern::Pattern;
 use crate::source::{Faults, Source};
 use crate::types::Type;
 use crate::value::Value;
@@ -157,7 +158,7 @@ fn fault_of(call: &Call) -> Option<(Id, String)> {
         // As kube-apiserver, which takes the text of a call for its pattern if there is no target.
         ("matches", Some(_), [argument]) | ("matches", None, [argument, _]) => {
             let pattern = constant(argument)?;
-            (argument, library::compile_pattern(pattern.as_str()?).is_ok())
+            (argument, Pattern::compile(pattern.as_str()?).is_ok())
         }
         _ => return None,
     };

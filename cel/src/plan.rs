@@ -9,6 +9,7 @@ use crate::cost::Meter;
 use crate::evaluate::call_constant;
 use crate::library::{self, Native};
 use crate::operate::check_index;
+use crate::pattern::Pattern;
 use crate::value::{Key, Map, Value};
 
 /// A step, and those that it needs.
@@ -97,7 +98,7 @@ pub(crate) struct PlannedCall {
     pub overload: &'static str,
     pub native: Native,
     pub arguments: Box<[Plan]>,
-    pub pattern: Option<regex::Regex>,
+    pub pattern: Option<Pattern>,
 }
 
 /// A loop.
@@ -272,7 +273,7 @@ impl Planner<'_> {
         let pattern = match (function, arguments.get(1)) {
             ("matches" | "find" | "findAll", Some(Plan::Constant(pattern))) => {
                 let pattern = pattern.as_str().unwrap_or_default();
-                Some(library::compile_pattern(pattern)?)
+                Some(Pattern::compile(pattern)?)
             }
             _ => None,
         };

@@ -97,6 +97,16 @@ impl Programs {
         Self::built(module, "./types", &["go.mod", "go.sum", "types/main.go"])
     }
 
+    /// Builds `parsers`, which reports what Go's parsers of URLs, patterns and IP addresses read: a
+    /// question and an answer are a line of JSON each.
+    ///
+    /// # Errors
+    /// As [`Programs::informer`].
+    pub fn parsers() -> Result<PathBuf> {
+        let module = Path::new(MODULE);
+        Self::built(module, "./parsers", &["go.mod", "go.sum", "parsers/main.go"])
+    }
+
     /// Builds `promlint`, which reads metrics as Prometheus does, and says what `promtool check
     /// metrics` says of them: a line for each problem.
     ///

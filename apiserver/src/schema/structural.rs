@@ -8,10 +8,10 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use super::ERRORS_LIMIT;
 use super::definition::{EMBEDDED, PRESERVE};
 use super::node::JsonType;
 use super::rules::{RULES, check_shape};
+use super::{ERRORS_LIMIT, Pattern};
 use crate::error::{FieldError, quote};
 
 const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
@@ -197,6 +197,11 @@ fn check_values(
     }
     if let Some(not) = child(node, "not") {
         check_nested(not, false, &format!("{path}.not"), errors);
+    }
+    let pattern = text(node, "pattern");
+    if let Err(why) = Pattern::check(pattern) {
+        let detail = format!("must be a valid regular expression, but isn't: {why}");
+        errors.push(FieldError::invalid(format!("{path}.pattern"), quote(pattern), &detail));
     }
 }
 

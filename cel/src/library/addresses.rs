@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use super::{Extension, Native};
+use super::{Extension, Native, netip};
+use crate::go_text::quote;
 use crate::value::{Failure, Outcome, Value};
 
 pub(super) fn native(name: &str) -> Option<Native> {
@@ -131,81 +132,51 @@ fn cidr<'v>(all: &[Value<'v>], of: fn(IpAddr, u8) -> Value<'static>) -> Outcome<
     }
 }
 
-/// A text in Go's quotation marks.
-fn quoted(text: &str) -> String {
-    format!("{text:?}")
-}
-
 fn parse_ip(text: &str) -> Result<IpAddr, Failure> {
-    let shown = quoted(text);
-    if text.contains('%') && text.contains(':') {
+    let shown = quote(text);
+    let parsed = netip::parse(text).map_err(|why| {
+        Failure::new(format!("IP Address {shown} parse error during conversion from string: {why}"))
+    })?;
+    if parsed.has_zone {
         let message = format!("IP address {shown} with zone value is not allowed");
         return Err(Failure::new(message));
     }
-    let ip: IpAddr = text.parse().map_err(|_| {
-        let why = why_no_ip(text);
-        Failure::new(format!(
-            "IP Address {shown} parse error during conversion from string: ParseAddr({shown}): {why}"
-        ))
-    })?;
-    if is_mapped(ip) {
+    if is_mapped(parsed.ip) {
         let message = format!("IPv4-mapped IPv6 address {shown} is not allowed");
         return Err(Failure::new(message));
     }
-    Ok(ip)
+    Ok(parsed.ip)
+}
+
+/// Checks what stands between the brackets of a URL's host.
+///
+/// # Errors
+/// The error of Go's `net/url`.
+pub(super) fn check_ipv6(text: &str) -> Result<(), String> {
+    match netip::parse(text) {
+        Ok(parsed) if parsed.ip.is_ipv4() => Err("invalid IP-literal".to_owned()),
+        Ok(_) => Ok(()),
+        Err(why) => Err(format!("invalid host: {why}")),
+    }
 }
 
 fn is_mapped(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some())
 }
 
-/// Why a text is no address, in Go's words.
-fn why_no_ip(text: &str) -> String {
-    let first = text.find(['.', ':', '%']);
-    match first.map(|at| &text[at..=at]) {
-        Some(".") => why_no_ipv4(text),
-        Some(":") => "unable to parse IP".to_owned(),
-        Some(_) => "missing IPv6 address".to_owned(),
-        None => "unable to parse IP".to_owned(),
-    }
-}
-
-/// What Go says of the first character that is not as it should be.
-fn why_no_ipv4(text: &str) -> String {
-    let (mut fields, mut digits, mut value) = (1, 0, 0_u32);
-    for (at, char) in text.char_indices() {
-        let told = |why: &str| format!("{why} (at {})", quoted(&text[at..]));
-        match char.to_digit(10) {
-            Some(_) if digits == 1 && value == 0 => {
-                return "IPv4 field has octet with leading zero".to_owned();
-            }
-            Some(digit) => {
-                (value, digits) = (value * 10 + digit, digits + 1);
-                if value > 255 {
-                    return "IPv4 field has value >255".to_owned();
-                }
-            }
-            None if char == '.' && (digits == 0 || at + 1 == text.len()) => {
-                return told("IPv4 field must have at least one digit");
-            }
-            None if char == '.' && fields == 4 => return "IPv4 address too long".to_owned(),
-            None if char == '.' => (fields, digits, value) = (fields + 1, 0, 0),
-            None => return told("unexpected character"),
-        }
-    }
-    "IPv4 address too short".to_owned()
-}
-
 fn parse_cidr(text: &str) -> Result<(IpAddr, u8), Failure> {
-    let shown = quoted(text);
+    let shown = quote(text);
     let wrong = |why: &str| Failure::new(format!("{PARSING}: netip.ParsePrefix({shown}): {why}"));
     let (ip, bits) = text.rsplit_once('/').ok_or_else(|| wrong("no '/'"))?;
-    let parsed: IpAddr =
-        ip.parse().map_err(|_| wrong(&format!("ParseAddr({}): {}", quoted(ip), why_no_ip(ip))))?;
-    let is_plain =
-        bits == "0" || (!bits.starts_with('0') && bits.bytes().all(|byte| byte.is_ascii_digit()));
-    let length = bits.parse::<u32>().ok().filter(|_| is_plain);
-    let length = length.ok_or_else(|| wrong(&format!("bad bits after slash: {}", quoted(bits))))?;
+    let parsed = netip::parse(ip).map_err(|why| wrong(&why))?;
+    if parsed.has_zone {
+        return Err(wrong("IPv6 zones cannot be present in a prefix"));
+    }
+    let parsed = parsed.ip;
+    // Neither a sign nor a leading zero is allowed.
+    let is_plain = bits.len() == 1 || !bits.starts_with(['0', '+', '-']);
+    let length = bits.parse::<i64>().ok().filter(|_| is_plain);
+    let length = length.ok_or_else(|| wrong(&format!("bad bits after slash: {}", quote(bits))))?;
     let most = if parsed.is_ipv4() { 32 } else { 128 };
     let length = u8::try_from(length).ok().filter(|length| *length <= most);
     let length = length.ok_or_else(|| wrong("prefix length out of range"))?;

@@ -1,6 +1,7 @@
 //! Functions of texts, by their characters.
 
-use super::{Invocation, Native, compile_pattern, template};
+use super::{Invocation, Native, template};
+use crate::pattern::Pattern;
 use crate::value::{Failure, List, Outcome, Value, char_boundary, count_chars};
 
 pub(super) fn native(name: &str) -> Option<Native> {
@@ -54,17 +55,17 @@ fn matches<'v>(call: &mut Invocation<'_>, all: &[Value<'v>]) -> Outcome<'v> {
     Ok(Value::Bool(match call.pattern {
         Some(pattern) => pattern.is_match(text.as_str()),
         None => {
-            let made = call.meter.pattern(pattern.as_str(), compile_pattern)?;
+            let made = call.meter.pattern(pattern.as_str(), Pattern::compile)?;
             made.map_err(Failure::new)?.is_match(text.as_str())
         }
     }))
 }
 
-fn compiled(call: &mut Invocation<'_>, pattern: &str) -> Result<regex::Regex, Failure> {
+fn compiled(call: &mut Invocation<'_>, pattern: &str) -> Result<Pattern, Failure> {
     match call.pattern {
         Some(pattern) => Ok(pattern.clone()),
         None => {
-            let found = call.meter.pattern(pattern, compile_pattern)?;
+            let found = call.meter.pattern(pattern, Pattern::compile)?;
             found.map_err(|why| Failure::new(format!("Illegal regex: {why}")))
         }
     }
@@ -75,7 +76,7 @@ fn find<'v>(call: &mut Invocation<'_>, all: &[Value<'v>]) -> Outcome<'v> {
         return Err(Failure::no_such_overload());
     };
     let pattern = compiled(call, pattern.as_str())?;
-    let found = pattern.find(text.as_str()).map_or("", |found| found.as_str());
+    let found = pattern.find(text.as_str()).unwrap_or_default();
     Ok(Value::text(found))
 }
 
@@ -93,7 +94,7 @@ fn find_all<'v>(call: &mut Invocation<'_>, all: &[Value<'v>]) -> Outcome<'v> {
         // Each of them is a text of its own.
         call.meter.make_list(2)?;
         call.meter.make(found.len())?;
-        all.push(Value::text(found.as_str()));
+        all.push(Value::text(found));
     }
     Ok(Value::list(all))
 }
