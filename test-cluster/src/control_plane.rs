@@ -395,6 +395,8 @@ fn spawn_api_server(programs: &Programs, folder: &Path, ports: Ports) -> Result<
         ("authorization-mode", "RBAC".to_owned()),
         ("service-cluster-ip-range", "10.0.0.0/24".to_owned()),
         ("anonymous-auth", "false".to_owned()),
+        // As every distribution starts it.
+        ("allow-privileged", "true".to_owned()),
         ("service-account-key-file", file("service-account.pub")),
         ("service-account-signing-key-file", file("service-account.key")),
         ("service-account-issuer", "https://kubernetes.default.svc".to_owned()),
