@@ -395,6 +395,8 @@ fn spawn_api_server(programs: &Programs, folder: &Path, ports: Ports) -> Result<
         ("authorization-mode", "RBAC".to_owned()),
         ("service-cluster-ip-range", "10.0.0.0/24".to_owned()),
         ("anonymous-auth", "false".to_owned()),
+        // Same as in clusters of kubeadm; by default privileged containers are invalid.
+        ("allow-privileged", "true".to_owned()),
         ("service-account-key-file", file("service-account.pub")),
         ("service-account-signing-key-file", file("service-account.key")),
         ("service-account-issuer", "https://kubernetes.default.svc".to_owned()),
@@ -407,8 +409,6 @@ fn spawn_api_server(programs: &Programs, folder: &Path, ports: Ports) -> Result<
         ("proxy-client-cert-file", file("front-proxy-client.crt")),
         ("proxy-client-key-file", file("front-proxy-client.key")),
         ("token-auth-file", file("tokens.csv")),
-        // Same as in clusters of kubeadm; by default privileged containers are invalid.
-        ("allow-privileged", "true".to_owned()),
         // Else bare Pods need a ServiceAccount, and someone to make it.
         ("disable-admission-plugins", "ServiceAccount".to_owned()),
     ];

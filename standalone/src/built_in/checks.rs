@@ -3,13 +3,14 @@
 
 use aggregated_apiserver::FieldError;
 use serde::Serialize;
+use serde_json::Value;
 
 /// The faults of an object, in the order in which kube-apiserver finds them.
 pub(crate) type FieldErrors = Vec<FieldError>;
 
 /// A text in quotes, as messages show it.
 pub(crate) fn quote(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
+    Value::from(text).to_string()
 }
 
 /// A value in JSON, as messages show it.
@@ -40,7 +41,7 @@ pub(crate) fn check_immutable<T: PartialEq + Serialize>(
     old: &T,
     faults: &mut FieldErrors,
 ) {
-    if new != old {
+    if !is_same(new, old) {
         faults.push(FieldError::invalid(field, to_json(new), IMMUTABLE));
     }
 }
@@ -55,6 +56,36 @@ pub(crate) fn check_one_of(
     if let Some(value) = value.filter(|value| !all.contains(&value.as_str())) {
         faults.push(FieldError::not_supported(field, quote(value), all));
     }
+}
+
+/// Whether two values are the same, where empty lists are as good as missing ones.
+pub(crate) fn is_same<T: PartialEq + Serialize>(one: &T, other: &T) -> bool {
+    one == other || without_empty(one) == without_empty(other)
+}
+
+/// A value as a tree, without empty lists.
+fn without_empty(value: &impl Serialize) -> Value {
+    fn strip(value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                fields.retain(|_, value| !value.as_array().is_some_and(Vec::is_empty));
+                fields.values_mut().for_each(strip);
+            }
+            Value::Array(items) => items.iter_mut().for_each(strip),
+            _ => {}
+        }
+    }
+    let mut tree = serde_json::to_value(value).unwrap_or_default();
+    strip(&mut tree);
+    tree
+}
+
+/// Checks that a string is not empty, and returns whether it is so.
+pub(crate) fn check_given(at: &str, value: &str, faults: &mut FieldErrors) -> bool {
+    if value.is_empty() {
+        faults.push(FieldError::required(at, ""));
+    }
+    !value.is_empty()
 }
 
 /// Checks a text by a function that answers with what is wrong with it.

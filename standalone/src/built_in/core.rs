@@ -15,3 +15,5 @@ pub(crate) mod resource_quota;
 pub(crate) mod secret;
 pub(crate) mod service;
 pub(crate) mod service_account;
+
+pub(crate) use data::check_key;

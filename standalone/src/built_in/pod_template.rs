@@ -1,21 +1,37 @@
 //! Pod templates, and the PodSpec that they share with Pods.
 
-mod containers;
+pub(crate) mod affinity;
+pub(crate) mod annotations;
+pub(crate) mod containers;
+mod disks;
+mod dns;
 mod environment;
 mod images;
+mod mounts;
+mod paths;
+pub(crate) mod pod_resources;
 pub(crate) mod ports;
 mod probes;
+mod projections;
 pub(crate) mod resources;
+mod restarts;
+pub(crate) mod scope;
+pub(crate) mod security;
 pub(crate) mod spec;
-mod tolerations;
+mod spread;
+pub(crate) mod tolerations;
+mod volume_sources;
 mod volumes;
+pub(crate) mod warnings;
+mod windows;
 
+use aggregated_apiserver::{FieldError, names};
 use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
 
-use super::checks::FieldErrors;
+use super::checks::{FieldErrors, check_with};
 use super::label_selector;
 use super::row::Column;
-use spec::Owner;
+use scope::{Owner, Scope};
 
 /// Sets the defaults of a template.
 pub(crate) fn set_defaults(template: &mut PodTemplateSpec) {
@@ -24,13 +40,53 @@ pub(crate) fn set_defaults(template: &mut PodTemplateSpec) {
     }
 }
 
-/// Validates a template.
-pub(crate) fn validate(template: &PodTemplateSpec, at: &str, faults: &mut FieldErrors) {
-    let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
-    label_selector::check_labels(labels, &format!("{at}.metadata.labels"), faults);
+/// Removes fields of a template whose features are off by default, unless the old template has them.
+pub(crate) fn drop_disabled(template: &mut PodTemplateSpec, old: Option<&PodTemplateSpec>) {
+    if let Some(spec) = &mut template.spec {
+        spec::drop_disabled(spec, old.and_then(|old| old.spec.as_ref()));
+    }
+}
+
+/// Validates a template, in the place of an old one.
+pub(crate) fn validate(
+    template: &PodTemplateSpec,
+    old: Option<&PodTemplateSpec>,
+    at: &str,
+    faults: &mut FieldErrors,
+) {
     let nothing = PodSpec::default();
     let spec = template.spec.as_ref().unwrap_or(&nothing);
-    spec::validate(spec, &format!("{at}.spec"), Owner::Template, faults);
+    let metadata = template.metadata.as_ref();
+    let labels = metadata.and_then(|metadata| metadata.labels.as_ref());
+    label_selector::check_labels(labels, &format!("{at}.labels"), faults);
+    check_annotations(template, old, &format!("{at}.annotations"), faults);
+    let old = old.map(|old| (old.spec.as_ref().unwrap_or(&nothing), old.metadata.as_ref()));
+    let scope = || Scope::new(spec, Owner::Template, metadata, old);
+    spec::validate(scope(), &format!("{at}.spec"), faults);
+    annotations::check_profiles(&scope(), &format!("{at}.spec"), faults);
+    if spec.ephemeral_containers.as_ref().is_some_and(|containers| !containers.is_empty()) {
+        let at = format!("{at}.spec.ephemeralContainers");
+        let why = "ephemeral containers not allowed in pod template";
+        faults.push(FieldError::forbidden(at, why));
+    }
+}
+
+/// Validates the annotations of a template, reported at this path.
+pub(crate) fn check_annotations(
+    template: &PodTemplateSpec,
+    old: Option<&PodTemplateSpec>,
+    at: &str,
+    faults: &mut FieldErrors,
+) {
+    let metadata = template.metadata.as_ref();
+    let all = metadata.and_then(|metadata| metadata.annotations.as_ref());
+    for (key, _) in all.into_iter().flatten() {
+        check_with(at, key, |key| names::check_label_key(&key.to_lowercase()), faults);
+    }
+    let nothing = PodSpec::default();
+    let spec = template.spec.as_ref().unwrap_or(&nothing);
+    let old = old.map(|old| (old.spec.as_ref().unwrap_or(&nothing), old.metadata.as_ref()));
+    annotations::validate(&Scope::new(spec, Owner::Template, metadata, old), at, faults);
 }
 
 /// The column of the containers of a workload; `pod` finds the PodSpec of its template.

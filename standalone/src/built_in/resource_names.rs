@@ -53,10 +53,14 @@ pub(crate) fn is_whole(name: &str) -> bool {
     COUNTED.contains(&name) || is_extended(name)
 }
 
+/// Whether a resource is one of Kubernetes' own.
+pub(crate) fn is_native(name: &str) -> bool {
+    !name.contains('/') || name.contains("kubernetes.io/")
+}
+
 /// Whether a resource is none of Kubernetes' own, as `example.com/gpu`.
 pub(crate) fn is_extended(name: &str) -> bool {
-    name.contains('/')
-        && !name.contains("kubernetes.io/")
+    !is_native(name)
         && !name.starts_with("requests.")
         && names::check_label_key(&format!("requests.{name}")).is_empty()
 }
@@ -79,7 +83,7 @@ pub(crate) fn check_of_container(name: &str, at: &str, faults: &mut FieldErrors)
         if !is_standard_of_containers(name) {
             faults.push(invalid("must be a standard resource for containers"));
         }
-    } else if !name.contains("kubernetes.io/") && !is_extended(name) {
+    } else if !is_native(name) && !is_extended(name) {
         faults.push(invalid("doesn't follow extended resource name standard"));
     }
 }

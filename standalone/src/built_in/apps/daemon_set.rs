@@ -1,16 +1,18 @@
 //! DaemonSets.
 
 use aggregated_apiserver::{FieldError, Filled, Rules, Strategy};
-use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec, DaemonSetUpdateStrategy};
+use k8s_openapi::api::apps::v1::{
+    DaemonSet, DaemonSetSpec, DaemonSetStatus, DaemonSetUpdateStrategy,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::replicated::{check_change, check_runs_forever};
+use super::replicated::{check_change, check_collisions, check_counts, check_runs_forever};
 use crate::built_in::cell_texts::{or_none, pairs};
 use crate::built_in::checks::{FieldErrors, check_not_negative, quote, to_json};
 use crate::built_in::defaulting::set_default;
 use crate::built_in::label_selector;
-use crate::built_in::pod_template::{self, containers_column, images_column};
+use crate::built_in::pod_template::{self, containers_column, images_column, warnings};
 use crate::built_in::row::{ALL, Column, Row, Subresources};
 use crate::built_in::share;
 use crate::built_in::strategy::with_generation;
@@ -21,7 +23,9 @@ const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 pub(crate) fn row() -> Row<DaemonSet> {
     let rules = Rules::new()
         .prepare(|set, context| prepare(set, context.old().as_ref()))
-        .validate(|set, old, _| validate(set, old));
+        .validate(|set, old, _| validate(set, old))
+        .validate_status(|set, old, _| validate_status(set, old))
+        .warn(|set, old, _| warnings(set, old));
     Row {
         short_names: &["ds"],
         categories: ALL,
@@ -72,6 +76,8 @@ fn prepare(set: &mut DaemonSet, old: Option<&DaemonSet>) {
     }
     spec.revision_history_limit.get_or_insert(10);
     pod_template::set_defaults(&mut spec.template);
+    let old_template = old.and_then(|old| old.spec.as_ref()).map(|old| &old.template);
+    pod_template::drop_disabled(&mut spec.template, old_template);
     let template_generation = match old {
         None => template_generation(set).max(1),
         Some(old) => {
@@ -94,10 +100,11 @@ fn template_generation(set: &DaemonSet) -> i64 {
 fn validate(set: &DaemonSet, old: Option<&DaemonSet>) -> FieldErrors {
     let mut faults = Vec::new();
     let Some(spec) = &set.spec else { return faults };
-    let old = old.and_then(|old| old.spec.as_ref()).map(|old| &old.selector);
-    check_change(&spec.selector, old, &mut faults);
+    let old = old.and_then(|old| old.spec.as_ref());
+    check_change(&spec.selector, old.map(|old| &old.selector), &mut faults);
     check_selector(spec, &mut faults);
-    pod_template::validate(&spec.template, "spec.template", &mut faults);
+    let old_template = old.map(|old| &old.template);
+    pod_template::validate(&spec.template, old_template, "spec.template", &mut faults);
     check_runs_forever(&spec.template, "DaemonSet", &mut faults);
     check_not_negative("spec.minReadySeconds", spec.min_ready_seconds, &mut faults);
     check_not_negative("spec.templateGeneration", Some(template_generation(set)), &mut faults);
@@ -106,6 +113,42 @@ fn validate(set: &DaemonSet, old: Option<&DaemonSet>) -> FieldErrors {
     }
     check_not_negative("spec.revisionHistoryLimit", spec.revision_history_limit, &mut faults);
     faults
+}
+
+fn validate_status(set: &DaemonSet, old: Option<&DaemonSet>) -> FieldErrors {
+    let mut faults = Vec::new();
+    let nothing = DaemonSetStatus::default();
+    let status = set.status.as_ref().unwrap_or(&nothing);
+    let count = |count: i32| Some(i64::from(count));
+    check_counts(
+        &[
+            ("currentNumberScheduled", count(status.current_number_scheduled)),
+            ("numberMisscheduled", count(status.number_misscheduled)),
+            ("desiredNumberScheduled", count(status.desired_number_scheduled)),
+            ("numberReady", count(status.number_ready)),
+            ("observedGeneration", status.observed_generation),
+            ("updatedNumberScheduled", status.updated_number_scheduled.map(i64::from)),
+            ("numberAvailable", status.number_available.map(i64::from)),
+            ("numberUnavailable", status.number_unavailable.map(i64::from)),
+            ("collisionCount", status.collision_count.map(i64::from)),
+        ],
+        &[],
+        &mut faults,
+    );
+    let collisions = |status: &DaemonSetStatus| status.collision_count;
+    let old = old.and_then(|old| old.status.as_ref()).and_then(collisions);
+    check_collisions(collisions(status), old, &mut faults);
+    faults
+}
+
+/// Warnings of the template of a DaemonSet that is new, or whose template changes.
+fn warnings(set: &DaemonSet, old: Option<&DaemonSet>) -> Vec<String> {
+    if old.is_some_and(|old| template_generation(old) == template_generation(set)) {
+        return Vec::new();
+    }
+    let template = set.spec.as_ref().map(|spec| &spec.template);
+    let warnings = template.map(|template| warnings::of_template(template, "spec.template"));
+    warnings.unwrap_or_default()
 }
 
 fn check_selector(spec: &DaemonSetSpec, faults: &mut FieldErrors) {

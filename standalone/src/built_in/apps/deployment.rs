@@ -2,23 +2,34 @@
 
 use aggregated_apiserver::{FieldError, Rules, Strategy};
 use k8s_openapi::api::apps::v1::{
-    Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment,
+    Deployment, DeploymentSpec, DeploymentStatus, DeploymentStrategy, RollingUpdateDeployment,
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::replicated::{check_change, check_selector, check_template};
+use super::replicated::{
+    check_change, check_collisions, check_counts, check_selector, check_template,
+};
 use crate::built_in::checks::{FieldErrors, check_not_negative, quote, to_json};
 use crate::built_in::defaulting::set_default;
 use crate::built_in::label_selector;
-use crate::built_in::pod_template::{self, containers_column, images_column};
+use crate::built_in::pod_template::{self, containers_column, images_column, warnings};
 use crate::built_in::row::{ALL, Column, Row, Subresources};
 use crate::built_in::share;
 use crate::built_in::strategy::with_generation;
 
 pub(crate) fn row() -> Row<Deployment> {
     let rules = Rules::new()
-        .prepare(|deployment, _| prepare(deployment))
-        .validate(|deployment, old, _| validate(deployment, old));
+        .prepare(|deployment, context| {
+            prepare(deployment);
+            let old = context.old::<Deployment>();
+            let old = old.as_ref().and_then(|old| old.spec.as_ref()).map(|old| &old.template);
+            if let Some(spec) = &mut deployment.spec {
+                pod_template::drop_disabled(&mut spec.template, old);
+            }
+        })
+        .validate(|deployment, old, _| validate(deployment, old))
+        .validate_status(|deployment, old, _| validate_status(deployment, old))
+        .warn(|deployment, old, _| warnings(deployment, old));
     Row {
         short_names: &["deploy"],
         categories: ALL,
@@ -80,7 +91,9 @@ fn validate(deployment: &Deployment, old: Option<&Deployment>) -> FieldErrors {
     let Some(spec) = &deployment.spec else { return faults };
     check_not_negative("spec.replicas", spec.replicas, &mut faults);
     check_selector(&spec.selector, "deployment", &mut faults);
-    check_template(Some(&spec.template), &spec.selector, &mut faults);
+    let old = old.and_then(|old| old.spec.as_ref());
+    let old_template = old.map(|old| &old.template);
+    check_template(Some(&spec.template), old_template, &spec.selector, &mut faults);
     check_strategy(spec, &mut faults);
     check_not_negative("spec.minReadySeconds", spec.min_ready_seconds, &mut faults);
     check_not_negative("spec.revisionHistoryLimit", spec.revision_history_limit, &mut faults);
@@ -91,9 +104,51 @@ fn validate(deployment: &Deployment, old: Option<&Deployment>) -> FieldErrors {
         let why = "must be greater than minReadySeconds";
         faults.push(FieldError::invalid("spec.progressDeadlineSeconds", deadline, why));
     }
-    let old = old.and_then(|old| old.spec.as_ref()).map(|old| &old.selector);
-    check_change(&spec.selector, old, &mut faults);
+    check_change(&spec.selector, old.map(|old| &old.selector), &mut faults);
     faults
+}
+
+fn validate_status(deployment: &Deployment, old: Option<&Deployment>) -> FieldErrors {
+    let mut faults = Vec::new();
+    let nothing = DeploymentStatus::default();
+    let status = deployment.status.as_ref().unwrap_or(&nothing);
+    let above = "cannot be greater than status.replicas";
+    check_counts(
+        &[
+            ("observedGeneration", status.observed_generation),
+            ("replicas", status.replicas.map(i64::from)),
+            ("updatedReplicas", status.updated_replicas.map(i64::from)),
+            ("readyReplicas", status.ready_replicas.map(i64::from)),
+            ("availableReplicas", status.available_replicas.map(i64::from)),
+            ("unavailableReplicas", status.unavailable_replicas.map(i64::from)),
+            ("terminatingReplicas", status.terminating_replicas.map(i64::from)),
+            ("collisionCount", status.collision_count.map(i64::from)),
+        ],
+        &[
+            ("updatedReplicas", "replicas", above),
+            ("readyReplicas", "replicas", above),
+            ("availableReplicas", "replicas", above),
+            ("availableReplicas", "readyReplicas", "cannot be greater than readyReplicas"),
+        ],
+        &mut faults,
+    );
+    let collisions = |status: &DeploymentStatus| status.collision_count;
+    let old = old.and_then(|old| old.status.as_ref()).and_then(collisions);
+    check_collisions(collisions(status), old, &mut faults);
+    faults
+}
+
+/// Warnings of the template of a Deployment that is new, or whose generation changes.
+fn warnings(deployment: &Deployment, old: Option<&Deployment>) -> Vec<String> {
+    let generation = |deployment: &Deployment| deployment.metadata.generation;
+    if old.is_some_and(|old| generation(old) == generation(deployment)) {
+        return Vec::new();
+    }
+    let name = deployment.metadata.name.as_deref();
+    let of_name = old.is_none().then(|| warnings::of_name(name)).flatten();
+    let template = deployment.spec.as_ref().map(|spec| &spec.template);
+    let of_template = template.map(|template| warnings::of_template(template, "spec.template"));
+    of_name.into_iter().chain(of_template.into_iter().flatten()).collect()
 }
 
 /// Validates the rollout strategy.
@@ -118,7 +173,6 @@ fn check_strategy(spec: &DeploymentSpec, faults: &mut FieldErrors) {
             let at = |field| format!("{AT}.{field}");
             if let Some(unavailable) = unavailable {
                 share::check(&at("maxUnavailable"), unavailable, faults);
-                share::check_at_most_all(&at("maxUnavailable"), unavailable, faults);
             }
             if let Some(surge) = surge {
                 share::check(&at("maxSurge"), surge, faults);
@@ -127,6 +181,9 @@ fn check_strategy(spec: &DeploymentSpec, faults: &mut FieldErrors) {
                 let why = "may not be 0 when `maxSurge` is 0";
                 let value = to_json(&unavailable);
                 faults.push(FieldError::invalid(at("maxUnavailable"), value, why));
+            }
+            if let Some(unavailable) = unavailable {
+                share::check_at_most_all(&at("maxUnavailable"), unavailable, faults);
             }
         }
         other => {

@@ -1,18 +1,28 @@
 //! ReplicaSets.
 
 use aggregated_apiserver::Rules;
-use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetStatus};
 
-use super::replicated::{check_change, check_selector, check_template};
+use super::replicated::{check_change, check_counts, check_selector, check_template};
 use crate::built_in::checks::{FieldErrors, check_not_negative};
 use crate::built_in::label_selector;
-use crate::built_in::pod_template::{self, containers_column, images_column};
+use crate::built_in::pod_template::{self, containers_column, images_column, warnings};
 use crate::built_in::row::{ALL, Column, Row, Subresources};
 use crate::built_in::strategy;
 
 pub(crate) fn row() -> Row<ReplicaSet> {
-    let rules =
-        Rules::new().prepare(|set, _| prepare(set)).validate(|set, old, _| validate(set, old));
+    let rules = Rules::new()
+        .prepare(|set, context| {
+            prepare(set);
+            let old = context.old::<ReplicaSet>();
+            let old = old.as_ref().and_then(|old| old.spec.as_ref()?.template.as_ref());
+            if let Some(template) = set.spec.as_mut().and_then(|spec| spec.template.as_mut()) {
+                pod_template::drop_disabled(template, old);
+            }
+        })
+        .validate(|set, old, _| validate(set, old))
+        .validate_status(|set, _, _| validate_status(set))
+        .warn(|set, old, _| warnings(set, old));
     Row {
         short_names: &["rs"],
         categories: ALL,
@@ -48,11 +58,51 @@ fn validate(set: &ReplicaSet, old: Option<&ReplicaSet>) -> FieldErrors {
     let Some(spec) = &set.spec else { return faults };
     check_not_negative("spec.replicas", spec.replicas, &mut faults);
     check_not_negative("spec.minReadySeconds", spec.min_ready_seconds, &mut faults);
-    check_selector(&spec.selector, "replicaset", &mut faults);
-    check_template(spec.template.as_ref(), &spec.selector, &mut faults);
-    let old = old.and_then(|old| old.spec.as_ref()).map(|old| &old.selector);
-    check_change(&spec.selector, old, &mut faults);
+    // In the words of kube-apiserver.
+    check_selector(&spec.selector, "deployment", &mut faults);
+    let old = old.and_then(|old| old.spec.as_ref());
+    let old_template = old.and_then(|old| old.template.as_ref());
+    check_template(spec.template.as_ref(), old_template, &spec.selector, &mut faults);
+    check_change(&spec.selector, old.map(|old| &old.selector), &mut faults);
     faults
+}
+
+fn validate_status(set: &ReplicaSet) -> FieldErrors {
+    let mut faults = Vec::new();
+    let nothing = ReplicaSetStatus::default();
+    let status = set.status.as_ref().unwrap_or(&nothing);
+    let above = "cannot be greater than status.replicas";
+    check_counts(
+        &[
+            ("replicas", Some(i64::from(status.replicas))),
+            ("fullyLabeledReplicas", status.fully_labeled_replicas.map(i64::from)),
+            ("readyReplicas", status.ready_replicas.map(i64::from)),
+            ("availableReplicas", status.available_replicas.map(i64::from)),
+            ("observedGeneration", status.observed_generation),
+            ("terminatingReplicas", status.terminating_replicas.map(i64::from)),
+        ],
+        &[
+            ("fullyLabeledReplicas", "replicas", above),
+            ("readyReplicas", "replicas", above),
+            ("availableReplicas", "replicas", above),
+            ("availableReplicas", "readyReplicas", "cannot be greater than readyReplicas"),
+        ],
+        &mut faults,
+    );
+    faults
+}
+
+/// Warnings of the template of a ReplicaSet that is new, or whose generation changes.
+fn warnings(set: &ReplicaSet, old: Option<&ReplicaSet>) -> Vec<String> {
+    let generation = |set: &ReplicaSet| set.metadata.generation;
+    if old.is_some_and(|old| generation(old) == generation(set)) {
+        return Vec::new();
+    }
+    let name = set.metadata.name.as_deref();
+    let of_name = old.is_none().then(|| warnings::of_name(name)).flatten();
+    let template = set.spec.as_ref().and_then(|spec| spec.template.as_ref());
+    let of_template = template.map(|template| warnings::of_template(template, "spec.template"));
+    of_name.into_iter().chain(of_template.into_iter().flatten()).collect()
 }
 
 #[cfg(test)]
@@ -109,7 +159,7 @@ mod tests {
             (
                 json!({"selector": {"matchLabels": {}}}),
                 vec![
-                    "spec.selector: Invalid value: {\"matchLabels\":{}}: empty selector is invalid for replicaset",
+                    "spec.selector: Invalid value: {\"matchLabels\":{}}: empty selector is invalid for deployment",
                 ],
             ),
             (

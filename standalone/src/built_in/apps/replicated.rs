@@ -4,7 +4,9 @@ use aggregated_apiserver::FieldError;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use crate::built_in::checks::{FieldErrors, check_immutable, check_one_of, to_json};
+use crate::built_in::checks::{
+    FieldErrors, check_immutable, check_not_negative, check_one_of, to_json,
+};
 use crate::built_in::label_selector;
 use crate::built_in::pod_template;
 
@@ -19,9 +21,10 @@ pub(crate) fn check_selector(selector: &LabelSelector, of: &str, faults: &mut Fi
     }
 }
 
-/// Validates the template.
+/// Validates the template, in the place of an old one.
 pub(crate) fn check_template(
     template: Option<&PodTemplateSpec>,
+    old: Option<&PodTemplateSpec>,
     selector: &LabelSelector,
     faults: &mut FieldErrors,
 ) {
@@ -33,14 +36,15 @@ pub(crate) fn check_template(
     let is_missing = *selector == LabelSelector::default();
     if !of_selector.is_empty() {
         let why = "invalid label selector";
-        faults.push(FieldError::invalid("spec.selector", to_json(selector), why));
-    } else if is_missing
+        return faults.push(FieldError::invalid("spec.selector", to_json(selector), why));
+    }
+    if is_missing
         || (!label_selector::is_empty(selector) && !label_selector::matches(selector, labels))
     {
         let why = "`selector` does not match template `labels`";
         faults.push(FieldError::invalid("spec.template.metadata.labels", to_json(&labels), why));
     }
-    pod_template::validate(template, "spec.template", faults);
+    pod_template::validate(template, old, "spec.template", faults);
     check_runs_forever(template, "ReplicaSet", faults);
 }
 
@@ -63,5 +67,34 @@ pub(crate) fn check_change(
 ) {
     if let Some(old) = old {
         check_immutable("spec.selector", selector, old, faults);
+    }
+}
+
+/// Checks counts of a status: none is negative, and each of these pairs names one that is not greater than another.
+pub(crate) fn check_counts(
+    counts: &[(&str, Option<i64>)],
+    limits: &[(&str, &str, &str)],
+    faults: &mut FieldErrors,
+) {
+    for (field, count) in counts {
+        check_not_negative(format!("status.{field}"), *count, faults);
+    }
+    let count = |name: &str| {
+        let found = counts.iter().find(|(field, _)| *field == name);
+        found.and_then(|(_, count)| *count).unwrap_or(0)
+    };
+    for (field, limit, why) in limits {
+        if count(field) > count(limit) {
+            faults.push(FieldError::invalid(format!("status.{field}"), count(field), why));
+        }
+    }
+}
+
+/// Checks that the count of names that were taken does not fall.
+pub(crate) fn check_collisions(new: Option<i32>, old: Option<i32>, faults: &mut FieldErrors) {
+    if old.is_some_and(|old| new.is_none_or(|new| new < old)) {
+        let value = new.unwrap_or(0);
+        let why = "cannot be decremented";
+        faults.push(FieldError::invalid("status.collisionCount", value, why));
     }
 }

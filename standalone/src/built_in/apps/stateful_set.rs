@@ -1,14 +1,14 @@
 //! StatefulSets.
 
+mod status;
+mod update_strategy;
+
 use std::collections::BTreeSet;
 
 use aggregated_apiserver::{FieldError, Filled, NameRule, Rules, Strategy, names};
-use k8s_openapi::api::apps::v1::{
-    RollingUpdateStatefulSetStrategy, StatefulSet, StatefulSetSpec, StatefulSetUpdateStrategy,
-};
+use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, PodTemplateSpec, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use serde_json::json;
 
 use super::replicated::{check_runs_forever, check_selector};
 use crate::built_in::checks::{
@@ -17,9 +17,8 @@ use crate::built_in::checks::{
 use crate::built_in::core::persistent_volume_claim;
 use crate::built_in::defaulting::set_default;
 use crate::built_in::label_selector;
-use crate::built_in::pod_template::{self, containers_column, images_column};
+use crate::built_in::pod_template::{self, containers_column, images_column, warnings};
 use crate::built_in::row::{ALL, Column, Row, Subresources};
-use crate::built_in::share;
 use crate::built_in::strategy::with_generation;
 
 const ROLLING: &str = "RollingUpdate";
@@ -29,6 +28,7 @@ pub(crate) fn row() -> Row<StatefulSet> {
     let rules = Rules::new()
         .prepare(|set, context| prepare(set, context.old().as_ref()))
         .validate(|set, old, _| validate(set, old))
+        .validate_status(|set, old, _| status::validate(set, old))
         .warn(|set, old, _| warnings(set, old));
     Row {
         short_names: &["sts"],
@@ -73,6 +73,7 @@ fn prepare(set: &mut StatefulSet, old: Option<&StatefulSet>) {
     {
         rolling.partition.get_or_insert(0);
     }
+    let old_template = old.and_then(|old| old.spec.as_ref()).map(|old| &old.template);
     // Off by default in kube-apiserver, which keeps the field only of an object that has it.
     let old =
         old.and_then(|old| old.spec.as_ref()?.update_strategy.as_ref()?.rolling_update.as_ref());
@@ -87,6 +88,7 @@ fn prepare(set: &mut StatefulSet, old: Option<&StatefulSet>) {
     spec.replicas.get_or_insert(1);
     spec.revision_history_limit.get_or_insert(10);
     pod_template::set_defaults(&mut spec.template);
+    pod_template::drop_disabled(&mut spec.template, old_template);
     for claim in spec.volume_claim_templates.iter_mut().flatten() {
         persistent_volume_claim::set_defaults(claim);
     }
@@ -99,8 +101,8 @@ fn validate(set: &StatefulSet, old: Option<&StatefulSet>) -> FieldErrors {
     let Some(spec) = &set.spec else { return faults };
     let old = old.and_then(|old| old.spec.as_ref());
     // A template that was kept when less was demanded must not keep a set from being scaled.
-    let judges_template = old.is_none_or(|old| validate_spec(old, true, true).is_empty());
-    faults.append(&mut validate_spec(spec, old.is_some(), judges_template));
+    let judges_template = old.is_none_or(|old| validate_spec(old, Some(old), true).is_empty());
+    faults.append(&mut validate_spec(spec, old, judges_template));
     if old.is_some_and(|old| changes_more_than_it_may(spec, old)) {
         let why = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
         faults.push(FieldError::forbidden("spec", why));
@@ -108,9 +110,14 @@ fn validate(set: &StatefulSet, old: Option<&StatefulSet>) -> FieldErrors {
     faults
 }
 
-/// Validates a spec. Of one that `is_updated` what cannot change is not judged again, and of the template only what
-/// belongs to the set, unless `judges_template`.
-fn validate_spec(spec: &StatefulSetSpec, is_updated: bool, judges_template: bool) -> FieldErrors {
+/// Validates a spec. If it takes the place of an old one, fields that cannot change are not judged again, and of the
+/// template only what belongs to the set, unless `judges_template`.
+fn validate_spec(
+    spec: &StatefulSetSpec,
+    old: Option<&StatefulSetSpec>,
+    judges_template: bool,
+) -> FieldErrors {
+    let is_updated = old.is_some();
     let mut faults = Vec::new();
     let policy = spec.pod_management_policy.as_deref().unwrap_or_default();
     if !matches!(policy, "OrderedReady" | "Parallel") {
@@ -118,7 +125,7 @@ fn validate_spec(spec: &StatefulSetSpec, is_updated: bool, judges_template: bool
         faults.push(FieldError::invalid("spec.podManagementPolicy", quote(policy), why));
     }
     if let Some(strategy) = &spec.update_strategy {
-        check_strategy(strategy, &mut faults);
+        update_strategy::validate(strategy, &mut faults);
     }
     if let Some(retention) = &spec.persistent_volume_claim_retention_policy {
         let at = |field| format!("spec.persistentVolumeClaimRetentionPolicy.{field}");
@@ -141,48 +148,18 @@ fn validate_spec(spec: &StatefulSetSpec, is_updated: bool, judges_template: bool
         check_with("spec.serviceName", service, names::check_dns_1123_label, &mut faults);
     }
     check_selector(&spec.selector, "statefulset", &mut faults);
-    check_template(spec, judges_template, &mut faults);
+    check_template(spec, old, judges_template, &mut faults);
     faults
-}
-
-/// Validates how Pods are replaced.
-fn check_strategy(strategy: &StatefulSetUpdateStrategy, faults: &mut FieldErrors) {
-    const AT: &str = "spec.updateStrategy.rollingUpdate";
-    let rolling = strategy.rolling_update.as_ref();
-    match (strategy.type_.as_deref().unwrap_or_default(), rolling) {
-        (ON_DELETE, Some(rolling)) => {
-            let why = "only allowed for updateStrategy 'RollingUpdate'";
-            faults.push(FieldError::invalid(AT, shown(rolling), why));
-        }
-        (ROLLING, Some(rolling)) => {
-            check_not_negative(format!("{AT}.partition"), rolling.partition, faults);
-            let Some(unavailable) = &rolling.max_unavailable else { return };
-            let at = format!("{AT}.maxUnavailable");
-            share::check(&at, unavailable, faults);
-            if share::is_nothing(unavailable) {
-                faults.push(FieldError::invalid(&*at, to_json(unavailable), "cannot be 0"));
-            }
-            share::check_at_most_all(&at, unavailable, faults);
-        }
-        (ON_DELETE | ROLLING, None) => {}
-        (other, rolling) => {
-            let rolling = rolling.map_or_else(|| "null".to_owned(), shown);
-            let value = format!(r#"{{"Type":{},"RollingUpdate":{rolling}}}"#, quote(other));
-            let why = "must be 'RollingUpdate' or 'OnDelete'";
-            faults.push(FieldError::invalid("spec.updateStrategy", value, why));
-        }
-    }
-}
-
-/// A rolling update as messages of kube-apiserver show it: by the names of Go's fields.
-fn shown(rolling: &RollingUpdateStatefulSetStrategy) -> String {
-    let (partition, unavailable) = (rolling.partition.unwrap_or(0), &rolling.max_unavailable);
-    format!(r#"{{"Partition":{partition},"MaxUnavailable":{}}}"#, json!(unavailable))
 }
 
 /// Validates the template as its Pods will be: with the volumes of the claims that are made for each, and
 /// without a host name, because each Pod gets its own.
-fn check_template(spec: &StatefulSetSpec, judges_it: bool, faults: &mut FieldErrors) {
+fn check_template(
+    spec: &StatefulSetSpec,
+    old: Option<&StatefulSetSpec>,
+    judges_it: bool,
+    faults: &mut FieldErrors,
+) {
     let mut template = spec.template.clone();
     let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.clone());
     let mut of_selector = Vec::new();
@@ -199,11 +176,13 @@ fn check_template(spec: &StatefulSetSpec, judges_it: bool, faults: &mut FieldErr
         let why = "`selector` does not match template `labels`";
         faults.push(FieldError::invalid("spec.template.metadata.labels", to_json(&labels), why));
     }
+    let old = old.map(|old| &old.template);
     if judges_it {
         add_volumes(spec, &mut template);
-        pod_template::validate(&template, "spec.template", faults);
+        pod_template::validate(&template, old, "spec.template", faults);
     }
     label_selector::check_labels(labels.as_ref(), "spec.template.labels", faults);
+    pod_template::check_annotations(&template, old, "spec.template.annotations", faults);
     check_runs_forever(&template, "StatefulSet", faults);
 }
 
@@ -245,7 +224,11 @@ fn changes_more_than_it_may(new: &StatefulSetSpec, old: &StatefulSetSpec) -> boo
 }
 
 fn warnings(set: &StatefulSet, old: Option<&StatefulSet>) -> Vec<String> {
-    let mut warnings = Vec::new();
+    let generation = |set: &StatefulSet| set.metadata.generation;
+    let is_changed = old.is_none_or(|old| generation(old) != generation(set));
+    let template = set.spec.as_ref().map(|spec| &spec.template).filter(|_| is_changed);
+    let of_template = |template| warnings::of_template(template, "spec.template");
+    let mut warnings: Vec<String> = template.map(of_template).unwrap_or_default();
     let claims = set.spec.iter().flat_map(|spec| spec.volume_claim_templates.iter().flatten());
     for (index, claim) in claims.enumerate() {
         // As kube-apiserver names them, which are not where the amounts are.
@@ -263,7 +246,7 @@ fn warnings(set: &StatefulSet, old: Option<&StatefulSet>) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::built_in::testing::{cells, faults_of_new, faults_of_update, object, prepared};
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     fn set(more: Value) -> Value {
         let mut spec = json!({

@@ -2,15 +2,18 @@
 
 use aggregated_apiserver::{FieldError, Rules, age};
 use jiff::Timestamp;
-use k8s_openapi::api::batch::v1::{CronJob, JobSpec};
+use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec, JobSpec};
+use k8s_openapi::api::core::v1::PodTemplateSpec;
 
 use super::job_spec;
-use super::schedule::fault_of_schedule;
+use super::schedule::{fault_of_schedule, is_zone};
 use crate::built_in::cell_texts::{NONE, or_none};
-use crate::built_in::checks::{FieldErrors, check_not_negative, check_one_of, quote};
+use crate::built_in::checks::{
+    FieldErrors, check_given, check_not_negative, check_one_of, quote, to_json,
+};
 use crate::built_in::defaulting::set_default;
 use crate::built_in::label_selector;
-use crate::built_in::pod_template::{containers_column, images_column};
+use crate::built_in::pod_template::{self, containers_column, images_column, warnings};
 use crate::built_in::row::{ALL, Column, Row, Subresources};
 use crate::built_in::strategy;
 
@@ -18,8 +21,17 @@ use crate::built_in::strategy;
 const CRON_NAME_LIMIT: usize = 52;
 
 pub(crate) fn row() -> Row<CronJob> {
-    let rules =
-        Rules::new().prepare(|job, _| prepare(job)).validate(|job, old, _| validate(job, old));
+    let rules = Rules::new()
+        .prepare(|job, context| {
+            prepare(job);
+            let old = context.old::<CronJob>();
+            let old = old.as_ref().and_then(template);
+            if let Some(spec) = &mut job.spec.job_template.spec {
+                pod_template::drop_disabled(&mut spec.template, old);
+            }
+        })
+        .validate(|job, old, _| validate(job, old))
+        .warn(|job, old, _| warnings(job, old));
     Row {
         short_names: &["cj"],
         categories: ALL,
@@ -75,40 +87,106 @@ fn prepare(job: &mut CronJob) {
     }
 }
 
+/// The template of the Pods of a CronJob.
+fn template(job: &CronJob) -> Option<&PodTemplateSpec> {
+    job.spec.job_template.spec.as_ref().map(|spec| &spec.template)
+}
+
 fn validate(job: &CronJob, old: Option<&CronJob>) -> FieldErrors {
     let mut faults = Vec::new();
     let spec = &job.spec;
-    if spec.schedule.is_empty() {
-        faults.push(FieldError::required("spec.schedule", ""));
-    } else if let Some(why) = fault_of_schedule(&spec.schedule) {
-        faults.push(FieldError::invalid("spec.schedule", quote(&spec.schedule), &why));
-    }
+    check_schedule(spec, old.map(|old| &old.spec), &mut faults);
+    check_not_negative("spec.startingDeadlineSeconds", spec.starting_deadline_seconds, &mut faults);
     if let Some(zone) = &spec.time_zone
         && old.is_none_or(|old| old.spec.time_zone != spec.time_zone)
-        && jiff::tz::TimeZone::get(zone).is_err()
     {
-        let why = format!("unknown time zone {zone}");
-        faults.push(FieldError::invalid("spec.timeZone", quote(zone), &why));
-    }
-    for (field, value) in [
-        ("spec.startingDeadlineSeconds", spec.starting_deadline_seconds),
-        ("spec.successfulJobsHistoryLimit", spec.successful_jobs_history_limit.map(i64::from)),
-        ("spec.failedJobsHistoryLimit", spec.failed_jobs_history_limit.map(i64::from)),
-    ] {
-        check_not_negative(field, value, &mut faults);
+        check_time_zone(zone, &mut faults);
     }
     let policies = ["Allow", "Forbid", "Replace"];
     let policy = spec.concurrency_policy.as_ref();
     check_one_of("spec.concurrencyPolicy", policy, &policies, &mut faults);
     let nothing = JobSpec::default();
-    let template = spec.job_template.spec.as_ref().unwrap_or(&nothing);
-    job_spec::validate(template, "spec.jobTemplate.spec", &mut faults);
+    let job_spec = spec.job_template.spec.as_ref().unwrap_or(&nothing);
+    let at = "spec.jobTemplate.spec";
+    job_spec::validate(job_spec, old.and_then(template), at, &mut faults);
+    if let Some(selector) = &job_spec.selector {
+        let why = "`selector` will be auto-generated";
+        faults.push(FieldError::invalid(format!("{at}.selector"), to_json(selector), why));
+    }
+    if job_spec.manual_selector == Some(true) {
+        let at = format!("{at}.manualSelector");
+        faults.push(FieldError::not_supported(at, true, &["nil", "false"]));
+    }
+    for (field, value) in [
+        ("spec.successfulJobsHistoryLimit", spec.successful_jobs_history_limit),
+        ("spec.failedJobsHistoryLimit", spec.failed_jobs_history_limit),
+    ] {
+        check_not_negative(field, value, &mut faults);
+    }
     let name = job.metadata.name.as_deref().unwrap_or_default();
     if old.is_none() && name.len() > CRON_NAME_LIMIT {
         let why = format!("must be no more than {CRON_NAME_LIMIT} characters");
         faults.push(FieldError::invalid("metadata.name", quote(name), &why));
     }
     faults
+}
+
+/// Validates the schedule. Only one that named its time zone before may do so.
+fn check_schedule(spec: &CronJobSpec, old: Option<&CronJobSpec>, faults: &mut FieldErrors) {
+    const AT: &str = "spec.schedule";
+    if !check_given(AT, &spec.schedule, faults) {
+        return;
+    }
+    let invalid = |why: &str| FieldError::invalid(AT, quote(&spec.schedule), why);
+    faults.extend(fault_of_schedule(&spec.schedule).map(|why| invalid(&why)));
+    if !spec.schedule.contains("TZ") {
+        return;
+    }
+    if !old.is_some_and(|old| old.schedule.contains("TZ")) {
+        faults.push(invalid("cannot use TZ or CRON_TZ in schedule, use timeZone field instead"));
+    } else if spec.time_zone.is_some() {
+        faults.push(invalid("cannot use both timeZone field and TZ or CRON_TZ in schedule"));
+    }
+}
+
+fn check_time_zone(zone: &str, faults: &mut FieldErrors) {
+    let mut push = |why: &str| faults.push(FieldError::invalid("spec.timeZone", quote(zone), why));
+    if zone.is_empty() {
+        return push("timeZone must be nil or non-empty string");
+    }
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-_+".contains(&byte);
+    let is_part = |part: &str| {
+        (1..=14).contains(&part.len())
+            && part.bytes().all(is_allowed)
+            && !part.starts_with('-')
+            && !matches!(part, "." | "..")
+    };
+    let unknown = format!("unknown time zone {zone}");
+    if !zone.split('/').all(is_part) {
+        return push(&unknown);
+    }
+    if zone.eq_ignore_ascii_case("local") {
+        push(
+            "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones",
+        );
+    }
+    if !is_zone(zone) {
+        push(&unknown);
+    }
+}
+
+/// Warnings of the template of a CronJob that is new, or whose generation changes, and of its schedule.
+fn warnings(job: &CronJob, old: Option<&CronJob>) -> Vec<String> {
+    let generation = |job: &CronJob| job.metadata.generation;
+    let is_changed = old.is_none_or(|old| generation(old) != generation(job));
+    let of_name = old.is_none().then(|| warnings::of_name(job.metadata.name.as_deref())).flatten();
+    let spec = job.spec.job_template.spec.as_ref().filter(|_| is_changed);
+    let of_spec = spec.map(|spec| job_spec::warnings(spec, "spec.jobTemplate.spec"));
+    // As kube-apiserver names the field.
+    let of_zone = "cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details";
+    let has_zone = old.is_some() && job.spec.schedule.contains("TZ");
+    let of_zone = has_zone.then(|| of_zone.to_owned());
+    of_name.into_iter().chain(of_spec.into_iter().flatten()).chain(of_zone).collect()
 }
 
 #[cfg(test)]

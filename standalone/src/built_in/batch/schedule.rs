@@ -16,7 +16,26 @@ pub(crate) fn fault_of_schedule(schedule: &str) -> Option<String> {
         CronField { least: 1, most: 12, names: MONTHS },
         CronField { least: 0, most: 6, names: DAYS },
     ];
+    let mut schedule = schedule;
+    if let Some(zone) = ["TZ=", "CRON_TZ="].iter().find_map(|name| schedule.strip_prefix(name)) {
+        // Without a space behind the zone the parser of Go panics.
+        let Some((zone, rest)) = zone.split_once(' ') else {
+            return Some(
+                "invalid schedule format: runtime error: slice bounds out of range [:-1]"
+                    .to_owned(),
+            );
+        };
+        if !is_zone(zone) {
+            return Some(format!("provided bad location {zone}: unknown time zone {zone}"));
+        }
+        schedule = rest.trim();
+    }
     if schedule.starts_with('@') {
+        if let Some(period) = schedule.strip_prefix("@every ").filter(|period| !is_duration(period))
+        {
+            let why = format!("time: invalid duration {}", quote(period));
+            return Some(format!("failed to parse duration {schedule}: {why}"));
+        }
         let is_known =
             NAMES.contains(&schedule) || schedule.strip_prefix("@every ").is_some_and(is_duration);
         return (!is_known).then(|| format!("unrecognized descriptor: {schedule}"));
@@ -30,6 +49,11 @@ pub(crate) fn fault_of_schedule(schedule: &str) -> Option<String> {
         field.split(',').filter(|part| !part.is_empty()).map(move |part| (part, of))
     });
     parts.find_map(|(part, of)| of.fault(part))
+}
+
+/// Whether a time zone is known.
+pub(crate) fn is_zone(name: &str) -> bool {
+    matches!(name, "" | "UTC" | "Local") || jiff::tz::TimeZone::get(name).is_ok()
 }
 
 /// Whether a text is a duration as Go writes it, such as `1h30m`.
@@ -53,62 +77,78 @@ fn is_duration(text: &str) -> bool {
 /// The numbers and names that a field of a schedule may have.
 #[derive(Clone, Copy)]
 struct CronField {
-    least: u32,
-    most: u32,
+    least: u64,
+    most: u64,
     names: &'static [&'static str],
 }
 
 impl CronField {
     fn fault(&self, part: &str) -> Option<String> {
-        let (range, step) =
-            part.split_once('/').map_or((part, None), |(range, step)| (range, Some(step)));
-        let (least, most) = (self.least, self.most);
-        let ends: Vec<&str> = range.split('-').collect();
-        if ends.len() > 2 {
-            return Some(format!("too many hyphens: {part}"));
-        }
-        let mut numbers = vec![least, most];
-        if !["*", "?"].contains(&range) {
-            numbers.clear();
-            for end in ends {
-                match self.number(end) {
-                    Ok(number) => numbers.push(number),
-                    Err(why) => return Some(why),
-                }
-            }
-        }
-        match step.map(number) {
-            Some(Err(why)) => return Some(why),
-            Some(Ok(0)) => {
-                return Some(format!("step of range should be a positive number: {part}"));
-            }
-            Some(Ok(_)) | None => {}
-        }
-        let (first, last) = (numbers.first().copied()?, numbers.last().copied()?);
-        if first < least {
-            return Some(format!("beginning of range ({first}) below minimum ({least}): {part}"));
-        }
-        if last > most {
-            return Some(format!("end of range ({last}) above maximum ({most}): {part}"));
-        }
-        (first > last)
-            .then(|| format!("beginning of range ({first}) beyond end of range ({last}): {part}"))
+        self.check(part).err()
     }
 
-    fn number(&self, text: &str) -> Result<u32, String> {
+    fn check(&self, part: &str) -> Result<(), String> {
+        let (least, most) = (self.least, self.most);
+        let halves: Vec<&str> = part.split('/').collect();
+        let ends: Vec<&str> = halves.first().copied().unwrap_or_default().split('-').collect();
+        let (first, mut last) = match ends.as_slice() {
+            ["*" | "?", ..] => (least, most),
+            [one] => (self.number(one)?, self.number(one)?),
+            [first, last] => (self.number(first)?, self.number(last)?),
+            [first, ..] => {
+                self.number(first)?;
+                return Err(format!("too many hyphens: {part}"));
+            }
+            [] => return Ok(()),
+        };
+        let step = match halves.as_slice() {
+            [_, step] => {
+                if ends.len() == 1 {
+                    last = most;
+                }
+                number(step)?
+            }
+            [_] => 1,
+            _ => return Err(format!("too many slashes: {part}")),
+        };
+        if first < least {
+            return Err(format!("beginning of range ({first}) below minimum ({least}): {part}"));
+        }
+        if last > most {
+            return Err(format!("end of range ({last}) above maximum ({most}): {part}"));
+        }
+        if first > last {
+            return Err(format!(
+                "beginning of range ({first}) beyond end of range ({last}): {part}"
+            ));
+        }
+        if step == 0 {
+            return Err(format!("step of range should be a positive number: {part}"));
+        }
+        Ok(())
+    }
+
+    fn number(&self, text: &str) -> Result<u64, String> {
         let named = self.names.iter().position(|name| *name == text.to_lowercase());
-        match named.and_then(|at| u32::try_from(at).ok()) {
+        match named.and_then(|at| u64::try_from(at).ok()) {
             Some(at) => Ok(at + self.least),
             None => number(text),
         }
     }
 }
 
-fn number(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| {
-        let shown = quote(text);
-        format!("failed to parse int from {text}: strconv.Atoi: parsing {shown}: invalid syntax")
-    })
+fn number(text: &str) -> Result<u64, String> {
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let is_number = !unsigned.is_empty() && unsigned.bytes().all(|byte| byte.is_ascii_digit());
+    match text.parse::<i64>() {
+        Ok(number) if number < 0 => Err(format!("negative number ({number}) not allowed: {text}")),
+        Ok(number) => Ok(number.unsigned_abs()),
+        Err(_) => {
+            let why = if is_number { "value out of range" } else { "invalid syntax" };
+            let shown = quote(text);
+            Err(format!("failed to parse int from {text}: strconv.Atoi: parsing {shown}: {why}"))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -124,6 +164,7 @@ mod tests {
             "0,30, * * * *",
             "@daily",
             "@every 1h30m",
+            "TZ=UTC * * * * *",
         ] {
             assert_eq!(fault_of_schedule(good), None, "{good}");
         }
@@ -137,6 +178,9 @@ mod tests {
             "@never",
             "@every x",
             "* * * *",
+            "*/1/2 * * * *",
+            "TZ=Mars/Base * * * * *",
+            "TZ=UTC",
         ] {
             assert!(fault_of_schedule(bad).is_some(), "{bad}");
         }

@@ -3,15 +3,18 @@
 mod binding;
 mod cells;
 mod eviction;
+mod label_keys;
 mod quota_usage;
 mod resources;
+mod status;
 mod update;
+mod validation;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use aggregated_apiserver::{
     Completed, Filled, QuotaUsage, Rules, SelectableFields, Strategy, SubresourceError,
-    SubresourceRequest, truncate_to_seconds,
+    SubresourceRequest, names, truncate_to_seconds,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -20,12 +23,12 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Map, Value, json};
 
-use crate::built_in::checks::FieldErrors;
 use crate::built_in::defaulting::{is_new, set_default, sync_with_list};
-use crate::built_in::pod_template::spec::{self, Owner};
+use crate::built_in::pod_template::annotations::APP_ARMOR_OF;
+use crate::built_in::pod_template::{spec, warnings};
 use crate::built_in::row::{ALL, Row, Subresources};
 use crate::built_in::strategy::common;
-use resources::{default_pod_requests, default_requests, qos_class};
+use resources::{default_pod_resources, default_requests, qos_class};
 
 /// Taints of nodes that run no Pods.
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
@@ -38,12 +41,17 @@ const TOLERATED_SECONDS: i64 = 300;
 pub(crate) fn row() -> Row<Pod> {
     let rules = Rules::new()
         .prepare(|pod, context| {
-            if let Some(old) = context.old::<Pod>() {
+            let old = context.old::<Pod>();
+            drop_disabled(pod, old.as_ref());
+            if let Some(old) = old {
                 keep_observed_generations(pod, old);
             }
             prepare(pod, context.now);
         })
-        .validate(|pod, old, _| validate(pod, old));
+        .validate(|pod, old, _| validation::validate(pod, old))
+        .validate_status(|pod, old, _| status::validate(pod, old))
+        .warn(|pod, old, _| if old.is_none() { warnings(pod) } else { Vec::new() })
+        .warn_of_status(|pod, _, _| status::warnings(pod));
     Row {
         short_names: &["po"],
         categories: ALL,
@@ -89,6 +97,9 @@ const FILLED: &[Filled] = &[
     Filled::field("/spec/priority").by_admission(),
     Filled::field("/spec/priorityClassName").by_admission(),
     Filled::field("/spec/tolerations").by_admission(),
+    Filled::field("/spec/containers/*/securityContext"),
+    Filled::field("/spec/initContainers/*/securityContext"),
+    Filled::dropped("/spec/schedulingGroup"),
 ];
 
 fn strategy() -> Strategy {
@@ -157,14 +168,20 @@ fn keep_observed_generations(pod: &mut Pod, old: Pod) {
 fn prepare(pod: &mut Pod, now: Timestamp) {
     let is_new = is_new(&pod.metadata);
     let spec = pod.spec.get_or_insert_default();
+    // A Pod that may end at once has a second to do so; a template may say anything.
+    if spec.termination_grace_period_seconds.is_some_and(|seconds| seconds < 0) {
+        spec.termination_grace_period_seconds = Some(1);
+    }
     spec::set_defaults(spec);
     spec.enable_service_links.get_or_insert(true);
     for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
         default_requests(container);
     }
-    default_pod_requests(spec);
+    default_pod_resources(spec);
     default_host_ports(spec);
     if is_new {
+        label_keys::add_requirements(spec, pod.metadata.labels.as_ref());
+        set_app_armor_profiles(spec, pod.metadata.annotations.as_ref());
         // As the admission plugin Priority does in a cluster without PriorityClasses.
         spec.priority.get_or_insert(0);
         set_default(&mut spec.preemption_policy, "PreemptLowerPriority");
@@ -203,6 +220,26 @@ fn prepare(pod: &mut Pod, now: Timestamp) {
     );
 }
 
+/// Makes fields of the annotations that they have replaced.
+fn set_app_armor_profiles(spec: &mut PodSpec, annotations: Option<&BTreeMap<String, String>>) {
+    if spec.os.as_ref().is_some_and(|os| os.name == "windows") {
+        return;
+    }
+    let of_pod = spec.security_context.as_ref().and_then(|own| own.app_armor_profile.clone());
+    for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
+        let key = format!("{APP_ARMOR_OF}{}", container.name);
+        let annotation = annotations.and_then(|annotations| annotations.get(&key));
+        let profile = annotation.and_then(|annotation| warnings::app_armor_profile(annotation));
+        if profile.is_none() || profile == of_pod {
+            continue;
+        }
+        let own = container.security_context.as_ref();
+        if own.is_none_or(|own| own.app_armor_profile.is_none()) {
+            container.security_context.get_or_insert_default().app_armor_profile = profile;
+        }
+    }
+}
+
 /// Lets a Pod stay for a while on a node that is not ready or unreachable.
 fn add_tolerations(spec: &mut PodSpec) {
     let tolerations = spec.tolerations.get_or_insert_default();
@@ -237,21 +274,31 @@ fn default_host_ports(spec: &mut PodSpec) {
     }
 }
 
-fn validate(pod: &Pod, old: Option<&Pod>) -> FieldErrors {
-    let mut faults = Vec::new();
+/// Removes fields whose features are off by default, unless the old Pod has them.
+fn drop_disabled(pod: &mut Pod, old: Option<&Pod>) {
+    let old = old.and_then(|old| old.spec.as_ref());
+    spec::drop_disabled(pod.spec.get_or_insert_default(), old);
+}
+
+/// Warnings of a new Pod.
+fn warnings(pod: &Pod) -> Vec<String> {
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let faults = names::check_dns_1123_label(name);
+    let of_name = (!faults.is_empty()).then(|| {
+        format!(
+            "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: [{}]",
+            faults.join(" ")
+        )
+    });
     let nothing = PodSpec::default();
-    let pod = pod.spec.as_ref().unwrap_or(&nothing);
-    spec::validate(pod, "spec", Owner::Pod, &mut faults);
-    if let Some(old) = old.and_then(|old| old.spec.as_ref()) {
-        update::validate(pod, old, &mut faults);
-    }
-    faults
+    let spec = pod.spec.as_ref().unwrap_or(&nothing);
+    of_name.into_iter().chain(warnings::of_pod(spec, &pod.metadata)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::built_in::testing::{faults_of_new, faults_of_update, now, object, prepared};
+    use crate::built_in::testing::{now, object, prepared};
     use serde_json::json;
 
     #[test]
@@ -316,16 +363,6 @@ mod tests {
         assert_eq!(filled["spec"]["priority"], json!(null));
         assert_eq!(filled["status"]["phase"], "Running");
         assert_eq!(filled["status"]["podIPs"], json!([{"ip": "10.0.0.1"}]));
-    }
-
-    #[test]
-    fn faults() {
-        assert_eq!(faults_of_new(validate, pod(json!({}))), [] as [&str; 0]);
-        assert_eq!(faults_of_new(validate, json!({})), ["spec.containers: Required value"]);
-        let moved = pod(json!({"nodeName": "n"}));
-        let faults = faults_of_update(validate, pod(json!({})), moved.clone());
-        assert!(faults[0].starts_with("spec: Forbidden: pod updates may not change"), "{faults:?}");
-        assert_eq!(faults_of_update(validate, moved.clone(), moved), [] as [&str; 0]);
     }
 
     #[test]

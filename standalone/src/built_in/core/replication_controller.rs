@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aggregated_apiserver::{FieldError, QuotaUsage, Rules, SelectableFields, Strategy, names};
+use aggregated_apiserver::{FieldError, QuotaUsage, Rules, SelectableFields, Strategy};
 use k8s_openapi::api::core::v1::{
     PodTemplateSpec, ReplicationController, ReplicationControllerSpec,
 };
@@ -10,16 +10,24 @@ use k8s_openapi::api::core::v1::{
 use crate::built_in::apps::check_runs_forever;
 use crate::built_in::cell_texts::{or_none, pairs};
 use crate::built_in::checks::{FieldErrors, check_not_negative, to_json};
-use crate::built_in::pod_template::{self, containers_column, images_column};
+use crate::built_in::pod_template::{self, containers_column, images_column, warnings};
 use crate::built_in::row::{ALL, Column, Row, Subresources};
 use crate::built_in::strategy::common;
 
 pub(crate) fn row() -> Row<ReplicationController> {
     let rules = Rules::new()
-        .prepare(|controller, _| prepare(controller))
-        .validate(|controller, _, _| validate(controller))
+        .prepare(|controller, context| {
+            prepare(controller);
+            let old = context.old::<ReplicationController>();
+            let old = old.as_ref().and_then(|old| old.spec.as_ref()?.template.as_ref());
+            if let Some(template) = controller.spec.as_mut().and_then(|spec| spec.template.as_mut())
+            {
+                pod_template::drop_disabled(template, old);
+            }
+        })
+        .validate(|controller, old, _| validate(controller, old))
         .validate_status(|controller, _, _| validate_status(controller))
-        .warn(|controller, old, _| if old.is_none() { warnings(controller) } else { Vec::new() });
+        .warn(|controller, old, _| warnings(controller, old));
     Row {
         short_names: &["rc"],
         categories: ALL,
@@ -72,7 +80,10 @@ fn prepare(controller: &mut ReplicationController) {
     }
 }
 
-fn validate(controller: &ReplicationController) -> FieldErrors {
+fn validate(
+    controller: &ReplicationController,
+    old: Option<&ReplicationController>,
+) -> FieldErrors {
     let mut faults = Vec::new();
     let nothing = ReplicationControllerSpec::default();
     let spec = controller.spec.as_ref().unwrap_or(&nothing);
@@ -83,7 +94,10 @@ fn validate(controller: &ReplicationController) -> FieldErrors {
     }
     check_not_negative("spec.replicas", spec.replicas, &mut faults);
     match &spec.template {
-        Some(template) => check_template(template, &selector, &mut faults),
+        Some(template) => {
+            let old = old.and_then(|old| old.spec.as_ref()?.template.as_ref());
+            check_template(template, old, &selector, &mut faults);
+        }
         None => faults.push(FieldError::required("spec.template", "")),
     }
     faults
@@ -91,6 +105,7 @@ fn validate(controller: &ReplicationController) -> FieldErrors {
 
 fn check_template(
     template: &PodTemplateSpec,
+    old: Option<&PodTemplateSpec>,
     selector: &BTreeMap<String, String>,
     faults: &mut FieldErrors,
 ) {
@@ -102,7 +117,7 @@ fn check_template(
         let why = "`selector` does not match template `labels`";
         faults.push(FieldError::invalid("spec.template.metadata.labels", to_json(&labels), why));
     }
-    pod_template::validate(template, "spec.template", faults);
+    pod_template::validate(template, old, "spec.template", faults);
     check_runs_forever(template, "ReplicationController", faults);
 }
 
@@ -131,17 +146,21 @@ fn validate_status(controller: &ReplicationController) -> FieldErrors {
     faults
 }
 
-/// A warning of a name that is no label: Pods get it too.
-fn warnings(controller: &ReplicationController) -> Vec<String> {
-    let name = controller.metadata.name.as_deref().unwrap_or_default();
-    let faults = names::check_dns_1123_label(name);
-    let warning = || {
-        format!(
-            "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: [{}]",
-            faults.join(" ")
-        )
-    };
-    (!faults.is_empty()).then(warning).into_iter().collect()
+/// Warnings of the template of a ReplicationController that is new, or whose generation changes. On a change
+/// kube-apiserver looks at the template that is replaced.
+fn warnings(
+    controller: &ReplicationController,
+    old: Option<&ReplicationController>,
+) -> Vec<String> {
+    let generation = |controller: &ReplicationController| controller.metadata.generation;
+    if old.is_some_and(|old| generation(old) == generation(controller)) {
+        return Vec::new();
+    }
+    let name = controller.metadata.name.as_deref();
+    let of_name = old.is_none().then(|| warnings::of_name(name)).flatten();
+    let template = old.unwrap_or(controller).spec.as_ref().and_then(|spec| spec.template.as_ref());
+    let of_template = template.map(|template| warnings::of_template(template, "spec.template"));
+    of_name.into_iter().chain(of_template.into_iter().flatten()).collect()
 }
 
 #[cfg(test)]
@@ -191,8 +210,6 @@ mod tests {
                 ],
             ),
         ] {
-            let validate =
-                |new: &ReplicationController, _: Option<&ReplicationController>| validate(new);
             assert_eq!(faults_of_new(validate, controller(more.clone())), expected, "{more}");
         }
     }
@@ -212,8 +229,8 @@ mod tests {
 
     #[test]
     fn its_warnings_and_its_table() {
-        assert_eq!(warnings(&object(json!({"metadata": {"name": "a.b"}}))).len(), 1);
-        assert!(warnings(&object(json!({"metadata": {"name": "a"}}))).is_empty());
+        assert_eq!(warnings(&object(json!({"metadata": {"name": "a.b"}})), None).len(), 1);
+        assert!(warnings(&object(json!({"metadata": {"name": "a"}})), None).is_empty());
         let mut shown = controller(json!({"replicas": 3}));
         shown["status"] = json!({"replicas": 2, "readyReplicas": 1});
         assert_eq!(

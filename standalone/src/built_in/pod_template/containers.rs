@@ -3,15 +3,14 @@
 use std::collections::BTreeSet;
 
 use aggregated_apiserver::{FieldError, names};
-use k8s_openapi::api::core::v1::{Container, Lifecycle, PodSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, EphemeralContainer, ResourceRequirements};
 
-use super::environment::check_variable;
 use super::images::default_pull_policy;
-use super::ports::check_ports;
-use super::probes::{self, check_handler, check_probe};
+use super::ports::{check_host_ports, check_ports};
 use super::resources::{self, round_up};
-use super::spec::Owner;
-use crate::built_in::checks::{FieldErrors, check_one_of, check_with, quote};
+use super::scope::Scope;
+use super::{environment, mounts, probes, restarts, security};
+use crate::built_in::checks::{FieldErrors, check_given, check_one_of, check_with, quote};
 use crate::built_in::defaulting::set_default;
 
 /// Sets the defaults of a container.
@@ -32,6 +31,10 @@ pub(crate) fn set_defaults(container: &mut Container) {
         if let Some(field) = from {
             set_default(&mut field.api_version, "v1");
         }
+        let file = variable.value_from.as_mut().and_then(|from| from.file_key_ref.as_mut());
+        if let Some(file) = file {
+            file.optional.get_or_insert(false);
+        }
     }
     let probes = [
         &mut container.liveness_probe,
@@ -46,103 +49,212 @@ pub(crate) fn set_defaults(container: &mut Container) {
     }
 }
 
-/// Validates all containers of a PodSpec. They may mount these volumes.
-pub(crate) fn validate(
-    spec: &PodSpec,
-    at: &str,
-    owner: Owner,
-    volumes: &BTreeSet<&str>,
-    faults: &mut FieldErrors,
-) {
-    if spec.containers.is_empty() {
-        faults.push(FieldError::required(format!("{at}.containers"), ""));
-    }
-    let mut names = BTreeSet::new();
-    let nothing = Vec::new();
-    let first = spec.init_containers.as_ref().unwrap_or(&nothing);
-    for (list, containers) in [("containers", &spec.containers), ("initContainers", first)] {
+/// Validates all containers of a PodSpec.
+pub(crate) fn validate(scope: &Scope<'_>, at: &str, faults: &mut FieldErrors) {
+    check_regular(scope, &format!("{at}.containers"), faults);
+    check_init(scope, &format!("{at}.initContainers"), faults);
+    check_ephemeral(scope, &format!("{at}.ephemeralContainers"), faults);
+}
+
+/// Checks that images have no spaces around them, which templates may have.
+pub(crate) fn check_images(scope: &Scope<'_>, at: &str, faults: &mut FieldErrors) {
+    let init = scope.spec.init_containers.as_deref().unwrap_or_default();
+    for (list, containers) in [("containers", &*scope.spec.containers), ("initContainers", init)] {
         for (index, container) in containers.iter().enumerate() {
-            let at = format!("{at}.{list}[{index}]");
-            if container.name.is_empty() {
-                faults.push(FieldError::required(format!("{at}.name"), ""));
-            } else {
-                let at = format!("{at}.name");
-                check_with(&at, &container.name, names::check_dns_1123_label, faults);
-                if !names.insert(container.name.as_str()) {
-                    faults.push(FieldError::duplicate(at, quote(&container.name)));
-                }
-            }
-            check(container, &at, owner, volumes, faults);
+            check_image(container, &format!("{at}.{list}[{index}]"), faults);
         }
     }
 }
 
-fn check(
-    container: &Container,
-    at: &str,
-    owner: Owner,
-    volumes: &BTreeSet<&str>,
-    faults: &mut FieldErrors,
-) {
+/// Checks that the image of a container has no spaces around it.
+pub(crate) fn check_image(container: &Container, at: &str, faults: &mut FieldErrors) {
     let image = container.image.as_deref().unwrap_or_default();
-    if image.is_empty() {
-        faults.push(FieldError::required(format!("{at}.image"), ""));
-    } else if owner == Owner::Pod && image.trim() != image {
+    if image.trim() != image {
         let why = "must not have leading or trailing whitespace";
         faults.push(FieldError::invalid(format!("{at}.image"), quote(image), why));
     }
-    let policies = ["Always", "IfNotPresent", "Never"];
-    let policy = container.image_pull_policy.as_ref();
-    check_one_of(format!("{at}.imagePullPolicy"), policy, &policies, faults);
-    let policies = ["FallbackToLogsOnError", "File"];
-    let policy = container.termination_message_policy.as_ref();
-    check_one_of(format!("{at}.terminationMessagePolicy"), policy, &policies, faults);
-    check_ports(container.ports.as_deref().unwrap_or_default(), at, faults);
-    for (index, variable) in container.env.iter().flatten().enumerate() {
-        check_variable(variable, &format!("{at}.env[{index}]"), faults);
+}
+
+fn check_regular(scope: &Scope<'_>, list: &str, faults: &mut FieldErrors) {
+    let containers = &scope.spec.containers;
+    if containers.is_empty() {
+        return faults.push(FieldError::required(list, ""));
     }
-    let mut paths = BTreeSet::new();
-    for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
-        let at = format!("{at}.volumeMounts[{index}]");
-        if mount.name.is_empty() {
-            faults.push(FieldError::required(format!("{at}.name"), ""));
-        } else if !volumes.contains(mount.name.as_str()) {
-            faults.push(FieldError::not_found(format!("{at}.name"), quote(&mount.name)));
+    let mut names = BTreeSet::new();
+    let mut all = Vec::new();
+    for (index, container) in containers.iter().enumerate() {
+        let at = format!("{list}[{index}]");
+        check_common(container, scope, &at, faults);
+        if !names.insert(container.name.as_str()) {
+            faults.push(FieldError::duplicate(format!("{at}.name"), quote(&container.name)));
         }
-        if mount.mount_path.is_empty() {
-            faults.push(FieldError::required(format!("{at}.mountPath"), ""));
-        } else if !paths.insert(mount.mount_path.as_str()) {
-            let why = "must be unique";
-            let value = quote(&mount.mount_path);
-            faults.push(FieldError::invalid(format!("{at}.mountPath"), value, why));
-        }
+        probes::validate(container, scope, &at, faults);
+        restarts::check_policy(container, &at, faults);
+        all.push((at, container));
     }
-    for (field, probe) in [
-        ("livenessProbe", &container.liveness_probe),
-        ("readinessProbe", &container.readiness_probe),
-        ("startupProbe", &container.startup_probe),
-    ] {
-        if let Some(probe) = probe {
-            let is_of_readiness = field == "readinessProbe";
-            check_probe(probe, is_of_readiness, &format!("{at}.{field}"), faults);
+    check_host_ports(&all, faults);
+}
+
+fn check_init(scope: &Scope<'_>, list: &str, faults: &mut FieldErrors) {
+    let mut names: BTreeSet<&str> =
+        scope.spec.containers.iter().map(|container| container.name.as_str()).collect();
+    for (index, container) in scope.spec.init_containers.iter().flatten().enumerate() {
+        let at = format!("{list}[{index}]");
+        check_common(container, scope, &at, faults);
+        restarts::check_policy_of_init(container, &at, faults);
+        if names.contains(container.name.as_str()) {
+            faults.push(FieldError::duplicate(format!("{at}.name"), quote(&container.name)));
+        } else if !container.name.is_empty() {
+            names.insert(container.name.as_str());
         }
-    }
-    if let Some(Lifecycle { post_start, pre_stop, .. }) = &container.lifecycle {
-        for (field, handler) in [("postStart", post_start), ("preStop", pre_stop)] {
-            if let Some(handler) = handler {
-                check_handler(handler, &format!("{at}.lifecycle.{field}"), faults);
+        // Init containers run one after the other, and share no port. The path is that of a list of one.
+        check_host_ports(&[(format!("{list}[0]"), container)], faults);
+        if container.restart_policy.as_deref() == Some("Always") {
+            probes::validate(container, scope, &at, faults);
+            continue;
+        }
+        for (field, is_given) in [
+            ("lifecycle", container.lifecycle.is_some()),
+            ("livenessProbe", container.liveness_probe.is_some()),
+            ("readinessProbe", container.readiness_probe.is_some()),
+            ("startupProbe", container.startup_probe.is_some()),
+        ] {
+            if is_given {
+                let why = "may not be set for init containers without restartPolicy=Always";
+                faults.push(FieldError::forbidden(format!("{at}.{field}"), why));
+            }
+        }
+        if scope.allowed.init_resize_restarts {
+            continue;
+        }
+        for (number, policy) in container.resize_policy.iter().flatten().enumerate() {
+            if policy.restart_policy == "RestartContainer" {
+                let at = format!("{at}.resizePolicy[{number}].restartPolicy");
+                let why = "must not be set to 'RestartContainer' for non-sidecar initContainers";
+                faults.push(FieldError::invalid(at, quote(&policy.restart_policy), why));
             }
         }
     }
+}
+
+/// Validates ephemeral containers, of which little may be set.
+fn check_ephemeral(scope: &Scope<'_>, list: &str, faults: &mut FieldErrors) {
+    const NOT_SET: &str = "cannot be set for an Ephemeral Container";
+    let init = scope.spec.init_containers.iter().flatten();
+    let others: BTreeSet<&str> =
+        scope.spec.containers.iter().chain(init).map(|one| one.name.as_str()).collect();
+    let mut names = others.clone();
+    for (index, ephemeral) in scope.spec.ephemeral_containers.iter().flatten().enumerate() {
+        let at = format!("{list}[{index}]");
+        let container = as_container(ephemeral);
+        check_common(&container, scope, &at, faults);
+        check_image(&container, &at, faults);
+        if !names.insert(ephemeral.name.as_str()) {
+            faults.push(FieldError::duplicate(format!("{at}.name"), quote(&ephemeral.name)));
+        }
+        let target = ephemeral.target_container_name.as_deref().unwrap_or_default();
+        if !target.is_empty() && !others.contains(target) {
+            let at = format!("{at}.targetContainerName");
+            faults.push(FieldError::not_found(at, quote(target)));
+        }
+        let has_resources = container.resources.as_ref().is_some_and(|resources| {
+            resources.limits.is_some() || resources.requests.is_some() || resources.claims.is_some()
+        });
+        for (field, is_given) in [
+            ("ports", container.ports.as_ref().is_some_and(|ports| !ports.is_empty())),
+            ("resources", has_resources),
+            ("resizePolicy", container.resize_policy.as_ref().is_some_and(|all| !all.is_empty())),
+            ("restartPolicy", container.restart_policy.is_some()),
+            (
+                "restartPolicyRules",
+                container.restart_policy_rules.as_ref().is_some_and(|rules| !rules.is_empty()),
+            ),
+            ("livenessProbe", container.liveness_probe.is_some()),
+            ("readinessProbe", container.readiness_probe.is_some()),
+            ("startupProbe", container.startup_probe.is_some()),
+            ("lifecycle", container.lifecycle.is_some()),
+        ] {
+            if is_given {
+                faults.push(FieldError::forbidden(format!("{at}.{field}"), NOT_SET));
+            }
+        }
+        for (number, mount) in container.volume_mounts.iter().flatten().enumerate() {
+            let at = format!("{at}.volumeMounts[{number}]");
+            let is_given =
+                |path: &Option<String>| path.as_ref().is_some_and(|path| !path.is_empty());
+            if is_given(&mount.sub_path) {
+                faults.push(FieldError::forbidden(format!("{at}.subPath"), NOT_SET));
+            }
+            if is_given(&mount.sub_path_expr) {
+                faults.push(FieldError::forbidden(format!("{at}.subPathExpr"), NOT_SET));
+            }
+        }
+    }
+}
+
+/// An ephemeral container as a container, which has the same fields.
+fn as_container(ephemeral: &EphemeralContainer) -> Container {
+    let one = ephemeral.clone();
+    Container {
+        args: one.args,
+        command: one.command,
+        env: one.env,
+        env_from: one.env_from,
+        image: one.image,
+        image_pull_policy: one.image_pull_policy,
+        lifecycle: one.lifecycle,
+        liveness_probe: one.liveness_probe,
+        name: one.name,
+        ports: one.ports,
+        readiness_probe: one.readiness_probe,
+        resize_policy: one.resize_policy,
+        resources: one.resources,
+        restart_policy: one.restart_policy,
+        restart_policy_rules: one.restart_policy_rules,
+        security_context: one.security_context,
+        startup_probe: one.startup_probe,
+        stdin: one.stdin,
+        stdin_once: one.stdin_once,
+        termination_message_path: one.termination_message_path,
+        termination_message_policy: one.termination_message_policy,
+        tty: one.tty,
+        volume_devices: one.volume_devices,
+        volume_mounts: one.volume_mounts,
+        working_dir: one.working_dir,
+    }
+}
+
+/// Validates what containers of every sort have.
+fn check_common(container: &Container, scope: &Scope<'_>, at: &str, faults: &mut FieldErrors) {
+    let name_at = format!("{at}.name");
+    if check_given(&name_at, &container.name, faults) {
+        check_with(&name_at, &container.name, names::check_dns_1123_label, faults);
+    }
+    check_given(&format!("{at}.image"), container.image.as_deref().unwrap_or_default(), faults);
+    let policies = ["File", "FallbackToLogsOnError"];
+    let policy = container.termination_message_policy.as_ref();
+    check_one_of(format!("{at}.terminationMessagePolicy"), policy, &policies, faults);
+    check_ports(container.ports.as_deref().unwrap_or_default(), at, faults);
+    environment::validate(container, at, faults);
+    mounts::validate(container, scope, at, faults);
+    let policies = ["Always", "IfNotPresent", "Never"];
+    let policy = container.image_pull_policy.as_ref();
+    check_one_of(format!("{at}.imagePullPolicy"), policy, &policies, faults);
     if let Some(resources) = &container.resources {
-        resources::validate(resources, &format!("{at}.resources"), faults);
+        resources::validate(resources, scope, &format!("{at}.resources"), faults);
+    }
+    let policies = container.resize_policy.as_deref().unwrap_or_default();
+    let restart = scope.spec.restart_policy.as_deref();
+    restarts::check_resize(policies, restart, &format!("{at}.resizePolicy"), faults);
+    if let Some(context) = &container.security_context {
+        security::check_container(context, scope, &format!("{at}.securityContext"), faults);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::built_in::testing::{object, prepared, texts};
+    use crate::built_in::testing::prepared;
     use serde_json::json;
 
     #[test]
@@ -163,50 +275,5 @@ mod tests {
         assert_eq!(filled["livenessProbe"]["periodSeconds"], 10);
         assert_eq!(filled["lifecycle"]["preStop"]["httpGet"]["path"], "/");
         assert_eq!(filled["resources"], json!({"limits": {"cpu": "100m"}}));
-    }
-
-    #[test]
-    fn faults() {
-        let volumes = BTreeSet::from(["v"]);
-        for (spec, of, expected) in [
-            (json!({"containers": [{"name": "c", "image": "i"}]}), Owner::Pod, vec![]),
-            (json!({}), Owner::Pod, vec!["s.containers: Required value"]),
-            (
-                json!({
-                    "containers": [{"name": "c", "image": ""}],
-                    "initContainers": [{"name": "c", "image": "i"}, {"image": "i"}],
-                }),
-                Owner::Pod,
-                vec![
-                    "s.containers[0].image: Required value",
-                    "s.initContainers[0].name: Duplicate value: \"c\"",
-                    "s.initContainers[1].name: Required value",
-                ],
-            ),
-            (
-                json!({"containers": [{"name": "c", "image": " i"}]}),
-                Owner::Pod,
-                vec![
-                    "s.containers[0].image: Invalid value: \" i\": must not have leading or trailing whitespace",
-                ],
-            ),
-            (json!({"containers": [{"name": "c", "image": " i"}]}), Owner::Template, vec![]),
-            (
-                json!({"containers": [{"name": "c", "image": "i", "volumeMounts": [
-                    {"name": "v", "mountPath": "/a"}, {"name": "w", "mountPath": "/a"}, {},
-                ]}]}),
-                Owner::Pod,
-                vec![
-                    "s.containers[0].volumeMounts[1].name: Not found: \"w\"",
-                    "s.containers[0].volumeMounts[1].mountPath: Invalid value: \"/a\": must be unique",
-                    "s.containers[0].volumeMounts[2].name: Required value",
-                    "s.containers[0].volumeMounts[2].mountPath: Required value",
-                ],
-            ),
-        ] {
-            let mut faults = Vec::new();
-            validate(&object(spec.clone()), "s", of, &volumes, &mut faults);
-            assert_eq!(texts(&faults), expected, "{spec}");
-        }
     }
 }

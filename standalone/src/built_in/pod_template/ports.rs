@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use aggregated_apiserver::FieldError;
-use k8s_openapi::api::core::v1::ContainerPort;
+use k8s_openapi::api::core::v1::{Container, ContainerPort};
 
+use super::scope::{Owner, Scope};
 use crate::built_in::checks::{FieldErrors, check_one_of, check_with, quote};
 
 const PORT: &str = "must be between 1 and 65535, inclusive";
@@ -33,6 +34,41 @@ pub(crate) fn check_ports(ports: &[ContainerPort], at: &str, faults: &mut FieldE
         }
         let protocols = ["SCTP", "TCP", "UDP"];
         check_one_of(format!("{at}.protocol"), port.protocol.as_ref(), &protocols, faults);
+    }
+}
+
+/// Checks that no port of the node is taken twice by these containers, whose ports stand at their paths.
+pub(crate) fn check_host_ports(containers: &[(String, &Container)], faults: &mut FieldErrors) {
+    let mut taken = BTreeSet::new();
+    for (at, container) in containers {
+        for (index, port) in container.ports.iter().flatten().enumerate() {
+            let Some(number) = port.host_port.filter(|number| *number != 0) else { continue };
+            let protocol = port.protocol.as_deref().unwrap_or_default();
+            let key =
+                format!("{protocol}/{}/{number}", port.host_ip.as_deref().unwrap_or_default());
+            let value = quote(&key);
+            if !taken.insert(key) {
+                let at = format!("{at}.ports[{index}].hostPort");
+                faults.push(FieldError::duplicate(at, value));
+            }
+        }
+    }
+}
+
+/// Checks that containers on the network of the node use the same port of it. In a template the port may be missing.
+pub(crate) fn check_host_network(scope: &Scope<'_>, at: &str, faults: &mut FieldErrors) {
+    if !scope.uses_host_network() {
+        return;
+    }
+    for (number, container) in scope.spec.containers.iter().enumerate() {
+        for (index, port) in container.ports.iter().flatten().enumerate() {
+            let host = port.host_port.unwrap_or(0);
+            if (scope.owner == Owner::Pod || host != 0) && host != port.container_port {
+                let at = format!("{at}.containers[{number}].ports[{index}].hostPort");
+                let why = "must match `containerPort` when `hostNetwork` is true";
+                faults.push(FieldError::invalid(at, host, why));
+            }
+        }
     }
 }
 

@@ -1,10 +1,17 @@
 //! PodSpecs, of Pods and of templates.
 
-use aggregated_apiserver::{FieldError, NameRule, names};
-use k8s_openapi::api::core::v1::{PodSpec, TopologySpreadConstraint};
+use std::collections::BTreeSet;
 
-use super::{containers, tolerations, volumes};
-use crate::built_in::checks::{FieldErrors, check_one_of, check_with, quote};
+use aggregated_apiserver::{FieldError, NameRule, names};
+use k8s_openapi::api::core::v1::{Container, Lifecycle, PodSpec};
+
+use super::ports::check_host_network;
+use super::scope::{Owner, Scope};
+use super::{
+    affinity, containers, dns, pod_resources, resources, security, spread, tolerations, volumes,
+    windows,
+};
+use crate::built_in::checks::{FieldErrors, check_given, check_one_of, check_with, quote};
 use crate::built_in::defaulting::set_default;
 use crate::built_in::label_selector;
 
@@ -25,59 +32,149 @@ pub(crate) fn set_defaults(spec: &mut PodSpec) {
     }
 }
 
-/// Where a PodSpec is. kube-apiserver checks that of a template less strictly.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Owner {
-    Pod,
-    Template,
+/// Removes fields whose features are off by default, unless the old PodSpec has them.
+pub(crate) fn drop_disabled(spec: &mut PodSpec, old: Option<&PodSpec>) {
+    volumes::drop_disabled(spec, old);
+    if old.is_none_or(|old| old.scheduling_group.is_none()) {
+        spec.scheduling_group = None;
+    }
+    let stop_signal = |container: &Container| {
+        container.lifecycle.as_ref().is_some_and(|one| one.stop_signal.is_some())
+    };
+    let has_signal = old.is_some_and(|old| {
+        old.containers.iter().chain(old.init_containers.iter().flatten()).any(stop_signal)
+    });
+    if has_signal {
+        return;
+    }
+    for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
+        if let Some(lifecycle) = &mut container.lifecycle
+            && lifecycle.stop_signal.take().is_some()
+            && *lifecycle == Lifecycle::default()
+        {
+            container.lifecycle = None;
+        }
+    }
 }
 
 /// Validates a PodSpec.
-pub(crate) fn validate(spec: &PodSpec, at: &str, owner: Owner, faults: &mut FieldErrors) {
-    let volumes = volumes::validate(spec, at, owner, faults);
-    containers::validate(spec, at, owner, &volumes, faults);
-    if let Some(policy) = &spec.restart_policy
-        && !["Always", "OnFailure", "Never"].contains(&policy.as_str())
-    {
-        let all = ["Always", "OnFailure", "Never"];
-        faults.push(FieldError::not_supported(format!("{at}.restartPolicy"), quote(policy), &all));
-    }
-    let policies = ["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"];
+pub(crate) fn validate<'a>(mut scope: Scope<'a>, at: &str, faults: &mut FieldErrors) {
+    let spec = scope.spec;
+    scope.volumes = volumes::validate(&scope, at, faults);
+    let scope = &scope;
+    resources::check_pod_claims(scope, &format!("{at}.resourceClaims"), faults);
+    containers::validate(scope, at, faults);
+    pod_resources::validate(scope, at, faults);
+    check_host_network(scope, at, faults);
+    let policies = ["Always", "OnFailure", "Never"];
+    check_one_of(format!("{at}.restartPolicy"), spec.restart_policy.as_ref(), &policies, faults);
+    let policies = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
     check_one_of(format!("{at}.dnsPolicy"), spec.dns_policy.as_ref(), &policies, faults);
-    if spec.dns_policy.as_deref() == Some("None") {
-        let servers = spec.dns_config.as_ref().map(|config| config.nameservers.clone());
-        match servers.map(Option::unwrap_or_default) {
+    let at_labels = format!("{at}.nodeSelector");
+    label_selector::check_labels(spec.node_selector.as_ref(), &at_labels, faults);
+    security::check_pod(scope, at, faults);
+    affinity::validate(scope, at, faults);
+    dns::check_config(scope, at, faults);
+    check_gates(spec, at, faults);
+    spread::validate(scope, at, faults);
+    windows::check_host_process(scope, at, faults);
+    check_host_users(scope, at, faults);
+    check_host_name(scope, at, faults);
+    check_names(spec, at, faults);
+    let tolerations = spec.tolerations.as_deref().unwrap_or_default();
+    tolerations::validate(tolerations, scope, &format!("{at}.tolerations"), faults);
+    dns::check_aliases(scope, at, faults);
+    check_scheduling(spec, at, faults);
+    resources::check_overhead(scope, &format!("{at}.overhead"), faults);
+    windows::check_os(scope, at, faults);
+    if let Some(group) = &spec.scheduling_group {
+        let at = format!("{at}.schedulingGroup.podGroupName");
+        match &group.pod_group_name {
             None => {
-                let why = "must provide `dnsConfig` when `dnsPolicy` is None";
-                faults.push(FieldError::required(format!("{at}.dnsConfig"), why));
+                let why = "must specify one of: `podGroupName`";
+                faults.push(FieldError::invalid(at, "null", why));
             }
-            Some(servers) if servers.is_empty() => {
-                let why = "must provide at least one DNS nameserver when `dnsPolicy` is None";
-                faults.push(FieldError::required(format!("{at}.dnsConfig.nameservers"), why));
-            }
-            Some(_) => {}
+            Some(name) => check_with(&at, name, check_subdomain, faults),
         }
     }
-    label_selector::check_labels(
-        spec.node_selector.as_ref(),
-        &format!("{at}.nodeSelector"),
-        faults,
-    );
+    volumes::check_files_of_variables(scope, at, faults);
+    if scope.owner == Owner::Pod {
+        volumes::check_tokens(scope, at, faults);
+        containers::check_images(scope, at, faults);
+    }
+}
+
+fn check_subdomain(name: &str) -> Vec<String> {
+    NameRule::Dns1123Subdomain.check(name)
+}
+
+/// Validates the conditions that a Pod waits for, before it is scheduled and until it is ready.
+fn check_gates(spec: &PodSpec, at: &str, faults: &mut FieldErrors) {
+    for (index, gate) in spec.readiness_gates.iter().flatten().enumerate() {
+        let at = format!("{at}.readinessGates[{index}].conditionType");
+        check_with(&at, &gate.condition_type, names::check_label_key, faults);
+    }
+    let mut seen = BTreeSet::new();
+    for (index, gate) in spec.scheduling_gates.iter().flatten().enumerate() {
+        let at = format!("{at}.schedulingGates[{index}]");
+        check_with(&at, &gate.name, names::check_label_key, faults);
+        if !seen.insert(gate.name.as_str()) {
+            faults.push(FieldError::duplicate(at, quote(&gate.name)));
+        }
+    }
+}
+
+/// Checks what a Pod with users of its own may not share with the node.
+fn check_host_users(scope: &Scope<'_>, at: &str, faults: &mut FieldErrors) {
+    if scope.uses_host_users() {
+        return;
+    }
+    let why = "when `hostUsers` is false";
+    for (field, is_set) in [
+        ("hostNetwork", scope.spec.host_network),
+        ("HostPID", scope.spec.host_pid),
+        ("HostIPC", scope.spec.host_ipc),
+    ] {
+        if is_set == Some(true) {
+            faults.push(FieldError::forbidden(format!("{at}.{field}"), why));
+        }
+    }
+    if scope.allowed.user_namespaces_with_devices {
+        return;
+    }
+    for (at, container) in windows::containers(scope, at) {
+        if container.volume_devices.as_ref().is_some_and(|devices| !devices.is_empty()) {
+            faults.push(FieldError::forbidden(format!("{at}.volumeDevices"), why));
+        }
+    }
+}
+
+/// Validates the host name that replaces that of the Pod.
+fn check_host_name(scope: &Scope<'_>, at: &str, faults: &mut FieldErrors) {
+    const LIMIT: u64 = 64;
+    let Some(name) = &scope.spec.hostname_override else { return };
+    let at = format!("{at}.hostnameOverride");
+    if scope.spec.set_hostname_as_fqdn == Some(true) {
+        let why = "may not be specified when setHostnameAsFQDN is true";
+        faults.push(FieldError::forbidden(&*at, why));
+    }
+    if scope.uses_host_network() {
+        let why = "may not be specified when hostNetwork is true";
+        faults.push(FieldError::forbidden(&*at, why));
+    }
+    if name.len() as u64 > LIMIT {
+        faults.push(FieldError::too_long(&*at, LIMIT));
+    }
+    check_with(&at, name, check_subdomain, faults);
+}
+
+/// Validates names, and the time that a Pod may run.
+fn check_names(spec: &PodSpec, at: &str, faults: &mut FieldErrors) {
     for (field, name) in
         [("serviceAccountName", &spec.service_account_name), ("nodeName", &spec.node_name)]
     {
         if let Some(name) = name.as_deref().filter(|name| !name.is_empty()) {
-            check_with(
-                &format!("{at}.{field}"),
-                name,
-                |name| NameRule::Dns1123Subdomain.check(name),
-                faults,
-            );
-        }
-    }
-    for (field, name) in [("hostname", &spec.hostname), ("subdomain", &spec.subdomain)] {
-        if let Some(name) = name.as_deref().filter(|name| !name.is_empty()) {
-            check_with(&format!("{at}.{field}"), name, names::check_dns_1123_label, faults);
+            check_with(&format!("{at}.{field}"), name, check_subdomain, faults);
         }
     }
     if let Some(seconds) = spec.active_deadline_seconds
@@ -86,30 +183,26 @@ pub(crate) fn validate(spec: &PodSpec, at: &str, owner: Owner, faults: &mut Fiel
         let why = format!("must be between 1 and {}, inclusive", i32::MAX);
         faults.push(FieldError::invalid(format!("{at}.activeDeadlineSeconds"), seconds, &why));
     }
-    for (index, toleration) in spec.tolerations.iter().flatten().enumerate() {
-        tolerations::validate(toleration, &format!("{at}.tolerations[{index}]"), faults);
+    for (field, name) in [("hostname", &spec.hostname), ("subdomain", &spec.subdomain)] {
+        if let Some(name) = name.as_deref().filter(|name| !name.is_empty()) {
+            check_with(&format!("{at}.{field}"), name, names::check_dns_1123_label, faults);
+        }
     }
-    let spreads = spec.topology_spread_constraints.as_deref().unwrap_or_default();
-    for (index, spread) in spreads.iter().enumerate() {
-        let at = format!("{at}.topologySpreadConstraints[{index}]");
-        if spread.max_skew <= 0 {
-            let why = "must be greater than zero";
-            faults.push(FieldError::invalid(format!("{at}.maxSkew"), spread.max_skew, why));
+}
+
+fn check_scheduling(spec: &PodSpec, at: &str, faults: &mut FieldErrors) {
+    let class = spec.priority_class_name.as_deref().filter(|name| !name.is_empty());
+    for (field, name) in
+        [("priorityClassName", class), ("runtimeClassName", spec.runtime_class_name.as_deref())]
+    {
+        if let Some(name) = name {
+            check_with(&format!("{at}.{field}"), name, check_subdomain, faults);
         }
-        if spread.topology_key.is_empty() {
-            faults.push(FieldError::required(format!("{at}.topologyKey"), "can not be empty"));
-        }
-        let all = ["DoNotSchedule", "ScheduleAnyway"];
-        let given = Some(&spread.when_unsatisfiable);
-        check_one_of(format!("{at}.whenUnsatisfiable"), given, &all, faults);
-        let is_same = |other: &TopologySpreadConstraint| {
-            other.topology_key == spread.topology_key
-                && other.when_unsatisfiable == spread.when_unsatisfiable
-        };
-        if spreads[index + 1..].iter().any(is_same) {
-            let value = format!("{{{}, {}}}", spread.topology_key, spread.when_unsatisfiable);
-            let at = format!("{at}.{{topologyKey, whenUnsatisfiable}}");
-            faults.push(FieldError::duplicate(at, quote(&value)));
+    }
+    if let Some(policy) = &spec.preemption_policy {
+        let at = format!("{at}.preemptionPolicy");
+        if check_given(&at, policy, faults) {
+            check_one_of(at, Some(policy), &["PreemptLowerPriority", "Never"], faults);
         }
     }
 }
@@ -118,7 +211,7 @@ pub(crate) fn validate(spec: &PodSpec, at: &str, owner: Owner, faults: &mut Fiel
 mod tests {
     use super::*;
     use crate::built_in::testing::{object, prepared, texts};
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     #[test]
     fn defaults() {
@@ -132,6 +225,13 @@ mod tests {
         );
         let both = json!({"serviceAccount": "a", "serviceAccountName": "b", "containers": []});
         assert_eq!(prepared(set_defaults, both)["serviceAccount"], "b");
+    }
+
+    fn faults_of(spec: Value) -> FieldErrors {
+        let spec: PodSpec = object(spec);
+        let mut faults = Vec::new();
+        validate(Scope::new(&spec, Owner::Pod, None, None), "s", &mut faults);
+        faults
     }
 
     #[test]
@@ -174,9 +274,7 @@ mod tests {
         ] {
             let mut spec = json!({"containers": [{"name": "c", "image": "i"}]});
             spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            let mut faults = Vec::new();
-            validate(&object(spec), "s", Owner::Pod, &mut faults);
-            assert_eq!(texts(&faults), expected, "{more}");
+            assert_eq!(texts(&faults_of(spec)), expected, "{more}");
         }
     }
 
@@ -185,9 +283,7 @@ mod tests {
         for field in ["nodeName", "serviceAccountName", "hostname", "subdomain"] {
             let fields = |name: &str| {
                 let spec = json!({"containers": [{"name": "c", "image": "i"}], field: name});
-                let mut faults = Vec::new();
-                validate(&object(spec), "s", Owner::Pod, &mut faults);
-                faults.iter().map(|fault| fault.field().to_owned()).collect::<Vec<_>>()
+                faults_of(spec).iter().map(|fault| fault.field().to_owned()).collect::<Vec<_>>()
             };
             assert_eq!(fields("a-b"), [] as [&str; 0]);
             assert_eq!(fields("A"), [format!("s.{field}")]);

@@ -3,42 +3,75 @@
 use aggregated_apiserver::{FieldError, names};
 use k8s_openapi::api::core::v1::Toleration;
 
-use crate::built_in::checks::{FieldErrors, check_one_of, check_with, quote};
+use super::scope::Scope;
+use crate::built_in::checks::{FieldErrors, check_with, quote};
 
-/// Validates a toleration.
-pub(crate) fn validate(toleration: &Toleration, at: &str, faults: &mut FieldErrors) {
+/// Validates tolerations.
+pub(crate) fn validate(
+    tolerations: &[Toleration],
+    scope: &Scope<'_>,
+    at: &str,
+    faults: &mut FieldErrors,
+) {
+    for (index, toleration) in tolerations.iter().enumerate() {
+        check(toleration, scope.allowed.toleration_comparisons, &format!("{at}[{index}]"), faults);
+    }
+}
+
+/// Validates a toleration, which may compare numbers if it `allows` that.
+fn check(toleration: &Toleration, allows: bool, at: &str, faults: &mut FieldErrors) {
     let key = toleration.key.as_deref().unwrap_or_default();
     let operator = toleration.operator.as_deref().unwrap_or_default();
-    let value = toleration.value.as_deref().unwrap_or_default();
+    let operator_at = format!("{at}.operator");
     if !key.is_empty() {
         check_with(&format!("{at}.key"), key, names::check_label_key, faults);
     } else if operator != "Exists" {
         let why = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
-        faults.push(FieldError::invalid(format!("{at}.operator"), quote(operator), why));
-    }
-    match operator {
-        "" | "Equal" => {
-            check_with(&format!("{at}.operator"), value, names::check_label_value, faults);
-        }
-        "Exists" => {
-            if !value.is_empty() {
-                let why = "value must be empty when `operator` is 'Exists'";
-                faults.push(FieldError::invalid(format!("{at}.operator"), quote(value), why));
-            }
-        }
-        other => {
-            let all = ["Equal", "Exists"];
-            faults.push(FieldError::not_supported(format!("{at}.operator"), quote(other), &all));
-        }
+        faults.push(FieldError::invalid(&*operator_at, quote(operator), why));
     }
     let effect = toleration.effect.as_deref().unwrap_or_default();
     if toleration.toleration_seconds.is_some() && effect != "NoExecute" {
         let why = "effect must be 'NoExecute' when `tolerationSeconds` is set";
         faults.push(FieldError::invalid(format!("{at}.effect"), quote(effect), why));
     }
+    let value = toleration.value.as_deref().unwrap_or_default();
+    match operator {
+        "" | "Equal" => {
+            let whys = names::check_label_value(value);
+            if !whys.is_empty() {
+                faults.push(FieldError::invalid(operator_at, quote(value), &whys.join(";")));
+            }
+        }
+        "Exists" => {
+            if !value.is_empty() {
+                let why = "value must be empty when `operator` is 'Exists'";
+                faults.push(FieldError::invalid(operator_at, quote(value), why));
+            }
+        }
+        "Lt" | "Gt" if allows => check_number(value, &format!("{at}.value"), faults),
+        "Lt" | "Gt" => {
+            let all = ["Equal", "Exists", "Lt", "Gt"];
+            faults.push(FieldError::not_supported(operator_at, quote(operator), &all));
+        }
+        other => {
+            let all = ["Equal", "Exists"];
+            faults.push(FieldError::not_supported(operator_at, quote(other), &all));
+        }
+    }
     if let Some(effect) = toleration.effect.as_ref().filter(|effect| !effect.is_empty()) {
         let all = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
-        check_one_of(format!("{at}.effect"), Some(effect), &all, faults);
+        let at = format!("{at}.effect");
+        if !all.contains(&effect.as_str()) {
+            faults.push(FieldError::not_supported(at, quote(effect), &all));
+        }
+    }
+}
+
+/// Checks that a value is a whole number.
+fn check_number(value: &str, at: &str, faults: &mut FieldErrors) {
+    if value.parse::<i64>().is_err() || value.starts_with('+') {
+        let why = "must be a valid decimal integer in canonical form";
+        faults.push(FieldError::invalid(at, quote(value), why));
     }
 }
 
@@ -68,14 +101,14 @@ mod tests {
             (
                 json!({"key": "a", "operator": "X", "effect": "Y", "tolerationSeconds": 5}),
                 vec![
-                    "t.operator: Unsupported value: \"X\": supported values: \"Equal\", \"Exists\"",
                     "t.effect: Invalid value: \"Y\": effect must be 'NoExecute' when `tolerationSeconds` is set",
+                    "t.operator: Unsupported value: \"X\": supported values: \"Equal\", \"Exists\"",
                     "t.effect: Unsupported value: \"Y\": supported values: \"NoSchedule\", \"PreferNoSchedule\", \"NoExecute\"",
                 ],
             ),
         ] {
             let mut faults = Vec::new();
-            validate(&object(toleration.clone()), "t", &mut faults);
+            check(&object(toleration.clone()), false, "t", &mut faults);
             assert_eq!(texts(&faults), expected, "{toleration}");
         }
     }

@@ -1,13 +1,19 @@
 //! Volumes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aggregated_apiserver::{FieldError, names};
-use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, EmptyDirVolumeSource, PodSpec, Volume};
+use k8s_openapi::api::core::v1::{
+    DownwardAPIVolumeFile, EmptyDirVolumeSource, PodSpec, Volume, VolumeProjection,
+};
 
 use super::images::default_pull_policy;
-use super::spec::Owner;
-use crate::built_in::checks::{FieldErrors, check_with, quote};
+use super::paths::check_local;
+use super::resources::round_up;
+use super::scope::Scope;
+use super::volume_sources;
+use super::windows::containers;
+use crate::built_in::checks::{FieldErrors, check_given, check_with, quote};
 use crate::built_in::defaulting::set_default;
 
 /// How long the token of a service account is valid.
@@ -37,10 +43,15 @@ pub(crate) fn set_defaults(volume: &mut Volume) {
         volume.ephemeral.iter_mut().find_map(|one| one.volume_claim_template.as_mut())
     {
         set_default(&mut template.spec.volume_mode, "Filesystem");
+        if let Some(resources) = &mut template.spec.resources {
+            round_up(&mut resources.limits);
+            round_up(&mut resources.requests);
+        }
     }
     if let Some(path) = &mut volume.host_path {
         path.type_.get_or_insert_default();
     }
+    set_disk_defaults(volume);
     if let Some(downward) = &mut volume.downward_api {
         downward.default_mode.get_or_insert(MODE);
         downward.items.iter_mut().flatten().for_each(set_downward_defaults);
@@ -57,134 +68,154 @@ pub(crate) fn set_defaults(volume: &mut Volume) {
     }
 }
 
+/// Sets the defaults of sources that are disks of a provider.
+fn set_disk_defaults(volume: &mut Volume) {
+    if let Some(iscsi) = &mut volume.iscsi {
+        set_default(&mut iscsi.iscsi_interface, "default");
+    }
+    if let Some(rbd) = &mut volume.rbd {
+        set_default(&mut rbd.pool, "rbd");
+        set_default(&mut rbd.user, "admin");
+        set_default(&mut rbd.keyring, "/etc/ceph/keyring");
+    }
+    if let Some(disk) = &mut volume.azure_disk {
+        disk.caching_mode.get_or_insert_with(|| "ReadWrite".to_owned());
+        disk.kind.get_or_insert_with(|| "Shared".to_owned());
+        disk.fs_type.get_or_insert_with(|| "ext4".to_owned());
+        disk.read_only.get_or_insert(false);
+    }
+    if let Some(scale_io) = &mut volume.scale_io {
+        set_default(&mut scale_io.storage_mode, "ThinProvisioned");
+        set_default(&mut scale_io.fs_type, "xfs");
+    }
+}
+
 fn set_downward_defaults(file: &mut DownwardAPIVolumeFile) {
     if let Some(field) = &mut file.field_ref {
         set_default(&mut field.api_version, "v1");
     }
 }
 
-/// Validates volumes; answers with the names of those without faults, which containers
-/// may mount.
+/// Removes the sources of files whose features are off by default, unless the old PodSpec has one.
+pub(crate) fn drop_disabled(spec: &mut PodSpec, old: Option<&PodSpec>) {
+    let old_sources: Vec<VolumeProjection> =
+        old.into_iter().flat_map(projections).cloned().collect();
+    let has_bundle = old_sources.iter().any(|source| source.cluster_trust_bundle.is_some());
+    let has_certificate = old_sources.iter().any(|source| source.pod_certificate.is_some());
+    let volumes = spec.volumes.iter_mut().flatten();
+    let projected = volumes.filter_map(|volume| volume.projected.as_mut());
+    for source in projected.flat_map(|projected| projected.sources.iter_mut().flatten()) {
+        if !has_bundle {
+            source.cluster_trust_bundle = None;
+        }
+        if !has_certificate {
+            source.pod_certificate = None;
+        }
+    }
+}
+
+/// The sources of all projected volumes.
+fn projections(spec: &PodSpec) -> impl Iterator<Item = &VolumeProjection> {
+    let volumes = spec.volumes.iter().flatten();
+    let projected = volumes.filter_map(|volume| volume.projected.as_ref());
+    projected.flat_map(|projected| projected.sources.iter().flatten())
+}
+
+/// Whether tokens of a PodSpec are put into files outside of their volumes.
+pub(crate) fn has_invalid_token_paths(spec: &PodSpec) -> bool {
+    let mut faults = Vec::new();
+    for token in projections(spec).filter_map(|source| source.service_account_token.as_ref()) {
+        check_local("", &token.path, &mut faults);
+    }
+    !faults.is_empty()
+}
+
+/// Validates volumes; returns those without errors, which containers may mount.
 pub(crate) fn validate<'a>(
-    spec: &'a PodSpec,
+    scope: &Scope<'a>,
     at: &str,
-    owner: Owner,
     faults: &mut FieldErrors,
-) -> BTreeSet<&'a str> {
-    let mut names = BTreeSet::new();
-    for (index, volume) in spec.volumes.iter().flatten().enumerate() {
+) -> BTreeMap<&'a str, &'a Volume> {
+    let spec: &'a PodSpec = scope.spec;
+    let volumes = spec.volumes.as_deref().unwrap_or_default();
+    let ephemeral = volumes.iter().filter(|volume| volume.ephemeral.is_some());
+    let created: BTreeSet<String> = scope
+        .pod_name()
+        .into_iter()
+        .flat_map(|pod| ephemeral.clone().map(move |volume| format!("{pod}-{}", volume.name)))
+        .collect();
+    let mut valid = BTreeMap::new();
+    for (index, volume) in volumes.iter().enumerate() {
         let at = format!("{at}.volumes[{index}]");
         let mut own = Vec::new();
-        check_source(volume, spec, &at, owner, &mut own);
-        if volume.name.is_empty() {
-            own.push(FieldError::required(format!("{at}.name"), ""));
-        } else {
-            check_with(&format!("{at}.name"), &volume.name, names::check_dns_1123_label, &mut own);
+        volume_sources::validate(volume, scope, &at, &mut own);
+        let name_at = format!("{at}.name");
+        if check_given(&name_at, &volume.name, &mut own) {
+            check_with(&name_at, &volume.name, names::check_dns_1123_label, &mut own);
         }
-        if names.contains(volume.name.as_str()) {
-            own.push(FieldError::duplicate(format!("{at}.name"), quote(&volume.name)));
+        if valid.contains_key(volume.name.as_str()) {
+            own.push(FieldError::duplicate(name_at, quote(&volume.name)));
         }
         if own.is_empty() {
-            names.insert(volume.name.as_str());
+            valid.insert(volume.name.as_str(), volume);
         }
         faults.extend(own);
+        let claim = volume.persistent_volume_claim.as_ref().map(|claim| &claim.claim_name);
+        if let Some(claim) = claim.filter(|claim| created.contains(*claim)) {
+            let at = format!("{at}.persistentVolumeClaim.claimName");
+            let why = "must not reference a PVC that gets created for an ephemeral volume";
+            faults.push(FieldError::invalid(at, quote(claim), why));
+        }
     }
-    names
+    valid
 }
 
-fn check_source(volume: &Volume, spec: &PodSpec, at: &str, owner: Owner, faults: &mut FieldErrors) {
-    let tree = serde_json::to_value(volume).unwrap_or_default();
-    let mut sources: Vec<&str> =
-        tree.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
-    sources.retain(|name| *name != "name");
-    // As kube-apiserver does: the first one is validated, the others are too many.
-    sources.sort_by_key(|name| ORDER.iter().position(|one| one == name).unwrap_or(ORDER.len()));
-    for name in sources.iter().skip(1) {
-        let why = "may not specify more than 1 volume type";
-        faults.push(FieldError::forbidden(format!("{at}.{name}"), why));
+/// Checks that tokens are of a ServiceAccount, which a template need not name.
+pub(crate) fn check_tokens(scope: &Scope<'_>, at: &str, faults: &mut FieldErrors) {
+    if scope.spec.service_account_name.as_ref().is_some_and(|name| !name.is_empty()) {
+        return;
     }
-    let mut need = |field: &str, text: Option<&String>| {
-        if text.is_none_or(String::is_empty) {
-            faults.push(FieldError::required(format!("{at}.{field}"), ""));
-        }
-    };
-    match sources.first() {
-        None => {
-            let why = "must specify a volume type";
-            faults.push(FieldError::required(at.to_owned(), why));
-        }
-        Some(&"hostPath") => {
-            need("hostPath.path", volume.host_path.as_ref().map(|source| &source.path));
-        }
-        Some(&"secret") => {
-            let name = volume.secret.as_ref().and_then(|source| source.secret_name.as_ref());
-            need("secret.secretName", name);
-        }
-        Some(&"configMap") => {
-            need("configMap.name", volume.config_map.as_ref().map(|source| &source.name));
-        }
-        Some(&"persistentVolumeClaim") => {
-            let claim = volume.persistent_volume_claim.as_ref();
-            need("persistentVolumeClaim.claimName", claim.map(|source| &source.claim_name));
-        }
-        Some(&"csi") => need("csi.driver", volume.csi.as_ref().map(|source| &source.driver)),
-        Some(&"projected") => {
-            let sources = volume.projected.as_ref().and_then(|one| one.sources.as_ref());
-            for (index, source) in sources.into_iter().flatten().enumerate() {
-                let has_account =
-                    spec.service_account_name.as_ref().is_some_and(|name| !name.is_empty());
-                if let Some(token) = source.service_account_token.as_ref() {
-                    let at = format!("{at}.projected.sources[{index}].serviceAccountToken");
-                    if owner == Owner::Pod && !has_account {
-                        let why = "must not be specified when serviceAccountName is not set";
-                        faults.push(FieldError::forbidden(at, why));
-                    } else if token.path.is_empty() {
-                        faults.push(FieldError::required(format!("{at}.path"), ""));
-                    }
-                }
+    for (index, volume) in scope.spec.volumes.iter().flatten().enumerate() {
+        let sources = volume.projected.iter().flat_map(|one| one.sources.iter().flatten());
+        for (number, source) in sources.enumerate() {
+            if source.service_account_token.is_some() {
+                let at = format!(
+                    "{at}.volumes[{index}].projected.sources[{number}].serviceAccountToken"
+                );
+                let why = "must not be specified when serviceAccountName is not set";
+                faults.push(FieldError::forbidden(at, why));
             }
         }
-        Some(_) => {}
     }
 }
 
-/// The order in which kube-apiserver looks for the source of a volume.
-const ORDER: [&str; 28] = [
-    "emptyDir",
-    "hostPath",
-    "gitRepo",
-    "gcePersistentDisk",
-    "awsElasticBlockStore",
-    "secret",
-    "nfs",
-    "iscsi",
-    "glusterfs",
-    "flocker",
-    "persistentVolumeClaim",
-    "rbd",
-    "cinder",
-    "cephfs",
-    "quobyte",
-    "downwardAPI",
-    "fc",
-    "configMap",
-    "azureFile",
-    "vsphereVolume",
-    "photonPersistentDisk",
-    "portworxVolume",
-    "azureDisk",
-    "storageos",
-    "projected",
-    "scaleIO",
-    "csi",
-    "ephemeral",
-];
+/// Checks that variables are read from files of `emptyDir` volumes.
+pub(crate) fn check_files_of_variables(scope: &Scope<'_>, at: &str, faults: &mut FieldErrors) {
+    let volumes = scope.spec.volumes.as_deref().unwrap_or_default();
+    for (at, container) in containers(scope, at) {
+        for (index, variable) in container.env.iter().flatten().enumerate() {
+            let file = variable.value_from.as_ref().and_then(|from| from.file_key_ref.as_ref());
+            let Some(file) = file else { continue };
+            let at = format!("{at}.env[{index}].valueFrom.fileKeyRef.volumeName");
+            let name = file.volume_name.as_str();
+            match volumes.iter().rev().find(|volume| volume.name == name) {
+                None => faults.push(FieldError::not_found(at, quote(name))),
+                Some(volume) if volume.empty_dir.is_none() => {
+                    let why = "referenced volume must be of type emptyDir";
+                    faults.push(FieldError::invalid(at, quote(name), why));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::built_in::pod_template::scope::Owner;
     use crate::built_in::testing::{object, prepared, texts};
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     #[test]
     fn defaults() {
@@ -219,12 +250,24 @@ mod tests {
         }
     }
 
+    fn faults(volumes: Value, owner: Owner) -> (Vec<String>, Vec<String>) {
+        let spec: PodSpec = object(json!({"volumes": volumes}));
+        let scope = Scope::new(&spec, owner, None, None);
+        let mut faults = Vec::new();
+        let valid = validate(&scope, "s", &mut faults);
+        let valid = valid.into_keys().map(str::to_owned).collect();
+        if owner == Owner::Pod {
+            check_tokens(&scope, "s", &mut faults);
+        }
+        (texts(&faults), valid)
+    }
+
     #[test]
-    fn faults() {
-        let token = json!({"projected": {"sources": [{"serviceAccountToken": {"path": "p"}}]}});
-        let mut named_token = token.clone();
-        named_token["name"] = "v".into();
-        for (volumes, of, expected) in [
+    fn sources() {
+        let token = json!([{"name": "v", "projected": {"sources": [
+            {"serviceAccountToken": {"path": "p", "expirationSeconds": 3_600}},
+        ]}}]);
+        for (volumes, owner, expected) in [
             (json!([{"name": "v", "emptyDir": {}}]), Owner::Pod, vec![]),
             (
                 json!([{"name": "v"}, {"emptyDir": {}}]),
@@ -253,25 +296,21 @@ mod tests {
                 vec!["s.volumes[1].name: Duplicate value: \"v\""],
             ),
             (
-                json!([named_token]),
+                token.clone(),
                 Owner::Pod,
                 vec![
                     "s.volumes[0].projected.sources[0].serviceAccountToken: Forbidden: must not be specified when serviceAccountName is not set",
                 ],
             ),
-            (json!([named_token]), Owner::Template, vec![]),
+            (token, Owner::Template, vec![]),
         ] {
-            let mut faults = Vec::new();
-            validate(&object(json!({"volumes": volumes})), "s", of, &mut faults);
-            assert_eq!(texts(&faults), expected, "{volumes}");
+            assert_eq!(faults(volumes.clone(), owner).0, expected, "{volumes}");
         }
     }
 
     #[test]
     fn only_volumes_without_faults_can_be_mounted() {
-        let spec: PodSpec =
-            object(json!({"volumes": [{"name": "v", "emptyDir": {}}, {"name": "w"}]}));
-        let names = validate(&spec, "s", Owner::Pod, &mut Vec::new());
-        assert_eq!(names, BTreeSet::from(["v"]));
+        let volumes = json!([{"name": "v", "emptyDir": {}}, {"name": "w"}]);
+        assert_eq!(faults(volumes, Owner::Pod).1, ["v"]);
     }
 }

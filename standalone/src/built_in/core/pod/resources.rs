@@ -6,6 +6,10 @@ use aggregated_apiserver::Quantity;
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 
+use crate::built_in::pod_template::pod_resources::{
+    is_of_pods, limits_of_containers, requests_of_containers,
+};
+
 /// A container requests what it is limited to, if it requests nothing else.
 pub(crate) fn default_requests(container: &mut Container) {
     let Some(resources) = &mut container.resources else { return };
@@ -16,23 +20,40 @@ pub(crate) fn default_requests(container: &mut Container) {
     }
 }
 
-/// A Pod requests what it is limited to, unless its containers request it.
-pub(crate) fn default_pod_requests(spec: &mut PodSpec) {
+/// Fills in the limits and requests of a Pod that has some: huge pages are limited to what its containers are
+/// limited to, and the Pod requests what its containers request, or else what it is limited to.
+pub(crate) fn default_pod_resources(spec: &mut PodSpec) {
+    let containers_limits = limits_of_containers(spec);
+    let containers_requests = requests_of_containers(spec);
     let Some(own) = &mut spec.resources else { return };
-    let Some(limits) = own.limits.clone() else { return };
-    let is_requested = |name: &str| {
-        let mut containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
-        containers.any(|container| {
-            let resources = container.resources.as_ref();
-            let requests = resources.and_then(|resources| resources.requests.as_ref());
-            requests.is_some_and(|requests| requests.contains_key(name))
-        })
+    let is_empty = |amounts: &Option<BTreeMap<String, Amount>>| {
+        amounts.as_ref().is_none_or(BTreeMap::is_empty)
     };
+    if is_empty(&own.limits) && is_empty(&own.requests) {
+        return;
+    }
+    for (name, limit) in containers_limits {
+        let is_requested =
+            own.requests.as_ref().is_some_and(|requests| requests.contains_key(&name));
+        if name.starts_with("hugepages-") && !is_requested {
+            let limits = own.limits.get_or_insert_default();
+            limits.entry(name).or_insert_with(|| Amount(limit.to_string()));
+        }
+    }
+    let Some(limits) = own.limits.clone().filter(|limits| !limits.is_empty()) else { return };
     let requests = own.requests.get_or_insert_default();
+    for (name, request) in containers_requests {
+        if matches!(name.as_str(), "cpu" | "memory") {
+            requests.entry(name).or_insert_with(|| Amount(request.to_string()));
+        }
+    }
     for (name, limit) in limits {
-        if !is_requested(&name) {
+        if is_of_pods(&name) {
             requests.entry(name).or_insert(limit);
         }
+    }
+    if requests.is_empty() {
+        own.requests = None;
     }
 }
 
@@ -110,11 +131,11 @@ mod tests {
             serde_json::to_value(&spec.containers[0].resources).unwrap()["requests"],
             json!({"cpu": "1", "memory": "1Gi"})
         );
-        spec.resources = object(json!({"limits": {"cpu": "4", "example.com/x": "1"}}));
-        default_pod_requests(&mut spec);
+        spec.resources = object(json!({"limits": {"cpu": "4", "hugepages-2Mi": "2Mi"}}));
+        default_pod_resources(&mut spec);
         assert_eq!(
             serde_json::to_value(&spec.resources).unwrap()["requests"],
-            json!({"example.com/x": "1"})
+            json!({"cpu": "1", "hugepages-2Mi": "2Mi", "memory": "1Gi"})
         );
     }
 }

@@ -3,86 +3,119 @@
 use std::collections::BTreeSet;
 
 use aggregated_apiserver::FieldError;
-use k8s_openapi::api::core::v1::{PodSpec, Toleration};
+use k8s_openapi::api::core::v1::{
+    Affinity, NodeAffinity, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Toleration,
+};
 
-use crate::built_in::checks::{FieldErrors, to_json};
+use crate::built_in::checks::{FieldErrors, check_given, is_same, to_json};
+use crate::built_in::pod_template::containers::check_image;
+use crate::built_in::pod_template::scope::Scope;
+use crate::built_in::pod_template::tolerations;
 
 const MAY_CHANGE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 /// Validates an update of the spec.
-pub(crate) fn validate(spec: &PodSpec, old: &PodSpec, faults: &mut FieldErrors) {
-    let same_length = |a: &Option<Vec<_>>, b: &Option<Vec<_>>| {
-        a.as_ref().map_or(0, Vec::len) == b.as_ref().map_or(0, Vec::len)
-    };
-    let names = |spec: &PodSpec| {
-        let all = spec.containers.iter().map(|container| container.name.clone());
-        all.collect::<Vec<String>>()
-    };
-    if names(spec).len() != names(old).len() {
-        let why = "pod updates may not add or remove containers";
-        return faults.push(FieldError::forbidden("spec.containers", why));
-    }
-    if !same_length(&spec.init_containers, &old.init_containers) {
-        let why = "pod updates may not add or remove containers";
-        return faults.push(FieldError::forbidden("spec.initContainers", why));
-    }
-    match (spec.active_deadline_seconds, old.active_deadline_seconds) {
-        (Some(new), Some(old)) if new > old => {
-            let why = "must be less than or equal to previous value";
-            return faults.push(FieldError::invalid("spec.activeDeadlineSeconds", new, why));
+pub(crate) fn validate(scope: &Scope<'_>, old: &PodSpec, faults: &mut FieldErrors) {
+    let spec = scope.spec;
+    let lists = [
+        ("spec.containers", Some(&spec.containers), Some(&old.containers)),
+        ("spec.initContainers", spec.init_containers.as_ref(), old.init_containers.as_ref()),
+    ];
+    for (at, new, old) in lists {
+        let new = new.map(Vec::as_slice).unwrap_or_default();
+        if new.len() != old.map_or(0, Vec::len) {
+            let why = "pod updates may not add or remove containers";
+            return faults.push(FieldError::forbidden(at, why));
         }
-        (None, Some(_)) => {
-            let why = "must not update from a positive integer to nil value";
-            return faults.push(FieldError::invalid("spec.activeDeadlineSeconds", "null", why));
+        for (index, container) in new.iter().enumerate() {
+            let at = format!("{at}[{index}]");
+            check_given(
+                &format!("{at}.image"),
+                container.image.as_deref().unwrap_or_default(),
+                faults,
+            );
+            check_image(container, &at, faults);
         }
-        _ => {}
     }
-    let before = old.tolerations.as_deref().unwrap_or_default();
-    let now = spec.tolerations.as_deref().unwrap_or_default();
-    // Their tolerationSeconds may change.
-    let lasting =
-        |one: &Toleration| to_json(&Toleration { toleration_seconds: None, ..one.clone() });
-    let now: BTreeSet<String> = now.iter().map(lasting).collect();
-    if !before.iter().map(lasting).all(|one| now.contains(&one)) {
-        let why = "existing toleration can not be modified except its tolerationSeconds";
-        faults.push(FieldError::forbidden("spec.tolerations", why));
+    if !check_deadline(spec, old, faults) {
+        return;
     }
+    check_tolerations(scope, old, faults);
+    check_gates(spec, old, faults);
     let mut rest = spec.clone();
-    for (new, old) in rest.containers.iter_mut().zip(&old.containers) {
-        new.image.clone_from(&old.image);
-    }
     let both = rest.init_containers.iter_mut().flatten().zip(old.init_containers.iter().flatten());
-    for (new, old) in both {
+    for (new, old) in rest.containers.iter_mut().zip(&old.containers).chain(both) {
         new.image.clone_from(&old.image);
     }
     rest.active_deadline_seconds = old.active_deadline_seconds;
-    check_scheduling_gates(&mut rest, old, faults);
+    rest.scheduling_gates.clone_from(&old.scheduling_gates);
     rest.tolerations.clone_from(&old.tolerations);
-    if old.termination_grace_period_seconds.is_some_and(|seconds| seconds < 0) {
+    if old.termination_grace_period_seconds.is_some_and(|seconds| seconds < 0)
+        && rest.termination_grace_period_seconds == Some(1)
+    {
         rest.termination_grace_period_seconds = old.termination_grace_period_seconds;
     }
-    if rest != *old {
+    if old.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()) {
+        allow_nodes(&mut rest, old, faults);
+    }
+    if !is_same(&rest, old) {
         faults.push(FieldError::forbidden("spec", MAY_CHANGE));
     }
 }
 
-/// Scheduling gates may be removed. While there were any, the node selector and the node
-/// affinity may change too. What is allowed is set back in `rest`.
-fn check_scheduling_gates(rest: &mut PodSpec, old: &PodSpec, faults: &mut FieldErrors) {
-    let before = old.scheduling_gates.as_deref().unwrap_or_default();
-    let now = rest.scheduling_gates.as_deref().unwrap_or_default();
-    let known: BTreeSet<&str> = before.iter().map(|gate| gate.name.as_str()).collect();
-    let added = now.iter().enumerate().filter(|(_, gate)| !known.contains(gate.name.as_str()));
-    for (index, gate) in added {
+/// Checks the time that the Pod may run, and returns whether the rest is judged too.
+fn check_deadline(spec: &PodSpec, old: &PodSpec, faults: &mut FieldErrors) -> bool {
+    const AT: &str = "spec.activeDeadlineSeconds";
+    match (spec.active_deadline_seconds, old.active_deadline_seconds) {
+        (Some(new), _) if !(0..=i64::from(i32::MAX)).contains(&new) => {
+            let why = format!("must be between 0 and {}, inclusive", i32::MAX);
+            faults.push(FieldError::invalid(AT, new, &why));
+            false
+        }
+        (Some(new), Some(old)) if new > old => {
+            let why = "must be less than or equal to previous value";
+            faults.push(FieldError::invalid(AT, new, why));
+            false
+        }
+        (None, Some(_)) => {
+            let why = "must not update from a positive integer to nil value";
+            faults.push(FieldError::invalid(AT, "null", why));
+            true
+        }
+        _ => true,
+    }
+}
+
+/// Checks that tolerations are only added; their `tolerationSeconds` may change.
+fn check_tolerations(scope: &Scope<'_>, old: &PodSpec, faults: &mut FieldErrors) {
+    let lasting =
+        |one: &Toleration| to_json(&Toleration { toleration_seconds: None, ..one.clone() });
+    let new = scope.spec.tolerations.as_deref().unwrap_or_default();
+    let now: BTreeSet<String> = new.iter().map(lasting).collect();
+    if old.tolerations.iter().flatten().map(lasting).all(|one| now.contains(&one)) {
+        tolerations::validate(new, scope, "spec.tolerations", faults);
+    } else {
+        let why = "existing toleration can not be modified except its tolerationSeconds";
+        faults.push(FieldError::forbidden("spec.tolerations", why));
+    }
+}
+
+/// Checks that scheduling gates are only removed.
+fn check_gates(spec: &PodSpec, old: &PodSpec, faults: &mut FieldErrors) {
+    let known: BTreeSet<&str> =
+        old.scheduling_gates.iter().flatten().map(|gate| gate.name.as_str()).collect();
+    let now = spec.scheduling_gates.iter().flatten().enumerate();
+    for (index, gate) in now.filter(|(_, gate)| !known.contains(gate.name.as_str())) {
         let at = format!("spec.schedulingGates[{index}].name");
         let name = &gate.name;
         let why = format!("only deletion is allowed, but found new scheduling gate '{name}'");
         faults.push(FieldError::forbidden(at, &why));
     }
-    rest.scheduling_gates.clone_from(&old.scheduling_gates);
-    if before.is_empty() {
-        return;
-    }
+}
+
+/// Lets the node selector and the node affinity of a Pod with gates get narrower. What is allowed is set back
+/// in `rest`.
+fn allow_nodes(rest: &mut PodSpec, old: &PodSpec, faults: &mut FieldErrors) {
     let kept = |(key, value): (&String, &String)| {
         rest.node_selector.as_ref().and_then(|selector| selector.get(key)) == Some(value)
     };
@@ -92,18 +125,70 @@ fn check_scheduling_gates(rest: &mut PodSpec, old: &PodSpec, faults: &mut FieldE
         faults.push(FieldError::invalid("spec.nodeSelector", value, why));
     }
     rest.node_selector.clone_from(&old.node_selector);
-    if let Some(affinity) = &mut rest.affinity {
-        let before = old.affinity.as_ref().and_then(|affinity| affinity.node_affinity.clone());
-        affinity.node_affinity = before;
-        if old.affinity.is_none() && *affinity == Default::default() {
-            rest.affinity = None;
+    let nodes = |spec: &PodSpec| spec.affinity.as_ref()?.node_affinity.clone();
+    let (new_nodes, old_nodes) = (nodes(rest), nodes(old));
+    if is_same(&new_nodes, &old_nodes) {
+        return;
+    }
+    check_node_affinity(new_nodes.as_ref(), old_nodes.as_ref(), faults);
+    match &mut rest.affinity {
+        None => {
+            rest.affinity = old_nodes
+                .map(|nodes| Affinity { node_affinity: Some(nodes), ..Affinity::default() });
+        }
+        Some(affinity) => affinity.node_affinity = old_nodes,
+    }
+    if old.affinity.is_none() && rest.affinity == Some(Affinity::default()) {
+        rest.affinity = None;
+    }
+}
+
+/// Checks that the required node affinity only gets more requirements.
+fn check_node_affinity(
+    new: Option<&NodeAffinity>,
+    old: Option<&NodeAffinity>,
+    faults: &mut FieldErrors,
+) {
+    const AT: &str = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
+    let terms = |affinity: Option<&NodeAffinity>| -> Vec<NodeSelectorTerm> {
+        let required = affinity
+            .and_then(|one| one.required_during_scheduling_ignored_during_execution.as_ref());
+        required.map(|required| required.node_selector_terms.clone()).unwrap_or_default()
+    };
+    let (new, old) = (terms(new), terms(old));
+    if old.is_empty() {
+        return;
+    }
+    if new.len() != old.len() {
+        let why = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
+        return faults.push(FieldError::invalid(AT, to_json(&new), why));
+    }
+    for (index, (new, old)) in new.iter().zip(&old).enumerate() {
+        if !only_adds(new, old) {
+            let why = "only additions are allowed (no mutations or deletions)";
+            faults.push(FieldError::invalid(format!("{AT}[{index}]"), to_json(new), why));
         }
     }
+}
+
+/// Whether a term has the requirements of an old one, and others behind them. An empty one selects nothing, and
+/// stays so.
+fn only_adds(new: &NodeSelectorTerm, old: &NodeSelectorTerm) -> bool {
+    let list = |list: &Option<Vec<NodeSelectorRequirement>>| list.clone().unwrap_or_default();
+    let (new, old) = (
+        [list(&new.match_expressions), list(&new.match_fields)],
+        [list(&old.match_expressions), list(&old.match_fields)],
+    );
+    if old.iter().all(Vec::is_empty) && !new.iter().all(Vec::is_empty) {
+        return false;
+    }
+    new.iter().zip(&old).all(|(new, old)| new.starts_with(old))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::built_in::pod_template::scope::Owner;
     use crate::built_in::testing::{object, texts};
     use serde_json::{Value, json};
 
@@ -114,8 +199,9 @@ mod tests {
     }
 
     fn faults(old: Value, new: Value) -> Vec<String> {
+        let (new, old): (PodSpec, PodSpec) = (object(spec(new)), object(spec(old)));
         let mut faults = Vec::new();
-        validate(&object(spec(new)), &object(spec(old)), &mut faults);
+        validate(&Scope::new(&new, Owner::Pod, None, Some((&old, None))), &old, &mut faults);
         texts(&faults)
     }
 
@@ -127,7 +213,10 @@ mod tests {
             (json!({}), json!({"containers": [{"name": "c", "image": "j"}]})),
             (json!({}), json!({"activeDeadlineSeconds": 5})),
             (json!({"activeDeadlineSeconds": 5}), json!({"activeDeadlineSeconds": 4})),
-            (json!({"tolerations": [toleration]}), json!({"tolerations": [longer, {"key": "b"}]})),
+            (
+                json!({"tolerations": [toleration]}),
+                json!({"tolerations": [longer, {"key": "b", "value": "c"}]}),
+            ),
             (
                 json!({"terminationGracePeriodSeconds": -1}),
                 json!({"terminationGracePeriodSeconds": 1}),
@@ -157,7 +246,7 @@ mod tests {
             ),
             (
                 json!({}),
-                json!({"initContainers": [{"name": "i"}]}),
+                json!({"initContainers": [{"name": "i", "image": "i"}]}),
                 "spec.initContainers: Forbidden: pod updates may not add or remove containers",
             ),
             (
