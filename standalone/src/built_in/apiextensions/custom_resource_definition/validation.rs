@@ -169,11 +169,13 @@ fn check_stored_versions(definition: &CustomResourceDefinition, faults: &mut Fie
     if stored.is_empty() {
         return invalid("must have at least one stored version");
     }
-    let unlisted = |version: &&CustomResourceDefinitionVersion| {
-        version.storage && !stored.contains(&version.name)
-    };
-    for version in versions.iter().filter(unlisted) {
-        invalid(&format!("must have the storage version {}", version.name));
+    // Each stored version is found once, also if several versions have its name.
+    let mut listed: BTreeSet<&str> = stored.iter().map(String::as_str).collect();
+    for version in versions {
+        let is_listed = listed.remove(version.name.as_str());
+        if version.storage && !is_listed {
+            invalid(&format!("must have the storage version {}", version.name));
+        }
     }
     for (index, stored) in stored.iter().enumerate() {
         if !versions.iter().any(|version| version.name == *stored) {
