@@ -3,12 +3,14 @@
 mod default_class;
 mod limit_ranger;
 mod priority;
+pub(crate) mod storage_protection;
 
 use aggregated_apiserver::{AdmissionOperation, AdmissionRequest, Kinds};
 
 use default_class::{DefaultIngressClass, DefaultStorageClass};
 use limit_ranger::LimitRanger;
 use priority::Priority;
+use storage_protection::StorageObjectInUseProtection;
 
 /// The plugins, in the order of kube-apiserver.
 pub(super) fn plugins() -> Kinds {
@@ -16,6 +18,7 @@ pub(super) fn plugins() -> Kinds {
         .with_admission_plugin(LimitRanger)
         .with_admission_plugin(Priority)
         .with_admission_plugin(DefaultStorageClass)
+        .with_admission_plugin(StorageObjectInUseProtection)
         .with_admission_plugin(DefaultIngressClass)
 }
 
