@@ -55,6 +55,17 @@ impl Discovery {
         }
     }
 
+    /// The paths of all documents of discovery but `/apis`.
+    pub fn paths(&self) -> impl Iterator<Item = String> {
+        let core = self.core.as_ref().map(|_| "/api".to_owned());
+        let groups = self.by_group.keys().map(|group| format!("/apis/{group}"));
+        let versions = self.by_version.keys().map(|(group, version)| match group.as_str() {
+            "" => format!("/api/{version}"),
+            group => format!("/apis/{group}/{version}"),
+        });
+        core.into_iter().chain(groups).chain(versions)
+    }
+
     /// `/api`, if there is a core group.
     pub fn core(&self, aggregated: bool) -> Option<&Document> {
         self.core.as_ref().map(|core| &core[usize::from(aggregated)])

@@ -39,6 +39,11 @@ impl Document {
         Self { body: text.into(), content_type, etag: None, cache_control: None }
     }
 
+    /// A document in JSON that people read, without a hash.
+    pub fn indented(content: &Value) -> Self {
+        Self { body: format!("{content:#}").into(), ..Self::json(&Value::Null) }
+    }
+
     /// The same document with the hash of this text.
     #[must_use]
     pub fn hashed(mut self, text: &str) -> Self {

@@ -13,6 +13,7 @@ pub mod built_in_applies;
 pub mod compare;
 pub mod conversion_webhook;
 pub mod each;
+pub mod fields;
 pub mod formats;
 pub mod generate;
 #[path = "../../apiserver/tests/versions/herd.rs"]

@@ -20,8 +20,8 @@ use oracle::row::{BUILT_IN, Row, parse};
 use oracle::run::{Outcome, Side, run};
 use oracle::world::World;
 use oracle::{
-    applies, built_in_applies, each, kubectl, metrics, openapi, policy, pruning, rules, schemas,
-    trees, types,
+    applies, built_in_applies, each, fields, kubectl, metrics, openapi, policy, pruning, rules,
+    schemas, trees, types,
 };
 use oracle::{formats, generate};
 use test_cluster::{Missing, Programs};
@@ -119,6 +119,15 @@ fn main() -> Result<()> {
         let trial = Trial::test(name, move || match reason {
             Some(reason) => Err(reason.into()),
             None => shared.pruning(seeds),
+        });
+        trials.push(trial.with_ignored_flag(missing.is_some() && !required));
+    }
+    for kind in fields::kinds()? {
+        let shared = Arc::clone(&shared);
+        let reason = missing.clone();
+        let trial = Trial::test(format!("fields: of {kind}"), move || match reason {
+            Some(reason) => Err(reason.into()),
+            None => shared.fields(&kind),
         });
         trials.push(trial.with_ignored_flag(missing.is_some() && !required));
     }
@@ -379,6 +388,26 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    /// Compares every field of a built-in kind.
+    fn fields(&self, kind: &str) -> Result<(), Failed> {
+        let world = self.world.as_ref().ok_or("there is no world")?;
+        let number = self.namespaces.fetch_add(1, Ordering::Relaxed);
+        let namespace = format!("row-{number:06}");
+        let (plain, ours) = (&world.plain, &world.standalone);
+        let compared = self.runtime.block_on(async {
+            plain.make_namespace(&namespace).await?;
+            ours.make_namespace(&namespace).await?;
+            fields::compare(kind, &namespace, plain, ours).await
+        });
+        let (count, report) = compared.map_err(|error| format!("{error:#}"))?;
+        self.summary
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry("fields".to_owned())
+            .or_default()[0] += count;
+        if report.is_empty() { Ok(()) } else { Err(report.into()) }
     }
 
     fn count(&self, topic: &str, column: usize) {

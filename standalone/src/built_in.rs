@@ -11,6 +11,7 @@ mod autoscaling;
 mod batch;
 mod cell_texts;
 mod checks;
+mod conditions;
 mod coordination;
 mod core;
 mod defaulting;
@@ -20,6 +21,7 @@ mod events;
 pub(crate) mod label_selector;
 mod networking;
 mod networks;
+mod node_labels;
 mod pod_template;
 mod policy;
 pub(crate) mod rbac;
@@ -32,6 +34,7 @@ mod strategy;
 #[cfg(test)]
 pub(crate) mod testing;
 
+pub(crate) use admission::storage_protection;
 pub(crate) use apiextensions::custom_resource_definition::approval;
 pub(crate) use checks::quote;
 pub use row::BuiltInKindError;

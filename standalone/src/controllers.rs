@@ -9,6 +9,7 @@ mod left_behind;
 pub(crate) mod namespace_objects;
 pub(crate) mod namespaces;
 mod pods;
+mod storage_protection;
 
 use aggregated_apiserver::RuntimeKinds;
 use kube::Client;
@@ -31,6 +32,7 @@ impl Controllers {
             tokio::spawn(namespaces::run(client.clone(), kinds.clone())),
             tokio::spawn(pods::run(client.clone(), now.clone())),
             tokio::spawn(events::run(client.clone(), now.clone())),
+            tokio::spawn(storage_protection::run(client.clone())),
             tokio::spawn(definitions.run()),
         ])
     }

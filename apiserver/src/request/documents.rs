@@ -6,20 +6,21 @@ use std::sync::Arc;
 use axum::body::Body;
 use http::request::Parts;
 use http::{Response, StatusCode};
+use serde_json::json;
 
 use super::negotiate::{self, Media, Presentation};
 use super::route::DocumentPath;
 use super::served::Served;
 use super::{Handler, encode, keep_out_of_caches, query};
-use crate::document;
+use crate::document::Document;
 use crate::error::ApiError;
 
 /// Documents that are not made from the kinds.
 pub struct Documents {
     /// `/version`
-    pub version: document::Document,
+    pub version: Document,
     /// Others, by their paths.
-    pub others: HashMap<String, document::Document>,
+    pub others: HashMap<String, Document>,
 }
 
 impl Handler {
@@ -72,6 +73,10 @@ impl Handler {
                 presentation = negotiate::plain(head)?;
                 discovery.version(group, version)
             }
+            DocumentPath::Paths => {
+                let document = Document::indented(&json!({"paths": self.paths(&served)}));
+                return Ok(encode::document(head, &document, presentation));
+            }
             DocumentPath::ServerVersion => return Ok(self.version()),
             DocumentPath::Metrics => return Ok(self.metrics()),
             DocumentPath::OpenApiV2 if negotiate::prefers_openapi_in_protobuf(head) => {
@@ -99,6 +104,25 @@ impl Handler {
         };
         let found = found.ok_or_else(ApiError::no_such_resource)?;
         Ok(encode::document(head, found, presentation))
+    }
+
+    /// The paths of all documents, sorted.
+    fn paths(&self, served: &Served) -> Vec<String> {
+        const FIXED: [&str; 8] = [
+            "/apis",
+            "/healthz",
+            "/livez",
+            "/metrics",
+            "/openapi/v2",
+            "/openapi/v3",
+            "/readyz",
+            "/version",
+        ];
+        let mut paths: Vec<String> = FIXED.map(str::to_owned).into();
+        paths.extend(served.discovery.paths());
+        paths.extend(self.documents.others.keys().cloned());
+        paths.sort_unstable();
+        paths
     }
 
     /// Makes the OpenAPI documents, on no worker, and those of one moment at a time.

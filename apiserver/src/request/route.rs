@@ -58,6 +58,8 @@ pub(super) enum Destination {
 /// A document that is made from the kinds.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DocumentPath {
+    /// `/`
+    Paths,
     /// `/api`
     Core,
     /// `/apis`
@@ -176,6 +178,7 @@ fn is_document(path: &str) -> bool {
 
 fn document(method: &Method, segments: &[&str]) -> Destination {
     let document = match segments {
+        [""] => DocumentPath::Paths,
         ["api"] => DocumentPath::Core,
         ["api", version] => DocumentPath::Version(String::new(), (*version).to_owned()),
         ["apis"] => DocumentPath::Groups,

@@ -5,6 +5,7 @@ mod default_class;
 mod limit_ranger;
 mod pod_security;
 mod priority;
+pub(crate) mod storage_protection;
 
 use aggregated_apiserver::{AdmissionOperation, AdmissionRequest, Kinds};
 
@@ -14,6 +15,7 @@ use limit_ranger::LimitRanger;
 pub(crate) use pod_security::Configuration as PodSecurityConfiguration;
 use pod_security::PodSecurity;
 use priority::Priority;
+use storage_protection::StorageObjectInUseProtection;
 
 /// The plugins, in the order of kube-apiserver.
 pub(super) fn plugins(pod_security: PodSecurityConfiguration) -> Kinds {
@@ -22,6 +24,7 @@ pub(super) fn plugins(pod_security: PodSecurityConfiguration) -> Kinds {
         .with_admission_plugin(PodSecurity(pod_security))
         .with_admission_plugin(Priority)
         .with_admission_plugin(DefaultStorageClass)
+        .with_admission_plugin(StorageObjectInUseProtection)
         .with_admission_plugin(ClaimResize)
         .with_admission_plugin(DefaultIngressClass)
 }

@@ -1,7 +1,8 @@
 //! Checks that the validation of several kinds makes. Whoever adds one: kube-apiserver
 //! makes it too, and programs meet it. What is not checked, `docs/testing.md` says.
 
-use aggregated_apiserver::FieldError;
+use aggregated_apiserver::{FieldError, Quantity};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -31,6 +32,13 @@ pub(crate) fn check_not_negative(
 ) {
     if let Some(value) = value.map(Into::into).filter(|value| *value < 0) {
         faults.push(FieldError::invalid(field, value, NOT_NEGATIVE));
+    }
+}
+
+/// Checks that an amount is not negative.
+pub(crate) fn check_not_negative_amount(at: &str, amount: &Amount, faults: &mut FieldErrors) {
+    if Quantity::parse(&amount.0).is_ok_and(|amount| amount.nanos() < 0) {
+        faults.push(FieldError::invalid(at, quote(&amount.0), NOT_NEGATIVE));
     }
 }
 

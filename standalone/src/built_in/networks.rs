@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use aggregated_apiserver::FieldError;
 
-use super::checks::{FieldErrors, quote};
+use super::checks::{FieldErrors, check_with, quote};
 
 const ADDRESS: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 const NETWORK: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
@@ -78,6 +78,51 @@ pub(crate) fn check_address(at: &str, text: &str, faults: &mut FieldErrors) {
     faults.push(FieldError::invalid(at, quote(text), why));
 }
 
+/// Checks the address of an endpoint: it is one of a single machine that others reach.
+pub(crate) fn check_endpoint_address(at: &str, text: &str, faults: &mut FieldErrors) {
+    check_with(at, text, faults_of_endpoint, faults);
+}
+
+/// What is wrong with an address as that of an endpoint.
+fn faults_of_endpoint(text: &str) -> Vec<String> {
+    let Some(address) = parse_address(text) else {
+        return vec!["must be a valid IP address".to_owned()];
+    };
+    // Go takes an address of IPv4 in the form of one of IPv6 for what it is.
+    let address = address.to_canonical();
+    let is_in_fe80 = |address: Ipv6Addr| address.segments()[0] & 0xffc0 == 0xfe80;
+    let is_in_ff02 = |address: Ipv6Addr| address.segments()[0] & 0xff0f == 0xff02;
+    let (is_link_local, is_link_local_multicast) = match address {
+        IpAddr::V4(address) => (address.is_link_local(), address.octets()[..3] == [224, 0, 0]),
+        IpAddr::V6(address) => (is_in_fe80(address), is_in_ff02(address)),
+    };
+    let unspecified = format!("may not be unspecified ({text})");
+    let faults = [
+        (address.is_unspecified(), unspecified.as_str()),
+        (address.is_loopback(), "may not be in the loopback range (127.0.0.0/8, ::1/128)"),
+        (is_link_local, "may not be in the link-local range (169.254.0.0/16, fe80::/10)"),
+        (
+            is_link_local_multicast,
+            "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)",
+        ),
+    ];
+    let faults = faults.into_iter().filter(|(is_wrong, _)| *is_wrong);
+    faults.map(|(_, why)| why.to_owned()).collect()
+}
+
+/// Checks an address in the shortest form.
+pub(crate) fn check_canonical_address(at: &str, text: &str, faults: &mut FieldErrors) {
+    let before = faults.len();
+    check_address(at, text, faults);
+    if let Ok(address) = text.parse::<IpAddr>()
+        && faults.len() == before
+        && address.to_string() != text
+    {
+        let why = format!("must be in canonical form ({})", quote(&address.to_string()));
+        faults.push(FieldError::invalid(at, quote(text), &why));
+    }
+}
+
 /// Checks a network, and answers with what can be read.
 pub(crate) fn check_network(at: &str, text: &str, faults: &mut FieldErrors) -> Option<Network> {
     let network = Network::parse(text);
@@ -99,6 +144,12 @@ pub(crate) fn check_network(at: &str, text: &str, faults: &mut FieldErrors) -> O
     };
     faults.push(FieldError::invalid(at, quote(text), why));
     network
+}
+
+/// Whether these are two networks, one of each family.
+pub(crate) fn is_pair_of_networks(texts: &[String]) -> bool {
+    let networks: Vec<Network> = texts.iter().filter_map(|text| Network::parse(text)).collect();
+    matches!(networks.as_slice(), [one, other] if one.address.is_ipv4() != other.address.is_ipv4())
 }
 
 /// Whether this is an address of IPv4 in the form of one of IPv6.

@@ -15,7 +15,8 @@ use crate::built_in::strategy::requiring_resource_version;
 pub(crate) fn row() -> Row<APIService> {
     let rules = Rules::new()
         .prepare(|api, context| prepare(api, context.now))
-        .validate(|api, _, _| validate(api));
+        .validate(|api, _, _| validate(api))
+        .validate_status(|api, _, _| validate_status(api));
     Row {
         categories: &["api-extensions"],
         subresources: Subresources::Status,
@@ -89,6 +90,18 @@ fn validate(api: &APIService) -> FieldErrors {
     let spec = api.spec.clone().unwrap_or_default();
     check_api(api.metadata.name.as_deref().unwrap_or_default(), &spec, &mut faults);
     faults
+}
+
+fn validate_status(api: &APIService) -> FieldErrors {
+    const STATES: [&str; 3] = ["True", "False", "Unknown"];
+    let conditions = api.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let conditions = conditions.into_iter().flatten().enumerate();
+    let unknown = conditions.filter(|(_, one)| !STATES.contains(&one.status.as_str()));
+    let fault = |(index, one): (usize, &APIServiceCondition)| {
+        let at = format!("status.conditions[{index}].status");
+        FieldError::not_supported(at, quote(&one.status), &STATES)
+    };
+    unknown.map(fault).collect()
 }
 
 fn check_api(name: &str, spec: &APIServiceSpec, faults: &mut FieldErrors) {

@@ -8,7 +8,9 @@ use crate::built_in::row::{Column, Row};
 use crate::built_in::strategy::requiring_resource_version;
 
 pub(crate) fn row() -> Row<Lease> {
-    let rules = Rules::new().validate(|lease, _, _| validate(lease));
+    let rules = Rules::new()
+        .prepare(|lease, context| drop_disabled(lease, context.old().as_ref()))
+        .validate(|lease, _, _| validate(lease));
     Row { columns: columns(), rules, ..Row::new(strategy()) }
 }
 
@@ -18,6 +20,18 @@ fn strategy() -> Strategy {
 
 fn columns() -> Vec<Column<Lease>> {
     vec![Column::path("Holder", ".spec.holderIdentity"), Column::age()]
+}
+
+/// Drops the fields of coordinated leader election, which is off by default, unless they are there.
+fn drop_disabled(lease: &mut Lease, old: Option<&Lease>) {
+    let Some(spec) = &mut lease.spec else { return };
+    let old = old.and_then(|old| old.spec.as_ref());
+    if old.is_none_or(|old| old.strategy.is_none()) {
+        spec.strategy = None;
+    }
+    if old.is_none_or(|old| old.preferred_holder.is_none()) {
+        spec.preferred_holder = None;
+    }
 }
 
 fn validate(lease: &Lease) -> FieldErrors {

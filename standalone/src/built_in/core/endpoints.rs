@@ -1,14 +1,12 @@
 //! Endpoints: those of a Service, all in one object.
 
-use std::net::{IpAddr, Ipv6Addr};
-
 use aggregated_apiserver::{FieldError, Rules, StoragePrefix, Strategy, names};
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints};
 
 use crate::built_in::cell_texts::or_none;
 use crate::built_in::checks::{FieldErrors, check_one_of, check_with};
 use crate::built_in::defaulting::set_default;
-use crate::built_in::networks::{check_address, parse_address, warning_of_address};
+use crate::built_in::networks::{check_address, check_endpoint_address, warning_of_address};
 use crate::built_in::pod_template::ports;
 use crate::built_in::row::{Column, Row};
 use crate::built_in::strategy::without_generation;
@@ -129,34 +127,7 @@ fn check_endpoint(address: &EndpointAddress, at: &str, faults: &mut FieldErrors)
     if let Some(name) = &address.node_name {
         check_with(&format!("{at}.nodeName"), name, names::check_dns_1123_subdomain, faults);
     }
-    check_with(&at_address, &address.ip, faults_of_endpoint, faults);
-}
-
-/// What is wrong with an address as that of an endpoint.
-fn faults_of_endpoint(text: &str) -> Vec<String> {
-    let Some(address) = parse_address(text) else {
-        return vec!["must be a valid IP address".to_owned()];
-    };
-    // Go takes an address of IPv4 in the form of one of IPv6 for what it is.
-    let address = address.to_canonical();
-    let is_in_fe80 = |address: Ipv6Addr| address.segments()[0] & 0xffc0 == 0xfe80;
-    let is_in_ff02 = |address: Ipv6Addr| address.segments()[0] & 0xff0f == 0xff02;
-    let (is_link_local, is_link_local_multicast) = match address {
-        IpAddr::V4(address) => (address.is_link_local(), address.octets()[..3] == [224, 0, 0]),
-        IpAddr::V6(address) => (is_in_fe80(address), is_in_ff02(address)),
-    };
-    let unspecified = format!("may not be unspecified ({text})");
-    let faults = [
-        (address.is_unspecified(), unspecified.as_str()),
-        (address.is_loopback(), "may not be in the loopback range (127.0.0.0/8, ::1/128)"),
-        (is_link_local, "may not be in the link-local range (169.254.0.0/16, fe80::/10)"),
-        (
-            is_link_local_multicast,
-            "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)",
-        ),
-    ];
-    let faults = faults.into_iter().filter(|(is_wrong, _)| *is_wrong);
-    faults.map(|(_, why)| why.to_owned()).collect()
+    check_endpoint_address(&at_address, &address.ip, faults);
 }
 
 fn check_port(port: &EndpointPort, needs_name: bool, at: &str, faults: &mut FieldErrors) {

@@ -1,9 +1,12 @@
 //! Namespaces.
 
-use aggregated_apiserver::{Filled, NameRule, Rules, SelectableFields, Strategy};
+use aggregated_apiserver::{
+    FieldError, Filled, NameRule, Rules, SelectableFields, Strategy, names,
+};
 use k8s_openapi::api::core::v1::{Namespace, NamespaceSpec, NamespaceStatus};
 use serde_json::json;
 
+use crate::built_in::checks::{FieldErrors, check_with, quote};
 use crate::built_in::defaulting::set_default;
 use crate::built_in::row::{Column, Row, Subresources};
 use crate::built_in::strategy::common;
@@ -17,7 +20,10 @@ pub(crate) fn row() -> Row<Namespace> {
         short_names: &["ns"],
         subresources: Subresources::Status,
         columns: columns(),
-        rules: Rules::new().prepare(|namespace, _| prepare(namespace)),
+        rules: Rules::new()
+            .prepare(|namespace, _| prepare(namespace))
+            .validate(|namespace, old, _| validate(namespace, old))
+            .validate_status(|namespace, _, _| validate_status(namespace)),
         ..Row::new(strategy())
     }
 }
@@ -66,6 +72,44 @@ fn prepare(namespace: &mut Namespace) {
     if !finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
         finalizers.push(FINALIZER.to_owned());
     }
+}
+
+/// Finalizers without a group that are allowed.
+const STANDARD_FINALIZERS: [&str; 3] = [FINALIZER, "orphan", "foregroundDeletion"];
+
+/// Validates a namespace. Its finalizers change only through a subresource.
+fn validate(namespace: &Namespace, old: Option<&Namespace>) -> FieldErrors {
+    let finalizers = |namespace: &Namespace| {
+        namespace.spec.as_ref().and_then(|spec| spec.finalizers.clone()).unwrap_or_default()
+    };
+    let mut faults = Vec::new();
+    if old.is_some_and(|old| finalizers(old) == finalizers(namespace)) {
+        return faults;
+    }
+    for (index, finalizer) in finalizers(namespace).iter().enumerate() {
+        let at = match old {
+            None => "spec.finalizers".to_owned(),
+            Some(_) => format!("spec.finalizers[{index}]"),
+        };
+        check_with(&at, finalizer, names::check_label_key, &mut faults);
+        if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer.as_str()) {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            faults.push(FieldError::invalid(at, quote(finalizer), why));
+        }
+    }
+    faults
+}
+
+/// Validates the status of a namespace: its phase says whether it is deleted.
+fn validate_status(namespace: &Namespace) -> FieldErrors {
+    let phase = namespace.status.as_ref().and_then(|status| status.phase.as_deref());
+    let (expected, why) = match namespace.metadata.deletion_timestamp {
+        None => ("Active", "may only be 'Active' if `deletionTimestamp` is empty"),
+        Some(_) => ("Terminating", "may only be 'Terminating' if `deletionTimestamp` is not empty"),
+    };
+    let phase = phase.unwrap_or_default();
+    let is_wrong = phase != expected;
+    is_wrong.then(|| FieldError::invalid("status.Phase", quote(phase), why)).into_iter().collect()
 }
 
 #[cfg(test)]

@@ -1,23 +1,28 @@
 //! Nodes.
 
+mod validation;
+
 use std::collections::BTreeMap;
 
-use aggregated_apiserver::{FieldError, Filled, Rules, SelectableFields, StoragePrefix, Strategy};
+use aggregated_apiserver::{Filled, Rules, SelectableFields, StoragePrefix, Strategy};
 use k8s_openapi::api::core::v1::{Node, Taint};
 
 use crate::built_in::cell_texts::{NONE, or_none};
-use crate::built_in::checks::FieldErrors;
 use crate::built_in::defaulting::{is_new, sync_with_list};
 use crate::built_in::pod_template::resources::round_up;
 use crate::built_in::row::{Column, Row, Subresources};
 use crate::built_in::strategy::common;
+use validation::{validate, validate_status, warnings};
 
 /// The taint of nodes that run no Pods yet.
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 pub(crate) fn row() -> Row<Node> {
-    let rules =
-        Rules::new().prepare(|node, _| prepare(node)).validate(|node, old, _| validate(node, old));
+    let rules = Rules::new()
+        .prepare(|node, _| prepare(node))
+        .validate(|node, old, _| validate(node, old))
+        .warn(|node, _, _| warnings(node))
+        .validate_status(|node, old, _| validate_status(node, old));
     Row {
         short_names: &["no"],
         subresources: Subresources::Status,
@@ -109,20 +114,6 @@ fn prepare(node: &mut Node) {
         let effect = "NoSchedule".to_owned();
         taints.push(Taint { key: NOT_READY.to_owned(), effect, ..Taint::default() });
     }
-}
-
-fn validate(node: &Node, old: Option<&Node>) -> FieldErrors {
-    let mut faults = Vec::new();
-    let ranges = |node: &Node| {
-        let ranges = node.spec.as_ref().and_then(|spec| spec.pod_cidrs.clone());
-        ranges.unwrap_or_default()
-    };
-    let before = old.map(ranges).unwrap_or_default();
-    if !before.is_empty() && ranges(node) != before {
-        let why = "node updates may not change podCIDR except from \"\" to valid";
-        faults.push(FieldError::forbidden("spec.podCIDRs", why));
-    }
-    faults
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! PersistentVolumes.
 
+mod older_sources;
 mod sources;
 mod validation;
 
@@ -30,7 +31,10 @@ pub(crate) fn row() -> Row<PersistentVolume> {
 
 fn strategy() -> Strategy {
     // What belongs to nobody unless a client says what it is.
-    const FILLED: &[Filled] = &[Filled::field("/status/lastPhaseTransitionTime").replaced()];
+    const FILLED: &[Filled] = &[
+        Filled::field("/status/lastPhaseTransitionTime").replaced(),
+        Filled::field("/metadata/finalizers").by_admission(),
+    ];
     Strategy { returns_deleted_object: true, filled_by_system: FILLED, ..without_generation() }
 }
 

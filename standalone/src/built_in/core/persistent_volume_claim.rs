@@ -8,10 +8,10 @@ use k8s_openapi::api::core::v1::{
     TypedObjectReference,
 };
 
-use crate::built_in::defaulting::set_default;
+use crate::built_in::defaulting::{set_default, set_missing};
 use crate::built_in::row::{Column, Row, Subresources};
 use crate::built_in::strategy::without_generation;
-use validation::{validate, warnings};
+use validation::{validate, validate_status, warnings};
 
 use validation::STORAGE;
 pub(crate) use validation::{check_access_modes, validate_spec, warnings_of_sizes};
@@ -23,7 +23,8 @@ pub(crate) fn row() -> Row<PersistentVolumeClaim> {
     let rules = Rules::new()
         .prepare(|claim, context| prepare(claim, context.old().as_ref()))
         .validate(|claim, old, _| validate(claim, old))
-        .warn(|claim, _, _| warnings(claim));
+        .warn(|claim, _, _| warnings(claim))
+        .validate_status(|claim, _, _| validate_status(claim));
     Row {
         short_names: &["pvc"],
         subresources: Subresources::Status,
@@ -35,6 +36,7 @@ pub(crate) fn row() -> Row<PersistentVolumeClaim> {
 
 /// What belongs to nobody unless a client says what it is.
 const FILLED: &[Filled] = &[
+    Filled::field("/metadata/finalizers").by_admission(),
     Filled::field("/spec/dataSource"),
     Filled::field("/spec/dataSourceRef"),
     Filled::field("/spec/storageClassName"),
@@ -136,7 +138,7 @@ fn prepare(claim: &mut PersistentVolumeClaim, old: Option<&PersistentVolumeClaim
 
 /// Sets the defaults of a claim, or of a template of claims.
 pub(crate) fn set_defaults(claim: &mut PersistentVolumeClaim) {
-    set_default(&mut claim.spec.get_or_insert_default().volume_mode, "Filesystem");
+    set_missing(&mut claim.spec.get_or_insert_default().volume_mode, "Filesystem");
     set_default(&mut claim.status.get_or_insert_default().phase, "Pending");
 }
 

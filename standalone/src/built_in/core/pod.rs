@@ -111,6 +111,8 @@ fn strategy() -> Strategy {
         .with_field("spec.hostNetwork", "false")
         .with_field("status.phase", "")
         .with_field("status.podIP", "")
+        // kube-apiserver knows the name, and no Pod has a value.
+        .with_field_at("status.podIPs", &[], "")
         .with_field("status.nominatedNodeName", "");
     Strategy {
         metadata_reset_by_status: &["ownerReferences"],

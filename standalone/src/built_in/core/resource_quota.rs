@@ -11,12 +11,13 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 use crate::built_in::pod_template::resources::round_up;
 use crate::built_in::row::{Column, Row, Subresources};
 use crate::built_in::strategy::without_generation;
-use validation::validate;
+use validation::{validate, validate_status};
 
 pub(crate) fn row() -> Row<ResourceQuota> {
     let rules = Rules::new()
         .prepare(|quota, _| prepare(quota))
         .validate(|quota, old, _| validate(quota, old))
+        .validate_status(|quota, _, _| validate_status(quota))
         .warn(|quota, old, _| if old.is_none() { warnings(quota) } else { Vec::new() });
     Row {
         short_names: &["quota"],

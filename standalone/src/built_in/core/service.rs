@@ -11,11 +11,11 @@ use aggregated_apiserver::{
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::built_in::defaulting::set_default;
+use crate::built_in::defaulting::{set_default, set_missing};
 use crate::built_in::row::{ALL, Row, Subresources};
 use crate::built_in::strategy::common;
 use addresses::{Addresses, is_reached_from_outside};
-use validation::{validate, warnings};
+use validation::{validate, validate_status, warnings, warnings_of_status};
 
 /// How long a client is sent to the same Pod, with session affinity.
 const SESSION_SECONDS: i32 = 10_800;
@@ -25,7 +25,9 @@ pub(crate) fn row() -> Row<Service> {
     let rules = Rules::new()
         .prepare(move |service, context| prepare(service, context.old().as_ref(), &addresses))
         .validate(|service, old, _| validate(service, old))
-        .warn(|service, _, _| warnings(service));
+        .warn(|service, _, _| warnings(service))
+        .validate_status(|service, old, _| validate_status(service, old))
+        .warn_of_status(|service, _, _| warnings_of_status(service));
     Row {
         short_names: &["svc"],
         categories: ALL,
@@ -70,7 +72,9 @@ fn prepare(service: &mut Service, old: Option<&Service>, addresses: &Addresses) 
     let status = service.status.get_or_insert_default();
     let balancer = status.load_balancer.get_or_insert_default();
     let spec_type = service.spec.as_ref().and_then(|spec| spec.type_.as_deref());
-    if old.is_some() && spec_type != Some("LoadBalancer") {
+    // A Service that is no longer behind a load balancer loses the addresses of that one.
+    let old_type = old.and_then(|old| old.spec.as_ref()?.type_.as_deref());
+    if old_type == Some("LoadBalancer") && spec_type != Some("LoadBalancer") {
         balancer.ingress = None;
     }
     for ingress in balancer.ingress.iter_mut().flatten().filter(|one| one.ip.is_some()) {
@@ -80,7 +84,7 @@ fn prepare(service: &mut Service, old: Option<&Service>, addresses: &Addresses) 
     set_default(&mut spec.type_, "ClusterIP");
     set_default(&mut spec.session_affinity, "None");
     if spec.type_.as_deref() != Some("ExternalName") {
-        set_default(&mut spec.internal_traffic_policy, "Cluster");
+        set_missing(&mut spec.internal_traffic_policy, "Cluster");
     }
     if spec.session_affinity.as_deref() == Some("ClientIP") {
         let config = spec.session_affinity_config.get_or_insert_default();
@@ -106,7 +110,10 @@ fn prepare(service: &mut Service, old: Option<&Service>, addresses: &Addresses) 
         }
     }
     let old = old.and_then(|old| old.spec.as_ref());
-    if spec.type_.as_deref() == Some("ExternalName") {
+    // kube-apiserver drops what it has validated.
+    let policy = spec.internal_traffic_policy.as_deref();
+    if spec.type_.as_deref() == Some("ExternalName") && matches!(policy, Some("Cluster" | "Local"))
+    {
         spec.internal_traffic_policy = None;
     }
     // A Service without ports is refused, and is allocated no address.
@@ -177,7 +184,7 @@ mod tests {
     #[test]
     fn an_update_keeps_the_address_and_forgets_the_ingress() {
         let old = object(json!({"spec": {
-            "type": "ClusterIP", "clusterIP": "10.96.0.9", "clusterIPs": ["10.96.0.9"],
+            "type": "LoadBalancer", "clusterIP": "10.96.0.9", "clusterIPs": ["10.96.0.9"],
         }}));
         let new = json!({
             "spec": {"ports": [{"port": 80}]},

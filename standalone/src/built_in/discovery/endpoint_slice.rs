@@ -1,26 +1,27 @@
 //! EndpointSlices: the endpoints of Services.
 
-use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, Ipv6Addr};
+mod validation;
 
-use aggregated_apiserver::{FieldError, Rules, names};
+use aggregated_apiserver::{Rules, Strategy};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
-use crate::built_in::checks::{FieldErrors, check_immutable, check_one_of, check_with, quote};
 use crate::built_in::row::{Column, Row};
-use crate::built_in::strategy;
-
-const AT_MOST_ENDPOINTS: usize = 1_000;
-
-const AT_MOST_PORTS: usize = 100;
-
-const AT_MOST_ADDRESSES: usize = 100;
+use crate::built_in::strategy::with_generation;
+use validation::{validate, warnings};
 
 pub(crate) fn row() -> Row<EndpointSlice> {
     let rules = Rules::new()
-        .prepare(|slice, _| prepare(slice))
-        .validate(|slice, old, _| validate(slice, old));
-    Row { columns: columns(), rules, ..Row::new(strategy::with_generation()) }
+        .prepare(|slice, context| {
+            prepare(slice);
+            drop_topology(slice, context.old().as_ref());
+        })
+        .validate(|slice, old, _| validate(slice, old))
+        .warn(|slice, old, _| warnings(slice, old));
+    Row { columns: columns(), rules, ..Row::new(strategy()) }
+}
+
+fn strategy() -> Strategy {
+    Strategy { counts_labels: true, ..with_generation() }
 }
 
 fn columns() -> Vec<Column<EndpointSlice>> {
@@ -63,78 +64,17 @@ fn prepare(slice: &mut EndpointSlice) {
     }
 }
 
-fn validate(slice: &EndpointSlice, old: Option<&EndpointSlice>) -> FieldErrors {
-    let mut faults = Vec::new();
-    if slice.address_type.is_empty() {
-        faults.push(FieldError::required("addressType", ""));
-    } else {
-        let types = ["FQDN", "IPv4", "IPv6"];
-        check_one_of("addressType", Some(&slice.address_type), &types, &mut faults);
-    }
-    if old.is_none_or(|old| old.endpoints != slice.endpoints) {
-        check_endpoints(slice, &mut faults);
-    }
-    check_ports(slice, &mut faults);
-    if let Some(old) = old {
-        check_immutable("addressType", &slice.address_type, &old.address_type, &mut faults);
-    }
-    faults
-}
-
-fn check_endpoints(slice: &EndpointSlice, faults: &mut FieldErrors) {
-    let endpoints = slice.endpoints.as_deref().unwrap_or_default();
-    if endpoints.len() > AT_MOST_ENDPOINTS {
-        faults.push(FieldError::too_many("endpoints", endpoints.len(), AT_MOST_ENDPOINTS as u64));
+/// The fields of older versions are dropped, unless the endpoints stay as they are.
+fn drop_topology(slice: &mut EndpointSlice, old: Option<&EndpointSlice>) {
+    if old.is_some_and(|old| old.endpoints == slice.endpoints) {
         return;
     }
-    for (index, endpoint) in endpoints.iter().enumerate() {
-        let at = format!("endpoints[{index}].addresses");
-        let addresses = &endpoint.addresses;
-        if addresses.is_empty() {
-            faults.push(FieldError::required(&at, "must contain at least 1 address"));
-        } else if addresses.len() > AT_MOST_ADDRESSES {
-            faults.push(FieldError::too_many(&at, addresses.len(), AT_MOST_ADDRESSES as u64));
-        }
-        for (index, address) in addresses.iter().enumerate() {
-            let at = format!("{at}[{index}]");
-            let invalid = |why: &str| FieldError::invalid(&at, quote(address), why);
-            match slice.address_type.as_str() {
-                "IPv4" if address.parse::<Ipv4Addr>().is_err() => {
-                    faults.push(invalid("must be an IPv4 address"));
-                }
-                "IPv6" if address.parse::<Ipv6Addr>().is_err() => {
-                    faults.push(invalid("must be an IPv6 address"));
-                }
-                "FQDN" => check_with(&at, address, names::check_dns_1123_subdomain, faults),
-                _ => {}
-            }
-        }
-    }
-}
-
-fn check_ports(slice: &EndpointSlice, faults: &mut FieldErrors) {
-    let ports = slice.ports.as_deref().unwrap_or_default();
-    if ports.len() > AT_MOST_PORTS {
-        faults.push(FieldError::too_many("ports", ports.len(), AT_MOST_PORTS as u64));
-        return;
-    }
-    let mut seen = BTreeSet::new();
-    for (index, port) in ports.iter().enumerate() {
-        let name = port.name.as_deref().unwrap_or_default();
-        let at = format!("ports[{index}]");
-        if !name.is_empty() {
-            check_with(&format!("{at}.name"), name, names::check_dns_1123_label, faults);
-        }
-        if !seen.insert(name) {
-            faults.push(FieldError::duplicate(format!("{at}.name"), quote(name)));
-        }
-        let protocols = ["SCTP", "TCP", "UDP"];
-        check_one_of(format!("{at}.protocol"), port.protocol.as_ref(), &protocols, faults);
-    }
+    slice.endpoints.iter_mut().flatten().for_each(|one| one.deprecated_topology = None);
 }
 
 #[cfg(test)]
 mod tests {
+    use super::validation::AT_MOST_ENDPOINTS;
     use super::*;
     use crate::built_in::testing::{cells, faults_of_new, faults_of_update, prepared};
     use serde_json::json;
@@ -164,7 +104,7 @@ mod tests {
                 json!({"addressType": "IPv6", "endpoints": [{"addresses": []}, {"addresses": ["10.0.0.1"]}]}),
                 vec![
                     "endpoints[0].addresses: Required value: must contain at least 1 address",
-                    "endpoints[1].addresses[0]: Invalid value: \"10.0.0.1\": must be an IPv6 address",
+                    "endpoints[1].addresses: Invalid value: \"10.0.0.1\": must be an IPv6 address",
                 ],
             ),
             (

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::conversion::{from_core, to_core};
 use crate::built_in::checks::{FieldErrors, check_immutable, quote};
+use crate::built_in::conditions::ZERO_TIME;
 use crate::built_in::core::event::validation::{self, NewEvent};
 use crate::built_in::core::event::{cells, strategy};
 use crate::built_in::row::Row;
@@ -39,9 +40,14 @@ fn cell(heading: &str, event: &Event, now: Timestamp) -> Value {
 fn validate(event: &Event, old: Option<&Event>) -> FieldErrors {
     let mut faults = Vec::new();
     let is_same = old.is_some_and(|old| old.series == event.series);
-    if !is_same && event.series.as_ref().is_some_and(|series| series.count < 2) {
-        let why = "should be at least 2";
-        faults.push(FieldError::invalid("series.count", quote(""), why));
+    if let Some(series) = event.series.as_ref().filter(|_| !is_same) {
+        if series.count < 2 {
+            let why = "should be at least 2";
+            faults.push(FieldError::invalid("series.count", quote(""), why));
+        }
+        if series.last_observed_time.0 == ZERO_TIME {
+            faults.push(FieldError::required("series.lastObservedTime", ""));
+        }
     }
     let Some(old) = old else {
         validation::check(&new_event(event), &mut faults);

@@ -6,14 +6,17 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Value, json};
 
 use crate::built_in::checks::{FieldErrors, check_not_negative, check_one_of};
+use crate::built_in::conditions;
 use crate::built_in::label_selector;
 use crate::built_in::row::{Column, Row, Subresources};
 use crate::built_in::share;
 use crate::built_in::strategy::with_generation;
 
 pub(crate) fn row() -> Row<PodDisruptionBudget> {
-    let rules =
-        Rules::new().prepare(|budget, _| prepare(budget)).validate(|budget, _, _| validate(budget));
+    let rules = Rules::new()
+        .prepare(|budget, _| prepare(budget))
+        .validate(|budget, _, _| validate(budget))
+        .validate_status(|budget, _, _| validate_status(budget));
     Row {
         short_names: &["pdb"],
         subresources: Subresources::Status,
@@ -77,7 +80,14 @@ fn validate(budget: &PodDisruptionBudget) -> FieldErrors {
     let policies = ["AlwaysAllow", "IfHealthyBudget"];
     let policy = spec.unhealthy_pod_eviction_policy.as_ref();
     check_one_of("spec.unhealthyPodEvictionPolicy", policy, &policies, &mut faults);
+    faults
+}
+
+fn validate_status(budget: &PodDisruptionBudget) -> FieldErrors {
+    let mut faults = Vec::new();
     let Some(status) = &budget.status else { return faults };
+    let conditions = status.conditions.as_deref().unwrap_or_default();
+    conditions::check(conditions, "status.conditions", &mut faults);
     for (field, count) in [
         ("disruptionsAllowed", status.disruptions_allowed),
         ("currentHealthy", status.current_healthy),
@@ -138,7 +148,7 @@ mod tests {
         let budget = object(json!({"spec": {}, "status": status}));
         let negative =
             ["status.disruptionsAllowed: Invalid value: -1: must be greater than or equal to 0"];
-        assert_eq!(texts(&validate(&budget)), negative);
+        assert_eq!(texts(&validate_status(&budget)), negative);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::TopologySelectorTerm;
 use k8s_openapi::api::storage::v1::StorageClass;
 
 use crate::built_in::checks::{FieldErrors, check_immutable, check_one_of, check_with, quote};
+use crate::built_in::node_labels;
 use crate::built_in::row::{Column, Row};
 use crate::built_in::strategy::without_generation;
 
@@ -19,30 +20,6 @@ const DEFAULT_ANNOTATIONS: [&str; 2] = [
 /// How many parameters there may be, and how large they are together.
 const PARAMETERS: usize = 512;
 const SIZE: usize = 256 << 10;
-
-/// Labels of nodes that nobody should use any more, and what is said of them.
-const OLD_LABELS: [(&str, &str); 8] = [
-    ("beta.kubernetes.io/arch", "deprecated since v1.14; use \"kubernetes.io/arch\" instead"),
-    ("beta.kubernetes.io/os", "deprecated since v1.14; use \"kubernetes.io/os\" instead"),
-    (
-        "failure-domain.beta.kubernetes.io/region",
-        "deprecated since v1.17; use \"topology.kubernetes.io/region\" instead",
-    ),
-    (
-        "failure-domain.beta.kubernetes.io/zone",
-        "deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead",
-    ),
-    (
-        "beta.kubernetes.io/instance-type",
-        "deprecated since v1.17; use \"node.kubernetes.io/instance-type\" instead",
-    ),
-    ("app.kubernetes.io/created-by", "deprecated since v1.9"),
-    (
-        "scheduler.alpha.kubernetes.io/preferAvoidPods",
-        "deprecated since v1.22; use Taints and Tolerations instead",
-    ),
-    ("node-role.kubernetes.io/master", "use \"node-role.kubernetes.io/control-plane\" instead"),
-];
 
 pub(crate) fn row() -> Row<StorageClass> {
     let rules = Rules::new()
@@ -168,13 +145,12 @@ fn check_term<'a>(
     wanted
 }
 
-/// Warnings of labels that nobody should use any more.
+/// Warnings of deprecated labels of Nodes.
 fn warnings(class: &StorageClass) -> Vec<String> {
     let mut warnings = Vec::new();
     for (index, term) in class.allowed_topologies.iter().flatten().enumerate() {
         for (number, one) in term.match_label_expressions.iter().flatten().enumerate() {
-            let old = OLD_LABELS.iter().find(|(label, _)| *label == one.key);
-            warnings.extend(old.map(|(_, why)| {
+            warnings.extend(node_labels::deprecation(&one.key).map(|why| {
                 format!("allowedTopologies[{index}].matchLabelExpressions[{number}].key: {why}")
             }));
         }

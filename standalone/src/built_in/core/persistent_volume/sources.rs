@@ -1,4 +1,4 @@
-//! Where the data of a PersistentVolume are. Of the sources that are looked into programs meet most.
+//! Where the data of a PersistentVolume are.
 
 use aggregated_apiserver::{FieldError, names};
 use k8s_openapi::api::core::v1::{
@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{
     SecretReference,
 };
 
+use super::older_sources;
 use crate::built_in::checks::{FieldErrors, check_with, quote};
 use crate::built_in::defaulting::set_default;
 
@@ -63,8 +64,8 @@ fn all(spec: &PersistentVolumeSpec) -> [(&'static str, bool); 22] {
     ]
 }
 
-/// Checks that there is one source, and looks into it.
-pub(super) fn check(spec: &PersistentVolumeSpec, faults: &mut FieldErrors) {
+/// Checks that a volume of this name has one source, and checks that source.
+pub(super) fn check(volume: &str, spec: &PersistentVolumeSpec, faults: &mut FieldErrors) {
     let mut count = 0;
     for (name, _) in all(spec).into_iter().filter(|(_, is_there)| *is_there) {
         // One that is flexible is not counted against those before it.
@@ -72,7 +73,7 @@ pub(super) fn check(spec: &PersistentVolumeSpec, faults: &mut FieldErrors) {
             faults.push(FieldError::forbidden(format!("spec.{name}"), ONE));
         } else {
             count += 1;
-            check_one(spec, name, faults);
+            check_one(volume, spec, name, faults);
         }
     }
     if count == 0 {
@@ -80,7 +81,10 @@ pub(super) fn check(spec: &PersistentVolumeSpec, faults: &mut FieldErrors) {
     }
 }
 
-fn check_one(spec: &PersistentVolumeSpec, name: &str, faults: &mut FieldErrors) {
+fn check_one(volume: &str, spec: &PersistentVolumeSpec, name: &str, faults: &mut FieldErrors) {
+    if older_sources::check(volume, spec, name, faults).is_some() {
+        return;
+    }
     match (name, &spec.host_path, &spec.nfs, &spec.local, &spec.csi) {
         ("hostPath", Some(path), ..) => check_host_path(path, faults),
         ("nfs", _, Some(nfs), ..) => check_nfs(nfs, faults),
@@ -242,7 +246,7 @@ mod tests {
             ),
         ] {
             let mut faults = Vec::new();
-            check(&object::<PersistentVolumeSpec>(spec.clone()), &mut faults);
+            check("a", &object::<PersistentVolumeSpec>(spec.clone()), &mut faults);
             assert_eq!(texts(&faults), expected, "{spec}");
         }
     }

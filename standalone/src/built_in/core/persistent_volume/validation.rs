@@ -2,7 +2,8 @@
 
 use aggregated_apiserver::{FieldError, Quantity, names};
 use k8s_openapi::api::core::v1::{
-    NodeSelectorRequirement, PersistentVolume, PersistentVolumeSpec, VolumeNodeAffinity,
+    NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume, PersistentVolumeSpec,
+    VolumeNodeAffinity,
 };
 
 use super::sources;
@@ -10,6 +11,7 @@ use crate::built_in::checks::{
     FieldErrors, check_immutable, check_one_of, check_with, quote, to_json,
 };
 use crate::built_in::core::persistent_volume_claim::{CLASS_ANNOTATION, check_access_modes};
+use crate::built_in::node_labels;
 
 /// The annotation that had mount options before there was a field for them.
 const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
@@ -18,11 +20,12 @@ pub(super) fn validate(volume: &PersistentVolume, old: Option<&PersistentVolume>
     let nothing = PersistentVolumeSpec::default();
     let spec = volume.spec.as_ref().unwrap_or(&nothing);
     let mut faults = Vec::new();
-    check_spec(spec, &mut faults);
+    let name = volume.metadata.name.as_deref().unwrap_or_default();
+    check_spec(name, spec, &mut faults);
     check_mount_options(volume, spec, &mut faults);
     let Some(old) = old else { return faults };
     // Of a change kube-apiserver tells twice what is wrong.
-    check_spec(spec, &mut faults);
+    check_spec(name, spec, &mut faults);
     let old = old.spec.as_ref().unwrap_or(&nothing);
     if sources::alone(spec, old) != sources::alone(old, old) {
         let why = "spec.persistentvolumesource is immutable after creation";
@@ -39,7 +42,7 @@ pub(super) fn validate(volume: &PersistentVolume, old: Option<&PersistentVolume>
     faults
 }
 
-fn check_spec(spec: &PersistentVolumeSpec, faults: &mut FieldErrors) {
+fn check_spec(volume: &str, spec: &PersistentVolumeSpec, faults: &mut FieldErrors) {
     let modes = spec.access_modes.as_deref().unwrap_or_default();
     if modes.is_empty() {
         faults.push(FieldError::required("spec.accessModes", ""));
@@ -52,7 +55,7 @@ fn check_spec(spec: &PersistentVolumeSpec, faults: &mut FieldErrors) {
     if let Some(affinity) = &spec.node_affinity {
         check_affinity(affinity, faults);
     }
-    sources::check(spec, faults);
+    sources::check(volume, spec, faults);
     let is_root = |path: &str| {
         !path.is_empty()
             && path.starts_with('/')
@@ -229,6 +232,7 @@ pub(super) fn warnings(volume: &PersistentVolume) -> Vec<String> {
         let why = "The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.";
         warnings.push(format!("spec.persistentVolumeReclaimPolicy: {why}"));
     }
+    warnings.extend(warnings_of_affinity(spec));
     let sources = [
         (spec.cephfs.is_some(), "cephfs: deprecated in v1.28, non-functional in v1.31+"),
         (
@@ -243,6 +247,22 @@ pub(super) fn warnings(volume: &PersistentVolume) -> Vec<String> {
     let sources = sources.into_iter().filter(|(is_there, _)| *is_there);
     warnings.extend(sources.map(|(_, why)| format!("spec.{why}")));
     warnings
+}
+
+/// Warnings of deprecated labels of the Nodes that can reach a volume.
+fn warnings_of_affinity(spec: &PersistentVolumeSpec) -> Vec<String> {
+    const AT: &str = "spec.nodeAffinity.required.nodeSelectorTerms";
+    let required = spec.node_affinity.as_ref().and_then(|affinity| affinity.required.as_ref());
+    let terms = required.into_iter().flat_map(|required| &required.node_selector_terms).enumerate();
+    let of_term = |(index, term): (usize, &NodeSelectorTerm)| {
+        let expressions = term.match_expressions.iter().flatten().enumerate();
+        let warnings = expressions.filter_map(|(inner, one)| {
+            let (key, why) = (&one.key, node_labels::deprecation(&one.key)?);
+            Some(format!("{AT}[{index}].matchExpressions[{inner}].key: {key} is {why}"))
+        });
+        warnings.collect::<Vec<_>>()
+    };
+    terms.flat_map(of_term).collect()
 }
 
 #[cfg(test)]

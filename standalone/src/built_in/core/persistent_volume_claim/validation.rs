@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 
 use super::CLASS_ANNOTATION;
+use crate::built_in::amounts::whole_value;
 use crate::built_in::checks::{
     FieldErrors, check_immutable, check_one_of, check_with, quote, to_json,
 };
@@ -31,6 +32,65 @@ pub(super) fn validate(
         validate_change(claim, old, &mut faults);
     }
     faults
+}
+
+/// The states of a claim that grows.
+const RESIZES: [&str; 5] = [
+    "ControllerResizeInProgress",
+    "ControllerResizeInfeasible",
+    "NodeResizePending",
+    "NodeResizeInProgress",
+    "NodeResizeInfeasible",
+];
+
+/// Validates the status of a claim.
+pub(super) fn validate_status(claim: &PersistentVolumeClaim) -> FieldErrors {
+    let mut faults = Vec::new();
+    let Some(status) = &claim.status else { return faults };
+    for (name, amount) in status.capacity.iter().flatten() {
+        check_amount(&format!("status.capacity[{name}]"), amount, &mut faults);
+    }
+    const STATUSES: &str = "status.allocatedResourceStatuses";
+    let mut states = RESIZES;
+    states.sort_unstable();
+    for (name, state) in status.allocated_resource_statuses.iter().flatten() {
+        check_resource_name(name, STATUSES, &mut faults);
+        if !RESIZES.contains(&state.as_str()) {
+            faults.push(FieldError::not_supported(STATUSES, quote(name), &states));
+        }
+    }
+    const AMOUNTS: &str = "status.allocatedResources";
+    for (name, amount) in status.allocated_resources.iter().flatten() {
+        let at = format!("{AMOUNTS}[{name}]");
+        if check_resource_name(name, AMOUNTS, &mut faults)
+            && check_amount(&at, amount, &mut faults)
+            && Quantity::parse(&amount.0).is_ok_and(|amount| amount.nanos() % 1_000_000_000 != 0)
+        {
+            faults.push(FieldError::invalid(at, quote(&amount.0), "must be an integer"));
+        }
+    }
+    faults
+}
+
+/// Checks that an amount is not negative, and answers whether it is not.
+fn check_amount(at: &str, amount: &Amount, faults: &mut FieldErrors) -> bool {
+    let Ok(amount) = Quantity::parse(&amount.0) else { return false };
+    if amount.nanos() < 0 {
+        let value = whole_value(amount);
+        faults.push(FieldError::invalid(at, value, "must be a valid resource quantity"));
+    }
+    amount.nanos() >= 0
+}
+
+/// Of Kubernetes' own resources a claim has `storage` alone. Answers whether the name is right.
+fn check_resource_name(name: &str, at: &str, faults: &mut FieldErrors) -> bool {
+    let before = faults.len();
+    check_with(at, name, names::check_label_key, faults);
+    let is_native = !name.contains('/') || name.contains("kubernetes.io/");
+    if faults.len() == before && is_native && name != STORAGE {
+        faults.push(FieldError::not_supported(at, quote(name), &[STORAGE]));
+    }
+    faults.len() == before
 }
 
 /// Validates the spec of a claim, or of a template of claims.

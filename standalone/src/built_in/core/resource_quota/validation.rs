@@ -38,6 +38,15 @@ pub(super) fn validate(quota: &ResourceQuota, old: Option<&ResourceQuota>) -> Fi
     faults
 }
 
+/// Validates the status of a quota.
+pub(super) fn validate_status(quota: &ResourceQuota) -> FieldErrors {
+    let mut faults = Vec::new();
+    let Some(status) = &quota.status else { return faults };
+    check_amounts(status.hard.as_ref(), "status.hard", &mut faults);
+    check_amounts(status.used.as_ref(), "status.used", &mut faults);
+    faults
+}
+
 fn check_amounts(amounts: Option<&BTreeMap<String, Amount>>, at: &str, faults: &mut FieldErrors) {
     for (name, amount) in amounts.into_iter().flatten() {
         let at = format!("{at}[{name}]");

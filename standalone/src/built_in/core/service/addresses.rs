@@ -8,8 +8,6 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 use k8s_openapi::api::core::v1::ServiceSpec;
 
-use crate::built_in::defaulting::sync_with_list;
-
 /// The Service CIDR of most clusters: 10.96.0.0/12. Its first address is that of the API
 /// server.
 const RANGE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 0);
@@ -31,15 +29,15 @@ impl Addresses {
     pub(crate) fn allocate(&self, spec: &mut ServiceSpec, old: Option<&ServiceSpec>) {
         if let Some(old) = old {
             keep_allocated(spec, old);
+        }
+        follow_singular(spec, old);
+        if let Some(old) = old {
             drop_fields_of_other_types(spec, old);
         }
         if !has_cluster_ip(spec) {
             return;
         }
-        sync_with_list(&mut spec.cluster_ip, &mut spec.cluster_ips, Clone::clone, |address| {
-            address
-        });
-        if spec.cluster_ip.as_ref().is_none_or(String::is_empty) {
+        if is_empty(spec.cluster_ip.as_ref()) && addresses(spec).is_empty() {
             let address = self.address().to_string();
             spec.cluster_ips = Some(vec![address.clone()]);
             spec.cluster_ip = Some(address);
@@ -87,6 +85,33 @@ impl Addresses {
     }
 }
 
+/// Sets the list of addresses of a client that knows the single address alone.
+fn follow_singular(spec: &mut ServiceSpec, old: Option<&ServiceSpec>) {
+    let one = spec.cluster_ip.clone().unwrap_or_default();
+    let Some(old) = old else {
+        if !one.is_empty() && addresses(spec).is_empty() {
+            spec.cluster_ips = Some(vec![one]);
+        }
+        return;
+    };
+    let before = old.cluster_ip.clone().unwrap_or_default();
+    if one == before {
+        if addresses(spec).is_empty() {
+            spec.cluster_ips.clone_from(&old.cluster_ips);
+        }
+    } else if addresses(spec) == addresses(old) {
+        spec.cluster_ips = (!one.is_empty()).then(|| vec![one]);
+    }
+}
+
+fn addresses(spec: &ServiceSpec) -> &[String] {
+    spec.cluster_ips.as_deref().unwrap_or_default()
+}
+
+fn is_empty(text: Option<&String>) -> bool {
+    text.is_none_or(String::is_empty)
+}
+
 fn has_cluster_ip(spec: &ServiceSpec) -> bool {
     matches!(spec.type_.as_deref(), Some("ClusterIP" | "NodePort" | "LoadBalancer"))
 }
@@ -110,12 +135,13 @@ pub(crate) fn is_reached_from_outside(spec: &ServiceSpec) -> bool {
 /// Takes over from the old Service what was allocated to it, where the update leaves it
 /// out.
 fn keep_allocated(spec: &mut ServiceSpec, old: &ServiceSpec) {
-    if has_cluster_ip(spec)
-        && has_cluster_ip(old)
-        && spec.cluster_ip.as_ref().is_none_or(String::is_empty)
-    {
-        spec.cluster_ip.clone_from(&old.cluster_ip);
-        spec.cluster_ips.clone_from(&old.cluster_ips);
+    if has_cluster_ip(spec) && has_cluster_ip(old) {
+        if is_empty(spec.cluster_ip.as_ref()) {
+            spec.cluster_ip.clone_from(&old.cluster_ip);
+        }
+        if addresses(spec).is_empty() {
+            spec.cluster_ips.clone_from(&old.cluster_ips);
+        }
     }
     if has_cluster_ip(spec) && has_cluster_ip(old) {
         if spec.ip_families.as_ref().is_none_or(Vec::is_empty) {

@@ -1,167 +1,162 @@
 //! The validation of Services.
 
-use std::collections::BTreeSet;
-use std::net::IpAddr;
+mod cluster_ips;
+mod ports;
+mod status;
+mod traffic;
+mod warnings;
 
 use aggregated_apiserver::{FieldError, names};
-use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 
-use crate::built_in::checks::{FieldErrors, check_one_of, check_with, quote, to_json};
+use crate::built_in::checks::{FieldErrors, check_one_of, check_with, quote};
 use crate::built_in::label_selector;
-use crate::built_in::pod_template::ports;
+use crate::built_in::networks::{check_address, check_endpoint_address};
+pub(crate) use status::{validate_status, warnings_of_status};
+pub(crate) use warnings::warnings;
 
 const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 
+/// The longest time for which a client is sent to the same Pod: a day.
+const MAX_SESSION_SECONDS: i32 = 86_400;
+
+/// The annotations with the mode of topology-aware routing, the deprecated one first.
+pub(super) const TOPOLOGY_ANNOTATIONS: [&str; 2] =
+    ["service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode"];
+
 /// Validates a Service.
 pub(crate) fn validate(service: &Service, old: Option<&Service>) -> FieldErrors {
-    let mut faults = Vec::new();
     let nothing = ServiceSpec::default();
     let spec = service.spec.as_ref().unwrap_or(&nothing);
-    check(spec, &mut faults);
-    let is_of_cluster = |spec: &ServiceSpec| spec.type_.as_deref() != Some("ExternalName");
-    if let Some(old) = old.and_then(|old| old.spec.as_ref())
-        && is_of_cluster(old)
-        && is_of_cluster(spec)
-        && spec.cluster_ips != old.cluster_ips
-    {
-        let why = "may not change once set";
-        let at = "spec.clusterIPs[0]";
-        faults.push(FieldError::invalid(at, to_json(&spec.cluster_ips), why));
+    let old_spec = old.map(|old| old.spec.as_ref().unwrap_or(&nothing));
+    let mut faults = faults_of_allocation(spec, old_spec);
+    if !faults.is_empty() {
+        return faults;
+    }
+    if let Some(old) = old_spec {
+        cluster_ips::check_change(spec, old, &mut faults);
+        traffic::check_change(spec, old, &mut faults);
+    }
+    check_topology_annotations(service, &mut faults);
+    check(spec, old_spec, &mut faults);
+    traffic::check_source_ranges(service, old, &mut faults);
+    traffic::check(spec, &mut faults);
+    faults
+}
+
+/// What stands in the way of an allocation. kube-apiserver allocates before it validates, so
+/// these errors come alone.
+fn faults_of_allocation(spec: &ServiceSpec, old: Option<&ServiceSpec>) -> FieldErrors {
+    let mut faults = Vec::new();
+    if type_of(spec) != "ExternalName" {
+        cluster_ips::check(spec, old, &mut faults);
     }
     if faults.is_empty() {
-        check_families(spec, &mut faults);
+        cluster_ips::check_families(spec, &mut faults);
+    }
+    if faults.is_empty() && matches!(type_of(spec), "NodePort" | "LoadBalancer") {
+        ports::check_allocated_once(spec, &mut faults);
     }
     faults
 }
 
-/// The cluster has addresses of IPv4 alone; a headless Service that selects nothing needs none.
-fn check_families(spec: &ServiceSpec, faults: &mut FieldErrors) {
-    let selects = spec.selector.as_ref().is_some_and(|selector| !selector.is_empty());
-    let is_headless = spec.cluster_ip.as_deref() == Some("None");
-    if spec.type_.as_deref() == Some("ExternalName") || (is_headless && !selects) {
-        return;
-    }
-    if let Some(policy @ "RequireDualStack") = spec.ip_family_policy.as_deref() {
-        let why = "this cluster is not configured for dual-stack services";
-        faults.push(FieldError::invalid("spec.ipFamilyPolicy", quote(policy), why));
-    }
-    for (index, family) in spec.ip_families.iter().flatten().enumerate() {
-        if family != "IPv4" {
-            let at = format!("spec.ipFamilies[{index}]");
-            faults.push(FieldError::invalid(at, quote(family), "not configured on this cluster"));
-        }
+/// An annotation of a Service.
+fn annotation<'a>(service: &'a Service, name: &str) -> Option<&'a String> {
+    service.metadata.annotations.as_ref()?.get(name)
+}
+
+/// The type of a Service.
+fn type_of(spec: &ServiceSpec) -> &str {
+    spec.type_.as_deref().unwrap_or_default()
+}
+
+/// Whether a Service has no address.
+fn is_headless(spec: &ServiceSpec) -> bool {
+    matches!(spec.cluster_ips.as_deref(), Some([one]) if one == "None")
+}
+
+fn check_topology_annotations(service: &Service, faults: &mut FieldErrors) {
+    let [hints, mode] = TOPOLOGY_ANNOTATIONS;
+    if let (Some(hints_value), Some(mode_value)) =
+        (annotation(service, hints), annotation(service, mode))
+        && hints_value != mode_value
+    {
+        let at = format!("metadata.annotations[{mode}]");
+        let why = format!("must match annotations[{hints}] when both are specified");
+        faults.push(FieldError::invalid(at, quote(mode_value), &why));
     }
 }
 
-/// Warnings for the author of a Service.
-pub(crate) fn warnings(service: &Service) -> Vec<String> {
-    let nothing = ServiceSpec::default();
-    let spec = service.spec.as_ref().unwrap_or(&nothing);
-    let is_headless = spec.cluster_ip.as_deref() == Some("None");
-    let is_external = spec.type_.as_deref() == Some("ExternalName");
-    let has_addresses = spec.external_ips.as_ref().is_some_and(|addresses| !addresses.is_empty());
-    let has_affinity = spec.session_affinity.as_deref().is_some_and(|affinity| affinity != "None");
-    let has_name = spec.external_name.as_ref().is_some_and(|name| !name.is_empty());
-    let warnings = [
-        (
-            has_addresses && !is_headless && !is_external,
-            "spec.externalIPs is deprecated and may no longer be implemented in some clusters",
-        ),
-        (
-            has_addresses && is_external,
-            "spec.externalIPs is ignored when spec.type is \"ExternalName\"",
-        ),
-        (
-            has_name && !is_external,
-            "spec.externalName is ignored when spec.type is not \"ExternalName\"",
-        ),
-        (has_addresses && is_headless, "spec.externalIPs is ignored for headless services"),
-        (has_affinity && is_headless, "spec.SessionAffinity is ignored for headless services"),
-    ];
-    let warnings = warnings.into_iter().filter(|(is_warned, _)| *is_warned);
-    warnings.map(|(_, why)| why.to_owned()).collect()
-}
-
-fn check(spec: &ServiceSpec, faults: &mut FieldErrors) {
-    let is_headless = spec.cluster_ip.as_deref() == Some("None");
-    let is_external = spec.type_.as_deref() == Some("ExternalName");
+fn check(spec: &ServiceSpec, old: Option<&ServiceSpec>, faults: &mut FieldErrors) {
     let ports = spec.ports.as_deref().unwrap_or_default();
-    if ports.is_empty() && !is_headless && !is_external {
+    if ports.is_empty() && !is_headless(spec) && type_of(spec) != "ExternalName" {
         faults.push(FieldError::required("spec.ports", ""));
     }
-    check_one_of("spec.type", spec.type_.as_ref(), &TYPES, faults);
-    check_one_of(
-        "spec.sessionAffinity",
-        spec.session_affinity.as_ref(),
-        &["ClientIP", "None"],
-        faults,
-    );
+    match type_of(spec) {
+        service_type @ ("LoadBalancer" | "NodePort") if is_headless(spec) => {
+            let why = format!("may not be set to 'None' for {service_type} services");
+            faults.push(FieldError::invalid("spec.clusterIPs[0]", quote("None"), &why));
+        }
+        "ExternalName" => check_external_name(spec, faults),
+        _ => {}
+    }
+    ports::check(ports, faults);
     label_selector::check_labels(spec.selector.as_ref(), "spec.selector", faults);
-    if is_external {
-        let name = spec.external_name.as_deref().unwrap_or_default();
-        match name {
-            "" => faults.push(FieldError::required("spec.externalName", "")),
-            name => {
-                let name = name.trim_end_matches('.');
-                check_with("spec.externalName", name, names::check_dns_1123_subdomain, faults);
-            }
-        }
-    }
-    for (index, address) in spec.cluster_ips.iter().flatten().enumerate() {
-        if address != "None" && address.parse::<IpAddr>().is_err() {
-            let at = format!("spec.clusterIPs[{index}]");
-            let why = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-            faults.push(FieldError::invalid(at, quote(address), why));
-        }
-    }
-    let mut called = BTreeSet::new();
-    let mut taken = BTreeSet::new();
-    for (index, port) in ports.iter().enumerate() {
-        let at = format!("spec.ports[{index}]");
-        check_port(port, &at, ports.len() > 1, &mut called, faults);
-        let protocol = port.protocol.clone().unwrap_or_default();
-        if !taken.insert((port.port, protocol.clone())) {
-            let value = format!(
-                "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
-                quote(&protocol),
-                port.port
-            );
-            faults.push(FieldError::duplicate(at, value));
-        }
+    check_session_affinity(spec, faults);
+    check_external_addresses(spec, old, faults);
+    check_one_of("spec.type", spec.type_.as_ref(), &TYPES, faults);
+    ports::check_no_node_ports(spec, faults);
+    ports::check_duplicates(ports, faults);
+}
+
+fn check_external_name(spec: &ServiceSpec, faults: &mut FieldErrors) {
+    let why = "may not be set for ExternalName services";
+    let fields = [
+        ("spec.clusterIPs", spec.cluster_ips.as_ref().is_some_and(|all| !all.is_empty())),
+        ("spec.ipFamilies", spec.ip_families.as_ref().is_some_and(|all| !all.is_empty())),
+        ("spec.ipFamilyPolicy", spec.ip_family_policy.is_some()),
+    ];
+    let set = fields.into_iter().filter(|(_, is_set)| *is_set);
+    faults.extend(set.map(|(field, _)| FieldError::forbidden(field, why)));
+    let name = spec.external_name.as_deref().unwrap_or_default();
+    match name.strip_suffix('.').unwrap_or(name) {
+        "" => faults.push(FieldError::required("spec.externalName", "")),
+        name => check_with("spec.externalName", name, names::check_dns_1123_subdomain, faults),
     }
 }
 
-fn check_port<'a>(
-    port: &'a ServicePort,
-    at: &str,
-    needs_name: bool,
-    called: &mut BTreeSet<&'a str>,
+fn check_session_affinity(spec: &ServiceSpec, faults: &mut FieldErrors) {
+    const AT: &str = "spec.sessionAffinityConfig.clientIP.timeoutSeconds";
+    let affinity = spec.session_affinity.as_ref();
+    check_one_of("spec.sessionAffinity", affinity, &["ClientIP", "None"], faults);
+    if affinity.is_none_or(|affinity| affinity != "ClientIP") {
+        return;
+    }
+    let client = spec.session_affinity_config.as_ref().and_then(|config| config.client_ip.as_ref());
+    if let Some(seconds) = client.and_then(|client| client.timeout_seconds)
+        && !(1..=MAX_SESSION_SECONDS).contains(&seconds)
+    {
+        let why = format!("must be greater than 0 and less than {MAX_SESSION_SECONDS}");
+        faults.push(FieldError::invalid(AT, seconds, &why));
+    }
+}
+
+/// Addresses that were there before may stay.
+fn check_external_addresses(
+    spec: &ServiceSpec,
+    old: Option<&ServiceSpec>,
     faults: &mut FieldErrors,
 ) {
-    match port.name.as_deref().unwrap_or_default() {
-        "" if needs_name => faults.push(FieldError::required(format!("{at}.name"), "")),
-        "" => {}
-        name => {
-            let at = format!("{at}.name");
-            check_with(&at, name, names::check_dns_1123_label, faults);
-            if !called.insert(name) {
-                faults.push(FieldError::duplicate(at, quote(name)));
-            }
+    let known = old.and_then(|old| old.external_ips.as_ref());
+    for (index, address) in spec.external_ips.iter().flatten().enumerate() {
+        let at = format!("spec.externalIPs[{index}]");
+        let before = faults.len();
+        if !known.is_some_and(|known| known.contains(address)) {
+            check_address(&at, address, faults);
         }
-    }
-    ports::check_port_number(&format!("{at}.port"), i64::from(port.port), faults);
-    let protocol = port.protocol.as_ref();
-    check_one_of(format!("{at}.protocol"), protocol, &["SCTP", "TCP", "UDP"], faults);
-    let at = format!("{at}.targetPort");
-    match &port.target_port {
-        Some(IntOrString::Int(number)) => {
-            ports::check_port_number(&at, i64::from(*number), faults);
+        if faults.len() == before {
+            check_endpoint_address(&at, address, faults);
         }
-        Some(IntOrString::String(name)) => {
-            check_with(&at, name, ports::faults_of_port_name, faults);
-        }
-        None => {}
     }
 }
 
@@ -175,19 +170,19 @@ mod tests {
     fn faults() {
         for (spec, expected) in [
             (json!({"ports": [{"port": 80}]}), vec![]),
-            (json!({"clusterIP": "None"}), vec![]),
+            (json!({"clusterIP": "None", "clusterIPs": ["None"]}), vec![]),
             (json!({}), vec!["spec.ports: Required value"]),
             (json!({"type": "ExternalName"}), vec!["spec.externalName: Required value"]),
             (json!({"type": "ExternalName", "externalName": "a.b."}), vec![]),
             (
                 json!({"type": "X", "sessionAffinity": "Y", "ports": [{"port": 80}]}),
                 vec![
-                    "spec.type: Unsupported value: \"X\": supported values: \"ClusterIP\", \"ExternalName\", \"LoadBalancer\", \"NodePort\"",
                     "spec.sessionAffinity: Unsupported value: \"Y\": supported values: \"ClientIP\", \"None\"",
+                    "spec.type: Unsupported value: \"X\": supported values: \"ClusterIP\", \"ExternalName\", \"LoadBalancer\", \"NodePort\"",
                 ],
             ),
             (
-                json!({"ports": [{"port": 80}], "clusterIPs": ["x"]}),
+                json!({"ports": [{"port": 80}], "clusterIP": "x", "clusterIPs": ["x"]}),
                 vec![
                     "spec.clusterIPs[0]: Invalid value: \"x\": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
                 ],
@@ -213,7 +208,7 @@ mod tests {
     fn its_address_does_not_change() {
         let service = |service_type: &str, address: &str| {
             json!({"spec": {
-                "type": service_type, "clusterIPs": [address], "externalName": "a.b", "ports": [{"port": 80}],
+                "type": service_type, "clusterIP": address, "clusterIPs": [address], "externalName": "a.b", "ports": [{"port": 80}],
             }})
         };
         let old = service("ClusterIP", "10.96.0.2");
@@ -223,7 +218,8 @@ mod tests {
         let why = "spec.clusterIPs[0]: Invalid value: [\"10.96.0.3\"]: may not change once set";
         assert_eq!(faults_of_update(validate, old.clone(), other), [why]);
         let named = service("ExternalName", "10.96.0.3");
-        assert_eq!(faults_of_update(validate, old, named), [] as [&str; 0]);
+        let why = "spec.clusterIPs: Forbidden: may not be set for ExternalName services";
+        assert_eq!(faults_of_update(validate, old, named), [why]);
     }
 
     #[test]
@@ -237,7 +233,7 @@ mod tests {
         assert!(of(json!({"externalIPs": [], "clusterIP": "None"})).is_empty());
         assert_eq!(
             of(
-                json!({"externalIPs": addresses, "clusterIP": "None", "sessionAffinity": "ClientIP"})
+                json!({"type": "ClusterIP", "externalIPs": addresses, "clusterIP": "None", "sessionAffinity": "ClientIP"})
             ),
             [
                 "spec.externalIPs is ignored for headless services",
