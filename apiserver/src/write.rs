@@ -15,6 +15,7 @@ mod embedded;
 mod encode;
 mod field_managers;
 mod field_validation;
+mod former_versions;
 mod last_applied;
 mod live;
 mod merge_patch;

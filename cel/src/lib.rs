@@ -62,3 +62,4 @@ pub use cost::Budget;
 pub use declared::{Declared, Field, ListKind};
 pub use environment::{CompileError, Data, Environment, Outcome, Program, Unusable};
 pub use escape::escape;
+pub use library::check_url;

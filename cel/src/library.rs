@@ -25,6 +25,7 @@ pub(crate) use quantity::Quantity;
 pub(crate) use semver::Version;
 pub(crate) use template::{UNEXPECTED_END, clauses, misfit};
 pub(crate) use url::Url;
+pub use url::check_url;
 
 /// What a call is given besides its arguments.
 pub(crate) struct Invocation<'a> {

@@ -50,7 +50,7 @@ fn of_map(keys: &[String], items: Place<'_>, item: &Value) -> Result<PathElement
         Atom::Map(atom) => Some(atom),
         Atom::Scalar(_) | Atom::List(_) => None,
     };
-    let default = |key: &str| atom.and_then(|atom| atom.default_of(key)).cloned();
+    let default = |key: &str| atom.and_then(|atom| atom.default_of(key));
     let named = keys.iter().filter_map(|key| {
         let value = members.get(key).cloned().or_else(|| default(key))?;
         Some((key.as_str().into(), value))

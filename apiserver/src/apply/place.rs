@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use crate::schema::{Additional, GoType, JsonType, ListType, Type, Types};
+use crate::schema::{Additional, GoType, JsonType, ListType, Presence, Type, Types};
 
 /// Where in the graph of types a value stands.
 #[derive(Clone, Copy, Debug)]
@@ -266,11 +266,16 @@ impl<'a> MapAtom<'a> {
         }
     }
 
-    /// The default of a member.
-    pub fn default_of(self, name: &str) -> Option<&'a Value> {
-        match self.place {
-            Place::Typed { of, .. } => of.member(name)?.0.default.as_ref(),
-            Place::Deduced | Place::Untyped | Place::Text => None,
-        }
+    /// The default of a key of an item. Fields that Go always writes have its zero value.
+    pub fn default_of(self, name: &str) -> Option<Value> {
+        let Place::Typed { of, .. } = self.place else { return None };
+        let (member, of_member) = of.member(name)?;
+        let is_always_written = member.presence == Presence::Required && !member.is_pointer;
+        member.default.clone().or_else(|| match of_member.go.filter(|_| is_always_written)? {
+            GoType::String => Some("".into()),
+            GoType::Int32 | GoType::Int64 => Some(0.into()),
+            GoType::Bool => Some(false.into()),
+            _ => None,
+        })
     }
 }

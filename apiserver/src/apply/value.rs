@@ -93,13 +93,11 @@ pub(super) fn write_shown(f: &mut fmt::Formatter<'_>, value: &Value) -> fmt::Res
             f.write_str("]")
         }
         Value::Object(members) => {
-            f.write_str("{")?;
-            for (index, (name, member)) in members.iter().enumerate() {
-                f.write_str(if index == 0 { "" } else { ";" })?;
+            for (name, member) in members {
                 write!(f, "{name}=")?;
                 write_shown(f, member)?;
             }
-            f.write_str("}")
+            Ok(())
         }
     }
 }

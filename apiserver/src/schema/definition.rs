@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::formats::is_recognized;
 use super::node::{
     Additional, Constraints, JsonType, Junctors, ListType, Member, Node, PatchStrategy, Presence,
     Schema, Subtree, Type, TypeRef,
@@ -199,7 +200,9 @@ fn node(path: &str, schema: &Map<String, Value>) -> Node {
         default_of_element: default_of_element.cloned(),
         list_type,
         is_atomic: text("x-kubernetes-map-type") == Some("atomic"),
-        format: text("format").map(Into::into),
+        format: text("format")
+            .filter(|format| !format.is_empty() && is_recognized(format, text("type")))
+            .map(Into::into),
         int_or_string: flag("x-kubernetes-int-or-string"),
         embedded: flag(EMBEDDED),
         constraints,

@@ -34,9 +34,12 @@ impl Faults {
         Self { errors: Vec::new(), bytes: 0, steps: STEPS }
     }
 
-    /// Tells of one more, if there is room: the first is always told.
+    /// Adds an error, if there is room and it is not there yet. The first error is always added.
     pub(super) fn push(&mut self, error: FieldError) {
         self.spend(FAULT);
+        if self.errors.contains(&error) {
+            return;
+        }
         if self.errors.is_empty() || !self.is_full() {
             self.bytes += error.size();
             self.errors.push(error);
@@ -110,15 +113,22 @@ mod tests {
     #[test]
     fn faults_are_bounded_by_their_number_and_their_bytes() {
         let mut faults = Faults::new();
-        for _ in 0..2 * ERRORS_LIMIT {
-            faults.push(fault(1));
+        for length in 0..2 * ERRORS_LIMIT {
+            faults.push(fault(length));
         }
         assert_eq!(faults.into_errors().len(), ERRORS_LIMIT);
         let mut faults = Faults::new();
-        for _ in 0..3 {
-            faults.push(fault(ERRORS_BYTES));
+        for more in 0..3 {
+            faults.push(fault(ERRORS_BYTES + more));
         }
         assert_eq!(faults.into_errors().len(), 1);
+    }
+
+    #[test]
+    fn equal_errors_are_reported_once() {
+        let mut faults = Faults::new();
+        [1, 2, 1].into_iter().for_each(|length| faults.push(fault(length)));
+        assert_eq!(faults.into_errors().len(), 2);
     }
 
     #[test]

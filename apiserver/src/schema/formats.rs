@@ -5,12 +5,12 @@ mod email;
 mod numbers;
 mod times;
 mod unrecognized;
-mod uri;
 
-pub use unrecognized::unrecognized_formats;
+pub use unrecognized::{is_recognized, unrecognized_formats};
 
 use std::sync::LazyLock;
 
+use kubernetes_cel::check_url;
 use regex::Regex;
 
 use crate::object::names::{check_dns_1123_label, check_dns_1123_subdomain};
@@ -40,7 +40,7 @@ const CHECKED: [(&str, Check); 26] = [
     ("mac", addresses::is_mac),
     ("rgbcolor", is_rgb_color),
     ("ssn", numbers::is_social_security_number),
-    ("uri", uri::is_request_uri),
+    ("uri", |text| check_url(text).is_ok()),
     ("uuid", |text| is_uuid(text, None)),
     ("uuid3", |text| is_uuid(text, Some('3'))),
     ("uuid4", |text| is_uuid(text, Some('4'))),

@@ -74,7 +74,10 @@ fn node(of: Type<'_>, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldErro
         Value::Array(items) => {
             match &of.list_type {
                 ListType::Unset | ListType::Atomic => {}
-                ListType::Set => twice(items.iter(), |index| items[index].clone(), path, errors),
+                ListType::Set => {
+                    let identities = items.iter().map(|item| Identity::of(Some(item)));
+                    twice(identities, |index| items[index].clone(), path, errors);
+                }
                 ListType::Map(keys) => map(items, keys, path, errors),
             }
             let Some(of) = of.of_items() else { return };
@@ -87,18 +90,35 @@ fn node(of: Type<'_>, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldErro
 }
 
 fn map(items: &[Value], keys: &[String], path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    match items.iter().position(|item| !item.is_object()) {
-        // Which of the others are the same is not asked then.
-        Some(index) => {
-            let why = "must be an object for an array of list-type map";
-            let field = format!("{path}[{index}]");
-            errors.push(FieldError::invalid(field, to_json(&items[index]), why));
-        }
-        None => {
-            let members = items.iter().map(|item| keys.iter().map(|key| item.get(key)).collect());
-            let show = |index: usize| items[index].as_object().map(|item| identity(item, keys));
-            let show = |index| Value::Object(show(index).unwrap_or_default());
-            twice::<Vec<Option<&Value>>>(members, show, path, errors);
+    // A null item is an item without keys.
+    if let Some(index) = items.iter().position(|item| !item.is_object() && !item.is_null()) {
+        let why = "must be an object for an array of list-type map";
+        let field = format!("{path}[{index}]");
+        errors.push(FieldError::invalid(field, to_json(&items[index]), why));
+        return;
+    }
+    let identities = items.iter().map(|item| match keys {
+        [key] => Identity::of(item.get(key)),
+        keys => Identity::Compound(to_json(&Value::Object(identity(item, keys)))),
+    });
+    twice(identities, |index| Value::Object(identity(&items[index], keys)), path, errors);
+}
+
+/// The value by which an item is told from others. Scalars are compared by their Go values, so `1` and `1.0` are
+/// two, and all else as JSON, where both are `1`.
+#[derive(PartialEq, Eq, Hash)]
+enum Identity<'a> {
+    None,
+    Scalar(&'a Value),
+    Compound(String),
+}
+
+impl<'a> Identity<'a> {
+    fn of(value: Option<&'a Value>) -> Self {
+        match value {
+            None => Self::None,
+            Some(value @ (Value::Object(_) | Value::Array(_))) => Self::Compound(to_json(value)),
+            Some(scalar) => Self::Scalar(scalar),
         }
     }
 }
@@ -112,14 +132,13 @@ fn key<'a>(item: &'a Tree, keys: &[String]) -> Option<ItemKey<'a>> {
     }
 }
 
-/// What makes an item of a map another one than the others.
-fn identity(item: &Tree, keys: &[String]) -> Tree {
+/// The keys that an item of a map has.
+fn identity(item: &Value, keys: &[String]) -> Tree {
     let given = keys.iter().filter_map(|key| Some((key.clone(), item.get(key)?.clone())));
     given.collect()
 }
 
-/// Tells of each value that is there again, where it is for the second time.
-/// `1` and `1.0` are two.
+/// Reports each value that is there again, where it is for the second time.
 fn twice<K: Hash + Eq>(
     identities: impl Iterator<Item = K>,
     show: impl Fn(usize) -> Value,

@@ -1,18 +1,17 @@
 //! Holds an object against its schema, with kube-apiserver's words.
 
-use std::cmp::Ordering;
+mod allowed;
+mod numbers;
+mod types;
 
 use serde_json::Value;
 
 use super::faults::Faults;
-use super::node::{Additional, Constraints, JsonType, Type};
+use super::node::{Additional, Constraints, Type};
 use super::unchanged::is_unchanged;
 use super::{Pattern, is_of_format, junctors, list_types};
 use crate::error::{FieldError, Path, go_float, quote};
 use crate::object::{Tree, to_json};
-
-/// Beyond it a float skips whole numbers, and is taken for none.
-const LARGEST_WHOLE_FLOAT: f64 = 9_007_199_254_740_991.0;
 
 /// What of an object no schema describes, but for names.
 const CHECKED_ELSEWHERE: [&str; 1] = ["metadata"];
@@ -20,10 +19,10 @@ const CHECKED_ELSEWHERE: [&str; 1] = ["metadata"];
 /// What is wrong with an object, member by member. `metadata` is checked elsewhere.
 pub fn validate(of: Type<'_>, tree: &Tree) -> Vec<FieldError> {
     let mut faults = Faults::new();
+    validate_junctors(of, tree, &mut faults);
     validate_whole(of, tree, None, &mut faults);
     members(of, tree, None, &Path::Root, &CHECKED_ELSEWHERE, &mut faults);
     names(of, tree, None, &mut faults);
-    validate_junctors(of, tree, &mut faults);
     faults.into_errors().into_iter().map(FieldError::of_whole).collect()
 }
 
@@ -32,10 +31,10 @@ pub fn validate(of: Type<'_>, tree: &Tree) -> Vec<FieldError> {
 /// objects.
 pub fn validate_change(of: Type<'_>, tree: &Tree, old: &Tree) -> Vec<FieldError> {
     let mut faults = Faults::new();
+    validate_junctors(of, tree, &mut faults);
     validate_whole(of, tree, Some(old), &mut faults);
     members(of, tree, Some(old), &Path::Root, &CHECKED_ELSEWHERE, &mut faults);
     names(of, tree, Some(old), &mut faults);
-    validate_junctors(of, tree, &mut faults);
     faults.into_errors().into_iter().map(FieldError::of_whole).collect()
 }
 
@@ -47,16 +46,9 @@ fn validate_whole(of: Type<'_>, tree: &Tree, old: Option<&Tree>, faults: &mut Fa
     }
     if let Some(allowed) = &constraints.enumeration {
         // It has a uid, a name and times, so that it is hardly ever one of them.
-        validate_allowed(allowed, &Value::Object(tree.clone()), &Path::Root, faults);
+        allowed::check(allowed, &Value::Object(tree.clone()), &Path::Root, faults);
     }
     member_count(constraints, tree.len(), &Path::Root, faults);
-}
-
-fn validate_allowed(allowed: &[Value], value: &Value, path: &Path<'_>, faults: &mut Faults) {
-    if !is_allowed(allowed, value, faults) {
-        let supported: Vec<String> = allowed.iter().map(plain).collect();
-        faults.push(FieldError::not_supported(path, show(value), &supported));
-    }
 }
 
 /// The same of names, of which alone a schema may say more than ObjectMeta does.
@@ -104,15 +96,6 @@ fn members(
     if of.go.is_some() {
         return;
     }
-    for name in of.constraints().into_iter().flat_map(|constraints| &constraints.required) {
-        faults.spend(1);
-        if faults.is_full() {
-            return;
-        }
-        if !tree.contains_key(name) {
-            faults.push(FieldError::required(Path::Member(path, name), ""));
-        }
-    }
     for (name, value) in tree {
         if skipped.contains(&name.as_str()) {
             continue;
@@ -133,6 +116,15 @@ fn members(
         let old = old.filter(|_| !is_type).and_then(|old| old.get(name));
         node(member, value, old, &Path::Member(path, name), faults);
     }
+    for name in of.constraints().into_iter().flat_map(|constraints| &constraints.required) {
+        faults.spend(1);
+        if faults.is_full() {
+            return;
+        }
+        if !tree.contains_key(name) {
+            faults.push(FieldError::required(Path::Member(path, name), ""));
+        }
+    }
 }
 
 /// What is wrong with a value of a type, which stands at `path`.
@@ -148,73 +140,31 @@ pub fn node(
     if faults.is_full() || of.go.is_some() {
         return;
     }
+    // A value that is as it was before stays valid.
     if old.is_some_and(|old| is_unchanged(of, old, value, faults)) {
         return;
     }
     let constraints = of.constraints();
-    if let Some(allowed) = constraints.and_then(|constraints| constraints.enumeration.as_ref()) {
-        validate_allowed(allowed, value, path, faults);
-    }
-    if value.is_null() && of.nullable {
-        return;
-    }
-    check_type(of, value, path, faults);
-    match value {
-        Value::Object(tree) => {
-            constraints.inspect(|more| member_count(more, tree.len(), path, faults));
-            members(of, tree, old.and_then(Value::as_object), path, &[], faults);
-        }
-        Value::Array(items) => list(of, items, old.and_then(Value::as_array), path, faults),
-        Value::String(text) => string(of, text, path, faults),
-        Value::Number(_) => number(of, value, path, faults),
-        Value::Null | Value::Bool(_) => {}
-    }
+    types::check(of, value, path, faults);
     if let Some(constraints) = constraints
+        && !value.is_null()
         && !constraints.junctors.is_empty()
     {
         junctors::validate(of, &constraints.junctors, value, path, faults);
     }
-}
-
-fn check_type(of: Type<'_>, value: &Value, path: &Path<'_>, faults: &mut Faults) {
-    if of.int_or_string {
-        if !(is_of_type(value, JsonType::Integer) || value.is_string()) {
-            let found = quote(type_name(value));
-            let detail = format!("{path} in body must be of type integer,string: {found}");
-            faults.push(FieldError::type_invalid(path, found, &detail));
-        }
-    } else if let Some(json_type) = of.json_type
-        && !is_of_type(value, json_type)
-    {
-        if json_type == JsonType::Integer && value.is_number() {
-            fraction(of.format.as_deref(), path, faults);
-        } else {
-            let found = quote(type_name(value));
-            let detail = format!("{path} in body must be of type {}: {found}", json_type.name());
-            faults.push(FieldError::type_invalid(path, found, &detail));
-        }
+    match value {
+        Value::Array(items) => list(of, items, old.and_then(Value::as_array), path, faults),
+        Value::String(text) => string(of, text, path, faults),
+        Value::Number(_) => numbers::check(of, value, path, faults),
+        Value::Object(_) | Value::Null | Value::Bool(_) => {}
     }
-    if of.format.as_deref() == Some("int32")
-        && is_of_type(value, JsonType::Integer)
-        && value.as_f64().is_some_and(|n| n < f64::from(i32::MIN) || n > f64::from(i32::MAX))
-    {
-        let detail = format!("Checked value must be of type integer with format int32 in {path}");
-        faults.push(FieldError::invalid("<nil>", "\"\"", &detail));
+    if let Some(allowed) = constraints.and_then(|constraints| constraints.enumeration.as_ref()) {
+        allowed::check(allowed, value, path, faults);
     }
-}
-
-/// What is said of a fraction where there should be none: two errors, whose
-/// words depend on the format.
-fn fraction(format: Option<&str>, path: &Path<'_>, faults: &mut Faults) {
-    let (found, expected, of_format) = match format {
-        Some(format @ ("int32" | "int64")) => ("float64", format, format!("with format {format}")),
-        _ => ("number", "integer", "(default format)".to_owned()),
-    };
-    let found = quote(found);
-    let detail = format!("{path} in body must be of type {expected}: {found}");
-    faults.push(FieldError::type_invalid(path, &found, &detail));
-    let detail = format!("Checked value must be of type integer {of_format} in {path}");
-    faults.push(FieldError::invalid("<nil>", "\"\"", &detail));
+    if let Value::Object(tree) = value {
+        constraints.inspect(|more| member_count(more, tree.len(), path, faults));
+        members(of, tree, old.and_then(Value::as_object), path, &[], faults);
+    }
 }
 
 fn list(
@@ -224,37 +174,33 @@ fn list(
     path: &Path<'_>,
     faults: &mut Faults,
 ) {
-    let count = items.len() as u64;
-    match of.constraints().map(|constraints| constraints.item_count).unwrap_or_default() {
-        (_, Some(most)) if count > most => {
-            faults.push(FieldError::too_many(path, items.len(), most));
-        }
-        (Some(fewest), _) if count < fewest => {
-            let detail = format!("{path} in body should have at least {fewest} items");
-            faults.push(FieldError::invalid(path, count, &detail));
-        }
-        _ => {}
-    }
     if let Some(of_item) = of.of_items() {
-        // Which item was which before, only a key can tell.
+        // Only the items of a map are found again, by their keys.
         let before = list_types::by_key(&of.list_type, old);
         for (index, item) in items.iter().enumerate() {
-            let old = before.of(item);
-            node(of_item, item, old, &Path::Item(path, index), faults);
+            node(of_item, item, before.of(item), &Path::Item(path, index), faults);
         }
+    }
+    let (fewest, most) =
+        of.constraints().map(|constraints| constraints.item_count).unwrap_or_default();
+    let count = items.len() as u64;
+    if let Some(fewest) = fewest.filter(|fewest| count < *fewest) {
+        let detail = format!("{path} in body should have at least {fewest} items");
+        faults.push(FieldError::invalid(path, count, &detail));
+    }
+    if let Some(most) = most.filter(|most| count > *most) {
+        faults.push(FieldError::too_many(path, items.len(), most));
     }
 }
 
 fn member_count(constraints: &Constraints, count: usize, path: &Path<'_>, faults: &mut Faults) {
-    match constraints.member_count {
-        (_, Some(most)) if count as u64 > most => {
-            faults.push(FieldError::too_many(path, count, most));
-        }
-        (Some(fewest), _) if (count as u64) < fewest => {
-            let detail = format!("{path} in body should have at least {fewest} properties");
-            faults.push(FieldError::invalid(path, count, &detail));
-        }
-        _ => {}
+    let (fewest, most) = constraints.member_count;
+    if let Some(fewest) = fewest.filter(|fewest| (count as u64) < *fewest) {
+        let detail = format!("{path} in body should have at least {fewest} properties");
+        faults.push(FieldError::invalid(path, count, &detail));
+    }
+    if let Some(most) = most.filter(|most| count as u64 > *most) {
+        faults.push(FieldError::too_many(path, count, most));
     }
 }
 
@@ -288,156 +234,17 @@ fn string(of: Type<'_>, text: &str, path: &Path<'_>, faults: &mut Faults) {
     }
 }
 
-/// Whole numbers are held against the whole part of a bound, others as they are.
-fn number(of: Type<'_>, value: &Value, path: &Path<'_>, faults: &mut Faults) {
-    let Some(number) = value.as_f64() else { return };
-    let constraints = of.constraints();
-    let whole = value.as_i64();
-    if let Some(factor) = constraints.and_then(|constraints| constraints.multiple_of) {
-        let factor = if whole.is_some() { factor.trunc() } else { factor };
-        let is_multiple = match whole {
-            Some(whole) => whole.checked_rem(truncated(factor)) == Some(0),
-            None if factor < 1.0 => is_nearly_whole(1.0 / factor * number),
-            None => is_nearly_whole(number / factor),
-        };
-        if factor <= 0.0 {
-            let factor = go_float(factor);
-            let detail =
-                format!("factor MultipleOf declared for {path} must be positive: {factor}");
-            faults.push(FieldError::invalid(path, factor, &detail));
-        } else if !is_multiple {
-            let factor = go_float(factor);
-            let detail = format!("{path} in body should be a multiple of {factor}");
-            faults.push(FieldError::invalid(path, show(value), &detail));
-        }
-    }
-    // A number that rounds to the largest float of 32 bits is one, as Go's parser has it.
-    if of.format.as_deref() == Some("float") && (number as f32).is_infinite() {
-        let detail = format!("Checked value must be of type number with format float in {path}");
-        faults.push(FieldError::invalid("<nil>", "\"\"", &detail));
-    }
-    let against = |bound: f64| match whole {
-        Some(whole) => (whole.cmp(&truncated(bound)), truncated(bound).to_string()),
-        None => (number.total_cmp(&bound), go_float(bound)),
-    };
-    let mut refuse = |relation: &str, bound: &str| {
-        let detail = format!("{path} in body should be {relation} {bound}");
-        faults.push(FieldError::invalid(path, show(value), &detail));
-    };
-    if let Some((bound, is_exclusive)) = constraints.and_then(|constraints| constraints.maximum) {
-        match (against(bound), is_exclusive) {
-            ((Ordering::Greater | Ordering::Equal, bound), true) => refuse("less than", &bound),
-            ((Ordering::Greater, bound), false) => refuse("less than or equal to", &bound),
-            _ => {}
-        }
-    }
-    if let Some((bound, is_exclusive)) = constraints.and_then(|constraints| constraints.minimum) {
-        match (against(bound), is_exclusive) {
-            ((Ordering::Less | Ordering::Equal, bound), true) => refuse("greater than", &bound),
-            ((Ordering::Less, bound), false) => refuse("greater than or equal to", &bound),
-            _ => {}
-        }
-    }
-}
-
-#[allow(clippy::cast_possible_truncation)] // it is what is wanted
-fn truncated(number: f64) -> i64 {
-    number as i64
-}
-
 /// Whether a text matches. One that there is no time for does, as far as anybody will know.
 fn is_match(pattern: &Pattern, text: &str, faults: &mut Faults) -> bool {
     faults.with_bytes(|left| pattern.is_match(text, left)).unwrap_or(true)
-}
-
-/// Whether a value is one of those that are allowed.
-fn is_allowed(allowed: &[Value], value: &Value, faults: &mut Faults) -> bool {
-    allowed.iter().any(|one| {
-        faults.spend(compared(one, value));
-        faults.is_full() || is_one(one, value)
-    })
-}
-
-/// How many steps it takes at most to hold a value against another one.
-fn compared(one: &Value, other: &Value) -> usize {
-    match (one, other) {
-        (Value::String(one), Value::String(other)) if one.len() == other.len() => {
-            1 + one.len() / 64
-        }
-        (Value::Array(one), Value::Array(other)) => {
-            one.iter().zip(other).map(|(one, other)| compared(one, other)).sum::<usize>() + 1
-        }
-        (Value::Object(one), Value::Object(other)) => {
-            let both = one.iter().filter_map(|(name, one)| Some((one, other.get(name)?)));
-            both.map(|(one, other)| compared(one, other)).sum::<usize>() + 1
-        }
-        _ => 1,
-    }
-}
-
-/// Whether a value is one that is allowed; a number is converted to the type of
-/// the allowed one first, as Go does it.
-fn is_one(allowed: &Value, value: &Value) -> bool {
-    match (allowed, value) {
-        (Value::Number(whole), Value::Number(number)) if whole.is_i64() && number.is_f64() => {
-            whole.as_i64() == number.as_f64().map(truncated)
-        }
-        (Value::Number(float), Value::Number(number)) if float.is_f64() => {
-            float.as_f64() == number.as_f64()
-        }
-        _ => allowed == value,
-    }
-}
-
-/// As exact as binary fractions of decimal ones are.
-fn is_nearly_whole(number: f64) -> bool {
-    let whole = number.round();
-    let difference = (number - whole).abs();
-    number.is_finite()
-        && number.abs() <= LARGEST_WHOLE_FLOAT
-        && (difference == 0.0 || difference / (number.abs() + whole.abs()) < 1e-9)
-}
-
-fn is_of_type(value: &Value, json_type: JsonType) -> bool {
-    match json_type {
-        JsonType::Object => value.is_object(),
-        JsonType::Array => value.is_array(),
-        JsonType::String => value.is_string(),
-        JsonType::Boolean => value.is_boolean(),
-        JsonType::Number => value.is_number(),
-        JsonType::Integer => {
-            let is_whole = |n: f64| n.fract() == 0.0 && n.abs() <= LARGEST_WHOLE_FLOAT;
-            value.is_i64() || (value.is_f64() && value.as_f64().is_some_and(is_whole))
-        }
-    }
-}
-
-fn type_name(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(number) if number.is_f64() => "number",
-        Value::Number(_) => "integer",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 /// A value as messages show it.
 pub(super) fn show(value: &Value) -> String {
     match value {
         Value::String(text) => quote(text),
-        Value::Number(number) if number.is_f64() => go_float(number.as_f64().unwrap_or_default()),
+        Value::Number(number) if !number.is_i64() => go_float(number.as_f64().unwrap_or_default()),
         other => to_json(other),
-    }
-}
-
-/// A supported value, which messages quote whatever it is.
-fn plain(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        other => show(other),
     }
 }
 

@@ -7,7 +7,7 @@ use super::decode::prune;
 use super::draft::Draft;
 use super::live::Live;
 use super::sent_managers::{SentManagers, is_emptied};
-use super::{field_validation, merge_patch, owners, text};
+use super::{field_validation, former_versions, merge_patch, owners, text};
 use crate::error::{ApiError, FieldError, go_value, no_object, quote};
 use crate::object::json_patch::{JsonPatch, Operation};
 use crate::object::{Tree, to_json};
@@ -112,6 +112,10 @@ pub(super) fn apply_patch(
         return Err(unfit(&no_object(&patched)));
     };
     if kind.is_typed() {
+        match submitted.patch {
+            Patch::Strategic(_) => former_versions::ignore_type(&mut tree),
+            Patch::Json(_) | Patch::Merge(_) => former_versions::update(&mut tree, &kind.group),
+        }
         kind.complete_type(&mut tree, version).map_err(|why| unfit(&why))?;
     }
     if text(&tree, "kind").is_empty() {

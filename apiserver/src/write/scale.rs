@@ -10,7 +10,7 @@ use super::live::{Live, set_revision};
 use super::patch::unfit_patch;
 use super::{FieldValidation, SubmittedPatch};
 use crate::admission::Form;
-use crate::error::{ApiError, FieldError, Reason, go_float, go_type, no_object, quote};
+use crate::error::{ApiError, FieldError, Reason, go_type, go_value, no_object, quote};
 use crate::kind::{FieldPath, Kind, ScalePaths, Version};
 use crate::object::{Object, Tree, metadata, to_json};
 use crate::quota::Room;
@@ -83,7 +83,7 @@ fn nested<'a>(
         let Some(value) = members.get(*step) else { return Ok(None) };
         let mismatch = |accessed: usize, expected: &str| {
             let shown = format!(".{}", steps[..=accessed].join("."));
-            let (plain, found) = (plain(value), go_value_type(value));
+            let (plain, found) = (go_value(value), go_value_type(value));
             Err(format!(
                 "{shown} accessor error: {plain} is of the type {found}, expected {expected}"
             ))
@@ -98,15 +98,6 @@ fn nested<'a>(
         }
     }
     Ok(None)
-}
-
-fn plain(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Null => "<nil>".to_owned(),
-        Value::Number(number) if number.is_f64() => go_float(number.as_f64().unwrap_or_default()),
-        other => other.to_string(),
-    }
 }
 
 fn go_value_type(value: &Value) -> &'static str {

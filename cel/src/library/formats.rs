@@ -112,7 +112,7 @@ fn faults(format: NamedFormat, text: &str) -> Vec<String> {
         "dns1035LabelPrefix" => label_1035(&masked_end(text)),
         "qualifiedName" => qualified_name(text),
         "labelValue" => label_value(text),
-        "uri" => url::check(text).err().into_iter().collect(),
+        "uri" => url::check_url(text).err().into_iter().collect(),
         "uuid" => one(is_uuid(text), "does not match the UUID format"),
         "byte" => one(!text.is_empty() && STANDARD.decode(text).is_ok(), "invalid base64"),
         "date" => one(text.len() == 10 && is_date(text), "invalid date"),

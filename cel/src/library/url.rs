@@ -57,17 +57,17 @@ pub(super) fn native(name: &str) -> Option<Native> {
     })
 }
 
-/// Checks a string of the format `uri`.
+/// Checks the URL of a request, a whole URL or a path, as the format `uri` does.
 ///
 /// # Errors
-/// The error of Go's `ParseRequestURI`.
-pub(super) fn check(text: &str) -> Result<(), String> {
+/// The error of Go's `url.ParseRequestURI`.
+pub fn check_url(text: &str) -> Result<(), String> {
     parse_request_uri(text).map(drop)
 }
 
 fn url(text: &str) -> Result<Url, String> {
     // A request has no fragment, so the parts are those of the second parser.
-    check(text)?;
+    check_url(text)?;
     let parsed = parse_reference(text)?;
     Ok(Url { text: parsed.write(), parsed })
 }

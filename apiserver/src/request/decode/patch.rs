@@ -102,10 +102,11 @@ pub(super) fn read(
     match patch_type {
         PatchType::Apply => Err(undecodable("an applied object is no patch")),
         PatchType::Strategic => match parsed.value {
-            Value::Object(patch) => {
+            // In Go, null is a map without keys.
+            patch @ (Value::Object(_) | Value::Null) => {
                 let problems = duplicates.collect();
                 // As in Go, where it is merged as a map: `7.0` fits a whole number.
-                let mut patch = patch;
+                let mut patch = if let Value::Object(patch) = patch { patch } else { Tree::new() };
                 patch.values_mut().for_each(normalize_numbers_in_place);
                 let patch = StrategicMergePatch { patch, schema: schema.clone() };
                 Ok(SubmittedPatch { patch: Patch::Strategic(patch), problems })

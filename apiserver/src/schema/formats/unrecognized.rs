@@ -31,7 +31,8 @@ fn inner_schemas(node: &Map<String, Value>) -> impl Iterator<Item = &Value> {
     single.chain(lists.flatten()).chain(properties.into_iter().flat_map(Map::values))
 }
 
-fn is_recognized(format: &str, json_type: Option<&str>) -> bool {
+/// Whether a format binds values of a type.
+pub fn is_recognized(format: &str, json_type: Option<&str>) -> bool {
     match json_type {
         None | Some("string") => {
             // Go's library does not look at the dashes of a name.

@@ -9,6 +9,9 @@ use super::RULES;
 use super::declared::declared;
 use super::field_path::normalized;
 
+/// The error of rules whose values have no type that expressions can declare, in kube-apiserver's words.
+pub(super) const UNDECLARED: &str = "failed to convert to declType for CEL validation rules";
+
 /// The rules of one node of a schema.
 #[derive(Debug)]
 pub struct NodeRules {
@@ -74,8 +77,7 @@ impl Rule {
                 _ => environment,
             }
         });
-        let nothing = "failed to convert to declType for CEL validation rules".to_owned();
-        let mut compiled = Compiled { program: Err(nothing), uses_old: false };
+        let mut compiled = Compiled { program: Err(UNDECLARED.to_owned()), uses_old: false };
         let mut message_program = None;
         if let Some(environment) = environment {
             compiled = compile(&environment, &expression);

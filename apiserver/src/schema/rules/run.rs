@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use super::super::faults::Faults;
 use super::super::list_types;
-use super::super::node::{ListType, Type};
+use super::super::node::{Additional, JsonType, ListType, Type};
 use super::super::unchanged::is_unchanged;
 use super::super::validate::show;
 use super::super::{ERRORS_LIMIT, Schema};
-use super::compile::{NodeRules, Rule};
+use super::compile::{NodeRules, Rule, UNDECLARED};
 use super::messages::{self, Told};
 use super::{PER_CALL, PER_OBJECT};
 use crate::error::{FieldError, Path, quote};
@@ -139,6 +139,10 @@ impl Run {
             let (old, before) = (old.and_then(members), found.current.and_then(members));
             for (name, member) in tree {
                 let Some((of_member, path)) = of.described(name, path) else { continue };
+                // Rules do not see properties without a type, and no rules of these are run.
+                if of.knows(name) && !is_declared(of_member) {
+                    continue;
+                }
                 // Which version it is written in is never as it was.
                 let is_type = found.parent.is_none()
                     && found.current.is_some()
@@ -176,6 +180,11 @@ impl Run {
         const EXHAUSTED: &str = "validation failed due to running out of cost budget, no further validation rules will be run";
         let invalid =
             |detail: &str| FieldError::invalid(shown(path), quote(&rules.type_name), detail);
+        if rules.declared.is_none() {
+            let detail = format!("rule compiler initialization error: {UNDECLARED}");
+            self.verdict.errors.push(invalid(&detail));
+            return Ok(());
+        }
         if self.budget.left() == 0 {
             self.is_exhausted = true;
             self.verdict.errors.push(invalid(EXHAUSTED));
@@ -276,6 +285,17 @@ impl Run {
         };
         let (old, value) = (whole(before.old), whole(before.value));
         is_unchanged(before.of, &old, &value, &mut self.work)
+    }
+}
+
+/// Whether expressions can declare the values of a type.
+fn is_declared(of: Type<'_>) -> bool {
+    match (of.json_type, &of.additional) {
+        _ if of.int_or_string => true,
+        (None, _) => false,
+        (Some(JsonType::Array), _) => of.of_items().is_some_and(is_declared),
+        (Some(JsonType::Object), Additional::Of(values)) => is_declared(of.at(values)),
+        (Some(_), _) => true,
     }
 }
 
