@@ -208,7 +208,7 @@ mod tests {
             ("a: |\n  x", json!({"a": "x"})),
             ("a: |+\n  x\n\n", json!({"a": "x\n\n"})),
             ("\u{feff}a: >\n  x\n  y", json!({"a": "x y"})),
-            ("a: !!binary aGk=\nb: ! \"5\"\nc: !!str 5", json!({"a": "hi", "b": 5, "c": "5"})),
+            ("a: !!binary aGk=\nb: ! \"5\"\nc: !!str 5", json!({"a": "hi", "b": "5", "c": "5"})),
         ] {
             let parsed = parsed(text).await.unwrap();
             assert_eq!((parsed.value, parsed.duplicates.len()), (expected, 0), "{text}");
@@ -252,6 +252,7 @@ mod tests {
             ("<<: 5", "yaml: map merge requires map or sequence of maps as the value"),
             ("a: !!int x", "yaml: cannot decode !!str `x` as a !!int"),
             ("~: 1", "unsupported map key of type: %!s(<nil>), key: <nil>, value: 1"),
+            ("[!!str, x]", "yaml: did not find expected whitespace or line break"),
             ("? [a]\n: b", "yaml: invalid map key: []interface {}{\"a\"}"),
         ] {
             assert_eq!(parsed(text).await.unwrap_err(), expected, "{text}");

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{BufReader, Chain, Read as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use libyaml_safer::{Error, ErrorKind, EventData, Mark, Parser, ScalarStyle};
 
@@ -127,7 +128,13 @@ type Event = (EventData, u64);
 
 impl Composer<'_> {
     fn next(&mut self) -> Result<Event, String> {
-        match self.parser.parse() {
+        // The parser panics where a comma follows a tag in a flow collection, and at some escapes in tags. It
+        // is not used after that.
+        let parsed = catch_unwind(AssertUnwindSafe(|| self.parser.parse()));
+        let Ok(parsed) = parsed else {
+            return Err("did not find expected whitespace or line break".to_owned());
+        };
+        match parsed {
             Ok(mut event) => {
                 if let EventData::Scalar { value, style, .. } = &mut event.data
                     && matches!(style, ScalarStyle::Literal | ScalarStyle::Folded)
