@@ -5,15 +5,15 @@ mod go_text;
 mod managed_fields;
 mod protobuf;
 mod text;
+mod yaml;
 
 pub use managed_fields::{ManagedFieldsText, most_in};
 pub use protobuf::{
     event as event_in_protobuf, item as item_in_protobuf, list_frame as list_frame_in_protobuf,
     read as from_protobuf, to_protobuf,
 };
-pub use text::{
-    ParseError, Parsed, YamlParsers, from_json, object_from_json, yaml_memory, yaml_parsers,
-};
+pub use text::{ParseError, Parsed, from_json, object_from_json};
+pub use yaml::{REPEATED_KEYS, YamlParsers, yaml_documents, yaml_memory, yaml_parsers};
 
 use serde_json::Value;
 

@@ -110,7 +110,7 @@ pub use admission::{
 };
 pub use backup::BackupOptions;
 pub use clock::{Clock, truncate_to_seconds};
-pub use codec::{read_protobuf, write_protobuf};
+pub use codec::{read_protobuf, write_protobuf, yaml_documents};
 pub use definition::{
     Cells, Computed, ComputedFromSeveral, ConversionFailure, Convert, DefinitionError,
     DisclosureFault, Disclosures, Everything, Kinds, Lookup, MetadataLookup, MetadataType, Related,

@@ -22,6 +22,7 @@ mod prune;
 mod quantity;
 mod rules;
 mod strategic_merge;
+mod strict_problems;
 mod structural;
 mod types;
 mod unchanged;
@@ -47,6 +48,7 @@ pub use rules::{
     check_rules, judge as judge_by_rules, judge_at_once as judge_by_rules_at_once, judge_default,
 };
 pub use strategic_merge::StrategicMergePatch;
+pub use strict_problems::strict_problems;
 pub use structural::check as check_structure;
 pub use types::{TypeId, Types};
 pub use validate::{node as validate_value, validate, validate_change, validate_status};

@@ -33,3 +33,4 @@ pub mod server;
 pub mod trees;
 pub mod types;
 pub mod world;
+pub mod yaml;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use aggregated_apiserver::yaml_documents;
 use serde_json::Value;
 
 /// A file may have at most this many bytes.
@@ -50,8 +51,7 @@ fn read_file(file: &Path) -> Result<Vec<LoadedObject>, String> {
         return Err(fault(format!("is larger than {FILE_LIMIT} bytes")));
     }
     let text = fs::read_to_string(file).map_err(|error| fault(error.to_string()))?;
-    let documents: Vec<Value> =
-        serde_saphyr::from_multiple(&text).map_err(|error| fault(error.to_string()))?;
+    let documents = yaml_documents(&text).map_err(fault)?;
     let mut found = Vec::new();
     for (index, document) in documents.into_iter().enumerate() {
         let place = format!("{}, document {}", file.display(), index + 1);

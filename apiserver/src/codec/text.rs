@@ -1,31 +1,25 @@
-//! A document as a tree, with the paths of members that were given more than once.
+//! JSON as a tree, with the fields that were given more than once.
 //!
-//! Of those the last one counts, as everywhere in Kubernetes, but under
-//! `fieldValidation=Strict` they are an error. The depth of a document is
-//! bounded by the parsers, at 128.
+//! The last one counts, as everywhere in Kubernetes, but under `fieldValidation=Strict` they are an
+//! error. A document nests at most 128 levels deep.
 
 use std::cell::RefCell;
 use std::fmt;
-use std::sync::Arc;
 
-use bytes::Bytes;
-use futures::future::Either;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
-use tokio::sync::Semaphore;
 
 use super::go_text;
 use super::managed_fields::{self, ManagedFieldsText, Met};
 use crate::error::{ApiError, Path};
-use crate::queue::{Busy, Queue};
-use crate::quota::{self, Account, Growth, Portion};
+use crate::quota::{self, Account, Growth};
 
 /// A document.
 #[derive(Debug)]
 pub struct Parsed {
     /// Its tree.
     pub value: Value,
-    /// Paths of members that were given more than once, as they were met.
+    /// Problems with fields that were given more than once, in the words and the order of kube-apiserver.
     pub duplicates: Vec<String>,
     /// What an object says of its managers, as [`object_from_json`] sets it apart.
     pub managed_fields: Option<ManagedFieldsText>,
@@ -73,94 +67,7 @@ const TEXTS_LIMIT: usize = 3 << 20;
 /// What a path of what a manager owns takes once it is read, in bytes: sets are made of sets.
 const PATH: usize = 400;
 /// How deep a document may nest; as the parser of JSON has it.
-const DEPTH_LIMIT: usize = 128;
-/// The parser of YAML takes up to 50 kB a level, more than a worker has.
-const YAML_STACK: usize = 16 << 20;
-
-/// At most this many threads parse at a time, and in a small container one.
-const YAML_THREADS: usize = 3;
-/// What a parser takes at most besides the tree, in bytes.
-const YAML_PARSER: usize = 30 << 20;
-/// Documents of one user that wait for their turn: each holds its body.
-const YAML_WAITING: usize = 50;
-
-/// How many parsers of YAML work at a time.
-pub fn yaml_parsers(portion: Portion) -> usize {
-    portion.between(1, YAML_THREADS)
-}
-
-/// What so many parsers of YAML may take, in bytes; one more is the operators'.
-pub fn yaml_memory(parsers: usize) -> usize {
-    (parsers + 1) * YAML_PARSER
-}
-
-/// The parsers of YAML of a server.
-#[derive(Clone, Debug)]
-pub struct YamlParsers {
-    /// One thread for each user at a time.
-    threads: Queue,
-    /// An operator does not stand in line.
-    of_masters: Arc<Semaphore>,
-}
-
-impl YamlParsers {
-    /// So many at a time, and one for operators.
-    pub fn new(parsers: usize) -> Self {
-        let threads = Queue::new(parsers).with_waiting_of_user(YAML_WAITING);
-        Self { threads, of_masters: Arc::new(Semaphore::new(1)) }
-    }
-
-    /// Parses YAML: its only document.
-    pub async fn parse(&self, bytes: Bytes, account: &Account) -> Result<Parsed, ParseError> {
-        // A thread goes on when nobody waits any more.
-        let place = match account.user() {
-            Some(user) => {
-                let taken = self.threads.take(user).await;
-                let refused = |busy: Busy| {
-                    ApiError::too_many_requests_for(busy.retry_after).bounded_by("yaml")
-                };
-                Either::Left(taken.map_err(refused).map_err(ParseError::Refused)?)
-            }
-            None => {
-                let place = Arc::clone(&self.of_masters).acquire_owned().await;
-                Either::Right(place.map_err(|error| error.to_string())?)
-            }
-        };
-        let account = account.clone();
-        let parse = move || {
-            let _place = place;
-            let thread = std::thread::Builder::new().name("yaml".to_owned()).stack_size(YAML_STACK);
-            let thread = thread.spawn(move || read_yaml(&bytes, account));
-            let parsed = thread.map_err(|error| error.to_string())?.join();
-            parsed.unwrap_or_else(|_| Err("the parser of YAML panicked".to_owned().into()))
-        };
-        // The runtime knows that it is waited for: a clock that tests have paused stands still.
-        let parsed = tokio::task::spawn_blocking(parse).await;
-        parsed.unwrap_or_else(|_| Err("the parser of YAML panicked".to_owned().into()))
-    }
-}
-
-fn read_yaml(bytes: &[u8], account: Account) -> Result<Parsed, ParseError> {
-    let seen = RefCell::new(Seen::new(account));
-    let options = serde_saphyr::options! {
-        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::PassThrough,
-        with_snippet: false,
-        budget: serde_saphyr::budget! {
-            max_depth: DEPTH_LIMIT,
-            flow_nesting_limit: DEPTH_LIMIT,
-            // Each anchor keeps what is in it, also what other anchors in it keep.
-            max_recorded_anchor_events: VALUES_LIMIT,
-            max_recorded_anchor_bytes: TEXTS_LIMIT,
-        },
-    };
-    let value = serde_saphyr::with_deserializer_from_slice_with_options(bytes, options, |yaml| {
-        Node { path: &Path::Root, seen: &seen }.deserialize(yaml)
-    });
-    let mut seen = seen.into_inner();
-    seen.settle()?;
-    let value = value.map_err(|error| format!("error converting YAML to JSON: yaml: {error}"))?;
-    Ok(Parsed { value, duplicates: seen.duplicates, managed_fields: None })
-}
+pub(super) const DEPTH_LIMIT: usize = 128;
 
 /// Parses JSON. Where Go has words of its own for what is wrong, the
 /// error has them.
@@ -274,7 +181,7 @@ enum Managers {
 }
 
 /// What was seen so far.
-struct Seen {
+pub(super) struct Seen {
     growth: Growth,
     /// Why there is no room for more.
     refused: Option<ApiError>,
@@ -293,7 +200,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn new(account: Account) -> Self {
+    pub(super) fn new(account: Account) -> Self {
         Self {
             growth: Growth::new(account),
             refused: None,
@@ -309,7 +216,7 @@ impl Seen {
     }
 
     /// Counts what the tree takes, while it grows.
-    fn grow<E: serde::de::Error>(&mut self, bytes: usize) -> Result<(), E> {
+    pub(super) fn grow<E: serde::de::Error>(&mut self, bytes: usize) -> Result<(), E> {
         if self.refused.is_none() {
             self.refused = self.growth.grow(bytes).err();
         }
@@ -320,14 +227,14 @@ impl Seen {
     }
 
     /// Charges the rest.
-    fn settle(&mut self) -> Result<(), ParseError> {
+    pub(super) fn settle(&mut self) -> Result<(), ParseError> {
         match self.refused.take() {
             Some(refused) => Err(refused.into()),
             None => Ok(self.growth.settle()?),
         }
     }
 
-    fn value<E: serde::de::Error>(&mut self) -> Result<(), E> {
+    pub(super) fn value<E: serde::de::Error>(&mut self) -> Result<(), E> {
         self.values += 1;
         if self.values > VALUES_LIMIT {
             return Err(E::custom(format_args!("more than {VALUES_LIMIT} values in one document")));
@@ -335,7 +242,7 @@ impl Seen {
         Ok(())
     }
 
-    fn text<E: serde::de::Error>(&mut self, text: &str) -> Result<(), E> {
+    pub(super) fn text<E: serde::de::Error>(&mut self, text: &str) -> Result<(), E> {
         self.texts += text.len();
         if self.texts > TEXTS_LIMIT {
             return Err(E::custom(format_args!("more than {TEXTS_LIMIT} bytes of texts")));
@@ -367,9 +274,9 @@ impl Seen {
         if self.repeated > DUPLICATES_LIMIT {
             return;
         }
-        let text = path.to_string();
-        if !self.duplicates.contains(&text) {
-            self.duplicates.push(text);
+        let problem = format!("duplicate field \"{path}\"");
+        if !self.duplicates.contains(&problem) {
+            self.duplicates.push(problem);
         }
     }
 }
@@ -449,7 +356,6 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
-        // YAML knows an infinity, JSON none.
         let number = Number::from_f64(value).map(Value::Number);
         number.ok_or_else(|| E::custom(format_args!("json: unsupported value: {value}")))
     }
@@ -484,11 +390,11 @@ impl<'de> Visitor<'de> for Node<'_> {
             self.seen.borrow_mut().text(&name)?;
             self.seen.borrow_mut().grow(quota::of_member(map.len()))?;
             let path = Path::Member(self.path, &name);
-            let node = Node { path: &path, seen: self.seen };
-            let value = members.next_value_seed(node)?;
             if map.contains_key(&name) && !is_within_fields(self.path) {
                 self.seen.borrow_mut().repeat(&path);
             }
+            let node = Node { path: &path, seen: self.seen };
+            let value = members.next_value_seed(node)?;
             map.insert(name, value);
         }
         Ok(Value::Object(map))
@@ -503,10 +409,6 @@ mod tests {
         from_json(bytes, &Account::own()).map_err(|unread| unread.to_string())
     }
 
-    async fn read_yaml_(text: impl Into<Bytes>) -> Result<Parsed, ParseError> {
-        YamlParsers::new(1).parse(text.into(), &Account::own()).await
-    }
-
     #[test]
     fn is_what_serde_json_reads() {
         let text = r#"{"a":[1,-2,3.5,"x",null,true,{"b":{}}],"c":18446744073709551615}"#;
@@ -518,7 +420,8 @@ mod tests {
     #[test]
     fn names_what_is_given_twice() {
         let parsed = read_(br#"{"a":1,"l":[{"x":1,"x":2,"x":3}],"a":{"b":1,"b":2}}"#).unwrap();
-        assert_eq!(parsed.duplicates, ["l[0].x", "a.b", "a"]);
+        let expected = ["l[0].x", "a", "a.b"].map(|path| format!("duplicate field \"{path}\""));
+        assert_eq!(parsed.duplicates, expected);
         assert_eq!(parsed.value["a"]["b"], 2);
     }
 
@@ -528,7 +431,7 @@ mod tests {
         let repeated = "\"a\":1,".repeat(60_000) + "\"a\":1";
         assert!(read_(format!("{{\"{long}\":{{{repeated}}}}}").as_bytes()).is_err());
         let parsed = read_(format!("{{\"{long}\":{{\"a\":1,\"a\":2}}}}").as_bytes()).unwrap();
-        assert!(parsed.duplicates[0].len() < 10_000);
+        assert!(parsed.duplicates[0].len() < 10_000, "{}", parsed.duplicates[0].len());
         let many: Vec<&str> = std::iter::repeat_n("{}", 300_000).collect();
         let error = read_(format!("[{}]", many.join(",")).as_bytes()).unwrap_err();
         assert!(error.starts_with("more than 50000 values"), "{error}");
@@ -554,34 +457,5 @@ mod tests {
     fn counts_values() {
         assert_eq!(from_json_within(b"[1,{\"a\":2}]", 4, &Account::own()).unwrap().values, 4);
         assert!(from_json_within(b"[1,{\"a\":2}]", 3, &Account::own()).is_err());
-    }
-
-    #[tokio::test]
-    async fn yaml_is_the_same_tree() {
-        let text = "a: {b: [1, 2.5, x, null, true]}\nc: 'y'\na2: 1\nc: z\n";
-        let parsed = read_yaml_(text).await.unwrap();
-        let expected =
-            serde_json::json!({"a": {"b": [1, 2.5, "x", null, true]}, "a2": 1, "c": "z"});
-        assert_eq!((parsed.value, parsed.duplicates), (expected, vec!["c".to_owned()]));
-        for bad in ["a: [", "a: b: c", "--- a\n--- b\n"] {
-            assert!(read_yaml_(bad).await.is_err(), "{bad}");
-        }
-    }
-
-    #[tokio::test]
-    async fn yaml_does_not_multiply() {
-        let mut laughs = format!("a0: &a0 [{}]\n", "x,".repeat(10));
-        for level in 1..10 {
-            let below = format!("*a{},", level - 1).repeat(10);
-            laughs.push_str(&format!("a{level}: &a{level} [{below}]\n"));
-        }
-        let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(100_000), "*a,".repeat(1_000));
-        let levels = |depth: usize| {
-            (0..depth).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect::<String>()
-        };
-        for bad in [laughs, long, "[".repeat(100_000), levels(1_000)] {
-            assert!(read_yaml_(bad).await.is_err());
-        }
-        assert!(read_yaml_(levels(DEPTH_LIMIT - 2)).await.is_ok());
     }
 }

@@ -1,8 +1,9 @@
 //! Kinds as data: CustomResourceDefinitions in YAML.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use serde_json::Value;
 use thiserror::Error;
+
+use crate::codec::yaml_documents;
 
 /// A text that does not hold CustomResourceDefinitions.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -26,8 +27,7 @@ pub enum DefinitionError {
 
 /// The definitions in a text, one per document that is not empty.
 pub(super) fn definitions(yaml: &str) -> Result<Vec<CustomResourceDefinition>, DefinitionError> {
-    let documents: Vec<Value> = serde_saphyr::from_multiple(yaml)
-        .map_err(|error| DefinitionError::Yaml(error.to_string()))?;
+    let documents = yaml_documents(yaml).map_err(DefinitionError::Yaml)?;
     let mut definitions = Vec::new();
     for (index, document) in documents.into_iter().enumerate() {
         if document.is_null() {

@@ -8,7 +8,7 @@ use base64::alphabet;
 use base64::engine::general_purpose::{GeneralPurpose, PAD, STANDARD};
 use jiff::Timestamp;
 use jiff::civil::DateTime;
-use serde_json::{Value, json};
+use serde_json::{Number, Value, json};
 
 use super::node::{GoType, Presence, Type};
 use super::{Malformed, Quantity};
@@ -214,12 +214,12 @@ impl Coercion {
             }
             (GoType::Int32, Value::Number(number)) => {
                 if number.as_i64().is_none_or(|number| i32::try_from(number).is_err()) {
-                    self.note(&format!("number {number}"), owner, at, go_type);
+                    self.note(&shown(number), owner, at, go_type);
                 }
             }
             (GoType::Int64, Value::Number(number)) => {
                 if !number.is_i64() {
-                    self.note(&format!("number {number}"), owner, at, go_type);
+                    self.note(&shown(number), owner, at, go_type);
                 }
             }
             (GoType::Bytes, Value::String(text)) => match bytes(text) {
@@ -262,7 +262,7 @@ impl Coercion {
             }
             (GoType::IntOrString, Value::Number(number)) => {
                 if number.as_i64().is_none_or(|number| i32::try_from(number).is_err()) {
-                    return Err(unfit(&format!("number {number}"), owner, at, "int32"));
+                    return Err(unfit(&shown(number), owner, at, "int32"));
                 }
             }
             (GoType::IntOrString, other) => return Err(unfit(named(other), owner, at, "int32")),
@@ -356,6 +356,19 @@ fn zero_value(of: Type<'_>) -> Value {
 fn unfit(found: &str, owner: &str, at: At<'_>, go_type: &str) -> String {
     let path = at.go.text();
     format!("json: cannot unmarshal {found} into Go struct field {owner}.{path} of type {go_type}")
+}
+
+/// A number in messages: one beyond whole numbers of 64 bits is shown by its digits.
+fn shown(number: &Number) -> String {
+    /// From here on, Go shows an exponent.
+    const EXPONENT: f64 = 1e21;
+    let is_beyond =
+        |number: &f64| number.fract() == 0.0 && (i64::MAX as f64..EXPONENT).contains(&number.abs());
+    let beyond = number.as_f64().filter(|found| number.is_f64() && is_beyond(found));
+    match beyond {
+        Some(number) => format!("number {number}"),
+        None => format!("number {number}"),
+    }
 }
 
 /// What Go does not leave out.

@@ -20,9 +20,13 @@ pub fn decode(
     validation: FieldValidation,
     submitted: Submitted,
 ) -> Result<Draft, ApiError> {
-    let Submitted { mut tree, duplicates, managed_fields } = submitted;
+    let Submitted { mut tree, duplicates, json, managed_fields } = submitted;
+    // A custom resource is called what it says that it is.
+    let name = match kind.is_typed() {
+        true => kind.names.kind.clone(),
+        false => text(&tree, "kind").to_owned(),
+    };
     let unhandled = |why: &str| {
-        let name = &kind.names.kind;
         let version = quote(&version.name);
         ApiError::bad_request(format!(
             "{name} in version {version} cannot be handled as a {name}: {why}"
@@ -30,7 +34,16 @@ pub fn decode(
     };
     let is_emptied = kind.is_typed() && is_emptied(&tree);
     let (is_kind, unknown) = prune(kind, version, &mut tree).map_err(|why| unhandled(&why))?;
-    let mut warnings = field_validation::report(validation, duplicates, unknown)
+    let (problems, unknown) = match json {
+        Some(json) if is_kind && !(duplicates.is_empty() && unknown.is_empty()) => {
+            match schema::strict_problems(version.schema.root(), &json) {
+                Some(problems) => (problems, Vec::new()),
+                None => (duplicates, unknown),
+            }
+        }
+        _ => (duplicates, unknown),
+    };
+    let mut warnings = field_validation::report(validation, problems, unknown)
         .map_err(|problems| unhandled(&format!("strict decoding error: {problems}")))?;
     warnings.extend(owners::without_duplicates(&mut tree, owners::Found::InTheRequest));
     let (tree, of_tree) = SentManagers::of(tree);

@@ -1,5 +1,7 @@
 //! Draft: an object on its way through a write.
 
+use bytes::Bytes;
+
 use super::sent_managers::{SentManagers, SentText};
 use crate::apply::Managers;
 use crate::error::ApiError;
@@ -10,8 +12,10 @@ use crate::object::{Tree, metadata};
 pub struct Submitted {
     /// The object.
     pub tree: Tree,
-    /// Paths of members that were given more than once.
+    /// Problems with fields that were given more than once.
     pub duplicates: Vec<String>,
+    /// The JSON that it was read from, if problems are reported in the order of the document.
+    pub json: Option<Bytes>,
     /// What it says of its managers, if that does not stand in it.
     pub managed_fields: Option<SentText>,
 }
@@ -19,7 +23,7 @@ pub struct Submitted {
 impl Submitted {
     /// An object that was not read from JSON.
     pub fn new(tree: Tree, duplicates: Vec<String>) -> Self {
-        Self { tree, duplicates, managed_fields: None }
+        Self { tree, duplicates, json: None, managed_fields: None }
     }
 }
 

@@ -1,30 +1,24 @@
-//! What happens to members that the schema does not know, and to those given twice.
+//! Field validation: what happens to fields that are unknown or given more than once.
 
-/// What happens to members that are unknown or given twice.
+use crate::codec::REPEATED_KEYS;
+
+/// The `fieldValidation` of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
-    /// They are dropped silently.
+    /// Such fields are dropped silently.
     Ignore,
-    /// They are dropped, with a `Warning` header each.
+    /// Such fields are dropped, with a `Warning` header each.
     #[default]
     Warn,
     /// The request fails.
     Strict,
 }
 
-/// What is said about members that were unknown or given twice: warnings, or
-/// under `Strict` the error.
+/// Returns the warnings about unknown fields, after problems that have words already.
+///
+/// # Errors
+/// All of them as one message, under `Strict`.
 pub(super) fn report(
-    field_validation: FieldValidation,
-    duplicates: Vec<String>,
-    unknown: Vec<String>,
-) -> Result<Vec<String>, String> {
-    let duplicates = duplicates.into_iter().map(|path| format!("duplicate field \"{path}\""));
-    report_problems(field_validation, duplicates.collect(), unknown)
-}
-
-/// The same behind problems that have words already.
-pub(super) fn report_problems(
     field_validation: FieldValidation,
     mut problems: Vec<String>,
     unknown: Vec<String>,
@@ -33,6 +27,36 @@ pub(super) fn report_problems(
     match field_validation {
         FieldValidation::Ignore => Ok(Vec::new()),
         FieldValidation::Strict if !problems.is_empty() => Err(problems.join(", ")),
-        FieldValidation::Warn | FieldValidation::Strict => Ok(problems),
+        FieldValidation::Warn | FieldValidation::Strict => Ok(warnings(problems)),
+    }
+}
+
+/// Splits what the parser of YAML says of repeated keys into a warning for each key.
+fn warnings(problems: Vec<String>) -> Vec<String> {
+    let mut warnings = Vec::with_capacity(problems.len());
+    for problem in problems {
+        match problem.strip_prefix(REPEATED_KEYS) {
+            Some(lines) => warnings.extend(lines.lines().map(|line| line.trim().to_owned())),
+            None => warnings.push(problem),
+        }
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_keys_of_yaml_are_one_error_and_several_warnings() {
+        let problems = || vec![format!("{REPEATED_KEYS}line 1: x\n  line 2: y")];
+        let unknown = || vec!["spec.z".to_owned()];
+        let warnings = report(FieldValidation::Warn, problems(), unknown()).unwrap();
+        assert_eq!(warnings, ["line 1: x", "line 2: y", "unknown field \"spec.z\""]);
+        let error = report(FieldValidation::Strict, problems(), unknown()).unwrap_err();
+        let expected =
+            "yaml: unmarshal errors:\n  line 1: x\n  line 2: y, unknown field \"spec.z\"";
+        assert_eq!(error, expected);
+        assert_eq!(report(FieldValidation::Ignore, problems(), unknown()).unwrap(), [""; 0]);
     }
 }

@@ -127,9 +127,12 @@ pub(super) fn apply_patch(
         return Err(ApiError::internal(message));
     }
     let is_emptied = kind.is_typed() && is_emptied(&tree);
-    let (is_kind, unknown) = prune(kind, version, &mut tree).map_err(|why| unfit(&why))?;
+    let (is_kind, mut unknown) = prune(kind, version, &mut tree).map_err(|why| unfit(&why))?;
+    if matches!(submitted.patch, Patch::Strategic(_)) {
+        unknown.sort_unstable();
+    }
     let problems = submitted.problems.clone();
-    let mut warnings = field_validation::report_problems(validation, problems, unknown)
+    let mut warnings = field_validation::report(validation, problems, unknown)
         .map_err(|problems| unfit(&format!("strict decoding error: {problems}")))?;
     warnings.extend(owners::without_duplicates(&mut tree, owners::Found::AfterAdmission));
     let mut draft = Draft::new(tree, is_kind, warnings);

@@ -272,8 +272,7 @@ impl SubmittedScale {
         field_validation: FieldValidation,
     ) -> Result<Self, ApiError> {
         let Submitted { tree, duplicates, .. } = submitted;
-        let problems = duplicates.iter().map(|path| format!("duplicate field \"{path}\""));
-        read(tree, problems.collect(), field_validation).map_err(|_| no_scale())
+        read(tree, duplicates, field_validation).map_err(|_| no_scale())
     }
 
     /// What a patch makes of the Scale of an object.
@@ -353,7 +352,7 @@ fn read(
     problems.extend(odd.map(|key| format!("unknown field \"{key}\"")));
     let odd = spec.as_object().into_iter().flatten().filter(|(key, _)| *key != "replicas");
     problems.extend(odd.map(|(key, _)| format!("unknown field \"spec.{key}\"")));
-    let warnings = super::field_validation::report_problems(field_validation, problems, Vec::new())
+    let warnings = super::field_validation::report(field_validation, problems, Vec::new())
         .map_err(|problems| format!("strict decoding error: {problems}"))?;
     Ok(SubmittedScale { metadata: metadata::of(&tree).clone(), replicas, warnings })
 }

@@ -262,7 +262,8 @@ mod tests {
         let twice =
             format!(r#"{{"metadata":{{"managedFields":{plain}}},"metadata":{{"name":"a"}}}}"#);
         let parsed = codec::object_from_json(twice.as_bytes(), &Account::own()).unwrap();
-        assert_eq!((parsed.managed_fields, parsed.duplicates), (None, vec!["metadata".to_owned()]));
+        let duplicates = vec!["duplicate field \"metadata\"".to_owned()];
+        assert_eq!((parsed.managed_fields, parsed.duplicates), (None, duplicates));
         // What a manager owns is read as it is.
         let fields = entry(r#"{"f:a":{},"f:a":{}}"#, r#","more":1"#);
         let object = format!(r#"{{"metadata":{{"managedFields":{fields}}}}}"#);

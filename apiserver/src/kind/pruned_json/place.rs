@@ -51,6 +51,8 @@ impl<'w, 's> Members<'w, 's> {
 pub(super) struct Items<'w, 's> {
     out: &'w mut PrunedJson,
     of: Option<Type<'s>>,
+    /// Where the items begin, if the schema knows no items: fields of objects in them are pruned.
+    bare: Option<usize>,
     count: usize,
     around: Option<(Frame<'s>, Open<'s>)>,
 }
@@ -59,11 +61,13 @@ impl<'w, 's> Items<'w, 's> {
     fn begin(place: Place<'w, 's>) -> Result<Self, Unusual> {
         place.out.deeper(b'[')?;
         let of = place.of.and_then(Type::of_items);
-        // Items of a list that keeps unknown fields, or of which the schema says nothing.
-        if place.of.is_some_and(|list| list.preserves == of.is_some()) {
-            return Err(Unusual);
-        }
-        Ok(Self { out: place.out, of, count: 0, around: None })
+        let bare = match place.of {
+            // The items keep unknown fields, too.
+            Some(list) if list.preserves && of.is_some() => return Err(Unusual),
+            Some(list) if !list.preserves && of.is_none() => Some(place.out.json.len()),
+            _ => None,
+        };
+        Ok(Self { out: place.out, of, bare, count: 0, around: None })
     }
 
     fn item<T: Serialize + ?Sized>(&mut self, value: &T) -> Written {
@@ -76,6 +80,9 @@ impl<'w, 's> Items<'w, 's> {
     }
 
     fn finish(self) -> Written {
+        if self.bare.is_some_and(|start| self.out.json[start..].contains(&b'{')) {
+            return Err(Unusual);
+        }
         self.out.json.push(b']');
         self.out.depth -= 1;
         if let Some((mut frame, open)) = self.around {

@@ -207,16 +207,16 @@ pub(super) async fn object(
             kind.complete_type(tree, version).map_err(ApiError::bad_request)?;
         }
     }
+    let body = || String::from_utf8_lossy(bytes);
     let Value::Object(tree) = parsed.value else {
         return Err(match parsed.value {
-            Value::Null => unrecognized("Object 'Kind' is missing in 'null'"),
+            Value::Null => unrecognized(&format!("Object 'Kind' is missing in '{}'", body())),
             other => unrecognized(&no_object(&other)),
         });
     };
     let text = |field: &str| tree.get(field).and_then(Value::as_str).unwrap_or_default();
     if text("kind").is_empty() {
-        let body = String::from_utf8_lossy(bytes);
-        return Err(unrecognized(&format!("Object 'Kind' is missing in '{body}'")));
+        return Err(unrecognized(&format!("Object 'Kind' is missing in '{}'", body())));
     }
     let api_version = text("apiVersion");
     if api_version.matches('/').count() > 1 {
@@ -230,7 +230,9 @@ pub(super) async fn object(
     }
     let Parsed { duplicates, managed_fields, .. } = parsed;
     let managed_fields = managed_fields.map(SentText::of);
-    Ok(Submitted { tree, duplicates, managed_fields })
+    let is_in_order = kind.is_typed() && matches!(format, BodyFormat::Json);
+    let json = is_in_order.then(|| bytes.clone());
+    Ok(Submitted { tree, duplicates, json, managed_fields })
 }
 
 /// The Scale in the body of a request that writes one. It need not say what it is.

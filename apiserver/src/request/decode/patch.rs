@@ -7,8 +7,8 @@ use http::header::CONTENT_TYPE;
 use serde_json::Value;
 
 use super::duplicate_keys;
-use crate::codec::{self, ParseError, YamlParsers};
-use crate::error::{ApiError, Reason, go_type, quote};
+use crate::codec::{self, ParseError, REPEATED_KEYS, YamlParsers};
+use crate::error::{ApiError, Reason, go_type};
 use crate::object::Tree;
 use crate::object::json_patch::Unfit;
 use crate::quota::Account;
@@ -98,7 +98,7 @@ pub(super) fn read(
         }
         ParseError::Malformed(why) => undecodable(&why),
     })?;
-    let duplicates = parsed.duplicates.iter().map(|path| format!("duplicate field \"{path}\""));
+    let duplicates = parsed.duplicates.into_iter();
     match patch_type {
         PatchType::Apply => Err(undecodable("an applied object is no patch")),
         PatchType::Strategic => match parsed.value {
@@ -125,10 +125,12 @@ pub(super) fn read(
             Ok(SubmittedPatch { patch: Patch::Merge(patch), problems })
         }
         PatchType::Json => {
-            let mut problems: Vec<String> =
-                duplicates.map(|problem| format!("json patch {problem}")).collect();
+            let mut problems: Vec<String> = duplicates.filter(|one| is_of_known(one)).collect();
             let operations = operations(parsed.value, is_lenient, &mut problems)
                 .map_err(|why| undecodable(&why))?;
+            problems.sort_by_key(|problem| operation_of(problem));
+            problems.truncate(PROBLEMS_LIMIT);
+            problems.iter_mut().for_each(|problem| problem.insert_str(0, "json patch "));
             if operations.len() > OPERATIONS_LIMIT {
                 let message = format!(
                     "Request entity too large: The allowed maximum operations in a JSON patch is {OPERATIONS_LIMIT}, got {}",
@@ -151,6 +153,7 @@ pub(super) async fn read_applied(
     (account, yaml): (&Account, &YamlParsers),
 ) -> Result<SubmittedApply, ApiError> {
     let undecodable = |why: &str| ApiError::bad_request(format!("error decoding YAML: {why}"));
+    let unconverted = |why: &str| undecodable(&format!("error converting YAML to JSON: {why}"));
     // Most clients send JSON, which is read in a tenth of the time.
     let (parsed, is_json) = match codec::from_json(bytes, account) {
         Ok(parsed) => (parsed, true),
@@ -159,7 +162,7 @@ pub(super) async fn read_applied(
             let parsed = yaml.parse(bytes.clone(), account).await;
             let parsed = parsed.map_err(|error| match error {
                 ParseError::Refused(refused) => refused,
-                ParseError::Malformed(why) => undecodable(&why),
+                ParseError::Malformed(why) => unconverted(&why),
             })?;
             (parsed, false)
         }
@@ -176,15 +179,31 @@ pub(super) async fn read_applied(
     };
     // As in Go, where numbers are written down and read again: `1.0` is whole.
     tree.values_mut().for_each(normalize_numbers_in_place);
-    let problem = |path: &String| {
-        let key = path.rsplit(['.', ']']).next().unwrap_or_default();
-        format!("key {} already set in map", quote(key))
-    };
     let problems = match parsed.duplicates.is_empty() {
         false if is_json => duplicate_keys::told_by_lines(bytes),
-        _ => parsed.duplicates.iter().map(problem).collect(),
+        _ => parsed.duplicates.iter().flat_map(|problem| repeated_keys(problem)).collect(),
     };
     Ok(SubmittedApply { tree, problems, force })
+}
+
+/// The number of the operation that a problem is about: that of `duplicate field "[1].path"` is 1.
+fn operation_of(problem: &str) -> usize {
+    let number = problem.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    number.and_then(|(number, _)| number.parse().ok()).unwrap_or(usize::MAX)
+}
+
+/// Whether a repeated field is one of an operation, or below one. Of others it is only said that they are
+/// unknown.
+fn is_of_known(problem: &str) -> bool {
+    let name = problem.split_once("].").map_or("", |(_, path)| path);
+    let name = name.split(['.', '[', '"']).next().unwrap_or_default();
+    ["op", "path", "from", "value"].contains(&name)
+}
+
+/// The lines of what go-yaml says of repeated keys.
+fn repeated_keys(problem: &str) -> Vec<String> {
+    let lines = problem.strip_prefix(REPEATED_KEYS).unwrap_or(problem).lines();
+    lines.map(|line| line.trim().to_owned()).collect()
 }
 
 /// Fails without words of its own where kube-apiserver has a fixed text.
@@ -233,8 +252,8 @@ fn operations(
         };
         operations.push(Operation::read(members, |unfit| match unfit {
             Unfit::Unknown(name) => {
-                if problems.len() < PROBLEMS_LIMIT {
-                    problems.push(format!("json patch unknown field \"[{index}].{name}\""));
+                if problems.len() < 2 * PROBLEMS_LIMIT {
+                    problems.push(format!("unknown field \"[{index}].{name}\""));
                 }
                 Ok(())
             }

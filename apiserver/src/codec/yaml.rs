@@ -1,0 +1,279 @@
+//! YAML as a tree of JSON, read as kube-apiserver reads it: YAML 1.1, by the rules of go-yaml v2 and
+//! sigs.k8s.io/yaml.
+//!
+//! The grammar is that of libyaml, of which go-yaml is a port (`nodes`). Scalars are resolved by
+//! `scalar`; `tree` follows anchors and merge keys. Only the first document counts.
+
+mod go_text;
+mod nodes;
+mod scalar;
+mod tree;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::Either;
+use serde::de::value::Error;
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use self::nodes::{Document, Documents, Limits};
+use self::tree::{Meter, Tree, decode};
+use super::text::{DEPTH_LIMIT, ParseError, Parsed, Seen, VALUES_LIMIT};
+use crate::error::ApiError;
+use crate::queue::{Busy, Queue};
+use crate::quota::{self, Account, Portion};
+
+/// At most this many threads parse at a time, and in a small container one.
+const THREADS: usize = 3;
+/// Memory of a parser besides the tree, in bytes, at most.
+const PARSER: usize = 30 << 20;
+/// Documents of one user that wait for their turn: each holds its body.
+const WAITING: usize = 50;
+
+/// Messages that do not come from go-yaml.
+const IS_OF_JSON: [&str; 2] = ["json: ", "unsupported map key"];
+/// What go-yaml says before repeated keys.
+pub const REPEATED_KEYS: &str = "yaml: unmarshal errors:\n  ";
+
+/// Returns the number of parsers of YAML that work at a time.
+pub fn yaml_parsers(portion: Portion) -> usize {
+    portion.between(1, THREADS)
+}
+
+/// Returns the memory limit of so many parsers of YAML, in bytes, with one more for operators.
+pub fn yaml_memory(parsers: usize) -> usize {
+    (parsers + 1) * PARSER
+}
+
+/// The parsers of YAML of a server.
+#[derive(Clone, Debug)]
+pub struct YamlParsers {
+    /// One thread for each user at a time.
+    threads: Queue,
+    /// An operator does not stand in line.
+    of_masters: Arc<Semaphore>,
+}
+
+impl YamlParsers {
+    /// Creates so many parsers, and one for operators.
+    pub fn new(parsers: usize) -> Self {
+        let threads = Queue::new(parsers).with_waiting_of_user(WAITING);
+        Self { threads, of_masters: Arc::new(Semaphore::new(1)) }
+    }
+
+    /// Parses the first document.
+    ///
+    /// # Errors
+    /// The message of go-yaml for what is malformed; 413 and 429 when there is no memory for the tree.
+    pub async fn parse(&self, bytes: Bytes, account: &Account) -> Result<Parsed, ParseError> {
+        // The thread keeps its place when the request is gone.
+        let place = match account.user() {
+            Some(user) => {
+                let taken = self.threads.take(user).await;
+                let refused = |busy: Busy| {
+                    ApiError::too_many_requests_for(busy.retry_after).bounded_by("yaml")
+                };
+                Either::Left(taken.map_err(refused).map_err(ParseError::Refused)?)
+            }
+            None => {
+                let place = Arc::clone(&self.of_masters).acquire_owned().await;
+                Either::Right(place.map_err(|error| error.to_string())?)
+            }
+        };
+        let account = account.clone();
+        let parse = move || {
+            let _place = place;
+            read(&bytes, account)
+        };
+        let parsed = tokio::task::spawn_blocking(parse).await;
+        parsed.unwrap_or_else(|_| Err("yaml: the parser failed".to_owned().into()))
+    }
+}
+
+/// At most so many keys and values are read from a document of a file.
+const OF_FILE: usize = 1_000_000;
+
+/// Reads the documents of a YAML file as kubectl and kube-apiserver read them.
+///
+/// # Errors
+/// The problem, with its line.
+pub fn yaml_documents(text: &str) -> Result<Vec<Value>, String> {
+    let limits = Limits { depth: DEPTH_LIMIT, nodes: OF_FILE };
+    let mut documents = Documents::of(text.as_bytes(), limits)?;
+    let mut found = Vec::new();
+    while let Some(document) = documents.next()? {
+        let mut left = Left { nodes: OF_FILE };
+        let Tree { value, repeated } = decode(&document, DEPTH_LIMIT, &mut left)?;
+        if let Some(repeated) = repeated.into_iter().next() {
+            return Err(repeated);
+        }
+        found.push(value);
+    }
+    Ok(found)
+}
+
+/// The values that may still be read from a file, with what its aliases repeat.
+struct Left {
+    nodes: usize,
+}
+
+impl Meter for Left {
+    fn value(&mut self) -> Result<(), String> {
+        self.nodes = self.nodes.checked_sub(1).ok_or_else(|| "too many values".to_owned())?;
+        Ok(())
+    }
+
+    fn text(&mut self, _: &str) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn item(&mut self, _: usize) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn member(&mut self, _: usize) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+fn read(bytes: &[u8], account: Account) -> Result<Parsed, ParseError> {
+    let of_yaml = |why: String| format!("yaml: {why}");
+    let limits = Limits { depth: DEPTH_LIMIT, nodes: 2 * VALUES_LIMIT };
+    let document = Document::first(bytes, limits).map_err(of_yaml)?;
+    let mut seen = Seen::new(account);
+    let tree = decode(&document, DEPTH_LIMIT, &mut seen);
+    seen.settle()?;
+    let Tree { value, repeated } =
+        tree.map_err(|why| match IS_OF_JSON.iter().any(|prefix| why.starts_with(prefix)) {
+            true => why,
+            false => of_yaml(why),
+        })?;
+    let duplicates = match repeated.is_empty() {
+        true => Vec::new(),
+        false => vec![format!("{REPEATED_KEYS}{}", repeated.join("\n  "))],
+    };
+    Ok(Parsed { value, duplicates, managed_fields: None })
+}
+
+impl Meter for Seen {
+    fn value(&mut self) -> Result<(), String> {
+        Self::value(self).map_err(|error: Error| error.to_string())
+    }
+
+    fn text(&mut self, text: &str) -> Result<(), String> {
+        Self::text(self, text).map_err(|error: Error| error.to_string())
+    }
+
+    fn item(&mut self, items: usize) -> Result<(), String> {
+        self.grow(quota::of_item(items)).map_err(|error: Error| error.to_string())
+    }
+
+    fn member(&mut self, members: usize) -> Result<(), String> {
+        self.grow(quota::of_member(members)).map_err(|error: Error| error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    async fn parsed(text: impl Into<Bytes>) -> Result<Parsed, String> {
+        let parsed = YamlParsers::new(1).parse(text.into(), &Account::own()).await;
+        parsed.map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn documents() {
+        for (text, expected) in [
+            ("", json!(null)),
+            ("# nothing", json!(null)),
+            (
+                "a: {b: [1, 2.5, x, null, true]}\nc: 'y'",
+                json!({"a": {"b": [1, 2.5, "x", null, true]}, "c": "y"}),
+            ),
+            ("---\na: 1\n---\nb: [", json!({"a": 1})),
+            (
+                "yes: no\n1: 1e1\n1.50: 5.0\n0x10: 1e21",
+                json!({"true": false, "1": 10, "1.5": 5, "16": 1e21}),
+            ),
+            (
+                "a: &x {b: 1}\nc: &y {b: 2, d: 3}\ne: {<<: [*x], d: 4}",
+                json!({
+                    "a": {"b": 1}, "c": {"b": 2, "d": 3}, "e": {"b": 1, "d": 4},
+                }),
+            ),
+            ("a: |\n  x", json!({"a": "x"})),
+            ("a: |+\n  x\n\n", json!({"a": "x\n\n"})),
+            ("\u{feff}a: >\n  x\n  y", json!({"a": "x y"})),
+            ("a: !!binary aGk=\nb: ! \"5\"\nc: !!str 5", json!({"a": "hi", "b": "5", "c": "5"})),
+        ] {
+            let parsed = parsed(text).await.unwrap();
+            assert_eq!((parsed.value, parsed.duplicates.len()), (expected, 0), "{text}");
+        }
+    }
+
+    #[test]
+    fn files() {
+        let text = "# nothing\n---\nmode: 0644\na: &x 1\n---\n---\nb: yes\n";
+        let expected = [json!({"mode": 420, "a": 1}), json!(null), json!({"b": true})];
+        assert_eq!(yaml_documents(text).unwrap(), expected);
+        assert_eq!(yaml_documents("").unwrap(), [json!(null); 0]);
+        for (text, expected) in [
+            ("a: 1\na: 2", "line 2: key \"a\" already set in map"),
+            ("a: 1\n---\nb: [", "line 3: did not find expected node content"),
+            ("a: &x 1\n---\nb: *x", "unknown anchor 'x' referenced"),
+        ] {
+            assert_eq!(yaml_documents(text).unwrap_err(), expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn repeated_keys() {
+        let parsed = parsed("a: 1\nb:\n  c: 1\n  c: 2\n1: 2\n1: 3\na: {\n}").await.unwrap();
+        assert_eq!(parsed.value, json!({"a": {}, "b": {"c": 2}, "1": 3}));
+        let expected = "yaml: unmarshal errors:\n  line 4: key \"c\" already set in map\n  line 6: key 1 already set in map\n  line 7: key \"a\" already set in map";
+        assert_eq!(parsed.duplicates, [expected]);
+    }
+
+    #[tokio::test]
+    async fn malformed_documents() {
+        for (text, expected) in [
+            ("a: [", "yaml: line 1: did not find expected node content"),
+            ("a: b: c", "yaml: mapping values are not allowed in this context"),
+            ("a:\n\t- b", "yaml: line 2: found character that cannot start any token"),
+            ("a: 'x", "yaml: found unexpected end of stream"),
+            ("a: \0", "yaml: control characters are not allowed"),
+            ("a: *b", "yaml: unknown anchor 'b' referenced"),
+            ("a: &b [*b]", "yaml: anchor 'b' value contains itself"),
+            ("a: .inf", "json: unsupported value: +Inf"),
+            ("<<: 5", "yaml: map merge requires map or sequence of maps as the value"),
+            ("a: !!int x", "yaml: cannot decode !!str `x` as a !!int"),
+            ("~: 1", "unsupported map key of type: %!s(<nil>), key: <nil>, value: 1"),
+            ("[!!str, x]", "yaml: did not find expected whitespace or line break"),
+            ("? [a]\n: b", "yaml: invalid map key: []interface {}{\"a\"}"),
+        ] {
+            assert_eq!(parsed(text).await.unwrap_err(), expected, "{text}");
+        }
+        assert!(parsed(&b"a: \xff"[..]).await.unwrap_err().contains("UTF-8"));
+    }
+
+    #[tokio::test]
+    async fn documents_do_not_multiply() {
+        let mut laughs = format!("a0: &a0 [{}]\n", "x,".repeat(10));
+        for level in 1..10 {
+            let below = format!("*a{},", level - 1).repeat(10);
+            laughs.push_str(&format!("a{level}: &a{level} [{below}]\n"));
+        }
+        let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(100_000), "*a,".repeat(1_000));
+        let levels = |depth: usize| {
+            (0..depth).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect::<String>()
+        };
+        for bad in [laughs, long, "[".repeat(100_000), levels(1_000)] {
+            assert!(parsed(bad).await.is_err());
+        }
+        assert!(parsed(levels(DEPTH_LIMIT - 2)).await.is_ok());
+    }
+}

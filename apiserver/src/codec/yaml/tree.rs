@@ -1,0 +1,335 @@
+//! A document of YAML as a tree of JSON: anchors and merge keys are followed, keys become strings.
+
+use serde_json::{Map, Number, Value};
+
+use super::go_text::{float_32, of_key, of_value};
+use super::nodes::{Content, Document};
+use super::scalar::{Scalar, resolve};
+
+/// Counts what becomes of a document, and refuses more than there may be.
+pub trait Meter {
+    /// Counts a value.
+    fn value(&mut self) -> Result<(), String>;
+    /// Counts a string or a key.
+    fn text(&mut self, text: &str) -> Result<(), String>;
+    /// Counts an item of a list that has so many.
+    fn item(&mut self, items: usize) -> Result<(), String>;
+    /// Counts a member of an object that has so many.
+    fn member(&mut self, members: usize) -> Result<(), String>;
+}
+
+/// A tree, and the keys that were given more than once: `line 3: key "a" already set in map`.
+pub struct Tree {
+    pub value: Value,
+    pub repeated: Vec<String>,
+}
+
+/// Repeated keys beyond this number are not reported, nor beyond so many bytes.
+const REPEATED: usize = 1_000;
+const BYTES: usize = 64 << 10;
+
+/// Decodes a document.
+///
+/// # Errors
+/// The message of go-yaml, of `encoding/json`, or of the meter.
+pub fn decode(document: &Document, deepest: usize, meter: &mut impl Meter) -> Result<Tree, String> {
+    let mut decoder = Decoder {
+        document,
+        meter,
+        deepest,
+        depth: 0,
+        aliases: Vec::new(),
+        decoded: 0,
+        of_aliases: 0,
+        repeated: Vec::new(),
+        bytes: 0,
+    };
+    let value = match document.root {
+        Some(root) => decoder.value(root)?,
+        None => Value::Null,
+    };
+    Ok(Tree { value, repeated: decoder.repeated })
+}
+
+struct Decoder<'a, M> {
+    document: &'a Document,
+    meter: &'a mut M,
+    deepest: usize,
+    depth: usize,
+    /// The aliases that are being followed.
+    aliases: Vec<usize>,
+    decoded: usize,
+    of_aliases: usize,
+    repeated: Vec<String>,
+    bytes: usize,
+}
+
+/// An object that is being built.
+#[derive(Default)]
+struct Members {
+    map: Map<String, Value>,
+    /// Keys that were no strings, with the strings that they became.
+    others: Vec<(Key, String)>,
+}
+
+/// A key. Keys of different types are different keys, until they become strings.
+#[derive(Clone, PartialEq)]
+pub enum Key {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    Float(f64),
+    Text(String),
+}
+
+impl<M: Meter> Decoder<'_, M> {
+    fn value(&mut self, number: usize) -> Result<Value, String> {
+        self.count()?;
+        if let Content::Alias { target, .. } = &self.document.node(number).content {
+            return self.of_alias(number, |decoder| decoder.value(*target));
+        }
+        self.meter.value()?;
+        self.depth += 1;
+        if self.depth > self.deepest {
+            return Err(format!("nests deeper than {}", self.deepest));
+        }
+        let value = match &self.document.node(number).content {
+            Content::Scalar { text, tag, is_plain } => match scalar(text, tag, *is_plain)? {
+                Scalar::Null => Value::Null,
+                Scalar::Bool(is_true) => Value::Bool(is_true),
+                Scalar::Int(number) => number.into(),
+                Scalar::Uint(number) => number.into(),
+                Scalar::Float(number) => json_number(number)?,
+                Scalar::Text(text) => {
+                    self.meter.text(&text)?;
+                    Value::String(text)
+                }
+            },
+            Content::Sequence(items) => {
+                let mut list = Vec::new();
+                for item in items {
+                    let item = self.value(*item)?;
+                    self.meter.item(list.len())?;
+                    list.push(item);
+                }
+                Value::Array(list)
+            }
+            Content::Mapping(children) => {
+                let mut members = Members::default();
+                self.members(children, &mut members)?;
+                Value::Object(members.map)
+            }
+            Content::Alias { .. } => Value::Null,
+        };
+        self.depth -= 1;
+        Ok(value)
+    }
+
+    /// Counts a node, as go-yaml does against documents of which aliases make very much.
+    fn count(&mut self) -> Result<(), String> {
+        self.decoded += 1;
+        self.of_aliases += usize::from(!self.aliases.is_empty());
+        let is_excessive = self.of_aliases > 100
+            && self.decoded > 1_000
+            && self.of_aliases as f64 / self.decoded as f64 > 0.99;
+        match is_excessive {
+            true => Err("document contains excessive aliasing".to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    fn of_alias<T>(
+        &mut self,
+        number: usize,
+        follow: impl FnOnce(&mut Self) -> Result<T, String>,
+    ) -> Result<T, String> {
+        if self.aliases.contains(&number) {
+            let Content::Alias { name, .. } = &self.document.node(number).content else {
+                return Err("no alias".to_owned());
+            };
+            return Err(format!("anchor '{name}' value contains itself"));
+        }
+        if self.aliases.len() >= self.deepest {
+            return Err(format!("nests deeper than {}", self.deepest));
+        }
+        self.aliases.push(number);
+        let followed = follow(self);
+        self.aliases.pop();
+        followed
+    }
+
+    fn members(&mut self, children: &[usize], members: &mut Members) -> Result<(), String> {
+        for pair in children.chunks_exact(2) {
+            let (key, value) = (pair[0], pair[1]);
+            if self.is_merge(key) {
+                self.merge(value, members)?;
+                continue;
+            }
+            let key = self.key(key)?;
+            let of_key = self.document.node(value).line;
+            let value = self.value(value)?;
+            self.insert(members, key, value, of_key)?;
+        }
+        Ok(())
+    }
+
+    fn is_merge(&self, key: usize) -> bool {
+        match &self.document.node(key).content {
+            Content::Scalar { text, tag, is_plain } => {
+                text == "<<" && (*is_plain || tag == "tag:yaml.org,2002:merge")
+            }
+            _ => false,
+        }
+    }
+
+    /// Adds the members of a mapping, or of several, of which the first one counts.
+    fn merge(&mut self, number: usize, members: &mut Members) -> Result<(), String> {
+        match &self.document.node(number).content {
+            Content::Sequence(list) => {
+                self.count_depth()?;
+                for number in list.iter().rev() {
+                    self.merge_mapping(*number, members)?;
+                }
+                self.depth -= 1;
+                Ok(())
+            }
+            _ => self.merge_mapping(number, members),
+        }
+    }
+
+    fn merge_mapping(&mut self, number: usize, members: &mut Members) -> Result<(), String> {
+        let wrong = || "map merge requires map or sequence of maps as the value".to_owned();
+        self.count()?;
+        match &self.document.node(number).content {
+            Content::Mapping(children) => {
+                self.count_depth()?;
+                self.members(children, members)?;
+                self.depth -= 1;
+                Ok(())
+            }
+            Content::Alias { target, .. } => match &self.document.node(*target).content {
+                Content::Mapping(_) => {
+                    self.of_alias(number, |decoder| decoder.merge_mapping(*target, members))
+                }
+                _ => Err(wrong()),
+            },
+            _ => Err(wrong()),
+        }
+    }
+
+    fn count_depth(&mut self) -> Result<(), String> {
+        self.depth += 1;
+        match self.depth > self.deepest {
+            true => Err(format!("nests deeper than {}", self.deepest)),
+            false => Ok(()),
+        }
+    }
+
+    fn key(&mut self, number: usize) -> Result<Key, String> {
+        match &self.document.node(number).content {
+            Content::Scalar { text, tag, is_plain } => {
+                self.count()?;
+                Ok(match scalar(text, tag, *is_plain)? {
+                    Scalar::Null => Key::Null,
+                    Scalar::Bool(is_true) => Key::Bool(is_true),
+                    Scalar::Int(number) => Key::Int(number),
+                    Scalar::Uint(number) => Key::Uint(number),
+                    Scalar::Float(number) => Key::Float(number),
+                    Scalar::Text(text) => Key::Text(text),
+                })
+            }
+            Content::Alias { target, .. } => {
+                self.count()?;
+                self.of_alias(number, |decoder| decoder.key(*target))
+            }
+            Content::Sequence(_) | Content::Mapping(_) => {
+                let key = self.value(number)?;
+                Err(format!("invalid map key: {}", of_value(&key)))
+            }
+        }
+    }
+
+    fn insert(
+        &mut self,
+        members: &mut Members,
+        key: Key,
+        value: Value,
+        line: u64,
+    ) -> Result<(), String> {
+        let shown = || of_key(&key);
+        let text = match &key {
+            Key::Text(text) => text.clone(),
+            Key::Bool(is_true) => is_true.to_string(),
+            Key::Int(number) => number.to_string(),
+            Key::Float(number) => float_32(*number),
+            Key::Null | Key::Uint(_) => {
+                let of_type = match key {
+                    Key::Null => "%!s(<nil>)",
+                    _ => "uint64",
+                };
+                let value = match &value {
+                    Value::Null => "<nil>".to_owned(),
+                    value => of_value(value),
+                };
+                return Err(format!(
+                    "unsupported map key of type: {of_type}, key: {}, value: {value}",
+                    shown()
+                ));
+            }
+        };
+        let is_text = matches!(key, Key::Text(_));
+        let is_repeated = match is_text {
+            true => {
+                members.map.contains_key(&text)
+                    && !members.others.iter().any(|(_, other)| *other == text)
+            }
+            false => members.others.iter().any(|(other, _)| *other == key),
+        };
+        if is_repeated && self.repeated.len() < REPEATED && self.bytes < BYTES {
+            let told = format!("line {line}: key {} already set in map", shown());
+            self.bytes += told.len();
+            self.repeated.push(told);
+        }
+        self.meter.text(&text)?;
+        self.meter.member(members.map.len())?;
+        if !is_text && !is_repeated {
+            members.others.push((key, text.clone()));
+        }
+        members.map.insert(text, value);
+        Ok(())
+    }
+}
+
+fn scalar(text: &str, tag: &str, is_plain: bool) -> Result<Scalar, String> {
+    match tag.is_empty() && !is_plain {
+        true => Ok(Scalar::Text(text.to_owned())),
+        false => resolve(tag, text),
+    }
+}
+
+/// A number as `encoding/json` writes it and reads it again: a whole number below 1e21 has no fraction.
+fn json_number(number: f64) -> Result<Value, String> {
+    /// From here on, Go writes an exponent.
+    const EXPONENT: f64 = 1e21;
+    let unsupported = match number {
+        number if number.is_nan() => Some("NaN"),
+        f64::INFINITY => Some("+Inf"),
+        f64::NEG_INFINITY => Some("-Inf"),
+        _ => None,
+    };
+    if let Some(value) = unsupported {
+        return Err(format!("json: unsupported value: {value}"));
+    }
+    if number.fract() == 0.0 && number.abs() < EXPONENT {
+        // The shortest digits that are read as the number again.
+        let digits = number.to_string();
+        if let Ok(whole) = digits.parse::<i64>() {
+            return Ok(whole.into());
+        }
+        if let Ok(whole) = digits.parse::<u64>() {
+            return Ok(whole.into());
+        }
+    }
+    Ok(Number::from_f64(number).map_or(Value::Null, Value::Number))
+}
