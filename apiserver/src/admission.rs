@@ -14,7 +14,7 @@ mod resource_quota;
 
 pub use error::AdmissionError;
 pub use kind_rules::KindRules;
-pub use namespace_lifecycle::NamespaceLifecycle;
+pub use namespace_lifecycle::{AdmittedNamespace, NamespaceLifecycle};
 pub use object::AdmissionObject;
 pub(crate) use request::Form;
 pub use request::{AdmissionOperation, AdmissionRequest, OldObject, ReservedMemory};

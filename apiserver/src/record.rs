@@ -17,7 +17,7 @@ pub use access_log::TARGET as ACCESS_LOG;
 pub use audit::{Audit, Destination, Policy, RequestObject, Rotation};
 pub use metrics::{
     Admission, CallTimes, CertificateEnds, ConvertedCalls, EndedCalls, KeptKind, Metrics, Observed,
-    SourceInView, WatchEventCounter,
+    PostTimeout, SourceInView, WatchEventCounter,
 };
 pub use steps::Step;
 pub use traces::{Traces, TracingConfiguration};

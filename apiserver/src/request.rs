@@ -9,9 +9,11 @@ mod authorize;
 mod bounds;
 mod deadline;
 mod decode;
+mod detached;
 mod documents;
 mod encode;
 mod impersonate;
+mod mutation;
 mod negotiate;
 mod query;
 mod refusal;
@@ -64,22 +66,23 @@ use crate::quota::{Account, Quota};
 use crate::record::{
     AUDIT_ID, Admission, Arrived, Audit, CertificateEnds, Metrics, Origin, Record, Step, Traces,
 };
-use crate::served_kind::{Backing, ServedKind, ServedKinds};
+use crate::served_kind::{ServedKind, ServedKinds};
 use crate::user::User;
-use crate::verb::{self, DeleteOptions, Subresource, SubresourceResponse, Verb};
+use crate::verb::{self, DeleteOptions, Subresource, Verb};
 use crate::watch_cache::SourceState;
-use crate::write::{self, ManagedFields, Part, Turns};
+use crate::write::{CommitLimit, CriticalSection, ManagedFields, Part, Turns};
 use authorize::{Authorized, Permission, Revoked};
 use decode::{Operation, Redacted};
+use detached::DetachedWrites;
 use encode::stream::WatchContext;
 use encode::{Encoder, SharedForms, stream};
+use mutation::Mutation;
 use negotiate::{InProtobuf, Media, Negotiated, Presentation};
 use refusal::{FAILURES, panic_text, refuse_as};
 use route::{Destination, Route, Target};
 use served::{Served, observed};
 use throttle::{Permit, Throttle};
 use update_follower::UpdateFollower;
-use write_context::WriteContext;
 
 /// The longest id that is sent back, and logged.
 const LONGEST_AUDIT_ID: usize = 1 << 10;
@@ -117,9 +120,13 @@ pub struct Handler {
     audit: Option<Arc<Audit>>,
     traces: Option<Arc<Traces>>,
     documents: Documents,
-    openapi_turn: Mutex<()>,
+    openapi_turn: Arc<Mutex<()>>,
     /// Where writes wait that take long.
     turns: Turns,
+    /// Limits the commits of `system:masters`, whose requests in flight are not limited.
+    commits_of_masters: CommitLimit,
+    /// Writes whose requests have ended.
+    detached: DetachedWrites,
     /// Whether objects say who owns which of their fields.
     managed_fields: ManagedFields,
     /// How long a request may take that is no watch.
@@ -154,6 +161,7 @@ impl Handler {
             observer.admitted(Admission { plugin, operation, validates, rejected, took });
         }));
         limit_converted(bounds.converted);
+        let detached = DetachedWrites::new(Arc::clone(&metrics));
         Self {
             metrics,
             audit: None,
@@ -172,8 +180,10 @@ impl Handler {
                 version: document::Document::json(&serde_json::Value::Null),
                 others: HashMap::new(),
             },
-            openapi_turn: Mutex::new(()),
+            openapi_turn: Arc::default(),
             turns: Turns::default(),
+            commits_of_masters: CommitLimit::default(),
+            detached,
             managed_fields: ManagedFields::default(),
             request_timeout: REQUEST_TIMEOUT,
             update_follower: UpdateFollower::default(),
@@ -210,8 +220,10 @@ impl Handler {
         Self { traces, ..self }
     }
 
-    /// Waits until the audit log is written and the spans are sent, for some seconds at most.
+    /// Waits until writes whose requests have ended are committed, the audit log is written and the spans are sent,
+    /// for some seconds at most.
     pub async fn flush(&self, longest: Duration) {
+        let detached = tokio::time::timeout(longest, self.detached.ended());
         let traces = async {
             if let Some(traces) = &self.traces {
                 traces.flush(longest).await;
@@ -223,7 +235,7 @@ impl Handler {
                 let _ = tokio::task::spawn_blocking(move || audit.flush(longest)).await;
             }
         };
-        tokio::join!(traces, audit);
+        let (_, (), ()) = tokio::join!(detached, traces, audit);
     }
 
     /// Whether objects say who owns which of their fields.
@@ -280,7 +292,7 @@ impl Handler {
 
     /// Answers a request. A refusal is an answer too.
     pub async fn handle(
-        &self,
+        self: &Arc<Self>,
         peer: &Peer,
         held: &Answer,
         request: Request<Body>,
@@ -318,7 +330,7 @@ impl Handler {
     }
 
     async fn answer_in_time(
-        &self,
+        self: &Arc<Self>,
         (peer, held): (&Peer, &Answer),
         head: &Parts,
         body: Body,
@@ -337,7 +349,7 @@ impl Handler {
     }
 
     async fn answer(
-        &self,
+        self: &Arc<Self>,
         (peer, held): (&Peer, &Answer),
         route: Route,
         head: &Parts,
@@ -427,7 +439,7 @@ impl Handler {
 
     /// Answers a request for a resource.
     async fn target(
-        &self,
+        self: &Arc<Self>,
         caller: Caller<'_>,
         target: Target,
         head: &Parts,
@@ -442,9 +454,9 @@ impl Handler {
             return Err(ApiError::new(Reason::ServiceUnavailable, message));
         }
         let user = caller.user;
-        let _body_permit = self.throttle.body(user, &body)?;
+        let body_permit = self.throttle.body(user, &body)?;
         decode::begin(&target, head, self.managed_fields)?;
-        let (kind, version) = target.body_kind();
+        let (kind, _) = target.body_kind();
         let in_protobuf = match &target.subresource {
             // A WebSocket carries lines of text.
             _ if websocket::is_asked_for(head) => InProtobuf::Nothing,
@@ -512,8 +524,31 @@ impl Handler {
             if let Some(selector) = operation.selector() {
                 self.throttle.reader(user, selector, head, &mut permit)?;
             }
+            let (kind, version) = target.body_kind();
             let encoder = Encoder::new(kind, version, format, self.clock.now(), &self.forms);
-            self.execute(caller, &target, (operation, redacted), encoder, permit, &account).await
+            if operation.is_read() {
+                let operation = (operation, redacted);
+                return self.execute(caller, &target, operation, encoder, permit, &account).await;
+            }
+            let section = match user.is_master() {
+                true => CriticalSection::limited(self.commits_of_masters.clone()),
+                false => CriticalSection::default(),
+            };
+            let audit_id = head.headers.get(AUDIT_ID).cloned();
+            let named = (target.verb, Arc::clone(&target.served.kind), audit_id);
+            let mutation = Mutation {
+                handler: Arc::clone(self),
+                user: Arc::clone(user),
+                answer: caller.answer.clone(),
+                target,
+                operation,
+                encoder,
+                permit,
+                account,
+                sent: (body, body_permit),
+                section: section.clone(),
+            };
+            self.detached.run(section, named, is_costly, mutation.execute()).await
         });
         let executed = poll_fn(|context| match is_costly {
             true => crate::aside::poll(executed.as_mut(), context),
@@ -530,7 +565,7 @@ impl Handler {
         }
     }
 
-    /// Carries out an operation, of whose objects something may be left out, and encodes the answer.
+    /// Carries out a read, of whose objects something may be left out, and encodes the answer.
     async fn execute(
         &self,
         caller: Caller<'_>,
@@ -592,63 +627,7 @@ impl Handler {
                 let events = stream::watch(encoder, watching, context).await?;
                 Ok(encode::watching(&format, events))
             }
-            Operation::Review(submitted, options) => {
-                let Backing::Reviewed(review) = &served.backing else {
-                    return Err(ApiError::internal("what is no review is answered"));
-                };
-                let context = WriteContext::new(self, user, target, options, account);
-                let attributes = context.attributes();
-                let (answer, warnings) = verb::review(&attributes, review, submitted).await?;
-                Ok(encoder.review(&answer, &warnings))
-            }
-            Operation::CreateSubresource(handler, submitted, options) => {
-                let context = WriteContext::new(self, user, target, options, account);
-                let mut warnings = Vec::new();
-                let attributes = context.attributes();
-                let response =
-                    verb::create_subresource(&attributes, &handler, submitted, &mut warnings).await;
-                match response.map_err(|error| error.with_warnings(warnings.clone()))? {
-                    SubresourceResponse::Object(answer) => Ok(encoder.review(&answer, &warnings)),
-                    SubresourceResponse::Success => Ok(encoder.success(&warnings)),
-                }
-            }
-            Operation::Write(change, options) => {
-                let is_kept = !options.dry_run;
-                let context = WriteContext::new(self, user, target, options, account);
-                let written = write::write(&context.attributes(), change).await?;
-                // Whoever waits for room does no work.
-                drop(permit);
-                if is_kept && !written.is_created && target.part() == Part::Main {
-                    let name = written.versioned.object.key().name();
-                    self.update_follower.await_followed(&served.kind, name).await;
-                }
-                let status = if written.is_created { StatusCode::CREATED } else { StatusCode::OK };
-                let _room = held.room_for(user, &written.versioned).await?;
-                let encode = || encoder.object(&written.versioned, status, &written.warnings);
-                known(encoder.kind(), account, encode).await?
-            }
-            Operation::Delete(key, options) => {
-                let context = WriteContext::deleting(self, user, target, options.dry_run, account);
-                let attributes = context.attributes();
-                let mut warnings = deletion_warnings(&served.kind, &options);
-                let deleted = verb::delete(&attributes, &key, &options, &mut warnings).await;
-                let deleted = deleted.map_err(|error| error.with_warnings(warnings.clone()))?;
-                let encode = || encoder.deleted(&deleted, options.answers_accepted);
-                let mut response = known(encoder.kind(), account, encode).await??;
-                encode::warn(&mut response, &warnings);
-                Ok(response)
-            }
-            Operation::DeleteCollection(scope, options, how) => {
-                let context = WriteContext::deleting(self, user, target, how.dry_run, account);
-                let attributes = context.attributes();
-                let mut warnings = deletion_warnings(&served.kind, &how);
-                let listed =
-                    verb::delete_collection(&attributes, scope, options, &how, &mut warnings).await;
-                let listed = listed.map_err(|error| error.with_warnings(warnings.clone()))?;
-                let mut response = stream::list(encoder, listed, permit, reader()).await?;
-                encode::warn(&mut response, &warnings);
-                Ok(response)
-            }
+            _ => Err(ApiError::internal("a write is carried out as a read")),
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod call;
 mod certificates;
+mod lookup;
 mod turns;
 mod vouched_certificate;
 

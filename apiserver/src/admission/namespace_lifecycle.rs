@@ -1,6 +1,8 @@
 //! NamespaceLifecycle: nothing is created in a namespace that is missing or being deleted,
 //! or the deletion of namespaces would never end; and some namespaces stay.
 
+use std::sync::Arc;
+
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 
@@ -10,18 +12,80 @@ use super::{
 };
 use crate::cluster::{NamespaceState, Namespaces};
 use crate::error::ApiError;
-use crate::object::Tree;
+use crate::object::{Key, Tree, metadata};
+use crate::storage::Revision;
+use crate::watch_cache::WatchCache;
 
 /// Namespaces that a cluster always has.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
 /// Kubernetes' admission plugin of this name.
-pub struct NamespaceLifecycle(Option<Namespaces>);
+pub struct NamespaceLifecycle(Option<Arc<Namespaces>>);
 
 impl NamespaceLifecycle {
     /// The plugin. Without namespaces to look at, only deletions of namespaces are judged.
     pub fn new(namespaces: Option<Namespaces>) -> Self {
-        Self(namespaces)
+        Self(namespaces.map(Arc::new))
+    }
+}
+
+/// The namespace in which a create was admitted. Admission may take long, so the namespace is read again at the commit:
+/// it must still be there, be the same one, and not be terminating.
+pub struct AdmittedNamespace {
+    name: String,
+    uid: Option<String>,
+    namespaces: Arc<Namespaces>,
+    /// The namespaces that this server itself stores, and the revision that was admitted. They are newer than what an
+    /// informer has.
+    stored: Option<(Arc<WatchCache>, Revision)>,
+}
+
+impl AdmittedNamespace {
+    fn new(namespaces: &Arc<Namespaces>, name: &str, request: &AdmissionRequest<'_>) -> Self {
+        let stored = request.stored_namespaces();
+        let stored = stored.and_then(|cache| {
+            let admitted = cache.get(&Key::new(None, name))?;
+            Some((cache, admitted))
+        });
+        let uid = match &stored {
+            Some((_, admitted)) => Some(admitted.object.uid().to_owned()),
+            None => namespaces.in_view(name).map(|(_, uid)| uid),
+        };
+        let stored = stored.map(|(cache, admitted)| (cache, admitted.revision));
+        Self { name: name.to_owned(), uid, namespaces: Arc::clone(namespaces), stored }
+    }
+
+    /// Why no object of this name may be created in the namespace now, if that is so.
+    pub fn refusal(&self, group: &str, resource: &str, name: &str) -> Option<ApiError> {
+        refusal(self.state(), &self.name, (group, resource, name))
+    }
+
+    fn state(&self) -> NamespaceState {
+        let is_other = |uid: &str| self.uid.as_ref().is_some_and(|admitted| admitted != uid);
+        if let Some((cache, admitted)) = &self.stored {
+            return match cache.get(&Key::new(None, &self.name)) {
+                Some(now) if now.revision == *admitted => NamespaceState::Active,
+                Some(now) if is_other(now.object.uid()) => NamespaceState::Missing,
+                Some(now) if metadata::is_being_deleted(&now.object.to_tree()) => {
+                    NamespaceState::Terminating
+                }
+                Some(_) => NamespaceState::Active,
+                None => NamespaceState::Missing,
+            };
+        }
+        match self.namespaces.in_view(&self.name) {
+            Some((_, uid)) if is_other(&uid) => NamespaceState::Missing,
+            Some((state, _)) => state,
+            // The informer has lost it, or has not seen it yet.
+            None if self.uid.is_some() => NamespaceState::Missing,
+            None => NamespaceState::Active,
+        }
+    }
+}
+
+impl std::fmt::Debug for AdmittedNamespace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AdmittedNamespace").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -66,7 +130,7 @@ fn is_namespace(request: &AdmissionRequest<'_>) -> bool {
 
 /// Refuses an object whose namespace takes none.
 async fn check(
-    namespaces: &Namespaces,
+    namespaces: &Arc<Namespaces>,
     namespace: &str,
     request: &AdmissionRequest<'_>,
     object: &AdmissionObject<'_>,
@@ -74,11 +138,27 @@ async fn check(
     let state = namespaces.state(namespace, &request.user.name).await.map_err(|error| {
         AdmissionError::answer(ApiError::internal(&error).caused_by(error.why()))
     })?;
-    let forbidden = |why: &str| {
-        ApiError::forbidden(request.group, request.resource, &name(request, object), why)
-    };
-    let refused = match state {
-        NamespaceState::Active => return Ok(()),
+    let admitted = AdmittedNamespace::new(namespaces, namespace, request);
+    let of = (request.group, request.resource, &*name(request, object));
+    let refused = refusal(state, namespace, of).or_else(|| admitted.refusal(of.0, of.1, of.2));
+    match refused {
+        Some(refused) => Err(AdmissionError::answer(refused)),
+        None => {
+            request.hold_namespace(admitted);
+            Ok(())
+        }
+    }
+}
+
+/// Why no object of this group, resource and name may be created in a namespace of this state, if that is so.
+fn refusal(
+    state: NamespaceState,
+    namespace: &str,
+    (group, resource, name): (&str, &str, &str),
+) -> Option<ApiError> {
+    let forbidden = |why: &str| ApiError::forbidden(group, resource, name, why);
+    Some(match state {
+        NamespaceState::Active => return None,
         NamespaceState::Unknown => forbidden("not yet ready to handle request"),
         NamespaceState::Missing => ApiError::not_found("", "namespaces", namespace),
         NamespaceState::Terminating => forbidden(&format!(
@@ -89,6 +169,5 @@ async fn check(
             &format!("namespace {namespace} is being terminated"),
             "metadata.namespace",
         ),
-    };
-    Err(AdmissionError::answer(refused))
+    })
 }

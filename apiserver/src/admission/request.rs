@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{AdmissionError, Reservation};
+use super::{AdmissionError, AdmittedNamespace, Reservation};
 use crate::codec;
 use crate::conversion::known;
 use crate::error::{ApiError, no_object};
@@ -18,7 +18,7 @@ use crate::object::{Key, Object, Tree, metadata};
 use crate::quota::{self, Account, Room};
 use crate::served_kind::{ServedKind, ServedKinds};
 use crate::user::User;
-use crate::watch_cache::Scope;
+use crate::watch_cache::{Scope, WatchCache};
 
 /// What is done to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -81,6 +81,7 @@ pub struct AdmissionRequest<'a> {
     kinds: &'a ServedKinds,
     warnings: Warnings,
     reservation: Mutex<Option<Reservation>>,
+    admitted_namespace: Mutex<Option<AdmittedNamespace>>,
     account: Option<&'a Account>,
     options: Option<Cow<'a, Tree>>,
     form: Option<&'a dyn Form>,
@@ -157,6 +158,7 @@ impl<'a> AdmissionRequest<'a> {
             kinds,
             warnings: Warnings::default(),
             reservation: Mutex::default(),
+            admitted_namespace: Mutex::default(),
             account: None,
             options: None,
             form: None,
@@ -401,6 +403,23 @@ impl<'a> AdmissionRequest<'a> {
     /// What is reserved for the object.
     pub(crate) fn take_reservation(&self) -> Option<Reservation> {
         self.reservation.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Holds the namespace in which the object may be created, until the commit reads it again.
+    pub(super) fn hold_namespace(&self, namespace: AdmittedNamespace) {
+        let mut held = self.admitted_namespace.lock().unwrap_or_else(PoisonError::into_inner);
+        *held = Some(namespace);
+    }
+
+    /// The namespace in which the object may be created, if that was asked.
+    pub(crate) fn take_namespace(&self) -> Option<AdmittedNamespace> {
+        self.admitted_namespace.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The cache of the namespaces that this server stores, if it does.
+    pub(super) fn stored_namespaces(&self) -> Option<Arc<WatchCache>> {
+        let (served, _) = self.kinds.find("", "v1", "namespaces")?;
+        served.store().is_some().then(|| Arc::clone(&served.cache))
     }
 
     /// Looks up an object of a kind that this server serves, as

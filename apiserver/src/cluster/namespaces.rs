@@ -54,19 +54,22 @@ impl Namespaces {
         if timeout(SYNC_TIMEOUT, self.informer.synced()).await.is_err() {
             return Ok(NamespaceState::Unknown);
         }
-        if let Some(state) = self.in_view(name) {
+        if let Some((state, _)) = self.in_view(name) {
             return Ok(state);
         }
         sleep(LAG).await;
-        if let Some(state) = self.in_view(name) {
+        if let Some((state, _)) = self.in_view(name) {
             return Ok(state);
         }
         let found = self.cluster.namespace(name, user).await?;
         Ok(found.as_ref().map_or(NamespaceState::Missing, state))
     }
 
-    fn in_view(&self, name: &str) -> Option<NamespaceState> {
-        self.informer.get(&Key::new(None, name)).as_deref().map(state)
+    /// The state of a namespace in the informer, and its uid; `None` if the informer does not have it.
+    pub fn in_view(&self, name: &str) -> Option<(NamespaceState, String)> {
+        let namespace = self.informer.get(&Key::new(None, name))?;
+        let uid = namespace.metadata.uid.clone().unwrap_or_default();
+        Some((state(&namespace), uid))
     }
 }
 

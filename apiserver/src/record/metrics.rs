@@ -15,7 +15,7 @@ pub use looked_at::{
     CallTimes, CertificateEnds, ConvertedCalls, EndedCalls, KeptKind, Look, Observed, SourceInView,
 };
 pub(super) use requests::Running;
-pub use steps::Admission;
+pub use steps::{Admission, PostTimeout};
 pub use watch_events::WatchEventCounter;
 
 use std::sync::Arc;
@@ -128,6 +128,11 @@ impl Metrics {
     /// Takes note of a request that was refused because of a bound.
     pub(super) fn rejected(&self, bound: &'static str) {
         self.steps.rejected(bound);
+    }
+
+    /// Counts a write that ended after its request had timed out.
+    pub fn ended_after_timeout(&self, status: PostTimeout) {
+        self.steps.ended_after_timeout(status);
     }
 
     /// Takes note of a watch that begins.

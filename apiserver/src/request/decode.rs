@@ -70,6 +70,11 @@ impl Operation {
         }
     }
 
+    /// Whether it only reads.
+    pub(super) fn is_read(&self) -> bool {
+        matches!(self, Self::Get(..) | Self::List(..) | Self::Watch(..))
+    }
+
     /// How new what it reads must be before it can be answered. A watch waits when it has begun.
     pub(super) fn freshness(&self) -> Freshness {
         match self {

@@ -125,16 +125,20 @@ impl Handler {
         paths
     }
 
-    /// Makes the OpenAPI documents, on no worker, and those of one moment at a time.
+    /// Builds the OpenAPI documents on a thread for blocking work, one at a time. The thread holds the turn, because it
+    /// goes on when the request ends.
     async fn make_openapi(&self, served: &Arc<Served>, in_protobuf: bool) {
         if served.openapi.are_made(in_protobuf) {
             return;
         }
-        let _turn = self.openapi_turn.lock().await;
+        let turn = Arc::clone(&self.openapi_turn).lock_owned().await;
         if !served.openapi.are_made(in_protobuf) {
             let served = Arc::clone(served);
-            let made = tokio::task::spawn_blocking(move || served.openapi.make(in_protobuf)).await;
-            if let Err(why) = made {
+            let make = move || {
+                let _turn = turn;
+                served.openapi.make(in_protobuf);
+            };
+            if let Err(why) = tokio::task::spawn_blocking(make).await {
                 tracing::error!("OpenAPI documents cannot be made: {why}");
             }
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
+use super::throttle::Permit;
 use crate::kind::Kind;
 
 /// How long an answer waits for it. The update is kept, whatever comes of that.
@@ -22,12 +23,17 @@ impl UpdateFollower {
         let _ = self.0.set((qualified.to_owned(), follow));
     }
 
-    /// Returns when an update of the object of this name was followed, or takes too long.
-    pub(super) async fn await_followed(&self, kind: &Kind, name: &str) {
+    /// Returns when an update of the object of this name was followed, or takes too long. The permit of the update is
+    /// held until it was followed, or released at once.
+    pub(super) async fn await_followed(&self, kind: &Kind, name: &str, permit: Permit) {
         let Some((qualified, follow)) = self.0.get() else { return };
         if *qualified == kind.qualified() {
+            let follow = follow(name);
             // A client that goes away must not leave it half done.
-            let followed = tokio::spawn(follow(name));
+            let followed = tokio::spawn(async move {
+                follow.await;
+                drop(permit);
+            });
             let _ = tokio::time::timeout(PATIENCE, followed).await;
         }
     }

@@ -1,5 +1,5 @@
-//! What a write of a request is about: everything that the write borrows from the request
-//! and from the server.
+//! The context of a write: everything that it takes from its request and from the server. It owns that, because the
+//! write may outlive the request.
 
 use std::sync::Arc;
 
@@ -14,47 +14,42 @@ use crate::error::ApiError;
 use crate::quota::Account;
 use crate::user::User;
 use crate::verb::Verb;
-use crate::write::{Attributes, CreateAuthorizer, Environment, Origin, WriteOptions};
+use crate::write::{
+    Attributes, CreateAuthorizer, CriticalSection, Environment, Origin, WriteOptions,
+};
 
-/// A write of a request.
-pub(super) struct WriteContext<'a> {
-    handler: &'a Handler,
-    user: &'a User,
-    target: &'a Target,
+/// The context of a write of a request.
+pub(super) struct WriteContext {
+    handler: Arc<Handler>,
+    user: Arc<User>,
+    target: Target,
     options: WriteOptions,
-    account: &'a Account,
+    account: Account,
+    section: CriticalSection,
     now: Timestamp,
     /// What is served while it is done.
     served: Arc<Served>,
 }
 
-impl<'a> WriteContext<'a> {
+impl WriteContext {
     pub(super) fn new(
-        handler: &'a Handler,
-        user: &'a User,
-        target: &'a Target,
+        (handler, user): (Arc<Handler>, Arc<User>),
+        target: Target,
         options: WriteOptions,
-        account: &'a Account,
+        (account, section): (Account, CriticalSection),
     ) -> Self {
         let (now, served) = (handler.clock.now(), handler.served.load_full());
-        Self { handler, user, target, options, account, now, served }
+        Self { handler, user, target, options, account, section, now, served }
     }
 
-    /// A write that deletes.
-    pub(super) fn deleting(
-        handler: &'a Handler,
-        user: &'a User,
-        target: &'a Target,
-        dry_run: bool,
-        account: &'a Account,
-    ) -> Self {
-        let options = WriteOptions { dry_run, ..WriteOptions::default() };
-        Self::new(handler, user, target, options, account)
+    /// The options of a write that deletes.
+    pub(super) fn deletes(dry_run: bool) -> WriteOptions {
+        WriteOptions { dry_run, ..WriteOptions::default() }
     }
 
-    /// What it is about.
+    /// What the write is about.
     pub(super) fn attributes(&self) -> Attributes<'_> {
-        let Target { served, version, namespace, name, .. } = self.target;
+        let Target { served, version, namespace, name, .. } = &self.target;
         Attributes {
             served,
             version,
@@ -62,10 +57,10 @@ impl<'a> WriteContext<'a> {
             namespace: namespace.as_deref(),
             name: name.as_deref(),
             options: &self.options,
-            user: self.user,
+            user: &self.user,
             now: self.now,
             origin: Origin::Request,
-            account: self.account,
+            account: &self.account,
             environment: Environment {
                 clock: &self.handler.clock,
                 admission: &self.handler.admission,
@@ -74,11 +69,12 @@ impl<'a> WriteContext<'a> {
                 managed_fields: self.handler.managed_fields,
             },
             authorizer: self,
+            section: &self.section,
         }
     }
 }
 
-impl CreateAuthorizer for WriteContext<'_> {
+impl CreateAuthorizer for WriteContext {
     fn authorize_create(&self) -> BoxFuture<'_, Result<(), ApiError>> {
         let kind = &self.target.served.kind;
         let attributes = cluster::Attributes::Resource {
@@ -90,7 +86,7 @@ impl CreateAuthorizer for WriteContext<'_> {
             namespace: self.target.namespace.clone().unwrap_or_default(),
             name: self.target.name.clone().unwrap_or_default(),
         };
-        async move { authorize::demand(&self.handler.cluster, self.user, &attributes).await }
+        async move { authorize::demand(&self.handler.cluster, &self.user, &attributes).await }
             .boxed()
     }
 }

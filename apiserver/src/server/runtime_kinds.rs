@@ -6,6 +6,7 @@ pub use restore::RestoreError;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -26,6 +27,10 @@ use crate::storage::{
     Collection, Commit, Expected, Failure, Store, StoreError, Versioned, await_newest,
 };
 use crate::watch_cache::{Scope, WatchCache};
+
+/// How often a removal is tried again that the store could not do, or did not confirm, and how long it waits before.
+const REMOVAL_RETRIES: u32 = 20;
+const REMOVAL_PAUSE: Duration = Duration::from_millis(500);
 
 /// A kind whose objects a server stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -335,7 +340,7 @@ impl RuntimeKinds {
     }
 
     /// Removes an object whatever holds it, if it is still the one of this uid. Answers whether
-    /// it is gone: it is not if the store refuses that, which is logged.
+    /// it is gone: it is not if the store refuses that, or is away for ten seconds, which is logged.
     pub async fn remove(
         &self,
         qualified: &str,
@@ -349,9 +354,18 @@ impl RuntimeKinds {
         };
         let collection = Collection::new(qualified);
         let key = Key::new(namespace, name);
+        let mut retries = 0..REMOVAL_RETRIES;
+        let mut may_retry = |error: &StoreError| {
+            matches!(error, StoreError::Unavailable | StoreError::Unknown)
+                && retries.next().is_some()
+        };
         loop {
             let kept = match self.0.store.get(&collection, &key).await {
                 Ok(kept) => kept.filter(|kept| kept.object.uid() == uid),
+                Err(error) if may_retry(&error) => {
+                    tokio::time::sleep(REMOVAL_PAUSE).await;
+                    continue;
+                }
                 Err(error) => return refused(error),
             };
             let Some(Versioned { revision, .. }) = kept else { return true };
@@ -362,6 +376,7 @@ impl RuntimeKinds {
                 // Somebody else wrote it: look again.
                 Err(StoreError::Changed { .. } | StoreError::Exists) => {}
                 Ok(_) | Err(StoreError::Absent) => return true,
+                Err(error) if may_retry(&error) => tokio::time::sleep(REMOVAL_PAUSE).await,
                 Err(error) => return refused(error),
             }
         }
@@ -398,6 +413,10 @@ impl RuntimeKinds {
             gone.intake.close();
             gone.gate.close().await;
             gone.ended.cancel();
+            // Commits that had passed the gate may not be in the cache yet, if another process has the store.
+            if let Err(error) = await_newest(&*self.0.store).await {
+                tracing::error!("objects of {qualified} may be left in the store: {error}");
+            }
             let left: Vec<Versioned> =
                 gone.cache.snapshot().from(&Scope::All, None).cloned().collect();
             let gone_until = if left.is_empty() { None } else { gone_until().await };

@@ -29,8 +29,8 @@ pub enum Deleted {
 /// Removes an object. `warnings` gains what the client is to be told, whatever becomes of it.
 ///
 /// # Errors
-/// 404 when it is not there or is hidden from the user, 409 when a precondition is not met, what admission refuses, and
-/// 500 when a webhook does not convert it to the version of the request.
+/// 404 when it is not there or is hidden from the user, 409 when a precondition is not met, what admission refuses,
+/// 429 when another definition of the kind has taken the place of the one that has judged it, and 500 when a webhook does not convert it to the version of the request.
 pub async fn delete(
     attributes: &Attributes<'_>,
     key: &Key,
@@ -106,6 +106,8 @@ pub async fn delete(
             marks,
             object,
         };
+        let entered = attributes.section.enter(marked.as_ref().map_or(0, |one| one.size())).await;
+        let gate = attributes.enter_gate()?;
         let mut expected = kept.revision;
         // kube-apiserver marks a Pod that has no time to end before it removes it, so
         // watches show a change and then the removal.
@@ -114,6 +116,7 @@ pub async fn delete(
         {
             match store.commit(commit(expected, Some(gone), true)).await {
                 Ok(revision) => {
+                    entered.committed();
                     expected = revision;
                     ended = Some(outcome(revision));
                 }
@@ -123,12 +126,18 @@ pub async fn delete(
             }
         }
         match store.commit(commit(expected, marked.clone(), marked.is_some())).await {
-            Ok(revision) => return Ok(outcome(revision)),
+            Ok(revision) => {
+                entered.committed();
+                return Ok(outcome(revision));
+            }
             Err(StoreError::Absent) => return ended.ok_or_else(absent),
             // Somebody else wrote it: look again.
             Err(StoreError::Changed { .. } | StoreError::Exists) => {}
             Err(error) => return Err(store_error(kind, key, error)),
         }
+        drop((gate, entered));
+        // A deletion whose request has ended does not begin again.
+        tokio::task::yield_now().await;
     }
 }
 

@@ -12,12 +12,12 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::turns::Turns;
 use super::vouched_certificate::Vouched;
-use super::{Webhook, certificates};
+use super::{Webhook, certificates, lookup};
 
 /// Of no answer more is read: as much as the largest object twice, and what stands around it.
 const ANSWER_LIMIT: usize = 4 << 20;
@@ -52,7 +52,7 @@ pub(super) async fn call(
     let config = config(webhook).map_err(&failed)?;
     let name = ServerName::try_from(bare.clone()).map_err(|why| failed(why.to_string()))?;
     let unknown = |_| failed(format!("dial tcp: lookup {host}: no such host"));
-    let addresses: Vec<_> = lookup_host((bare.as_str(), port)).await.map_err(unknown)?.collect();
+    let addresses = lookup::addresses(bare, port).await.map_err(unknown)?;
     let stream = TcpStream::connect(addresses.as_slice()).await;
     let stream = stream.map_err(|why| failed(dial_error(host, port, &why)))?;
     let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await;

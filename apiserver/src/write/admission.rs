@@ -12,7 +12,7 @@ use super::sent_managers::without_managed_fields;
 use super::{owners, reset, text};
 use crate::admission::{
     AdmissionChain, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
-    AdmissionTime, Form, KindRules, OldObject, Reservation,
+    AdmissionTime, AdmittedNamespace, Form, KindRules, OldObject, Reservation,
 };
 use crate::conversion::known;
 use crate::error::ApiError;
@@ -28,7 +28,7 @@ const WARNINGS_LIMIT: usize = 100;
 const CONVERTED: usize = 4;
 
 /// Lets plugins change an object. What they have touched is pruned and gets its defaults
-/// again.
+/// again. Returns the namespace in which a new object was admitted.
 ///
 /// # Errors
 /// What a plugin refuses; 500 when one makes something that is not this object any more, 413
@@ -38,7 +38,7 @@ pub(super) async fn mutate(
     live: Option<&Live>,
     draft: &mut Draft,
     room: &mut Room,
-) -> Result<(), ApiError> {
+) -> Result<Option<AdmittedNamespace>, ApiError> {
     let name = metadata::name(&draft.tree).to_owned();
     let revision = draft.revision.clone();
     let request = request(attributes, live, (&name, Some(&revision)));
@@ -65,7 +65,8 @@ pub(super) async fn mutate(
     all.has_answered(outcome.is_err());
     draft.warnings.extend(request.take_warnings());
     outcome.map_err(|error| error.into_answer(&request, &draft.tree))?;
-    let Some(plugin) = touched else { return Ok(()) };
+    let namespace = request.take_namespace();
+    let Some(plugin) = touched else { return Ok(namespace) };
     let broken = |why: &str| {
         let what = "has made an object that cannot be kept";
         ApiError::internal(format!("admission plugin {plugin:?} {what}: {why}"))
@@ -74,7 +75,8 @@ pub(super) async fn mutate(
     if draft_type(draft) != before {
         return Err(broken("apiVersion and kind may not change"));
     }
-    normalize_again(attributes, live, draft).map_err(|why| broken(&why))
+    normalize_again(attributes, live, draft).map_err(|why| broken(&why))?;
+    Ok(namespace)
 }
 
 /// Whether a plugin that is asked needs an object of a built-in kind with its defaults.

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use tokio::sync::SemaphorePermit;
 
+use super::critical_section::CriticalSection;
 use super::store_error::store_error;
 use super::{FieldValidation, ManagedFields, Turns};
 use crate::admission::{AdmissionChain, AdmissionOperation, AdmissionRequest};
@@ -120,12 +122,27 @@ pub struct Attributes<'a> {
     pub environment: Environment<'a>,
     /// Authorizes the create of an update that finds no object.
     pub authorizer: &'a dyn CreateAuthorizer,
+    /// Is entered while the write must not be cancelled.
+    pub section: &'a CriticalSection,
 }
 
 impl<'a> Attributes<'a> {
     /// The kind that is written.
     pub fn kind(&self) -> &'a Kind {
         &self.served.kind
+    }
+
+    /// Enters the commit gate of the kind: what was judged by a definition is committed while it holds.
+    ///
+    /// # Errors
+    /// 429 when another definition of the kind has taken its place: clients retry this by themselves.
+    pub fn enter_gate(&self) -> Result<SemaphorePermit<'a>, ApiError> {
+        self.served.gate.enter().ok_or_else(|| {
+            let kind = self.kind().qualified();
+            let message =
+                format!("the definition of {kind} has changed meanwhile, please try again");
+            ApiError::try_again(message, 1)
+        })
     }
 
     /// What a store keeps under a key.

@@ -1,6 +1,10 @@
-//! Commit: an object that may be kept is kept, if nobody was faster.
+//! Commit: stores an object that may be stored, unless another write was faster. From here on a write must not be
+//! cancelled (`critical_section`).
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
 
 use super::attributes::{Attributes, Origin};
 use super::encode::Encoded;
@@ -8,9 +12,17 @@ use super::live::{Live, terminating};
 use super::prepare::NameOrigin;
 use super::stamp;
 use super::store_error::store_error;
+use crate::admission::{AdmittedNamespace, Reservation};
 use crate::error::{ApiError, Details, Reason, qualified, quote};
 use crate::object::{Key, Object, metadata};
 use crate::storage::{Collection, Commit, Expected, Revision, Store, StoreError, Versioned};
+
+/// How often a store that is away is asked to remove an object that was stored too late.
+const UNDO_ATTEMPTS: u32 = 20;
+const UNDO_PAUSE: Duration = Duration::from_millis(500);
+
+/// How long a write of unknown outcome may still be on its way: etcd gives up its requests after seven seconds.
+const UNKNOWN_FOR: Duration = Duration::from_secs(10);
 
 /// What came of a commit.
 pub(super) enum Committed {
@@ -18,6 +30,56 @@ pub(super) enum Committed {
     At(Versioned),
     /// Somebody else was faster: the write begins again.
     Overtaken,
+}
+
+/// What else decides whether a new object is stored.
+pub(super) struct Conditions {
+    /// Where its name comes from.
+    pub name: NameOrigin,
+    /// Whether the write may begin again if its name is taken.
+    pub may_repeat: bool,
+    /// The namespace in which it was admitted, if that was asked.
+    pub namespace: Option<AdmittedNamespace>,
+    /// What it uses of the quotas of its namespace, until it is counted.
+    pub reservation: Option<Reservation>,
+}
+
+impl Conditions {
+    /// Commits. If the object is not counted yet, or the outcome is unknown, the reservation is released later: once
+    /// this process has seen what has become of the object.
+    async fn commit(
+        &mut self,
+        store: &Arc<dyn Store>,
+        commit: Commit,
+    ) -> Result<Revision, StoreError> {
+        let outcome = store.commit(commit).await;
+        let is_open = match &outcome {
+            Ok(revision) => store.timeline().current() < *revision,
+            Err(error) => *error == StoreError::Unknown && store.is_shared(),
+        };
+        if is_open && let Some(reservation) = self.reservation.take() {
+            let (store, committed) = (Arc::clone(store), outcome.ok());
+            tokio::spawn(async move {
+                seen(&*store, committed).await;
+                drop(reservation);
+            });
+        }
+        outcome
+    }
+}
+
+/// Returns when this process has seen a revision, or everything that a write of unknown outcome may have done.
+async fn seen(store: &dyn Store, committed: Option<Revision>) {
+    let newest = match committed {
+        Some(revision) => revision,
+        None => loop {
+            sleep(UNKNOWN_FOR).await;
+            if let Ok(newest) = store.newest().await {
+                break newest;
+            }
+        },
+    };
+    store.timeline().wait_until(newest).await;
 }
 
 /// Keeps an object.
@@ -31,34 +93,35 @@ pub(super) async fn commit(
     attributes: &Attributes<'_>,
     live: Option<&Live>,
     (encoded, revision): (Encoded, &str),
-    name: NameOrigin,
-    may_repeat: bool,
+    conditions: &mut Conditions,
 ) -> Result<Committed, ApiError> {
     let Some((store, collection)) = attributes.served.store() else {
         return Err(ApiError::internal("what is not kept is written"));
     };
-    let Some(_commit) = attributes.served.gate.enter() else {
-        let kind = attributes.kind().qualified();
-        let message = format!("the definition of {kind} has changed meanwhile, please try again");
-        return Err(ApiError::try_again(message, 1));
-    };
-    match live {
-        Some(live) => replace(attributes, (&**store, collection), live, encoded).await,
+    let entered = attributes.section.enter(encoded.object.size()).await;
+    let _gate = attributes.enter_gate()?;
+    let committed = match live {
+        Some(live) => replace(attributes, (store, collection), live, encoded, conditions).await,
         None => {
             if attributes.origin == Origin::Request && !attributes.options.dry_run {
                 stamp::refuse_revision(revision)?;
             }
             let object = Arc::new(encoded.object);
-            create(attributes, (&**store, collection), object, name, may_repeat).await
+            create(attributes, (store, collection), object, conditions).await
         }
+    };
+    if matches!(committed, Ok(Committed::At(_))) {
+        entered.committed();
     }
+    committed
 }
 
 async fn replace(
     attributes: &Attributes<'_>,
-    (store, collection): (&dyn Store, Collection),
+    (store, collection): (&Arc<dyn Store>, Collection),
     live: &Live,
     Encoded { object, goes }: Encoded,
+    conditions: &mut Conditions,
 ) -> Result<Committed, ApiError> {
     let kept = &live.kept;
     if object.same_content(&kept.object) {
@@ -77,7 +140,7 @@ async fn replace(
         // One of several finalizers is taken off, so that it can go at last.
         marks: shrinks && metadata::is_being_deleted(&live.tree),
     };
-    match store.commit(commit).await {
+    match conditions.commit(store, commit).await {
         // Of an object that has gone nothing more was written.
         Ok(_) if goes => Ok(Committed::At(Versioned { revision: kept.revision, object })),
         Ok(revision) => Ok(Committed::At(Versioned { revision, object })),
@@ -94,16 +157,23 @@ async fn replace(
 
 async fn create(
     attributes: &Attributes<'_>,
-    (store, collection): (&dyn Store, Collection),
+    (store, collection): (&Arc<dyn Store>, Collection),
     object: Arc<Object>,
-    name: NameOrigin,
-    may_repeat: bool,
+    conditions: &mut Conditions,
 ) -> Result<Committed, ApiError> {
     let key = Key::new(attributes.namespace, object.key().name());
+    let kind = attributes.kind();
+    let refusal_of_namespace = |conditions: &Conditions| {
+        let namespace = conditions.namespace.as_ref()?;
+        namespace.refusal(&kind.group, &kind.names.plural, key.name())
+    };
+    if let Some(refusal) = refusal_of_namespace(conditions) {
+        return Err(refusal);
+    }
     if attributes.options.dry_run {
-        return match attributes.stored((store, &collection), &key).await? {
+        return match attributes.stored((&**store, &collection), &key).await? {
             None => Ok(Committed::At(Versioned { revision: Revision::NONE, object })),
-            Some(other) => taken(attributes, &key, Some(&other), name, may_repeat),
+            Some(other) => taken(attributes, &key, Some(&other), conditions),
         };
     }
     let commit = Commit {
@@ -113,23 +183,38 @@ async fn create(
         object: Some(Arc::clone(&object)),
         marks: false,
     };
-    match store.commit(commit).await {
-        // A withdrawal of the kind closes it first and then removes its objects: it has met
-        // this object, or the kind is closed by now.
-        Ok(revision) if attributes.served.intake.is_closed() => {
+    match conditions.commit(store, commit).await {
+        Ok(revision) => {
+            // A withdrawal of the kind closes it first and then removes its objects: it has met this object, or the
+            // kind is closed by now. The same holds for the deletion of a namespace.
+            let closed = attributes.served.intake.is_closed();
+            let closed = closed.then(|| terminating(attributes, object.key().name()));
+            let Some(refusal) = closed.or_else(|| refusal_of_namespace(conditions)) else {
+                return Ok(Committed::At(Versioned { revision, object }));
+            };
             let expected = Expected::At(revision);
             let commit = Commit { collection, key, expected, object: None, marks: true };
-            // Where it fails, it was removed or marked meanwhile.
-            let _ = store.commit(commit).await;
-            Err(terminating(attributes, object.key().name()))
+            undo(&**store, commit).await;
+            Err(refusal)
         }
-        Ok(revision) => Ok(Committed::At(Versioned { revision, object })),
         Err(StoreError::Exists) => {
-            let other = attributes.stored((store, &collection), &key).await?;
-            taken(attributes, &key, other.as_ref(), name, may_repeat)
+            let other = attributes.stored((&**store, &collection), &key).await?;
+            taken(attributes, &key, other.as_ref(), conditions)
         }
         Err(error) => Err(not_kept(attributes, &object, error)),
     }
+}
+
+/// Removes an object that was stored too late.
+async fn undo(store: &dyn Store, commit: Commit) {
+    for _ in 0..UNDO_ATTEMPTS {
+        match store.commit(commit.clone()).await {
+            Err(StoreError::Unavailable | StoreError::Unknown) => sleep(UNDO_PAUSE).await,
+            // Where it fails otherwise, it was removed or marked meanwhile.
+            Ok(_) | Err(_) => return,
+        }
+    }
+    tracing::error!("{} {} is left in the store", commit.collection, commit.key);
 }
 
 /// What is said of an object that the store has not kept: in the words of a quota, where others still
@@ -160,11 +245,10 @@ fn taken(
     attributes: &Attributes<'_>,
     key: &Key,
     other: Option<&Versioned>,
-    name: NameOrigin,
-    may_repeat: bool,
+    Conditions { name, may_repeat, .. }: &Conditions,
 ) -> Result<Committed, ApiError> {
     let is_upsert = attributes.name.is_some();
-    if may_repeat && (is_upsert || name.is_generated) {
+    if *may_repeat && (is_upsert || name.is_generated) {
         return Ok(Committed::Overtaken);
     }
     let make = if name.has_prefix { no_unique_name } else { ApiError::already_exists };

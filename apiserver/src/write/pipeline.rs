@@ -106,7 +106,7 @@ async fn stages(
     }
     // Plugins fill in some of these fields, too.
     let said = Said::of(filled_by_system, &draft.tree);
-    admission::mutate(attributes, live, draft, room).await?;
+    let namespace = admission::mutate(attributes, live, draft, room).await?;
     let name_origin = prepare::prepare(attributes, live, draft)?;
     if is_typed && !is_complete {
         // Whoever leaves out what has a default is its owner, and strategies fill it in.
@@ -120,8 +120,7 @@ async fn stages(
     if is_upsert {
         attributes.authorizer.authorize_create().await?;
     }
-    // Until the object was kept, or will not be.
-    let _reservation = admission::validate(attributes, live, draft).await?;
+    let reservation = admission::validate(attributes, live, draft).await?;
     if let Some(live) = live {
         field_managers::keep_times(live, draft);
     }
@@ -132,5 +131,7 @@ async fn stages(
     }
     let encode = || encode::encode(attributes, live, draft);
     let encoded = known(attributes.kind(), attributes.account, encode).await??;
-    commit::commit(attributes, live, (encoded, &draft.revision), name_origin, may_repeat).await
+    let name = name_origin;
+    let mut conditions = commit::Conditions { name, may_repeat, namespace, reservation };
+    commit::commit(attributes, live, (encoded, &draft.revision), &mut conditions).await
 }

@@ -7,6 +7,7 @@ use futures::future::{BoxFuture, ready};
 
 use super::attributes::{Attributes, CreateAuthorizer, Environment, Origin, Part, WriteOptions};
 use super::change::Change;
+use super::critical_section::CriticalSection;
 use super::draft::Submitted;
 use super::field_managers::ManagedFields;
 use super::field_validation::FieldValidation;
@@ -76,6 +77,7 @@ pub async fn restore(
             managed_fields: ManagedFields::default(),
         },
         authorizer: &AlwaysAllow,
+        section: &CriticalSection::default(),
     };
     let submitted = Submitted::new(tree, Vec::new());
     // Boxed, so that what starts a server need not hold all that a write does.

@@ -139,6 +139,7 @@ impl World {
                 managed_fields: ManagedFields::default(),
             },
             authorizer,
+            section: &CriticalSection::default(),
         };
         at_once(write(&attributes, change))
     }

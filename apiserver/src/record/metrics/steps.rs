@@ -27,6 +27,12 @@ struct ByStatus {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BySource {
+    source: &'static str,
+    status: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByBound {
     bound: &'static str,
 }
@@ -86,6 +92,28 @@ fn admission() -> Histogram {
     Histogram::new([0.005, 0.025, 0.1, 0.5, 1.0, 2.5])
 }
 
+/// How a write ended whose request had timed out, or whose client had disconnected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PostTimeout {
+    /// The write was committed.
+    Ok,
+    /// The write was refused, or its outcome is unknown.
+    Error,
+    /// Code panicked.
+    Panic,
+}
+
+impl PostTimeout {
+    /// The value of the label `status`, same as in kube-apiserver.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Error => "error",
+            Self::Panic => "panic",
+        }
+    }
+}
+
 /// A plugin that was asked about a write.
 #[derive(Clone, Copy, Debug)]
 pub struct Admission<'a> {
@@ -113,6 +141,7 @@ pub(super) struct Steps {
     admission: Family<ByOperation, Histogram>,
     plugins: Family<ByPlugin, Histogram>,
     rejected: Family<ByBound, Counter>,
+    post_timeout: Family<BySource, Counter>,
 }
 
 impl Steps {
@@ -128,6 +157,7 @@ impl Steps {
             admission: Family::new_with_constructor(admission),
             plugins: Family::new_with_constructor(admission),
             rejected: Family::default(),
+            post_timeout: Family::default(),
         };
         let names = ["authentication_attempts", "authentication_duration_seconds"];
         steps.authentication.register(registry, names, "Requests that were authenticated, or not");
@@ -137,6 +167,8 @@ impl Steps {
         let cache = steps.token_cache.clone();
         registry.register("authentication_token_cache_request", help, cache);
         let registry = registry.sub_registry_with_prefix("apiserver");
+        let help = "Writes that ended after their requests had timed out, by how they ended";
+        registry.register("request_post_timeout", help, steps.post_timeout.clone());
         let names = ["delegated_authn_request", "delegated_authn_request_duration_seconds"];
         steps.token_reviews.register(
             registry,
@@ -172,6 +204,12 @@ impl Steps {
     /// A request was refused because this bound was reached.
     pub(super) fn rejected(&self, bound: &'static str) {
         self.rejected.get_or_create(&ByBound { bound }).inc();
+    }
+
+    /// Counts a write that ended after its request.
+    pub(super) fn ended_after_timeout(&self, status: PostTimeout) {
+        let labels = BySource { source: "rest-handler", status: status.name() };
+        self.post_timeout.get_or_create(&labels).inc();
     }
 
     /// A review was needed.

@@ -1,0 +1,127 @@
+//! The critical section of a write: from its commit until the commit is published.
+//!
+//! A write that is cancelled there would release its quota reservation, its commit gate and its permits while the
+//! store still commits. A request that ends early therefore leaves its write to a task, until the write leaves the
+//! critical section (`request/detached`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// Bytes of objects in the commits of clients that need no permit otherwise, and the least that a commit counts as.
+/// So at most 256 of these commits run at a time.
+const UNLIMITED_CLIENTS_BYTES: usize = 32 << 20;
+const LEAST_COMMIT: usize = UNLIMITED_CLIENTS_BYTES / 256;
+/// The unit of the semaphore.
+const UNIT: usize = 1 << 10;
+
+/// Limits the commits of clients that hold no permit: members of `system:masters`.
+#[derive(Clone, Debug)]
+pub struct CommitLimit(Arc<Semaphore>);
+
+impl Default for CommitLimit {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(UNLIMITED_CLIENTS_BYTES / UNIT)))
+    }
+}
+
+impl CommitLimit {
+    /// Waits until an object of this size may be committed.
+    async fn acquire(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
+        let bytes = bytes.clamp(LEAST_COMMIT, UNLIMITED_CLIENTS_BYTES);
+        let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
+        // The semaphore is never closed.
+        self.0.acquire_many(units).await.ok()
+    }
+}
+
+/// The critical section of one write. Copies are the same one.
+#[derive(Clone, Debug, Default)]
+pub struct CriticalSection(Arc<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    is_entered: AtomicBool,
+    has_committed: AtomicBool,
+    limit: Option<CommitLimit>,
+}
+
+/// The critical section is entered until this is dropped.
+#[derive(Debug)]
+pub struct Entered<'a> {
+    state: &'a State,
+    _permit: Option<SemaphorePermit<'a>>,
+}
+
+impl CriticalSection {
+    /// The critical section of a client whose commits are limited by this alone.
+    pub fn limited(limit: CommitLimit) -> Self {
+        Self(Arc::new(State { limit: Some(limit), ..State::default() }))
+    }
+
+    /// Enters the critical section to commit an object of this size. Waiting for that can be cancelled.
+    pub async fn enter(&self, bytes: usize) -> Entered<'_> {
+        let permit = match &self.0.limit {
+            Some(limit) => limit.acquire(bytes).await,
+            None => None,
+        };
+        self.0.is_entered.store(true, Ordering::Relaxed);
+        Entered { state: &self.0, _permit: permit }
+    }
+
+    /// Whether the write is in its critical section now.
+    pub fn is_entered(&self) -> bool {
+        self.0.is_entered.load(Ordering::Relaxed)
+    }
+
+    /// Whether the write has committed anything.
+    pub fn has_committed(&self) -> bool {
+        self.0.has_committed.load(Ordering::Relaxed)
+    }
+}
+
+impl Entered<'_> {
+    /// Notes that the store has committed.
+    pub fn committed(&self) {
+        self.state.has_committed.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.state.is_entered.store(false, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn it_is_entered_until_the_guard_is_dropped() {
+        let section = CriticalSection::default();
+        let entered = section.enter(1).now_or_never().unwrap();
+        assert!(section.is_entered() && !section.has_committed());
+        entered.committed();
+        drop(entered);
+        assert!(!section.is_entered() && section.has_committed());
+    }
+
+    #[test]
+    fn commits_without_permits_are_limited_in_number_and_in_bytes() {
+        let limit = CommitLimit::default();
+        for (bytes, count) in [(0, 256), (1 << 20, 32), (usize::MAX, 1)] {
+            let sections = vec![CriticalSection::limited(limit.clone()); 300];
+            let entered = sections.iter().map_while(|one| one.enter(bytes).now_or_never());
+            assert_eq!(entered.collect::<Vec<_>>().len(), count, "{bytes}");
+        }
+        let waiting = CriticalSection::limited(limit.clone());
+        let held = CriticalSection::limited(limit);
+        let held = held.enter(usize::MAX).now_or_never();
+        assert!(held.is_some() && waiting.enter(0).now_or_never().is_none());
+        assert!(!waiting.is_entered(), "waiting can be cancelled");
+    }
+}

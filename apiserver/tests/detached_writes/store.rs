@@ -1,0 +1,219 @@
+//! A store whose commits take time and go on when their callers do not wait any more, as those of a disk.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use aggregated_apiserver::NamespaceShare;
+use aggregated_apiserver::store::{
+    Collection, Commit, Key, LogReader, Object, Revision, Shelves, Store, StoreError, Timeline,
+    Versioned,
+};
+use fastrand::Rng;
+use futures::future::BoxFuture;
+use serde_json::Value;
+use tokio::sync::{oneshot, watch};
+use tokio::time::sleep;
+
+/// One entry of the history of a store, in the order in which things happened.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// An object was stored; `is_new` if there was none before.
+    Stored { collection: String, object: Arc<Object>, revision: u64, is_new: bool },
+    /// An object was removed.
+    Removed { uid: String },
+    /// The test notes something.
+    Noted(Note),
+}
+
+/// What a test notes in the history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// Only this definition is in service from here on.
+    Serves(u64),
+    /// No definition is in service from here on, and nothing is stored.
+    Withdrawn,
+}
+
+/// How commits go.
+#[derive(Clone, Copy, Debug)]
+pub struct Behaviour {
+    /// The longest delay before a commit is written, and before its caller learns that.
+    pub longest: Duration,
+    /// Of a thousand commits, how many fail.
+    pub failures: u32,
+}
+
+/// A delayed store.
+pub struct DelayedStore(Arc<Inner>);
+
+struct Inner {
+    timeline: Arc<Timeline>,
+    shelves: Mutex<Shelves>,
+    behaviour: Behaviour,
+    random: Mutex<Rng>,
+    events: Mutex<Vec<Event>>,
+    /// Bytes and number of objects that wait, by the user that they name.
+    waiting: watch::Sender<HashMap<String, (usize, usize)>>,
+    most: Mutex<(usize, usize)>,
+    is_blocked: watch::Sender<bool>,
+}
+
+impl DelayedStore {
+    pub fn new(seed: u64, behaviour: Behaviour) -> Arc<Self> {
+        let mut shelves = Shelves::new(64 << 20, NamespaceShare::WHOLE);
+        let timeline = Arc::new(Timeline::continuing(Vec::new(), 41));
+        shelves.begin_past(timeline.current());
+        Arc::new(Self(Arc::new(Inner {
+            timeline,
+            shelves: Mutex::new(shelves),
+            behaviour,
+            random: Mutex::new(Rng::with_seed(seed)),
+            events: Mutex::default(),
+            waiting: watch::Sender::default(),
+            most: Mutex::default(),
+            is_blocked: watch::Sender::new(false),
+        })))
+    }
+
+    /// Commits wait from now on, or go on.
+    pub fn block(&self, is_blocked: bool) {
+        self.0.is_blocked.send_replace(is_blocked);
+    }
+
+    pub fn note(&self, note: Note) {
+        self.0.events.lock().unwrap().push(Event::Noted(note));
+    }
+
+    pub fn events(&self) -> Vec<Event> {
+        self.0.events.lock().unwrap().clone()
+    }
+
+    /// The largest number of commits of one user that waited at a time, and of their bytes.
+    pub fn most_waiting(&self) -> (usize, usize) {
+        *self.0.most.lock().unwrap()
+    }
+
+    /// Returns when so many commits wait.
+    pub async fn wait_for(&self, count: usize) {
+        let mut waiting = self.0.waiting.subscribe();
+        let all = |by_user: &HashMap<String, (usize, usize)>| {
+            by_user.values().map(|(count, _)| count).sum::<usize>()
+        };
+        waiting.wait_for(|by_user| all(by_user) == count).await.unwrap();
+    }
+}
+
+impl Inner {
+    /// Commits after a while, whether the caller waits for it or not.
+    async fn commit(&self, commit: Commit) -> Result<Revision, StoreError> {
+        let (user, size) = of(&commit);
+        self.waits(&user, size, true);
+        self.delay().await;
+        let mut blocked = self.is_blocked.subscribe();
+        blocked.wait_for(|is_blocked| !is_blocked).await.unwrap();
+        let written = self.write(commit);
+        self.delay().await;
+        self.waits(&user, size, false);
+        written
+    }
+
+    async fn delay(&self) {
+        let longest = u64::try_from(self.behaviour.longest.as_millis()).unwrap();
+        let delay = self.random.lock().unwrap().u64(0..=longest);
+        sleep(Duration::from_millis(delay)).await;
+    }
+
+    fn waits(&self, user: &str, size: usize, begins: bool) {
+        self.waiting.send_modify(|waiting| {
+            let (count, bytes) = waiting.entry(user.to_owned()).or_default();
+            if begins {
+                (*count, *bytes) = (*count + 1, *bytes + size);
+                // Removals name nobody.
+                if !user.is_empty() {
+                    let mut most = self.most.lock().unwrap();
+                    *most = (most.0.max(*count), most.1.max(*bytes));
+                }
+            } else {
+                (*count, *bytes) = (*count - 1, *bytes - size);
+            }
+        });
+    }
+
+    fn write(&self, commit: Commit) -> Result<Revision, StoreError> {
+        let (is_unavailable, is_unknown) = {
+            let mut random = self.random.lock().unwrap();
+            let mut fails = || random.u32(0..1_000) < self.behaviour.failures;
+            (fails(), fails())
+        };
+        if is_unavailable {
+            return Err(StoreError::Unavailable);
+        }
+        let written = self.timeline.publish(|revision| {
+            let mut shelves = self.shelves.lock().unwrap();
+            let kept = shelves.get(&commit.collection, &commit.key)?.cloned();
+            shelves.take_room(&commit, kept.as_ref())?;
+            let collection = commit.collection.to_string();
+            let event = match (&commit.object, &kept) {
+                (Some(object), _) => {
+                    let (object, revision) = (Arc::clone(object), revision.number());
+                    Event::Stored { collection, object, revision, is_new: kept.is_none() }
+                }
+                (None, Some(kept)) => Event::Removed { uid: kept.object.uid().to_owned() },
+                (None, None) => return Err(StoreError::Absent),
+            };
+            self.events.lock().unwrap().push(event);
+            shelves.keep(revision, commit);
+            Ok(revision)
+        });
+        if written.is_ok() && is_unknown { Err(StoreError::Unknown) } else { written }
+    }
+}
+
+/// The user that an object names, and its size.
+fn of(commit: &Commit) -> (String, usize) {
+    let Some(object) = &commit.object else { return (String::new(), 0) };
+    let tree = Value::Object(object.to_tree());
+    (tree["spec"]["user"].as_str().unwrap_or_default().to_owned(), object.size())
+}
+
+impl Store for DelayedStore {
+    fn get<'a>(
+        &'a self,
+        collection: &'a Collection,
+        key: &'a Key,
+    ) -> BoxFuture<'a, Result<Option<Versioned>, StoreError>> {
+        let kept = self.0.shelves.lock().unwrap().get(collection, key).map(|kept| kept.cloned());
+        Box::pin(async move { kept })
+    }
+
+    fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Revision, StoreError>> {
+        let inner = Arc::clone(&self.0);
+        Box::pin(async move {
+            let (sender, receiver) = oneshot::channel();
+            tokio::spawn(async move { sender.send(inner.commit(commit).await) });
+            receiver.await.unwrap()
+        })
+    }
+
+    fn follow(
+        &self,
+        collection: &Collection,
+        reader: Arc<dyn LogReader>,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.0.shelves.lock().unwrap().follow(collection, reader);
+        Box::pin(async { Ok(()) })
+    }
+
+    fn collections(&self) -> Vec<Collection> {
+        self.0.shelves.lock().unwrap().collections()
+    }
+
+    fn timeline(&self) -> Arc<Timeline> {
+        Arc::clone(&self.0.timeline)
+    }
+
+    fn outlives_process(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,169 @@
+//! A server over a delayed store, whose namespace `n` has a quota, and whose users may do everything.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aggregated_apiserver::store::Store;
+use aggregated_apiserver::{
+    AdmissionError, AdmissionObject, AdmissionPlugin, AdmissionPluginName, AdmissionRequest,
+    ApiServer, InProcess, Kinds, User,
+};
+use axum::body::Body;
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Client;
+use serde_json::{Value, json};
+
+use crate::store::{Behaviour, DelayedStore};
+
+/// A kind that is always served.
+const BARS: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: bars.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {kind: Bar, plural: bars}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+";
+
+/// What the quota allows of foos, and of bars.
+pub const QUOTA: usize = 4;
+
+pub fn path(plural: &str) -> String {
+    format!("/apis/example.com/v1/namespaces/n/{plural}")
+}
+
+/// The definition of foos, of which each object must name this number.
+pub fn foos(number: u64) -> CustomResourceDefinition {
+    let schema = json!({
+        "type": "object", "required": ["spec"],
+        "properties": {"spec": {
+            "type": "object", "required": ["epoch"], "x-kubernetes-preserve-unknown-fields": true,
+            "properties": {"epoch": {"type": "integer", "enum": [number]}},
+        }},
+    });
+    let definition = json!({
+        "metadata": {"name": "foos.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"kind": "Foo", "plural": "foos"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": schema},
+            }],
+        },
+    });
+    serde_json::from_value(definition).unwrap()
+}
+
+pub fn object(kind: &str, name: &str, spec: &Value) -> Value {
+    let metadata = json!({"name": name, "namespace": "n"});
+    json!({"apiVersion": "example.com/v1", "kind": kind, "metadata": metadata, "spec": spec})
+}
+
+/// Lets writes wait before they are judged, as a webhook does.
+struct SlowPlugin(Duration);
+
+impl AdmissionPlugin for SlowPlugin {
+    fn handles(&self, _: &AdmissionRequest<'_>) -> bool {
+        !self.0.is_zero()
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        _: &'a AdmissionRequest<'_>,
+        _: &'a mut AdmissionObject<'_>,
+    ) -> BoxFuture<'a, Result<(), AdmissionError>> {
+        Box::pin(async {
+            let longest = u64::try_from(self.0.as_millis()).unwrap();
+            tokio::time::sleep(Duration::from_millis(fastrand::u64(0..=longest))).await;
+            Ok(())
+        })
+    }
+}
+
+pub struct World {
+    pub server: InProcess,
+    pub store: Arc<DelayedStore>,
+}
+
+impl World {
+    pub async fn new(seed: u64, behaviour: Behaviour, slow: Duration) -> Self {
+        let store = DelayedStore::new(seed, behaviour);
+        let kinds = Kinds::new().with_admission_plugin(SlowPlugin(slow));
+        let kinds = kinds.merge(Kinds::new().crds_from_yaml(BARS).unwrap());
+        let server = ApiServer::new("foos", kinds).with_store(Arc::clone(&store) as Arc<dyn Store>);
+        let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
+        let server = server.in_process(Client::new(tower::service_fn(cluster), "default"));
+        Self { server: server.await.unwrap(), store }
+    }
+
+    /// What a user is answered.
+    pub async fn ask(
+        &self,
+        user: &str,
+        (method, path): (&str, &str),
+        body: &Value,
+    ) -> (StatusCode, Value) {
+        let user = User { name: user.to_owned(), ..User::default() };
+        let content_type = match method {
+            "PATCH" => "application/merge-patch+json",
+            _ => "application/json",
+        };
+        let request = Request::builder().method(method).uri(path);
+        let request = request.header("content-type", content_type);
+        let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
+        let response = self.server.respond(user, request.body(body).unwrap()).await;
+        let status = response.status();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, serde_json::from_slice(&body).unwrap_or_default())
+    }
+
+    /// The names of what is listed.
+    pub async fn names(&self, plural: &str) -> Vec<String> {
+        let (status, list) = self.ask("reader", ("GET", &path(plural)), &Value::Null).await;
+        assert_eq!(status, StatusCode::OK, "{list}");
+        let items = list["items"].as_array().unwrap().iter();
+        items.map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+async fn cluster(request: Request<kube::client::Body>) -> Result<Response<Body>, Infallible> {
+    let allowed = json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {},
+        "status": {"allowed": true},
+    });
+    let hard = json!({"count/foos.example.com": QUOTA.to_string(), "count/bars.example.com": QUOTA.to_string()});
+    let quotas = json!({
+        "apiVersion": "v1", "kind": "ResourceQuotaList", "metadata": {"resourceVersion": "1"},
+        "items": [{
+            "metadata": {"name": "q", "namespace": "n", "uid": "q", "resourceVersion": "1"},
+            "spec": {"hard": hard},
+        }],
+    });
+    let is_watch = request.uri().query().unwrap_or_default().contains("watch=true");
+    Ok(match request.uri().path() {
+        "/api/v1/resourcequotas" if is_watch => {
+            let nothing = futures::stream::pending::<Result<String, Infallible>>();
+            Response::new(Body::from_stream(nothing.boxed()))
+        }
+        "/api/v1/resourcequotas" => Response::new(Body::from(quotas.to_string())),
+        "/apis/authorization.k8s.io/v1/subjectaccessreviews" => {
+            Response::new(Body::from(allowed.to_string()))
+        }
+        _ => {
+            let mut response = Response::new(Body::from("{}"));
+            *response.status_mut() = StatusCode::NOT_FOUND;
+            response
+        }
+    })
+}

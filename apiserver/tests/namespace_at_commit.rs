@@ -1,0 +1,161 @@
+//! A create that admission holds up for long reads its namespace again when it is committed.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aggregated_apiserver::{
+    AdmissionError, AdmissionObject, AdmissionPlugin, AdmissionRequest, ApiServer, InProcess,
+    Kinds, User,
+};
+use axum::body::Body;
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use kube::Client;
+use serde_json::{Value, json};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::timeout;
+
+const DEFINITION: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: foos.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: foos, kind: Foo}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+";
+const FOOS: &str = "/apis/example.com/v1/namespaces/n/foos";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Holds creates until they may go on, as a slow webhook does.
+struct Slow {
+    arrived: Arc<Semaphore>,
+    go_on: Arc<Semaphore>,
+}
+
+impl AdmissionPlugin for Slow {
+    fn handles(&self, request: &AdmissionRequest<'_>) -> bool {
+        request.name == "slow"
+    }
+
+    fn mutate<'a>(
+        &'a self,
+        _: &'a AdmissionRequest<'_>,
+        _: &'a mut AdmissionObject<'_>,
+    ) -> BoxFuture<'a, Result<(), AdmissionError>> {
+        Box::pin(async {
+            self.arrived.add_permits(1);
+            self.go_on.acquire().await.unwrap().forget();
+            Ok(())
+        })
+    }
+}
+
+/// A namespace `n` of this uid and phase.
+fn namespace(uid: &str, phase: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": "n", "uid": uid, "resourceVersion": "2"}, "status": {"phase": phase},
+    })
+}
+
+/// A cluster with a namespace, of which these events come.
+fn cluster(events: mpsc::UnboundedReceiver<Value>) -> Client {
+    let events = Arc::new(tokio::sync::Mutex::new(events));
+    let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+        let events = Arc::clone(&events);
+        async move {
+            let is_watch = request.uri().query().unwrap_or_default().contains("watch=true");
+            let body = match request.uri().path() {
+                "/api/v1/namespaces" if is_watch => {
+                    let lines = futures::stream::unfold(events, |events| async move {
+                        let event = events.lock().await.recv().await?;
+                        Some((Ok::<_, Infallible>(format!("{event}\n")), events))
+                    });
+                    Body::from_stream(lines.boxed())
+                }
+                "/api/v1/namespaces" => {
+                    let list = json!({
+                        "apiVersion": "v1", "kind": "NamespaceList",
+                        "metadata": {"resourceVersion": "1"}, "items": [namespace("1", "Active")],
+                    });
+                    Body::from(list.to_string())
+                }
+                _ => {
+                    let mut response = Response::new(Body::from("{}"));
+                    *response.status_mut() = StatusCode::NOT_FOUND;
+                    return Ok::<_, Infallible>(response);
+                }
+            };
+            Ok(Response::new(body))
+        }
+    });
+    Client::new(service, "default")
+}
+
+async fn create(server: &InProcess, name: &str) -> (u16, String) {
+    let groups = vec!["system:masters".to_owned()];
+    let admin = User { name: "admin".to_owned(), groups, ..User::default() };
+    let foo = json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": name}});
+    let request = Request::post(FOOS).header("content-type", "application/json");
+    let answer = server.respond(admin, request.body(Body::from(foo.to_string())).unwrap()).await;
+    let status = answer.status().as_u16();
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    let body: Value = serde_json::from_slice(&body).unwrap();
+    (status, body["message"].as_str().unwrap_or_default().to_owned())
+}
+
+/// What a create is answered that is held up while these events come, and what another one is answered then, which is
+/// held up by nothing.
+async fn create_meanwhile(happens: &[(&str, Value)], then: u16) -> (u16, String) {
+    let (arrived, go_on) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let slow = Slow { arrived: Arc::clone(&arrived), go_on: Arc::clone(&go_on) };
+    let kinds = Kinds::new().with_admission_plugin(slow);
+    let kinds = kinds.merge(Kinds::new().crds_from_yaml(DEFINITION).unwrap());
+    let (sender, events) = mpsc::unbounded_channel();
+    let server = ApiServer::new("foos", kinds).in_process(cluster(events)).await.unwrap();
+    let meanwhile = async {
+        timeout(PATIENCE, arrived.acquire()).await.unwrap().unwrap().forget();
+        for (kind, object) in happens {
+            sender.send(json!({"type": kind, "object": object})).unwrap();
+        }
+        // The informer has seen them once a create is judged by them.
+        let mut number = 0;
+        let seen = async {
+            while create(&server, &format!("f{number}")).await.0 != then {
+                number += 1;
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, seen).await.unwrap();
+        go_on.add_permits(1);
+    };
+    let (answer, ()) = tokio::join!(create(&server, "slow"), meanwhile);
+    answer
+}
+
+#[tokio::test]
+async fn a_namespace_that_is_being_deleted_takes_nothing() {
+    let happens = [("MODIFIED", namespace("1", "Terminating"))];
+    let (code, why) = create_meanwhile(&happens, 403).await;
+    let expected = "foos.example.com \"slow\" is forbidden: unable to create new content in namespace n because it is being terminated";
+    assert_eq!((code, &*why), (403, expected));
+}
+
+#[tokio::test]
+async fn a_namespace_that_has_only_changed_takes_it() {
+    let mut labelled = namespace("1", "Active");
+    labelled["metadata"]["labels"] = json!({"a": "b"});
+    let (code, why) = create_meanwhile(&[("MODIFIED", labelled)], 201).await;
+    assert_eq!((code, &*why), (201, ""));
+}
