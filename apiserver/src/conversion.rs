@@ -19,7 +19,7 @@ use crate::error::ApiError;
 use crate::kind::{Conversion, Conversions, Kind, Question, checked};
 use crate::occasionally::{Occasionally, shown};
 use crate::quota::{self, Account};
-use crate::webhook::{Calls, Webhook};
+use crate::webhook::{Busy, CallError, Calls, Webhook};
 use counts::{Counts, Outcome};
 
 /// A call takes at most this long, as kube-apiserver's, and waits at most as long for its turn.
@@ -92,7 +92,7 @@ pub async fn known<T>(
 /// Asks about some of what was missing, the first of it at least.
 ///
 /// # Errors
-/// 413 and 429 when there is no room for what is converted.
+/// 413 and 429 when there is no room for what is converted; 429 when the webhook has no turn in time.
 pub async fn answer(
     missing: Vec<Question>,
     conversions: &mut Conversions,
@@ -106,8 +106,12 @@ pub async fn answer(
     let size: usize = questions.iter().map(|one| quota::of_tree(&one.object)).sum();
     let _room = account.reserve((COPIES * size).min(quota::TREE_LIMIT))?;
     let questions: Arc<[Question]> = questions.into();
-    let asked = Box::pin(remembered(Arc::clone(&questions)));
-    let answers = asked.await;
+    let user = account.user().unwrap_or_default();
+    let asked = Box::pin(remembered(Arc::clone(&questions), user));
+    let answers = asked.await.map_err(|busy| {
+        let why = format!("cannot call the conversion webhook: {busy}");
+        ApiError::try_again(why, 1).bounded_by("webhooks")
+    })?;
     for (question, answer) in questions.iter().zip(answers.iter()) {
         conversions.know(question.clone(), answer.clone());
     }
@@ -115,10 +119,16 @@ pub async fn answer(
 }
 
 /// The answers to the first questions, one at least, which all have the same webhook and version.
-async fn remembered(questions: Arc<[Question]>) -> Arc<[Conversion]> {
+///
+/// # Errors
+/// When the webhook was not called. This is not remembered.
+async fn remembered(
+    questions: Arc<[Question]>,
+    user: &str,
+) -> Result<Arc<[Conversion]>, Arc<Busy>> {
     let texts: Vec<String> = questions.iter().map(Question::json).collect();
     let mut hash = Sha256::new();
-    let Some(Question { webhook, to, .. }) = questions.first() else { return Arc::from([]) };
+    let Some(Question { webhook, to, .. }) = questions.first() else { return Ok(Arc::from([])) };
     let mut add = |bytes: &[u8]| {
         hash.update(bytes.len().to_be_bytes());
         hash.update(bytes);
@@ -129,19 +139,27 @@ async fn remembered(questions: Arc<[Question]>) -> Arc<[Conversion]> {
     add(to.as_bytes());
     texts.iter().for_each(|text| add(text.as_bytes()));
     let name: [u8; 32] = hash.finalize().into();
-    ANSWERS.get_with(name, ask(questions.clone(), texts)).await
+    ANSWERS.try_get_with(name, ask(questions.clone(), texts, user)).await
 }
 
-async fn ask(questions: Arc<[Question]>, texts: Vec<String>) -> Arc<[Conversion]> {
+async fn ask(
+    questions: Arc<[Question]>,
+    texts: Vec<String>,
+    user: &str,
+) -> Result<Arc<[Conversion]>, Busy> {
     let mut answers = Vec::new();
-    match ask_once(&questions, &texts).await {
+    match ask_once(&questions, &texts, user).await {
+        Err(Failure::Busy(busy)) => return Err(busy),
         Ok(converted) => answers = converted,
         // A fault of one object must not be that of others.
         Err(Failure::Refused(_)) if questions.len() > 1 => {
             let until = Instant::now() + CALL_TIMEOUT;
             for (question, text) in questions.iter().zip(&texts) {
                 let (question, text) = (std::slice::from_ref(question), std::slice::from_ref(text));
-                match ask_once(question, text).await {
+                match ask_once(question, text, user).await {
+                    // What was learned counts, and the rest is asked about in another call.
+                    Err(Failure::Busy(busy)) if answers.is_empty() => return Err(busy),
+                    Err(Failure::Busy(_)) => break,
                     // What is left is asked about in another call.
                     Ok(converted) if Instant::now() > until => {
                         answers.extend(converted);
@@ -159,11 +177,13 @@ async fn ask(questions: Arc<[Question]>, texts: Vec<String>) -> Arc<[Conversion]
             answers.extend(questions.iter().map(|one| Err(failure.told(one))));
         }
     }
-    answers.into()
+    Ok(answers.into())
 }
 
 /// Why a call came to nothing.
 enum Failure {
+    /// This server has no capacity for the call.
+    Busy(Busy),
     /// The webhook could not be asked.
     Away(String),
     /// It answers that it cannot convert, or no review.
@@ -175,7 +195,7 @@ enum Failure {
 impl Failure {
     fn outcome(&self) -> Outcome {
         match self {
-            Self::Away(_) => Outcome::Call,
+            Self::Busy(_) | Self::Away(_) => Outcome::Call,
             Self::Refused(_) => Outcome::Malformed,
             Self::Partial(_) => Outcome::Partial,
         }
@@ -184,6 +204,7 @@ impl Failure {
     fn told(&self, question: &Question) -> Arc<str> {
         let Question { webhook, object, .. } = question;
         match self {
+            Self::Busy(busy) => webhook.failed(object, &busy.to_string()).into(),
             Self::Away(why) | Self::Refused(why) => webhook.failed(object, why).into(),
             Self::Partial(what) => {
                 let failed = webhook.failed(object, "");
@@ -193,15 +214,22 @@ impl Failure {
     }
 }
 
-async fn ask_once(questions: &[Question], texts: &[String]) -> Result<Vec<Conversion>, Failure> {
+async fn ask_once(
+    questions: &[Question],
+    texts: &[String],
+    user: &str,
+) -> Result<Vec<Conversion>, Failure> {
     let Some(Question { webhook, to, .. }) = questions.first() else { return Ok(Vec::new()) };
     let uid = uuid::Uuid::new_v4().to_string();
     let called = Webhook { url: &webhook.url, ca_bundle: webhook.ca_bundle.as_deref() };
     let address = called.address();
-    let turn = CALLED.turn(&address, CALL_TIMEOUT).await.map_err(Failure::Away)?;
+    let turn = CALLED.turn(&address, user, CALL_TIMEOUT).await.map_err(Failure::Busy)?;
     let began = Instant::now();
     let body = review::request(webhook.review_version, &uid, to, texts);
-    let asked = CALLED.post(called, body, CALL_TIMEOUT, &turn).await.map_err(Failure::Away);
+    let asked = CALLED.post(called, body, CALL_TIMEOUT, &turn).await.map_err(|error| match error {
+        CallError::Failed(why) => Failure::Away(why),
+        CallError::Busy(busy) => Failure::Busy(busy),
+    });
     drop(turn);
     let asked = asked.and_then(|answer| {
         review::converted(&answer, webhook.review_version, &uid).map_err(Failure::Refused)
@@ -248,4 +276,37 @@ pub fn webhook_calls() -> Vec<WebhookCalls> {
 /// How long they took, by what they converted.
 pub fn webhook_conversions() -> Vec<(Converted, CallTimes)> {
     COUNTS.definitions()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kind::WebhookConversion;
+
+    fn question() -> Question {
+        let webhook = WebhookConversion {
+            definition: "foos.example.com".to_owned(),
+            // There is no program there, which is a failure of the webhook once it is called.
+            url: "https://127.0.0.1:1/convert".to_owned(),
+            ca_bundle: None,
+            review_version: "v1",
+        };
+        let object = [("apiVersion".to_owned(), "example.com/v1".into())].into_iter().collect();
+        Question { webhook: Arc::new(webhook), object, to: "example.com/v2".to_owned() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_conversion_without_a_turn_is_refused_and_not_remembered() {
+        let address = "127.0.0.1:1";
+        let users = ["a", "b", "c", "d"];
+        let held = users.map(|user| CALLED.turn(address, user, CALL_TIMEOUT));
+        let held = futures::future::join_all(held).await;
+        let mut conversions = Conversions::default();
+        let refused =
+            answer(vec![question()], &mut conversions, &Account::own()).await.unwrap_err();
+        assert_eq!((refused.status().as_u16(), refused.retry_after_seconds()), (429, Some(1)));
+        assert!(conversions.known_bytes() == 0, "nothing was learned");
+        drop(held);
+        answer(vec![question()], &mut conversions, &Account::own()).await.unwrap();
+    }
 }

@@ -138,4 +138,7 @@ pub use server::{
 pub use storage::NamespaceShare;
 pub use transfer::TransferOptions;
 pub use user::User;
-pub use webhook::{Calls as WebhookCalls, Turn as WebhookTurn, Webhook};
+pub use webhook::{
+    Busy as WebhookBusy, CallError as WebhookCallError, Calls as WebhookCalls, Turn as WebhookTurn,
+    Webhook,
+};

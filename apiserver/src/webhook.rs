@@ -8,12 +8,13 @@ mod vouched_certificate;
 
 pub use certificates::certificates;
 pub use turns::Turn;
+use turns::{Caller, Full, Turns};
 
+use std::fmt;
 use std::time::Duration;
 
 use http::Uri;
-use tokio::time::timeout;
-use turns::Turns;
+use tokio::time::{Instant, timeout, timeout_at};
 
 const PORT: u16 = 443;
 
@@ -61,7 +62,7 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// So many calls at once, of which so many are of one webhook, and so many answers that are read at once: each may take
+    /// The limits of concurrent calls, of those of one webhook, and of large responses that are read at a time: each may use
     /// as much memory as one object.
     pub const fn new(calls: usize, of_one: usize, answers_read: usize) -> Self {
         // Of the answers of one webhook a part is read at once, whatever the number of its calls.
@@ -69,34 +70,84 @@ impl Calls {
         Self { turns: Turns::new(calls, of_one), reading: Turns::new(answers_read, reading) }
     }
 
-    /// Waits for a turn of the program at this address. Waiting is no fault of the webhook, whose time begins when it is
-    /// called.
+    /// Waits for a turn of the program at this address, for this user. Waiting is no failure of the webhook, whose time
+    /// begins when it is called.
     ///
     /// # Errors
-    /// When there is none within this time: why, in words.
-    pub async fn turn<'a>(&'a self, address: &'a str, time: Duration) -> Result<Turn<'a>, String> {
-        timeout(time, self.turns.take(address)).await.map_err(|_| {
-            let seconds = time.as_secs();
-            format!("no turn within {seconds} seconds: other calls of {address} take long")
-        })
+    /// When there is none within this time: the webhook was not called.
+    pub async fn turn<'a>(
+        &'a self,
+        address: &'a str,
+        user: &'a str,
+        time: Duration,
+    ) -> Result<Turn<'a>, Busy> {
+        let caller = Caller { webhook: address, user };
+        match timeout(time, self.turns.take(caller)).await {
+            Ok(Ok(turn)) => Ok(turn),
+            Ok(Err(Full)) => Err(Busy(format!("too many calls of {address} wait for a turn"))),
+            Err(_) => {
+                let seconds = time.as_secs();
+                Err(Busy(format!("other calls of {address} take long: no turn within {seconds}s")))
+            }
+        }
     }
 
-    /// Sends a body to a webhook whose turn it is, and reads what it answers.
+    /// Sends a body to a webhook whose turn it is, and reads the response. The time of the webhook does not include
+    /// the wait for the turn to read a large response.
     ///
     /// # Errors
-    /// When it does not answer in this time, or with an error: why, in Go's words where they are known.
+    /// When the webhook fails, or this server cannot call it.
     pub async fn post(
         &self,
         webhook: Webhook<'_>,
         body: String,
         time: Duration,
         turn: &Turn<'_>,
-    ) -> Result<Vec<u8>, String> {
-        let asked = call::call(webhook, body, time, (&self.reading, turn.address()));
-        timeout(time, asked).await.unwrap_or_else(|_| {
+    ) -> Result<Vec<u8>, CallError> {
+        let late = || {
             let url = webhook.asked_url(time);
-            Err(format!("Post \"{url}\": context deadline exceeded"))
-        })
+            CallError::Failed(format!("Post \"{url}\": context deadline exceeded"))
+        };
+        let mut deadline = Instant::now() + time;
+        let called = timeout_at(deadline, call::call(webhook, body, time)).await;
+        let mut response = called.unwrap_or_else(|_| Err(late()))?;
+        if timeout_at(deadline, response.read_small()).await.unwrap_or_else(|_| Err(late()))? {
+            return response.finish();
+        }
+        let (caller, waits) = (turn.caller(), Instant::now());
+        let busy = || Busy(format!("other responses of {} are read", caller.webhook));
+        let reading = timeout(time, self.reading.take(caller)).await;
+        let _reading = reading.map_err(|_| busy())?.map_err(|Full| busy())?;
+        deadline += waits.elapsed();
+        timeout_at(deadline, response.read_rest()).await.unwrap_or_else(|_| Err(late()))?;
+        response.finish()
+    }
+}
+
+/// This server has no capacity to call a webhook: why, in words. The webhook was not called, or its response was not
+/// read, so this is no failure of the webhook.
+#[derive(Debug)]
+pub struct Busy(String);
+
+impl fmt::Display for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Why a call has no result.
+#[derive(Debug)]
+pub enum CallError {
+    /// The webhook cannot be reached, does not respond in time, or responds with an error: why, in Go's words where they
+    /// are known.
+    Failed(String),
+    /// This server has no capacity for the call.
+    Busy(Busy),
+}
+
+impl From<Busy> for CallError {
+    fn from(busy: Busy) -> Self {
+        Self::Busy(busy)
     }
 }
 

@@ -27,7 +27,7 @@ const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
 /// How much larger the process may become, with the clients, which are in it too, in MiB.
 const GROWTH: usize = 160;
 /// How soon an honest client must be answered.
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 /// What is asked for is larger than what HTTP takes at once, and there are a gigabyte of it.
 const LARGE: usize = 200_000;
 const CONNECTIONS: usize = 20;

@@ -37,6 +37,11 @@ impl AdmissionError {
         Self(Why::Unavailable(why.into()))
     }
 
+    /// 429: the server has no capacity for what the plugin needs. The client may try again.
+    pub fn busy(why: impl Into<String>) -> Self {
+        Self::answer(ApiError::try_again(why, 1).bounded_by("webhooks"))
+    }
+
     /// The refusal of a program that the plugin has asked, as a webhook: its status, reason, message and details.
     pub fn status(
         code: u16,

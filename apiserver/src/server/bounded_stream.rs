@@ -1,4 +1,4 @@
-//! The bytes of one connection, within bounds of time, for as long as it has its place.
+//! The bytes of one connection, with limits of time for what the client sends and takes.
 
 use std::io;
 use std::pin::Pin;
@@ -11,10 +11,15 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::frame_budget::{FrameBudget, PREFACE};
+use super::occupant::Occupant;
 use super::streams::Running;
 
-/// How long the first bytes after the handshake may take; as kube-apiserver's header timeout.
-const FIRST_BYTES: Duration = Duration::from_secs(32);
+/// The longest time of the first bytes after the handshake, and of the head of a request over
+/// HTTP/1.1 from its first byte; as kube-apiserver's header timeout.
+const HEAD: Duration = Duration::from_secs(32);
+/// The longest pause between two requests over HTTP/1.1. kube-apiserver's is 90 seconds, as is that of
+/// clients written in Go: they close a connection first, and never send a request that meets the end.
+const IDLE: Duration = Duration::from_secs(95);
 /// How long a client may take nothing of what is sent: what waits for it is held in memory.
 const STUCK: Duration = Duration::from_secs(60);
 
@@ -22,16 +27,24 @@ const STUCK: Duration = Duration::from_secs(60);
 /// have their turn.
 const TURN: usize = 64 << 10;
 
-/// A stream that holds what its connection has taken, and fails if its first bytes do not come
-/// in time, if nothing of what is sent is taken, or when it has to give way.
+/// A stream that holds the slot of its connection, and fails if a head does not arrive in time, if the
+/// client takes nothing of what is sent, or when the connection is cut.
 pub(super) struct BoundedStream<S, H> {
     stream: S,
     received: usize,
+    /// Whether what was read is the beginning of HTTP/2, as far as it goes.
+    is_preface: bool,
+    phase: Phase,
+    /// The number of requests when the phase began.
+    requests: usize,
+    occupant: Arc<Occupant>,
     /// What was read since there was nothing to read.
     in_turn: usize,
-    /// For the first bytes; later for what is sent.
+    /// The deadline of the phase.
+    silence: Pin<Box<Sleep>>,
+    /// The deadline of what is sent.
     deadline: Pin<Box<Sleep>>,
-    /// Whether something waits to be sent, and the deadline is about that.
+    /// Whether something waits to be sent, and the deadline is set.
     is_stuck: bool,
     /// What becomes of what is read.
     streams: Arc<Running>,
@@ -39,32 +52,79 @@ pub(super) struct BoundedStream<S, H> {
     budget: Option<FrameBudget>,
     /// When more may be read.
     slowed: Option<Pin<Box<Sleep>>>,
-    evicted: Pin<Box<WaitForCancellationFutureOwned>>,
+    cut: Pin<Box<WaitForCancellationFutureOwned>>,
     _held: H,
 }
 
+/// The state of a connection of HTTP/1.1, or of one that has not begun to speak HTTP/2.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The head of a request is arriving, or the first bytes of all are awaited.
+    Head,
+    /// A request is in flight.
+    Busy,
+    /// The next request is awaited.
+    Idle,
+    /// The connection speaks HTTP/2, which has pings.
+    Http2,
+}
+
 impl<S, H> BoundedStream<S, H> {
-    /// Fails when `evicted` is cancelled; `held` is dropped with it. Nothing is read while too many
+    /// Fails when `cut` is cancelled; `held` is dropped with it. Nothing is read while too many
     /// streams run, and frames that ask for nothing are read slowly if there is a budget for them.
     pub(super) fn new(
         stream: S,
         streams: Arc<Running>,
         budget: Option<FrameBudget>,
-        evicted: CancellationToken,
+        occupant: Arc<Occupant>,
+        cut: CancellationToken,
         held: H,
     ) -> Self {
         Self {
             stream,
             received: 0,
+            is_preface: true,
+            phase: Phase::Head,
+            requests: 0,
+            occupant,
             in_turn: 0,
-            deadline: Box::pin(sleep(FIRST_BYTES)),
+            silence: Box::pin(sleep(HEAD)),
+            deadline: Box::pin(sleep(STUCK)),
             is_stuck: false,
             streams,
             budget,
             slowed: None,
-            evicted: Box::pin(evicted.cancelled_owned()),
+            cut: Box::pin(cut.cancelled_owned()),
             _held: held,
         }
+    }
+
+    /// Follows what the client does, and sets the deadline for what it does next.
+    fn note_read(&mut self, new: &[u8]) {
+        let preface = PREFACE.get(self.received..).unwrap_or_default();
+        let length = preface.len().min(new.len());
+        self.is_preface &= new[..length] == preface[..length];
+        if self.is_preface && length == preface.len() {
+            self.phase = Phase::Http2;
+        }
+        if self.phase == Phase::Http2 {
+            return;
+        }
+        let requests = self.occupant.received();
+        if self.occupant.is_in_use() || requests != self.requests {
+            self.phase = Phase::Busy;
+            self.requests = requests;
+        }
+        if self.occupant.is_in_use() {
+            return;
+        }
+        let (next, time) = match (self.phase, new.is_empty()) {
+            (Phase::Busy, true) => (Phase::Idle, IDLE),
+            (Phase::Busy | Phase::Idle, false) => (Phase::Head, HEAD),
+            _ => return,
+        };
+        self.phase = next;
+        self.silence.as_mut().reset(Instant::now() + time);
     }
 
     /// Not ready while more of these frames have come than may.
@@ -85,15 +145,14 @@ impl<S, H> BoundedStream<S, H> {
         }
     }
 
-    /// What was polled, unless it is not ready and the connection has to give way; the task
-    /// is woken when it has to.
-    fn unless_evicted<T>(
+    /// What was polled, unless it is not ready and the connection is cut; the task is woken then.
+    fn unless_cut<T>(
         &mut self,
         polled: Poll<io::Result<T>>,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<T>> {
-        if polled.is_pending() && self.evicted.as_mut().poll(context).is_ready() {
-            let why = "others need the place of this connection";
+        if polled.is_pending() && self.cut.as_mut().poll(context).is_ready() {
+            let why = "the connection is cut";
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionAborted, why)));
         }
         polled
@@ -117,7 +176,7 @@ impl<S, H> BoundedStream<S, H> {
             let why = "the client takes nothing of what is sent";
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, why)));
         }
-        self.unless_evicted(polled, context)
+        self.unless_cut(polled, context)
     }
 }
 
@@ -128,27 +187,28 @@ impl<S: AsyncRead + Unpin, H: Unpin> AsyncRead for BoundedStream<S, H> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.streams.poll_room(context).is_pending() || self.poll_budget(context).is_pending() {
-            return self.unless_evicted(Poll::Pending, context);
+            return self.unless_cut(Poll::Pending, context);
         }
         if self.in_turn >= TURN {
             self.in_turn = 0;
             context.waker().wake_by_ref();
-            return self.unless_evicted(Poll::Pending, context);
+            return self.unless_cut(Poll::Pending, context);
         }
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
         let new = &buffer.filled()[before..];
+        self.note_read(new);
         self.received = self.received.saturating_add(new.len());
         self.in_turn = if polled.is_pending() { 0 } else { self.in_turn + new.len() };
         if let Some(budget) = &mut self.budget {
             budget.received(new);
         }
-        let is_silent = polled.is_pending() && self.received < PREFACE.len() && !self.is_stuck;
-        if is_silent && self.deadline.as_mut().poll(context).is_ready() {
-            let late = io::Error::new(io::ErrorKind::TimedOut, "the client says nothing");
+        let is_limited = polled.is_pending() && matches!(self.phase, Phase::Head | Phase::Idle);
+        if is_limited && self.silence.as_mut().poll(context).is_ready() {
+            let late = io::Error::new(io::ErrorKind::TimedOut, "the client sends no request");
             return Poll::Ready(Err(late));
         }
-        self.unless_evicted(polled, context)
+        self.unless_cut(polled, context)
     }
 }
 
@@ -191,32 +251,42 @@ impl<S: AsyncWrite + Unpin, H: Unpin> AsyncWrite for BoundedStream<S, H> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::Standing;
     use crate::server::streams::Streams;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
-    fn streams() -> Arc<Running> {
-        Streams::new(CancellationToken::new(), 1).running()
+    const REQUEST: &[u8] = b"GET / HTTP/1.1\r\n\r\n";
+
+    fn occupant() -> Arc<Occupant> {
+        Occupant::new([10, 0, 0, 1].into(), Standing::default())
     }
 
-    fn bounded<S>(stream: S) -> BoundedStream<S, ()> {
-        let budget = Some(FrameBudget::new());
-        BoundedStream::new(stream, streams(), budget, CancellationToken::new(), ())
+    fn bounded<S>(
+        stream: S,
+        occupant: &Arc<Occupant>,
+        cut: &CancellationToken,
+    ) -> BoundedStream<S, ()> {
+        let streams = Streams::new(CancellationToken::new(), 1, Arc::clone(occupant)).running();
+        let (budget, occupant) = (Some(FrameBudget::new()), Arc::clone(occupant));
+        BoundedStream::new(stream, streams, budget, occupant, cut.clone(), ())
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_says_nothing_is_cut() {
         let (ours, theirs) = duplex(64);
-        let error = bounded(ours).read_u8().await.unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let began = Instant::now();
+        let error = bounded(ours, &occupant(), &CancellationToken::new()).read_u8().await;
+        assert_eq!(error.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(began.elapsed().as_secs(), HEAD.as_secs());
         drop(theirs);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_gives_way() {
+    async fn a_connection_is_cut() {
         let (ours, theirs) = duplex(64);
-        let evicted = CancellationToken::new();
-        let mut stream = BoundedStream::new(ours, streams(), None, evicted.clone(), ());
-        evicted.cancel();
+        let cut = CancellationToken::new();
+        let mut stream = bounded(ours, &occupant(), &cut);
+        cut.cancel();
         let error = stream.read_u8().await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
         drop(theirs);
@@ -225,7 +295,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_takes_nothing_is_cut_and_a_slow_one_is_not() {
         let (ours, mut theirs) = duplex(64);
-        let mut stream = bounded(ours);
+        let mut stream = bounded(ours, &occupant(), &CancellationToken::new());
         let sent = tokio::spawn(async move { stream.write_all(&[0; 64 * 5]).await });
         for _ in 0..3 {
             sleep(STUCK * 9 / 10).await;
@@ -236,12 +306,71 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_has_spoken_may_be_silent() {
+    async fn a_connection_of_http2_may_be_silent() {
         let (ours, mut theirs) = duplex(64);
-        let mut stream = bounded(ours);
-        theirs.write_all(PREFACE).await.unwrap();
-        stream.read_exact(&mut [0; PREFACE.len()]).await.unwrap();
-        let silence = tokio::time::timeout(FIRST_BYTES * 10, stream.read_u8()).await;
+        let mut stream = bounded(ours, &occupant(), &CancellationToken::new());
+        for part in PREFACE.chunks(7) {
+            theirs.write_all(part).await.unwrap();
+            stream.read_exact(&mut [0; 7][..part.len()]).await.unwrap();
+        }
+        let silence = tokio::time::timeout(HEAD * 10, stream.read_u8()).await;
         assert!(silence.is_err(), "only the test gives up");
+    }
+
+    /// How long it takes until a read fails.
+    async fn until_cut<S: AsyncRead + Unpin>(stream: &mut BoundedStream<S, ()>) -> u64 {
+        let began = Instant::now();
+        assert_eq!(stream.read_u8().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        began.elapsed().as_secs()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_between_requests_is_longer_than_that_of_clients_and_a_request_has_no_limit() {
+        let (ours, mut theirs) = duplex(64);
+        let occupant = occupant();
+        let mut stream = bounded(ours, &occupant, &CancellationToken::new());
+        for _ in 0..2 {
+            theirs.write_all(REQUEST).await.unwrap();
+            stream.read_exact(&mut [0; REQUEST.len()]).await.unwrap();
+            let request = occupant.begin();
+            let answered = tokio::time::timeout(HEAD * 10, stream.read_u8()).await;
+            assert!(answered.is_err(), "a request is in flight");
+            drop(request);
+            let paused = tokio::time::timeout(Duration::from_secs(90), stream.read_u8()).await;
+            assert!(paused.is_err(), "only the test gives up");
+        }
+        assert_eq!(until_cut(&mut stream).await, IDLE.as_secs() - 90);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_head_of_a_later_request_has_its_time_from_its_first_byte() {
+        let (ours, mut theirs) = duplex(64);
+        let occupant = occupant();
+        let mut stream = bounded(ours, &occupant, &CancellationToken::new());
+        theirs.write_all(REQUEST).await.unwrap();
+        stream.read_exact(&mut [0; REQUEST.len()]).await.unwrap();
+        drop(occupant.begin());
+        assert!(tokio::time::timeout(HEAD * 2, stream.read_u8()).await.is_err());
+        let dribbles = async {
+            // Each byte comes soon, and the head never ends.
+            for _ in 0..100 {
+                sleep(HEAD / 4).await;
+                if theirs.write_all(b"G").await.is_err() {
+                    return;
+                }
+            }
+        };
+        let cut = async {
+            let began = loop {
+                if stream.read_u8().await.is_ok() {
+                    break Instant::now();
+                }
+            };
+            while stream.read_u8().await.is_ok() {}
+            drop(stream);
+            began.elapsed()
+        };
+        let ((), lasted) = futures::join!(dribbles, cut);
+        assert!(lasted <= HEAD + Duration::from_secs(1), "{lasted:?}");
     }
 }

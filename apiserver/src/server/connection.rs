@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,23 +11,26 @@ use axum::Router;
 use axum::body::Body;
 use axum_server::accept::{Accept, NoDelayAcceptor};
 use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
-use http::{Request, Response};
+use futures::future::{Either, select};
+use http::{Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{sleep, timeout};
+use tokio::sync::Semaphore;
+use tokio::time::sleep;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use super::bounded_stream::BoundedStream;
 use super::frame_budget::FrameBudget;
-use super::heads::{Full, Heads};
+use super::heads::Heads;
+use super::occupant::{InFlight, Occupant};
 use super::peer_identity::{CertificateLines, PeerIdentity};
 use super::places::{Place, Places, Whose, network};
+use super::slot::{FAREWELLS, NoPlace, Slot};
 use super::streams::{self, Streams};
 use super::tls::Trust;
 use crate::clock::Clock;
@@ -37,18 +39,22 @@ use crate::occasionally::Occasionally;
 use crate::quota::Portion;
 use crate::request::{Peer, Standing, StreamReset, refuse, without_body};
 
-/// Connections at a time, besides those of the front proxy; each may cost 100 kB.
-const CONNECTIONS: usize = 900;
-const LEAST_CONNECTIONS: usize = CONNECTIONS / 6;
-/// Connections of the front proxy. kube-apiserver needs one, or one per request without HTTP/2.
+/// The limit of connections, besides those of the front proxy; each may use 100 kB. One address may
+/// have three quarters of them: a program with a thousand watches over HTTP/1.1 needs as many connections.
+const CONNECTIONS: usize = 1_340;
+const LEAST_CONNECTIONS: usize = 120;
+/// The limit of connections of the front proxy. kube-apiserver needs one, or one per request without HTTP/2.
 const OF_FRONT_PROXY: usize = 400;
 const LEAST_OF_FRONT_PROXY: usize = OF_FRONT_PROXY / 6;
-/// Handshakes that may find out whether it is the front proxy that comes, while nobody gives
-/// way, and how long each of them may take.
-const LATE_HANDSHAKES: usize = 500;
-const LATE_HANDSHAKE: Duration = Duration::from_secs(3);
-/// How long a handshake may take; as Go.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+/// The limit of connections without a place that may complete their handshake and send a request, which waits for a place.
+const PROVISIONAL: usize = 100;
+const LEAST_PROVISIONAL: usize = 30;
+/// The limits of connections that wait before their handshake, and of their time: less than the ten
+/// seconds that clients written in Go allow for a handshake.
+const BACKLOG: usize = 1_000;
+const BACKLOG_PATIENCE: Duration = Duration::from_secs(8);
+/// The longest time of a handshake; as kube-apiserver's. If a place is needed, an overdue one ends sooner.
+const HANDSHAKE: Duration = Duration::from_secs(32);
 /// How long the front proxy is served on one connection before it is asked to open another, and up to
 /// as long again: so its requests spread over the replicas, and come to new ones.
 const RENEWED_AFTER: Duration = Duration::from_secs(10 * 60);
@@ -67,9 +73,9 @@ const STREAMS_OF_STRANGER: u32 = 250;
 const WINDOW_OF_FRONT_PROXY: (u32, u32) = (512 << 10, 64 << 20);
 /// The same of others: all of its streams are one client's, and there may be many connections.
 const WINDOW: (u32, u32) = (256 << 10, 256 << 10);
-/// Streams that a client took back before they were looked at. All users of a kube-apiserver
-/// may do so at once, and the connection is for all of them; what is read in a turn bounds it.
-const RESETS: usize = 200;
+/// Streams that the clients of a front proxy took back before the server has begun them: more end the connection.
+/// All users of a kube-apiserver may do so at once; the bytes that are read in a turn limit them. A
+/// client of its own may take back all of its open streams.
 const RESETS_OF_FRONT_PROXY: usize = 20_000;
 /// Bytes that wait to be sent on one stream: a slow watcher holds no more.
 const SEND_BUFFER: usize = 64 << 10;
@@ -82,8 +88,6 @@ const HEAD_OF_FRONT_PROXY: u32 = 2 << 20;
 const HEAD: u32 = 32 << 10;
 /// Headers of one request over HTTP/1.1; over HTTP/2 their bytes bound their number.
 const HEADERS: usize = 2_000;
-/// How long the head of a request may take; as kube-apiserver.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(32);
 /// A connection that does not answer a ping in time is gone; as Go's clients.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
@@ -93,6 +97,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(15);
 pub(super) struct Bounds {
     connections: usize,
     of_front_proxy: usize,
+    provisional: usize,
 }
 
 impl Bounds {
@@ -100,6 +105,7 @@ impl Bounds {
         Self {
             connections: portion.between(LEAST_CONNECTIONS, CONNECTIONS),
             of_front_proxy: portion.between(LEAST_OF_FRONT_PROXY, OF_FRONT_PROXY),
+            provisional: portion.between(LEAST_PROVISIONAL, PROVISIONAL),
         }
     }
 
@@ -107,7 +113,8 @@ impl Bounds {
     /// finished. The front proxy's are finished.
     pub(super) fn memory(&self) -> usize {
         const IDLE: usize = 40 << 10;
-        self.connections * (IDLE + 2 * HEAD as usize) + self.of_front_proxy * IDLE
+        let of_clients = self.connections + self.provisional;
+        of_clients * (IDLE + 2 * HEAD as usize) + self.of_front_proxy * IDLE
     }
 }
 
@@ -120,24 +127,18 @@ pub(super) struct Connections {
     bounds: Bounds,
     places: Places,
     of_front_proxy: Places,
-    late: Arc<Semaphore>,
+    provisional: Places,
+    farewells: Semaphore,
     heads: Heads,
-    refused: Occasionally,
+    full: Occasionally,
     lines: Arc<CertificateLines>,
-}
-
-/// What a connection has before it is known who comes.
-enum Entry {
-    Place(Place),
-    Late(#[allow(dead_code)] OwnedSemaphorePermit),
 }
 
 /// A connection after its handshake.
 struct Connected {
     stream: TlsStream<TcpStream>,
     peer: PeerIdentity,
-    standing: Standing,
-    place: Place,
+    slot: Arc<Slot>,
     is_front_proxy: bool,
 }
 
@@ -156,11 +157,16 @@ impl Connections {
             router,
             clock,
             bounds,
-            places: Places::new(bounds.connections, Whose::Anybody),
-            of_front_proxy: Places::new(bounds.of_front_proxy, Whose::FrontProxy),
-            late: Arc::new(Semaphore::new(LATE_HANDSHAKES)),
+            places: Places::new(bounds.connections, bounds.provisional + BACKLOG, Whose::Networks),
+            of_front_proxy: Places::new(
+                bounds.of_front_proxy,
+                bounds.provisional,
+                Whose::FrontProxy,
+            ),
+            provisional: Places::new(bounds.provisional, BACKLOG, Whose::Networks),
+            farewells: Semaphore::new(FAREWELLS),
             heads: Heads::new(),
-            refused: Occasionally::default(),
+            full: Occasionally::default(),
             lines: Arc::default(),
         }
     }
@@ -168,81 +174,116 @@ impl Connections {
     /// Serves a connection until it ends. Once `draining` is cancelled no new request is
     /// taken.
     pub(super) async fn serve(self: Arc<Self>, stream: TcpStream, draining: CancellationToken) {
-        match self.connect(stream).await {
+        match self.connect(stream, &draining).await {
             Ok(connected) => self.serve_http(connected, draining).await,
             Err(error) => tracing::debug!("a connection is not served: {error}"),
         }
     }
 
-    /// A place among all, or time to find out whether it is the front proxy.
-    fn entry(&self, address: IpAddr, standing: &Standing) -> Option<Entry> {
-        if let Some(place) = self.places.take(address, standing) {
-            return Some(Entry::Place(place));
+    /// A place among all, or one for the handshake alone, and which of them it is.
+    async fn entry(
+        &self,
+        occupant: &Arc<Occupant>,
+        draining: &CancellationToken,
+    ) -> Option<(Place, bool)> {
+        if let Some(place) = self.places.take(occupant) {
+            return Some((place, true));
         }
-        self.refused.log(|suppressed| {
-            let connections = self.bounds.connections;
-            tracing::warn!(suppressed, "{connections} connections are open: more are refused");
+        self.full.log(|suppressed| {
+            let (limit, network) = (self.bounds.connections, occupant.network());
+            tracing::warn!(suppressed, "limit of {limit} connections reached: {network} waits");
         });
-        Arc::clone(&self.late).try_acquire_owned().ok().map(Entry::Late)
+        let of_all = pin!(self.places.wait(occupant, BACKLOG_PATIENCE));
+        let provisional = pin!(self.provisional.wait(occupant, BACKLOG_PATIENCE));
+        let first = async {
+            match select(of_all, provisional).await {
+                Either::Left((Some(place), _)) => Some((place, true)),
+                Either::Left((None, provisional)) => provisional.await.map(|place| (place, false)),
+                Either::Right((Some(place), _)) => Some((place, false)),
+                Either::Right((None, of_all)) => of_all.await.map(|place| (place, true)),
+            }
+        };
+        draining.run_until_cancelled(first).await.flatten()
     }
 
-    async fn connect(&self, stream: TcpStream) -> io::Result<Connected> {
+    async fn connect(
+        &self,
+        stream: TcpStream,
+        draining: &CancellationToken,
+    ) -> io::Result<Connected> {
         let too_many = || io::Error::other("too many connections");
         let address = stream.peer_addr()?.ip();
         let standing = Standing::of_address(address, network(address).to_string());
-        let entry = self.entry(address, &standing).ok_or_else(too_many)?;
-        let handshake = timeout(entry.handshake_timeout(), self.tls.accept(stream, ()));
-        let handshake = entry.evicted().run_until_cancelled_owned(handshake).await;
-        let (stream, ()) = handshake.ok_or_else(too_many)???;
+        let occupant = Occupant::new(address, standing);
+        let (place, is_admitted) = self.entry(&occupant, draining).await.ok_or_else(too_many)?;
+        let handshake = self.tls.accept(stream, ());
+        let handshake = occupant.closing().run_until_cancelled(handshake).await;
+        let (stream, ()) = handshake.ok_or_else(too_many)??;
+        if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+            occupant.mark_multiplexed();
+        }
         let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
         let chain = chain.iter().map(|one| one.clone().into_owned()).collect();
         let peer = PeerIdentity::new(chain, Arc::clone(&self.trust), Arc::clone(&self.lines));
         let presented = peer.presented();
-        standing.mark_used();
+        occupant.standing().mark_used();
         let is_front_proxy = presented.is_front_proxy;
         if presented.client.is_some() {
-            standing.mark_authenticated();
+            occupant.standing().mark_authenticated();
         }
-        let of_front_proxy =
-            is_front_proxy.then(|| self.of_front_proxy.take(address, &standing)).flatten();
-        let place = match (of_front_proxy, entry) {
-            (Some(place), _) | (None, Entry::Place(place)) => place,
-            (None, Entry::Late(_)) => return Err(too_many()),
+        let of_front_proxy = is_front_proxy.then(|| self.of_front_proxy.take(&occupant)).flatten();
+        let slot = match (of_front_proxy, is_admitted) {
+            (Some(place), _) => Slot::admitted(occupant, self.of_front_proxy.clone(), place),
+            (None, true) => Slot::admitted(occupant, self.places.clone(), place),
+            (None, false) => {
+                let places = if is_front_proxy { &self.of_front_proxy } else { &self.places };
+                Slot::provisional(occupant, places.clone(), place)
+            }
         };
-        Ok(Connected { stream, peer, standing, place, is_front_proxy })
+        Ok(Connected { stream, peer, slot: Arc::new(slot), is_front_proxy })
     }
 
     async fn serve_http(&self, connected: Connected, draining: CancellationToken) {
-        let Connected { stream, peer, standing, place, is_front_proxy } = connected;
-        let evicted = place.evicted.clone();
+        let Connected { stream, peer, slot, is_front_proxy } = connected;
+        let (occupant, cut) = (Arc::clone(slot.occupant()), slot.cut().clone());
         // The front proxy's carries the requests of others, who must not suffer for one.
-        let ended_by_stream =
-            if is_front_proxy { CancellationToken::new() } else { evicted.clone() };
-        let count = match (is_front_proxy, standing.is_authenticated()) {
+        let ended_by_stream = if is_front_proxy { CancellationToken::new() } else { cut.clone() };
+        let count = match (is_front_proxy, occupant.standing().is_authenticated()) {
             (true, _) => STREAMS_OF_FRONT_PROXY,
             (false, true) => STREAMS,
             (false, false) => STREAMS_OF_STRANGER,
         };
-        let streams = Streams::new(ended_by_stream, count);
+        let streams = Streams::new(ended_by_stream, count, Arc::clone(&occupant));
         let running = streams.running();
         let http = http(streams, is_front_proxy, count);
         // The front proxy's requests are counted by their users.
-        let heads = (!is_front_proxy).then(|| self.heads.of_connection(standing.from()));
-        let (router, peer, connection) = (self.router.clone(), Arc::new(peer), evicted.clone());
+        let heads = (!is_front_proxy).then(|| self.heads.of_connection(occupant.standing().from()));
+        let (router, peer) = (self.router.clone(), Arc::new(peer));
+        let of_requests = Arc::clone(&slot);
         // Called as soon as a request has come, before it has its turn.
         let service = service_fn(move |request: Request<Incoming>| {
-            standing.mark_used();
+            let occupant = of_requests.occupant();
+            occupant.standing().mark_used();
+            // A stream of HTTP/2 is counted where it runs.
+            let in_flight = (request.version() < Version::HTTP_2).then(|| occupant.begin());
             let admitted = match &heads {
-                Some(heads) => heads.admit(request),
-                None => Ok(request),
+                Some(heads) => heads.admit(request).ok(),
+                None => Some(request),
             };
-            let from = (Arc::clone(&peer), standing.clone());
-            answer(router.clone(), from, connection.clone(), admitted)
+            let slot = Arc::clone(&of_requests);
+            answer(router.clone(), Arc::clone(&peer), slot, in_flight, admitted)
         });
         // The front proxy's frames are those of its many clients' requests.
         let budget = (!is_front_proxy).then(FrameBudget::new);
-        let stream = TokioIo::new(BoundedStream::new(stream, running, budget, evicted, place));
-        let serving = http.serve_connection_with_upgrades(stream, service);
+        let stream = BoundedStream::new(
+            stream,
+            running,
+            budget,
+            Arc::clone(&occupant),
+            cut,
+            Arc::clone(&slot),
+        );
+        let serving = http.serve_connection_with_upgrades(TokioIo::new(stream), service);
         let mut serving = pin!(serving);
         let renewed = async {
             if !is_front_proxy {
@@ -255,28 +296,64 @@ impl Connections {
             biased;
             () = draining.cancelled() => {}
             () = renewed => {}
+            () = occupant.closing().cancelled() => {}
             _ = serving.as_mut() => return,
         }
         serving.as_mut().graceful_shutdown();
-        let _ = serving.await;
+        let ended = async {
+            occupant.closing().cancelled().await;
+            slot.end_when_unused(&self.farewells).await;
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            _ = serving => {}
+            () = ended => {}
+        }
     }
 }
 
-/// Answers a request of a connection.
+/// The paths of health probes, which are answered without a place: an unready server blocks the
+/// deletion of namespaces for all clients.
+const PROBES: [&str; 3] = ["/healthz", "/livez", "/readyz"];
+
+/// Answers a request of a connection, if there was memory for its head.
 async fn answer(
     router: Router,
-    (peer, standing): (Arc<PeerIdentity>, Standing),
-    connection: CancellationToken,
-    admitted: Result<Request<Incoming>, Full>,
+    peer: Arc<PeerIdentity>,
+    slot: Arc<Slot>,
+    in_flight: Option<InFlight>,
+    admitted: Option<Request<Incoming>>,
 ) -> Result<Response<Body>, Infallible> {
-    let Ok(request) = admitted else {
+    let response = match admitted {
+        Some(request) if !PROBES.contains(&request.uri().path()) => match slot.admit().await {
+            Ok(()) => route(router, &peer, &slot, request).await,
+            Err(NoPlace) => Ok(refuse(&ApiError::too_many_requests())),
+        },
+        Some(request) => route(router, &peer, &slot, request).await,
         // There is no room even for an answer that nobody reads.
-        return Ok(without_body(refuse(&ApiError::too_many_requests())));
+        None => Ok(without_body(refuse(&ApiError::too_many_requests()))),
     };
-    let reset = streams::current().unwrap_or_else(|| StreamReset::of_connection(connection));
+    let Some(in_flight) = in_flight else { return response };
+    response.map(|response| match response.status() {
+        StatusCode::SWITCHING_PROTOCOLS => {
+            in_flight.upgrade();
+            response
+        }
+        _ => response.map(|body| in_flight.hold(body)),
+    })
+}
+
+async fn route(
+    router: Router,
+    peer: &PeerIdentity,
+    slot: &Slot,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Infallible> {
+    let of_connection = || StreamReset::of_connection(slot.cut().clone());
+    let reset = streams::current().unwrap_or_else(of_connection);
+    let standing = slot.occupant().standing().clone();
     let mut request = request.map(Body::new);
-    let peer = Peer::Connection { presented: peer.presented(), standing };
-    request.extensions_mut().insert(peer);
+    request.extensions_mut().insert(Peer::Connection { presented: peer.presented(), standing });
     request.extensions_mut().insert(reset);
     router.oneshot(request).await
 }
@@ -285,12 +362,13 @@ async fn answer(
 fn http(streams: Streams, is_front_proxy: bool, count: u32) -> Builder<Streams> {
     let (head, resets, (of_stream, of_all)) = match is_front_proxy {
         true => (HEAD_OF_FRONT_PROXY, RESETS_OF_FRONT_PROXY, WINDOW_OF_FRONT_PROXY),
-        false => (HEAD, RESETS, WINDOW),
+        false => (HEAD, count as usize, WINDOW),
     };
     let mut http = Builder::new(streams);
+    // The stream ends heads that take too long: hyper's timer would end idle connections as soon.
     http.http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
+        .header_read_timeout(None)
         .max_buf_size(head as usize)
         .max_headers(HEADERS);
     let mut http2 = http.http2();
@@ -309,21 +387,4 @@ fn http(streams: Streams, is_front_proxy: bool, count: u32) -> Builder<Streams> 
         http2.max_local_error_reset_streams(None);
     }
     http
-}
-
-impl Entry {
-    fn handshake_timeout(&self) -> Duration {
-        match self {
-            Self::Place(_) => HANDSHAKE,
-            Self::Late(_) => LATE_HANDSHAKE,
-        }
-    }
-
-    /// Cancelled when the connection has to give way.
-    fn evicted(&self) -> CancellationToken {
-        match self {
-            Self::Place(place) => place.evicted.clone(),
-            Self::Late(_) => CancellationToken::new(),
-        }
-    }
 }

@@ -1,137 +1,340 @@
-//! Places: how many connections there may be, and which one gives way when they are taken.
+//! Places: the limit of open connections, and the rule by which a new connection gets one.
 //!
-//! Whoever opens many connections must not keep others out: a probe that is refused makes
-//! the server unready, and then no namespace of the cluster can be deleted. So a newcomer gets
-//! the place of somebody who has shown no credentials; failing that, of an address that has
-//! more places than the newcomer's.
+//! A connection with a request in flight keeps its place, and so does a handshake that is not overdue.
+//! If all places are taken, a connection without a request is closed. If there is none, the new
+//! connection waits for a limited time.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep, timeout};
 
+use super::occupant::Occupant;
 use crate::occasionally::Occasionally;
-use crate::request::Standing;
 
-/// Whose connections they are.
+/// How many times as many places as are free one network may have. One network alone leaves a quarter
+/// of all places free, and the next network leaves a quarter of these.
+const SHARE: usize = 3;
+/// The places of a front proxy that connections of HTTP/1.1 may have, in percent. A front proxy opens
+/// one for each WebSocket of a user, and sends all other requests over connections of HTTP/2.
+const UNMULTIPLEXED: usize = 75;
+/// How often the first request of a connection is checked for being overdue while others wait.
+const CHECK_EVERY: Duration = Duration::from_millis(100);
+
+/// The clients that share the places.
 #[derive(Clone, Copy)]
 pub(super) enum Whose {
-    /// Anybody's.
-    Anybody,
-    /// The front proxy's, which carry the requests of many users. A client can make it open
-    /// new ones, and keep old ones open by watches: so the one that has been without a new
-    /// request for longest gives way.
+    /// Clients of many networks, which must not take the places of other networks.
+    Networks,
+    /// The front proxy, whose connections carry the requests of many users.
     FrontProxy,
 }
 
 /// The connections that have places.
 #[derive(Clone)]
-pub(super) struct Places {
-    table: Arc<Mutex<Table>>,
-    gave_way: Arc<Occasionally>,
-}
+pub(super) struct Places(Arc<Shared>);
 
-struct Table {
+struct Shared {
     limit: usize,
+    /// The limit of connections that wait for a place.
+    waiting: usize,
     whose: Whose,
-    next: u64,
-    /// In the order in which they came.
-    taken: BTreeMap<u64, Taken>,
+    table: Mutex<Table>,
+    gave_way: Occasionally,
 }
 
-struct Taken {
-    address: IpAddr,
-    standing: Standing,
-    evicted: CancellationToken,
+#[derive(Default)]
+struct Table {
+    next: u64,
+    /// In the order in which they were opened.
+    taken: BTreeMap<u64, Arc<Occupant>>,
+    by_network: HashMap<IpAddr, usize>,
+    /// In the order in which they began to wait.
+    waiting: VecDeque<Waiting>,
+    waiting_by_network: HashMap<IpAddr, usize>,
+    checked: Option<Instant>,
+}
+
+struct Waiting {
+    occupant: Arc<Occupant>,
+    place: oneshot::Sender<Place>,
+}
+
+/// A connection that waits for a place, until it is dropped.
+struct Waiter<'a> {
+    places: &'a Places,
+    place: oneshot::Receiver<Place>,
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.place.close();
+        let unclaimed = self.place.try_recv();
+        self.places.table().tidy();
+        drop(unclaimed);
+    }
 }
 
 /// A place among the connections, until it is dropped.
 pub(super) struct Place {
     number: u64,
     places: Places,
-    /// Cancelled when the connection has to give way.
-    pub evicted: CancellationToken,
 }
 
 impl Places {
-    pub(super) fn new(limit: usize, whose: Whose) -> Self {
-        let table = Table { limit, whose, next: 0, taken: BTreeMap::new() };
-        Self { table: Arc::new(Mutex::new(table)), gave_way: Arc::default() }
+    pub(super) fn new(limit: usize, waiting: usize, whose: Whose) -> Self {
+        let (table, gave_way) = (Mutex::default(), Occasionally::default());
+        Self(Arc::new(Shared { limit, waiting, whose, table, gave_way }))
     }
 
-    /// A place for a connection from this address; `None` if nobody gives way.
-    pub(super) fn take(&self, address: IpAddr, standing: &Standing) -> Option<Place> {
-        let address = network(address);
+    /// A place for a connection, if there is one now.
+    pub(super) fn take(&self, occupant: &Arc<Occupant>) -> Option<Place> {
         let mut table = self.table();
-        if table.taken.len() >= table.limit {
-            let number = table.who_gives_way(address)?;
-            if let Some(taken) = table.taken.remove(&number) {
-                taken.evicted.cancel();
-                self.gave_way.log(|suppressed| {
-                    let (limit, from) = (table.limit, taken.address);
-                    tracing::warn!(
-                        suppressed,
-                        "{limit} connections are open: one from {from} gives way"
-                    );
-                });
+        // Connections of the same network that wait are first.
+        if table.waiting_by_network.contains_key(&occupant.network()) {
+            return None;
+        }
+        self.try_take(&mut table, occupant)
+    }
+
+    /// A place for a connection, which waits for it; `None` if there is none in time, or too many wait.
+    pub(super) async fn wait(&self, occupant: &Arc<Occupant>, patience: Duration) -> Option<Place> {
+        let place = {
+            let mut table = self.table();
+            if let Some(place) = self.try_take(&mut table, occupant) {
+                return Some(place);
+            }
+            self.begin_waiting(&mut table, occupant)?
+        };
+        let mut waiter = Waiter { places: self, place };
+        let check = async {
+            loop {
+                sleep(CHECK_EVERY).await;
+                self.check();
+            }
+        };
+        let waited = timeout(patience, async {
+            tokio::select! {
+                place = &mut waiter.place => place.ok(),
+                () = check => None,
+            }
+        });
+        let waited = waited.await.ok().flatten();
+        // A place that was given in the last moment counts.
+        waited.or_else(|| waiter.place.try_recv().ok())
+    }
+
+    fn begin_waiting(
+        &self,
+        table: &mut Table,
+        occupant: &Arc<Occupant>,
+    ) -> Option<oneshot::Receiver<Place>> {
+        table.tidy();
+        let of_network = table.waiting_by_network.get(&occupant.network());
+        let of_network = of_network.copied().unwrap_or_default();
+        let free = self.0.waiting.saturating_sub(table.waiting.len());
+        let is_allowed = match self.0.whose {
+            Whose::Networks => of_network < free.saturating_mul(SHARE),
+            Whose::FrontProxy => free > 0,
+        };
+        if !is_allowed {
+            return None;
+        }
+        let (sender, receiver) = oneshot::channel();
+        *table.waiting_by_network.entry(occupant.network()).or_default() += 1;
+        table.waiting.push_back(Waiting { occupant: Arc::clone(occupant), place: sender });
+        Some(receiver)
+    }
+
+    /// Gives places to connections that wait, if others are overdue. Many wait for the same check.
+    fn check(&self) {
+        let mut table = self.table();
+        let now = Instant::now();
+        if table.checked.is_some_and(|checked| now - checked < CHECK_EVERY) {
+            return;
+        }
+        table.checked = Some(now);
+        let unclaimed = self.hand_out(&mut table);
+        drop(table);
+        drop(unclaimed);
+    }
+
+    /// Gives places to connections that wait. The result is what none of them has claimed, to be
+    /// dropped without the lock.
+    fn hand_out(&self, table: &mut Table) -> Vec<Place> {
+        let (mut unclaimed, mut refused) = (Vec::new(), HashSet::new());
+        let mut position = 0;
+        while let Some(waiting) = table.waiting.get(position) {
+            let occupant = Arc::clone(&waiting.occupant);
+            if waiting.place.is_closed() {
+                drop(table.leave(position));
+                continue;
+            }
+            let place = match refused.contains(&occupant.network()) {
+                true => None,
+                false => self.try_take(table, &occupant),
+            };
+            let Some(place) = place else {
+                if matches!(self.0.whose, Whose::Networks) {
+                    refused.insert(occupant.network());
+                }
+                position += 1;
+                continue;
+            };
+            if let Some(waiting) = table.leave(position) {
+                unclaimed.extend(waiting.place.send(place).err());
             }
         }
-        let (number, evicted) = (table.next, CancellationToken::new());
+        unclaimed
+    }
+
+    /// A place that is free, or one of a connection without a request.
+    fn try_take(&self, table: &mut Table, newcomer: &Arc<Occupant>) -> Option<Place> {
+        if !self.has_share(table, newcomer) {
+            self.evict_one(table, newcomer)?;
+        }
+        let number = table.next;
         table.next += 1;
-        let taken = Taken { address, standing: standing.clone(), evicted: evicted.clone() };
-        table.taken.insert(number, taken);
-        Some(Place { number, places: self.clone(), evicted })
+        *table.by_network.entry(newcomer.network()).or_default() += 1;
+        newcomer.restart();
+        table.taken.insert(number, Arc::clone(newcomer));
+        Some(Place { number, places: self.clone() })
+    }
+
+    fn has_share(&self, table: &Table, newcomer: &Occupant) -> bool {
+        let free = self.0.limit.saturating_sub(table.taken.len());
+        match self.0.whose {
+            _ if free == 0 => false,
+            Whose::Networks => table.of_network(newcomer) < free.saturating_mul(SHARE),
+            Whose::FrontProxy if newcomer.is_multiplexed() => true,
+            Whose::FrontProxy => {
+                let unmultiplexed = table.taken.values().filter(|one| !one.is_multiplexed());
+                unmultiplexed.count() < self.0.limit * UNMULTIPLEXED / 100
+            }
+        }
+    }
+
+    /// Takes its place from a connection without a request.
+    fn evict_one(&self, table: &mut Table, newcomer: &Occupant) -> Option<()> {
+        loop {
+            let number = match self.0.whose {
+                Whose::Networks => table.of_busiest_network(newcomer),
+                Whose::FrontProxy => table.least_recently_used(newcomer),
+            }?;
+            let is_evicted = table.taken.get(&number).is_some_and(|occupant| occupant.evict());
+            // Otherwise a request has arrived in the meantime, so the next choice is another one.
+            if is_evicted {
+                let evicted = table.remove(number)?;
+                self.0.gave_way.log(|suppressed| {
+                    tracing::warn!(
+                        suppressed,
+                        "limit of {} connections reached: closing one without a request from {}",
+                        self.0.limit,
+                        evicted.network()
+                    );
+                });
+                return Some(());
+            }
+        }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Table {
-    fn who_gives_way(&self, newcomer: IpAddr) -> Option<u64> {
-        match self.whose {
-            Whose::Anybody => self.stranger_or_of_busiest(newcomer),
-            Whose::FrontProxy => {
-                let least_recent =
-                    self.taken.iter().min_by_key(|(_, one)| one.standing.last_used());
-                least_recent.map(|(number, _)| *number)
-            }
-        }
+    fn of_network(&self, occupant: &Occupant) -> usize {
+        self.by_network.get(&occupant.network()).copied().unwrap_or_default()
     }
 
-    /// The oldest stranger of the busiest address, unless the newcomer's is busier still; else the
-    /// oldest connection of the busiest address, if that has more than the newcomer's would.
-    fn stranger_or_of_busiest(&self, newcomer: IpAddr) -> Option<u64> {
-        let mut counts: HashMap<IpAddr, usize> = HashMap::new();
-        for one in self.taken.values() {
-            *counts.entry(one.address).or_default() += 1;
-        }
-        let count = |address: &IpAddr| counts.get(address).copied().unwrap_or_default();
-        let own = count(&newcomer);
-        // Of equal ones the oldest, which comes first.
-        let busiest = |one: &(&u64, &Taken)| (count(&one.1.address), Reverse(*one.0));
-        let strangers = self.taken.iter().filter(|(_, one)| !one.standing.is_authenticated());
-        let stranger = strangers.max_by_key(busiest);
-        let stranger =
-            stranger.filter(|(_, one)| one.address == newcomer || count(&one.address) >= own);
-        let known = || {
-            let known = self.taken.iter().max_by_key(busiest);
-            known.filter(|(_, one)| count(&one.address) > own + 1)
+    /// The connection without a request that gives way: one without credentials if possible, of the
+    /// network with most connections, the one whose last request is longest ago. A network with more
+    /// connections takes no place of a network with fewer.
+    fn of_busiest_network(&self, newcomer: &Occupant) -> Option<u64> {
+        let own = self.of_network(newcomer);
+        // Before its handshake a newcomer may be any client. One with a request needs its place more
+        // than an idle connection of its own network.
+        let has_request = newcomer.is_in_use();
+        let may = |one: &Occupant, is_known: bool| {
+            let count = self.of_network(one);
+            match one.network() == newcomer.network() {
+                true => !is_known || has_request,
+                false if is_known => count > own + 1,
+                false => count >= own,
+            }
         };
-        stranger.or_else(known).map(|(number, _)| *number)
+        let candidates = self.taken.iter().filter(|(_, one)| one.may_give_way());
+        let candidates = candidates.filter_map(|(number, one)| {
+            // Credentials count once the connection has sent a request.
+            let is_known = one.standing().is_authenticated() && one.received() > 0;
+            let used = Reverse((one.standing().last_used(), *number));
+            may(one, is_known).then(|| ((!is_known, self.of_network(one), used), *number))
+        });
+        candidates.max().map(|(_, number)| number)
+    }
+
+    /// The connection of a front proxy without a request that gives way. A connection of HTTP/1.1
+    /// takes no place of one of HTTP/2.
+    fn least_recently_used(&self, newcomer: &Occupant) -> Option<u64> {
+        let candidates = self.taken.iter().filter(|(_, one)| {
+            one.may_give_way() && (newcomer.is_multiplexed() || !one.is_multiplexed())
+        });
+        candidates.min_by_key(|(_, one)| one.standing().last_used()).map(|(number, _)| *number)
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Arc<Occupant>> {
+        let occupant = self.taken.remove(&number)?;
+        count_down(&mut self.by_network, occupant.network());
+        Some(occupant)
+    }
+
+    /// Ends the wait of a connection.
+    fn leave(&mut self, position: usize) -> Option<Waiting> {
+        let waiting = self.waiting.remove(position)?;
+        count_down(&mut self.waiting_by_network, waiting.occupant.network());
+        Some(waiting)
+    }
+
+    /// Removes connections that have stopped to wait.
+    fn tidy(&mut self) {
+        let Self { waiting, waiting_by_network, .. } = self;
+        waiting.retain(|one| {
+            if one.place.is_closed() {
+                count_down(waiting_by_network, one.occupant.network());
+            }
+            !one.place.is_closed()
+        });
+    }
+}
+
+fn count_down(counts: &mut HashMap<IpAddr, usize>, network: IpAddr) {
+    if let Some(count) = counts.get_mut(&network) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&network);
+        }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.places.table().taken.remove(&self.number);
+        let mut table = self.places.table();
+        drop(table.remove(self.number));
+        let unclaimed = match table.waiting.is_empty() {
+            true => Vec::new(),
+            false => self.places.hand_out(&mut table),
+        };
+        drop(table);
+        drop(unclaimed);
     }
 }
 
-/// Whoever has one address of IPv6 has all of its /64.
+/// The network of an address: of IPv6 the /64, which belongs to one client.
 pub(super) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -143,110 +346,4 @@ pub(super) fn network(address: IpAddr) -> IpAddr {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    struct World {
-        places: Places,
-        taken: Vec<(Place, Standing)>,
-    }
-
-    impl World {
-        fn new(limit: usize) -> Self {
-            Self { places: Places::new(limit, Whose::Anybody), taken: Vec::new() }
-        }
-
-        fn take(&mut self, address: &str, is_known: bool) -> bool {
-            let standing = Standing::default();
-            if is_known {
-                standing.mark_authenticated();
-            }
-            let place = self.places.take(address.parse().unwrap(), &standing);
-            let is_taken = place.is_some();
-            self.taken.extend(place.map(|place| (place, standing)));
-            is_taken
-        }
-
-        /// The positions of those that had to go.
-        fn evicted(&self) -> Vec<usize> {
-            let taken = self.taken.iter().enumerate();
-            taken.filter(|(_, (place, _))| place.evicted.is_cancelled()).map(|(at, _)| at).collect()
-        }
-    }
-
-    #[test]
-    fn the_oldest_stranger_of_the_busiest_address_gives_way() {
-        let mut world = World::new(4);
-        assert!(world.take("10.0.0.1", false) && world.take("10.0.0.2", true));
-        assert!(world.take("10.0.0.2", false) && world.take("10.0.0.2", false));
-        assert!(world.take("10.0.0.3", false));
-        assert_eq!(world.evicted(), [2]);
-        // Who was authenticated meanwhile is no stranger any more.
-        world.taken[3].1.mark_authenticated();
-        world.taken[0].1.mark_authenticated();
-        assert!(world.take("10.0.0.4", true));
-        assert_eq!(world.evicted(), [2, 4]);
-    }
-
-    #[test]
-    fn among_strangers_of_many_addresses_the_oldest_gives_way() {
-        let mut world = World::new(3);
-        for address in ["10.0.0.9", "10.0.0.1", "192.168.0.1", "10.0.0.2"] {
-            assert!(world.take(address, false));
-        }
-        assert_eq!(world.evicted(), [0]);
-    }
-
-    #[test]
-    fn whoever_is_known_stays_unless_their_address_has_more_places_than_the_newcomer() {
-        let mut world = World::new(4);
-        for address in ["10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.2"] {
-            assert!(world.take(address, true));
-        }
-        assert!(!world.take("10.0.0.1", false), "it has as many as any");
-        assert!(world.take("10.0.0.3", false), "two addresses cannot have everything");
-        assert_eq!(world.evicted(), [0]);
-        // Whoever has given way leaves the newcomer's place alone.
-        drop(world.taken.remove(0));
-        assert!(world.take("10.0.0.4", true), "the newcomer before was a stranger");
-        assert_eq!(world.evicted(), [3]);
-    }
-
-    #[test]
-    fn nobody_gives_way_to_an_address_that_has_more() {
-        let mut world = World::new(4);
-        for _ in 0..3 {
-            assert!(world.take("10.0.0.1", true));
-        }
-        assert!(world.take("10.0.0.2", false), "somebody in their handshake");
-        assert!(!world.take("10.0.0.1", true), "it has most places already");
-        assert!(world.evicted().is_empty());
-        assert!(world.take("10.0.0.3", false));
-        assert_eq!(world.evicted(), [3]);
-    }
-
-    #[test]
-    fn of_the_front_proxy_the_least_recently_used_gives_way() {
-        let places = Places::new(2, Whose::FrontProxy);
-        let address = "10.0.0.1".parse().unwrap();
-        let (first, second) = (Standing::default(), Standing::default());
-        let taken = [places.take(address, &first).unwrap(), places.take(address, &second).unwrap()];
-        first.mark_used();
-        second.mark_used();
-        first.mark_used();
-        assert!(places.take(address, &Standing::default()).is_some());
-        assert_eq!(taken.map(|place| place.evicted.is_cancelled()), [false, true]);
-    }
-
-    #[test]
-    fn a_network_of_ipv6_counts_as_one() {
-        assert_eq!(
-            network("2001:db8::1:2".parse().unwrap()),
-            network("2001:db8::".parse::<IpAddr>().unwrap())
-        );
-        assert_eq!(
-            network("::ffff:10.0.0.1".parse().unwrap()),
-            "10.0.0.1".parse::<IpAddr>().unwrap()
-        );
-    }
-}
+mod tests;

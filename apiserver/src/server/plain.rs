@@ -2,6 +2,7 @@
 //! whoever comes there can see no object.
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,27 +10,34 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::routing::get;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
 
 use super::Args;
 use super::bounded_stream::BoundedStream;
 use super::health::Health;
 use super::listener::{Listening, Serving};
+use super::occupant::Occupant;
 use super::places::{Places, Whose};
 use super::streams::Streams;
 use crate::error::StartError;
 use crate::request::{SharedHandler, Standing};
 
-/// Connections to one of these ports: probes open a new one each time, and the oldest gives way.
+/// The limits of connections to one of these ports, and of connections that wait for a place: probes open a new
+/// connection each time.
 const CONNECTIONS: usize = 50;
+const WAITING: usize = 200;
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Time for a connection that lost its place to end.
+const FAREWELL: Duration = Duration::from_secs(5);
 /// Probes have short heads; less than this HTTP cannot be held to.
 const HEAD: usize = 8 << 10;
-/// How long the head of a request may take, and the pause between two.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Ports that listen, and do not answer yet.
 pub(super) struct PlainPorts {
@@ -94,7 +102,7 @@ fn metrics_router(handler: &SharedHandler) -> Router {
 }
 
 fn serve(listening: Listening, router: Router) -> Serving {
-    let places = Places::new(CONNECTIONS, Whose::Anybody);
+    let places = Places::new(CONNECTIONS, WAITING, Whose::Networks);
     listening.serve(std::future::ready(()), move |stream, draining| {
         let (router, places) = (router.clone(), places.clone());
         async move { serve_connection(stream, router, &places, draining).await }
@@ -108,14 +116,35 @@ async fn serve_connection(
     draining: CancellationToken,
 ) {
     let Ok(address) = stream.peer_addr() else { return };
-    let Some(place) = places.take(address.ip(), &Standing::default()) else { return };
-    let evicted = place.evicted.clone();
+    let occupant = Occupant::new(address.ip(), Standing::default());
+    let waited = draining.run_until_cancelled(places.wait(&occupant, PATIENCE)).await;
+    let Some(place) = waited.flatten() else { return };
     let mut http = Builder::new(TokioExecutor::new()).http1_only();
-    http.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(HEAD);
+    // The stream ends heads that take too long: hyper's timer would end idle connections as soon.
+    http.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(HEAD);
     // HTTP/1.1 has no streams of its own.
-    let streams = Streams::new(evicted.clone(), 0).running();
-    let stream = TokioIo::new(BoundedStream::new(stream, streams, None, evicted, place));
-    let serving = http.serve_connection(stream, TowerToHyperService::new(router));
-    // What a probe is answered is short: nothing has to be finished.
-    let _ = draining.run_until_cancelled(serving).await;
+    let streams = Streams::new(CancellationToken::new(), 0, Arc::clone(&occupant)).running();
+    let cut = CancellationToken::new();
+    let stream = BoundedStream::new(stream, streams, None, Arc::clone(&occupant), cut, place);
+    let of_requests = Arc::clone(&occupant);
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
+        of_requests.standing().mark_used();
+        let (in_flight, router) = (of_requests.begin(), router.clone());
+        async move {
+            let response = router.oneshot(request.map(Body::new)).await;
+            response.map(|response| response.map(|body| in_flight.hold(body)))
+        }
+    });
+    let serving = http.serve_connection(TokioIo::new(stream), service);
+    let mut serving = pin!(serving);
+    tokio::select! {
+        biased;
+        // What a probe is answered is short: nothing has to be finished.
+        () = draining.cancelled() => return,
+        () = occupant.closing().cancelled() => {}
+        _ = serving.as_mut() => return,
+    }
+    // Another connection has the place, and no request is in flight.
+    serving.as_mut().graceful_shutdown();
+    let _ = timeout(FAREWELL, serving).await;
 }

@@ -9,6 +9,7 @@ use futures::task::AtomicWaker;
 use hyper::rt::Executor;
 use tokio_util::sync::CancellationToken;
 
+use super::occupant::Occupant;
 use crate::request::StreamReset;
 
 tokio::task_local! {
@@ -26,17 +27,18 @@ const TAKEN_BACK: usize = 200;
 pub(super) struct Streams {
     connection: CancellationToken,
     running: Arc<Running>,
+    occupant: Arc<Occupant>,
 }
 
 impl Streams {
     /// Of a connection that ends when this token is cancelled, and on which so many may be open.
-    pub(super) fn new(connection: CancellationToken, open: u32) -> Self {
+    pub(super) fn new(connection: CancellationToken, open: u32, occupant: Arc<Occupant>) -> Self {
         let running = Running {
             all: Tasks::new((open as usize).saturating_add(TAKEN_BACK)),
             not_begun: Tasks::new(NOT_BEGUN),
             reader: AtomicWaker::new(),
         };
-        Self { connection, running: Arc::new(running) }
+        Self { connection, running: Arc::new(running), occupant }
     }
 
     /// Their tasks.
@@ -52,10 +54,11 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
         let stream = STREAM.scope(reset.clone(), reset.guard(Box::pin(stream)));
         let not_begun = Counted::new(self.running(), |running| &running.not_begun);
         let running = Counted::new(self.running(), |running| &running.all);
+        let in_flight = self.occupant.begin();
         tokio::spawn(async move {
             drop(not_begun);
             stream.await;
-            drop(running);
+            drop((running, in_flight));
         });
     }
 }
@@ -127,13 +130,18 @@ pub(super) fn current() -> Option<StreamReset> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::Standing;
     use futures::FutureExt;
     use futures::future::poll_fn;
     use tokio::sync::oneshot;
 
+    fn occupant() -> Arc<Occupant> {
+        Occupant::new([10, 0, 0, 1].into(), Standing::default())
+    }
+
     #[tokio::test]
     async fn no_more_is_read_than_begins() {
-        let streams = Streams::new(CancellationToken::new(), 1_000);
+        let streams = Streams::new(CancellationToken::new(), 1_000, occupant());
         let running = streams.running();
         let room = || poll_fn(|context| running.poll_room(context));
         for _ in 0..NOT_BEGUN {
@@ -147,7 +155,7 @@ mod tests {
 
     #[tokio::test]
     async fn no_more_is_read_than_there_is_room_for() {
-        let streams = Streams::new(CancellationToken::new(), 1);
+        let streams = Streams::new(CancellationToken::new(), 1, occupant());
         let running = streams.running();
         let has_room = || poll_fn(|context| Poll::Ready(running.poll_room(context).is_ready()));
         let mut ends = Vec::new();

@@ -8,19 +8,22 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST, USER_AGENT};
 use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use rustix::io::Errno;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::turns::Turns;
 use super::vouched_certificate::Vouched;
-use super::{Webhook, certificates, lookup};
+use super::{Busy, CallError, Webhook, certificates, lookup};
 
 /// Of no answer more is read: as much as the largest object twice, and what stands around it.
 const ANSWER_LIMIT: usize = 4 << 20;
+/// A response that is not longer is read at once, without a turn: most are shorter.
+const SMALL: usize = 64 << 10;
 /// What is told of an answer that is no review.
 const SHOWN: usize = 512;
 
@@ -33,18 +36,74 @@ impl Drop for Ended {
     }
 }
 
-/// Sends a review, and reads what is answered, in turn with others.
+/// The response of a webhook, as far as it was read.
+pub(super) struct Response {
+    url: String,
+    status: StatusCode,
+    body: Limited<Incoming>,
+    read: Vec<u8>,
+    _connection: Ended,
+}
+
+impl Response {
+    /// Reads a response that is no longer than most; the result is false if there is more.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(super) async fn read_small(&mut self) -> Result<bool, CallError> {
+        self.read_up_to(SMALL).await
+    }
+
+    /// Reads all of it.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is too large.
+    pub(super) async fn read_rest(&mut self) -> Result<(), CallError> {
+        self.read_up_to(usize::MAX).await.map(drop)
+    }
+
+    /// Reads frames until so many bytes were read; the result is true at the end of the body.
+    async fn read_up_to(&mut self, limit: usize) -> Result<bool, CallError> {
+        while self.read.len() < limit {
+            let Some(frame) = self.body.frame().await else { return Ok(true) };
+            let frame = frame.map_err(|why| match why.downcast_ref::<LengthLimitError>() {
+                Some(_) => self.failed(format!("the answer is larger than {ANSWER_LIMIT} bytes")),
+                None => self.failed("unexpected EOF".to_owned()),
+            })?;
+            if let Some(data) = frame.data_ref() {
+                self.read.extend_from_slice(data);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The body, once all of it was read.
+    ///
+    /// # Errors
+    /// When the status is an error.
+    pub(super) fn finish(self) -> Result<Vec<u8>, CallError> {
+        match self.status.is_success() {
+            true => Ok(self.read),
+            false => Err(CallError::Failed(refused(self.status, &self.read))),
+        }
+    }
+
+    fn failed(&self, why: String) -> CallError {
+        CallError::Failed(format!("Post \"{}\": {why}", self.url))
+    }
+}
+
+/// Sends a review, and waits for the head of the response.
 ///
 /// # Errors
-/// When that fails: why, in Go's words where they are known.
+/// When that fails.
 pub(super) async fn call(
     webhook: Webhook<'_>,
     body: String,
     time: Duration,
-    (reading, address): (&Turns, &str),
-) -> Result<Vec<u8>, String> {
+) -> Result<Response, CallError> {
     let url = webhook.asked_url(time);
-    let failed = |why: String| format!("Post \"{url}\": {why}");
+    let failed = |why: String| CallError::Failed(format!("Post \"{url}\": {why}"));
     let uri: Uri = url.parse().map_err(|why| failed(format!("{why}")))?;
     let host = uri.host().unwrap_or_default();
     let port = uri.port_u16().unwrap_or(super::PORT);
@@ -54,13 +113,15 @@ pub(super) async fn call(
     let unknown = |_| failed(format!("dial tcp: lookup {host}: no such host"));
     let addresses = lookup::addresses(bare, port).await.map_err(unknown)?;
     let stream = TcpStream::connect(addresses.as_slice()).await;
-    let stream = stream.map_err(|why| failed(dial_error(host, port, &why)))?;
+    let stream = stream.map_err(|why| match is_own(&why) {
+        true => Busy(format!("no connection can be opened: {why}")).into(),
+        false => failed(dial_error(host, port, &why)),
+    })?;
     let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
     let stream = stream.map_err(|why| failed(tls_error(&why)))?;
     let handshake = http1::handshake::<_, Full<Bytes>>(TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.map_err(|why| failed(why.to_string()))?;
-    let connection = tokio::spawn(async move { drop(connection.await) });
-    let _ended = Ended(connection);
+    let connection = Ended(tokio::spawn(async move { drop(connection.await) }));
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let request = Request::post(path)
         .header(HOST, uri.authority().map_or(host, |authority| authority.as_str()))
@@ -71,18 +132,19 @@ pub(super) async fn call(
         .map_err(|why| failed(why.to_string()))?;
     let response = sender.send_request(request).await;
     let response = response.map_err(|why| failed(response_error(&why)))?;
-    let status = response.status();
-    let _turn = reading.take(address).await;
-    let answer = Limited::new(response.into_body(), ANSWER_LIMIT).collect().await;
-    let answer = answer.map_err(|why| match why.downcast_ref::<LengthLimitError>() {
-        Some(_) => failed(format!("the answer is larger than {ANSWER_LIMIT} bytes")),
-        None => failed("unexpected EOF".to_owned()),
-    })?;
-    let answer = answer.to_bytes().to_vec();
-    match status.is_success() {
-        true => Ok(answer),
-        false => Err(refused(status, &answer)),
-    }
+    Ok(Response {
+        status: response.status(),
+        body: Limited::new(response.into_body(), ANSWER_LIMIT),
+        read: Vec::new(),
+        url,
+        _connection: connection,
+    })
+}
+
+/// Whether a connection failed because of this process or this machine: no files or memory are left.
+fn is_own(why: &io::Error) -> bool {
+    let own = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    why.raw_os_error().is_some_and(|code| own.iter().any(|one| one.raw_os_error() == code))
 }
 
 fn config(webhook: Webhook<'_>) -> Result<ClientConfig, String> {

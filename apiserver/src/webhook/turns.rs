@@ -1,20 +1,25 @@
-//! Bounds the calls of webhooks that run at the same time, so that a slow webhook leaves turns to others. Calls of one webhook get their
-//! turns first come, first served.
+//! Limits the concurrent calls of webhooks. A slow webhook leaves turns to other webhooks, and a user with many calls
+//! leaves turns of a webhook to other users.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// So many turns for all webhooks, which are known by host and port: several definitions, and several paths, may lead to
+/// The limit of calls of one webhook that wait for a turn.
+const WAITING: usize = 1_000;
+
+/// The turns of all webhooks. A webhook is known by host and port: several definitions, and several paths, may lead to
 /// the same program, and all of them have the turns of one.
 ///
-/// Beyond its first one a webhook gets a turn only while it has fewer than half as many as are free. So however many
-/// webhooks keep theirs, the next one finds one free, as long as they are few: if one may have four, seven of them take sixteen turns, nineteen sixty-four.
+/// Beyond its first turn a webhook gets another one only while it has fewer than half as many as are free. So
+/// a few webhooks that keep their turns leave one to the next webhook: if one may have four, seven of them take sixteen turns, nineteen sixty-four.
+/// Of the turns of one webhook a user gets another one only while it has fewer than are free, and users have their turns
+/// round-robin.
 #[derive(Debug)]
 pub(super) struct Turns {
     all: usize,
-    /// So many of one webhook at most.
+    /// The limit of turns of one webhook.
     of_one: usize,
     state: Mutex<State>,
 }
@@ -23,7 +28,7 @@ pub(super) struct Turns {
 struct State {
     taken: usize,
     webhooks: BTreeMap<String, Webhook>,
-    /// How many calls have waited since the start.
+    /// The number of calls that have waited since the start.
     waited: u64,
 }
 
@@ -31,6 +36,18 @@ struct State {
 #[derive(Debug, Default)]
 struct Webhook {
     taken: usize,
+    waiting: usize,
+    /// The number of calls that got a turn.
+    called: u64,
+    users: BTreeMap<String, OfUser>,
+}
+
+/// The calls of a webhook for one user.
+#[derive(Debug, Default)]
+struct OfUser {
+    taken: usize,
+    /// The number of calls of the webhook when the last call for the user got a turn.
+    last: u64,
     /// The calls that wait, the oldest first.
     waiting: VecDeque<Waiting>,
 }
@@ -43,45 +60,64 @@ struct Waiting {
     call: oneshot::Sender<()>,
 }
 
-/// The turn of a call, or its place in the queue; dropping it gives that back.
+/// The turn of a call, or its position in the queue; dropping it gives that back.
 #[derive(Debug)]
 pub struct Turn<'a> {
     turns: &'a Turns,
-    webhook: &'a str,
+    caller: Caller<'a>,
     number: u64,
 }
 
-impl Turn<'_> {
-    /// The host and port of the webhook.
-    pub(super) fn address(&self) -> &str {
-        self.webhook
+/// A webhook, by host and port, and the user for whom it is called.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Caller<'a> {
+    pub webhook: &'a str,
+    pub user: &'a str,
+}
+
+/// Too many calls of the webhook wait.
+#[derive(Debug)]
+pub(super) struct Full;
+
+impl<'a> Turn<'a> {
+    /// The webhook and the user of the call.
+    pub(super) fn caller(&self) -> Caller<'a> {
+        self.caller
     }
 }
 
 impl Turns {
-    /// So many turns, and so many of one webhook.
+    /// The limit of turns, and that of one webhook.
     pub(super) const fn new(all: usize, of_one: usize) -> Self {
         let state = State { taken: 0, webhooks: BTreeMap::new(), waited: 0 };
         Self { all, of_one, state: Mutex::new(state) }
     }
 
-    /// Waits for a turn of the webhook at this host and port.
-    pub(super) async fn take<'a>(&'a self, webhook: &'a str) -> Turn<'a> {
-        let (turn, called) = self.wait(webhook);
+    /// Waits for a turn of this webhook for this user.
+    ///
+    /// # Errors
+    /// When too many calls wait.
+    pub(super) async fn take<'a>(&'a self, caller: Caller<'a>) -> Result<Turn<'a>, Full> {
+        let (turn, called) = self.wait(caller)?;
         // The sender is only dropped after it has sent, so this is never an error.
         let _ = called.await;
-        turn
+        Ok(turn)
     }
 
-    fn wait<'a>(&'a self, webhook: &'a str) -> (Turn<'a>, oneshot::Receiver<()>) {
+    fn wait<'a>(&'a self, caller: Caller<'a>) -> Result<(Turn<'a>, oneshot::Receiver<()>), Full> {
         let (call, called) = oneshot::channel();
         let mut state = self.lock();
         state.waited += 1;
         let number = state.waited;
-        let of_webhook = state.webhooks.entry(webhook.to_owned()).or_default();
-        of_webhook.waiting.push_back(Waiting { number, call });
+        let webhook = state.webhooks.entry(caller.webhook.to_owned()).or_default();
+        if webhook.waiting >= WAITING {
+            return Err(Full);
+        }
+        webhook.waiting += 1;
+        let user = webhook.users.entry(caller.user.to_owned()).or_default();
+        user.waiting.push_back(Waiting { number, call });
         state.hand_out(self.all, self.of_one);
-        (Turn { turns: self, webhook, number }, called)
+        Ok((Turn { turns: self, caller, number }, called))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -90,44 +126,82 @@ impl Turns {
 }
 
 impl State {
-    /// Gives turns to those who have waited longest, of webhooks that may have another one.
+    /// Gives turns to the calls that have waited longest, of webhooks and users that may have another one.
     fn hand_out(&mut self, all: usize, of_one: usize) {
         while self.taken < all {
             let free = all - self.taken;
-            let may = |one: &Webhook| one.taken == 0 || one.taken < of_one.min(free / 2);
-            let webhooks = self.webhooks.values_mut().filter(|one| may(one));
-            let longest = webhooks
-                .filter_map(|one| one.waiting.front().map(|first| first.number).zip(Some(one)))
-                .min_by_key(|(number, _)| *number);
-            let Some((_, webhook)) = longest else { return };
-            let Some(first) = webhook.waiting.pop_front() else { return };
-            // One who is about to give up waiting gives it back.
-            let _ = first.call.send(());
-            webhook.taken += 1;
+            let mut next: Option<(u64, &mut Webhook, String)> = None;
+            for webhook in self.webhooks.values_mut() {
+                let limit = of_one.min(free / 2);
+                if webhook.taken > 0 && webhook.taken >= limit {
+                    continue;
+                }
+                let Some((number, user)) = webhook.next(of_one) else { continue };
+                if next.as_ref().is_none_or(|(first, ..)| number < *first) {
+                    next = Some((number, webhook, user));
+                }
+            }
+            let Some((_, webhook, user)) = next else { return };
+            webhook.call(&user);
             self.taken += 1;
         }
     }
 
     /// Gives a turn back, or stops waiting for it.
-    fn leave(&mut self, webhook: &str, number: u64) {
-        let Some(of_webhook) = self.webhooks.get_mut(webhook) else { return };
-        match of_webhook.waiting.binary_search_by_key(&number, |waiting| waiting.number) {
-            Ok(place) => drop(of_webhook.waiting.remove(place)),
+    fn leave(&mut self, caller: Caller<'_>, number: u64) {
+        let Some(webhook) = self.webhooks.get_mut(caller.webhook) else { return };
+        let Some(user) = webhook.users.get_mut(caller.user) else { return };
+        match user.waiting.binary_search_by_key(&number, |waiting| waiting.number) {
+            Ok(place) => {
+                drop(user.waiting.remove(place));
+                webhook.waiting -= 1;
+            }
             Err(_) => {
-                of_webhook.taken = of_webhook.taken.saturating_sub(1);
+                user.taken = user.taken.saturating_sub(1);
+                webhook.taken = webhook.taken.saturating_sub(1);
                 self.taken = self.taken.saturating_sub(1);
             }
         }
-        if of_webhook.taken == 0 && of_webhook.waiting.is_empty() {
-            self.webhooks.remove(webhook);
+        if user.taken == 0 && user.waiting.is_empty() {
+            webhook.users.remove(caller.user);
         }
+        if webhook.users.is_empty() {
+            self.webhooks.remove(caller.webhook);
+        }
+    }
+}
+
+impl Webhook {
+    /// The next call, and its user: of the users who may have another turn the one whose last turn is
+    /// longest ago.
+    fn next(&self, of_one: usize) -> Option<(u64, String)> {
+        let free = of_one.saturating_sub(self.taken);
+        let may = |user: &OfUser| user.taken == 0 || user.taken < free;
+        let users = self.users.iter().filter(|(_, user)| may(user));
+        let waiting = users.filter_map(|(name, user)| {
+            user.waiting.front().map(|first| ((user.last, first.number), name))
+        });
+        waiting.min().map(|((_, number), name)| (number, name.clone()))
+    }
+
+    /// Gives a turn to the first call of a user.
+    fn call(&mut self, name: &str) {
+        let Some(user) = self.users.get_mut(name) else { return };
+        let Some(first) = user.waiting.pop_front() else { return };
+        // A call that is about to stop waiting gives it back.
+        let _ = first.call.send(());
+        self.called += 1;
+        user.last = self.called;
+        user.taken += 1;
+        self.taken += 1;
+        self.waiting -= 1;
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut state = self.turns.lock();
-        state.leave(self.webhook, self.number);
+        state.leave(self.caller, self.number);
         state.hand_out(self.turns.all, self.turns.of_one);
     }
 }
@@ -140,37 +214,52 @@ mod tests {
 
     const OF_ONE: usize = 4;
 
+    /// A call for a user of its own.
+    fn call<'a>(webhook: &'a str, user: &'a str) -> Caller<'a> {
+        Caller { webhook, user }
+    }
+
+    fn now<'a>(turns: &'a Turns, webhook: &'a str, user: &'a str) -> Option<Turn<'a>> {
+        turns.take(call(webhook, user)).now_or_never().map(|taken| taken.unwrap())
+    }
+
+    /// Users, one for each call.
+    fn users() -> Vec<String> {
+        (0..100).map(|number| format!("user-{number:02}")).collect()
+    }
+
     #[test]
     fn webhooks_that_keep_their_turns_leave_one_to_the_next() {
-        let turns = Turns::new(16, OF_ONE);
+        let (turns, users) = (Turns::new(16, OF_ONE), users());
         let webhooks: Vec<String> = (0..16).map(|number| format!("a:{number}")).collect();
         let mut kept = Vec::new();
         let mut counts = Vec::new();
         for webhook in &webhooks[..5] {
             let before = kept.len();
-            kept.extend((0..10).map_while(|_| turns.take(webhook).now_or_never()));
+            kept.extend(users[..10].iter().map_while(|user| now(&turns, webhook, user)));
             counts.push(kept.len() - before);
         }
         assert_eq!(counts, [4, 4, 3, 2, 1]);
-        assert!(turns.take(&webhooks[0]).now_or_never().is_none());
+        assert!(now(&turns, &webhooks[0], "another").is_none());
         for webhook in &webhooks[5..7] {
-            kept.push(turns.take(webhook).now_or_never().unwrap());
+            kept.push(now(&turns, webhook, "a").unwrap());
         }
-        assert!(turns.take(&webhooks[7]).now_or_never().is_none(), "there are no more");
+        assert!(now(&turns, &webhooks[7], "a").is_none(), "there are no more");
         kept.clear();
         let state = turns.lock();
         assert!(state.webhooks.is_empty() && state.taken == 0);
     }
 
     #[test]
-    fn a_slow_webhook_keeps_nobody_from_a_quick_one() {
-        let turns = Turns::new(16, OF_ONE);
-        let slow: Vec<_> = (0..OF_ONE).map(|_| turns.take("slow:443").now_or_never()).collect();
-        let mut next = Box::pin(turns.take("slow:443"));
+    fn a_slow_webhook_keeps_no_call_from_a_quick_one() {
+        let (turns, users) = (Turns::new(16, OF_ONE), users());
+        let slow: Vec<_> =
+            users[..OF_ONE].iter().map(|user| now(&turns, "slow:443", user)).collect();
+        let mut next = Box::pin(turns.take(call("slow:443", "a")));
         assert!((&mut next).now_or_never().is_none());
-        let others: Vec<_> = (0..100).map(|_| turns.wait("slow:443")).collect();
+        let others: Vec<_> = (0..100).map(|_| turns.wait(call("slow:443", "a")).unwrap()).collect();
         for _ in 0..1_000 {
-            assert!(turns.take("quick:443").now_or_never().is_some(), "nobody is before it");
+            assert!(now(&turns, "quick:443", "a").is_some(), "nothing is before it");
         }
         drop(slow);
         assert!((&mut next).now_or_never().is_some());
@@ -179,15 +268,65 @@ mod tests {
         assert!(turns.lock().webhooks.is_empty());
     }
 
+    #[test]
+    fn a_user_with_many_calls_leaves_turns_of_a_webhook_to_others() {
+        let (turns, users) = (Turns::new(256, 64), users());
+        let mut kept = Vec::new();
+        let mut counts = Vec::new();
+        for user in ["eve", "jane", "joe"] {
+            let before = kept.len();
+            kept.extend((0..100).map_while(|_| now(&turns, "a:443", user)));
+            counts.push(kept.len() - before);
+        }
+        assert_eq!(counts, [32, 16, 8]);
+        // All that waits of one user is behind the first call of another one.
+        kept.extend(users.iter().map_while(|user| now(&turns, "a:443", user)));
+        assert_eq!(kept.len(), 64);
+        let eve: Vec<_> = (0..100).map(|_| turns.wait(call("a:443", "eve")).unwrap()).collect();
+        let (_new, mut called) = turns.wait(call("a:443", "new")).unwrap();
+        drop(kept.pop());
+        assert!((&mut called).now_or_never().is_some());
+        drop((eve, kept));
+    }
+
+    #[test]
+    fn users_have_their_turns_round_robin() {
+        let turns = Turns::new(16, 1);
+        let held = now(&turns, "a", "x").unwrap();
+        let mut waiting: Vec<_> = ["eve", "eve", "eve", "jane", "jane"]
+            .map(|user| (user, turns.wait(call("a", user)).unwrap()))
+            .into();
+        let mut order = Vec::new();
+        drop(held);
+        while !waiting.is_empty() {
+            let called =
+                waiting.iter_mut().position(|(_, (_, called))| called.now_or_never().is_some());
+            let (user, turn) = waiting.remove(called.unwrap());
+            order.push(user);
+            drop(turn);
+        }
+        assert_eq!(order, ["eve", "jane", "eve", "jane", "eve"]);
+    }
+
+    #[test]
+    fn the_calls_that_wait_are_limited() {
+        let turns = Turns::new(1, 1);
+        let held: Vec<_> = (0..=WAITING).map(|_| turns.wait(call("a", "eve")).unwrap()).collect();
+        assert!(turns.wait(call("a", "eve")).is_err());
+        drop(held);
+        assert!(turns.lock().webhooks.is_empty());
+    }
+
     #[tokio::test]
-    async fn who_has_asked_first_comes_first() {
+    async fn the_first_call_that_waits_comes_first() {
         let turns = Turns::new(1, OF_ONE);
-        let first = turns.take("a").await;
-        let (mut second, mut third) = (Box::pin(turns.take("b")), Box::pin(turns.take("a")));
+        let first = turns.take(call("a", "u")).await;
+        let mut second = Box::pin(turns.take(call("b", "u")));
+        let mut third = Box::pin(turns.take(call("a", "u")));
         assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
         // A call that stops waiting for its turn takes none.
-        assert!(turns.take("b").now_or_never().is_none());
-        let mut fourth = Box::pin(turns.take("b"));
+        assert!(now(&turns, "b", "u").is_none());
+        let mut fourth = Box::pin(turns.take(call("b", "u")));
         assert!((&mut fourth).now_or_never().is_none());
         drop(first);
         assert!((&mut third).now_or_never().is_none() && (&mut fourth).now_or_never().is_none());

@@ -1,6 +1,6 @@
 //! Asks one webhook.
 
-use aggregated_apiserver::{AdmissionError, Webhook, WebhookCalls};
+use aggregated_apiserver::{AdmissionError, Webhook, WebhookBusy, WebhookCallError, WebhookCalls};
 use uuid::Uuid;
 
 use super::answer::{self, Answer, Asked};
@@ -19,8 +19,8 @@ static CALLED: WebhookCalls = WebhookCalls::new(CALLS, CALLS_OF_ONE, ANSWERS_REA
 
 /// Why a webhook has not allowed a write.
 pub(super) enum Failure {
-    /// It could not be asked, or its answer is none: why, as kube-apiserver says it behind the name of the webhook. Its
-    /// failure policy says what becomes of the write.
+    /// The webhook was called and failed, or its configuration is invalid: why, in kube-apiserver's words behind the name of the
+    /// webhook. The failure policy decides about the write.
     Call(String),
     /// The write is refused.
     Refused(AdmissionError),
@@ -44,14 +44,21 @@ pub(super) async fn ask(
         let why = "webhook does not accept known AdmissionReview versions (v1, v1beta1)";
         return Err(Failure::Call(format!("could not create admission objects: {why}")));
     };
-    let uncalled = |why: String| Failure::Call(format!("failed to call webhook: {why}"));
+    // A call that was never made is no failure of the webhook: the write is refused whatever the failure policy.
+    let busy = |why: WebhookBusy| {
+        Failure::Refused(AdmissionError::busy(format!("cannot call webhook {name:?}: {why}")))
+    };
+    let failed = |error| match error {
+        WebhookCallError::Failed(why) => Failure::Call(format!("failed to call webhook: {why}")),
+        WebhookCallError::Busy(why) => busy(why),
+    };
     let webhook = Webhook { url: &hook.url, ca_bundle: hook.ca_bundle.as_deref() };
     let address = webhook.address();
-    let turn = CALLED.turn(&address, hook.timeout).await.map_err(uncalled)?;
+    let turn = CALLED.turn(&address, &request.user.name, hook.timeout).await.map_err(busy)?;
     let uid = Uuid::new_v4().to_string();
     let body = question.review(version, &uid);
     let room = request.reserve(body.len()).map_err(Failure::Refused)?;
-    let sent = CALLED.post(webhook, body, hook.timeout, &turn).await.map_err(uncalled)?;
+    let sent = CALLED.post(webhook, body, hook.timeout, &turn).await.map_err(failed)?;
     drop((turn, room));
     let room = request.reserve(2 * sent.len()).map_err(Failure::Refused)?;
     let answer = answer::read(&sent, Asked { uid: &uid, version, mutates }, request)?;
