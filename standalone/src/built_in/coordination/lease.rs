@@ -1,6 +1,6 @@
 //! Leases.
 
-use aggregated_apiserver::{FieldError, Rules, Strategy};
+use aggregated_apiserver::{FieldError, Filled, Rules, Strategy};
 use k8s_openapi::api::coordination::v1::Lease;
 
 use crate::built_in::checks::{FieldErrors, check_not_negative};
@@ -15,7 +15,13 @@ pub(crate) fn row() -> Row<Lease> {
 }
 
 fn strategy() -> Strategy {
-    Strategy { allows_create_on_update: true, ..requiring_resource_version() }
+    const FILLED: &[Filled] =
+        &[Filled::dropped("/spec/preferredHolder"), Filled::dropped("/spec/strategy")];
+    Strategy {
+        allows_create_on_update: true,
+        filled_by_system: FILLED,
+        ..requiring_resource_version()
+    }
 }
 
 fn columns() -> Vec<Column<Lease>> {

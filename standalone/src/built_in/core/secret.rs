@@ -89,8 +89,12 @@ fn warnings(secret: &Secret) -> Vec<String> {
 
 /// Checks that a Secret has the data of its type.
 fn check_type(secret: &Secret, data: &BTreeMap<String, ByteString>, faults: &mut FieldErrors) {
+    // A private key for SSH may not be empty either.
+    let has = |key: &str| {
+        data.get(key).is_some_and(|value| key != "ssh-privatekey" || !value.0.is_empty())
+    };
     let mut need = |keys: &[&str]| {
-        for key in keys.iter().filter(|key| !data.contains_key(**key)) {
+        for key in keys.iter().filter(|key| !has(key)) {
             faults.push(FieldError::required(format!("data[{key}]"), ""));
         }
     };

@@ -61,25 +61,19 @@ pub(super) fn validate_status(claim: &PersistentVolumeClaim) -> FieldErrors {
     }
     const AMOUNTS: &str = "status.allocatedResources";
     for (name, amount) in status.allocated_resources.iter().flatten() {
-        let at = format!("{AMOUNTS}[{name}]");
-        if check_resource_name(name, AMOUNTS, &mut faults)
-            && check_amount(&at, amount, &mut faults)
-            && Quantity::parse(&amount.0).is_ok_and(|amount| amount.nanos() % 1_000_000_000 != 0)
-        {
-            faults.push(FieldError::invalid(at, quote(&amount.0), "must be an integer"));
+        if check_resource_name(name, AMOUNTS, &mut faults) {
+            check_amount(&format!("{AMOUNTS}[{name}]"), amount, &mut faults);
         }
     }
     faults
 }
 
-/// Checks that an amount is not negative, and answers whether it is not.
-fn check_amount(at: &str, amount: &Amount, faults: &mut FieldErrors) -> bool {
-    let Ok(amount) = Quantity::parse(&amount.0) else { return false };
-    if amount.nanos() < 0 {
+/// Checks that an amount is not negative.
+fn check_amount(at: &str, amount: &Amount, faults: &mut FieldErrors) {
+    if let Some(amount) = Quantity::parse(&amount.0).ok().filter(|amount| amount.nanos() < 0) {
         let value = whole_value(amount);
         faults.push(FieldError::invalid(at, value, "must be a valid resource quantity"));
     }
-    amount.nanos() >= 0
 }
 
 /// Of Kubernetes' own resources a claim has `storage` alone. Answers whether the name is right.
@@ -224,7 +218,7 @@ fn validate_change(
     if moves_to_field {
         after.storage_class_name = None;
     } else {
-        let at = format!("metadata.annotations[{CLASS_ANNOTATION}]");
+        let at = format!("metadata.annotations.{CLASS_ANNOTATION}");
         let text = |class: Option<String>| class.unwrap_or_default();
         check_immutable(&at, &text(new_class.clone()), &text(old_class.clone()), faults);
         // A class that was not named may be, once.
