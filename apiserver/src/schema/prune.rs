@@ -69,7 +69,12 @@ fn is_dropped_null(parent: Type<'_>, key: &str, of: Type<'_>, value: &Value) -> 
 /// else is pruned. Returns whether the field itself must go.
 fn drop_null_of_member(parent: Type<'_>, key: &str, value: &mut Value) -> bool {
     let Some(of) = parent.of_member(key) else { return false };
-    if is_dropped_null(parent, key, of, value) {
+    let has_default = match parent.member(key) {
+        Some((member, _)) => member.default.is_some(),
+        None => parent.default_of_element.is_some(),
+    };
+    // A null with a default stays: of `metadata` it becomes an empty object, and gets no default.
+    if value.is_null() && !of.nullable && !has_default {
         return true;
     }
     drop_nulls(of, value);
