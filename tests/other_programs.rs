@@ -11,6 +11,8 @@ mod clients;
 mod controllers;
 #[path = "other_programs/server.rs"]
 mod server;
+#[path = "other_programs/watches.rs"]
+mod watches;
 
 use std::sync::Arc;
 
@@ -45,10 +47,16 @@ fn main() {
         let kind = missing.or(reason.as_ref().map(|_| "no control plane")).unwrap_or_default();
         trials.push(trial.with_kind(kind).with_ignored_flag(left_out));
     }
+    let without_go = !arguments.list && watches::is_missing();
+    let watches = watches::TESTS.iter().map(|&(name, protocol)| {
+        let trial = Trial::test(name, move || watches::run(protocol).map_err(failed));
+        let kind = if without_go { "no go" } else { "" };
+        trial.with_kind(kind).with_ignored_flag(without_go && !required)
+    });
     let ignore = |trial: Trial| {
         if reason.is_some() && !required { trial.with_ignored_flag(true) } else { trial }
     };
-    let trials = trials.into_iter().map(ignore).collect();
+    let trials = trials.into_iter().map(ignore).chain(watches).collect();
     if let Some(reason) = reason.as_ref().filter(|_| !arguments.list) {
         eprintln!("the tests of this file need a control plane: {reason}");
     }

@@ -123,7 +123,7 @@ async fn a_pod_on_a_node_has_its_grace() {
     // It is gone when its time is over, by the clock of the server.
     let gone = await_condition(pods.clone(), "a", is_deleted(&uid));
     server.advance(Duration::from_secs(31));
-    timeout(Duration::from_secs(20), gone).await.unwrap().unwrap();
+    timeout(PATIENCE, gone).await.unwrap().unwrap();
     // Who cannot wait says so.
     pods.create(&PostParams::default(), &pod(Some("n"))).await.unwrap();
     pods.delete("a", &DeleteParams::default().grace_period(0)).await.unwrap();
@@ -148,7 +148,7 @@ async fn a_namespace_does_not_wait_for_pods() {
     let marked = namespaces.delete(&name, &DeleteParams::default()).await.unwrap().left().unwrap();
     assert_eq!(marked.status.unwrap().phase.as_deref(), Some("Terminating"));
     let gone = await_condition(namespaces, &name, is_deleted(&uid));
-    timeout(Duration::from_secs(20), gone).await.unwrap().unwrap();
+    timeout(PATIENCE, gone).await.unwrap().unwrap();
 }
 
 #[tokio::test]
@@ -249,7 +249,7 @@ async fn pods_go_however_much_happens() {
         }
     });
     let gone = await_condition(pods, "a", is_deleted(&uid));
-    timeout(Duration::from_secs(20), gone).await.unwrap().unwrap();
+    timeout(PATIENCE, gone).await.unwrap().unwrap();
     changing.abort();
 }
 

@@ -133,6 +133,16 @@ impl Programs {
         Self::built(module, "./typed", &sources)
     }
 
+    /// Builds `watches`, which opens many watches at once over a few HTTP clients:
+    /// `watches KUBECONFIG h2|http1 CLIENTS WATCHES PATH OBJECT`.
+    ///
+    /// # Errors
+    /// As [`Programs::informer`].
+    pub fn watches() -> Result<PathBuf> {
+        let module = Path::new(MODULE);
+        Self::built(module, "./watches", &["go.mod", "go.sum", "watches/main.go"])
+    }
+
     /// Finds Helm: the program that `$HELM` names, or one that is built, once and in a minute or two, from the
     /// sources that Go's module proxy serves.
     ///
