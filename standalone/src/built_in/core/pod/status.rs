@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodSt
 use crate::built_in::checks::{FieldErrors, check_with, quote, to_json};
 use crate::built_in::networks::{check_address, parse_address, warning_of_address};
 use crate::built_in::pod_template::annotations;
+use crate::built_in::pod_template::scope::{Owner, Scope};
 use crate::built_in::pod_template::security::check_id;
 
 const FAMILIES: &str = "may specify no more than one IP for each IP family";
@@ -21,8 +22,11 @@ pub(super) fn validate(pod: &Pod, old: Option<&Pod>) -> FieldErrors {
     let spec = pod.spec.as_ref().unwrap_or(&no_spec);
     let old_status = old.and_then(|old| old.status.as_ref()).unwrap_or(&nothing);
     if let Some(old) = old {
-        let (new, old) = (&pod.metadata.annotations, &old.metadata.annotations);
-        annotations::check_change(new.as_ref(), old.as_ref(), &mut faults);
+        let (new, before) = (&pod.metadata.annotations, &old.metadata.annotations);
+        annotations::check_change(new.as_ref(), before.as_ref(), &mut faults);
+        let before = (old.spec.as_ref().unwrap_or(&no_spec), Some(&old.metadata));
+        let scope = Scope::new(spec, Owner::Pod, Some(&pod.metadata), Some(before));
+        annotations::validate(&scope, "metadata.annotations", &mut faults);
     }
     check_conditions(status, &mut faults);
     check_node(status, old_status, spec, &mut faults);

@@ -22,6 +22,8 @@ pub(super) fn validate(pod: &Pod, old: Option<&Pod>) -> FieldErrors {
         Some((old_spec, old)) => {
             let old = old.and_then(|old| old.annotations.as_ref());
             annotations::check_change(pod.metadata.annotations.as_ref(), old, &mut faults);
+            // kube-apiserver judges the annotations of an update twice.
+            annotations::validate(&scope(), "metadata.annotations", &mut faults);
             update::validate(&scope(), old_spec, &mut faults);
         }
     }
