@@ -3,7 +3,8 @@
 use super::*;
 use crate::admission::{QuotaLimits, QuotaUsages, ResourceQuota};
 use crate::storage::LogEntry;
-use futures::future::join_all;
+use futures::future::{join_all, ready};
+use std::time::Duration;
 
 /// A store that lets others go first.
 struct Late(MemoryStore);
@@ -151,4 +152,56 @@ async fn a_request_that_is_given_up_gives_its_room_back() {
         assert_eq!(refused, [Err(Reason::Forbidden)]);
     }
     assert_eq!(create(&limited, 1, |_| "b".to_owned(), false).await, [Ok(())]);
+}
+
+/// A store of several processes, which does not know what has become of writes.
+struct Doubtful(MemoryStore);
+
+impl Store for Doubtful {
+    fn get<'a>(
+        &'a self,
+        collection: &'a Collection,
+        key: &'a Key,
+    ) -> BoxFuture<'a, Result<Option<Versioned>, StoreError>> {
+        self.0.get(collection, key)
+    }
+
+    fn commit(&self, _: Commit) -> BoxFuture<'_, Result<Revision, StoreError>> {
+        ready(Err(StoreError::Unknown)).boxed()
+    }
+
+    fn follow(
+        &self,
+        collection: &Collection,
+        reader: Arc<dyn LogReader>,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.0.follow(collection, reader)
+    }
+
+    fn collections(&self) -> Vec<Collection> {
+        self.0.collections()
+    }
+
+    fn timeline(&self) -> Arc<Timeline> {
+        self.0.timeline()
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reservation_is_held_until_an_unknown_outcome_is_known() {
+    let (mut world, admission) = limited("1");
+    let timeline = Arc::new(Timeline::starting(world.clock.now(), 7));
+    let store = MemoryStore::new(MEMORY_STORE_LIMIT, timeline, NamespaceShare::default());
+    world.served.backing = Backing::Stored(Arc::new(Doubtful(store)));
+    let limited = (world, admission);
+    let attempt = async || create(&limited, 1, |_| "a".to_owned(), false).await[0];
+    assert_eq!(attempt().await, Err(Reason::Timeout));
+    assert_eq!(attempt().await, Err(Reason::Forbidden), "it may have been written");
+    // Nothing was, as is known then.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(attempt().await, Err(Reason::Timeout));
 }
