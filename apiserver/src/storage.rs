@@ -18,6 +18,8 @@ mod shelves;
 mod sqlite;
 pub mod suite;
 mod timeline;
+#[cfg(any(feature = "etcd", feature = "sqlite"))]
+mod write_queue;
 
 #[cfg(any(feature = "etcd", feature = "sqlite"))]
 pub use encryption::Encryption;

@@ -92,7 +92,11 @@ fn cluster(events: mpsc::UnboundedReceiver<Value>) -> Client {
                     Body::from(list.to_string())
                 }
                 _ => {
-                    let mut response = Response::new(Body::from("{}"));
+                    let absent = json!({
+                        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404,
+                        "reason": "NotFound", "message": "not found",
+                    });
+                    let mut response = Response::new(Body::from(absent.to_string()));
                     *response.status_mut() = StatusCode::NOT_FOUND;
                     return Ok::<_, Infallible>(response);
                 }
@@ -150,6 +154,13 @@ async fn a_namespace_that_is_being_deleted_takes_nothing() {
     let (code, why) = create_meanwhile(&happens, 403).await;
     let expected = "foos.example.com \"slow\" is forbidden: unable to create new content in namespace n because it is being terminated";
     assert_eq!((code, &*why), (403, expected));
+}
+
+#[tokio::test]
+async fn a_namespace_that_is_gone_takes_nothing() {
+    let happens = [("DELETED", namespace("1", "Terminating"))];
+    let (code, why) = create_meanwhile(&happens, 404).await;
+    assert_eq!((code, &*why), (404, "namespaces \"n\" not found"));
 }
 
 #[tokio::test]

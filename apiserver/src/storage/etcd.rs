@@ -27,6 +27,7 @@ use tokio::time::timeout;
 
 use super::failure::Failure;
 use super::shelves::Shelves;
+use super::write_queue::WriteQueue;
 use super::{
     Collection, Commit, EtcdOptions, Expected, LogReader, Revision, Store, StoreError,
     StoreOptions, Timeline, Versioned, await_newest,
@@ -111,6 +112,7 @@ pub struct EtcdStore {
     client: Arc<Client>,
     newest: Arc<Newest>,
     prefix: Prefix,
+    queue: WriteQueue,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -139,7 +141,7 @@ impl EtcdStore {
             tasks.push(tokio::spawn(compactor::run(Arc::clone(&client), every)));
         }
         let newest = Arc::new(Newest::new(Arc::clone(&client), prefix.clone()));
-        Ok(Self { shared, client, newest, prefix, tasks })
+        Ok(Self { shared, client, newest, prefix, queue: WriteQueue::default(), tasks })
     }
 
     fn ensure_known(&self) -> Result<(), StoreError> {
@@ -167,6 +169,7 @@ impl Store for EtcdStore {
     fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Revision, StoreError>> {
         async move {
             self.ensure_known()?;
+            let queued = self.queue.enter(&commit).await;
             {
                 let shelves = self.shared.lock();
                 let kept = shelves.get(&commit.collection, &commit.key)?;
@@ -179,6 +182,7 @@ impl Store for EtcdStore {
             })?;
             // What was begun is ended, also if nobody waits for it any more.
             let writing = tokio::spawn(async move {
+                let _queued = queued;
                 let written = write(&client, request, commit.expected).await;
                 if commit.object.is_some() {
                     let is_full = matches!(written, Err(StoreError::NoDiskSpace));

@@ -29,6 +29,7 @@ use super::failure::Failure;
 use super::sealed::{Sealing, Unreadable};
 use super::shelves::Shelves;
 use super::timeline::microseconds;
+use super::write_queue::WriteQueue;
 use super::{
     Collection, Commit, LogReader, Revision, Store, StoreError, StoreOptions, Timeline, Versioned,
 };
@@ -36,7 +37,7 @@ use crate::object::Key;
 pub use backup::{back_up, back_up_to};
 use database::{Database, Past, Row, Value};
 pub use rewrite::rewrite;
-use writer::{Message, Writer};
+use writer::{Answer, Message, Writer};
 
 /// Writes that wait for the disk. Who comes then waits before that.
 const WAITING: usize = 1_024;
@@ -65,6 +66,7 @@ pub struct SqliteStore {
     is_new: bool,
     /// `None` once it is dropped.
     messages: Option<mpsc::Sender<Message>>,
+    queue: WriteQueue,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -156,6 +158,7 @@ impl SqliteStore {
             folder: path,
             is_new,
             messages: Some(messages),
+            queue: WriteQueue::default(),
             thread: Some(thread),
         })
     }
@@ -188,7 +191,8 @@ impl Store for SqliteStore {
         let (answer, answered) = oneshot::channel();
         async move {
             let messages = self.messages.as_ref().ok_or(StoreError::Failed)?;
-            let write = Message::Write(Box::new(commit), answer);
+            let queued = self.queue.enter(&commit).await;
+            let write = Message::Write(Box::new(commit), Answer::new(answer, queued));
             messages.send(write).await.map_err(|_| StoreError::Failed)?;
             // Whoever took it and is gone may have written it.
             answered.await.unwrap_or(Err(StoreError::Unknown))

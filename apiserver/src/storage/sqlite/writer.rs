@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use super::Shared;
 use super::database::{Database, Row, Value, WriteError};
 use crate::object::Key;
+use crate::storage::write_queue::QueuedWrite;
 use crate::storage::{Collection, Commit, Revision, StoreError, Versioned};
 
 /// How many writes are one transaction at most, and how many bytes of objects.
@@ -30,12 +31,27 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// What the thread is told.
 pub(super) enum Message {
     /// Write this, and say what came of it.
-    Write(Box<Commit>, oneshot::Sender<Result<Revision, StoreError>>),
+    Write(Box<Commit>, Answer),
     /// Make the log shorter.
     Compact,
 }
 
-type Answer = oneshot::Sender<Result<Revision, StoreError>>;
+/// Where the caller of a write waits for its outcome, with the place of the write in the queue.
+pub(super) struct Answer {
+    to: oneshot::Sender<Result<Revision, StoreError>>,
+    _queued: QueuedWrite,
+}
+
+impl Answer {
+    pub fn new(to: oneshot::Sender<Result<Revision, StoreError>>, queued: QueuedWrite) -> Self {
+        Self { to, _queued: queued }
+    }
+
+    /// Tells the caller, if it still waits; the write leaves the queue.
+    fn send(self, outcome: Result<Revision, StoreError>) -> Result<(), ()> {
+        self.to.send(outcome).map_err(drop)
+    }
+}
 
 /// A write that has room, and waits for the disk.
 struct Staged {
