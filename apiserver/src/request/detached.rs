@@ -151,11 +151,11 @@ where
         // Its permits and its memory are released before anybody is told.
         drop(write);
         detached.metrics.ended_after_timeout(status);
-        ENDED.log(|left_out| {
+        ENDED.log(|suppressed| {
             let (after, status) = (since.elapsed(), status.name());
             let (verb, kind) = (verb.name(), kind.qualified());
             tracing::warn!(
-                left_out,
+                suppressed,
                 status,
                 ?audit_id,
                 "{verb} {kind}: ended {after:?} after its request timed out or its client disconnected"

@@ -111,7 +111,7 @@ pub(super) async fn call(
     let config = config(webhook).map_err(&failed)?;
     let name = ServerName::try_from(bare.clone()).map_err(|why| failed(why.to_string()))?;
     let unknown = |_| failed(format!("dial tcp: lookup {host}: no such host"));
-    let addresses = lookup::addresses(bare, port).await.map_err(unknown)?;
+    let addresses = lookup::addresses(bare, port, time).await?.map_err(unknown)?;
     let stream = TcpStream::connect(addresses.as_slice()).await;
     let stream = stream.map_err(|why| match is_own(&why) {
         true => Busy(format!("no connection can be opened: {why}")).into(),
