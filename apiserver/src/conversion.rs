@@ -7,16 +7,19 @@ mod review;
 pub use counts::{CallTimes, Converted, WebhookCalls};
 
 use std::collections::VecDeque;
-use std::sync::{Arc, LazyLock};
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use moka::future::Cache;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use crate::error::ApiError;
-use crate::kind::{Conversion, Conversions, Kind, Question, checked};
+use crate::kind::{CallWebhooks, Conversion, Conversions, Kind, Question, checked};
 use crate::occasionally::{Occasionally, shown};
 use crate::quota::{self, Account};
 use crate::webhook::{Calls, Webhook};
@@ -44,21 +47,39 @@ const COPIES: usize = 3;
 
 /// Of failures a few lines a minute.
 static FAILED: Occasionally = Occasionally::at_most(5);
-static CALLED: Calls = Calls::new(CALLS, CALLS_OF_ONE, ANSWERS_READ);
-static COUNTS: Counts = Counts::new();
 
-/// The answers of calls, by what was asked. A caller that asks the same meanwhile waits for the same answer.
-static ANSWERS: LazyLock<Cache<[u8; 32], Arc<[Conversion]>>> = LazyLock::new(|| {
-    let weigh = |_: &[u8; 32], answers: &Arc<[Conversion]>| {
-        let size = |answer: &Conversion| match answer {
-            Ok(tree) => quota::of_tree(tree),
-            Err(why) => why.len(),
+/// The calls of conversion webhooks by a server: their limits, their answers of the last moment and their metrics.
+pub struct ConversionWebhooks {
+    calls: Calls,
+    counts: Counts,
+    /// The answers of calls, by what was asked. A caller that asks the same meanwhile waits for the same answer.
+    answers: Cache<[u8; 32], Arc<[Conversion]>>,
+}
+
+impl Default for ConversionWebhooks {
+    fn default() -> Self {
+        let weigh = |_: &[u8; 32], answers: &Arc<[Conversion]>| {
+            let size = |answer: &Conversion| match answer {
+                Ok(tree) => quota::of_tree(tree),
+                Err(why) => why.len(),
+            };
+            let bytes: usize = answers.iter().map(size).sum();
+            u32::try_from(bytes).unwrap_or(u32::MAX)
         };
-        let bytes: usize = answers.iter().map(size).sum();
-        u32::try_from(bytes).unwrap_or(u32::MAX)
-    };
-    Cache::builder().weigher(weigh).max_capacity(REMEMBERED_BYTES).time_to_live(REMEMBERED).build()
-});
+        let answers = Cache::builder().weigher(weigh).max_capacity(REMEMBERED_BYTES);
+        Self {
+            calls: Calls::new(CALLS, CALLS_OF_ONE, ANSWERS_READ),
+            counts: Counts::new(),
+            answers: answers.time_to_live(REMEMBERED).build(),
+        }
+    }
+}
+
+impl fmt::Debug for ConversionWebhooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConversionWebhooks").finish_non_exhaustive()
+    }
+}
 
 /// Does a step that may convert objects of a kind, which a webhook may have to be asked for: then the step is
 /// done several times, and must come to the same each time.
@@ -106,16 +127,26 @@ pub async fn answer(
     let size: usize = questions.iter().map(|one| quota::of_tree(&one.object)).sum();
     let _room = account.reserve((COPIES * size).min(quota::TREE_LIMIT))?;
     let questions: Arc<[Question]> = questions.into();
-    let asked = Box::pin(remembered(Arc::clone(&questions)));
-    let answers = asked.await;
+    let Some(first) = questions.first() else { return Ok(()) };
+    let calls = first.webhook.calls.clone().unwrap_or_else(|| Arc::<ConversionWebhooks>::default());
+    let answers = calls.call(Arc::clone(&questions)).await;
     for (question, answer) in questions.iter().zip(answers.iter()) {
         conversions.know(question.clone(), answer.clone());
     }
     Ok(())
 }
 
+impl CallWebhooks for ConversionWebhooks {
+    fn call(self: Arc<Self>, questions: Arc<[Question]>) -> BoxFuture<'static, Arc<[Conversion]>> {
+        remembered(self, questions).boxed()
+    }
+}
+
 /// The answers to the first questions, one at least, which all have the same webhook and version.
-async fn remembered(questions: Arc<[Question]>) -> Arc<[Conversion]> {
+async fn remembered(
+    webhooks: Arc<ConversionWebhooks>,
+    questions: Arc<[Question]>,
+) -> Arc<[Conversion]> {
     let texts: Vec<String> = questions.iter().map(Question::json).collect();
     let mut hash = Sha256::new();
     let Some(Question { webhook, to, .. }) = questions.first() else { return Arc::from([]) };
@@ -129,19 +160,24 @@ async fn remembered(questions: Arc<[Question]>) -> Arc<[Conversion]> {
     add(to.as_bytes());
     texts.iter().for_each(|text| add(text.as_bytes()));
     let name: [u8; 32] = hash.finalize().into();
-    ANSWERS.get_with(name, ask(questions.clone(), texts)).await
+    let asked = ask(Arc::clone(&webhooks), questions.clone(), texts);
+    webhooks.answers.get_with(name, asked).await
 }
 
-async fn ask(questions: Arc<[Question]>, texts: Vec<String>) -> Arc<[Conversion]> {
+async fn ask(
+    webhooks: Arc<ConversionWebhooks>,
+    questions: Arc<[Question]>,
+    texts: Vec<String>,
+) -> Arc<[Conversion]> {
     let mut answers = Vec::new();
-    match ask_once(&questions, &texts).await {
+    match ask_once(&webhooks, &questions, &texts).await {
         Ok(converted) => answers = converted,
         // A fault of one object must not be that of others.
         Err(Failure::Refused(_)) if questions.len() > 1 => {
             let until = Instant::now() + CALL_TIMEOUT;
             for (question, text) in questions.iter().zip(&texts) {
                 let (question, text) = (std::slice::from_ref(question), std::slice::from_ref(text));
-                match ask_once(question, text).await {
+                match ask_once(&webhooks, question, text).await {
                     // What is left is asked about in another call.
                     Ok(converted) if Instant::now() > until => {
                         answers.extend(converted);
@@ -193,15 +229,20 @@ impl Failure {
     }
 }
 
-async fn ask_once(questions: &[Question], texts: &[String]) -> Result<Vec<Conversion>, Failure> {
+async fn ask_once(
+    webhooks: &ConversionWebhooks,
+    questions: &[Question],
+    texts: &[String],
+) -> Result<Vec<Conversion>, Failure> {
     let Some(Question { webhook, to, .. }) = questions.first() else { return Ok(Vec::new()) };
     let uid = uuid::Uuid::new_v4().to_string();
     let called = Webhook { url: &webhook.url, ca_bundle: webhook.ca_bundle.as_deref() };
     let address = called.address();
-    let turn = CALLED.turn(&address, CALL_TIMEOUT).await.map_err(Failure::Away)?;
+    let turn = webhooks.calls.turn(&address, CALL_TIMEOUT).await.map_err(Failure::Away)?;
     let began = Instant::now();
     let body = review::request(webhook.review_version, &uid, to, texts);
-    let asked = CALLED.post(called, body, CALL_TIMEOUT, &turn).await.map_err(Failure::Away);
+    let asked = webhooks.calls.post(called, body, CALL_TIMEOUT, &turn).await;
+    let asked = asked.map_err(Failure::Away);
     drop(turn);
     let asked = asked.and_then(|answer| {
         review::converted(&answer, webhook.review_version, &uid).map_err(Failure::Refused)
@@ -214,7 +255,7 @@ async fn ask_once(questions: &[Question], texts: &[String]) -> Result<Vec<Conver
         }
     });
     let converted = converted.inspect_err(|failure| {
-        ended(failure.outcome(), began.elapsed(), &questions[0]);
+        webhooks.ended(failure.outcome(), began.elapsed(), &questions[0]);
         FAILED.log(|left_out| {
             let why = shown(failure.told(&questions[0]));
             tracing::warn!(left_out, "objects are not converted: {why}");
@@ -226,26 +267,29 @@ async fn ask_once(questions: &[Question], texts: &[String]) -> Result<Vec<Conver
         .collect();
     let is_valid = checked.iter().all(Result::is_ok);
     let outcome = if is_valid { Outcome::Success } else { Outcome::Invalid };
-    ended(outcome, began.elapsed(), &questions[0]);
+    webhooks.ended(outcome, began.elapsed(), &questions[0]);
     Ok(checked)
 }
 
-/// A call has ended, in which this was asked first.
-fn ended(outcome: Outcome, took: Duration, question: &Question) {
-    let version = |api_version: &str| {
-        api_version.rsplit_once('/').map_or(api_version, |(_, version)| version).to_owned()
-    };
-    let from = question.object.get("apiVersion").and_then(Value::as_str).map(version);
-    let versions = (from.unwrap_or_default(), version(&question.to));
-    COUNTS.ended(outcome, took, &question.webhook.definition, (&versions.0, &versions.1));
-}
+impl ConversionWebhooks {
+    /// A call has ended, in which this was asked first.
+    fn ended(&self, outcome: Outcome, took: Duration, question: &Question) {
+        let version = |api_version: &str| {
+            api_version.rsplit_once('/').map_or(api_version, |(_, version)| version).to_owned()
+        };
+        let from = question.object.get("apiVersion").and_then(Value::as_str).map(version);
+        let versions = (from.unwrap_or_default(), version(&question.to));
+        let definition = &question.webhook.definition;
+        self.counts.ended(outcome, took, definition, (&versions.0, &versions.1));
+    }
 
-/// How the calls of this process ended.
-pub fn webhook_calls() -> Vec<WebhookCalls> {
-    COUNTS.outcomes()
-}
+    /// How the calls of this server ended.
+    pub fn outcomes(&self) -> Vec<WebhookCalls> {
+        self.counts.outcomes()
+    }
 
-/// How long they took, by what they converted.
-pub fn webhook_conversions() -> Vec<(Converted, CallTimes)> {
-    COUNTS.definitions()
+    /// How long they took, by what they converted.
+    pub fn definitions(&self) -> Vec<(Converted, CallTimes)> {
+        self.counts.definitions()
+    }
 }
