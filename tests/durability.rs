@@ -15,6 +15,8 @@ mod encryption;
 mod full_disk;
 #[path = "durability/history.rs"]
 mod history;
+#[path = "durability/large_history.rs"]
+mod large_history;
 #[path = "durability/older_copy.rs"]
 mod older_copy;
 #[path = "durability/power.rs"]

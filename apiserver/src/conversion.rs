@@ -7,16 +7,19 @@ mod review;
 pub use counts::{CallTimes, Converted, WebhookCalls};
 
 use std::collections::VecDeque;
-use std::sync::{Arc, LazyLock};
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use moka::future::Cache;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use crate::error::ApiError;
-use crate::kind::{Conversion, Conversions, Kind, Question, checked};
+use crate::kind::{CallWebhooks, Conversion, Conversions, Kind, Question, checked};
 use crate::occasionally::{Occasionally, shown};
 use crate::quota::{self, Account};
 use crate::webhook::{Busy, CallError, Calls, Webhook};
@@ -44,21 +47,39 @@ const COPIES: usize = 3;
 
 /// Of failures a few lines a minute.
 static FAILED: Occasionally = Occasionally::at_most(5);
-static CALLED: Calls = Calls::new(CALLS, CALLS_OF_ONE, ANSWERS_READ);
-static COUNTS: Counts = Counts::new();
 
-/// The answers of calls, by what was asked. A caller that asks the same meanwhile waits for the same answer.
-static ANSWERS: LazyLock<Cache<[u8; 32], Arc<[Conversion]>>> = LazyLock::new(|| {
-    let weigh = |_: &[u8; 32], answers: &Arc<[Conversion]>| {
-        let size = |answer: &Conversion| match answer {
-            Ok(tree) => quota::of_tree(tree),
-            Err(why) => why.len(),
+/// The calls of conversion webhooks by a server: their limits, their answers of the last moment and their metrics.
+pub struct ConversionWebhooks {
+    calls: Calls,
+    counts: Counts,
+    /// The answers of calls, by what was asked. A caller that asks the same meanwhile waits for the same answer.
+    answers: Cache<[u8; 32], Arc<[Conversion]>>,
+}
+
+impl Default for ConversionWebhooks {
+    fn default() -> Self {
+        let weigh = |_: &[u8; 32], answers: &Arc<[Conversion]>| {
+            let size = |answer: &Conversion| match answer {
+                Ok(tree) => quota::of_tree(tree),
+                Err(why) => why.len(),
+            };
+            let bytes: usize = answers.iter().map(size).sum();
+            u32::try_from(bytes).unwrap_or(u32::MAX)
         };
-        let bytes: usize = answers.iter().map(size).sum();
-        u32::try_from(bytes).unwrap_or(u32::MAX)
-    };
-    Cache::builder().weigher(weigh).max_capacity(REMEMBERED_BYTES).time_to_live(REMEMBERED).build()
-});
+        let answers = Cache::builder().weigher(weigh).max_capacity(REMEMBERED_BYTES);
+        Self {
+            calls: Calls::new(CALLS, CALLS_OF_ONE, ANSWERS_READ),
+            counts: Counts::new(),
+            answers: answers.time_to_live(REMEMBERED).build(),
+        }
+    }
+}
+
+impl fmt::Debug for ConversionWebhooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConversionWebhooks").finish_non_exhaustive()
+    }
+}
 
 /// Does a step that may convert objects of a kind, which a webhook may have to be asked for: then the step is
 /// done several times, and must come to the same each time.
@@ -106,9 +127,10 @@ pub async fn answer(
     let size: usize = questions.iter().map(|one| quota::of_tree(&one.object)).sum();
     let _room = account.reserve((COPIES * size).min(quota::TREE_LIMIT))?;
     let questions: Arc<[Question]> = questions.into();
-    let user = account.user().unwrap_or_default();
-    let asked = Box::pin(remembered(Arc::clone(&questions), user));
-    let answers = asked.await.map_err(|busy| {
+    let Some(first) = questions.first() else { return Ok(()) };
+    let calls = first.webhook.calls.clone().unwrap_or_else(|| Arc::<ConversionWebhooks>::default());
+    let user = account.user().unwrap_or_default().to_owned();
+    let answers = calls.call(Arc::clone(&questions), user).await.map_err(|busy| {
         let why = format!("cannot call the conversion webhook: {busy}");
         ApiError::try_again(why, 1).bounded_by("webhooks")
     })?;
@@ -118,13 +140,25 @@ pub async fn answer(
     Ok(())
 }
 
+impl CallWebhooks for ConversionWebhooks {
+    fn call(
+        self: Arc<Self>,
+        questions: Arc<[Question]>,
+        user: String,
+    ) -> BoxFuture<'static, Result<Arc<[Conversion]>, String>> {
+        async move { remembered(self, questions, user).await.map_err(|busy| busy.to_string()) }
+            .boxed()
+    }
+}
+
 /// The answers to the first questions, one at least, which all have the same webhook and version.
 ///
 /// # Errors
 /// When the webhook was not called. This is not remembered.
 async fn remembered(
+    webhooks: Arc<ConversionWebhooks>,
     questions: Arc<[Question]>,
-    user: &str,
+    user: String,
 ) -> Result<Arc<[Conversion]>, Arc<Busy>> {
     let texts: Vec<String> = questions.iter().map(Question::json).collect();
     let mut hash = Sha256::new();
@@ -139,16 +173,18 @@ async fn remembered(
     add(to.as_bytes());
     texts.iter().for_each(|text| add(text.as_bytes()));
     let name: [u8; 32] = hash.finalize().into();
-    ANSWERS.try_get_with(name, ask(questions.clone(), texts, user)).await
+    let asked = ask(Arc::clone(&webhooks), questions.clone(), texts, user);
+    webhooks.answers.try_get_with(name, asked).await
 }
 
 async fn ask(
+    webhooks: Arc<ConversionWebhooks>,
     questions: Arc<[Question]>,
     texts: Vec<String>,
-    user: &str,
+    user: String,
 ) -> Result<Arc<[Conversion]>, Busy> {
     let mut answers = Vec::new();
-    match ask_once(&questions, &texts, user).await {
+    match ask_once(&webhooks, &questions, &texts, &user).await {
         Err(Failure::Busy(busy)) => return Err(busy),
         Ok(converted) => answers = converted,
         // A fault of one object must not be that of others.
@@ -156,7 +192,7 @@ async fn ask(
             let until = Instant::now() + CALL_TIMEOUT;
             for (question, text) in questions.iter().zip(&texts) {
                 let (question, text) = (std::slice::from_ref(question), std::slice::from_ref(text));
-                match ask_once(question, text, user).await {
+                match ask_once(&webhooks, question, text, &user).await {
                     // What was learned counts, and the rest is asked about in another call.
                     Err(Failure::Busy(busy)) if answers.is_empty() => return Err(busy),
                     Err(Failure::Busy(_)) => break,
@@ -215,6 +251,7 @@ impl Failure {
 }
 
 async fn ask_once(
+    webhooks: &ConversionWebhooks,
     questions: &[Question],
     texts: &[String],
     user: &str,
@@ -223,10 +260,11 @@ async fn ask_once(
     let uid = uuid::Uuid::new_v4().to_string();
     let called = Webhook { url: &webhook.url, ca_bundle: webhook.ca_bundle.as_deref() };
     let address = called.address();
-    let turn = CALLED.turn(&address, user, CALL_TIMEOUT).await.map_err(Failure::Busy)?;
+    let turn = webhooks.calls.turn(&address, user, CALL_TIMEOUT).await.map_err(Failure::Busy)?;
     let began = Instant::now();
     let body = review::request(webhook.review_version, &uid, to, texts);
-    let asked = CALLED.post(called, body, CALL_TIMEOUT, &turn).await.map_err(|error| match error {
+    let asked = webhooks.calls.post(called, body, CALL_TIMEOUT, &turn).await;
+    let asked = asked.map_err(|error| match error {
         CallError::Failed(why) => Failure::Away(why),
         CallError::Busy(busy) => Failure::Busy(busy),
     });
@@ -242,7 +280,7 @@ async fn ask_once(
         }
     });
     let converted = converted.inspect_err(|failure| {
-        ended(failure.outcome(), began.elapsed(), &questions[0]);
+        webhooks.ended(failure.outcome(), began.elapsed(), &questions[0]);
         FAILED.log(|suppressed| {
             let why = shown(failure.told(&questions[0]));
             tracing::warn!(suppressed, "objects are not converted: {why}");
@@ -254,28 +292,31 @@ async fn ask_once(
         .collect();
     let is_valid = checked.iter().all(Result::is_ok);
     let outcome = if is_valid { Outcome::Success } else { Outcome::Invalid };
-    ended(outcome, began.elapsed(), &questions[0]);
+    webhooks.ended(outcome, began.elapsed(), &questions[0]);
     Ok(checked)
 }
 
-/// A call has ended, in which this was asked first.
-fn ended(outcome: Outcome, took: Duration, question: &Question) {
-    let version = |api_version: &str| {
-        api_version.rsplit_once('/').map_or(api_version, |(_, version)| version).to_owned()
-    };
-    let from = question.object.get("apiVersion").and_then(Value::as_str).map(version);
-    let versions = (from.unwrap_or_default(), version(&question.to));
-    COUNTS.ended(outcome, took, &question.webhook.definition, (&versions.0, &versions.1));
-}
+impl ConversionWebhooks {
+    /// A call has ended, in which this was asked first.
+    fn ended(&self, outcome: Outcome, took: Duration, question: &Question) {
+        let version = |api_version: &str| {
+            api_version.rsplit_once('/').map_or(api_version, |(_, version)| version).to_owned()
+        };
+        let from = question.object.get("apiVersion").and_then(Value::as_str).map(version);
+        let versions = (from.unwrap_or_default(), version(&question.to));
+        let definition = &question.webhook.definition;
+        self.counts.ended(outcome, took, definition, (&versions.0, &versions.1));
+    }
 
-/// How the calls of this process ended.
-pub fn webhook_calls() -> Vec<WebhookCalls> {
-    COUNTS.outcomes()
-}
+    /// How the calls of this server ended.
+    pub fn outcomes(&self) -> Vec<WebhookCalls> {
+        self.counts.outcomes()
+    }
 
-/// How long they took, by what they converted.
-pub fn webhook_conversions() -> Vec<(Converted, CallTimes)> {
-    COUNTS.definitions()
+    /// How long they took, by what they converted.
+    pub fn definitions(&self) -> Vec<(Converted, CallTimes)> {
+        self.counts.definitions()
+    }
 }
 
 #[cfg(test)]
@@ -283,13 +324,14 @@ mod tests {
     use super::*;
     use crate::kind::WebhookConversion;
 
-    fn question() -> Question {
+    fn question(calls: &Arc<ConversionWebhooks>) -> Question {
         let webhook = WebhookConversion {
             definition: "foos.example.com".to_owned(),
             // There is no program there, which is a failure of the webhook once it is called.
             url: "https://127.0.0.1:1/convert".to_owned(),
             ca_bundle: None,
             review_version: "v1",
+            calls: Some(Arc::clone(calls) as Arc<dyn CallWebhooks>),
         };
         let object = [("apiVersion".to_owned(), "example.com/v1".into())].into_iter().collect();
         Question { webhook: Arc::new(webhook), object, to: "example.com/v2".to_owned() }
@@ -297,16 +339,17 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_conversion_without_a_turn_is_refused_and_not_remembered() {
+        let webhooks = Arc::<ConversionWebhooks>::default();
         let address = "127.0.0.1:1";
         let users = ["a", "b", "c", "d"];
-        let held = users.map(|user| CALLED.turn(address, user, CALL_TIMEOUT));
+        let held = users.map(|user| webhooks.calls.turn(address, user, CALL_TIMEOUT));
         let held = futures::future::join_all(held).await;
         let mut conversions = Conversions::default();
-        let refused =
-            answer(vec![question()], &mut conversions, &Account::own()).await.unwrap_err();
+        let asked = answer(vec![question(&webhooks)], &mut conversions, &Account::own()).await;
+        let refused = asked.unwrap_err();
         assert_eq!((refused.status().as_u16(), refused.retry_after_seconds()), (429, Some(1)));
         assert!(conversions.known_bytes() == 0, "nothing was learned");
         drop(held);
-        answer(vec![question()], &mut conversions, &Account::own()).await.unwrap();
+        answer(vec![question(&webhooks)], &mut conversions, &Account::own()).await.unwrap();
     }
 }

@@ -23,6 +23,7 @@ mod review_handler;
 mod scale;
 mod selectable_fields;
 mod shape;
+mod shown;
 mod strategy;
 mod subresource_handler;
 mod subresources;
@@ -33,9 +34,10 @@ mod visibility;
 mod webhook_conversion;
 mod webhook_faults;
 
+pub use crate::schema::PatternCache;
 pub use age::age;
 pub use columns::Columns;
-pub use converted::{converted_limit, limit_converted};
+pub use converted::converted_limit;
 pub use erased_cells::ErasedCells;
 pub use erased_conversion::{DirectCode, ErasedConversion, Hub, VersionCode};
 pub use erased_rules::{ErasedRules, Judge, Prepared, RuleContext, Verdict};
@@ -47,6 +49,7 @@ pub use questions::{Conversion, Conversions, Question, is_incomplete};
 pub use redaction::{MOST_RIGHTS, MissingRights, ProtectedFields, Redaction};
 pub use review_handler::{ReviewError, ReviewHandler};
 pub use scale::scale;
+pub use shown::ShownObjects;
 pub use strategy::{Completed, NameRule, QuotaUsage, Routing, StoragePrefix, Strategy};
 pub use subresource_handler::{
     SubresourceError, SubresourceHandler, SubresourceOutcome, SubresourceRequest,
@@ -56,7 +59,7 @@ pub use unconvertible::Unconvertible;
 pub use version::{Version, compare as compare_versions};
 pub use view::View;
 pub use visibility::{ErasedVisibility, IdentityJudge, ObjectIdentity};
-pub use webhook_conversion::{WebhookConversion, checked};
+pub use webhook_conversion::{CallWebhooks, WebhookConversion, checked};
 pub use webhook_faults::{check_webhook_service, check_webhook_url};
 
 use conversion::Converter;
@@ -126,6 +129,8 @@ pub struct Kind {
     pub view: Option<View>,
     /// Which of its objects each reader sees, if not all.
     visibility: Option<Arc<ErasedVisibility>>,
+    /// Its objects as readers were shown them.
+    shown: ShownObjects,
 }
 
 impl Kind {
@@ -231,6 +236,7 @@ impl Kind {
                 strategy_rules: None,
                 view: None,
                 visibility: None,
+                shown: ShownObjects::default(),
             }),
             _ => Err(StartError::Kind { kind: qualified, faults }),
         }

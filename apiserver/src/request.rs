@@ -57,10 +57,10 @@ use crate::admission::{AdmissionChain, AdmissionTime};
 use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::codec::YamlParsers;
-use crate::conversion::known;
+use crate::conversion::{ConversionWebhooks, known};
 use crate::document;
 use crate::error::{ApiError, Reason};
-use crate::kind::{Kind, limit_converted};
+use crate::kind::Kind;
 use crate::occasionally::shown;
 use crate::quota::{Account, Quota};
 use crate::record::{
@@ -144,12 +144,13 @@ impl Handler {
         mut admission: AdmissionChain,
         clock: Clock,
         bounds: &Bounds,
+        webhooks: Arc<ConversionWebhooks>,
     ) -> Self {
         let throttle = Throttle::new(bounds.throttle);
         let served = Arc::new(ArcSwap::from_pointee(Served::new(kinds)));
         let look = {
             let (served, inflight) = (Arc::clone(&served), throttle.inflight());
-            Arc::new(move || observed(&served.load(), inflight()))
+            Arc::new(move || observed(&served.load(), &webhooks, inflight()))
         };
         let metrics = Arc::new(Metrics::new(look));
         let observer = Arc::clone(&metrics);
@@ -160,7 +161,6 @@ impl Handler {
             let operation = operation.name();
             observer.admitted(Admission { plugin, operation, validates, rejected, took });
         }));
-        limit_converted(bounds.converted);
         let detached = DetachedWrites::new(Arc::clone(&metrics));
         Self {
             metrics,

@@ -58,7 +58,7 @@ use crate::cluster::{Authorizer, Cluster};
 use crate::definition::{Kinds, Registered};
 use crate::document::Document;
 use crate::error::StartError;
-use crate::kind::Kind;
+use crate::kind::{Kind, PatternCache};
 use crate::manifests;
 use crate::record::{Audit, Traces};
 use crate::request::{Authentication, Documents, Impersonation, REQUEST_TIMEOUT};
@@ -98,6 +98,7 @@ pub struct ApiServer {
     traces: Option<Arc<Traces>>,
     authorizer: Option<Authorizer>,
     request_timeout: Duration,
+    patterns: PatternCache,
 }
 
 /// What a server takes for the cluster: what it computes from, asks for
@@ -136,6 +137,7 @@ impl ApiServer {
             traces: None,
             authorizer: None,
             request_timeout: REQUEST_TIMEOUT,
+            patterns: PatternCache::default(),
         }
     }
 
@@ -332,6 +334,11 @@ impl ApiServer {
         Bounds::within(self.memory_limit, contents)
     }
 
+    /// Its kinds, whose patterns are compiled for it alone.
+    fn parse_own_kinds(&self) -> Result<Vec<Arc<Kind>>, StartError> {
+        self.patterns.scope(|| assemble::parse(&self.kinds))
+    }
+
     fn limits(&self, bounds: Bounds) -> Limits {
         let is_enabled = |plugin| !self.disabled.contains(&plugin);
         Limits {
@@ -343,6 +350,7 @@ impl ApiServer {
             audit: self.audit.clone(),
             traces: self.traces.clone(),
             request_timeout: self.request_timeout,
+            patterns: self.patterns.clone(),
             bounds,
         }
     }
@@ -365,7 +373,7 @@ impl ApiServer {
     pub async fn bind(mut self, args: &Args) -> Result<Bound, StartError> {
         tls::install_provider();
         // What is wrong with the kinds is said before anything else is tried.
-        let kinds = assemble::parse(&self.kinds)?;
+        let kinds = self.parse_own_kinds()?;
         let config = args.cluster_config().await?;
         let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let client =
@@ -405,7 +413,7 @@ impl ApiServer {
     /// As [`ApiServer::bind`].
     pub fn bind_without_cluster(mut self, args: &Args) -> Result<Bound, StartError> {
         tls::install_provider();
-        let kinds = assemble::parse(&self.kinds)?;
+        let kinds = self.parse_own_kinds()?;
         self.open_records(args)?;
         let bounds = self.bounds(Said { source_memory: None, ..args.memory() });
         self.open_store(args, bounds)?;
@@ -435,6 +443,7 @@ impl ApiServer {
         }
         let options = StoreOptions {
             limit: bounds.objects,
+            history: bounds.history,
             share: args.store_namespace_share,
             encryption: encryption(args.encryption_provider_config.as_deref())?,
         };
@@ -452,7 +461,7 @@ impl ApiServer {
                 }
             };
         };
-        let store = storage::open(folder, options, self.clock.now());
+        let store = blocking(|| storage::open(folder, options, self.clock.now()));
         self.store = Some(store.map_err(|why| StartError::file("data-dir", folder, why))?);
         Ok(())
     }
@@ -523,7 +532,7 @@ impl ApiServer {
         };
         let closing = CancellationToken::new();
         let guard = closing.clone().drop_guard();
-        let kinds = assemble::parse(&self.kinds)?;
+        let kinds = self.parse_own_kinds()?;
         let bounds = self.bounds(Said::default());
         let cluster = cluster.with_source_memory(bounds.source_memory);
         let limits = self.limits(bounds);
@@ -552,5 +561,14 @@ impl ApiServer {
             return Err(StartError::Etcd("--etcd-servers names none".to_owned()));
         }
         Ok(manifests::render(&self.name, &kinds, &self.kinds, options))
+    }
+}
+
+/// Does work that blocks. Where other tasks can run elsewhere meanwhile, they do.
+fn blocking<T>(work: impl FnOnce() -> T) -> T {
+    use tokio::runtime::{Handle, RuntimeFlavor};
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        _ => work(),
     }
 }

@@ -221,6 +221,10 @@ pub trait Store: Send + Sync + 'static {
         reader: Arc<dyn LogReader>,
     ) -> BoxFuture<'_, Result<(), StoreError>>;
 
+    /// Tells a reader of a collection nothing more, because its kind is not served any more. A store that never forgets a
+    /// reader holds its memory.
+    fn unfollow(&self, _collection: &Collection, _reader: &Arc<dyn LogReader>) {}
+
     /// Every collection of which something is kept.
     fn collections(&self) -> Vec<Collection>;
 
@@ -288,6 +292,10 @@ pub trait Store: Send + Sync + 'static {
     }
 }
 
+/// Bytes of memory for what is read of a disk or of etcd at the start and has not become objects yet: two pages of etcd, or the
+/// batches and the page cache of SQLite.
+pub const READING: usize = 32 << 20;
+
 /// How long a read waits until a store is seen here as it is: as kube-apiserver.
 pub const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
 
@@ -333,6 +341,8 @@ pub struct Copied {
 pub struct StoreOptions {
     /// How many bytes of memory objects may take.
     pub limit: usize,
+    /// How many bytes of objects that were replaced or removed may stay, on the disk and in memory.
+    pub history: usize,
     /// How much of that a namespace may take.
     pub share: NamespaceShare,
     /// How objects are encrypted where they are kept.

@@ -4,12 +4,16 @@
 //! snapshot costs nothing, so a list holds no lock while it is sent; changes
 //! lie in one window that all watchers read at their own pace.
 
+mod budget;
 mod feed;
 mod objects;
 mod snapshot;
 mod subscriber;
 mod window;
 
+pub use budget::{
+    BYTES_LIMIT as WINDOWS_LIMIT, LEAST_BYTES_LIMIT as LEAST_WINDOWS_LIMIT, WindowBudget,
+};
 pub use snapshot::Snapshot;
 pub use subscriber::{Lost, SLOW_WATCHER, Scope, Subscription};
 pub use window::{
@@ -17,6 +21,8 @@ pub use window::{
 };
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -167,6 +173,9 @@ pub struct Extent {
 pub struct WatchCache {
     timeline: Arc<Timeline>,
     state: RwLock<State>,
+    /// The bytes of the window, as they are counted in the budget.
+    window_bytes: AtomicUsize,
+    budget: Arc<WindowBudget>,
     /// Moments of the past that were asked for last.
     rewound: Mutex<VecDeque<Snapshot>>,
     subscribers: Subscribers,
@@ -179,6 +188,21 @@ pub struct WatchCache {
 impl WatchCache {
     /// An empty cache that is not synced yet, and whose past takes so many bytes of objects.
     pub fn new(timeline: Arc<Timeline>, window: usize) -> Self {
+        Self::with_budget(timeline, window, Arc::new(WindowBudget::new(usize::MAX)))
+    }
+
+    /// The same, whose past is also limited by a budget that other caches share.
+    pub fn sharing(
+        timeline: Arc<Timeline>,
+        window: usize,
+        budget: &Arc<WindowBudget>,
+    ) -> Arc<Self> {
+        let cache = Arc::new(Self::with_budget(timeline, window, Arc::clone(budget)));
+        budget.add(&cache);
+        cache
+    }
+
+    fn with_budget(timeline: Arc<Timeline>, window: usize, budget: Arc<WindowBudget>) -> Self {
         let revision = timeline.current();
         let window = Window::starting(revision, window);
         let objects = Objects::default();
@@ -186,6 +210,8 @@ impl WatchCache {
         Self {
             timeline,
             state: RwLock::new(state),
+            window_bytes: AtomicUsize::new(0),
+            budget,
             rewound: Mutex::default(),
             subscribers: Subscribers::default(),
             damaged: RwLock::default(),
@@ -229,6 +255,7 @@ impl WatchCache {
         if !state.has_past {
             let start = state.revision.max(self.timeline.current());
             state.window = Window::starting(start, state.window.limit());
+            self.count_window(&state);
         }
         drop(state);
         self.synced.send_replace(true);
@@ -252,6 +279,7 @@ impl WatchCache {
     fn lose_past(&self, mut state: RwLockWriteGuard<'_, State>, start: Revision) {
         let limit = state.window.limit();
         let past = std::mem::replace(&mut state.window, Window::starting(start, limit));
+        self.count_window(&state);
         self.subscribers.lose_all(start);
         let rewound = std::mem::take(&mut *self.rewound());
         drop(state);
@@ -424,15 +452,44 @@ impl WatchCache {
         state.changes += 1;
         let change = WatchCacheEvent::new(revision, key.clone(), before, after);
         let gone = state.window.push(Arc::new(change), std::time::Instant::now());
+        self.lose_changes(state, &gone);
+        drop(guard);
+        drop(gone);
+        self.subscribers.wake(key, revision);
+        self.budget.balance(self);
+    }
+
+    /// Notes that changes have left the window.
+    fn lose_changes(&self, state: &State, gone: &[Arc<WatchCacheEvent>]) {
+        self.count_window(state);
         // Before anybody can read on from where they were.
-        self.subscribers.lose(&gone);
+        self.subscribers.lose(gone);
         if !gone.is_empty() {
             let oldest = state.window.start();
             // What has left the window is held by nobody here.
             self.rewound().retain(|snapshot| snapshot.revision() >= oldest);
         }
-        drop(guard);
-        self.subscribers.wake(key, revision);
+    }
+
+    /// Removes about so many bytes of the oldest changes, but for the newest `kept` ones. Returns how many bytes that were.
+    fn shed(&self, bytes: usize, kept: usize) -> usize {
+        let mut state = self.write();
+        let before = state.window.bytes();
+        let gone = state.window.shed(bytes, kept);
+        self.lose_changes(&state, &gone);
+        let after = state.window.bytes();
+        drop(state);
+        before - after
+    }
+
+    /// Counts the window in the budget, as large as it is now.
+    fn count_window(&self, state: &State) {
+        let now = state.window.bytes();
+        self.budget.replace(self.window_bytes.swap(now, Ordering::Relaxed), now);
+    }
+
+    fn window_bytes(&self) -> usize {
+        self.window_bytes.load(Ordering::Relaxed)
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
@@ -441,6 +498,18 @@ impl WatchCache {
 
     fn write(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for WatchCache {
+    fn drop(&mut self) {
+        self.budget.replace(self.window_bytes(), 0);
+    }
+}
+
+impl fmt::Debug for WatchCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WatchCache").field("extent", &self.extent()).finish_non_exhaustive()
     }
 }
 

@@ -180,7 +180,8 @@ impl TestServerBuilder {
     }
 }
 
-/// A Kubernetes API server in this process. Servers share no state. Without `listen()` there is no
+/// A Kubernetes API server in this process. Servers share no objects, caches or limits: only constant tables, and how
+/// often a log line may be repeated. Without `listen()` there is no
 /// port and no file; dropping it ends everything that it started.
 pub struct TestServer {
     // Ended before the server is.

@@ -21,6 +21,10 @@ fn is_no_room(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 507 && status.message.contains("no room on the disk"))
 }
 
+fn is_status<T>(answer: &Result<T, kube::Error>, code: u16) -> bool {
+    matches!(answer, Err(kube::Error::Api(status)) if status.code == code)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_takes_deletions_and_nothing_else() -> Result<()> {
     let Some(disk) = Disk::new(80 << 20)? else {
@@ -45,6 +49,7 @@ async fn a_full_disk_takes_deletions_and_nothing_else() -> Result<()> {
         |finalizers: &[&str]| Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
     let hold = finalizers(&["example.com/hold", "example.com/leash"]);
     program.llamas.patch("l0", &PatchParams::default(), &hold).await?;
+    program.llamas.patch("l1", &PatchParams::default(), &hold).await?;
     disk.fill()?;
     // The log has some room left that it has had before.
     let refused = loop {
@@ -58,6 +63,15 @@ async fn a_full_disk_takes_deletions_and_nothing_else() -> Result<()> {
     ensure!(is_no_room(&refused), "{refused}");
     let listed = program.llamas.list(&ListParams::default()).await?.items;
     ensure!(listed.len() == made.len() + 1, "{} of {}", listed.len(), made.len());
+
+    // An object that is there is found before there is no room for it.
+    let again = program.llamas.create(&PostParams::default(), &large("l1")).await;
+    ensure!(is_status(&again, 409), "{again:?}");
+    // Finalizers can be removed before the deletion, too, by a manager that has not written the object yet.
+    let another =
+        PatchParams { field_manager: Some("another".to_owned()), ..PatchParams::default() };
+    let released = program.llamas.patch("l1", &another, &finalizers(&[])).await?;
+    ensure!(released.finalizers().is_empty(), "{:?}", released.finalizers());
 
     // What is acknowledged is there after a start on a disk that is full.
     program.process.kill();
@@ -84,6 +98,16 @@ async fn a_full_disk_takes_deletions_and_nothing_else() -> Result<()> {
     let left = program.llamas.list(&ListParams::default()).await?.items;
     let left: Vec<String> = left.iter().map(ResourceExt::name_any).collect();
     ensure!(left.len() == 2 && left.contains(&"dolly".to_owned()), "{left:?}");
+
+    // A start on a disk on which nothing at all can be written serves reads.
+    program.process.terminate()?;
+    program.process.wait()?;
+    ensure!(disk.command("rm").arg("-f").arg(disk.path().join("data/ballast")).status()?.success());
+    disk.fill()?;
+    program = place.start().await?;
+    ensure!(program.llamas.list(&ListParams::default()).await?.items.len() == 2);
+    let refused = program.llamas.create(&PostParams::default(), &large("late")).await;
+    ensure!(refused.as_ref().is_err_and(is_no_room), "{refused:?}");
 
     disk.free()?;
     let deadline = Instant::now() + PATIENCE;

@@ -1,13 +1,14 @@
 //! A cache of converted objects: an object that many requests and watchers read in a version other than the stored one is
 //! converted once.
 //!
-//! All servers of a process share one bound. Where there is no room, objects that have changed since are evicted first, and then
+//! All kinds of a server share one limit. Where there is no room, objects that have changed since are evicted first, and then
 //! random ones. So a list that is larger than the room finds a part of it again, where
 //! evicting the oldest would have evicted each object before it is read again.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::hash::BuildHasher;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::conversion::ConversionError;
 use super::{Kind, Version};
@@ -23,16 +24,9 @@ const LOOKED_AT: usize = 8;
 /// What an object takes besides its own size: its entry, and what a `Weak` keeps of the stored one when that was dropped.
 const ENTRY: usize = size_of::<Object>() + 256;
 
-static REMEMBERED: LazyLock<Remembered> = LazyLock::new(|| Remembered::of(LIMIT));
-
 /// What objects in other versions may take, in bytes.
 pub fn converted_limit(portion: Portion) -> usize {
     portion.between(LEAST, LIMIT)
-}
-
-/// Lets the objects that are remembered take so many bytes, in all servers of this process: the one that was made last decides.
-pub fn limit_converted(bytes: usize) {
-    REMEMBERED.limit(bytes);
 }
 
 impl Kind {
@@ -52,7 +46,7 @@ impl Kind {
         {
             return self.in_version(object, version);
         }
-        REMEMBERED.in_version(self, object, version)
+        self.shown().converted.in_version(self, object, version)
     }
 }
 
@@ -94,11 +88,23 @@ struct Room {
 }
 
 /// Objects that were converted.
-struct Remembered(Mutex<Room>);
+pub struct ConvertedObjects(Mutex<Room>);
 
-impl Remembered {
+impl Default for ConvertedObjects {
+    fn default() -> Self {
+        Self::of(LIMIT)
+    }
+}
+
+impl fmt::Debug for ConvertedObjects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConvertedObjects").finish_non_exhaustive()
+    }
+}
+
+impl ConvertedObjects {
     /// Nothing yet, and room for so many bytes.
-    fn of(limit: usize) -> Self {
+    pub(super) fn of(limit: usize) -> Self {
         Self(Mutex::new(Room {
             limit,
             bytes: 0,
@@ -112,11 +118,9 @@ impl Remembered {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn limit(&self, bytes: usize) {
-        let mut room = self.lock();
-        room.limit = bytes;
-        let evicted = room.make_room(0);
-        drop((room, evicted));
+    #[cfg(test)]
+    pub(super) fn limit(&self) -> usize {
+        self.lock().limit
     }
 
     fn in_version(
@@ -240,7 +244,7 @@ mod tests {
 
     /// Reads objects in a version; how many of them were not converted anew.
     fn read(
-        remembered: &Remembered,
+        remembered: &ConvertedObjects,
         kind: &Kind,
         objects: &[Arc<Object>],
         before: &mut [Option<Arc<Object>>],
@@ -260,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_list_that_is_larger_than_the_room_finds_a_part_of_it_again_and_changes_find_a_place() {
-        let (kind, remembered) = (kind(), Remembered::of(1 << 20));
+        let (kind, remembered) = (kind(), ConvertedObjects::of(1 << 20));
         let objects: Vec<_> =
             (0..500).map(|number| object(&kind, &format!("a{number}"), 4 << 10)).collect();
         let mut before = vec![None; objects.len()];
@@ -279,7 +283,7 @@ mod tests {
 
     #[test]
     fn what_was_changed_since_is_evicted_first() {
-        let (kind, remembered) = (kind(), Remembered::of(1 << 20));
+        let (kind, remembered) = (kind(), ConvertedObjects::of(1 << 20));
         let list = |count: usize| -> Vec<_> {
             (0..count).map(|number| object(&kind, &format!("a{number}"), 4 << 10)).collect()
         };
@@ -296,7 +300,7 @@ mod tests {
 
     #[test]
     fn what_is_remembered_is_not_taken_for_an_object_that_stands_where_it_stood() {
-        let (kind, remembered) = (kind(), Remembered::of(1 << 20));
+        let (kind, remembered) = (kind(), ConvertedObjects::of(1 << 20));
         let other = kind.version("v1beta1").unwrap();
         for number in 0..1_000 {
             let name = format!("a{number}");
@@ -307,9 +311,9 @@ mod tests {
         let large = object(&kind, "large", 2 << 20);
         let shown = remembered.in_version(&kind, &large, other).unwrap();
         assert!(!Arc::ptr_eq(&shown, &remembered.in_version(&kind, &large, other).unwrap()));
-        remembered.limit(10 << 10);
-        assert!(remembered.lock().bytes <= 10 << 10);
-        remembered.limit(0);
-        assert!(remembered.lock().all.is_empty() && remembered.lock().indices.is_empty());
+        let mut room = remembered.lock();
+        room.limit = 0;
+        let evicted = room.make_room(0);
+        assert!(!evicted.is_empty() && room.all.is_empty() && room.indices.is_empty());
     }
 }

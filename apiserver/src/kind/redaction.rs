@@ -4,6 +4,7 @@
 //! known from the start, so nothing of a reader is in what is computed, in its revisions, or in the order of its changes.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use serde_json::Value;
@@ -21,7 +22,11 @@ pub const MOST_RIGHTS: usize = 6;
 
 /// The fields of a kind that are shown to those alone who have a right, by the right.
 #[derive(Debug, Default)]
-pub struct ProtectedFields(Vec<Vec<FieldSteps>>);
+pub struct ProtectedFields {
+    by_right: Vec<Vec<FieldSteps>>,
+    /// Objects of which something was left out, of all kinds of the server.
+    redacted: Arc<RedactedObjects>,
+}
 
 /// A way to a field: `status.claims[*].phase`.
 #[derive(Debug)]
@@ -63,8 +68,8 @@ impl ProtectedFields {
         let steps = |path| steps(path).map_err(|fault| faults.push(fault)).ok();
         let mut steps = steps;
         let fields = by_right.iter().map(|paths| paths.iter().filter_map(&mut steps).collect());
-        let fields = fields.collect();
-        if faults.is_empty() { Ok(Self(fields)) } else { Err(faults) }
+        let (by_right, redacted) = (fields.collect(), Arc::clone(&kind.shown().redacted));
+        if faults.is_empty() { Ok(Self { by_right, redacted }) } else { Err(faults) }
     }
 
     /// What is wrong with paths of fields that all readers are shown.
@@ -79,7 +84,7 @@ impl ProtectedFields {
 
     /// All rights that may be missing.
     pub fn rights(&self) -> MissingRights {
-        self.0.iter().fold(0, |rights, _| rights << 1 | 1)
+        self.by_right.iter().fold(0, |rights, _| rights << 1 | 1)
     }
 
     /// Takes out of a tree what is protected by these rights.
@@ -97,7 +102,7 @@ impl ProtectedFields {
             u32::try_from(place).ok().and_then(|place| missing.checked_shr(place)).unwrap_or(0) & 1
                 == 1
         };
-        self.0.iter().enumerate().filter(move |(place, _)| is_missing(*place))
+        self.by_right.iter().enumerate().filter(move |(place, _)| is_missing(*place))
     }
 }
 
@@ -190,7 +195,8 @@ impl Redaction {
     /// An object as the caller is shown it, made once for all who ask for the same within a moment.
     /// `None` if that is no object any more, which no path leads to.
     pub fn apply(&self, object: &Arc<Object>) -> Option<Arc<Object>> {
-        if let Some(shown) = lock().find(object, self.missing) {
+        let redacted = &self.fields.redacted;
+        if let Some(shown) = redacted.lock().find(object, self.missing) {
             return Some(shown);
         }
         let mut tree = object.to_tree();
@@ -202,13 +208,13 @@ impl Redaction {
             false => Arc::new(shown.of_shape(object.shape())),
         };
         // What is forgotten may be large: others do not wait until it is freed.
-        let forgotten = lock().add(object, self.missing, &shown);
+        let forgotten = redacted.lock().add(object, self.missing, &shown);
         drop(forgotten);
         Some(shown)
     }
 }
 
-/// What objects that are remembered may take, in bytes, of all kinds together.
+/// What objects that are remembered may take, in bytes, of all kinds of a server together.
 const BYTES: usize = 4 << 20;
 /// How many are remembered.
 const COUNT: usize = 64;
@@ -229,10 +235,20 @@ struct Redacted {
     shown: Arc<Object>,
 }
 
-static REMEMBERED: Mutex<Remembered> = Mutex::new(Remembered { all: VecDeque::new(), bytes: 0 });
+/// Objects that something was left out of, of all kinds of a server.
+#[derive(Default)]
+pub struct RedactedObjects(Mutex<Remembered>);
 
-fn lock() -> MutexGuard<'static, Remembered> {
-    REMEMBERED.lock().unwrap_or_else(PoisonError::into_inner)
+impl RedactedObjects {
+    fn lock(&self) -> MutexGuard<'_, Remembered> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for RedactedObjects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedactedObjects").finish_non_exhaustive()
+    }
 }
 
 impl Remembered {

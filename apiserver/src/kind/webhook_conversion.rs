@@ -1,16 +1,20 @@
 //! Conversion between versions of a kind by a webhook: what its definition says of that, and what is
 //! demanded of an answer. Nobody is asked here.
 
+use std::fmt;
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceConversion, WebhookClientConfig,
 };
 use serde_json::Value;
 
+use super::Kind;
+use super::conversion::Converter;
 use super::erased_conversion::{Changeable, check_same, restore_metadata};
 use super::erased_rules::whole_floats_to_integers;
-use super::questions::{self, Question};
+use super::questions::{self, Conversion, Question};
 use crate::object::Tree;
 use crate::quota;
 
@@ -19,8 +23,19 @@ pub(super) const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 /// Where a webhook of a Service is asked, if nothing is said; as kube-apiserver.
 const PORT: i32 = 443;
 
+/// Calls the conversion webhooks of a server.
+pub trait CallWebhooks: fmt::Debug + Send + Sync {
+    /// The answers to the first of these questions, one at least, which all have the same webhook and version.
+    /// The error says why the webhook was not called for this user.
+    fn call(
+        self: Arc<Self>,
+        questions: Arc<[Question]>,
+        user: String,
+    ) -> BoxFuture<'static, Result<Arc<[Conversion]>, String>>;
+}
+
 /// A webhook that converts the objects of a kind.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct WebhookConversion {
     /// The definition that names it: `foos.example.com`.
     pub definition: String,
@@ -30,6 +45,8 @@ pub struct WebhookConversion {
     pub ca_bundle: Option<Vec<u8>>,
     /// The version of reviews that it reads.
     pub review_version: &'static str,
+    /// What calls it; `None` for a kind that no server serves.
+    pub calls: Option<Arc<dyn CallWebhooks>>,
 }
 
 impl WebhookConversion {
@@ -51,6 +68,7 @@ impl WebhookConversion {
             url: url(config)?,
             ca_bundle: ca_bundle.filter(|bundle| !bundle.trim_ascii().is_empty()),
             review_version,
+            calls: None,
         }))
     }
 
@@ -66,6 +84,17 @@ impl WebhookConversion {
     /// What is said if it cannot be asked about an object, or answers nothing of use.
     pub fn failed(&self, object: &Tree, why: &str) -> String {
         format!("conversion webhook for {} failed: {why}", type_of(object))
+    }
+}
+
+impl Kind {
+    /// The same kind, whose webhook is called by a server.
+    #[must_use]
+    pub fn with_webhook_calls(mut self, calls: Arc<dyn CallWebhooks>) -> Self {
+        if let Some(Converter::Webhook(webhook)) = &mut self.conversion {
+            Arc::make_mut(webhook).calls = Some(calls);
+        }
+        self
     }
 }
 

@@ -7,11 +7,12 @@
 
 mod held;
 mod pool;
+mod waiters;
 
 pub use held::without_body;
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
@@ -92,19 +93,32 @@ impl Answer {
     /// # Errors
     /// 429 when too many requests of the user wait.
     pub(super) async fn room(&self, user: &User, bytes: usize) -> Result<Charge, ApiError> {
-        let (share, limit) = (self.share(user), self.0.pool.limit);
-        let fits = |held: &AtomicUsize, limit: usize| {
-            let held = held.load(Ordering::Relaxed);
-            // What is larger than all there may be needs to be alone.
-            held == 0 || held.saturating_add(bytes) <= limit
-        };
-        self.wait_for(user, || match () {
-            () if user.is_master() => Ok(self.charge_length(bytes)),
-            () if !fits(&share.held, limit / USER_SHARE) => Err(Some(Arc::clone(share))),
-            () if !fits(&self.0.pool.held, limit) => Err(None),
-            () => Ok(self.charge_length(bytes)),
-        })
-        .await
+        let share = self.share(user);
+        if user.is_master() {
+            return Ok(self.charge_length(bytes));
+        }
+        if let Ok(charge) = Charge::take(&self.0, share, bytes) {
+            return Ok(charge);
+        }
+        let pool = &self.0.pool;
+        let _counted = share.wait()?;
+        let mut waiting = pool.waiters.add(&self.0, share, bytes);
+        loop {
+            // What was released before it began to wait is handed out here.
+            pool.waiters.hand_out();
+            match timeout(PATIENCE, &mut waiting.granted).await {
+                Ok(Ok(charge)) => return Ok(charge),
+                // Its place is given up only with a charge.
+                Ok(Err(_)) => return Err(ApiError::too_many_requests().bounded_by("answers")),
+                Err(_) => pool.make_room(self.lacks(share, bytes), Lack::Bytes),
+            }
+        }
+    }
+
+    /// The user whose limit does not allow so many bytes; `None`, if that of all answers does not.
+    fn lacks<'a>(&self, share: &'a Arc<UserShare>, bytes: usize) -> Option<&'a Arc<UserShare>> {
+        let held = share.held.load(Ordering::Relaxed).saturating_add(bytes);
+        (held > self.0.pool.limit / USER_SHARE).then_some(share)
     }
 
     /// Waits for a place among the answers that are made while they are sent; `None` for
@@ -136,32 +150,6 @@ impl Answer {
         let (place, _) = taken.map_err(refused)?;
         let _ = self.0.streaming_since.set(now());
         Ok(Some(place))
-    }
-
-    /// Waits until `take` succeeds, and makes room for it: it says whose is what there is too
-    /// little of, `None` if everybody's.
-    async fn wait_for<T>(
-        &self,
-        user: &User,
-        take: impl Fn() -> Result<T, Option<Arc<UserShare>>>,
-    ) -> Result<T, ApiError> {
-        if let Ok(taken) = take() {
-            return Ok(taken);
-        }
-        let pool = &self.0.pool;
-        let _waiting = self.share(user).wait()?;
-        loop {
-            let freed = pool.freed.notified();
-            tokio::pin!(freed);
-            freed.as_mut().enable();
-            let of = match take() {
-                Ok(taken) => return Ok(taken),
-                Err(of) => of,
-            };
-            if timeout(PATIENCE, freed).await.is_err() {
-                pool.make_room(of.as_ref(), Lack::Bytes);
-            }
-        }
     }
 
     fn share(&self, user: &User) -> &Arc<UserShare> {
@@ -231,15 +219,32 @@ impl Answer {
 }
 
 impl Charge {
+    /// Charges bytes, whatever is held.
     fn new(stream: Arc<Stream>, bytes: usize) -> Self {
         let user = stream.user.get().cloned();
+        if let Some(user) = &user {
+            user.held.fetch_add(bytes, Ordering::SeqCst);
+        }
+        stream.pool.held.fetch_add(bytes, Ordering::SeqCst);
+        Self::of_taken(stream, user, bytes)
+    }
+
+    /// Charges bytes, if the limits of their user and of all answers allow that. Says whose limit does not: `None` stands for that
+    /// of all.
+    fn take(
+        stream: &Arc<Stream>,
+        share: &Arc<UserShare>,
+        bytes: usize,
+    ) -> Result<Self, Option<Arc<UserShare>>> {
+        stream.pool.take(share, bytes)?;
+        stream.register();
+        Ok(Self::of_taken(Arc::clone(stream), Some(Arc::clone(share)), bytes))
+    }
+
+    fn of_taken(stream: Arc<Stream>, user: Option<Arc<UserShare>>, bytes: usize) -> Self {
         if stream.held.fetch_add(bytes, Ordering::Relaxed) == 0 {
             stream.moved.store(now(), Ordering::Relaxed);
         }
-        if let Some(user) = &user {
-            user.held.fetch_add(bytes, Ordering::Relaxed);
-        }
-        stream.pool.held.fetch_add(bytes, Ordering::Relaxed);
         Self { stream, bytes, user }
     }
 }
@@ -252,10 +257,10 @@ impl Drop for Charge {
             stream.sent.wake();
         }
         if let Some(user) = user {
-            user.held.fetch_sub(*bytes, Ordering::Relaxed);
+            user.held.fetch_sub(*bytes, Ordering::SeqCst);
         }
-        stream.pool.held.fetch_sub(*bytes, Ordering::Relaxed);
-        stream.pool.freed.notify_waiters();
+        stream.pool.held.fetch_sub(*bytes, Ordering::SeqCst);
+        stream.pool.waiters.hand_out();
     }
 }
 

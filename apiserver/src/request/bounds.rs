@@ -35,6 +35,11 @@ impl Bounds {
         }
     }
 
+    /// Objects in other versions than the one they are kept in, in bytes.
+    pub fn converted(&self) -> usize {
+        self.converted
+    }
+
     /// How many watches may be open.
     pub fn watches(&self) -> usize {
         self.throttle.watches()

@@ -1,6 +1,6 @@
 //! What is served at a moment, what is said about it, and what the metrics tell of it.
 
-use crate::conversion;
+use crate::conversion::{self, ConversionWebhooks};
 use crate::discovery::Discovery;
 use crate::openapi::OpenApi;
 use crate::record::{CallTimes, ConvertedCalls, EndedCalls, KeptKind, Observed, SourceInView};
@@ -30,7 +30,11 @@ impl Served {
 }
 
 /// What the metrics say of what is served.
-pub fn observed(served: &Served, inflight: (usize, usize)) -> Observed {
+pub fn observed(
+    served: &Served,
+    webhooks: &ConversionWebhooks,
+    inflight: (usize, usize),
+) -> Observed {
     // A view shows the objects of another kind.
     let kept = served
         .kinds
@@ -58,8 +62,8 @@ pub fn observed(served: &Served, inflight: (usize, usize)) -> Observed {
         kinds: kinds.collect(),
         store: store.and_then(|store| store.extent()),
         behind: store.map_or(0, |store| store.behind()),
-        conversions: conversion::webhook_calls().into_iter().map(ended).collect(),
-        converted: conversion::webhook_conversions().into_iter().map(converted).collect(),
+        conversions: webhooks.outcomes().into_iter().map(ended).collect(),
+        converted: webhooks.definitions().into_iter().map(converted).collect(),
     }
 }
 

@@ -4,9 +4,10 @@
 mod compiled;
 mod size;
 
+use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use compiled::Compiled;
 use kubernetes_cel::re2;
@@ -30,10 +31,47 @@ struct Inner {
     translated: String,
     size: usize,
     compiled: Mutex<Option<Arc<Compiled>>>,
+    cache: PatternCache,
 }
 
-/// The patterns of this process.
-#[derive(Default)]
+/// The patterns of a server: equal ones are one, and so many bytes of them stay compiled.
+#[derive(Clone, Debug, Default)]
+pub struct PatternCache(Arc<Mutex<Patterns>>);
+
+thread_local! {
+    /// The cache of the patterns that this thread reads.
+    static CURRENT: RefCell<Option<PatternCache>> = const { RefCell::new(None) };
+}
+
+/// The cache of patterns that no server uses: of definitions that are only checked.
+static UNSERVED: LazyLock<PatternCache> = LazyLock::new(PatternCache::default);
+
+/// Puts the cache back that was the thread's before, also after a panic.
+struct Restore(Option<PatternCache>);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        CURRENT.set(self.0.take());
+    }
+}
+
+impl PatternCache {
+    /// Reads patterns, which belong to this cache.
+    pub fn scope<T>(&self, read: impl FnOnce() -> T) -> T {
+        let _restore = Restore(CURRENT.replace(Some(self.clone())));
+        read()
+    }
+
+    fn current() -> Self {
+        CURRENT.with_borrow(|current| current.as_ref().unwrap_or(&UNSERVED).clone())
+    }
+
+    fn with<T>(&self, use_them: impl FnOnce(&mut Patterns) -> T) -> T {
+        use_them(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[derive(Debug, Default)]
 struct Patterns {
     known: HashMap<String, Weak<Inner>>,
     /// How many were in use when it was looked last.
@@ -47,21 +85,20 @@ struct Patterns {
 /// nothing is told to be found.
 const NO_BOUNDARY: &str = "(?-u:\\B)";
 
-static PATTERNS: Mutex<Option<Patterns>> = Mutex::new(None);
-
 impl Pattern {
     /// Reads a pattern of RE2. Returns `None` for an invalid pattern (see [`Pattern::check`]), and for one
     /// that is too large for this server.
     pub fn parse(text: &str) -> Option<Self> {
-        let known = with_patterns(|patterns| patterns.known.get(text).and_then(Weak::upgrade));
+        let cache = PatternCache::current();
+        let known = cache.with(|patterns| patterns.known.get(text).and_then(Weak::upgrade));
         if let Some(known) = known {
             return Some(Self(known));
         }
         let translated = re2::translate(text).ok()?;
         let size = size::size(&translated).filter(|size| *size <= SIZE_LIMIT)?;
         let (text, compiled) = (text.to_owned(), Mutex::default());
-        let inner = Arc::new(Inner { text, translated, size, compiled });
-        with_patterns(|patterns| patterns.learn(&inner));
+        let inner = Arc::new(Inner { text, translated, size, compiled, cache: cache.clone() });
+        cache.with(|patterns| patterns.learn(&inner));
         Some(Self(inner))
     }
 
@@ -96,16 +133,11 @@ impl Inner {
         let compiled = Arc::new(Compiled::new(&self.translated, self.size)?);
         *kept = Some(Arc::clone(&compiled));
         drop(kept);
-        for gone in with_patterns(|patterns| patterns.note_compiled(self)) {
+        for gone in self.cache.with(|patterns| patterns.note_compiled(self)) {
             *gone.compiled.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
         Some(compiled)
     }
-}
-
-fn with_patterns<T>(use_them: impl FnOnce(&mut Patterns) -> T) -> T {
-    let mut patterns = PATTERNS.lock().unwrap_or_else(PoisonError::into_inner);
-    use_them(patterns.get_or_insert_default())
 }
 
 impl Patterns {
@@ -203,12 +235,28 @@ mod tests {
         assert!(Pattern::parse("(([a-z]{100}){100}){100}").is_none());
     }
 
-    /// Other tests compile patterns too, so that the first of them may give way a little sooner.
+    #[test]
+    fn servers_do_not_share_what_stays_compiled() {
+        let read = |text: &str| Pattern::parse(text).unwrap();
+        let (one, other) = (PatternCache::default(), PatternCache::default());
+        let (mine, again) = one.scope(|| (read("^server$"), read("^server$")));
+        let others = other.scope(|| read("^server$"));
+        assert!(Arc::ptr_eq(&mine.0, &again.0) && !Arc::ptr_eq(&mine.0, &others.0));
+        assert!(is_match(&mine, "server") && is_match(&others, "server"));
+        let count = 2 * COMPILED_BYTES / compiled::bytes(0);
+        for number in 0..count {
+            let many = one.scope(|| read(&format!("^many{number}$")));
+            assert!(is_match(&many, &format!("many{number}")));
+        }
+        let is_compiled = |pattern: &Pattern| pattern.0.compiled.lock().unwrap().is_some();
+        assert!(!is_compiled(&mine) && is_compiled(&others));
+    }
+
     #[test]
     fn few_stay_compiled() {
         let count = 2 * COMPILED_BYTES / compiled::bytes(0);
         let patterns = (0..count).map(|number| Pattern::parse(&format!("^few{number}$")).unwrap());
-        let patterns: Vec<Pattern> = patterns.collect();
+        let patterns: Vec<Pattern> = PatternCache::default().scope(|| patterns.collect());
         for (number, pattern) in patterns.iter().enumerate() {
             assert!(is_match(pattern, &format!("few{number}")));
         }

@@ -9,16 +9,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::copied::{Copied, CopiedObjects};
 use super::memory::Bounds;
-use super::runtime_kinds::RuntimeKinds;
+use super::runtime_kinds::{RuntimeKinds, Shared};
 use super::stored_definition::check_stored;
 use crate::admission::{
     AdmissionChain, NamespaceLifecycle, QuotaLimits, QuotaUsages, ResourceQuota,
 };
 use crate::clock::Clock;
 use crate::cluster::{Cluster, Namespaces, ResourceQuotas, Sources};
+use crate::conversion::ConversionWebhooks;
 use crate::definition::{Kinds, LookupRights, Role};
 use crate::error::{Reason, StartError};
-use crate::kind::{Kind, ProtectedFields, QuotaUsage};
+use crate::kind::{Kind, PatternCache, ProtectedFields, QuotaUsage, ShownObjects};
 use crate::object::{Object, Shape, Tree};
 use crate::record::{Audit, Traces};
 use crate::request::{Authentication, Documents, Handler, SharedHandler};
@@ -28,7 +29,7 @@ use crate::served_kind::{
 use crate::storage::{
     Collection, Commit, Expected, Failure, MemoryStore, NamespaceShare, Store, Timeline, Versioned,
 };
-use crate::watch_cache::{Scope, WatchCache};
+use crate::watch_cache::{Scope, WatchCache, WindowBudget};
 use crate::write::{self, ManagedFields};
 
 /// Kinds in service, their handler, and what keeps them. Dropping it ends that.
@@ -73,6 +74,8 @@ pub(super) struct Limits {
     pub managed_fields: ManagedFields,
     /// How long a request may take that is no watch.
     pub request_timeout: Duration,
+    /// The patterns of its kinds.
+    pub patterns: PatternCache,
     /// What it may take of memory.
     pub bounds: Bounds,
 }
@@ -188,35 +191,40 @@ impl Assembled {
         // Of what is computed, and of what is kept in memory.
         let of_process = Arc::new(Timeline::starting(clock.now(), random));
         let Limits { store, audit, traces, namespace_share, managed_fields, .. } = limits;
-        let Limits { request_timeout, bounds, .. } = limits;
+        let Limits { request_timeout, bounds, patterns, .. } = limits;
         let store = store.unwrap_or_else(|| {
             Arc::new(MemoryStore::new(bounds.objects, Arc::clone(&of_process), namespace_share))
         });
         let sources = Arc::new(cluster.sources(registered.source_streams()));
+        let windows = Arc::new(WindowBudget::new(bounds.windows));
+        let shown = ShownObjects::new(bounds.requests.converted());
+        let webhooks = Arc::new(ConversionWebhooks::default());
         let mut served = Vec::new();
         let mut runs = Vec::new();
         let mut beginnings = Vec::new();
         for (kind, registered) in parsed.into_iter().zip(registered.iter()) {
+            let kind = Arc::unwrap_or_clone(kind).with_shown(&shown);
+            let kind = kind.with_webhook_calls(webhooks.clone());
             // What an earlier release has written may be of another definition.
             let kind = match kind.is_typed() || !store.outlives_process() {
-                true => kind,
-                false => Arc::new(Arc::unwrap_or_clone(kind).with_shape()),
+                true => Arc::new(kind),
+                false => Arc::new(kind.with_shape()),
             };
-            let shown = kind.view.as_ref().map(crate::kind::View::collection);
-            let shown = shown.and_then(|collection| {
+            let of_view = kind.view.as_ref().map(crate::kind::View::collection);
+            let of_view = of_view.and_then(|collection| {
                 served.iter().find(|other: &&ServedKind| other.kind.qualified() == collection)
             });
-            let cache = match shown {
+            let cache = match of_view {
                 Some(other) => Arc::clone(&other.cache),
                 None => {
                     let timeline = match &registered.role {
                         Role::Stored { .. } => store.timeline(),
                         Role::Computed { .. } | Role::Reviewed(_) => Arc::clone(&of_process),
                     };
-                    Arc::new(WatchCache::new(timeline, bounds.window))
+                    WatchCache::sharing(timeline, bounds.window, &windows)
                 }
             };
-            let is_view = shown.is_some();
+            let is_view = of_view.is_some();
             let backing = match &registered.role {
                 Role::Stored { .. } => Backing::Stored(store.clone()),
                 Role::Computed { sources: of, rights, run, .. } => {
@@ -295,6 +303,7 @@ impl Assembled {
             admission,
             clock.clone(),
             &bounds.requests,
+            Arc::clone(&webhooks),
         );
         let handler = handler.with_documents(documents).with_managed_fields(managed_fields);
         let handler = handler.with_audit(audit).with_traces(traces);
@@ -303,7 +312,8 @@ impl Assembled {
         let runtime = RuntimeKinds::new(
             &handler,
             store.clone(),
-            bounds.window,
+            (bounds.window, windows),
+            Shared { shown, webhooks, patterns },
             (clock, usages),
             (closing, Arc::clone(&refused)),
         );

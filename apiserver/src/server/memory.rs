@@ -8,8 +8,8 @@ use crate::definition::{Kinds, Role, SourceKind};
 use crate::occasionally::DETAILS;
 use crate::quota::Portion;
 use crate::request::{self, Inflights};
-use crate::storage::{LEAST_MEMORY_STORE_LIMIT, MEMORY_STORE_LIMIT};
-use crate::watch_cache::{LEAST_WINDOW_LIMIT, WINDOW_LIMIT};
+use crate::storage::{LEAST_MEMORY_STORE_LIMIT, MEMORY_STORE_LIMIT, READING};
+use crate::watch_cache::{LEAST_WINDOW_LIMIT, LEAST_WINDOWS_LIMIT, WINDOW_LIMIT, WINDOWS_LIMIT};
 
 /// What a server takes that has nothing to do.
 const IDLE: usize = 24 << 20;
@@ -82,6 +82,11 @@ pub(super) struct Bounds {
     pub objects: usize,
     /// The recent past of a kind, in bytes of objects.
     pub window: usize,
+    /// The recent past of all kinds, those that are added at run time included.
+    pub windows: usize,
+    /// Objects that were replaced or removed, in bytes, on the disk and in memory until their readers have come. A change
+    /// in a window counts what was there before and what is there since, so windows can use half of their bytes.
+    pub history: usize,
     /// The objects of a type of the cluster, in bytes.
     pub source_memory: usize,
 }
@@ -105,6 +110,8 @@ impl Bounds {
             requests: request::Bounds::of(portion, inflights),
             objects: of_store.unwrap_or(objects),
             window: portion.between(LEAST_WINDOW_LIMIT, WINDOW_LIMIT),
+            windows: portion.between(LEAST_WINDOWS_LIMIT, WINDOWS_LIMIT),
+            history: portion.between(LEAST_WINDOWS_LIMIT, WINDOWS_LIMIT) / 2,
             source_memory: of_source.unwrap_or(source_memory),
         }
     }
@@ -117,8 +124,10 @@ impl Bounds {
         parts.extend(self.requests.memory());
         if stored > 0 {
             parts.push(("objects", self.objects));
+        }
+        if stored > 0 || sources > 0 {
             // Each change is kept as it was, as it is, and as it was sent.
-            parts.push(("their recent past", 2 * stored * self.window));
+            parts.push(("their recent past", 2 * self.windows));
         }
         parts.push(("objects of the cluster", sources.min(LARGE_SOURCES) * self.source_memory));
         let records = records.waiting + self.requests.watches() * records.of_watch;
@@ -137,17 +146,29 @@ impl Bounds {
         mebibytes(self.sum())
     }
 
+    /// What the start may take at most, while the store is read and requests wait: objects, their history and what was
+    /// read of the disk or of etcd.
+    fn start(&self) -> usize {
+        let store =
+            if self.contents.stored > 0 { self.objects + self.history + READING } else { 0 };
+        IDLE + self.connections.memory() + store
+    }
+
     /// Logs the limits of memory, as a detail; as a warning if their sum exceeds that of the container.
     pub(super) fn tell(&self, limit: Option<usize>) {
         let parts = self.parts();
         let parts = parts.iter().map(|(what, bytes)| format!("{what} {}", mebibytes(*bytes)));
-        let (sum, parts) = (self.mebibytes(), parts.collect::<Vec<_>>().join(", "));
+        let (sum, start) = (self.mebibytes(), mebibytes(self.start()));
+        let parts = parts.collect::<Vec<_>>().join(", ");
         match limit {
             Some(limit) if limit < self.sum() => tracing::warn!(
-                "memory limits: {sum} MiB in total, which exceeds the {} MiB of the container; {parts}",
+                "memory limits: {sum} MiB in total, which exceeds the {} MiB of the container; {parts}; start {start}",
                 mebibytes(limit)
             ),
-            _ => tracing::debug!(target: DETAILS, "memory limits: {sum} MiB in total; {parts}"),
+            _ => tracing::debug!(
+                target: DETAILS,
+                "memory limits: {sum} MiB in total; {parts}; start {start}"
+            ),
         }
     }
 }
@@ -209,6 +230,7 @@ mod tests {
             assert_eq!(within(limit).parts(), meant.parts());
         }
         assert_eq!((meant.objects, meant.window), (MEMORY_STORE_LIMIT, WINDOW_LIMIT));
+        assert_eq!(meant.windows, WINDOWS_LIMIT);
         assert_eq!(meant.source_memory, SOURCE_MEMORY);
     }
 
@@ -239,6 +261,38 @@ mod tests {
         // Of a namespace's share, and of the window of a kind.
         assert!(floor.objects / 4 > LARGEST_OBJECT && floor.window > LARGEST_OBJECT);
         assert!(floor.source_memory > LARGEST_OBJECT);
+    }
+
+    #[test]
+    fn the_start_takes_no_more_than_the_sum_in_the_log() {
+        for limit in [FLOOR_MIB, 384, 512, MEMORY_LIMIT_MIB] {
+            let bounds = within(limit);
+            assert!(bounds.start() <= bounds.sum() && bounds.start() > bounds.objects);
+        }
+    }
+
+    #[tokio::test]
+    async fn servers_in_one_process_have_limits_of_their_own() {
+        let start = async |limit| {
+            let definition = "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: foos.example.com}, spec: {group: example.com, scope: Namespaced, names: {plural: foos, kind: Foo}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}}";
+            let kinds = Kinds::new().crds_from_yaml(definition).unwrap();
+            let server = ApiServer::new("foos", kinds).with_memory_limit(limit);
+            server.in_process(super::super::ClusterClient::Loopback).await.unwrap()
+        };
+        let limit = |server: &super::super::InProcess| {
+            let served = server.assembled.kinds.iter().next().unwrap();
+            served.kind.shown().converted_limit()
+        };
+        let small = start(FLOOR_MIB << 20).await;
+        let large = start(4 << 30).await;
+        assert_eq!((limit(&small) >> 20, limit(&large) >> 20), (2, 32));
+        assert_eq!(limit(&start(FLOOR_MIB << 20).await), limit(&small));
+    }
+
+    #[test]
+    fn kinds_share_one_recent_past() {
+        let of = |stored| Bounds::within(None, Contents { stored, ..CONTENTS }).parts();
+        assert_eq!(of(1), of(1_000));
     }
 
     #[test]

@@ -203,6 +203,10 @@ impl Running {
         self.closing.cancel();
         self.serving.drain().await;
         self.assembled.handler.flush(FLUSH).await;
+        let store = Arc::clone(&self.assembled.store);
+        drop(self);
+        // The last reference ends the thread of a store and waits for it.
+        let _ = tokio::task::spawn_blocking(move || drop(store)).await;
         tracing::info!("drained");
         Drained(())
     }

@@ -18,15 +18,17 @@ use super::kept_objects::KeptObjects;
 use super::{assemble, ca_bundle, stored_definition};
 use crate::admission::QuotaUsages;
 use crate::clock::Clock;
+use crate::conversion::ConversionWebhooks;
 use crate::error::{FieldError, StartError, quote};
-use crate::kind::{Kind, Version};
+use crate::kind::{Kind, PatternCache, ShownObjects, Version};
 use crate::object::Key;
 use crate::request::Handler;
 use crate::served_kind::{Backing, CommitGate, Intake, ServedKind};
 use crate::storage::{
-    Collection, Commit, Expected, Failure, Store, StoreError, Versioned, await_newest,
+    Collection, Commit, Expected, Failure, LogEntry, LogReader, Store, StoreError, Versioned,
+    await_newest,
 };
-use crate::watch_cache::{Scope, WatchCache};
+use crate::watch_cache::{Scope, WatchCache, WindowBudget};
 
 /// How often a removal is tried again that the store could not do, or did not confirm, and how long it waits before.
 const REMOVAL_RETRIES: u32 = 20;
@@ -58,35 +60,94 @@ pub struct TakenNames {
 
 /// Takes kinds into service, and out of it, while a server runs.
 #[derive(Clone)]
-pub struct RuntimeKinds(Arc<Shared>);
+pub struct RuntimeKinds(Arc<Parts>);
 
-struct Shared {
+struct Parts {
     handler: Weak<Handler>,
     store: Arc<dyn Store>,
-    /// What the recent past of a kind may take, in bytes of objects.
-    window: usize,
+    /// What the recent past of a kind may take, in bytes of objects, and that of all kinds.
+    window: (usize, Arc<WindowBudget>),
+    shared: Shared,
     clock: Clock,
     /// Who counts against quotas, if they are enforced.
     usages: Option<QuotaUsages>,
     closing: CancellationToken,
     /// Why the server must not go on, once that is known.
     refused: Arc<Failure>,
-    /// The caches of all kinds that ever came, by `foos.example.com`: one that
-    /// comes again goes on. Held while kinds change.
-    caches: Mutex<HashMap<String, Arc<WatchCache>>>,
+    /// The caches of the kinds that were added at run time, by `foos.example.com`. Locked while kinds change.
+    caches: Mutex<HashMap<String, Followed>>,
+}
+
+/// What all kinds of a server share.
+pub(super) struct Shared {
+    /// The caches of objects as they were shown.
+    pub shown: ShownObjects,
+    /// The calls of conversion webhooks.
+    pub webhooks: Arc<ConversionWebhooks>,
+    /// The patterns of schemas.
+    pub patterns: PatternCache,
+}
+
+/// What follows the collection of a kind.
+struct Followed {
+    cache: Arc<WatchCache>,
+    /// What counts its objects against quotas.
+    counter: Option<Arc<dyn LogReader>>,
+}
+
+impl Followed {
+    /// Follows the collection of a kind, for its readers and for quotas.
+    async fn new(parts: &Parts, kind: &Kind) -> Result<Self, StoreError> {
+        let (window, windows) = &parts.window;
+        let cache = WatchCache::sharing(parts.store.timeline(), *window, windows);
+        let counter = parts.usages.as_ref().map(|usages| usages.counter(kind));
+        let collection = Collection::new(&kind.qualified());
+        parts.store.follow(&collection, cache.clone()).await?;
+        if let Some(counter) = &counter {
+            parts.store.follow(&collection, Arc::clone(counter)).await?;
+        }
+        cache.mark_synced();
+        Ok(Self { cache, counter })
+    }
+
+    /// Follows no more. Objects that are left are not counted any more.
+    fn end(self, store: &dyn Store, qualified: &str) {
+        let collection = Collection::new(qualified);
+        if let Some(counter) = &self.counter {
+            store.unfollow(&collection, counter);
+        }
+        let cache: Arc<dyn LogReader> = self.cache.clone();
+        store.unfollow(&collection, &cache);
+        let Some(counter) = self.counter else { return };
+        for Versioned { revision, object } in self.cache.snapshot().from(&Scope::All, None) {
+            let (revision, key, before) = (*revision, object.key().clone(), Some(object.clone()));
+            counter.append(LogEntry { revision, key, before, object: None });
+        }
+    }
 }
 
 impl RuntimeKinds {
     pub(super) fn new(
         handler: &Arc<Handler>,
         store: Arc<dyn Store>,
-        window: usize,
+        window: (usize, Arc<WindowBudget>),
+        shared: Shared,
         (clock, usages): (Clock, Option<QuotaUsages>),
         (closing, refused): (CancellationToken, Arc<Failure>),
     ) -> Self {
         let handler = Arc::downgrade(handler);
         let caches = Mutex::default();
-        Self(Arc::new(Shared { handler, store, window, clock, usages, closing, refused, caches }))
+        Self(Arc::new(Parts {
+            handler,
+            store,
+            window,
+            shared,
+            clock,
+            usages,
+            closing,
+            refused,
+            caches,
+        }))
     }
 
     /// What is wrong with a definition, whatever else is served. What was wrong with the definition in whose place it comes, and is
@@ -150,7 +211,9 @@ impl RuntimeKinds {
         let Some(handler) = self.0.handler.upgrade() else { return Ok(()) };
         let turn = handler.turns().take_for_server().await;
         // It was judged when it was written, perhaps by an older release, and its objects must be served.
-        let kind = Arc::new(Kind::parse_kept(definition, &mut Vec::new())?.with_shape());
+        let Shared { shown, webhooks, patterns } = &self.0.shared;
+        let kind = patterns.scope(|| Kind::parse_kept(definition, &mut Vec::new()))?.with_shape();
+        let kind = Arc::new(kind.with_shown(shown).with_webhook_calls(webhooks.clone()));
         stored_definition::warn_of_unenforced(&kind, definition);
         drop(turn);
         let mut caches = self.0.caches.lock().await;
@@ -166,21 +229,14 @@ impl RuntimeKinds {
         if served.iter().any(is_it) && !is_ours {
             return Err(assemble::fault(&kind, "metadata.name", "is a kind of the server itself"));
         }
-        let collection = Collection::new(&qualified);
         let cache = match caches.get(&qualified) {
-            Some(cache) => Arc::clone(cache),
+            Some(followed) => Arc::clone(&followed.cache),
             None => {
-                let timeline = self.0.store.timeline();
-                let cache = Arc::new(WatchCache::new(timeline, self.0.window));
                 let unusable =
                     |error: StoreError| assemble::fault(&kind, "storage", &error.to_string());
-                self.0.store.follow(&collection, cache.clone()).await.map_err(unusable)?;
-                if let Some(usages) = &self.0.usages {
-                    let counter = usages.counter(&kind);
-                    self.0.store.follow(&collection, counter).await.map_err(unusable)?;
-                }
-                cache.mark_synced();
-                caches.insert(qualified.clone(), Arc::clone(&cache));
+                let followed = Followed::new(&self.0, &kind).await.map_err(unusable)?;
+                let cache = Arc::clone(&followed.cache);
+                caches.insert(qualified.clone(), followed);
                 cache
             }
         };
@@ -402,10 +458,8 @@ impl RuntimeKinds {
     /// is of the definition that is gone; `None` if all of it is.
     pub async fn withdraw(&self, qualified: &str, gone_until: impl AsyncFnOnce() -> Option<u64>) {
         let Some(handler) = self.0.handler.upgrade() else { return };
-        let caches = self.0.caches.lock().await;
-        if !caches.contains_key(qualified) {
-            return;
-        }
+        let mut caches = self.0.caches.lock().await;
+        let Some(followed) = caches.remove(qualified) else { return };
         let mut served = handler.kinds();
         if let Some(gone) = served.remove(|one| one.kind.qualified() == qualified) {
             handler.serve(served);
@@ -427,9 +481,10 @@ impl RuntimeKinds {
                 let key = object.key();
                 self.remove(qualified, key.namespace(), key.name(), object.uid()).await;
             }
-            // Nobody may ask for it, and definitions may come and go without end.
+            // Requests that hold the kind may read its cache for a while.
             gone.cache.forget_past();
         }
+        followed.end(&*self.0.store, qualified);
     }
 }
 

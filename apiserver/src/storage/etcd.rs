@@ -11,19 +11,21 @@ mod list;
 mod messages;
 mod newest;
 mod place;
+mod reservation;
 mod rewrite;
 
 use std::future::ready;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::json;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::failure::Failure;
 use super::shelves::Shelves;
@@ -58,6 +60,12 @@ struct Shared {
     is_new: AtomicBool,
     /// Whether the last object that was written had no room in etcd.
     is_full: AtomicBool,
+    /// Bytes of objects that may be written before etcd is compacted, and those that were written since it was.
+    compact_after: usize,
+    written: AtomicUsize,
+    /// Notified when so many bytes were written.
+    compact: Notify,
+    closing: CancellationToken,
     /// Why etcd cannot be read at the moment.
     trouble: Mutex<Option<String>>,
     /// Why it must not be used any more.
@@ -91,6 +99,15 @@ impl Shared {
         Revision::new(self.seen.load(Ordering::Relaxed))
     }
 
+    /// Notes bytes of objects that were written to etcd. It keeps what they replace until it is compacted.
+    fn note_written(&self, bytes: usize) {
+        let written = self.written.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        if written >= self.compact_after {
+            self.written.store(0, Ordering::Relaxed);
+            self.compact.notify_one();
+        }
+    }
+
     /// Takes what has come, and hands it on.
     fn take(&self, rows: impl Iterator<Item = Row>) {
         let mut shelves = self.lock();
@@ -122,23 +139,28 @@ impl EtcdStore {
     /// # Errors
     /// When the options cannot be used. That etcd cannot be reached is no error.
     pub fn open(etcd: &EtcdOptions, options: StoreOptions) -> Result<Self, String> {
-        let StoreOptions { limit, share, encryption } = options;
+        let StoreOptions { limit, history, share, encryption } = options;
         let prefix = Prefix::new(&etcd.prefix, encryption)?;
         let client = Arc::new(Client::new(etcd)?);
         let shared = Arc::new(Shared {
             timeline: Arc::new(Timeline::shared()),
-            shelves: Mutex::new(Shelves::new(limit, share)),
+            shelves: Mutex::new(Shelves::new(limit, share).with_past_limit(history)),
             known: watch::Sender::new(false),
             seen: AtomicU64::new(0),
             is_new: AtomicBool::new(false),
             is_full: AtomicBool::new(false),
+            compact_after: limit,
+            written: AtomicUsize::new(0),
+            compact: Notify::new(),
+            closing: CancellationToken::new(),
             trouble: Mutex::new(Some("it has not been read yet".to_owned())),
             failed: Failure::none(),
         });
-        let feed = Feed::new(Arc::clone(&client), Arc::clone(&shared), prefix.clone());
+        let feed = Feed::new(Arc::clone(&client), Arc::clone(&shared), prefix.clone(), history);
         let mut tasks = vec![tokio::spawn(feed.run())];
         if let Some(every) = etcd.compaction_interval {
-            tasks.push(tokio::spawn(compactor::run(Arc::clone(&client), every)));
+            let (client, shared) = (Arc::clone(&client), Arc::clone(&shared));
+            tasks.push(tokio::spawn(compactor::run(client, shared, every)));
         }
         let newest = Arc::new(Newest::new(Arc::clone(&client), prefix.clone()));
         Ok(Self { shared, client, newest, prefix, queue: WriteQueue::default(), tasks })
@@ -170,16 +192,13 @@ impl Store for EtcdStore {
         async move {
             self.ensure_known()?;
             let queued = self.queue.enter(&commit).await;
-            {
-                let shelves = self.shared.lock();
-                let kept = shelves.get(&commit.collection, &commit.key)?;
-                shelves.check_room(&commit, kept)?;
-            }
-            let (client, shared) = (Arc::clone(&self.client), Arc::clone(&self.shared));
             let request = transaction(&self.prefix, &commit).map_err(|why| {
                 tracing::debug!("{} {}: {why}", commit.collection, commit.key);
                 StoreError::Unavailable
             })?;
+            let reserved = self.reserve(&commit).await?;
+            let (client, shared) = (Arc::clone(&self.client), Arc::clone(&self.shared));
+            let newest = Arc::clone(&self.newest);
             // What was begun is ended, also if nobody waits for it any more.
             let writing = tokio::spawn(async move {
                 let _queued = queued;
@@ -188,11 +207,19 @@ impl Store for EtcdStore {
                     let is_full = matches!(written, Err(StoreError::NoDiskSpace));
                     shared.is_full.store(is_full, Ordering::Relaxed);
                 }
-                let written = written?;
-                shared.note_seen(written);
-                // It is done in any case.
-                let _ = timeout(SEEN, shared.timeline.wait_until(written)).await;
-                Ok(written)
+                match written {
+                    Ok(revision) => {
+                        shared.note_seen(revision);
+                        // It is done in any case.
+                        let seen = timeout(SEEN, shared.timeline.wait_until(revision)).await;
+                        if seen.is_err() {
+                            reserved.hold_until_seen(revision);
+                        }
+                    }
+                    Err(StoreError::Unknown) => reserved.hold_until_settled(newest),
+                    Err(_) => {}
+                }
+                written
             });
             writing.await.unwrap_or(Err(StoreError::Unknown))
         }
@@ -216,6 +243,10 @@ impl Store for EtcdStore {
     ) -> BoxFuture<'_, Result<(), StoreError>> {
         self.shared.lock().follow(collection, reader);
         ready(Ok(())).boxed()
+    }
+
+    fn unfollow(&self, collection: &Collection, reader: &Arc<dyn LogReader>) {
+        self.shared.lock().leave(collection, reader);
     }
 
     fn collections(&self) -> Vec<Collection> {
@@ -310,6 +341,7 @@ impl Store for EtcdStore {
 
 impl Drop for EtcdStore {
     fn drop(&mut self) {
+        self.shared.closing.cancel();
         self.tasks.iter().for_each(JoinHandle::abort);
     }
 }

@@ -68,6 +68,10 @@ impl Store for MemoryStore {
         ready(Ok(())).boxed()
     }
 
+    fn unfollow(&self, collection: &Collection, reader: &Arc<dyn LogReader>) {
+        self.lock().leave(collection, reader);
+    }
+
     fn collections(&self) -> Vec<Collection> {
         self.lock().collections()
     }

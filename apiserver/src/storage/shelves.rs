@@ -1,6 +1,6 @@
-//! Everything that a store of this process holds, and who follows it.
+//! The objects of a store in memory, their readers, and the recent past for readers that come first.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::shares::Shares;
@@ -10,37 +10,83 @@ use super::{
 };
 use crate::object::{Key, Object};
 
+/// Bytes of replaced and removed objects that are held for the first reader of a collection, where no limit is given.
+const PAST_LIMIT: usize = 16 << 20;
+/// Bytes of memory that a change takes besides its objects.
+const CHANGE: usize = 200;
+
 /// Collections, with the room that they take.
 pub struct Shelves {
     by_collection: HashMap<Collection, Shelf>,
     shares: Shares,
-    /// Where the past begins that whoever follows first is told.
+    /// The revision at which the past begins that the first reader of a collection receives.
     past_begins: Option<Revision>,
+    past_bytes: usize,
+    past_limit: usize,
 }
 
 #[derive(Default)]
 struct Shelf {
     objects: HashMap<Key, Versioned>,
     readers: Vec<Arc<dyn LogReader>>,
-    /// Where something is kept that cannot be read, and since which revision.
+    /// Keys whose objects cannot be read, and the revisions since which that is so.
     damaged: HashMap<Key, Revision>,
-    /// The recent past, for the first who follows.
+    /// The recent past, for the first reader.
     past: Option<Past>,
 }
 
-/// The recent past of a collection.
-#[derive(Default)]
+/// The recent past of a collection. The objects at its beginning are those of now with these changes undone.
 struct Past {
-    /// What was there when it began.
-    objects: HashMap<Key, Versioned>,
-    /// What has changed since.
-    changes: Vec<LogEntry>,
+    begins: Revision,
+    changes: VecDeque<Change>,
+    bytes: usize,
+}
+
+struct Change {
+    revision: Revision,
+    key: Key,
+    before: Option<Versioned>,
+    after: Option<Arc<Object>>,
+}
+
+impl Past {
+    fn since(begins: Revision) -> Self {
+        Self { begins, changes: VecDeque::new(), bytes: 0 }
+    }
+
+    /// Objects that have changed since the beginning, as they were then.
+    fn earlier(&self) -> HashMap<&Key, Option<&Versioned>> {
+        let mut earlier = HashMap::new();
+        for change in &self.changes {
+            earlier.entry(&change.key).or_insert(change.before.as_ref());
+        }
+        earlier
+    }
+}
+
+impl Change {
+    /// Bytes of memory that only this change takes: the object after it is there now, or before a later change.
+    fn size(&self) -> usize {
+        CHANGE + size(self.before.as_ref().map(|before| &before.object))
+    }
 }
 
 impl Shelves {
     /// Nothing, and room for so many bytes.
     pub fn new(limit: usize, share: NamespaceShare) -> Self {
-        Self { by_collection: HashMap::new(), shares: Shares::new(limit, share), past_begins: None }
+        Self {
+            by_collection: HashMap::new(),
+            shares: Shares::new(limit, share),
+            past_begins: None,
+            past_bytes: 0,
+            past_limit: PAST_LIMIT,
+        }
+    }
+
+    /// The same, with a limit in bytes for the replaced and removed objects that are held for first readers.
+    #[must_use]
+    pub fn with_past_limit(self, past_limit: usize) -> Self {
+        Self { past_limit, ..self }
     }
 
     /// The bytes that are taken, and how many there are.
@@ -74,14 +120,7 @@ impl Shelves {
         commit: &Commit,
         kept: Option<&Versioned>,
     ) -> Result<(), StoreError> {
-        match (commit.expected, kept) {
-            (Expected::Absent, Some(_)) => return Err(StoreError::Exists),
-            (Expected::At(_), None) => return Err(StoreError::Absent),
-            (Expected::At(expected), Some(kept)) if kept.revision != expected => {
-                return Err(StoreError::Changed { current: kept.revision });
-            }
-            _ => {}
-        }
+        commit.expected.check(kept)?;
         self.check_room(commit, kept)?;
         let (old, new) = (size(kept.map(|kept| &kept.object)), size(commit.object.as_ref()));
         self.shares.replace(commit.key.namespace(), old, new);
@@ -106,13 +145,38 @@ impl Shelves {
         self.shares.replace(commit.key.namespace(), new, old);
     }
 
+    /// Reserves the bytes by which a write of another process's store makes an object grow, where this is kept.
+    /// Returns them; they must be [released](Self::release) once the write is seen here, or has failed.
+    ///
+    /// # Errors
+    /// When there is no room.
+    #[cfg(feature = "etcd")]
+    pub(super) fn reserve(
+        &mut self,
+        commit: &Commit,
+        kept: Option<&Versioned>,
+    ) -> Result<usize, StoreError> {
+        self.check_room(commit, kept)?;
+        let (old, new) = (size(kept.map(|kept| &kept.object)), size(commit.object.as_ref()));
+        let growth = new.saturating_sub(old);
+        self.shares.replace(commit.key.namespace(), 0, growth);
+        Ok(growth)
+    }
+
+    /// Releases reserved bytes of a namespace.
+    #[cfg(feature = "etcd")]
+    pub(super) fn release(&mut self, namespace: Option<&str>, bytes: usize) {
+        self.shares.replace(namespace, bytes, 0);
+    }
+
     /// Keeps what has room, and tells everybody who follows. Answers with the revision of what it
     /// replaces.
     pub fn keep(&mut self, revision: Revision, commit: Commit) -> Option<Revision> {
         let Commit { collection, key, object, .. } = commit;
         let shelf = shelf(&mut self.by_collection, self.past_begins, &collection);
-        let (replaced, before) = apart(shelf.put(revision, &key, object.as_ref()));
-        shelf.tell(LogEntry { revision, key, before, object });
+        let before = shelf.put(revision, &key, object.as_ref());
+        let replaced = before.as_ref().map(|before| before.revision);
+        self.tell(&collection, Change { revision, key, before, after: object });
         replaced
     }
 
@@ -131,13 +195,14 @@ impl Shelves {
             return None;
         }
         let damaged_since = shelf.damaged.remove(&key);
-        let (replaced, before) = apart(shelf.put(revision, &key, object.as_ref()));
-        let replaced = replaced.or(damaged_since);
+        let before = shelf.put(revision, &key, object.as_ref());
+        let replaced = before.as_ref().map(|before| before.revision).or(damaged_since);
         if replaced.is_none() && object.is_none() {
             return None;
         }
-        self.shares.replace(key.namespace(), size(before.as_ref()), size(object.as_ref()));
-        shelf.tell(LogEntry { revision, key, before, object });
+        let old = size(before.as_ref().map(|before| &before.object));
+        self.shares.replace(key.namespace(), old, size(object.as_ref()));
+        self.tell(collection, Change { revision, key, before, after: object });
         replaced
     }
 
@@ -150,25 +215,28 @@ impl Shelves {
         revision: Revision,
     ) -> Option<Revision> {
         let shelf = shelf(&mut self.by_collection, self.past_begins, collection);
-        let (replaced, before) = apart(shelf.put(Revision::NONE, &key, None));
-        self.shares.replace(key.namespace(), size(before.as_ref()), 0);
-        shelf.past = None;
+        let before = shelf.put(Revision::NONE, &key, None);
+        let old = size(before.as_ref().map(|before| &before.object));
+        self.shares.replace(key.namespace(), old, 0);
+        self.past_bytes -= shelf.past.take().map_or(0, |past| past.bytes);
         for reader in &shelf.readers {
             reader.damage(key.clone());
             reader.begin(revision);
         }
+        let replaced = before.map(|before| before.revision);
         shelf.damaged.insert(key, revision).or(replaced)
     }
 
     /// Says that what is here now was there at a revision, and that every change since will be told.
-    /// Who follows first is told them all, until they are [forgotten](Self::forget_past).
+    /// Who follows first is told them all, until they are [forgotten](Self::forget_past) or there are more of them than
+    /// may be held.
     pub fn begin_past(&mut self, oldest: Revision) {
         self.past_begins = Some(oldest);
+        self.past_bytes = 0;
         for shelf in self.by_collection.values_mut() {
             shelf.readers.iter().for_each(|reader| reader.begin(oldest));
             let is_followed = !shelf.readers.is_empty();
-            shelf.past = (!is_followed)
-                .then(|| Past { objects: shelf.objects.clone(), changes: Vec::new() });
+            shelf.past = (!is_followed).then(|| Past::since(oldest));
         }
     }
 
@@ -189,26 +257,103 @@ impl Shelves {
         })
     }
 
-    /// Hands over what a collection holds, and from then on every change. Who is the first is told
+    /// Hands over what a collection holds, and from then on every change. The first reader receives
     /// what happened since the past began.
     pub fn follow(&mut self, collection: &Collection, reader: Arc<dyn LogReader>) {
         let shelf = shelf(&mut self.by_collection, self.past_begins, collection);
         shelf.damaged.keys().for_each(|key| reader.damage(key.clone()));
-        match (shelf.past.take(), self.past_begins) {
-            (Some(Past { objects, changes }), Some(oldest)) => {
-                hand_over(&objects, &*reader);
-                reader.begin(oldest);
-                changes.into_iter().for_each(|change| reader.append(change));
+        match shelf.past.take() {
+            Some(past) => {
+                self.past_bytes -= past.bytes;
+                let earlier = past.earlier();
+                let same = shelf.objects.iter().filter(|(key, _)| !earlier.contains_key(*key));
+                let others = earlier.iter().filter_map(|(key, kept)| kept.map(|kept| (*key, kept)));
+                hand_over(same.chain(others).collect(), &*reader);
+                reader.begin(past.begins);
+                past.changes.into_iter().for_each(|change| reader.append(change.into()));
             }
-            _ => hand_over(&shelf.objects, &*reader),
+            None => hand_over(shelf.objects.iter().collect(), &*reader),
         }
         shelf.readers.push(reader);
+    }
+
+    /// Tells this reader of a collection nothing more.
+    pub fn leave(&mut self, collection: &Collection, reader: &Arc<dyn LogReader>) {
+        let Some(shelf) = self.by_collection.get_mut(collection) else { return };
+        shelf.readers.retain(|other| !Arc::ptr_eq(other, reader));
+        let is_empty = shelf.objects.is_empty() && shelf.damaged.is_empty();
+        if is_empty && shelf.readers.is_empty() && shelf.past.is_none() {
+            self.by_collection.remove(collection);
+        }
     }
 
     /// Lets go of what happened before anybody has asked for it.
     pub fn forget_past(&mut self) {
         self.past_begins = None;
+        self.past_bytes = 0;
         self.by_collection.values_mut().for_each(|shelf| shelf.past = None);
+    }
+
+    /// Tells a change to all readers, and holds it for the first one where none has come.
+    fn tell(&mut self, collection: &Collection, change: Change) {
+        let shelf = shelf(&mut self.by_collection, self.past_begins, collection);
+        for reader in &shelf.readers {
+            reader.append((&change).into());
+        }
+        if let Some(past) = &mut shelf.past {
+            let bytes = change.size();
+            past.bytes += bytes;
+            past.changes.push_back(change);
+            self.past_bytes += bytes;
+            self.shorten_past();
+        }
+    }
+
+    /// Lets the past of the collections with the most of it begin later, until it fits its limit.
+    fn shorten_past(&mut self) {
+        while self.past_bytes > self.past_limit {
+            let pasts = self.by_collection.values_mut().filter_map(|shelf| shelf.past.as_mut());
+            let Some(largest) = pasts.max_by_key(|past| past.bytes) else { return };
+            let Some(oldest) = largest.changes.pop_front() else { return };
+            largest.begins = oldest.revision;
+            let bytes = oldest.size();
+            largest.bytes -= bytes;
+            self.past_bytes -= bytes;
+        }
+    }
+}
+
+impl Expected {
+    /// Checks what is expected of what is kept.
+    ///
+    /// # Errors
+    /// When it is not so.
+    pub fn check(self, kept: Option<&Versioned>) -> Result<(), StoreError> {
+        match (self, kept) {
+            (Self::Absent, Some(_)) => Err(StoreError::Exists),
+            (Self::At(_), None) => Err(StoreError::Absent),
+            (Self::At(expected), Some(kept)) if kept.revision != expected => {
+                Err(StoreError::Changed { current: kept.revision })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl From<&Change> for LogEntry {
+    fn from(change: &Change) -> Self {
+        Self {
+            revision: change.revision,
+            key: change.key.clone(),
+            before: change.before.as_ref().map(|before| Arc::clone(&before.object)),
+            object: change.after.clone(),
+        }
+    }
+}
+
+impl From<Change> for LogEntry {
+    fn from(Change { revision, key, before, after }: Change) -> Self {
+        Self { revision, key, before: before.map(|before| before.object), object: after }
     }
 }
 
@@ -219,22 +364,12 @@ fn shelf<'a>(
     collection: &Collection,
 ) -> &'a mut Shelf {
     by_collection.entry(collection.clone()).or_insert_with(|| {
-        let past = past_begins.map(|_| Past::default());
+        let past = past_begins.map(Past::since);
         Shelf { past, ..Shelf::default() }
     })
 }
 
 impl Shelf {
-    /// Tells everybody who follows, and who will follow first.
-    fn tell(&mut self, entry: LogEntry) {
-        if let Some(past) = &mut self.past {
-            past.changes.push(entry.clone());
-        }
-        for reader in &self.readers {
-            reader.append(entry.clone());
-        }
-    }
-
     /// Answers with what was there.
     fn put(
         &mut self,
@@ -252,13 +387,7 @@ impl Shelf {
     }
 }
 
-/// The revision of what was kept, and the object.
-fn apart(kept: Option<Versioned>) -> (Option<Revision>, Option<Arc<Object>>) {
-    kept.map(|kept| (kept.revision, kept.object)).unzip()
-}
-
-fn hand_over(objects: &HashMap<Key, Versioned>, reader: &dyn LogReader) {
-    let mut kept: Vec<_> = objects.iter().collect();
+fn hand_over(mut kept: Vec<(&Key, &Versioned)>, reader: &dyn LogReader) {
     kept.sort_by_key(|(_, versioned)| versioned.revision);
     for (key, Versioned { revision, object }) in kept {
         let (key, object) = (key.clone(), Some(Arc::clone(object)));
@@ -275,6 +404,72 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    /// A reader that notes what it receives.
+    #[derive(Default)]
+    struct Noted(std::sync::Mutex<Vec<String>>);
+
+    impl LogReader for Noted {
+        fn begin(&self, oldest: Revision) {
+            self.0.lock().unwrap().push(format!("since {oldest}"));
+        }
+
+        fn append(&self, LogEntry { revision, key, before, object }: LogEntry) {
+            let mark = |object: Option<_>| if object.is_some() { "+" } else { "-" };
+            let line = format!("{revision} {key} {}{}", mark(before), mark(object));
+            self.0.lock().unwrap().push(line);
+        }
+    }
+
+    fn object(size: usize) -> Arc<Object> {
+        let tree = json!({"metadata": {"name": "a", "uid": "u"}, "text": "x".repeat(size)});
+        Arc::new(Object::from_tree(tree.as_object().unwrap()).unwrap())
+    }
+
+    #[test]
+    fn the_first_reader_receives_as_much_of_the_past_as_may_be_held() {
+        let received = |limit: usize| {
+            let mut shelves = Shelves::new(1 << 30, NamespaceShare::WHOLE).with_past_limit(limit);
+            let (busy, quiet) = (Collection::new("busy"), Collection::new("quiet"));
+            let mut number = 0;
+            let mut take = |shelves: &mut Shelves, collection: &Collection, name: &str, object| {
+                number += 1;
+                shelves.take(collection, Key::of_text(name), (Revision::new(number), object));
+            };
+            for name in ["a", "b"] {
+                take(&mut shelves, &busy, name, Some(object(1_000)));
+            }
+            shelves.begin_past(Revision::new(2));
+            take(&mut shelves, &quiet, "a", Some(object(10)));
+            for _ in 0..3 {
+                take(&mut shelves, &busy, "a", Some(object(1_000)));
+            }
+            take(&mut shelves, &busy, "b", None);
+            assert!(shelves.past_bytes <= limit);
+            [busy, quiet].map(|collection| {
+                let reader = Arc::new(Noted::default());
+                shelves.follow(&collection, reader.clone());
+                let lines = std::mem::take(&mut *reader.0.lock().unwrap());
+                lines.join(", ")
+            })
+        };
+        let quiet = "since 2, 3 a -+";
+        let all = "1 a -+, 2 b -+, since 2, 4 a ++, 5 a ++, 6 a ++, 7 b +-";
+        assert_eq!(received(1 << 20), [all, quiet]);
+        let two = "2 b -+, 5 a -+, since 5, 6 a ++, 7 b +-";
+        assert_eq!(received(4_000), [two, quiet]);
+        assert_eq!(received(0), ["6 a -+, since 7", "3 a -+, since 3"]);
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_collection_that_is_empty_and_has_no_reader() {
+        let mut shelves = Shelves::new(1 << 20, NamespaceShare::WHOLE);
+        let collection = Collection::new("foos.example.com");
+        let reader: Arc<dyn LogReader> = Arc::new(Noted::default());
+        shelves.follow(&collection, Arc::clone(&reader));
+        shelves.leave(&collection, &reader);
+        assert!(shelves.by_collection.is_empty());
+    }
 
     #[test]
     fn what_is_taken_says_what_it_replaces() {

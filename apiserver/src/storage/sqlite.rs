@@ -9,6 +9,7 @@
 mod backup;
 mod ballast;
 mod database;
+mod log;
 mod rewrite;
 mod rows;
 mod writer;
@@ -17,7 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -36,13 +37,12 @@ use super::{
 use crate::object::Key;
 pub use backup::{back_up, back_up_to};
 use database::{Database, Past, Row, Value};
+use log::Log;
 pub use rewrite::rewrite;
 use writer::{Answer, Message, Writer};
 
 /// Writes that wait for the disk. Who comes then waits before that.
 const WAITING: usize = 1_024;
-/// How often the log is made shorter.
-const COMPACT_EVERY: Duration = Duration::from_secs(60);
 
 /// What the thread that writes shares with those who ask.
 struct Shared {
@@ -77,17 +77,19 @@ impl SqliteStore {
     /// When the folder or what is in it cannot be used: by another process, of another program, of a
     /// later version of this one, damaged, or encrypted with a key that is not there.
     pub fn open(folder: &Path, options: StoreOptions, now: Timestamp) -> Result<Self, String> {
-        let StoreOptions { limit, share, encryption } = options;
+        let StoreOptions { limit, history, share, encryption } = options;
         let sealing = Sealing::new(encryption, "");
         let mut database = Database::open(folder, sealing.clone())?;
         let Past { runs, mut oldest, newest } = database.past()?;
-        let mut shelves = Shelves::new(limit, share);
+        let mut shelves = Shelves::new(limit, share).with_past_limit(history);
         let (mut rows, mut has_begun, began) = (0_usize, false, Instant::now());
-        let mut log = writer::Log::default();
+        let mut log = Log::new(history);
         let mut locked: Option<String> = None;
         database.read(|row| {
             rows += 1;
             let Row { collection, key, revision, .. } = row;
+            let kept = shelves.get(&collection, &key).ok().flatten();
+            let bytes = kept.map_or(0, |kept| kept.object.size());
             let object = match row.value {
                 Value::Object(object) => Some(object),
                 Value::Nothing => None,
@@ -102,7 +104,7 @@ impl SqliteStore {
                         folder.display()
                     );
                     let before = shelves.take_damaged(&collection, key, revision);
-                    log.note(before, revision, false);
+                    log.note(before.map(|before| (before, bytes)), revision, false);
                     (oldest, has_begun) = (revision, false);
                     return;
                 }
@@ -113,7 +115,7 @@ impl SqliteStore {
             }
             let is_removal = object.is_none();
             let before = shelves.take(&collection, key, (revision, object));
-            log.note(before, revision, is_removal);
+            log.note(before.map(|before| (before, bytes)), revision, is_removal);
         })?;
         if let Some(locked) = locked {
             return Err(locked);
@@ -131,7 +133,7 @@ impl SqliteStore {
         let (path, took) = (folder.to_owned(), began.elapsed().as_millis());
         let folder = path.display();
         tracing::info!(
-            "{folder}: {rows} objects and changes of the last minutes were read in {took} ms; numbers go on at {start}"
+            "{folder}: {rows} objects and recent changes were read in {took} ms; numbers go on at {start}"
         );
         let (failed, shelves) = (Failure::none(), Mutex::new(shelves));
         let shared = Arc::new(Shared { timeline, shelves, failed });
@@ -166,14 +168,13 @@ impl SqliteStore {
 
 /// Has the log made shorter, for as long as there is a store.
 async fn keep_short(messages: mpsc::WeakSender<Message>) {
-    let mut ticks = interval(COMPACT_EVERY);
+    let mut ticks = interval(writer::COMPACT_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks.tick().await;
     loop {
         ticks.tick().await;
         let Some(messages) = messages.upgrade() else { return };
-        // Who writes has no time for it, and will be asked again.
-        let _ = messages.try_send(Message::Compact);
+        let _ = messages.send(Message::Compact).await;
     }
 }
 
@@ -207,6 +208,10 @@ impl Store for SqliteStore {
     ) -> BoxFuture<'_, Result<(), StoreError>> {
         self.shared.lock().follow(collection, reader);
         std::future::ready(Ok(())).boxed()
+    }
+
+    fn unfollow(&self, collection: &Collection, reader: &Arc<dyn LogReader>) {
+        self.shared.lock().leave(collection, reader);
     }
 
     fn collections(&self) -> Vec<Collection> {

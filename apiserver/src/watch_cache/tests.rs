@@ -241,3 +241,46 @@ fn every_change_is_counted() {
     put(&cache, "a/4", 1);
     assert_eq!(cache.changes(), before + 4);
 }
+
+#[tokio::test]
+async fn windows_of_all_caches_share_one_budget() {
+    const SIZE: usize = 100_000;
+    const LIMIT: usize = 2_000_000;
+    let timeline = Arc::new(Timeline::starting(Timestamp::now(), 7));
+    let budget = Arc::new(WindowBudget::new(LIMIT));
+    let mut caches: Vec<_> =
+        (0..4).map(|_| WatchCache::sharing(Arc::clone(&timeline), WINDOW_LIMIT, &budget)).collect();
+    let large = |name: &str, number: usize| {
+        let tree = json!({"metadata": {"name": name, "uid": "u"}, "text": format!("{number}{}", "x".repeat(SIZE))});
+        Object::from_tree(tree.as_object().unwrap()).unwrap()
+    };
+    let key = Key::new(None, "a");
+    let sum = |caches: &[Arc<WatchCache>]| {
+        caches.iter().map(|one| one.extent().window_bytes).sum::<usize>()
+    };
+    // One kind that changes much uses all of it, as long as others do not.
+    for number in 0..50 {
+        caches[0].publish(&key, Some(large("a", number)));
+    }
+    assert!(budget.used() > LIMIT / 2 && budget.used() <= LIMIT);
+    let (_, mut slow) = caches[0].subscribe(Scope::All);
+    caches[0].publish(&key, Some(large("a", 50)));
+    for number in 0..50 {
+        for cache in &caches[1..] {
+            cache.publish(&key, Some(large("a", number)));
+            assert!(cache.extent().window > 0, "the newest change stays");
+            assert!(budget.used() <= LIMIT);
+            assert_eq!(budget.used(), sum(&caches));
+        }
+    }
+    // The window that was largest has given up its oldest changes; its watcher is told so, if it has missed one.
+    assert!(caches.iter().all(|cache| cache.extent().window_bytes < LIMIT / 2));
+    assert_eq!(caches[0].get(&key).unwrap().object.to_tree(), large("a", 50).to_tree());
+    assert!(slow.next().await.is_err() || caches[0].extent().window > 0);
+    // A kind that goes gives its part back.
+    drop(slow);
+    caches.truncate(1);
+    assert_eq!(budget.used(), caches[0].extent().window_bytes);
+    caches[0].forget_past();
+    assert_eq!(budget.used(), 0);
+}

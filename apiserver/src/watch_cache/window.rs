@@ -139,16 +139,31 @@ impl Window {
         change: Arc<WatchCacheEvent>,
         now: Instant,
     ) -> Vec<Arc<WatchCacheEvent>> {
-        let mut gone = Vec::new();
         self.bytes += change.size();
         self.changes.push_back((now, change));
-        while self.is_over(now) {
+        self.pop_while(|window| window.is_over(now))
+    }
+
+    /// Removes about so many bytes of the oldest changes, but for the newest `kept` ones. Answers with them.
+    pub(super) fn shed(&mut self, bytes: usize, kept: usize) -> Vec<Arc<WatchCacheEvent>> {
+        let most = self.bytes.saturating_sub(bytes);
+        self.pop_while(|window| window.bytes > most && window.changes.len() > kept)
+    }
+
+    fn pop_while(&mut self, is_over: impl Fn(&Self) -> bool) -> Vec<Arc<WatchCacheEvent>> {
+        let mut gone = Vec::new();
+        while is_over(self) {
             let Some((_, oldest)) = self.changes.pop_front() else { break };
             self.bytes -= oldest.size();
             self.start = oldest.revision;
             gone.push(oldest);
         }
         gone
+    }
+
+    /// The bytes of its changes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     fn is_over(&self, now: Instant) -> bool {

@@ -131,14 +131,12 @@ async fn replace(
     if attributes.options.dry_run {
         return Ok(Committed::At(Versioned { revision: kept.revision, object }));
     }
-    let shrinks = object.size() <= kept.object.size();
     let commit = Commit {
         collection,
         key: attributes.key(),
         expected: Expected::At(kept.revision),
         object: (!goes).then(|| Arc::clone(&object)),
-        // One of several finalizers is taken off, so that it can go at last.
-        marks: shrinks && metadata::is_being_deleted(&live.tree),
+        marks: lets_go(live, &object),
     };
     match conditions.commit(store, commit).await {
         // Of an object that has gone nothing more was written.
@@ -153,6 +151,21 @@ async fn replace(
         Err(StoreError::Changed { .. } | StoreError::Exists) => Ok(Committed::Overtaken),
         Err(error) => Err(not_kept(attributes, &object, error)),
     }
+}
+
+/// Bytes by which `managedFields` may grow when a finalizer is removed.
+const MANAGERS: usize = 4 << 10;
+
+/// Whether an update serves a deletion: it removes finalizers, or leaves an object that is being deleted as large as it is or
+/// smaller.
+fn lets_go(live: &Live, object: &Object) -> bool {
+    let growth = object.size().saturating_sub(live.kept.object.size());
+    if growth == 0 && metadata::is_being_deleted(&live.tree) {
+        return true;
+    }
+    let before = metadata::finalizers(&live.tree).len();
+    let removes = || metadata::finalizers(&object.to_tree()).len() < before;
+    growth <= MANAGERS && before > 0 && removes()
 }
 
 async fn create(

@@ -15,7 +15,10 @@ const CALLS_OF_ONE: usize = 64;
 /// So many answers that are read at once: each may take as much memory as one object.
 const ANSWERS_READ: usize = 16;
 
-static CALLED: WebhookCalls = WebhookCalls::new(CALLS, CALLS_OF_ONE, ANSWERS_READ);
+/// The calls of a server.
+pub(super) fn calls() -> WebhookCalls {
+    WebhookCalls::new(CALLS, CALLS_OF_ONE, ANSWERS_READ)
+}
 
 /// Why a webhook has not allowed a write.
 pub(super) enum Failure {
@@ -54,11 +57,11 @@ pub(super) async fn ask(
     };
     let webhook = Webhook { url: &hook.url, ca_bundle: hook.ca_bundle.as_deref() };
     let address = webhook.address();
-    let turn = CALLED.turn(&address, &request.user.name, hook.timeout).await.map_err(busy)?;
+    let turn = hook.calls.turn(&address, &request.user.name, hook.timeout).await.map_err(busy)?;
     let uid = Uuid::new_v4().to_string();
     let body = question.review(version, &uid);
     let room = request.reserve(body.len()).map_err(Failure::Refused)?;
-    let sent = CALLED.post(webhook, body, hook.timeout, &turn).await.map_err(failed)?;
+    let sent = hook.calls.post(webhook, body, hook.timeout, &turn).await.map_err(failed)?;
     drop((turn, room));
     let room = request.reserve(2 * sent.len()).map_err(Failure::Refused)?;
     let answer = answer::read(&sent, Asked { uid: &uid, version, mutates }, request)?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use aggregated_apiserver::RuntimeKinds;
+use aggregated_apiserver::{RuntimeKinds, WebhookCalls};
 use k8s_openapi::Resource;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ValidatingWebhook,
@@ -12,6 +12,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
+use super::ask;
 use crate::built_in::admissionregistration::GROUP;
 
 const PORT: i32 = 443;
@@ -42,6 +43,8 @@ pub(super) struct Hook {
     pub review_version: Option<&'static str>,
     /// Whether it is asked again if a later one has changed the object.
     pub is_reinvoked: bool,
+    /// The calls of this server, which are limited together.
+    pub calls: Arc<WebhookCalls>,
 }
 
 /// All of them, in the order of the names of their configurations.
@@ -52,11 +55,19 @@ pub(super) struct Hooks {
 }
 
 /// What was read of the configurations, and when.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct Known {
     /// How often both sorts had changed.
     changes: [Option<u64>; 2],
     hooks: Arc<Hooks>,
+    /// The calls of this server, which are limited together.
+    calls: Arc<WebhookCalls>,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self { changes: [None; 2], hooks: Arc::default(), calls: Arc::new(ask::calls()) }
+    }
 }
 
 impl Known {
@@ -77,10 +88,10 @@ impl Known {
         let mutating = mutating.into_iter().flat_map(|one| one.webhooks.unwrap_or_default());
         let validating = validating.into_iter().flat_map(|one| one.webhooks.unwrap_or_default());
         let hooks = Hooks {
-            mutating: mutating.map(Hook::of_mutating).collect(),
-            validating: validating.map(Hook::of_validating).collect(),
+            mutating: mutating.map(|one| Hook::of_mutating(one, &self.calls)).collect(),
+            validating: validating.map(|one| Hook::of_validating(one, &self.calls)).collect(),
         };
-        *self = Self { changes, hooks: Arc::new(hooks) };
+        (self.changes, self.hooks) = (changes, Arc::new(hooks));
         true
     }
 }
@@ -94,7 +105,7 @@ fn objects<K: serde::de::DeserializeOwned>(kinds: &RuntimeKinds, plural: &str) -
 }
 
 impl Hook {
-    fn of_mutating(webhook: MutatingWebhook) -> Self {
+    fn of_mutating(webhook: MutatingWebhook, calls: &Arc<WebhookCalls>) -> Self {
         let is_reinvoked = webhook.reinvocation_policy.as_deref() == Some("IfNeeded");
         let judging = ValidatingWebhook {
             admission_review_versions: webhook.admission_review_versions,
@@ -109,10 +120,10 @@ impl Hook {
             side_effects: webhook.side_effects,
             timeout_seconds: webhook.timeout_seconds,
         };
-        Self { is_reinvoked, ..Self::of_validating(judging) }
+        Self { is_reinvoked, ..Self::of_validating(judging, calls) }
     }
 
-    fn of_validating(webhook: ValidatingWebhook) -> Self {
+    fn of_validating(webhook: ValidatingWebhook, calls: &Arc<WebhookCalls>) -> Self {
         let seconds = webhook.timeout_seconds.unwrap_or(LONGEST).clamp(1, LONGEST);
         let known = |version: &String| ["v1", "v1beta1"].into_iter().find(|known| known == version);
         let ca_bundle = webhook.client_config.ca_bundle.as_ref().map(|bundle| bundle.0.clone());
@@ -129,6 +140,7 @@ impl Hook {
             timeout: Duration::from_secs(u64::from(seconds.unsigned_abs())),
             review_version: webhook.admission_review_versions.iter().find_map(known),
             is_reinvoked: false,
+            calls: Arc::clone(calls),
         }
     }
 }

@@ -8,10 +8,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::task::AtomicWaker;
-use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::super::stream_reset::StreamReset;
+use super::waiters::Waiters;
 use super::{milliseconds, now};
 use crate::error::ApiError;
 use crate::queue::Queue;
@@ -39,7 +39,7 @@ pub(super) struct Pool {
     /// What all of them may hold.
     pub(super) limit: usize,
     pub(super) held: AtomicUsize,
-    pub(super) freed: Notify,
+    pub(super) waiters: Waiters,
     pub(super) streaming: Queue,
     /// When it was looked last for what gives way, in milliseconds.
     looked: AtomicU64,
@@ -95,7 +95,7 @@ impl Pool {
         Self {
             limit,
             held: AtomicUsize::new(0),
-            freed: Notify::new(),
+            waiters: Waiters::default(),
             streaming: Queue::new(STREAMING),
             looked: AtomicU64::new(0),
             is_relieved: AtomicBool::new(false),
@@ -288,11 +288,11 @@ impl Drop for Stream {
 }
 
 /// A request that waits for room, until it is dropped.
-pub(super) struct Waiting<'a>(&'a UserShare);
+pub(super) struct CountedWaiter<'a>(&'a UserShare);
 
 impl UserShare {
-    pub(super) fn wait(&self) -> Result<Waiting<'_>, ApiError> {
-        let waiting = Waiting(self);
+    pub(super) fn wait(&self) -> Result<CountedWaiter<'_>, ApiError> {
+        let waiting = CountedWaiter(self);
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING {
             return Err(ApiError::too_many_requests().bounded_by("answers"));
         }
@@ -300,7 +300,7 @@ impl UserShare {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for CountedWaiter<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }

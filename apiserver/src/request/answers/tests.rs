@@ -154,3 +154,58 @@ async fn what_is_held_beyond_the_limit_gives_way_though_nobody_asks_for_more() {
     drop(held);
     assert_eq!(length(&answered(&resets[0], 404)), Some(5_000));
 }
+
+/// Answers that want the same memory at the same moment, from many threads.
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_at_the_same_time_stay_within_their_limits() {
+    const SIZE: usize = 1_000;
+    let answers = Answers::new(40 * SIZE);
+    let eve = user(0);
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let (answers, eve) = (answers.clone(), eve.clone());
+        tasks.spawn(async move {
+            for _ in 0..2_000 {
+                let answer = answers.begin(StreamReset::default());
+                let charge = answer.room(&eve, SIZE).await.unwrap();
+                let held = answer.share(&eve).held.load(Ordering::SeqCst);
+                assert!(held <= 10 * SIZE, "{held}");
+                tokio::task::yield_now().await;
+                drop(charge);
+            }
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.unwrap();
+    }
+    assert_eq!(answers.0.held.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_release_lets_only_those_go_on_that_fit() {
+    const SIZE: usize = 1_000;
+    let answers = Answers::new(40 * SIZE);
+    let eve = user(0);
+    let begin = || answers.begin(StreamReset::default());
+    let (first, second) = (begin(), begin());
+    let nearly_all = first.room(&eve, 8 * SIZE).await.unwrap();
+    let rest = second.room(&eve, 2 * SIZE).await.unwrap();
+    let waiting = [begin(), begin(), begin()];
+    let mut large = Box::pin(waiting[0].room(&eve, 9 * SIZE));
+    let mut small = Box::pin(waiting[1].room(&eve, 2 * SIZE));
+    let mut other = Box::pin(waiting[2].room(&eve, 2 * SIZE));
+    for waiting in [&mut large, &mut small, &mut other] {
+        assert!(futures::poll!(waiting).is_pending());
+    }
+    drop(rest);
+    assert!(futures::poll!(&mut large).is_pending());
+    let std::task::Poll::Ready(Ok(granted)) = futures::poll!(&mut small) else { unreachable!() };
+    assert!(futures::poll!(&mut other).is_pending());
+    // What was given to an answer that waits no more is given to the next.
+    drop(nearly_all);
+    drop((large, other));
+    let late = begin();
+    let mut late = Box::pin(late.room(&eve, 8 * SIZE));
+    assert!(futures::poll!(&mut late).is_ready());
+    drop(granted);
+}

@@ -38,10 +38,11 @@ const PAGE_ALL: Duration = Duration::from_secs(11);
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long a write may take. One that was passed on to a leader that has just died is never answered.
 const WRITE: Duration = Duration::from_secs(3);
-/// What one answer of a watch may take: etcd may send a thousand changes at once.
-const CHANGES: usize = 256 << 20;
+/// What one answer of a watch may take. etcd sends changes in parts that are no larger than a request may be; programs that
+/// stand in for it may send several hundred changes at once.
+const CHANGES: usize = 64 << 20;
 /// What one answer may take. Pages of objects are made smaller than that.
-const ANSWER: usize = 32 << 20;
+const ANSWER: usize = crate::storage::READING / 2;
 
 /// Why etcd has not done what it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -308,8 +309,8 @@ impl Client {
 }
 
 /// What ended a watch.
-pub(super) fn broken(status: &Status) -> String {
-    Fault::of(status).text()
+pub(super) fn broken(status: &Status) -> Fault {
+    Fault::of(status)
 }
 
 async fn call<M, R>(

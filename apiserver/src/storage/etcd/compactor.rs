@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::Shared;
 use super::client::{Client, Fault};
 use super::messages::{
     Compare, CompareTarget, Compared, Operation, PutRequest, RangeRequest, RequestOp, TxnRequest,
@@ -15,13 +16,17 @@ use super::messages::{
 /// The key that all servers at one etcd share.
 const KEY: &[u8] = b"compact_rev_key";
 
-/// Compacts, for as long as it is polled: each time what was replaced before the time before.
-pub(super) async fn run(client: Arc<Client>, every: Duration) {
+/// Compacts, for as long as it is polled: each time what was replaced before the time before. A turn comes after some time, or
+/// earlier if much was written.
+pub(super) async fn run(client: Arc<Client>, shared: Arc<Shared>, every: Duration) {
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut version, mut newest) = (0, 0);
     loop {
-        ticks.tick().await;
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = shared.compact.notified() => ticks.reset(),
+        }
         match turn(&client, version, newest).await {
             Ok(next) => (version, newest) = next,
             Err(fault) => tracing::debug!("etcd is not compacted: {}", fault.text()),

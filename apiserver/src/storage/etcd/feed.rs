@@ -59,6 +59,8 @@ enum Ended {
     Broken(String),
     /// What came next is not known any more, and why: all has to be read again.
     Lost(&'static str),
+    /// The changes up to now are larger than the history may be: a shorter one is read.
+    TooMuch,
     /// It must not go on.
     Failed(String),
 }
@@ -67,6 +69,7 @@ impl From<Fault> for Ended {
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::Compacted => Self::Lost(FORGOTTEN),
+            Fault::AnswerTooLarge => Self::TooMuch,
             fault => Self::Broken(fault.text()),
         }
     }
@@ -92,12 +95,33 @@ pub(super) struct Feed {
     past_since: Option<Instant>,
     /// At which revision all was read the last time, if it was.
     loaded: Option<i64>,
+    /// How many revisions of the past are read, and how many bytes of them.
+    history: i64,
+    history_bytes: usize,
+    /// The bytes of the past that were read since all was.
+    past_read: usize,
 }
 
 impl Feed {
-    pub fn new(client: Arc<Client>, shared: Arc<Shared>, prefix: Prefix) -> Self {
-        let (cluster, position, said, past_since, loaded) = (None, None, None, None, None);
-        Self { client, shared, prefix, cluster, position, said, past_since, loaded }
+    pub fn new(
+        client: Arc<Client>,
+        shared: Arc<Shared>,
+        prefix: Prefix,
+        history_bytes: usize,
+    ) -> Self {
+        Self {
+            client,
+            shared,
+            prefix,
+            cluster: None,
+            position: None,
+            said: None,
+            past_since: None,
+            loaded: None,
+            history: HISTORY,
+            history_bytes,
+            past_read: 0,
+        }
     }
 
     /// Follows until it must not go on.
@@ -108,6 +132,14 @@ impl Feed {
             match ended {
                 Ended::Lost(why) => {
                     tracing::warn!("{why}: all is read again, and watches begin anew");
+                    self.position = None;
+                }
+                Ended::TooMuch => {
+                    self.shorten_history();
+                    let count = self.history;
+                    tracing::info!(
+                        "changes in etcd are larger than the history may be: the last {count} are read"
+                    );
                     self.position = None;
                 }
                 Ended::Broken(why) => {
@@ -122,6 +154,19 @@ impl Feed {
             }
             sleep(PAUSE).await;
         }
+    }
+
+    /// Lets the history be as long as its limit allows, if what follows is as large as what was read; then none at all.
+    fn shorten_history(&mut self) {
+        let began = self.loaded.unwrap_or_default();
+        let count = self.position.map_or(0, |position| number(position).abs_diff(began));
+        let is_first = self.history == HISTORY;
+        let fits = match self.past_read {
+            0 => 0,
+            read => i64::try_from(u128::from(count) * self.history_bytes as u128 / read as u128)
+                .unwrap_or_default(),
+        };
+        self.history = if is_first { fits.clamp(0, HISTORY - 1) } else { 0 };
     }
 
     fn say(&mut self, why: String) {
@@ -185,9 +230,14 @@ impl Feed {
         let began = Instant::now();
         let is_again = self.loaded.is_some();
         let known = self.shared.timeline.current();
-        let mut at = (number(newest) - HISTORY).max(number(known)).max(1);
+        let mut at = (number(newest) - self.history).max(number(known)).max(1);
+        let known = |collection: &Collection, key: &Key, revision: Revision| {
+            let shelves = self.shared.lock();
+            let kept = shelves.get(collection, key).ok().flatten();
+            kept.filter(|kept| kept.revision == revision).map(|kept| Arc::clone(&kept.object))
+        };
         let mut rows = loop {
-            match list(&self.client, &self.prefix, at).await {
+            match list(&self.client, &self.prefix, at, known).await {
                 Err(Fault::Compacted) => at = self.compacted(at).await?.max(at + 1),
                 listed => {
                     let rows = listed?;
@@ -214,6 +264,7 @@ impl Feed {
         }
         rows.sort_by_key(|row| row.revision);
         self.loaded = Some(at);
+        self.past_read = 0;
         let at = revision(at);
         if is_again {
             // Watches are lost first. Nobody is told that he had seen what comes now.
@@ -262,7 +313,7 @@ impl Feed {
                     }
                     Ok(Some(_)) => {}
                     Ok(None) => return Err(Ended::Broken("it has ended a watch".to_owned())),
-                    Err(status) => return Err(Ended::Broken(broken(&status))),
+                    Err(status) => return Err(broken(&status).into()),
                 }
             }
         };
@@ -309,7 +360,7 @@ impl Feed {
                         self.note_known(newest, member);
                     }
                     Ok(None) => return Err(Ended::Broken("it has ended the watch".to_owned())),
-                    Err(status) => return Err(Ended::Broken(broken(&status))),
+                    Err(status) => return Err(broken(&status).into()),
                 },
                 _ = heartbeat.tick() => {
                     // What has happened long ago has to be looked for.
@@ -358,9 +409,10 @@ impl Feed {
         if response.created {
             return Ok(());
         }
-        let mut reached = None;
+        let (mut reached, mut bytes) = (None, 0);
         for event in &response.events {
             let Some(kept) = &event.kv else { continue };
+            bytes += kept.value.len();
             // What was handed on already, or before all was read.
             if Some(revision(kept.mod_revision)) <= self.position {
                 continue;
@@ -369,8 +421,13 @@ impl Feed {
             let is_removed = event.r#type == i32::from(EventType::Delete);
             parts.extend(self.prefix.row(kept, is_removed));
         }
+        self.note_read(bytes)?;
         if response.fragment {
-            return Ok(());
+            // The next part may hold more of the last revision.
+            let last = parts.last().map(|row| row.revision);
+            let count = parts.iter().take_while(|row| Some(row.revision) < last).count();
+            let reached = count.checked_sub(1).map(|last| parts[last].revision);
+            return self.hand_on(parts.drain(..count).collect(), reached);
         }
         let header = response.header.unwrap_or_default();
         // Without events it is the answer to how far it has come.
@@ -378,10 +435,28 @@ impl Feed {
             true => Some(revision(header.revision)),
             false => reached.max(parts.last().map(|row| row.revision)),
         };
-        if !self.is_known() && parts.iter().any(is_locked) {
+        self.hand_on(std::mem::take(parts), reached)
+    }
+
+    /// Counts bytes of changes: of the past, which may not be too large, or of what is written now.
+    fn note_read(&mut self, bytes: usize) -> Result<(), Ended> {
+        if self.is_known() {
+            self.shared.note_written(bytes);
+            return Ok(());
+        }
+        self.past_read = self.past_read.saturating_add(bytes);
+        match self.past_read > self.history_bytes.saturating_mul(2) && self.history > 0 {
+            true => Err(Ended::TooMuch),
+            false => Ok(()),
+        }
+    }
+
+    /// Hands on all that has happened up to a revision.
+    fn hand_on(&mut self, rows: Vec<Row>, reached: Option<Revision>) -> Result<(), Ended> {
+        if !self.is_known() && rows.iter().any(is_locked) {
             return Err(Ended::Lost(LOCKED));
         }
-        self.shared.take(parts.drain(..));
+        self.shared.take(rows.into_iter());
         if let Some(reached) = reached.filter(|reached| Some(*reached) > self.position) {
             self.position = Some(reached);
             self.shared.timeline.reach(reached);

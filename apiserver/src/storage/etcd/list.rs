@@ -1,21 +1,30 @@
 //! All that is in etcd, page by page.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use super::client::{Client, Fault};
 use super::messages::{RangeRequest, RangeResponse};
 use super::place::{Prefix, Row};
+use crate::object::{Key, Object};
+use crate::storage::{Collection, Revision};
 
 /// Objects of a page, and what they may take together if they are as large as those before. Two pages
 /// are in memory: one is made out while the other one comes.
 const PAGE: i64 = 20_000;
-const PAGE_BYTES: i64 = 12 << 20;
+const PAGE_BYTES: i64 = 4 << 20;
 const FIRST_PAGE: i64 = 50;
 
-/// Everything there was at a revision; 0 is the newest.
-pub(super) async fn list(client: &Client, prefix: &Prefix, at: i64) -> Result<Vec<Row>, Fault> {
+/// Everything there was at a revision; 0 is the newest. Objects that are known here are not made out again.
+pub(super) async fn list(
+    client: &Client,
+    prefix: &Prefix,
+    at: i64,
+    known: impl Fn(&Collection, &Key, Revision) -> Option<Arc<Object>> + Send + Sync,
+) -> Result<Vec<Row>, Fault> {
     let range = (prefix.first(), prefix.end());
-    let mut rows = Rows { prefix, all: Vec::new() };
+    let mut rows = Rows { prefix, known, all: Vec::new() };
     if pages(client, range.clone(), at, true, &mut rows).await? == Pages::Incomplete {
         // What stands in for etcd may not know every range.
         rows.all.clear();
@@ -47,15 +56,19 @@ trait Taker: Send {
 }
 
 /// What is in pages.
-struct Rows<'a> {
+struct Rows<'a, K> {
     prefix: &'a Prefix,
+    known: K,
     all: Vec<Row>,
 }
 
-impl Taker for Rows<'_> {
+impl<K: Fn(&Collection, &Key, Revision) -> Option<Arc<Object>> + Send + Sync> Taker
+    for Rows<'_, K>
+{
     async fn take(&mut self, page: &RangeResponse) -> Result<(), Fault> {
         self.prefix.learn(page.kvs.iter()).await.map_err(Fault::Unavailable)?;
-        self.all.extend(page.kvs.iter().filter_map(|kept| self.prefix.row(kept, false)));
+        let row = |kept| self.prefix.row_or_known(kept, &self.known);
+        self.all.extend(page.kvs.iter().filter_map(row));
         Ok(())
     }
 }

@@ -110,6 +110,25 @@ impl Prefix {
         self.sealing.trouble()
     }
 
+    /// What is kept in etcd under a key, made out only if it is not known; `None` if it is no object.
+    pub fn row_or_known(
+        &self,
+        kept: &KeyValue,
+        known: impl Fn(&Collection, &Key, Revision) -> Option<Arc<Object>>,
+    ) -> Option<Row> {
+        let place = std::str::from_utf8(&kept.key).ok()?.strip_prefix(&self.text)?;
+        let (collection, name) = place.split_once('/')?;
+        let (collection, key) = (Collection::new(collection), Key::of_text(name));
+        let revision = revision(kept.mod_revision);
+        match known(&collection, &key, revision) {
+            Some(object) => {
+                let value = Ok(Some(object));
+                Some(Row { collection, key, revision, value, is_stale: false })
+            }
+            None => self.row(kept, false),
+        }
+    }
+
     /// What is kept in etcd under a key; `None` if it is no object.
     pub fn row(&self, kept: &KeyValue, is_removed: bool) -> Option<Row> {
         let place = std::str::from_utf8(&kept.key).ok()?.strip_prefix(&self.text)?;

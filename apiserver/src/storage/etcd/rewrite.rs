@@ -35,7 +35,7 @@ pub async fn rewrite(
     check_form(&prefix, &client.key(noted).await.map_err(failed)?)?;
     let mut rewritten = 0;
     for _ in 0..ROUNDS {
-        let rows = list(&client, &prefix, 0).await.map_err(failed)?;
+        let rows = list(&client, &prefix, 0, |_, _, _| None).await.map_err(failed)?;
         let (mut all, mut damaged, mut stale) = (0, Vec::new(), Vec::new());
         for mut row in rows {
             all += 1;

@@ -9,6 +9,7 @@ use crate::object::Object;
 use crate::storage::encryption::tests::with_keys;
 use crate::storage::{Encryption, LogEntry, NamespaceShare, Rewritten, suite};
 
+const HISTORY: usize = 4 << 20;
 const LIMIT: usize = 64 << 20;
 
 /// An etcd, if it can be had here.
@@ -51,7 +52,8 @@ async fn open_with(options: EtcdOptions, encryption: Arc<Encryption>) -> EtcdSto
 
 /// A store that is about to know what is there.
 fn begin(etcd: &EtcdOptions, encryption: Arc<Encryption>) -> EtcdStore {
-    let options = StoreOptions { limit: LIMIT, share: NamespaceShare::WHOLE, encryption };
+    let share = NamespaceShare::WHOLE;
+    let options = StoreOptions { limit: LIMIT, history: HISTORY, share, encryption };
     EtcdStore::open(etcd, options).unwrap()
 }
 
@@ -734,4 +736,64 @@ async fn what_others_have_encrypted_by_a_plugin_waits_for_it() {
     expire(&encryption);
     let refused = one.commit(write("c", Expected::Absent, Some("a secret"))).await;
     assert_eq!(refused, Err(StoreError::Unavailable));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writes_at_the_same_time_stay_within_the_limit() {
+    const SIZE: usize = 1_000_000;
+    let Some(etcd) = etcd(1) else { return };
+    let etcd = options(etcd.urls());
+    for (limit, share) in [(8 << 20, NamespaceShare::WHOLE), (64 << 20, "12%".parse().unwrap())] {
+        let etcd = EtcdOptions { prefix: format!("/limit/{limit}"), ..etcd.clone() };
+        let options = StoreOptions { limit, history: HISTORY, share, encryption: Arc::default() };
+        let store = Arc::new(EtcdStore::open(&etcd, options).unwrap());
+        store.known().await;
+        let text = "x".repeat(SIZE);
+        let commits = (0..24).map(|number| {
+            let (store, name) = (Arc::clone(&store), number.to_string());
+            let commit = write(&name, Expected::Absent, Some(&text));
+            async move { store.commit(commit).await }
+        });
+        let answers = futures::future::join_all(commits).await;
+        let written = answers.iter().filter(|answer| answer.is_ok()).count();
+        assert!((4..=8).contains(&written), "{written} of {limit}");
+        let is_refused = |answer: &Result<Revision, StoreError>| match answer {
+            Ok(_) => true,
+            Err(error) => {
+                matches!(error, StoreError::Full { .. } | StoreError::ShareExceeded { .. })
+            }
+        };
+        assert!(answers.iter().all(is_refused), "{answers:?}");
+        // Nothing stays reserved, and an object that is there is found before there is no room for it.
+        let (held, _) = store.extent().unwrap();
+        assert!(held >= written * SIZE && held < written * SIZE + 100_000, "{held}");
+        let full = write("late", Expected::Absent, Some(&"x".repeat(8 * SIZE)));
+        assert!(is_refused(&store.commit(full).await));
+        let there = answers.iter().position(Result::is_ok).unwrap().to_string();
+        let again = write(&there, Expected::Absent, Some(&"x".repeat(8 * SIZE)));
+        assert_eq!(store.commit(again).await, Err(StoreError::Exists));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_reads_no_more_of_the_past_than_may_be_held() {
+    const SIZE: usize = 500_000;
+    let Some(etcd) = etcd(1) else { return };
+    let (store, text) = (open_at(&etcd).await, "x".repeat(SIZE));
+    let mut revision = store.commit(write("a", Expected::Absent, Some("1"))).await.unwrap();
+    for _ in 0..60 {
+        let again = write("a", Expected::At(revision), Some(&text));
+        revision = store.commit(again).await.unwrap();
+    }
+    drop(store);
+    let store = begin(&options(etcd.urls()), Arc::default());
+    store.known().await;
+    let told = Arc::new(Told::default());
+    store.follow(&collection(), told.clone()).await.unwrap();
+    let lines = told.lines();
+    let changes = lines.iter().skip_while(|line| !line.starts_with("since")).count() - 1;
+    assert!((1..=HISTORY / SIZE).contains(&changes), "{changes}");
+    assert!(lines.last().unwrap().starts_with(&format!("{revision} a ")), "{lines:?}");
+    let kept = store.get(&collection(), &key("a")).await.unwrap().unwrap();
+    assert_eq!(kept.revision, revision);
 }

@@ -96,6 +96,8 @@ pub(super) struct Database {
     path: PathBuf,
     sealing: Sealing,
     ballast: Ballast,
+    /// The number that this process begins with, until there is room to note it.
+    unnoted_run: Option<(u64, Revision)>,
     _lock: File,
 }
 
@@ -127,12 +129,18 @@ impl Database {
             .map_err(|error| format!("{FILE} cannot be written: {error}"))?;
         let ballast = Ballast::in_folder(folder);
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let open = || Connection::open_with_flags(&path, flags).and_then(prepare);
-        let opened = match open() {
-            // To read a log that was left needs room, too.
-            Err(error) if is_no_room(&error) && ballast.give_up() => open(),
-            opened => opened,
+        let open = |is_alone| {
+            Connection::open_with_flags(&path, flags).and_then(|one| prepare(one, is_alone))
         };
+        let mut opened = open(false);
+        // To read a log that was left needs room, too.
+        if opened.as_ref().is_err_and(is_no_room) && ballast.give_up() {
+            opened = open(false);
+        }
+        // Without room for the index of the log it is in memory: other processes cannot copy what is there then.
+        if opened.as_ref().is_err_and(is_no_room) {
+            opened = open(true);
+        }
         let connection = opened.map_err(|error| match error.sqlite_error_code() {
             _ if is_no_room(&error) => format!("{FILE} cannot be used: {NO_ROOM}"),
             Some(ErrorCode::NotADatabase) => format!("{FILE} is no store"),
@@ -144,7 +152,7 @@ impl Database {
         File::open(folder)
             .and_then(|folder| folder.sync_all())
             .map_err(|error| format!("cannot be synced: {error}"))?;
-        Ok(Self { connection, path, sealing, ballast, _lock: lock })
+        Ok(Self { connection, path, sealing, ballast, unnoted_run: None, _lock: lock })
     }
 
     /// Refuses if objects of a collection cannot be encrypted at the moment.
@@ -190,26 +198,23 @@ impl Database {
         rows::read_all(&mut self.connection, &self.sealing, take)
     }
 
-    /// Notes that a process begins, with this number.
+    /// Notes that a process begins, with this number. On a full disk that is done with the first write: until then the
+    /// number is given to readers alone.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn begin_run(&mut self, start: u64, newest: Revision) -> Result<(), String> {
-        let begun = self.in_transaction(|transaction| {
-            let row = params![signed(start), signed(newest.number())];
-            transaction.execute("INSERT INTO run (start, newest_before) VALUES (?1, ?2)", row)?;
-            if newest == Revision::NONE {
-                transaction.execute("UPDATE history SET oldest = ?1", [signed(start)])?;
+        self.unnoted_run = Some((start, newest));
+        loop {
+            match self.in_transaction(|_| Ok(())) {
+                Err(WriteError::NoRoom) if self.make_room() => {}
+                Err(WriteError::NoRoom) => {
+                    tracing::warn!("{FILE} cannot be written, and is only read: {NO_ROOM}");
+                    return Ok(());
+                }
+                Err(WriteError::Sealing(why) | WriteError::Failed(why)) => return Err(why),
+                Ok(()) => return Ok(()),
             }
-            let least = "DELETE FROM run WHERE start NOT IN (SELECT start FROM run ORDER BY start DESC LIMIT ?1)";
-            transaction.execute(least, [RUNS])?;
-            Ok(())
-        });
-        match begun {
-            Err(WriteError::NoRoom) if self.make_room() => self.begin_run(start, newest),
-            Err(WriteError::NoRoom) => Err(format!("{FILE} cannot be written: {NO_ROOM}")),
-            Err(WriteError::Sealing(why) | WriteError::Failed(why)) => Err(why),
-            Ok(()) => Ok(()),
         }
     }
 
@@ -350,14 +355,36 @@ impl Database {
     ) -> Result<(), WriteError> {
         let all = || {
             let transaction = self.connection.transaction()?;
+            if let Some((start, newest)) = self.unnoted_run {
+                note_run(&transaction, start, newest)?;
+            }
             write(&transaction)?;
             transaction.commit()
         };
         all().map_err(|error| match is_no_room(&error) {
             true => WriteError::NoRoom,
             false => WriteError::Failed(format!("{FILE} cannot be written: {error}")),
-        })
+        })?;
+        self.unnoted_run = None;
+        Ok(())
     }
+}
+
+/// Notes a process that begins with a number, after a newest revision.
+fn note_run(
+    transaction: &rusqlite::Transaction<'_>,
+    start: u64,
+    newest: Revision,
+) -> rusqlite::Result<()> {
+    let row = params![signed(start), signed(newest.number())];
+    transaction.execute("INSERT INTO run (start, newest_before) VALUES (?1, ?2)", row)?;
+    if newest == Revision::NONE {
+        transaction.execute("UPDATE history SET oldest = ?1", [signed(start)])?;
+    }
+    let least =
+        "DELETE FROM run WHERE start NOT IN (SELECT start FROM run ORDER BY start DESC LIMIT ?1)";
+    transaction.execute(least, [RUNS])?;
+    Ok(())
 }
 
 /// Whether nothing was done because the disk is full.
@@ -401,14 +428,17 @@ fn lock(folder: &Path) -> Result<File, String> {
     }
 }
 
-/// Says how a file is used, before anything is read.
-fn prepare(connection: Connection) -> rusqlite::Result<Connection> {
+/// Says how a file is used, before anything is read; `is_alone` if other processes may not read it.
+fn prepare(connection: Connection, is_alone: bool) -> rusqlite::Result<Connection> {
     // Other processes may copy what is there. That none of them writes is what the lock is for.
     connection.busy_timeout(BUSY)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     connection.pragma_update(None, "cache_size", -8_192)?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
+    if is_alone {
+        connection.query_row("PRAGMA locking_mode = EXCLUSIVE", [], |_| Ok(()))?;
+    }
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "fullfsync", true)?;

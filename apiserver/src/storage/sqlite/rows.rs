@@ -17,8 +17,8 @@ use crate::storage::{Collection, Revision};
 
 /// Rows that are handed over at once, and their bytes; so many batches wait.
 const BATCH: usize = 512;
-const BATCH_BYTES: usize = 1 << 20;
-const BATCHES: usize = 4;
+const BATCH_BYTES: usize = 256 << 10;
+const BATCHES: usize = 2;
 
 const ALL: &str = "SELECT revision, collection, name, value FROM log ORDER BY revision";
 

@@ -11,6 +11,7 @@ use crate::storage::encryption::tests::with_keys;
 use crate::storage::{Encryption, Expected, LogEntry, NamespaceShare, Rewritten, suite};
 
 const LIMIT: usize = 64 << 20;
+const HISTORY: usize = 16 << 20;
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
@@ -21,7 +22,32 @@ fn open_at(folder: &Path, seconds: i64) -> SqliteStore {
 }
 
 fn options(encryption: Arc<Encryption>) -> StoreOptions {
-    StoreOptions { limit: LIMIT, share: NamespaceShare::WHOLE, encryption }
+    StoreOptions { limit: LIMIT, history: HISTORY, share: NamespaceShare::WHOLE, encryption }
+}
+
+/// A store with a limit in bytes for its history.
+fn open_with_history(folder: &Path, history: usize) -> SqliteStore {
+    let options = StoreOptions { history, ..options(Arc::default()) };
+    SqliteStore::open(folder, options, at(0)).unwrap()
+}
+
+/// Bytes of all rows in the file.
+fn bytes_of_rows(folder: &Path) -> usize {
+    let connection = Connection::open(folder.join("objects.db")).unwrap();
+    let sql = "SELECT coalesce(sum(length(value)), 0) FROM log";
+    let bytes: i64 = connection.query_row(sql, [], |row| row.get(0)).unwrap();
+    usize::try_from(bytes).unwrap()
+}
+
+/// Writes an object of so many bytes over and over again. Returns the last revision.
+async fn overwrite(store: &SqliteStore, size: usize, times: usize) -> Revision {
+    let text = "x".repeat(size);
+    let mut revision = store.commit(write("a", Expected::Absent, Some("1"))).await.unwrap();
+    for _ in 0..times {
+        let again = write("a", Expected::At(revision), Some(&text));
+        revision = store.commit(again).await.unwrap();
+    }
+    revision
 }
 
 fn refused(folder: &Path) -> String {
@@ -159,17 +185,19 @@ async fn the_past_is_cut_off_and_no_more() {
     drop(store);
     let cut = |until: Revision| {
         let mut database = Database::open(folder.path(), Sealing::default()).unwrap();
-        let mut log = writer::Log::default();
+        let mut log = Log::new(HISTORY);
         let mut last = std::collections::HashMap::new();
         let note = |row: Row| {
             let before = match row.is_removal() {
                 true => last.remove(&row.key),
                 false => last.insert(row.key.clone(), row.revision),
             };
+            let before = before.map(|before| (before, 0));
             log.note(before, row.revision, row.is_removal());
         };
         database.read(note).unwrap();
-        database.compact(until, log.obsolete(until, fifth)).unwrap();
+        let count = log.count_until((until, fifth), usize::MAX, usize::MAX);
+        database.compact(until, log.rows(count)).unwrap();
     };
     cut(third);
     let expected = [
@@ -184,6 +212,57 @@ async fn the_past_is_cut_off_and_no_more() {
     let store = open_at(folder.path(), 2);
     assert_eq!(told(&store).await, [format!("{fourth} a - \"3\""), format!("since {fifth}")]);
     assert!(store.timeline().current() > fifth, "the newest row says where numbers go on");
+}
+
+#[tokio::test]
+async fn history_on_the_disk_is_limited_in_bytes_whatever_the_load() {
+    const SIZE: usize = 100_000;
+    let folder = tempfile::tempdir().unwrap();
+    let store = open_with_history(folder.path(), 1 << 20);
+    overwrite(&store, SIZE, 100).await;
+    drop(store);
+    let bytes = bytes_of_rows(folder.path());
+    assert!(bytes > 5 * SIZE && bytes < (1 << 20) + 4 * SIZE, "{bytes}");
+    // Pages of rows that were removed are used again. What is not yet in the file is in its log.
+    let file = fs::metadata(folder.path().join("objects.db")).unwrap().len();
+    assert!(file < 3 << 20, "{file}");
+}
+
+#[tokio::test]
+async fn a_start_with_more_history_than_fits_holds_and_leaves_what_fits() {
+    const SIZE: usize = 100_000;
+    let folder = tempfile::tempdir().unwrap();
+    let store = open_with_history(folder.path(), usize::MAX);
+    let last = overwrite(&store, SIZE, 100).await;
+    drop(store);
+    assert!(bytes_of_rows(folder.path()) > 100 * SIZE);
+    let store = open_with_history(folder.path(), 1 << 20);
+    let told = told(&store).await;
+    let changes = told.iter().skip_while(|line| !line.starts_with("since")).count() - 1;
+    assert!((5..=11).contains(&changes), "{changes}");
+    assert!(told.last().unwrap().starts_with(&format!("{last} a ")));
+    drop(store);
+    let bytes = bytes_of_rows(folder.path());
+    assert!(bytes > 5 * SIZE && bytes < (1 << 20) + 4 * SIZE, "{bytes}");
+    // A watch goes on where the history begins, and the store is what it was.
+    let store = open_with_history(folder.path(), 1 << 20);
+    let kept = store.get(&collection(), &Key::new(None, "a")).await.unwrap().unwrap();
+    assert_eq!(kept.revision, last);
+}
+
+#[tokio::test]
+async fn readers_that_left_are_freed() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open_at(folder.path(), 0);
+    let reader = Arc::new(Told::default());
+    store.follow(&collection(), reader.clone()).await.unwrap();
+    let leaving: Arc<dyn LogReader> = reader.clone();
+    store.unfollow(&collection(), &leaving);
+    drop(leaving);
+    assert_eq!(Arc::strong_count(&reader), 1);
+    reader.0.lock().unwrap().clear();
+    store.commit(write("a", Expected::Absent, Some("1"))).await.unwrap();
+    assert!(reader.0.lock().unwrap().is_empty());
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
-//! The thread that writes: groups of writes, one after the other, and what makes the log shorter.
+//! The thread that writes: groups of writes, one after the other, and the compaction of the log.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 
 use super::Shared;
 use super::database::{Database, Row, Value, WriteError};
+use super::log::{Log, Moments};
 use crate::object::Key;
 use crate::storage::write_queue::QueuedWrite;
 use crate::storage::{Collection, Commit, Revision, StoreError, Versioned};
@@ -16,12 +17,11 @@ use crate::storage::{Collection, Commit, Revision, StoreError, Versioned};
 /// How many writes are one transaction at most, and how many bytes of objects.
 const GROUP: usize = 512;
 const GROUP_BYTES: usize = 4 << 20;
-/// How long it is kept what was there before: for as long clients may be away and go on.
-const HISTORY: Duration = Duration::from_secs(5 * 60);
-/// At most so many rows are kept of it: more than watches can go back through.
-const HISTORY_ROWS: usize = 102_400;
-/// Rows that are removed in one transaction.
+/// How often history is removed that is too old. History that is too large is removed at once.
+pub(super) const COMPACT_EVERY: Duration = Duration::from_secs(60);
+/// Rows that are removed in one transaction, and bytes of them.
 const COMPACTED: usize = 1_000;
+const COMPACTED_BYTES: usize = 16 << 20;
 /// What is said once the room is given up that is held for what makes room.
 const FULL: &str =
     "the disk of the store is full, or has less than 32 MiB left: only deletions are written";
@@ -61,32 +61,6 @@ struct Staged {
     answer: Answer,
 }
 
-/// Which rows are history.
-#[derive(Default)]
-pub(super) struct Log {
-    /// Rows that are not needed any more once the history begins after another one: that one, and
-    /// the row.
-    replaced: VecDeque<(Revision, Revision)>,
-}
-
-impl Log {
-    /// Notes a row, which replaces the one of another revision, or none; they come in the order of
-    /// their revisions.
-    pub fn note(&mut self, before: Option<Revision>, revision: Revision, is_removal: bool) {
-        self.replaced.extend(before.map(|before| (revision, before)));
-        if is_removal {
-            self.replaced.push_back((revision, revision));
-        }
-    }
-
-    /// Rows that nobody needs if the history begins after a revision; the newest row says where
-    /// numbers go on.
-    pub fn obsolete(&self, oldest: Revision, newest: Revision) -> impl Iterator<Item = Revision> {
-        let replaced = self.replaced.iter().take_while(move |(until, _)| *until <= oldest);
-        replaced.map(|(_, row)| *row).filter(move |row| *row != newest)
-    }
-}
-
 /// Writes what comes.
 pub(super) struct Writer {
     database: Database,
@@ -94,22 +68,25 @@ pub(super) struct Writer {
     log: Log,
     /// The newest revision, which was given last.
     newest: Revision,
-    /// What was the newest at some moments.
-    moments: VecDeque<(Instant, Revision)>,
+    moments: Moments,
     /// When it was found that no room is held for what makes room. Nothing else is written then.
     low_since: Option<Instant>,
 }
 
 impl Writer {
     pub fn new(database: Database, shared: Arc<Shared>, log: Log, newest: Revision) -> Self {
-        let moments = VecDeque::from([(Instant::now(), newest)]);
-        let mut writer = Self { database, shared, log, newest, moments, low_since: None };
-        writer.hold_room();
-        writer
+        let moments = Moments::starting(newest);
+        Self { database, shared, log, newest, moments, low_since: None }
     }
 
     /// Writes until nobody is left who could ask, or nothing can be written any more.
     pub fn run(mut self, mut received: Receiver<Message>) {
+        // An earlier process may have left more history than this one may have.
+        let begun = self.compact();
+        self.hold_room();
+        if let Err(why) = begun {
+            return self.fail(why);
+        }
         while let Some(first) = received.blocking_recv() {
             let (mut group, mut bytes, mut is_to_compact) = (Vec::new(), 0, false);
             let mut next = Some(first);
@@ -126,38 +103,57 @@ impl Writer {
             }
             let group = self.admitted(group);
             let mut done = self.write(group);
-            if is_to_compact && done.is_ok() {
+            if done.is_ok() && (is_to_compact || self.is_compaction_due()) {
                 done = self.compact();
             }
             if let Err(why) = done {
-                // What the disk holds now is known to the next process alone.
-                tracing::error!("{why}: nothing is written any more");
-                self.shared.failed.set(why);
-                return;
+                return self.fail(why);
             }
         }
     }
 
+    /// Writes nothing any more: only the next process can know what the disk holds.
+    fn fail(self, why: String) {
+        tracing::error!("{why}: nothing is written any more");
+        self.shared.failed.set(why);
+    }
+
+    /// Whether history is too large or too old, however many writes wait. On a full disk it has no room at all.
+    fn is_compaction_due(&self) -> bool {
+        self.log.is_over()
+            || self.moments.is_due()
+            || (self.low_since.is_some() && self.log.has_removable(self.newest))
+    }
+
     /// What may be written: while the disk is full, nothing but what makes room; and nothing whose key a
-    /// plugin has not confirmed for long.
+    /// plugin has not confirmed for long. A write that would fail anyway is told why first.
     fn admitted(&mut self, group: Vec<(Commit, Answer)>) -> Vec<(Commit, Answer)> {
         if self.low_since.is_some_and(|since| since.elapsed() >= LOOK_EVERY) {
             self.hold_room();
         }
         let mut admitted = Vec::with_capacity(group.len());
         for (commit, answer) in group {
-            if self.low_since.is_some() && !commit.makes_room() {
-                let _ = answer.send(Err(StoreError::NoDiskSpace));
+            let refused = if self.low_since.is_some() && !commit.makes_room() {
+                StoreError::NoDiskSpace
             } else if commit.object.is_some()
                 && self.database.ensure_writes(&commit.collection).is_err()
             {
                 // The log says why where the plugin is asked.
-                let _ = answer.send(Err(StoreError::Unavailable));
+                StoreError::Unavailable
             } else {
                 admitted.push((commit, answer));
-            }
+                continue;
+            };
+            let _ = answer.send(Err(self.conflict(&commit).unwrap_or(refused)));
         }
         admitted
+    }
+
+    /// Why a write would fail if there were room for it.
+    fn conflict(&self, commit: &Commit) -> Option<StoreError> {
+        let shelves = self.shared.lock();
+        let kept = shelves.get(&commit.collection, &commit.key);
+        kept.and_then(|kept| commit.expected.check(kept)).err()
     }
 
     /// Sees to it that there is room for what makes room.
@@ -183,43 +179,18 @@ impl Writer {
         is_made
     }
 
-    /// Writes a group as one transaction; one by one, if there is no room for all of them.
+    /// Writes a group as one transaction. Where there is no room for all of it, history gives way first, and then its writes
+    /// go one by one.
     fn write(&mut self, group: Vec<(Commit, Answer)>) -> Result<(), String> {
         let (staged, refused) = self.stage(group);
-        match self.database.write(staged.iter().map(|staged| &staged.row)) {
+        let why = match self.database.write(staged.iter().map(|staged| &staged.row)) {
             Ok(()) => {
                 self.publish(staged);
                 // What they were refused for is on the disk now.
                 for (_, answer, error) in refused {
                     let _ = answer.send(Err(error));
                 }
-            }
-            Err(WriteError::NoRoom) if staged.len() + refused.len() > 1 => {
-                let mut group = self.unstage(staged);
-                group.extend(refused.into_iter().map(|(commit, answer, _)| (commit, answer)));
-                for one in group {
-                    let one = self.admitted(vec![one]);
-                    self.write(one)?;
-                }
-            }
-            Err(WriteError::NoRoom) => {
-                let group = self.unstage(staged);
-                let makes_room = group.iter().all(|(commit, _)| commit.makes_room());
-                if makes_room && self.make_room() {
-                    return self.write(group);
-                }
-                for (_, answer) in group {
-                    let _ = answer.send(Err(StoreError::NoDiskSpace));
-                }
-            }
-            Err(WriteError::Sealing(why)) => {
-                // The plugin's trouble is logged where it is asked.
-                tracing::debug!("{} objects cannot be encrypted: {why}", staged.len());
-                let group = self.unstage(staged).into_iter();
-                let others = refused.into_iter().map(|(commit, answer, _)| (commit, answer));
-                for (_, answer) in group.chain(others) {
-                    let _ = answer.send(Err(StoreError::Unavailable));
-                }
+                return Ok(());
             }
             Err(WriteError::Failed(why)) => {
                 for (_, answer, _) in refused {
@@ -230,6 +201,56 @@ impl Writer {
                 }
                 return Err(why);
             }
+            Err(why) => why,
+        };
+        let mut group = self.unstage(staged);
+        group.extend(refused.into_iter().map(|(commit, answer, _)| (commit, answer)));
+        match why {
+            WriteError::Sealing(why) => self.write_by_collection(group, &why),
+            _ if self.forget()? => self.write(group),
+            _ if group.len() > 1 => {
+                for one in group {
+                    let one = self.admitted(vec![one]);
+                    self.write(one)?;
+                }
+                Ok(())
+            }
+            _ => {
+                let makes_room = group.iter().all(|(commit, _)| commit.makes_room());
+                if makes_room && self.make_room() {
+                    return self.write(group);
+                }
+                for (_, answer) in group {
+                    let _ = answer.send(Err(StoreError::NoDiskSpace));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes a group of which something cannot be encrypted: the writes of other collections go on.
+    fn write_by_collection(
+        &mut self,
+        group: Vec<(Commit, Answer)>,
+        why: &str,
+    ) -> Result<(), String> {
+        let mut parts: Vec<Vec<(Commit, Answer)>> = Vec::new();
+        for one in group {
+            let is_of = |part: &&mut Vec<(Commit, Answer)>| {
+                part.first().is_some_and(|(first, _)| first.collection == one.0.collection)
+            };
+            match parts.iter_mut().find(is_of) {
+                Some(part) => part.push(one),
+                None => parts.push(vec![one]),
+            }
+        }
+        if parts.len() > 1 {
+            return parts.into_iter().try_for_each(|part| self.write(part));
+        }
+        // The plugin's trouble is logged where it is asked.
+        tracing::debug!("objects of a collection cannot be encrypted: {why}");
+        for (_, answer) in parts.into_iter().flatten() {
+            let _ = answer.send(Err(StoreError::Unavailable));
         }
         Ok(())
     }
@@ -292,9 +313,10 @@ impl Writer {
     fn publish(&mut self, staged: Vec<Staged>) {
         let mut answers = Vec::with_capacity(staged.len());
         let mut shelves = self.shared.lock();
-        for Staged { commit, row, answer, .. } in staged {
-            let before = shelves.keep(row.revision, commit);
-            self.log.note(before, row.revision, row.is_removal());
+        for Staged { commit, before, row, answer } in staged {
+            let bytes = before.map_or(0, |before| before.object.size());
+            let replaced = shelves.keep(row.revision, commit).map(|row| (row, bytes));
+            self.log.note(replaced, row.revision, row.is_removal());
             self.newest = row.revision;
             answers.push((row.revision, answer));
         }
@@ -305,39 +327,48 @@ impl Writer {
         }
     }
 
-    /// Lets go of what happened too long ago.
+    /// Removes history that is too old or too large; all of it while the disk is full.
     fn compact(&mut self) -> Result<(), String> {
-        let now = Instant::now();
-        let mut oldest = None;
-        while self.moments.front().is_some_and(|(at, _)| now.duration_since(*at) >= HISTORY) {
-            oldest = self.moments.pop_front().map(|(_, revision)| revision);
+        let aged = self.moments.pass(self.newest);
+        if aged.is_some() {
+            self.shared.lock().forget_past();
         }
-        self.moments.push_back((now, self.newest));
-        if let Some(excess) = self.log.replaced.len().checked_sub(HISTORY_ROWS + 1) {
-            let (until, _) = self.log.replaced[excess];
-            oldest = Some(oldest.map_or(until, |oldest| oldest.max(until)));
+        let oldest = match self.low_since {
+            Some(_) => Some(self.newest),
+            None => aged.max(self.log.excess_until()),
+        };
+        match oldest {
+            Some(oldest) => self.compact_until(oldest),
+            None => Ok(()),
         }
-        let Some(oldest) = oldest else { return Ok(()) };
-        self.shared.lock().forget_past();
-        self.compact_until(oldest)
+    }
+
+    /// Removes all history, because there is no room. Returns whether any was removed.
+    fn forget(&mut self) -> Result<bool, String> {
+        if !self.log.has_removable(self.newest) {
+            return Ok(false);
+        }
+        let before = self.log.len();
+        self.compact_until(self.newest)?;
+        Ok(self.log.len() < before)
     }
 
     /// Lets the history begin after a revision.
     fn compact_until(&mut self, oldest: Revision) -> Result<(), String> {
         loop {
-            let rows = self.log.obsolete(oldest, self.newest).take(COMPACTED);
-            let written = self.database.compact(oldest, rows);
-            match written {
+            let until = (oldest, self.newest);
+            let count = self.log.count_until(until, COMPACTED, COMPACTED_BYTES);
+            // What is removed in this transaction is not needed by a history that begins here.
+            let begins = self.log.until(count).unwrap_or(oldest);
+            match self.database.compact(begins, self.log.rows(count)) {
                 Ok(()) => {}
                 Err(WriteError::NoRoom) if self.make_room() => continue,
                 // It is tried again, when there may be room.
                 Err(WriteError::NoRoom) => return Ok(()),
                 Err(WriteError::Sealing(why) | WriteError::Failed(why)) => return Err(why),
             }
-            let replaced = &mut self.log.replaced;
-            let count = replaced.iter().take_while(|(until, _)| *until <= oldest).count();
-            replaced.drain(..count.min(COMPACTED));
-            if count <= COMPACTED {
+            self.log.remove(count);
+            if count == 0 {
                 return Ok(());
             }
         }

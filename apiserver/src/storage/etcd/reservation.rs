@@ -1,0 +1,89 @@
+//! Memory that is reserved for writes until the feed of this process shows them: many writes at once stay within the limits of
+//! the store and of a namespace.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::newest::Newest;
+use super::{EtcdStore, Shared};
+use crate::storage::{Commit, Revision, StoreError, await_newest};
+
+/// How long a write may still be done of which nothing is known: etcd gives up after seven seconds.
+const SETTLED: Duration = Duration::from_secs(10);
+/// How often etcd is asked again for its newest revision.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
+/// Reserved bytes of a namespace, until it is dropped.
+pub(super) struct Reserved {
+    shared: Arc<Shared>,
+    namespace: Option<String>,
+    bytes: usize,
+}
+
+impl EtcdStore {
+    /// Reserves memory for a write. Where there is none, the write is held against the newest state first: a write that would
+    /// fail anyway is told why.
+    pub(super) async fn reserve(&self, commit: &Commit) -> Result<Reserved, StoreError> {
+        match self.try_reserve(commit) {
+            Err(StoreError::Full { .. } | StoreError::ShareExceeded { .. }) => {}
+            reserved => return reserved,
+        }
+        await_newest(self).await?;
+        {
+            let shelves = self.shared.lock();
+            commit.expected.check(shelves.get(&commit.collection, &commit.key)?)?;
+        }
+        self.try_reserve(commit)
+    }
+
+    fn try_reserve(&self, commit: &Commit) -> Result<Reserved, StoreError> {
+        let mut shelves = self.shared.lock();
+        let kept = shelves.get(&commit.collection, &commit.key)?.cloned();
+        let bytes = shelves.reserve(commit, kept.as_ref())?;
+        let namespace = commit.key.namespace().map(str::to_owned);
+        Ok(Reserved { shared: Arc::clone(&self.shared), namespace, bytes })
+    }
+}
+
+impl Reserved {
+    /// Holds it until a revision is seen here.
+    pub(super) fn hold_until_seen(self, revision: Revision) {
+        tokio::spawn(async move {
+            let shared = Arc::clone(&self.shared);
+            tokio::select! {
+                () = shared.timeline.wait_until(revision) => {}
+                () = shared.closing.cancelled() => {}
+            }
+        });
+    }
+
+    /// Holds it until the write has happened or never will, and is seen here if it has.
+    pub(super) fn hold_until_settled(self, newest: Arc<Newest>) {
+        tokio::spawn(async move {
+            let shared = Arc::clone(&self.shared);
+            let settled = async {
+                sleep(SETTLED).await;
+                loop {
+                    match newest.ask().await {
+                        Ok(revision) => return shared.timeline.wait_until(revision).await,
+                        Err(_) => sleep(ASK_EVERY).await,
+                    }
+                }
+            };
+            tokio::select! {
+                () = settled => {}
+                () = shared.closing.cancelled() => {}
+            }
+        });
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.shared.lock().release(self.namespace.as_deref(), self.bytes);
+        }
+    }
+}
