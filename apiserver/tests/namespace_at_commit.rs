@@ -110,9 +110,9 @@ fn cluster(events: mpsc::UnboundedReceiver<Value>) -> Client {
 async fn create(server: &InProcess, name: &str) -> (u16, String) {
     let groups = vec!["system:masters".to_owned()];
     let admin = User { name: "admin".to_owned(), groups, ..User::default() };
-    let foo = json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": name}});
+    let object = json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": name}});
     let request = Request::post(FOOS).header("content-type", "application/json");
-    let answer = server.respond(admin, request.body(Body::from(foo.to_string())).unwrap()).await;
+    let answer = server.respond(admin, request.body(Body::from(object.to_string())).unwrap()).await;
     let status = answer.status().as_u16();
     let body = answer.into_body().collect().await.unwrap().to_bytes();
     let body: Value = serde_json::from_slice(&body).unwrap();

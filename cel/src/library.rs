@@ -70,7 +70,7 @@ pub(crate) fn is_conversion(name: &str) -> bool {
 pub(crate) enum Extension {
     Ip(IpAddr),
     Cidr(IpAddr, u8),
-    Url(Url),
+    Url(Box<Url>),
     Quantity(Quantity),
     Semver(Version),
     Format(NamedFormat),

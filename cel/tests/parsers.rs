@@ -2,7 +2,7 @@
 //!
 //! `PARSERS_SEED` is the first seed (0), `PARSERS_INPUTS` the number of inputs of each sort (1,000).
 
-#![allow(clippy::unwrap_used)] // all of it is a test
+#![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
 use std::env;
 use std::io::Write as _;
@@ -354,7 +354,7 @@ fn generate(rng: &mut Rng, parts: &[&str], most: usize) -> String {
 fn ask_go(questions: &[Value]) -> Option<Vec<Value>> {
     let program = match Programs::parsers() {
         Ok(program) => program,
-        Err(error) if error.is::<Missing>() && env::var_os("CI").is_none() => {
+        Err(error) if error.is::<Missing>() && env::var_os("REQUIRE_CONTROL_PLANE").is_none() => {
             eprintln!("skipped: {error}");
             return None;
         }

@@ -270,7 +270,8 @@ fn values<'a>(place: &Place<'a>) -> Vec<(Option<&'a str>, Value)> {
         let is_time = matches!(of.go, Some(GoType::Time | GoType::MicroTime));
         let is_untold = UNTOLD.contains(&(place.of.name, name));
         // Behind a pointer Go's zero time is there, and written as null.
-        if !is_untold && !(is_time && member.is_pointer) {
+        let is_instant = is_time && member.is_pointer;
+        if !(is_untold || is_instant) {
             values.push((Some(name), zero));
         }
     }
@@ -294,7 +295,7 @@ fn put(
     let inner = match container {
         Container::None => inner,
         Container::List => {
-            if !inner.as_array().is_some_and(|items| !items.is_empty()) {
+            if inner.as_array().is_none_or(|items| items.is_empty()) {
                 *inner = json!([{}]);
             }
             &mut inner[0]

@@ -36,7 +36,7 @@ pub(super) fn native(name: &str) -> Option<Native> {
     Some(match name {
         "url" => |_, all| match all {
             [Value::String(text)] => match url(text.as_str()) {
-                Ok(url) => Ok(Value::Extension(Arc::new(Extension::Url(url)))),
+                Ok(url) => Ok(Value::Extension(Arc::new(Extension::Url(Box::new(url))))),
                 Err(why) => Err(Failure::new(format!(
                     "URL parse error during conversion from string: {why}"
                 ))),

@@ -413,7 +413,7 @@ impl Definitions {
         let is_kind = |name: &str| taken.kinds.contains(name);
         match &asked.plural {
             name if names.plural != *name && is_resource(name) => {
-                refuse("PluralConflict", in_use(name))
+                refuse("PluralConflict", in_use(name));
             }
             name => names.plural.clone_from(name),
         }

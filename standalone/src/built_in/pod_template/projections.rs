@@ -131,7 +131,7 @@ pub(crate) fn check_file(file: &DownwardAPIVolumeFile, at: &str, faults: &mut Fi
             }
         }
         (None, Some(amount)) => {
-            check_amount(amount, true, &format!("{at}.resourceFieldRef"), faults)
+            check_amount(amount, true, &format!("{at}.resourceFieldRef"), faults);
         }
         (None, None) => {
             let why = "one of fieldRef and resourceFieldRef is required";
