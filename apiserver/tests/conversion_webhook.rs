@@ -481,11 +481,13 @@ async fn a_webhook_that_is_away_or_not_vouched_for_converts_nothing() {
     let server =
         in_process::server(&definition(&webhook.url(), &webhook.ca_bundle).to_string()).await;
     done(&server, "POST", V2, of_v2("a", "1cm")).await;
+    webhook.set(Mode::Answers(StatusCode::INTERNAL_SERVER_ERROR, "no".to_owned()));
+    ask(&server, "GET", &format!("{V2}/a"), Value::Null).await;
     let metrics = respond(&server, "GET", "/metrics", "*/*", &Value::Null).await;
     let metrics = metrics.into_body().collect().await.unwrap().to_bytes();
     let metrics = String::from_utf8_lossy(&metrics);
     let failure = "result=\"failure\",failure_type=\"conversion_webhook_call_failure\"";
-    for (labels, at_least) in [("result=\"success\",failure_type=\"\"", 1), (failure, 4)] {
+    for (labels, at_least) in [("result=\"success\",failure_type=\"\"", 1), (failure, 1)] {
         for name in ["request_total", "duration_seconds_count"] {
             let series = format!("apiserver_conversion_webhook_{name}{{{labels}}} ");
             let line = metrics.lines().find_map(|line| line.strip_prefix(&series));
@@ -523,7 +525,8 @@ async fn webhooks_that_never_answer_hold_up_no_other() {
         })
         .collect();
     let all_are_asked = async {
-        while silent.iter().any(|(webhook, _)| webhook.calls.lock().unwrap().len() < 4) {
+        // One user has half of the turns of a webhook.
+        while silent.iter().any(|(webhook, _)| webhook.calls.lock().unwrap().len() < 2) {
             tokio::task::yield_now().await;
         }
     };

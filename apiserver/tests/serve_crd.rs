@@ -65,6 +65,10 @@ fn what_is_not_served_yet_is_named() {
     let errors = String::from_utf8(refused.stderr).unwrap();
     assert_eq!(refused.status.code(), Some(1), "{errors}");
     let field = "spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[text].pattern";
+    assert!(errors.contains(&format!("wrens.example.com: {field}: Invalid value")), "{errors}");
+    let files = self::files(folder.path(), &format!(", pattern: \"{}\"", r"\\pL{500}"));
+    let refused = manifests(&files, &[]);
+    let errors = String::from_utf8(refused.stderr).unwrap();
     assert!(errors.contains(&format!("wrens.example.com: {field}: is not enforced")), "{errors}");
     let served = manifests(&files, &["--allow-partial"]);
     assert!(served.status.success(), "{}", String::from_utf8_lossy(&served.stderr));

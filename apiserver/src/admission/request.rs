@@ -460,6 +460,26 @@ impl<'a> AdmissionRequest<'a> {
         found.map(|found| read_as(served, version, &found.object)).collect()
     }
 
+    /// Looks up the first objects of a kind, at most this many, with the number of all; as [`find_all`](Self::find_all)
+    /// otherwise.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn find_first<K: DeserializeOwned>(
+        &self,
+        api_version: &str,
+        resource: &str,
+        namespace: Option<&str>,
+        limit: usize,
+    ) -> Result<(Vec<K>, u64), AdmissionError> {
+        let (served, version) = self.looked_up(api_version, resource)?;
+        let scope = namespace.map_or(Scope::All, |namespace| Scope::Namespace(namespace.into()));
+        let objects = served.cache.snapshot();
+        let first = objects.from(&scope, None).take(limit);
+        let first = first.map(|found| read_as(served, version, &found.object));
+        Ok((first.collect::<Result<_, _>>()?, objects.count(&scope)))
+    }
+
     /// A kind that objects are looked up of, and its version.
     fn looked_up(
         &self,

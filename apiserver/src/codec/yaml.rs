@@ -104,9 +104,9 @@ pub fn yaml_documents(text: &str) -> Result<Vec<Value>, String> {
     let mut found = Vec::new();
     while let Some(document) = documents.next()? {
         let mut left = Left { nodes: OF_FILE };
-        let Tree { value, repeated } = decode(&document, DEPTH_LIMIT, &mut left)?;
-        if let Some(repeated) = repeated.into_iter().next() {
-            return Err(repeated);
+        let Tree { value, duplicate, .. } = decode(&document, DEPTH_LIMIT, &mut left)?;
+        if let Some(duplicate) = duplicate {
+            return Err(duplicate);
         }
         found.push(value);
     }
@@ -144,7 +144,7 @@ fn read(bytes: &[u8], account: Account) -> Result<Parsed, ParseError> {
     let mut seen = Seen::new(account);
     let tree = decode(&document, DEPTH_LIMIT, &mut seen);
     seen.settle()?;
-    let Tree { value, repeated } =
+    let Tree { value, repeated, .. } =
         tree.map_err(|why| match IS_OF_JSON.iter().any(|prefix| why.starts_with(prefix)) {
             true => why,
             false => of_yaml(why),
@@ -228,6 +228,15 @@ mod tests {
         ] {
             assert_eq!(yaml_documents(text).unwrap_err(), expected);
         }
+    }
+
+    #[test]
+    fn a_file_may_override_keys_of_merged_mappings_and_repeats_none_itself() {
+        let merged = "a: &a {x: 1, y: 2}\nb: {<<: *a, x: 3}";
+        let documents = yaml_documents(merged).unwrap();
+        assert_eq!(documents[0]["b"], serde_json::json!({"x": 3, "y": 2}));
+        let repeated = yaml_documents("a: {x: 1, x: 2}").unwrap_err();
+        assert_eq!(repeated, "line 1: key \"x\" already set in map");
     }
 
     #[tokio::test]

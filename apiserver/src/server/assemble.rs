@@ -527,7 +527,7 @@ mod tests {
         );
         check(
             &Kinds::new().stored::<Foo>(),
-            "kind foos.example.com: spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[text].pattern: is not enforced yet, so it may not be promised",
+            "kind foos.example.com: spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[text].pattern: Invalid value: \"(?=a)\": must be a valid regular expression, but isn't: error parsing regexp: invalid or unsupported Perl syntax: `(?=`",
         );
         assert!(parse(&Kinds::new().stored::<Bar>()).is_ok());
         let definition = json!({

@@ -105,7 +105,10 @@ impl Places {
     pub(super) async fn wait(&self, occupant: &Arc<Occupant>, patience: Duration) -> Option<Place> {
         let place = {
             let mut table = self.table();
-            if let Some(place) = self.try_take(&mut table, occupant) {
+            // Connections of the same network that wait are first.
+            if !table.waiting_by_network.contains_key(&occupant.network())
+                && let Some(place) = self.try_take(&mut table, occupant)
+            {
                 return Some(place);
             }
             self.begin_waiting(&mut table, occupant)?
@@ -141,7 +144,9 @@ impl Places {
             Whose::Networks => of_network < free.saturating_mul(SHARE),
             Whose::FrontProxy => free > 0,
         };
-        if !is_allowed {
+        // A newcomer takes the position of the connection of its network that waits longest: that one has sent nothing
+        // that was read, and has had the most time.
+        if !is_allowed && !table.leave_oldest_of(occupant.network()) {
             return None;
         }
         let (sender, receiver) = oneshot::channel();
@@ -298,6 +303,12 @@ impl Table {
         let waiting = self.waiting.remove(position)?;
         count_down(&mut self.waiting_by_network, waiting.occupant.network());
         Some(waiting)
+    }
+
+    /// Ends the wait of the connection of a network that waits longest, if there is one.
+    fn leave_oldest_of(&mut self, network: IpAddr) -> bool {
+        let oldest = self.waiting.iter().position(|one| one.occupant.network() == network);
+        oldest.and_then(|position| self.leave(position)).is_some()
     }
 
     /// Removes connections that have stopped to wait.

@@ -1,7 +1,9 @@
 //! Kinds that come and go while a server runs.
 
+mod followed;
 mod restore;
 
+use followed::Followed;
 pub use restore::RestoreError;
 
 use std::collections::{HashMap, HashSet};
@@ -25,8 +27,7 @@ use crate::object::Key;
 use crate::request::Handler;
 use crate::served_kind::{Backing, CommitGate, Intake, ServedKind};
 use crate::storage::{
-    Collection, Commit, Expected, Failure, LogEntry, LogReader, Store, StoreError, Versioned,
-    await_newest,
+    Collection, Commit, Expected, Failure, Store, StoreError, Versioned, await_newest,
 };
 use crate::watch_cache::{Scope, WatchCache, WindowBudget};
 
@@ -86,44 +87,6 @@ pub(super) struct Shared {
     pub webhooks: Arc<ConversionWebhooks>,
     /// The patterns of schemas.
     pub patterns: PatternCache,
-}
-
-/// What follows the collection of a kind.
-struct Followed {
-    cache: Arc<WatchCache>,
-    /// What counts its objects against quotas.
-    counter: Option<Arc<dyn LogReader>>,
-}
-
-impl Followed {
-    /// Follows the collection of a kind, for its readers and for quotas.
-    async fn new(parts: &Parts, kind: &Kind) -> Result<Self, StoreError> {
-        let (window, windows) = &parts.window;
-        let cache = WatchCache::sharing(parts.store.timeline(), *window, windows);
-        let counter = parts.usages.as_ref().map(|usages| usages.counter(kind));
-        let collection = Collection::new(&kind.qualified());
-        parts.store.follow(&collection, cache.clone()).await?;
-        if let Some(counter) = &counter {
-            parts.store.follow(&collection, Arc::clone(counter)).await?;
-        }
-        cache.mark_synced();
-        Ok(Self { cache, counter })
-    }
-
-    /// Follows no more. Objects that are left are not counted any more.
-    fn end(self, store: &dyn Store, qualified: &str) {
-        let collection = Collection::new(qualified);
-        if let Some(counter) = &self.counter {
-            store.unfollow(&collection, counter);
-        }
-        let cache: Arc<dyn LogReader> = self.cache.clone();
-        store.unfollow(&collection, &cache);
-        let Some(counter) = self.counter else { return };
-        for Versioned { revision, object } in self.cache.snapshot().from(&Scope::All, None) {
-            let (revision, key, before) = (*revision, object.key().clone(), Some(object.clone()));
-            counter.append(LogEntry { revision, key, before, object: None });
-        }
-    }
 }
 
 impl RuntimeKinds {

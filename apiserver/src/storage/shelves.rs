@@ -282,7 +282,9 @@ impl Shelves {
         let Some(shelf) = self.by_collection.get_mut(collection) else { return };
         shelf.readers.retain(|other| !Arc::ptr_eq(other, reader));
         let is_empty = shelf.objects.is_empty() && shelf.damaged.is_empty();
-        if is_empty && shelf.readers.is_empty() && shelf.past.is_none() {
+        // While the past of the start is there, a new shelf would say that nothing was in the collection.
+        let is_forgettable = shelf.past.is_none() && self.past_begins.is_none();
+        if is_empty && shelf.readers.is_empty() && is_forgettable {
             self.by_collection.remove(collection);
         }
     }

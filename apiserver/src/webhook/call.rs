@@ -110,8 +110,11 @@ pub(super) async fn call(
     let bare = host.trim_start_matches('[').trim_end_matches(']').to_owned();
     let config = config(webhook).map_err(&failed)?;
     let name = ServerName::try_from(bare.clone()).map_err(|why| failed(why.to_string()))?;
-    let unknown = |_| failed(format!("dial tcp: lookup {host}: no such host"));
-    let addresses = lookup::addresses(bare, port, time).await?.map_err(unknown)?;
+    let addresses = lookup::addresses(bare, port, time).await?;
+    let addresses = addresses.map_err(|why| match is_own(&why) {
+        true => Busy(format!("{host} cannot be looked up: {why}")).into(),
+        false => failed(format!("dial tcp: lookup {host}: no such host")),
+    })?;
     let stream = TcpStream::connect(addresses.as_slice()).await;
     let stream = stream.map_err(|why| match is_own(&why) {
         true => Busy(format!("no connection can be opened: {why}")).into(),
@@ -143,7 +146,8 @@ pub(super) async fn call(
 
 /// Whether a connection failed because of this process or this machine: no files or memory are left.
 fn is_own(why: &io::Error) -> bool {
-    let own = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    // Without a free local port no connection can be opened either.
+    let own = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::ADDRNOTAVAIL];
     why.raw_os_error().is_some_and(|code| own.iter().any(|one| one.raw_os_error() == code))
 }
 

@@ -156,16 +156,16 @@ async fn replace(
 /// Bytes by which `managedFields` may grow when a finalizer is removed.
 const MANAGERS: usize = 4 << 10;
 
-/// Whether an update serves a deletion: it removes finalizers, or leaves an object that is being deleted as large as it is or
-/// smaller.
+/// Whether an update serves the deletion of an object that is being deleted: it removes finalizers, or leaves the object as
+/// large as it is or smaller. Finalizers cannot be added to such an object, so its growth is limited.
 fn lets_go(live: &Live, object: &Object) -> bool {
-    let growth = object.size().saturating_sub(live.kept.object.size());
-    if growth == 0 && metadata::is_being_deleted(&live.tree) {
-        return true;
+    if !metadata::is_being_deleted(&live.tree) {
+        return false;
     }
+    let growth = object.size().saturating_sub(live.kept.object.size());
     let before = metadata::finalizers(&live.tree).len();
     let removes = || metadata::finalizers(&object.to_tree()).len() < before;
-    growth <= MANAGERS && before > 0 && removes()
+    growth == 0 || (growth <= MANAGERS && removes())
 }
 
 async fn create(
@@ -205,9 +205,7 @@ async fn create(
             let Some(refusal) = closed.or_else(|| refusal_of_namespace(conditions)) else {
                 return Ok(Committed::At(Versioned { revision, object }));
             };
-            let expected = Expected::At(revision);
-            let commit = Commit { collection, key, expected, object: None, marks: true };
-            undo(&**store, commit).await;
+            undo(&**store, (&collection, &key), revision, object.uid()).await;
             Err(refusal)
         }
         Err(StoreError::Exists) => {
@@ -218,16 +216,38 @@ async fn create(
     }
 }
 
-/// Removes an object that was stored too late.
-async fn undo(store: &dyn Store, commit: Commit) {
+/// Removes an object that was stored too late, also if it was changed since.
+async fn undo(
+    store: &dyn Store,
+    (collection, key): (&Collection, &Key),
+    mut revision: Revision,
+    uid: &str,
+) {
     for _ in 0..UNDO_ATTEMPTS {
-        match store.commit(commit.clone()).await {
+        let commit = Commit {
+            collection: collection.clone(),
+            key: key.clone(),
+            expected: Expected::At(revision),
+            object: None,
+            marks: true,
+        };
+        match store.commit(commit).await {
+            Err(StoreError::Changed { .. } | StoreError::Exists) => {
+                match store.get(collection, key).await {
+                    Ok(Some(changed)) if changed.object.uid() == uid => revision = changed.revision,
+                    Ok(_) => return,
+                    Err(_) => sleep(UNDO_PAUSE).await,
+                }
+            }
             Err(StoreError::Unavailable | StoreError::Unknown) => sleep(UNDO_PAUSE).await,
-            // Where it fails otherwise, it was removed or marked meanwhile.
-            Ok(_) | Err(_) => return,
+            Ok(_) | Err(StoreError::Absent) => return,
+            Err(error) => {
+                tracing::error!("{collection} {key} is left in the store: {error}");
+                return;
+            }
         }
     }
-    tracing::error!("{} {} is left in the store", commit.collection, commit.key);
+    tracing::error!("{collection} {key} is left in the store");
 }
 
 /// What is said of an object that the store has not kept: in the words of a quota, where others still

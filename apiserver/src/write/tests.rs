@@ -282,10 +282,7 @@ fn the_schema_names_the_field() {
         assert_eq!(refused(json!({"name": "a"}), spec), expected);
     }
     let many = refused(json!({"name": "a"}), json!({"size": 1, "mode": "toolong"}));
-    assert!(
-        many.starts_with("Foo.example.com \"a\" is invalid: [spec.mode: Unsupported"),
-        "{many}"
-    );
+    assert!(many.starts_with("Foo.example.com \"a\" is invalid: [spec.mode: Too long"), "{many}");
 }
 
 #[test]
@@ -436,7 +433,7 @@ fn an_object_does_not_outlive_its_definition() {
     let Value::Object(tree) = foo(json!({"name": "a"}), json!({"size": 1})) else { unreachable!() };
     let create = Change::Create(Submitted::new(tree, Vec::new()));
     let refused = world.write((None, Part::Main), create, FieldValidation::Ignore);
-    assert_eq!(refused.unwrap_err().reason(), Reason::MethodNotAllowed);
+    assert_eq!(refused.unwrap_err().reason(), Reason::Forbidden);
     let collection = Collection::new(&world.served.kind.collection());
     assert!(at_once(store.get(&collection, &Key::new(Some("default"), "a"))).unwrap().is_none());
 }

@@ -1,5 +1,7 @@
 //! A document of YAML as a tree of JSON: anchors and merge keys are followed, keys become strings.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Number, Value};
 
 use super::go_text::{float_32, of_key, of_value};
@@ -22,6 +24,8 @@ pub trait Meter {
 pub struct Tree {
     pub value: Value,
     pub repeated: Vec<String>,
+    /// The first key that a mapping itself repeats. A key that overrides one of a merged mapping is none.
+    pub duplicate: Option<String>,
 }
 
 /// Repeated keys beyond this number are not reported, nor beyond so many bytes.
@@ -43,12 +47,14 @@ pub fn decode(document: &Document, deepest: usize, meter: &mut impl Meter) -> Re
         of_aliases: 0,
         repeated: Vec::new(),
         bytes: 0,
+        merging: 0,
+        duplicate: None,
     };
     let value = match document.root {
         Some(root) => decoder.value(root)?,
         None => Value::Null,
     };
-    Ok(Tree { value, repeated: decoder.repeated })
+    Ok(Tree { value, repeated: decoder.repeated, duplicate: decoder.duplicate })
 }
 
 struct Decoder<'a, M> {
@@ -62,14 +68,21 @@ struct Decoder<'a, M> {
     of_aliases: usize,
     repeated: Vec<String>,
     bytes: usize,
+    /// The depth of merged mappings.
+    merging: usize,
+    duplicate: Option<String>,
 }
 
 /// An object that is being built.
 #[derive(Default)]
 struct Members {
     map: Map<String, Value>,
-    /// Keys that were no strings, with the strings that they became.
-    others: Vec<(Key, String)>,
+    /// Keys that were no strings.
+    others: HashSet<String>,
+    /// The strings that these became.
+    other_texts: HashSet<String>,
+    /// Keys of merged mappings.
+    merged: HashSet<String>,
 }
 
 /// A key. Keys of different types are different keys, until they become strings.
@@ -81,6 +94,20 @@ pub enum Key {
     Uint(u64),
     Float(f64),
     Text(String),
+}
+
+/// A key, with its type: `1` and `1.0` are two keys.
+fn of_type(key: &Key) -> String {
+    match key {
+        Key::Null => "null".to_owned(),
+        Key::Bool(is_true) => format!("bool {is_true}"),
+        Key::Int(number) => format!("int {number}"),
+        Key::Uint(number) => format!("uint {number}"),
+        // Zero and negative zero are equal; what is no number is equal to nothing.
+        Key::Float(number) if *number == 0.0 => "float 0".to_owned(),
+        Key::Float(number) => format!("float {number}"),
+        Key::Text(text) => format!("string {text}"),
+    }
 }
 
 impl<M: Meter> Decoder<'_, M> {
@@ -204,7 +231,9 @@ impl<M: Meter> Decoder<'_, M> {
         match &self.document.node(number).content {
             Content::Mapping(children) => {
                 self.count_depth()?;
+                self.merging += 1;
                 self.members(children, members)?;
+                self.merging -= 1;
                 self.depth -= 1;
                 Ok(())
             }
@@ -280,12 +309,13 @@ impl<M: Meter> Decoder<'_, M> {
         };
         let is_text = matches!(key, Key::Text(_));
         let is_repeated = match is_text {
-            true => {
-                members.map.contains_key(&text)
-                    && !members.others.iter().any(|(_, other)| *other == text)
-            }
-            false => members.others.iter().any(|(other, _)| *other == key),
+            true => members.map.contains_key(&text) && !members.other_texts.contains(&text),
+            false => members.others.contains(&of_type(&key)),
         };
+        let overrides = self.merging > 0 || members.merged.contains(&text);
+        if is_repeated && !overrides && self.duplicate.is_none() {
+            self.duplicate = Some(format!("line {line}: key {} already set in map", shown()));
+        }
         if is_repeated && self.repeated.len() < REPEATED && self.bytes < BYTES {
             let told = format!("line {line}: key {} already set in map", shown());
             self.bytes += told.len();
@@ -294,7 +324,11 @@ impl<M: Meter> Decoder<'_, M> {
         self.meter.text(&text)?;
         self.meter.member(members.map.len())?;
         if !is_text && !is_repeated {
-            members.others.push((key, text.clone()));
+            members.others.insert(of_type(&key));
+            members.other_texts.insert(text.clone());
+        }
+        if self.merging > 0 {
+            members.merged.insert(text.clone());
         }
         members.map.insert(text, value);
         Ok(())

@@ -96,6 +96,8 @@ pub(super) struct Database {
     path: PathBuf,
     sealing: Sealing,
     ballast: Ballast,
+    /// Whether the log has made room since the last transaction that succeeded.
+    has_truncated: bool,
     /// The number that this process begins with, until there is room to note it.
     unnoted_run: Option<(u64, Revision)>,
     _lock: File,
@@ -152,7 +154,15 @@ impl Database {
         File::open(folder)
             .and_then(|folder| folder.sync_all())
             .map_err(|error| format!("cannot be synced: {error}"))?;
-        Ok(Self { connection, path, sealing, ballast, unnoted_run: None, _lock: lock })
+        Ok(Self {
+            connection,
+            path,
+            sealing,
+            ballast,
+            unnoted_run: None,
+            has_truncated: false,
+            _lock: lock,
+        })
     }
 
     /// Refuses if objects of a collection cannot be encrypted at the moment.
@@ -218,13 +228,18 @@ impl Database {
         }
     }
 
-    /// Makes room for what makes room: that of the log, or else what is held. Whether there was any.
+    /// Makes room for what makes room: that of the log, or else what is held. Whether there was any. A transaction that fails
+    /// makes the log grow again, so the log is truncated once, and what is held is given up once.
     pub fn make_room(&mut self) -> bool {
         let log = || fs::metadata(self.path.with_file_name(LOG)).map_or(0, |log| log.len());
         let before = log();
         // As far as it goes: where that fails, too, nothing is lost.
         let _ = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-        log() < before || self.ballast.give_up()
+        if !self.has_truncated && log() < before {
+            self.has_truncated = true;
+            return true;
+        }
+        self.ballast.give_up()
     }
 
     /// Holds room for what makes room. Whether that is held, or is free in the file itself.
@@ -366,6 +381,7 @@ impl Database {
             false => WriteError::Failed(format!("{FILE} cannot be written: {error}")),
         })?;
         self.unnoted_run = None;
+        self.has_truncated = false;
         Ok(())
     }
 }

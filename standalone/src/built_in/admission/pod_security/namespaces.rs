@@ -87,22 +87,22 @@ fn warn_of_pods(
     request: &AdmissionRequest<'_>,
     level: LevelVersion,
 ) -> Result<(), AdmissionError> {
-    let mut pods: Vec<Pod> = request.find_all("v1", PODS, Some(request.name))?;
+    let (mut pods, all): (Vec<Pod>, u64) =
+        request.find_first("v1", PODS, Some(request.name), PODS_LIMIT)?;
     let exempt = &configuration.exemptions.runtime_classes;
     pods.retain(|pod| {
         let class = pod.spec.as_ref().and_then(|spec| spec.runtime_class_name.as_ref());
         class.is_none_or(|class| !exempt.contains(class))
     });
-    let all = pods.len();
     let mut by_reason: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for pod in by_controller(pods).into_iter().take(PODS_LIMIT) {
+    for pod in by_controller(pods) {
         let Some(spec) = &pod.spec else { continue };
         let view = PodView::new(pod.metadata.annotations.as_ref(), spec);
         if let Some(reasons) = reasons(level, &view) {
             by_reason.entry(reasons).or_default().push(pod.metadata.name.unwrap_or_default());
         }
     }
-    if all > PODS_LIMIT {
+    if all > PODS_LIMIT as u64 {
         request.warn(format!(
             "new PodSecurity enforce level only checked against the first {PODS_LIMIT} of {all} existing pods"
         ));
