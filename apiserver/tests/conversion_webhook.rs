@@ -482,7 +482,7 @@ async fn a_webhook_that_is_away_or_not_vouched_for_converts_nothing() {
         in_process::server(&definition(&webhook.url(), &webhook.ca_bundle).to_string()).await;
     done(&server, "POST", V2, of_v2("a", "1cm")).await;
     webhook.set(Mode::Answers(StatusCode::INTERNAL_SERVER_ERROR, "no".to_owned()));
-    ask(&server, "GET", &format!("{V2}/a"), Value::Null).await;
+    ask(&server, "POST", V2, of_v2("b", "1cm")).await;
     let metrics = respond(&server, "GET", "/metrics", "*/*", &Value::Null).await;
     let metrics = metrics.into_body().collect().await.unwrap().to_bytes();
     let metrics = String::from_utf8_lossy(&metrics);

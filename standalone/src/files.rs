@@ -88,7 +88,7 @@ mod tests {
         let found = read(folder.path()).unwrap();
         let kinds: Vec<&str> = found.iter().filter_map(|one| one.object["kind"].as_str()).collect();
         assert_eq!(kinds, ["C", "A", "B"]);
-        assert!(found[2].place.ends_with("b.yaml, document 2"), "{}", found[2].place);
+        assert!(found[2].place.ends_with("b.yaml, document 3"), "{}", found[2].place);
         let error = read(&file("bad.yaml", "a: [\n")).unwrap_err();
         assert!(error.contains("bad.yaml: ") && error.contains("line"), "{error}");
         let error = read(&file("list.yaml", "- a\n")).unwrap_err();

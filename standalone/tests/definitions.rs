@@ -206,7 +206,7 @@ async fn a_definition_that_goes_takes_its_objects_along() -> Result<()> {
     ensure!(definitions.get_opt(NAME).await?.is_some());
     let late = DynamicObject::new("b", &resource).data(json!({"spec": {"size": 1}}));
     let late = foos.create(&PostParams::default(), &late).await;
-    ensure!(matches!(&late, Err(kube::Error::Api(s)) if s.code == 405), "{late:?}");
+    ensure!(matches!(&late, Err(kube::Error::Api(s)) if s.code == 403), "{late:?}");
     let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     foos.patch("a", &PatchParams::default(), &release).await?;
     timeout(PATIENCE, await_condition(definitions.clone(), NAME, is_deleted(&uid))).await??;

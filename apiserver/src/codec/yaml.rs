@@ -232,9 +232,9 @@ mod tests {
 
     #[test]
     fn a_file_may_override_keys_of_merged_mappings_and_repeats_none_itself() {
-        let merged = "a: &a {x: 1, y: 2}\nb: {<<: *a, x: 3}";
+        let merged = "a: &a {x: 1, z: 2}\nb: {<<: *a, x: 3}";
         let documents = yaml_documents(merged).unwrap();
-        assert_eq!(documents[0]["b"], serde_json::json!({"x": 3, "y": 2}));
+        assert_eq!(documents[0]["b"], serde_json::json!({"x": 3, "z": 2}));
         let repeated = yaml_documents("a: {x: 1, x: 2}").unwrap_err();
         assert_eq!(repeated, "line 1: key \"x\" already set in map");
     }

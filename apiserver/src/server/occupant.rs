@@ -19,6 +19,9 @@ use crate::request::Standing;
 /// another connection needs its place.
 pub(super) const OVERDUE: Duration = Duration::from_secs(5);
 
+/// The same time on a port without TLS, where a request comes with the connection.
+const OVERDUE_WITHOUT_TLS: Duration = Duration::from_millis(500);
+
 /// Flag beside the number of requests: the place was given to another connection.
 const EVICTED: usize = 1 << (usize::BITS - 1);
 /// Flag beside the number of requests: the connection became a WebSocket, which is one request
@@ -31,6 +34,8 @@ pub(super) struct Occupant {
     standing: Standing,
     /// Since when the handshake and the first request are awaited.
     awaited: Mutex<Instant>,
+    /// The time for the handshake and the first request.
+    overdue: Duration,
     /// Whether the connection carries many requests at a time, as HTTP/2 does.
     is_multiplexed: AtomicBool,
     /// The number of requests in flight, and the flags above.
@@ -46,10 +51,20 @@ pub(super) struct InFlight(Arc<Occupant>);
 impl Occupant {
     /// A connection from this address, which begins with its handshake.
     pub(super) fn new(address: IpAddr, standing: Standing) -> Arc<Self> {
+        Self::with_time(address, standing, OVERDUE)
+    }
+
+    /// A connection without TLS from this address.
+    pub(super) fn without_tls(address: IpAddr) -> Arc<Self> {
+        Self::with_time(address, Standing::default(), OVERDUE_WITHOUT_TLS)
+    }
+
+    fn with_time(address: IpAddr, standing: Standing, overdue: Duration) -> Arc<Self> {
         Arc::new(Self {
             network: network(address),
             standing,
             awaited: Mutex::new(Instant::now()),
+            overdue,
             is_multiplexed: AtomicBool::new(false),
             requests: AtomicUsize::new(0),
             received: AtomicUsize::new(0),
@@ -105,7 +120,7 @@ impl Occupant {
     /// has been answered or is overdue.
     pub(super) fn may_give_way(&self) -> bool {
         self.requests.load(Ordering::Acquire) == 0
-            && (self.received() > 0 || self.awaited().elapsed() >= OVERDUE)
+            && (self.received() > 0 || self.awaited().elapsed() >= self.overdue)
     }
 
     /// Takes the place from the connection, unless a request has arrived in the meantime.

@@ -27,7 +27,7 @@ use super::occupant::Occupant;
 use super::places::{Places, Whose};
 use super::streams::Streams;
 use crate::error::StartError;
-use crate::request::{SharedHandler, Standing};
+use crate::request::SharedHandler;
 
 /// The limits of connections to one of these ports, and of connections that wait for a place: probes open a new
 /// connection each time.
@@ -116,7 +116,7 @@ async fn serve_connection(
     draining: CancellationToken,
 ) {
     let Ok(address) = stream.peer_addr() else { return };
-    let occupant = Occupant::new(address.ip(), Standing::default());
+    let occupant = Occupant::without_tls(address.ip());
     let waited = draining.run_until_cancelled(places.wait(&occupant, PATIENCE)).await;
     let Some(place) = waited.flatten() else { return };
     let mut http = Builder::new(TokioExecutor::new()).http1_only();

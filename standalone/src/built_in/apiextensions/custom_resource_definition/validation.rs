@@ -365,6 +365,7 @@ mod tests {
             [
                 "must contain unique version names",
                 "must have exactly one version marked as storage version",
+                "must have the storage version v1",
             ]
         );
         assert_eq!(
