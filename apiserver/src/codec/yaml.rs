@@ -231,6 +231,14 @@ mod tests {
     }
 
     #[test]
+    fn spaces_after_the_last_line_belong_to_no_block_scalar() {
+        for text in ["a: |\n  one\n   ", "a: |\n  one\n", "a: >\n  one\n "] {
+            assert_eq!(yaml_documents(text).unwrap()[0]["a"], "one\n", "{text:?}");
+        }
+        assert_eq!(yaml_documents("a: |\n  one").unwrap()[0]["a"], "one");
+    }
+
+    #[test]
     fn a_file_may_override_keys_of_merged_mappings_and_repeats_none_itself() {
         let merged = "a: &a {x: 1, z: 2}\nb: {<<: *a, x: 3}";
         let documents = yaml_documents(merged).unwrap();

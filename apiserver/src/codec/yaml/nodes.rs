@@ -59,6 +59,13 @@ impl Document {
     }
 }
 
+/// A text without the spaces of its last line, if it has nothing else and does not end: they are no line of a block scalar.
+fn without_blank_end(bytes: &[u8]) -> &[u8] {
+    let start = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let is_blank = bytes[start..].iter().all(|byte| *byte == b' ');
+    if is_blank { &bytes[..start] } else { bytes }
+}
+
 /// The documents of a text.
 pub struct Documents<'a> {
     composer: Composer<'a>,
@@ -71,6 +78,7 @@ impl<'a> Documents<'a> {
     /// As `first`.
     pub fn of(bytes: &'a [u8], limits: Limits) -> Result<Self, String> {
         let mut parser = Parser::new();
+        let bytes = without_blank_end(bytes);
         // The parser expects the last line to end.
         let is_ended = bytes.ends_with(b"\n") || bytes.ends_with(b"\r");
         let end: &[u8] = if is_ended { b"" } else { b"\n" };
