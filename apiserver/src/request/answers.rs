@@ -58,6 +58,16 @@ pub(super) struct Charge {
     stream: Arc<Stream>,
     bytes: usize,
     user: Option<Arc<UserShare>>,
+    purpose: Purpose,
+}
+
+/// What an answer needs memory for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// Room in which a part of the answer is made. Time passes although the client reads.
+    Making,
+    /// Bytes that have been made and wait until the client reads them.
+    Sending,
 }
 
 /// Whether an answer with this object waits until there is memory for it.
@@ -95,7 +105,7 @@ impl Answer {
     pub(super) async fn room(&self, user: &User, bytes: usize) -> Result<Charge, ApiError> {
         let share = self.share(user);
         if user.is_master() {
-            return Ok(self.charge_length(bytes));
+            return Ok(self.charge_length(bytes, Purpose::Making));
         }
         if let Ok(charge) = Charge::take(&self.0, share, bytes) {
             return Ok(charge);
@@ -171,11 +181,11 @@ impl Answer {
         }
     }
 
-    /// Counts so many bytes that have been made, as long as the charge is held.
-    fn charge_length(&self, bytes: usize) -> Charge {
+    /// Counts so many bytes, whatever is held, as long as the charge is held.
+    fn charge_length(&self, bytes: usize, purpose: Purpose) -> Charge {
         self.0.register();
         let pool = &self.0.pool;
-        let charge = Charge::new(Arc::clone(&self.0), bytes);
+        let charge = Charge::new(Arc::clone(&self.0), bytes, purpose);
         if pool.is_full() {
             pool.make_room(None, Lack::Bytes);
             // What has come at once has not stood still for long enough yet, and nothing may follow.
@@ -189,7 +199,7 @@ impl Answer {
     /// Counts a part of the answer that has been made, until HTTP has sent it.
     pub(super) fn charge(&self, bytes: impl Into<Bytes>) -> Bytes {
         let bytes = bytes.into();
-        let charge = self.charge_length(bytes.len());
+        let charge = self.charge_length(bytes.len(), Purpose::Sending);
         owned(bytes, charge)
     }
 
@@ -209,7 +219,7 @@ impl Answer {
             return without_body(response);
         }
         let length = usize::try_from(length).unwrap_or(usize::MAX);
-        let charge = self.charge_length(length.saturating_add(OVERHEAD));
+        let charge = self.charge_length(length.saturating_add(OVERHEAD), Purpose::Sending);
         response.map(|body| {
             let stream = Arc::clone(&self.0);
             let is_long = length > PIECE;
@@ -220,13 +230,13 @@ impl Answer {
 
 impl Charge {
     /// Charges bytes, whatever is held.
-    fn new(stream: Arc<Stream>, bytes: usize) -> Self {
+    fn new(stream: Arc<Stream>, bytes: usize, purpose: Purpose) -> Self {
         let user = stream.user.get().cloned();
         if let Some(user) = &user {
             user.held.fetch_add(bytes, Ordering::SeqCst);
         }
         stream.pool.held.fetch_add(bytes, Ordering::SeqCst);
-        Self::of_taken(stream, user, bytes)
+        Self::of_taken(stream, user, bytes, purpose)
     }
 
     /// Charges bytes, if the limits of their user and of all answers allow that. Says whose limit does not: `None` stands for that
@@ -238,20 +248,34 @@ impl Charge {
     ) -> Result<Self, Option<Arc<UserShare>>> {
         stream.pool.take(share, bytes)?;
         stream.register();
-        Ok(Self::of_taken(Arc::clone(stream), Some(Arc::clone(share)), bytes))
+        let (stream, user) = (Arc::clone(stream), Some(Arc::clone(share)));
+        Ok(Self::of_taken(stream, user, bytes, Purpose::Making))
     }
 
-    fn of_taken(stream: Arc<Stream>, user: Option<Arc<UserShare>>, bytes: usize) -> Self {
-        if stream.held.fetch_add(bytes, Ordering::Relaxed) == 0 {
+    fn of_taken(
+        stream: Arc<Stream>,
+        user: Option<Arc<UserShare>>,
+        bytes: usize,
+        purpose: Purpose,
+    ) -> Self {
+        let unsent = match purpose {
+            Purpose::Making => None,
+            Purpose::Sending => Some(stream.unsent.fetch_add(bytes, Ordering::Relaxed)),
+        };
+        let held = stream.held.fetch_add(bytes, Ordering::Relaxed);
+        if held == 0 || unsent == Some(0) {
             stream.moved.store(now(), Ordering::Relaxed);
         }
-        Self { stream, bytes, user }
+        Self { stream, bytes, user, purpose }
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        let Self { stream, bytes, user } = self;
+        let Self { stream, bytes, user, purpose } = self;
+        if *purpose == Purpose::Sending {
+            stream.unsent.fetch_sub(*bytes, Ordering::Relaxed);
+        }
         stream.moved.store(now(), Ordering::Relaxed);
         if stream.held.fetch_sub(*bytes, Ordering::AcqRel) == *bytes {
             stream.sent.wake();

@@ -25,8 +25,9 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// Answers that are made while they are sent, at the same time: each holds a moment of the past, with
 /// objects that nothing else may hold any more. Users wait for them in turns, and one has a quarter.
 pub(super) const STREAMING: usize = 64;
-/// How long one may take before it may be reset when others wait: that it moves is not enough.
-const SLOW: Duration = Duration::from_secs(5);
+/// How long one may take before it may be reset when others wait, although it moves; and how long a part of an answer may
+/// take to be made.
+pub(super) const SLOW: Duration = Duration::from_secs(5);
 /// How long to wait for room before somebody has to make it.
 pub(super) const PATIENCE: Duration = Duration::from_millis(100);
 /// Requests of one user that wait for room.
@@ -73,6 +74,8 @@ pub(super) struct Stream {
     number: OnceLock<u64>,
     pub(super) user: OnceLock<Arc<UserShare>>,
     pub(super) held: AtomicUsize,
+    /// The part of `held` that has been made, and waits until the client reads it.
+    pub(super) unsent: AtomicUsize,
     /// When something of it was sent last, in milliseconds.
     pub(super) moved: AtomicU64,
     /// Since when it has a place among those that are made while they are sent, in milliseconds.
@@ -143,9 +146,9 @@ impl Pool {
             return;
         }
         let is_in_the_way = |stream: &Stream| match lack {
-            Lack::Bytes => stream.is_stalled(now, STALLED),
+            Lack::Bytes => stream.is_in_the_way(now),
             Lack::Place => stream.streaming_since.get().is_some_and(|since| {
-                stream.is_stalled(now, STALLED) || now.saturating_sub(*since) >= milliseconds(SLOW)
+                stream.is_in_the_way(now) || now.saturating_sub(*since) >= milliseconds(SLOW)
             }),
         };
         let mut freed = 0;
@@ -236,6 +239,7 @@ impl Stream {
             number: OnceLock::new(),
             user: OnceLock::new(),
             held: AtomicUsize::new(0),
+            unsent: AtomicUsize::new(0),
             moved: AtomicU64::new(now()),
             streaming_since: OnceLock::new(),
             sent: AtomicWaker::new(),
@@ -256,6 +260,13 @@ impl Stream {
         }
         self.sent.register(context.waker());
         if is_sent() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Whether it may be reset when others need the room: its client has read nothing for a while, or what holds the
+    /// room takes long to be made. On a busy machine an answer is made in many turns.
+    pub(super) fn is_in_the_way(&self, now: u64) -> bool {
+        let time = if self.unsent.load(Ordering::Relaxed) > 0 { STALLED } else { SLOW };
+        self.is_stalled(now, time)
     }
 
     /// Whether it holds something of which nothing was sent for so long.

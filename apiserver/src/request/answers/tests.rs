@@ -5,7 +5,7 @@ use std::thread;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use super::pool::{STALLED, STREAMING};
+use super::pool::{SLOW, STALLED, STREAMING};
 use super::*;
 
 fn user(number: usize) -> User {
@@ -26,12 +26,12 @@ async fn whoever_has_all_places_of_its_own_is_no_reason_to_reset_others() {
     let answers = Answers::new(LIMIT);
     let (honest, reset) = begin(&answers, &joe);
     let _place = honest.begin_streaming(&joe).await.unwrap();
-    let _held = honest.charge_length(PIECE);
+    let _held = honest.charge_length(PIECE, Purpose::Sending);
     let mut greedy = Vec::new();
     for _ in 0..STREAMING / 4 {
         let (answer, reset) = begin(&answers, &eve);
         let place = answer.begin_streaming(&eve).await.unwrap();
-        greedy.push((answer.charge_length(PIECE), place, reset));
+        greedy.push((answer.charge_length(PIECE, Purpose::Sending), place, reset));
     }
     let (more, _) = begin(&answers, &eve);
     let hers_gives_way = async { join_any(&greedy).await };
@@ -51,12 +51,12 @@ async fn join_any<A, B>(answers: &[(A, B, CancellationToken)]) {
 async fn whoever_holds_little_does_not_give_way_to_refusals() {
     let answers = Answers::new(LIMIT);
     let (honest, reset) = begin(&answers, &user(0));
-    let _held = honest.charge_length(PIECE);
+    let _held = honest.charge_length(PIECE, Purpose::Sending);
     let refusals: Vec<_> = (0..1_000)
         .map(|_| {
             let reset = CancellationToken::new();
             let answer = answers.begin(StreamReset::of_connection(reset.clone()));
-            (answer.charge_length((LIMIT - PIECE) / 1_000), reset)
+            (answer.charge_length((LIMIT - PIECE) / 1_000, Purpose::Sending), reset)
         })
         .collect();
     while refusals.iter().any(|(charge, _)| !charge.stream.is_stalled(now(), STALLED)) {
@@ -73,7 +73,7 @@ async fn whoever_looks_among_its_own_keeps_nobody_from_looking_among_all() {
     let (eve, joe) = (user(0), user(1));
     let answers = Answers::new(LIMIT);
     let (unread, reset) = begin(&answers, &joe);
-    let _held = unread.charge_length(LIMIT / 2);
+    let _held = unread.charge_length(LIMIT / 2, Purpose::Sending);
     let (waiting, _) = begin(&answers, &eve);
     while !unread.0.is_stalled(now(), STALLED) {
         tokio::task::yield_now().await;
@@ -82,6 +82,23 @@ async fn whoever_looks_among_its_own_keeps_nobody_from_looking_among_all() {
     assert!(!reset.is_cancelled());
     answers.0.make_room(None, Lack::Bytes);
     assert!(reset.is_cancelled());
+}
+
+#[tokio::test]
+async fn an_answer_that_is_being_made_gives_way_later_than_one_that_is_not_read() {
+    let answers = Answers::new(LIMIT);
+    let (making, reset_of_making) = begin(&answers, &user(0));
+    let (unread, reset_of_unread) = begin(&answers, &user(1));
+    let _room = making.room(&user(0), LIMIT / USER_SHARE).await.unwrap();
+    let _held = unread.charge_length(LIMIT, Purpose::Sending);
+    while !making.0.is_stalled(now(), STALLED) || !unread.0.is_stalled(now(), STALLED) {
+        tokio::task::yield_now().await;
+    }
+    answers.0.make_room(Some(making.share(&user(0))), Lack::Bytes);
+    answers.0.make_room(None, Lack::Bytes);
+    assert!(reset_of_unread.is_cancelled() && !reset_of_making.is_cancelled());
+    let later = now() + milliseconds(SLOW);
+    assert!(making.0.is_in_the_way(later), "a part that takes long to be made gives way");
 }
 
 /// Threads that answer, and some that look for what may give way, all at once. A lock that is
@@ -108,13 +125,13 @@ async fn room_is_made_while_answers_come_and_go() {
             let begin = |number| {
                 let answer = answers.begin(StreamReset::default());
                 answer.share(&user(number));
-                let charge = answer.charge_length(1);
+                let charge = answer.charge_length(1, Purpose::Sending);
                 (answer, charge)
             };
             let mut held: Vec<_> = (0..20).map(|_| begin(number)).collect();
             for round in 0..ROUNDS {
                 let place = round % held.len();
-                held[place].1 = held[place].0.charge_length(1 + round % 100);
+                held[place].1 = held[place].0.charge_length(1 + round % 100, Purpose::Sending);
                 drop(begin(round % 20));
             }
             drop(held);
