@@ -124,6 +124,9 @@ impl<S, H> BoundedStream<S, H> {
             _ => return,
         };
         self.phase = next;
+        if next == Phase::Head {
+            self.occupant.await_head();
+        }
         self.silence.as_mut().reset(Instant::now() + time);
     }
 
@@ -351,6 +354,7 @@ mod tests {
         stream.read_exact(&mut [0; REQUEST.len()]).await.unwrap();
         drop(occupant.begin());
         assert!(tokio::time::timeout(HEAD * 2, stream.read_u8()).await.is_err());
+        assert!(occupant.may_give_way());
         let dribbles = async {
             // Each byte comes soon, and the head never ends.
             for _ in 0..100 {
@@ -366,6 +370,7 @@ mod tests {
                     break Instant::now();
                 }
             };
+            assert!(!occupant.may_give_way(), "the head of a request arrives");
             while stream.read_u8().await.is_ok() {}
             drop(stream);
             began.elapsed()

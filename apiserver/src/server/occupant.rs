@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 use super::places::network;
 use crate::request::Standing;
 
-/// Time for the handshake and the first request. A connection that takes longer is closed if
-/// another connection needs its place.
+/// Time for the handshake and the head of the first request, and for the head of each later request over HTTP/1.1 from
+/// its first byte. A connection that takes longer is closed if another connection needs its place.
 pub(super) const OVERDUE: Duration = Duration::from_secs(5);
 
 /// The same time on a port without TLS, where a request comes with the connection.
@@ -32,9 +32,11 @@ const UPGRADED: usize = EVICTED >> 1;
 pub(super) struct Occupant {
     network: IpAddr,
     standing: Standing,
-    /// Since when the handshake and the first request are awaited.
+    /// When the wait for a head began.
     awaited: Mutex<Instant>,
-    /// The time for the handshake and the first request.
+    /// Whether a head is awaited: that of the first request, or a later one whose first byte has arrived.
+    awaits_head: AtomicBool,
+    /// The time for a head.
     overdue: Duration,
     /// Whether the connection carries many requests at a time, as HTTP/2 does.
     is_multiplexed: AtomicBool,
@@ -64,6 +66,7 @@ impl Occupant {
             network: network(address),
             standing,
             awaited: Mutex::new(Instant::now()),
+            awaits_head: AtomicBool::new(true),
             overdue,
             is_multiplexed: AtomicBool::new(false),
             requests: AtomicUsize::new(0),
@@ -86,6 +89,12 @@ impl Occupant {
         *self.awaited() = Instant::now();
     }
 
+    /// Starts the time for the head of the next request: its first byte has arrived.
+    pub(super) fn await_head(&self) {
+        self.restart();
+        self.awaits_head.store(true, Ordering::Release);
+    }
+
     fn awaited(&self) -> MutexGuard<'_, Instant> {
         self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -103,6 +112,7 @@ impl Occupant {
     pub(super) fn begin(self: &Arc<Self>) -> InFlight {
         self.received.fetch_add(1, Ordering::Relaxed);
         self.requests.fetch_add(1, Ordering::AcqRel);
+        self.awaits_head.store(false, Ordering::Release);
         InFlight(Arc::clone(self))
     }
 
@@ -116,11 +126,12 @@ impl Occupant {
         self.requests.load(Ordering::Acquire) & !EVICTED != 0
     }
 
-    /// Whether another connection may have the place: no request is in flight, and the first one
-    /// has been answered or is overdue.
+    /// Whether another connection may have the place: no request is in flight, and none is arriving or the one that
+    /// arrives is overdue.
     pub(super) fn may_give_way(&self) -> bool {
         self.requests.load(Ordering::Acquire) == 0
-            && (self.received() > 0 || self.awaited().elapsed() >= self.overdue)
+            && (!self.awaits_head.load(Ordering::Acquire)
+                || self.awaited().elapsed() >= self.overdue)
     }
 
     /// Takes the place from the connection, unless a request has arrived in the meantime.
@@ -223,6 +234,22 @@ mod tests {
         assert!(!connection.is_evicted() && connection.is_in_use());
         drop(request);
         assert!(!connection.is_in_use());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_keeps_its_place_while_the_head_of_its_next_request_arrives() {
+        let connection = occupant();
+        drop(connection.begin());
+        tokio::time::advance(OVERDUE).await;
+        assert!(connection.may_give_way());
+        connection.await_head();
+        assert!(!connection.may_give_way());
+        tokio::time::advance(OVERDUE).await;
+        assert!(connection.may_give_way(), "the head is overdue");
+        drop(connection.begin());
+        connection.await_head();
+        drop(connection.begin());
+        assert!(connection.may_give_way(), "the request has been answered");
     }
 
     #[tokio::test]
