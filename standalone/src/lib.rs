@@ -17,11 +17,10 @@
 //! # }
 //! ```
 //!
-//! It answers as kube-apiserver does, but nothing else of a cluster is there:
-//! no scheduler, no kubelet, no kube-controller-manager. A Pod stays Pending, a
-//! Deployment makes no ReplicaSet, what an owner leaves behind stays. Only deletions are
-//! completed by the server: of what is in a namespace, of the objects of a definition, and
-//! of Pods when their grace period is over.
+//! The server answers as kube-apiserver does. A scheduler, a kubelet and most controllers of a cluster are missing: a
+//! Pod stays Pending, a Deployment creates no ReplicaSet, and the dependents of a deleted owner stay. The server has
+//! controllers of its own for deletions (of namespaces, of definitions, of Pods after their grace period, of claims
+//! and volumes that are in use) and for the rules of aggregated ClusterRoles.
 
 mod admission_configuration;
 mod admission_webhooks;

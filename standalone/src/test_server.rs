@@ -180,9 +180,9 @@ impl TestServerBuilder {
     }
 }
 
-/// A Kubernetes API server in this process. Servers share no objects, caches or limits: only constant tables, and how
-/// often a log line may be repeated. Without `listen()` there is no
-/// port and no file; dropping it ends everything that it started.
+/// A Kubernetes API server in this process. Its objects, caches and limits are its own. The servers of one process share
+/// the lookups of webhooks' host names, because each lookup occupies a thread of the process, and how often a log line is
+/// repeated. A server without `listen()` uses no port and no file. Dropping the server ends everything that it started.
 pub struct TestServer {
     // Ended before the server is.
     _controllers: Controllers,
