@@ -34,7 +34,7 @@ mod visibility;
 mod webhook_conversion;
 mod webhook_faults;
 
-pub use crate::schema::PatternCache;
+pub use crate::schema::{PatternCache, patterns_limit};
 pub use age::age;
 pub use columns::Columns;
 pub use converted::converted_limit;

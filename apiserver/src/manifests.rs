@@ -71,7 +71,7 @@ pub enum DeployedStore {
 /// The port that a server listens on, if no flag says another.
 pub const PORT: u16 = 3000;
 /// What a container may take of memory: all bounds together are less (`server/memory`).
-pub const MEMORY_LIMIT_MIB: usize = 1_152;
+pub const MEMORY_LIMIT_MIB: usize = 1_280;
 /// How long a Pod that ends goes on serving where there are several, because Services still lead to it.
 pub const SHUTDOWN_DELAY_SECONDS: u64 = 10;
 /// How long a Pod may take to end: that, what requests and watches may take (a minute), what is left of audit events and
@@ -87,7 +87,7 @@ const DATA: &str = "/data";
 const ETCD: &str = "/etc/etcd";
 /// How many servers there are where they share an etcd.
 const REPLICAS: u32 = 3;
-/// How large it is meant to be: objects take as much as in memory, their past of five minutes as well.
+/// The size of the volume: several times the limit of objects and their history.
 const VOLUME: &str = "1Gi";
 
 /// All objects, in the order in which they should be made.

@@ -182,7 +182,7 @@ impl Handler {
             },
             openapi_turn: Arc::default(),
             turns: Turns::default(),
-            commits_of_masters: CommitLimit::default(),
+            commits_of_masters: CommitLimit::new(bounds.commits),
             detached,
             managed_fields: ManagedFields::default(),
             request_timeout: REQUEST_TIMEOUT,

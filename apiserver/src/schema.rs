@@ -41,7 +41,7 @@ pub use normalize::{
     Malformed, coerce_metadata, normalize, normalize_embedded_metadata, normalize_without_defaults,
 };
 pub use normalize_numbers::{normalize_numbers, normalize_numbers_in_place};
-pub use pattern::{Pattern, PatternCache};
+pub use pattern::{Pattern, PatternCache, patterns_limit};
 pub use prune::{prune, prune_value};
 pub use quantity::Quantity;
 pub use rules::{

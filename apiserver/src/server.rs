@@ -331,7 +331,9 @@ impl ApiServer {
             records.of_watch += Traces::MEMORY_OF_REQUEST;
         }
         let contents = Contents::of(&self.kinds, said).with_records(records);
-        Bounds::within(self.memory_limit, contents)
+        let bounds = Bounds::within(self.memory_limit, contents);
+        self.patterns.set_limit(bounds.patterns);
+        bounds
     }
 
     /// Its kinds, whose patterns are compiled for it alone.
@@ -444,6 +446,7 @@ impl ApiServer {
         let options = StoreOptions {
             limit: bounds.objects,
             history: bounds.history,
+            queue: bounds.queue,
             share: args.store_namespace_share,
             encryption: encryption(args.encryption_provider_config.as_deref())?,
         };

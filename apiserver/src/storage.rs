@@ -43,6 +43,7 @@ use jiff::Timestamp;
 use thiserror::Error;
 
 use crate::object::{Key, Object};
+use crate::quota::Portion;
 
 /// The name of a collection of objects, as `llamas.farm.example.com`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -296,6 +297,10 @@ pub trait Store: Send + Sync + 'static {
 /// batches and the page cache of SQLite.
 pub const READING: usize = 32 << 20;
 
+/// The limit of the queue of a store, in bytes of objects, and the same in a small container.
+const WRITE_QUEUE: usize = 16 << 20;
+const LEAST_WRITE_QUEUE: usize = WRITE_QUEUE / 8;
+
 /// How long a read waits until a store is seen here as it is: as kube-apiserver.
 pub const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
 
@@ -336,6 +341,11 @@ pub struct Copied {
     pub newest: Revision,
 }
 
+/// The limit of the queue of a store, in bytes of objects.
+pub fn write_queue_limit(portion: Portion) -> usize {
+    portion.between(LEAST_WRITE_QUEUE, WRITE_QUEUE)
+}
+
 /// What all stores that outlive the process are told.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
@@ -343,6 +353,8 @@ pub struct StoreOptions {
     pub limit: usize,
     /// How many bytes of objects that were replaced or removed may stay, on the disk and in memory.
     pub history: usize,
+    /// The limit of the queue of writes, in bytes of objects.
+    pub queue: usize,
     /// How much of that a namespace may take.
     pub share: NamespaceShare,
     /// How objects are encrypted where they are kept.

@@ -31,6 +31,7 @@ const KNOWN: Duration = Duration::from_secs(60);
 const ROOM: usize = usize::MAX >> 8;
 /// Bytes of history that stay in a folder: as many as a server with memory to spare leaves there.
 const HISTORY: usize = 16 << 20;
+const QUEUE: usize = 16 << 20;
 
 /// Which store is read or written, while no server keeps its objects in that folder.
 #[derive(Clone, Debug, clap::Args)]
@@ -155,7 +156,8 @@ impl TransferOptions {
     async fn open(&self, name: &str) -> Result<Arc<dyn Store>, StartError> {
         let encryption = self.encryption()?;
         let share = NamespaceShare::WHOLE;
-        let options = StoreOptions { limit: ROOM, history: HISTORY, share, encryption };
+        let options =
+            StoreOptions { limit: ROOM, history: HISTORY, queue: QUEUE, share, encryption };
         if let Some(etcd) = self.etcd.options(name) {
             let store = storage::open_etcd(&etcd, options).map_err(StartError::Etcd)?;
             return tokio::select! {

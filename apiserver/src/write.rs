@@ -42,7 +42,7 @@ pub use admission::validate_deletion;
 pub use applied::SubmittedApply;
 pub use attributes::{Attributes, CreateAuthorizer, Environment, Origin, Part, WriteOptions};
 pub use change::Change;
-pub use critical_section::{CommitLimit, CriticalSection};
+pub use critical_section::{CommitLimit, CriticalSection, commit_limit};
 pub use decode::{check_posted, check_preconditions, decode};
 pub use deletion::{MarkOptions, Propagation, final_state, mark};
 pub use draft::{Draft, Submitted};

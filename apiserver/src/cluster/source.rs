@@ -36,7 +36,7 @@ use crate::occasionally::Occasionally;
 /// How much memory the objects of one type may take, unless a source says otherwise. Views of 20,000 Pods take so much.
 pub const SOURCE_MEMORY: usize = 64 << 20;
 /// The same in a small container: one page of them, as it is listed.
-pub const LEAST_SOURCE_MEMORY: usize = 4 << 20;
+pub const LEAST_SOURCE_MEMORY: usize = 3 << 20;
 
 /// All types together may take as much as so many of them, however many there are: most of them are small. Half of one is for
 /// what is found by references. That, and

@@ -4,6 +4,7 @@ use super::{Inflights, answers, encode, throttle};
 use crate::codec;
 use crate::kind::converted_limit;
 use crate::quota::{self, Portion};
+use crate::write::commit_limit;
 
 /// What requests and their answers may take of memory, each sort by itself.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +21,8 @@ pub struct Bounds {
     pub(super) forms: usize,
     /// Objects in other versions than the one they are kept in, in bytes.
     pub(super) converted: usize,
+    /// Objects in the commits of members of `system:masters`, in bytes.
+    pub(super) commits: usize,
 }
 
 impl Bounds {
@@ -32,6 +35,7 @@ impl Bounds {
             answers: answers::limit(portion),
             forms: encode::shared_forms_limit(portion),
             converted: converted_limit(portion),
+            commits: commit_limit(portion),
         }
     }
 
@@ -46,7 +50,7 @@ impl Bounds {
     }
 
     /// Each sort, and how many bytes.
-    pub fn memory(&self) -> [(&'static str, usize); 7] {
+    pub fn memory(&self) -> [(&'static str, usize); 8] {
         [
             ("trees of requests", self.trees),
             ("heads, bodies and selectors", self.throttle.memory()),
@@ -55,6 +59,7 @@ impl Bounds {
             ("answers", self.answers),
             ("forms of events", self.forms),
             ("objects in other versions", self.converted),
+            ("commits of system:masters", self.commits),
         ]
     }
 }

@@ -186,7 +186,7 @@ pub(super) struct Throttle {
 
 /// What the users of all watches and their selectors may take, besides those that are small, in bytes.
 const READERS: usize = 32 << 20;
-const LEAST_READERS: usize = READERS / 4;
+const LEAST_READERS: usize = READERS / 8;
 /// What takes no more is a part of every watch, in bytes.
 const SMALL_READER: usize = 1 << 10;
 

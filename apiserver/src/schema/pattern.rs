@@ -12,11 +12,14 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use compiled::Compiled;
 use kubernetes_cel::re2;
 
+use crate::quota::Portion;
+
 /// How large a pattern may become when it is compiled, in bytes: `^.{1,1000}$` takes half of it.
 const SIZE_LIMIT: usize = 2 << 20;
-/// What all patterns that are compiled may take, with their searches. The one that was compiled
-/// first gives way, and is compiled again when it is needed: 250 small ones stay.
-const COMPILED_BYTES: usize = 64 << 20;
+/// The limit of all compiled patterns of a server with their searches, in bytes, and the same in a small container. The
+/// pattern that was compiled first gives way, and is compiled again when it is needed: 125 small ones stay.
+const COMPILED_BYTES: usize = 32 << 20;
+const LEAST_COMPILED_BYTES: usize = COMPILED_BYTES / 8;
 /// From so many on it is looked which of the known patterns are still in use.
 const LOOK_AT: usize = 1_024;
 
@@ -55,7 +58,21 @@ impl Drop for Restore {
     }
 }
 
+/// The limit of the compiled patterns of a server, in bytes.
+pub fn patterns_limit(portion: Portion) -> usize {
+    portion.between(LEAST_COMPILED_BYTES, COMPILED_BYTES)
+}
+
 impl PatternCache {
+    /// Limits the compiled patterns to this many bytes.
+    pub fn set_limit(&self, bytes: usize) {
+        let gone = self.with(|patterns| {
+            patterns.limit = bytes;
+            patterns.give_way()
+        });
+        gone.iter().for_each(|inner| inner.discard());
+    }
+
     /// Reads patterns, which belong to this cache.
     pub fn scope<T>(&self, read: impl FnOnce() -> T) -> T {
         let _restore = Restore(CURRENT.replace(Some(self.clone())));
@@ -71,8 +88,10 @@ impl PatternCache {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Patterns {
+    /// The limit of `compiled_bytes`.
+    limit: usize,
     known: HashMap<String, Weak<Inner>>,
     /// How many were in use when it was looked last.
     in_use: usize,
@@ -133,10 +152,25 @@ impl Inner {
         let compiled = Arc::new(Compiled::new(&self.translated, self.size)?);
         *kept = Some(Arc::clone(&compiled));
         drop(kept);
-        for gone in self.cache.with(|patterns| patterns.note_compiled(self)) {
-            *gone.compiled.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        }
+        let gone = self.cache.with(|patterns| patterns.note_compiled(self));
+        gone.iter().for_each(|inner| inner.discard());
         Some(compiled)
+    }
+
+    fn discard(&self) {
+        *self.compiled.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+impl Default for Patterns {
+    fn default() -> Self {
+        Self {
+            limit: COMPILED_BYTES,
+            known: HashMap::new(),
+            in_use: 0,
+            compiled: VecDeque::new(),
+            compiled_bytes: 0,
+        }
     }
 }
 
@@ -154,8 +188,13 @@ impl Patterns {
         let bytes = compiled::bytes(inner.size);
         self.compiled.push_back((Arc::downgrade(inner), bytes));
         self.compiled_bytes += bytes;
+        self.give_way()
+    }
+
+    /// Removes the patterns that were compiled first, until the rest is within the limit.
+    fn give_way(&mut self) -> Vec<Arc<Inner>> {
         let mut gone = Vec::new();
-        while self.compiled_bytes > COMPILED_BYTES
+        while self.compiled_bytes > self.limit
             && let Some((first, bytes)) = self.compiled.pop_front()
         {
             self.compiled_bytes -= bytes;

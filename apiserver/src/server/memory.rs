@@ -5,10 +5,11 @@ use std::fs;
 use super::connection;
 use crate::cluster::{LARGE_SOURCES, LEAST_SOURCE_MEMORY, SOURCE_MEMORY};
 use crate::definition::{Kinds, Role, SourceKind};
+use crate::kind::patterns_limit;
 use crate::occasionally::DETAILS;
 use crate::quota::Portion;
 use crate::request::{self, Inflights};
-use crate::storage::{LEAST_MEMORY_STORE_LIMIT, MEMORY_STORE_LIMIT, READING};
+use crate::storage::{LEAST_MEMORY_STORE_LIMIT, MEMORY_STORE_LIMIT, READING, write_queue_limit};
 use crate::watch_cache::{LEAST_WINDOW_LIMIT, LEAST_WINDOWS_LIMIT, WINDOW_LIMIT, WINDOWS_LIMIT};
 
 /// What a server takes that has nothing to do.
@@ -87,6 +88,10 @@ pub(super) struct Bounds {
     /// Objects that were replaced or removed, in bytes, on the disk and in memory until their readers have come. A change
     /// in a window counts what was there before and what is there since, so windows can use half of their bytes.
     pub history: usize,
+    /// The queue of writes of a store, in bytes of objects.
+    pub queue: usize,
+    /// The compiled patterns of schemas, in bytes.
+    pub patterns: usize,
     /// The objects of a type of the cluster, in bytes.
     pub source_memory: usize,
 }
@@ -112,6 +117,8 @@ impl Bounds {
             window: portion.between(LEAST_WINDOW_LIMIT, WINDOW_LIMIT),
             windows: portion.between(LEAST_WINDOWS_LIMIT, WINDOWS_LIMIT),
             history: portion.between(LEAST_WINDOWS_LIMIT, WINDOWS_LIMIT) / 2,
+            queue: write_queue_limit(portion),
+            patterns: patterns_limit(portion),
             source_memory: of_source.unwrap_or(source_memory),
         }
     }
@@ -124,11 +131,14 @@ impl Bounds {
         parts.extend(self.requests.memory());
         if stored > 0 {
             parts.push(("objects", self.objects));
+            parts.push(("the history of the store", self.history));
+            parts.push(("writes in the queue of the store", self.queue));
         }
         if stored > 0 || sources > 0 {
             // Each change is kept as it was, as it is, and as it was sent.
             parts.push(("their recent past", 2 * self.windows));
         }
+        parts.push(("patterns of schemas", self.patterns));
         parts.push(("objects of the cluster", sources.min(LARGE_SOURCES) * self.source_memory));
         let records = records.waiting + self.requests.watches() * records.of_watch;
         if records > 0 {

@@ -139,7 +139,7 @@ impl EtcdStore {
     /// # Errors
     /// When the options cannot be used. That etcd cannot be reached is no error.
     pub fn open(etcd: &EtcdOptions, options: StoreOptions) -> Result<Self, String> {
-        let StoreOptions { limit, history, share, encryption } = options;
+        let StoreOptions { limit, history, queue, share, encryption } = options;
         let prefix = Prefix::new(&etcd.prefix, encryption)?;
         let client = Arc::new(Client::new(etcd)?);
         let shared = Arc::new(Shared {
@@ -163,7 +163,7 @@ impl EtcdStore {
             tasks.push(tokio::spawn(compactor::run(client, shared, every)));
         }
         let newest = Arc::new(Newest::new(Arc::clone(&client), prefix.clone()));
-        Ok(Self { shared, client, newest, prefix, queue: WriteQueue::default(), tasks })
+        Ok(Self { shared, client, newest, prefix, queue: WriteQueue::new(queue), tasks })
     }
 
     fn ensure_known(&self) -> Result<(), StoreError> {

@@ -77,7 +77,7 @@ impl SqliteStore {
     /// When the folder or what is in it cannot be used: by another process, of another program, of a
     /// later version of this one, damaged, or encrypted with a key that is not there.
     pub fn open(folder: &Path, options: StoreOptions, now: Timestamp) -> Result<Self, String> {
-        let StoreOptions { limit, history, share, encryption } = options;
+        let StoreOptions { limit, history, queue, share, encryption } = options;
         let sealing = Sealing::new(encryption, "");
         let mut database = Database::open(folder, sealing.clone())?;
         let Past { runs, mut oldest, newest } = database.past()?;
@@ -160,7 +160,7 @@ impl SqliteStore {
             folder: path,
             is_new,
             messages: Some(messages),
-            queue: WriteQueue::default(),
+            queue: WriteQueue::new(queue),
             thread: Some(thread),
         })
     }

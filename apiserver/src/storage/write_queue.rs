@@ -6,33 +6,34 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Commit;
 
-/// Bytes of objects in the queue of a store.
-const LIMIT: usize = 32 << 20;
 /// The unit in which they are counted: each write counts as one unit at least.
 const UNIT: usize = 4 << 10;
 
 /// The queue of a store.
 #[derive(Clone, Debug)]
-pub struct WriteQueue(Arc<Semaphore>);
+pub struct WriteQueue {
+    semaphore: Arc<Semaphore>,
+    units: usize,
+}
 
 /// The place of a write in the queue. The write holds it until it has ended, whether its caller waits for it or not.
 #[derive(Debug)]
 pub struct QueuedWrite(#[allow(dead_code)] Option<OwnedSemaphorePermit>); // it is held
 
-impl Default for WriteQueue {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(LIMIT / UNIT)))
-    }
-}
-
 impl WriteQueue {
+    /// A queue that is limited to this many bytes.
+    pub fn new(limit: usize) -> Self {
+        let units = limit.div_ceil(UNIT);
+        Self { semaphore: Arc::new(Semaphore::new(units)), units }
+    }
+
     /// Waits until there is capacity for a write; first come, first served.
     pub async fn enter(&self, commit: &Commit) -> QueuedWrite {
         let bytes = commit.object.as_ref().map_or(0, |object| object.size());
-        let units = bytes.div_ceil(UNIT).clamp(1, LIMIT / UNIT);
+        let units = bytes.div_ceil(UNIT).clamp(1, self.units);
         let units = u32::try_from(units).unwrap_or(u32::MAX);
         // The semaphore is never closed.
-        QueuedWrite(Arc::clone(&self.0).acquire_many_owned(units).await.ok())
+        QueuedWrite(Arc::clone(&self.semaphore).acquire_many_owned(units).await.ok())
     }
 }
 
@@ -44,6 +45,8 @@ mod tests {
     use super::*;
     use crate::object::{Key, Object};
     use crate::storage::{Collection, Expected};
+
+    const LIMIT: usize = 16 << 20;
 
     fn commit(size: Option<usize>) -> Commit {
         let object = size.map(|size| {
@@ -57,17 +60,17 @@ mod tests {
 
     #[test]
     fn writes_wait_while_too_many_bytes_are_queued() {
-        let queue = WriteQueue::default();
+        let queue = WriteQueue::new(LIMIT);
         let large = commit(Some(1 << 20));
         let enter = || queue.enter(&large).now_or_never();
         let mut queued: Vec<_> = std::iter::from_fn(enter).collect();
-        assert_eq!(queued.len(), 31);
+        assert_eq!(queued.len(), 15);
         let small: Vec<_> =
             std::iter::from_fn(|| queue.enter(&commit(None)).now_or_never()).collect();
         assert!(small.len() > 100 && small.len() < 256, "{}", small.len());
         queued.pop();
         assert!(enter().is_some());
-        let whole = WriteQueue::default();
+        let whole = WriteQueue::new(LIMIT);
         assert!(whole.enter(&commit(Some(LIMIT + 1))).now_or_never().is_some());
     }
 }

@@ -9,30 +9,40 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Bytes of objects in the commits of clients that need no permit otherwise, and the least that a commit counts as.
-/// So at most 256 of these commits run at a time.
-const UNLIMITED_CLIENTS_BYTES: usize = 32 << 20;
-const LEAST_COMMIT: usize = UNLIMITED_CLIENTS_BYTES / 256;
+use crate::quota::Portion;
+
+/// Bytes of objects in the commits of clients that need no permit otherwise, and the same in a small container.
+const LIMIT: usize = 16 << 20;
+const LEAST: usize = LIMIT / 8;
+/// The limit of the number of these commits.
+const COUNT: usize = 256;
 /// The unit of the semaphore.
 const UNIT: usize = 1 << 10;
 
 /// Limits the commits of clients that hold no permit: members of `system:masters`.
 #[derive(Clone, Debug)]
-pub struct CommitLimit(Arc<Semaphore>);
+pub struct CommitLimit {
+    semaphore: Arc<Semaphore>,
+    bytes: usize,
+}
 
-impl Default for CommitLimit {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(UNLIMITED_CLIENTS_BYTES / UNIT)))
-    }
+/// The limit of the commits of members of `system:masters`, in bytes of objects.
+pub fn commit_limit(portion: Portion) -> usize {
+    portion.between(LEAST, LIMIT)
 }
 
 impl CommitLimit {
+    /// A limit of this many bytes.
+    pub fn new(bytes: usize) -> Self {
+        Self { semaphore: Arc::new(Semaphore::new(bytes.div_ceil(UNIT))), bytes }
+    }
+
     /// Waits until an object of this size may be committed.
     async fn acquire(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
-        let bytes = bytes.clamp(LEAST_COMMIT, UNLIMITED_CLIENTS_BYTES);
+        let bytes = bytes.clamp(self.bytes / COUNT, self.bytes);
         let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
         // The semaphore is never closed.
-        self.0.acquire_many(units).await.ok()
+        self.semaphore.acquire_many(units).await.ok()
     }
 }
 
@@ -112,8 +122,8 @@ mod tests {
 
     #[test]
     fn commits_without_permits_are_limited_in_number_and_in_bytes() {
-        let limit = CommitLimit::default();
-        for (bytes, count) in [(0, 256), (1 << 20, 32), (usize::MAX, 1)] {
+        let limit = CommitLimit::new(LIMIT);
+        for (bytes, count) in [(0, COUNT), (1 << 20, 16), (usize::MAX, 1)] {
             let sections = vec![CriticalSection::limited(limit.clone()); 300];
             let entered = sections.iter().map_while(|one| one.enter(bytes).now_or_never());
             assert_eq!(entered.collect::<Vec<_>>().len(), count, "{bytes}");

@@ -10,6 +10,7 @@ use crate::storage::encryption::tests::with_keys;
 use crate::storage::{Encryption, LogEntry, NamespaceShare, Rewritten, suite};
 
 const HISTORY: usize = 4 << 20;
+const QUEUE: usize = 16 << 20;
 const LIMIT: usize = 64 << 20;
 
 /// An etcd, if it can be had here.
@@ -53,7 +54,7 @@ async fn open_with(options: EtcdOptions, encryption: Arc<Encryption>) -> EtcdSto
 /// A store that is about to know what is there.
 fn begin(etcd: &EtcdOptions, encryption: Arc<Encryption>) -> EtcdStore {
     let share = NamespaceShare::WHOLE;
-    let options = StoreOptions { limit: LIMIT, history: HISTORY, share, encryption };
+    let options = StoreOptions { limit: LIMIT, history: HISTORY, queue: QUEUE, share, encryption };
     EtcdStore::open(etcd, options).unwrap()
 }
 
@@ -745,7 +746,13 @@ async fn writes_at_the_same_time_stay_within_the_limit() {
     let etcd = options(etcd.urls());
     for (limit, share) in [(8 << 20, NamespaceShare::WHOLE), (64 << 20, "12%".parse().unwrap())] {
         let etcd = EtcdOptions { prefix: format!("/limit/{limit}"), ..etcd.clone() };
-        let options = StoreOptions { limit, history: HISTORY, share, encryption: Arc::default() };
+        let options = StoreOptions {
+            limit,
+            history: HISTORY,
+            queue: QUEUE,
+            share,
+            encryption: Arc::default(),
+        };
         let store = Arc::new(EtcdStore::open(&etcd, options).unwrap());
         store.known().await;
         let text = "x".repeat(SIZE);

@@ -12,6 +12,7 @@ use crate::storage::{Encryption, Expected, LogEntry, NamespaceShare, Rewritten, 
 
 const LIMIT: usize = 64 << 20;
 const HISTORY: usize = 16 << 20;
+const QUEUE: usize = 16 << 20;
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
@@ -22,7 +23,13 @@ fn open_at(folder: &Path, seconds: i64) -> SqliteStore {
 }
 
 fn options(encryption: Arc<Encryption>) -> StoreOptions {
-    StoreOptions { limit: LIMIT, history: HISTORY, share: NamespaceShare::WHOLE, encryption }
+    StoreOptions {
+        limit: LIMIT,
+        history: HISTORY,
+        queue: QUEUE,
+        share: NamespaceShare::WHOLE,
+        encryption,
+    }
 }
 
 /// A store with a limit in bytes for its history.
