@@ -105,16 +105,28 @@ pub fn is_held_by_discovery(stage: &Stage, name: &str) -> Result<()> {
 /// kube-controller-manager says, in a condition of this type, why a namespace stays.
 pub fn is_held(stage: &Stage, name: &str, condition_type: &str, why: &str) -> Result<()> {
     stage.world.eventually(|| {
-        let found = stage.get(&format!("{NAMESPACES}/{name}"))?;
-        let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let failure = conditions.iter().find(|condition| {
-            condition["type"] == condition_type
-                && condition["status"] == "True"
-                && condition["message"].as_str().is_some_and(|said| said.contains(why))
-        });
-        ensure!(failure.is_some(), "{found}");
-        Ok(())
+        has_failure(&stage.get(&format!("{NAMESPACES}/{name}"))?, condition_type, why)
     })
+}
+
+/// The same, or the namespace is gone: each minute kube-apiserver asks a replica which kinds it serves, and the
+/// controller does not look for the objects of other kinds.
+pub fn is_held_or_gone(stage: &Stage, name: &str, condition_type: &str, why: &str) -> Result<()> {
+    stage.world.eventually(|| match stage.find(&format!("{NAMESPACES}/{name}"))? {
+        Some(found) => has_failure(&found, condition_type, why),
+        None => Ok(()),
+    })
+}
+
+fn has_failure(namespace: &Value, condition_type: &str, why: &str) -> Result<()> {
+    let conditions = namespace["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let failure = conditions.iter().find(|condition| {
+        condition["type"] == condition_type
+            && condition["status"] == "True"
+            && condition["message"].as_str().is_some_and(|said| said.contains(why))
+    });
+    ensure!(failure.is_some(), "{namespace}");
+    Ok(())
 }
 
 pub fn is_gone(stage: &Stage, name: &str) -> Result<()> {
