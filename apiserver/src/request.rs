@@ -70,7 +70,7 @@ use crate::served_kind::{ServedKind, ServedKinds};
 use crate::user::User;
 use crate::verb::{self, DeleteOptions, Subresource, Verb};
 use crate::watch_cache::SourceState;
-use crate::write::{CommitLimit, CriticalSection, ManagedFields, Part, Turns};
+use crate::write::{CommitLimit, CriticalSection, ManagedFields, Part, Turns, UnsettledWrites};
 use authorize::{Authorized, Permission, Revoked};
 use decode::{Operation, Redacted};
 use detached::DetachedWrites;
@@ -125,6 +125,8 @@ pub struct Handler {
     turns: Turns,
     /// Limits the commits of `system:masters`, whose requests in flight are not limited.
     commits_of_masters: CommitLimit,
+    /// The limit of commits that are not settled.
+    unsettled: UnsettledWrites,
     /// Writes whose requests have ended.
     detached: DetachedWrites,
     /// Whether objects say who owns which of their fields.
@@ -183,6 +185,7 @@ impl Handler {
             openapi_turn: Arc::default(),
             turns: Turns::default(),
             commits_of_masters: CommitLimit::default(),
+            unsettled: UnsettledWrites::default(),
             detached,
             managed_fields: ManagedFields::default(),
             request_timeout: REQUEST_TIMEOUT,

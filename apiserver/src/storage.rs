@@ -41,6 +41,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use thiserror::Error;
+use tokio::time::sleep;
 
 use crate::object::{Key, Object};
 
@@ -213,6 +214,22 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(self.timeline().current())))
     }
 
+    /// Returns when the outcome of a write that was answered with [`StoreError::Unknown`] just now is settled: followers
+    /// have seen what it has written, or it will never be written. If the store has failed for good, the outcome stays
+    /// unknown, and this returns too. A store that other processes do not write to settles its writes before it answers.
+    fn settled(&self) -> BoxFuture<'_, ()> {
+        if !self.is_shared() {
+            return Box::pin(std::future::ready(()));
+        }
+        Box::pin(async move {
+            let timeline = self.timeline();
+            tokio::select! {
+                () = settled(|| self.newest(), &timeline) => {}
+                _ = self.failed() => {}
+            }
+        })
+    }
+
     /// Hands everything that a collection holds, and from then on every
     /// change of it, to the reader. What is not [known](Self::is_known) yet comes later.
     fn follow(
@@ -311,6 +328,26 @@ pub async fn await_newest(store: &dyn Store) -> Result<(), StoreError> {
     let timeline = store.timeline();
     let seen = timeline.wait_until(newest);
     tokio::time::timeout(FRESHNESS_WAIT, seen).await.map_err(|_| StoreError::Unavailable)
+}
+
+/// How long a write of unknown outcome may still be on its way: etcd gives up a request after seven seconds.
+const UNSETTLED: Duration = Duration::from_secs(10);
+/// The pause before a store that does not answer is asked for its newest revision again.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Returns when the outcome of a write of this moment is settled: it has happened and is seen here, or never will.
+async fn settled<E, F>(newest: impl Fn() -> F, timeline: &Timeline)
+where
+    F: Future<Output = Result<Revision, E>>,
+{
+    sleep(UNSETTLED).await;
+    let newest = loop {
+        match newest().await {
+            Ok(newest) => break newest,
+            Err(_) => sleep(ASK_AGAIN).await,
+        }
+    };
+    timeline.wait_until(newest).await;
 }
 
 /// An object as it would be kept now, if that is otherwise.
@@ -444,5 +481,31 @@ mod no_encryption {
         pub fn read(_: &Path) -> Result<Self, String> {
             Err("this program was built without the features sqlite and etcd".to_owned())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_unknown_outcome_is_settled_when_the_store_answers_again_and_is_seen() {
+        let (timeline, asked) = (Arc::new(Timeline::continuing(Vec::new(), 7)), Cell::new(0));
+        let newest = timeline.after(timeline.current());
+        let began = Instant::now();
+        let ask = || {
+            asked.set(asked.get() + 1);
+            std::future::ready(if asked.get() < 3 { Err(()) } else { Ok(newest) })
+        };
+        let seen = async {
+            sleep(UNSETTLED + Duration::from_secs(5)).await;
+            timeline.reach(newest);
+        };
+        tokio::join!(settled(ask, &timeline), seen);
+        assert_eq!((asked.get(), began.elapsed()), (3, UNSETTLED + Duration::from_secs(5)));
     }
 }
