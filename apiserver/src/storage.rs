@@ -12,6 +12,7 @@ mod memory;
 pub mod revision;
 #[cfg(any(feature = "etcd", feature = "sqlite"))]
 mod sealed;
+mod settled;
 mod shares;
 mod shelves;
 #[cfg(feature = "sqlite")]
@@ -29,6 +30,7 @@ pub use memory::{
     BYTES_LIMIT as MEMORY_STORE_LIMIT, LEAST_BYTES_LIMIT as LEAST_MEMORY_STORE_LIMIT, MemoryStore,
 };
 pub use revision::{MARK_BITS, Revision};
+use settled::settled;
 pub use shares::NamespaceShare;
 pub use shelves::Shelves;
 pub use timeline::Timeline;
@@ -41,7 +43,6 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use thiserror::Error;
-use tokio::time::sleep;
 
 use crate::object::{Key, Object};
 
@@ -330,26 +331,6 @@ pub async fn await_newest(store: &dyn Store) -> Result<(), StoreError> {
     tokio::time::timeout(FRESHNESS_WAIT, seen).await.map_err(|_| StoreError::Unavailable)
 }
 
-/// How long a write of unknown outcome may still be on its way: etcd gives up a request after seven seconds.
-const UNSETTLED: Duration = Duration::from_secs(10);
-/// The pause before a store that does not answer is asked for its newest revision again.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
-
-/// Returns when the outcome of a write of this moment is settled: it has happened and is seen here, or never will.
-async fn settled<E, F>(newest: impl Fn() -> F, timeline: &Timeline)
-where
-    F: Future<Output = Result<Revision, E>>,
-{
-    sleep(UNSETTLED).await;
-    let newest = loop {
-        match newest().await {
-            Ok(newest) => break newest,
-            Err(_) => sleep(ASK_AGAIN).await,
-        }
-    };
-    timeline.wait_until(newest).await;
-}
-
 /// An object as it would be kept now, if that is otherwise.
 pub type Renewed<'a> = dyn Fn(&Collection, &Arc<Object>) -> Option<Arc<Object>> + Sync + 'a;
 
@@ -481,31 +462,5 @@ mod no_encryption {
         pub fn read(_: &Path) -> Result<Self, String> {
             Err("this program was built without the features sqlite and etcd".to_owned())
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-
-    use tokio::time::Instant;
-
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn an_unknown_outcome_is_settled_when_the_store_answers_again_and_is_seen() {
-        let (timeline, asked) = (Arc::new(Timeline::continuing(Vec::new(), 7)), Cell::new(0));
-        let newest = timeline.after(timeline.current());
-        let began = Instant::now();
-        let ask = || {
-            asked.set(asked.get() + 1);
-            std::future::ready(if asked.get() < 3 { Err(()) } else { Ok(newest) })
-        };
-        let seen = async {
-            sleep(UNSETTLED + Duration::from_secs(5)).await;
-            timeline.reach(newest);
-        };
-        tokio::join!(settled(ask, &timeline), seen);
-        assert_eq!((asked.get(), began.elapsed()), (3, UNSETTLED + Duration::from_secs(5)));
     }
 }

@@ -61,8 +61,8 @@ impl UnsettledWrites {
 /// The outcome of a commit that was unknown when the store answered.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It was committed.
-    Committed,
+    /// It was committed, and this says whether it has created an object.
+    Committed { is_created: bool },
     /// It was not committed, or was undone.
     Refused(ApiError),
     /// It stays unknown: another write has followed, or the store has failed.
@@ -162,14 +162,14 @@ async fn settle(
             let timeline = store.timeline();
             tokio::select! {
                 () = timeline.wait_until(revision) => {}
-                _ = store.failed() => return Outcome::Committed,
+                _ = store.failed() => return Outcome::Unknown,
             }
         }
         None => store.settled().await,
     }
     let is_create = intent.expected == Expected::Absent;
     if committed.is_some() && !is_create {
-        return Outcome::Committed;
+        return Outcome::Committed { is_created: false };
     }
     let place = (&intent.collection, &intent.key);
     if store.failure().is_some() {
@@ -183,7 +183,7 @@ async fn settle(
         }
     };
     let outcome = intent.outcome(found.as_ref());
-    if let (true, Outcome::Committed, Some(found)) = (is_create, &outcome, found)
+    if let (true, Outcome::Committed { .. }, Some(found)) = (is_create, &outcome, found)
         && let Some(refusal) = held.refusal(&served, intent.key.name())
     {
         undo(&*store, place, found.revision, found.object.uid()).await;
@@ -233,11 +233,11 @@ impl Intent<Written> {
             return Outcome::Refused(unavailable(StoreError::Unavailable));
         }
         match (&self.write, found) {
-            (None, None) => Outcome::Committed,
+            (None, None) => Outcome::Committed { is_created: false },
             (Some((uid, hashed)), Some(found)) if found.object.uid() == uid => {
-                let is_create = self.expected == Expected::Absent;
-                let is_it = is_create || hash(&found.object) == *hashed;
-                if is_it { Outcome::Committed } else { Outcome::Unknown }
+                let is_created = self.expected == Expected::Absent;
+                let is_it = is_created || hash(&found.object) == *hashed;
+                if is_it { Outcome::Committed { is_created } } else { Outcome::Unknown }
             }
             _ => Outcome::Unknown,
         }
@@ -324,7 +324,10 @@ mod tests {
             let key = Key::new(None, "a");
             let intent = Intent { collection: Collection::new("c"), key, expected, write }.fixed();
             let actual = match intent.outcome(found.as_ref()) {
-                Outcome::Committed => "committed",
+                Outcome::Committed { is_created } => {
+                    assert_eq!(is_created, expected == Expected::Absent);
+                    "committed"
+                }
                 Outcome::Refused(error) => {
                     assert_eq!(error.reason(), Reason::ServiceUnavailable);
                     "refused"

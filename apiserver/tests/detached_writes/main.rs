@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
+mod aftermath;
 mod model;
 mod store;
 mod unknown;

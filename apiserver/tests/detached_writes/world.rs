@@ -7,7 +7,7 @@ use std::time::Duration;
 use aggregated_apiserver::store::Store;
 use aggregated_apiserver::{
     AdmissionError, AdmissionObject, AdmissionPlugin, AdmissionPluginName, AdmissionRequest,
-    ApiServer, InProcess, Kinds, User,
+    ApiServer, AuditArgs, InProcess, Kinds, TracingArgs, User,
 };
 use axum::body::Body;
 use futures::StreamExt;
@@ -102,14 +102,22 @@ type Events = Arc<Mutex<mpsc::UnboundedReceiver<Value>>>;
 
 impl World {
     pub async fn new(seed: u64, behaviour: Behaviour, slow: Duration) -> Self {
-        Self::with(seed, behaviour, slow, None).await
+        Self::with(seed, behaviour, slow, None, |server| server).await
     }
 
     /// The same with a namespace that may go: the events of namespaces are sent there.
     pub async fn with_namespace(behaviour: Behaviour) -> (Self, mpsc::UnboundedSender<Value>) {
         let (sender, events) = mpsc::unbounded_channel();
         let events = Arc::new(Mutex::new(events));
-        (Self::with(1, behaviour, Duration::ZERO, Some(events)).await, sender)
+        let world = Self::with(1, behaviour, Duration::ZERO, Some(events), |server| server);
+        (world.await, sender)
+    }
+
+    /// The same, whose requests are told of in an audit log, traces or both.
+    pub async fn told(behaviour: Behaviour, audit: &AuditArgs, traces: &TracingArgs) -> Self {
+        let configure =
+            |server: ApiServer| server.with_audit(audit).unwrap().with_traces(traces).unwrap();
+        Self::with(1, behaviour, Duration::ZERO, None, configure).await
     }
 
     async fn with(
@@ -117,6 +125,7 @@ impl World {
         behaviour: Behaviour,
         slow: Duration,
         namespaces: Option<Events>,
+        configure: impl FnOnce(ApiServer) -> ApiServer,
     ) -> Self {
         let store = DelayedStore::new(seed, behaviour);
         let kinds = Kinds::new().with_admission_plugin(SlowPlugin(slow));
@@ -126,6 +135,7 @@ impl World {
         if namespaces.is_none() {
             server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
         }
+        let server = configure(server);
         let cluster = tower::service_fn(move |request| cluster(request, namespaces.clone()));
         let server = server.in_process(Client::new(cluster, "default"));
         Self { server: server.await.unwrap(), store }
