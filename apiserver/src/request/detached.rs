@@ -4,6 +4,11 @@
 //! the write is in its critical section, then a task continues the write until it leaves the critical section. The
 //! write owns its permits, its reservations and its memory, so these are released when the write has ended, and the
 //! number of tasks is limited by the permits.
+//!
+//! If the store does not say whether it has committed, the request is answered at once. A task waits until the guards of
+//! the write know the outcome (`write/guards`), which limit the number of these tasks.
+//!
+//! The audit log, traces, metrics and the log are told how each of these writes has ended.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -103,7 +108,7 @@ where
         }
         let Running { section, named, .. } = running;
         if let Some(outcome) = section.take_unknown() {
-            self.continues(&named.aftermath.clone(), settled(outcome, named));
+            self.continues(&named.aftermath.clone(), settled(outcome, named.apart()));
         }
         polled
     }
@@ -114,7 +119,8 @@ where
     F: Future<Output = Result<Response<Body>, ApiError>> + Send + 'static,
 {
     fn drop(&mut self) {
-        let Some(running) = self.running.take() else { return };
+        let Some(mut running) = self.running.take() else { return };
+        running.named = running.named.apart();
         let aftermath = running.named.aftermath.clone();
         if running.section.is_entered() {
             self.continues(&aftermath, running.finish());
@@ -184,6 +190,12 @@ where
 }
 
 impl Named {
+    /// The same without memory of the request: its id is a part of all that has come with it.
+    fn apart(self) -> Self {
+        let audit_id = self.audit_id.and_then(|id| HeaderValue::from_bytes(id.as_bytes()).ok());
+        Self { audit_id, ..self }
+    }
+
     /// How a write has ended that was answered so, or that left its critical section without an answer.
     fn ending(
         &self,
