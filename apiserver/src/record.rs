@@ -5,6 +5,7 @@
 //! traces (`traces`), and the lines about requests that took long (`slow`).
 
 mod access_log;
+mod aftermath;
 mod audit;
 mod body;
 mod metrics;
@@ -14,10 +15,11 @@ mod steps;
 mod traces;
 
 pub use access_log::TARGET as ACCESS_LOG;
+pub use aftermath::{Aftermath, Ending, Parted};
 pub use audit::{Audit, Destination, Policy, RequestObject, Rotation};
 pub use metrics::{
     Admission, CallTimes, CertificateEnds, ConvertedCalls, EndedCalls, KeptKind, Metrics, Observed,
-    PostTimeout, SourceInView, WatchEventCounter,
+    SourceInView, WatchEventCounter,
 };
 pub use steps::Step;
 pub use traces::{Traces, TracingConfiguration};
@@ -67,6 +69,8 @@ pub struct Record {
     trace: Option<Box<Trace>>,
     /// What the audit log says of it, once it is known who asks.
     trail: Option<Box<Trail>>,
+    /// Where the end of its write is told, if that may outlive it.
+    aftermath: Option<Aftermath>,
     /// What only the access log says, if it is written.
     said: Option<Box<Said>>,
     caller: Option<Arc<User>>,
@@ -124,6 +128,7 @@ impl Record {
             traces: None,
             trace: None,
             trail: None,
+            aftermath: None,
             said: None,
             caller: None,
             impersonated: None,
@@ -205,6 +210,14 @@ impl Record {
             let recorded = Recorded { audit_id: audit_id(head), uri: &head.uri, attributes };
             trail.panicked(why, recorded);
         }
+    }
+
+    /// Where a write of the request tells of its end, if it outlives the request.
+    pub fn aftermath(&mut self) -> Aftermath {
+        let is_told = self.trail.is_some() || self.trace.is_some();
+        let aftermath = Aftermath::new(self.metrics.clone(), is_told);
+        self.aftermath = is_told.then(|| aftermath.clone());
+        aftermath
     }
 
     /// Records that a piece of the answer is sent.
@@ -290,12 +303,17 @@ impl Record {
             metrics.observe(self);
             slow::write(self);
             access_log::write(self);
-            if let Some(trace) = self.trace.take() {
+            let trace = self.trace.take();
+            if let Some(trace) = &trace {
                 trace.end(self);
             }
-            if let (Some(mut trail), Some(attributes)) = (self.trail.take(), &self.attributes) {
+            let mut trail = self.trail.take();
+            if let (Some(trail), Some(attributes)) = (&mut trail, &self.attributes) {
                 let recorded = Recorded { audit_id: &self.audit_id, uri: &self.uri, attributes };
                 trail.complete(recorded);
+            }
+            if let Some(aftermath) = self.aftermath.take().filter(Aftermath::is_apart) {
+                aftermath.leave(self, (trail, trace));
             }
         }
     }

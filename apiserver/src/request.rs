@@ -70,10 +70,10 @@ use crate::served_kind::{ServedKind, ServedKinds};
 use crate::user::User;
 use crate::verb::{self, DeleteOptions, Subresource, Verb};
 use crate::watch_cache::SourceState;
-use crate::write::{CommitLimit, CriticalSection, ManagedFields, Part, Turns};
+use crate::write::{CommitLimit, CriticalSection, ManagedFields, Part, Turns, UnsettledWrites};
 use authorize::{Authorized, Permission, Revoked};
 use decode::{Operation, Redacted};
-use detached::DetachedWrites;
+use detached::{DetachedWrites, Named};
 use encode::stream::WatchContext;
 use encode::{Encoder, SharedForms, stream};
 use mutation::Mutation;
@@ -125,6 +125,8 @@ pub struct Handler {
     turns: Turns,
     /// Limits the commits of `system:masters`, whose requests in flight are not limited.
     commits_of_masters: CommitLimit,
+    /// The limit of commits that are not settled.
+    unsettled: UnsettledWrites,
     /// Writes whose requests have ended.
     detached: DetachedWrites,
     /// Whether objects say who owns which of their fields.
@@ -161,7 +163,6 @@ impl Handler {
             let operation = operation.name();
             observer.admitted(Admission { plugin, operation, validates, rejected, took });
         }));
-        let detached = DetachedWrites::new(Arc::clone(&metrics));
         Self {
             metrics,
             audit: None,
@@ -183,7 +184,8 @@ impl Handler {
             openapi_turn: Arc::default(),
             turns: Turns::default(),
             commits_of_masters: CommitLimit::new(bounds.commits),
-            detached,
+            unsettled: UnsettledWrites::default(),
+            detached: DetachedWrites::default(),
             managed_fields: ManagedFields::default(),
             request_timeout: REQUEST_TIMEOUT,
             update_follower: UpdateFollower::default(),
@@ -223,7 +225,10 @@ impl Handler {
     /// Waits until writes whose requests have ended are committed, the audit log is written and the spans are sent,
     /// for some seconds at most.
     pub async fn flush(&self, longest: Duration) {
-        let detached = tokio::time::timeout(longest, self.detached.ended());
+        let began = Instant::now();
+        // What the last writes leave in the audit log and in traces takes the rest of the time.
+        let _ = tokio::time::timeout(longest * 4 / 5, self.detached.ended()).await;
+        let longest = longest.saturating_sub(began.elapsed());
         let traces = async {
             if let Some(traces) = &self.traces {
                 traces.flush(longest).await;
@@ -235,7 +240,7 @@ impl Handler {
                 let _ = tokio::task::spawn_blocking(move || audit.flush(longest)).await;
             }
         };
-        let (_, (), ()) = tokio::join!(detached, traces, audit);
+        tokio::join!(traces, audit);
     }
 
     /// Whether objects say who owns which of their fields.
@@ -535,7 +540,12 @@ impl Handler {
                 false => CriticalSection::default(),
             };
             let audit_id = head.headers.get(AUDIT_ID).cloned();
-            let named = (target.verb, Arc::clone(&target.served.kind), audit_id);
+            let named = Named {
+                verb: target.verb,
+                kind: Arc::clone(&target.served.kind),
+                audit_id,
+                aftermath: record.aftermath(),
+            };
             let mutation = Mutation {
                 handler: Arc::clone(self),
                 user: Arc::clone(user),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::kind::{Kind, MOST_RIGHTS, MissingRights, ProtectedFields, ReviewHandler, Version};
@@ -137,8 +137,8 @@ impl Default for CommitGate {
 
 impl CommitGate {
     /// Lets a commit through, until this is dropped; `None` once the gate is closed.
-    pub fn enter(&self) -> Option<SemaphorePermit<'_>> {
-        self.0.try_acquire().ok()
+    pub fn enter(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.0).try_acquire_owned().ok()
     }
 
     /// Closes the gate; returns when every commit that went through has ended.

@@ -12,6 +12,7 @@ mod memory;
 pub mod revision;
 #[cfg(any(feature = "etcd", feature = "sqlite"))]
 mod sealed;
+mod settled;
 mod shares;
 mod shelves;
 #[cfg(feature = "sqlite")]
@@ -29,6 +30,7 @@ pub use memory::{
     BYTES_LIMIT as MEMORY_STORE_LIMIT, LEAST_BYTES_LIMIT as LEAST_MEMORY_STORE_LIMIT, MemoryStore,
 };
 pub use revision::{MARK_BITS, Revision};
+use settled::settled;
 pub use shares::NamespaceShare;
 pub use shelves::Shelves;
 pub use timeline::Timeline;
@@ -212,6 +214,22 @@ pub trait Store: Send + Sync + 'static {
     /// a revision up to it. Reads of what is followed are right once [`Timeline::current`] is there.
     fn newest(&self) -> BoxFuture<'_, Result<Revision, StoreError>> {
         Box::pin(std::future::ready(Ok(self.timeline().current())))
+    }
+
+    /// Returns when the outcome of a write that was answered with [`StoreError::Unknown`] just now is settled: followers
+    /// have seen what it has written, or it will never be written. If the store has failed for good, the outcome stays
+    /// unknown, and this returns too. A store that other processes do not write to settles its writes before it answers.
+    fn settled(&self) -> BoxFuture<'_, ()> {
+        if !self.is_shared() {
+            return Box::pin(std::future::ready(()));
+        }
+        Box::pin(async move {
+            let timeline = self.timeline();
+            tokio::select! {
+                () = settled(|| self.newest(), &timeline) => {}
+                _ = self.failed() => {}
+            }
+        })
     }
 
     /// Hands everything that a collection holds, and from then on every

@@ -7,6 +7,7 @@ mod callers;
 mod event;
 mod log;
 mod objects;
+mod origin;
 mod policy;
 mod queue;
 mod rotation;
@@ -26,31 +27,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::body::Bytes;
-use http::header::USER_AGENT;
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use http::{HeaderMap, HeaderValue, Uri};
 use jiff::Timestamp;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::CLIENT_CLOSED_REQUEST;
 use super::shares::Shares;
+use super::{CLIENT_CLOSED_REQUEST, Ending};
 use crate::clock::Clock;
 use crate::cluster::Attributes;
 use crate::error::ApiError;
 use crate::user::User;
 use callers::Caller;
+pub(super) use callers::apart;
 use event::{Addresses, Annotations, Event, Named, Status, verb};
 use log::Log;
 pub use objects::RequestObject;
 use objects::{Requested, Response};
+use origin::{source_ips, user_agent};
 use policy::{Level, Stage};
 
-static FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-static REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
-/// At most so much of a user agent is written down; as kube-apiserver.
-const USER_AGENT_LIMIT: usize = 1_024;
-/// No more proxies than that are written down: a watch keeps them for hours.
-const PROXIES: usize = 64;
 /// The body of a request or of an answer that is larger is left out, which an annotation says.
 const OBJECT_LIMIT: usize = 1 << 20;
 /// Bytes of bodies that are held for requests that are not over, a quarter of it for those of one user at
@@ -162,6 +158,8 @@ pub(super) struct Trail {
     is_truncated: bool,
     decision: Option<&'static str>,
     reason: Option<Cow<'static, str>>,
+    /// How the write ended, if that was after the request.
+    ended: Option<&'static str>,
     is_over: bool,
     /// Bytes of bodies that are held for it.
     held: usize,
@@ -223,6 +221,7 @@ impl Trail {
             is_truncated: false,
             decision: None,
             reason: None,
+            ended: None,
             is_over: false,
             held: 0,
         });
@@ -385,6 +384,29 @@ impl Trail {
         self.is_over = true;
     }
 
+    /// What remains of it for a write that goes on: no bodies, and nothing that is a part of all that has come with the
+    /// request.
+    pub(super) fn remains(mut self: Box<Self>) -> Box<Self> {
+        (self.requested, self.response) = Default::default();
+        self.give_back(self.held);
+        self.user_agent = self.user_agent.as_ref().and_then(apart);
+        self
+    }
+
+    /// The write has ended after its request. Another event says how, with the status that would have been answered.
+    pub(super) fn ended(&mut self, ending: &Ending, recorded: Recorded<'_>) {
+        self.ended = Some(ending.name());
+        self.is_truncated = false;
+        self.code = ending.code();
+        self.status = match ending {
+            Ending::Committed(_) => None,
+            Ending::Refused(error) => objects::status(&error.to_status()),
+            Ending::Panicked => objects::panic("the write has failed after its request"),
+            Ending::Unknown => objects::unknown(self.code),
+        };
+        self.write(Stage::ResponseComplete, self.audit.clock.now(), recorded);
+    }
+
     fn write(&self, stage: Stage, time: Timestamp, recorded: Recorded<'_>) {
         if self.omitted & 1 << stage as u8 != 0 {
             return;
@@ -414,6 +436,7 @@ impl Trail {
             received: self.received,
             time,
             annotations: Annotations {
+                ended: self.ended,
                 is_truncated: self.is_truncated,
                 decision: self.decision,
                 reason: self.reason.as_deref(),
@@ -434,32 +457,6 @@ impl Drop for Trail {
     fn drop(&mut self) {
         self.give_back(self.held);
     }
-}
-
-/// What a client calls itself; of a request that lasts in memory of its own, because a header is a part of all that has come
-/// with it. What is cut off is not kept either.
-fn user_agent(headers: &HeaderMap, is_long: bool) -> Option<HeaderValue> {
-    let agent = headers.get(USER_AGENT)?;
-    if agent.len() <= USER_AGENT_LIMIT {
-        return if is_long { callers::apart(agent) } else { Some(agent.clone()) };
-    }
-    let text = String::from_utf8_lossy(agent.as_bytes()).into_owned();
-    HeaderValue::from_str(&objects::cut(text, USER_AGENT_LIMIT)).ok()
-}
-
-/// Where a request comes from: what proxies say, and the other end of the connection.
-fn source_ips(headers: &HeaderMap, address: Option<IpAddr>) -> Addresses {
-    let parse = |text: &str| text.trim().parse::<IpAddr>().ok();
-    let first = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    let mut forwarded: Vec<IpAddr> = first(&FORWARDED_FOR)
-        .map_or_else(Vec::new, |all| all.split(',').take(PROXIES).filter_map(parse).collect());
-    if let Some(real) = first(&REAL_IP).and_then(parse)
-        && !forwarded.contains(&real)
-    {
-        forwarded.push(real);
-    }
-    let peer = address.filter(|address| forwarded.last() != Some(address));
-    Addresses { forwarded, peer }
 }
 
 /// JSON of something that always encodes.

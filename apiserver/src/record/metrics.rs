@@ -15,7 +15,7 @@ pub use looked_at::{
     CallTimes, CertificateEnds, ConvertedCalls, EndedCalls, KeptKind, Look, Observed, SourceInView,
 };
 pub(super) use requests::Running;
-pub use steps::{Admission, PostTimeout};
+pub use steps::Admission;
 pub use watch_events::WatchEventCounter;
 
 use std::sync::Arc;
@@ -130,9 +130,9 @@ impl Metrics {
         self.steps.rejected(bound);
     }
 
-    /// Counts a write that ended after its request had timed out.
-    pub fn ended_after_timeout(&self, status: PostTimeout) {
-        self.steps.ended_after_timeout(status);
+    /// Counts a write that ended after its answer.
+    pub(super) fn ended_after_answer(&self, status: &'static str, source: &'static str) {
+        self.steps.ended_after_answer(status, source);
     }
 
     /// Takes note of a watch that begins.

@@ -30,10 +30,11 @@ use http::header::USER_AGENT;
 use http::request::Parts;
 use tokio::sync::{mpsc, oneshot};
 
-use super::Record;
+use super::{Ending, Record};
 use crate::clock::Clock;
 use crate::user::{MASTERS, User};
 use context::Remote;
+use protobuf::Message;
 use waiting::{WAITING_MEMORY, Waiting};
 
 /// The group whose requests go on with the traces that they name, besides administrators; as kube-apiserver.
@@ -69,6 +70,14 @@ pub(super) struct Trace {
     traces: Arc<Traces>,
     user: Arc<User>,
     begun: Begun,
+}
+
+/// What remains of the trace of a request that is over.
+#[derive(Debug)]
+pub(super) struct Remains {
+    trace: Box<Trace>,
+    /// When the request was over, in nanoseconds since 1970.
+    ended: u64,
 }
 
 /// What a request says of itself when it comes, besides what its record has.
@@ -168,6 +177,13 @@ impl Traces {
         }
     }
 
+    /// Leaves so many spans of a user to be sent, if there is room for them.
+    fn add(&self, user: &User, count: u64, write: impl FnOnce(&mut Message)) {
+        if !self.waiting.add(&user.name, count, write) {
+            self.counts.dropped.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+
     /// The trace of a request of this user, if it is collected.
     ///
     /// Administrators, and those who watch over the cluster, decide whether their traces are collected, as in
@@ -222,12 +238,29 @@ impl Traces {
 
 impl Trace {
     /// Leaves the spans of a request that is over to be sent, if there is room for them.
-    pub(super) fn end(self, record: &Record) {
-        let Self { traces, user, begun } = self;
+    pub(super) fn end(&self, record: &Record) {
         let count = spans::count(record);
-        if !traces.waiting.add(&user.name, count, |to| spans::write(&begun, record, to)) {
-            traces.counts.dropped.fetch_add(count, Ordering::Relaxed);
-        }
+        self.traces.add(&self.user, count, |to| spans::write(&self.begun, record, to));
+    }
+
+    /// What remains of it for a write that goes on after the request, which took so long.
+    pub(super) fn remains(mut self: Box<Self>, took: Duration) -> Remains {
+        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        // It is a part of all that has come with the request.
+        self.begun.user_agent = None;
+        let ended = self.begun.started.saturating_add(took);
+        Remains { trace: self, ended }
+    }
+}
+
+impl Remains {
+    /// Leaves the span of a write that has ended after its request.
+    pub(super) fn end(self, ending: &Ending, audit_id: &HeaderValue) {
+        let Self { trace, ended } = self;
+        let Trace { traces, user, begun } = *trace;
+        let now = u64::try_from(traces.clock.now().as_nanosecond()).unwrap_or_default();
+        let (span, times) = (traces.clock.random().max(1), (ended, now.max(ended)));
+        traces.add(&user, 1, |to| spans::write_after(&begun, (span, times), ending, audit_id, to));
     }
 }
 

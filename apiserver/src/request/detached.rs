@@ -4,66 +4,71 @@
 //! the write is in its critical section, then a task continues the write until it leaves the critical section. The
 //! write owns its permits, its reservations and its memory, so these are released when the write has ended, and the
 //! number of tasks is limited by the permits.
+//!
+//! If the store does not say whether it has committed, the request is answered at once. A task waits until the guards of
+//! the write know the outcome (`write/guards`), which limit the number of these tasks.
+//!
+//! The audit log, traces, metrics and the log are told how each of these writes has ended.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::body::Body;
 use futures::FutureExt;
-use http::{HeaderValue, Response};
+use http::{HeaderValue, Response, StatusCode};
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 
 use crate::aside;
-use crate::error::ApiError;
+use crate::error::{ApiError, Reason};
 use crate::kind::Kind;
 use crate::occasionally::Occasionally;
-use crate::record::{Metrics, PostTimeout};
+use crate::record::{Aftermath, Ending, Parted};
 use crate::verb::Verb;
-use crate::write::CriticalSection;
+use crate::write::{CriticalSection, Outcome};
 
 static ENDED: Occasionally = Occasionally::at_most(10);
 
-/// What a write is called in the log: its verb, its kind, and the id of its request.
-pub(super) type Named = (Verb, Arc<Kind>, Option<HeaderValue>);
-
-/// Where writes go whose requests have ended.
-#[derive(Clone)]
-pub(super) struct DetachedWrites {
-    tasks: TaskTracker,
-    metrics: Arc<Metrics>,
+/// A write as the log names it, and where its end is told.
+pub(super) struct Named {
+    pub verb: Verb,
+    pub kind: Arc<Kind>,
+    /// The id of its request.
+    pub audit_id: Option<HeaderValue>,
+    pub aftermath: Aftermath,
 }
 
-impl DetachedWrites {
-    /// None yet; metrics count how they end.
-    pub(super) fn new(metrics: Arc<Metrics>) -> Self {
-        Self { tasks: TaskTracker::new(), metrics }
-    }
+/// Where writes go whose requests have ended.
+#[derive(Clone, Default)]
+pub(super) struct DetachedWrites(TaskTracker);
 
+impl DetachedWrites {
     /// Returns when all detached writes have ended.
     pub(super) async fn ended(&self) {
-        self.tasks.close();
-        self.tasks.wait().await;
+        self.0.close();
+        self.0.wait().await;
     }
 
     /// Runs a write: it is continued by a task if the caller drops this in the critical section of the write.
     pub(super) fn run<F>(
         &self,
         section: CriticalSection,
-        (verb, kind, audit_id): Named,
+        named: Named,
         is_costly: bool,
         write: F,
     ) -> Awaited<F>
     where
         F: Future<Output = Result<Response<Body>, ApiError>> + Send + 'static,
     {
-        let (write, detached) = (Box::pin(write), self.clone());
-        let running = Running { write, section, verb, kind, audit_id, is_costly, detached };
-        Awaited { running: Some(running), runtime: Handle::try_current().ok() }
+        let running = Running { write: Box::pin(write), section, named, is_costly };
+        let (tasks, runtime) = (self.0.clone(), Handle::try_current().ok());
+        Awaited { running: Some(running), tasks, runtime }
     }
 }
 
@@ -73,18 +78,16 @@ where
     F: Future<Output = Result<Response<Body>, ApiError>> + Send + 'static,
 {
     running: Option<Running<F>>,
+    tasks: TaskTracker,
     runtime: Option<Handle>,
 }
 
 struct Running<F> {
     write: Pin<Box<F>>,
     section: CriticalSection,
-    verb: Verb,
-    kind: Arc<Kind>,
-    audit_id: Option<HeaderValue>,
+    named: Named,
     /// Whether each poll may take long.
     is_costly: bool,
-    detached: DetachedWrites,
 }
 
 impl<F> Future for Awaited<F>
@@ -101,6 +104,11 @@ where
         let polled = running.write.as_mut().poll(context);
         if polled.is_pending() {
             self.running = Some(running);
+            return polled;
+        }
+        let Running { section, named, .. } = running;
+        if let Some(outcome) = section.take_unknown() {
+            self.continues(&named.aftermath.clone(), settled(outcome, named.apart()));
         }
         polled
     }
@@ -111,15 +119,40 @@ where
     F: Future<Output = Result<Response<Body>, ApiError>> + Send + 'static,
 {
     fn drop(&mut self) {
-        let Some(running) = self.running.take().filter(|one| one.section.is_entered()) else {
+        let Some(mut running) = self.running.take() else { return };
+        running.named = running.named.apart();
+        let aftermath = running.named.aftermath.clone();
+        if running.section.is_entered() {
+            self.continues(&aftermath, running.finish());
             return;
-        };
+        }
+        let Running { section, named, .. } = running;
+        if let Some(outcome) = section.take_unknown() {
+            self.continues(&aftermath, settled(outcome, named));
+        } else if section.has_committed() {
+            // The request has ended between the commit and the answer.
+            aftermath.outlives();
+            named.ended(committed(section.has_created()), Parted::RequestEnded, Duration::ZERO);
+        }
+    }
+}
+
+impl<F> Awaited<F>
+where
+    F: Future<Output = Result<Response<Body>, ApiError>> + Send + 'static,
+{
+    /// A task continues a write after its request.
+    fn continues(
+        &mut self,
+        aftermath: &Aftermath,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
         let Some(runtime) = Handle::try_current().ok().or_else(|| self.runtime.take()) else {
             return;
         };
-        let tasks = running.detached.tasks.clone();
-        let task = running.finish().instrument(Span::current());
-        drop(runtime.spawn(tasks.track_future(task)));
+        aftermath.outlives();
+        let task = self.tasks.track_future(task.instrument(Span::current()));
+        drop(runtime.spawn(task));
     }
 }
 
@@ -127,9 +160,9 @@ impl<F> Running<F>
 where
     F: Future<Output = Result<Response<Body>, ApiError>> + Send + 'static,
 {
-    /// Continues the write until it leaves its critical section; then records how it has ended.
+    /// Continues the write until it leaves its critical section; then tells how it has ended.
     async fn finish(self) {
-        let Self { mut write, section, verb, kind, audit_id, is_costly, detached } = self;
+        let Self { mut write, section, named, is_costly } = self;
         let since = Instant::now();
         let left = std::future::poll_fn(|context| {
             let polled = match is_costly {
@@ -137,29 +170,91 @@ where
                 false => write.as_mut().poll(context),
             };
             match polled {
-                Poll::Ready(answer) => Poll::Ready(Some(answer.is_ok())),
+                Poll::Ready(answer) => Poll::Ready(Some(answer.map(|answer| answer.status()))),
                 Poll::Pending if !section.is_entered() => Poll::Ready(None),
                 Poll::Pending => Poll::Pending,
             }
         });
-        let status = match AssertUnwindSafe(left).catch_unwind().await {
-            Ok(Some(true)) => PostTimeout::Ok,
-            Ok(None) if section.has_committed() => PostTimeout::Ok,
-            Ok(_) => PostTimeout::Error,
-            Err(_) => PostTimeout::Panic,
-        };
+        let left = AssertUnwindSafe(left).catch_unwind().await;
         // Its permits and its memory are released before anybody is told.
         drop(write);
-        detached.metrics.ended_after_timeout(status);
+        let ending = match left {
+            Ok(left) => match section.take_unknown() {
+                Some(outcome) => ending(outcome).await,
+                None => named.ending(left, &section),
+            },
+            Err(_) => Ending::Panicked,
+        };
+        named.ended(ending, Parted::RequestEnded, since.elapsed());
+    }
+}
+
+impl Named {
+    /// The same without memory of the request: its id is a part of all that has come with it.
+    fn apart(self) -> Self {
+        let audit_id = self.audit_id.and_then(|id| HeaderValue::from_bytes(id.as_bytes()).ok());
+        Self { audit_id, ..self }
+    }
+
+    /// How a write has ended that was answered so, or that left its critical section without an answer.
+    fn ending(
+        &self,
+        answer: Option<Result<StatusCode, ApiError>>,
+        section: &CriticalSection,
+    ) -> Ending {
+        // A deletion may commit several times, and be refused between that.
+        let is_one_commit = matches!(self.verb, Verb::Create | Verb::Update | Verb::Patch);
+        match answer {
+            Some(Ok(status)) => Ending::Committed(status.as_u16()),
+            Some(Err(_)) if is_one_commit && section.has_committed() => {
+                committed(section.has_created())
+            }
+            Some(Err(error)) => Ending::Refused(error),
+            None if section.has_committed() => committed(section.has_created()),
+            None => Ending::Refused(ApiError::new(Reason::Timeout, "it would have begun again")),
+        }
+    }
+
+    /// Tells how the write has ended, so long after its request.
+    fn ended(self, ending: Ending, parted: Parted, after: Duration) {
+        let Self { verb, kind, audit_id, aftermath } = self;
+        let (outcome, code) = (ending.name(), ending.code());
+        aftermath.ended(ending, parted);
         ENDED.log(|suppressed| {
-            let (after, status) = (since.elapsed(), status.name());
             let (verb, kind) = (verb.name(), kind.qualified());
+            let why = match parted {
+                Parted::RequestEnded => "its request timed out or its client disconnected",
+                Parted::OutcomeUnknown => "the store had not said whether it was committed",
+            };
             tracing::warn!(
                 suppressed,
-                status,
+                outcome,
+                code,
                 ?audit_id,
-                "{verb} {kind}: ended {after:?} after its request timed out or its client disconnected"
+                "{verb} {kind}: ended {after:?} after {why}"
             );
         });
     }
+}
+
+/// How a write has ended that has committed, by whether it has created an object.
+fn committed(is_created: bool) -> Ending {
+    let status = if is_created { StatusCode::CREATED } else { StatusCode::OK };
+    Ending::Committed(status.as_u16())
+}
+
+/// How a write has ended whose outcome was unknown; returns when that is known.
+async fn ending(outcome: oneshot::Receiver<Outcome>) -> Ending {
+    match outcome.await {
+        Ok(Outcome::Committed { is_created }) => committed(is_created),
+        Ok(Outcome::Refused(error)) => Ending::Refused(error),
+        Ok(Outcome::Unknown) | Err(_) => Ending::Unknown,
+    }
+}
+
+/// Tells how a write has ended that was answered before its outcome was known.
+async fn settled(outcome: oneshot::Receiver<Outcome>, named: Named) {
+    let since = Instant::now();
+    let ending = ending(outcome).await;
+    named.ended(ending, Parted::OutcomeUnknown, since.elapsed());
 }

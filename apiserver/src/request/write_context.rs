@@ -66,6 +66,7 @@ impl WriteContext {
                 admission: &self.handler.admission,
                 kinds: &self.served.kinds,
                 turns: &self.handler.turns,
+                unsettled: &self.handler.unsettled,
                 managed_fields: self.handler.managed_fields,
             },
             authorizer: self,

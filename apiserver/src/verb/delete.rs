@@ -106,17 +106,17 @@ pub async fn delete(
             marks,
             object,
         };
-        let entered = attributes.section.enter(marked.as_ref().map_or(0, |one| one.size())).await;
-        let gate = attributes.enter_gate()?;
+        let bytes = marked.as_ref().map_or(0, |one| one.size());
+        let (entered, guards) = attributes.enter(bytes, (None, None)).await?;
         let mut expected = kept.revision;
         // kube-apiserver marks a Pod that has no time to end before it removes it, so
         // watches show a change and then the removal.
         if let Some(gone) = gone.clone().filter(|_| kind.strategy.grace_period.is_some())
             && !gone.same_content(&kept.object)
         {
-            match store.commit(commit(expected, Some(gone), true)).await {
+            match guards.commit(store, commit(expected, Some(gone), true), &entered).await {
                 Ok(revision) => {
-                    entered.committed();
+                    entered.committed(false);
                     expected = revision;
                     ended = Some(outcome(revision));
                 }
@@ -125,9 +125,10 @@ pub async fn delete(
                 Err(error) => return Err(store_error(kind, key, error)),
             }
         }
-        match store.commit(commit(expected, marked.clone(), marked.is_some())).await {
+        let commit = commit(expected, marked.clone(), marked.is_some());
+        match guards.commit(store, commit, &entered).await {
             Ok(revision) => {
-                entered.committed();
+                entered.committed(false);
                 return Ok(outcome(revision));
             }
             Err(StoreError::Absent) => return ended.ok_or_else(absent),
@@ -135,7 +136,7 @@ pub async fn delete(
             Err(StoreError::Changed { .. } | StoreError::Exists) => {}
             Err(error) => return Err(store_error(kind, key, error)),
         }
-        drop((gate, entered));
+        drop((guards, entered));
         // A deletion whose request has ended does not begin again.
         tokio::task::yield_now().await;
     }

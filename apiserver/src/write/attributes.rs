@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use tokio::sync::SemaphorePermit;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::critical_section::CriticalSection;
 use super::store_error::store_error;
-use super::{FieldValidation, ManagedFields, Turns};
+use super::{FieldValidation, ManagedFields, Turns, UnsettledWrites};
 use crate::admission::{AdmissionChain, AdmissionOperation, AdmissionRequest};
 use crate::clock::Clock;
 use crate::error::ApiError;
@@ -91,6 +91,8 @@ pub struct Environment<'a> {
     pub kinds: &'a ServedKinds,
     /// Where writes wait that take long.
     pub turns: &'a Turns,
+    /// The limit of commits that are not settled.
+    pub unsettled: &'a UnsettledWrites,
     /// Whether objects say who owns which of their fields.
     pub managed_fields: ManagedFields,
 }
@@ -136,7 +138,7 @@ impl<'a> Attributes<'a> {
     ///
     /// # Errors
     /// 429 when another definition of the kind has taken its place: clients retry this by themselves.
-    pub fn enter_gate(&self) -> Result<SemaphorePermit<'a>, ApiError> {
+    pub(super) fn enter_gate(&self) -> Result<OwnedSemaphorePermit, ApiError> {
         self.served.gate.enter().ok_or_else(|| {
             let kind = self.kind().qualified();
             let message =

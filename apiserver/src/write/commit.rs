@@ -2,13 +2,12 @@
 //! cancelled (`critical_section`).
 
 use std::sync::Arc;
-use std::time::Duration;
-
-use tokio::time::sleep;
 
 use super::attributes::{Attributes, Origin};
+use super::critical_section::Entered;
 use super::encode::Encoded;
-use super::live::{Live, terminating};
+use super::guards::{Guards, undo};
+use super::live::Live;
 use super::prepare::NameOrigin;
 use super::stamp;
 use super::store_error::store_error;
@@ -16,13 +15,6 @@ use crate::admission::{AdmittedNamespace, Reservation};
 use crate::error::{ApiError, Details, Reason, qualified, quote};
 use crate::object::{Key, Object, metadata};
 use crate::storage::{Collection, Commit, Expected, Revision, Store, StoreError, Versioned};
-
-/// How often a store that is away is asked to remove an object that was stored too late.
-const UNDO_ATTEMPTS: u32 = 20;
-const UNDO_PAUSE: Duration = Duration::from_millis(500);
-
-/// How long a write of unknown outcome may still be on its way: etcd gives up its requests after seven seconds.
-const UNKNOWN_FOR: Duration = Duration::from_secs(10);
 
 /// What came of a commit.
 pub(super) enum Committed {
@@ -44,44 +36,6 @@ pub(super) struct Conditions {
     pub reservation: Option<Reservation>,
 }
 
-impl Conditions {
-    /// Commits. If the object is not counted yet, or the outcome is unknown, the reservation is released later: once
-    /// this process has seen what has become of the object.
-    async fn commit(
-        &mut self,
-        store: &Arc<dyn Store>,
-        commit: Commit,
-    ) -> Result<Revision, StoreError> {
-        let outcome = store.commit(commit).await;
-        let is_open = match &outcome {
-            Ok(revision) => store.timeline().current() < *revision,
-            Err(error) => *error == StoreError::Unknown && store.is_shared(),
-        };
-        if is_open && let Some(reservation) = self.reservation.take() {
-            let (store, committed) = (Arc::clone(store), outcome.ok());
-            tokio::spawn(async move {
-                seen(&*store, committed).await;
-                drop(reservation);
-            });
-        }
-        outcome
-    }
-}
-
-/// Returns when this process has seen a revision, or everything that a write of unknown outcome may have done.
-async fn seen(store: &dyn Store, committed: Option<Revision>) {
-    let newest = match committed {
-        Some(revision) => revision,
-        None => loop {
-            sleep(UNKNOWN_FOR).await;
-            if let Ok(newest) = store.newest().await {
-                break newest;
-            }
-        },
-    };
-    store.timeline().wait_until(newest).await;
-}
-
 /// Keeps an object.
 ///
 /// # Errors
@@ -93,25 +47,27 @@ pub(super) async fn commit(
     attributes: &Attributes<'_>,
     live: Option<&Live>,
     (encoded, revision): (Encoded, &str),
-    conditions: &mut Conditions,
+    conditions: Conditions,
 ) -> Result<Committed, ApiError> {
     let Some((store, collection)) = attributes.served.store() else {
         return Err(ApiError::internal("what is not kept is written"));
     };
-    let entered = attributes.section.enter(encoded.object.size()).await;
-    let _gate = attributes.enter_gate()?;
+    let Conditions { name, may_repeat, namespace, reservation } = conditions;
+    let admitted = (namespace, reservation);
+    let (entered, guards) = attributes.enter(encoded.object.size(), admitted).await?;
+    let guards = (&entered, &guards);
     let committed = match live {
-        Some(live) => replace(attributes, (store, collection), live, encoded, conditions).await,
+        Some(live) => replace(attributes, (store, collection), live, encoded, guards).await,
         None => {
             if attributes.origin == Origin::Request && !attributes.options.dry_run {
                 stamp::refuse_revision(revision)?;
             }
             let object = Arc::new(encoded.object);
-            create(attributes, (store, collection), object, conditions).await
+            create(attributes, (store, collection), object, (name, may_repeat), guards).await
         }
     };
     if matches!(committed, Ok(Committed::At(_))) {
-        entered.committed();
+        entered.committed(live.is_none());
     }
     committed
 }
@@ -121,7 +77,7 @@ async fn replace(
     (store, collection): (&Arc<dyn Store>, Collection),
     live: &Live,
     Encoded { object, goes }: Encoded,
-    conditions: &mut Conditions,
+    (entered, guards): (&Entered<'_>, &Guards<'_>),
 ) -> Result<Committed, ApiError> {
     let kept = &live.kept;
     if object.same_content(&kept.object) {
@@ -138,7 +94,7 @@ async fn replace(
         object: (!goes).then(|| Arc::clone(&object)),
         marks: lets_go(live, &object),
     };
-    match conditions.commit(store, commit).await {
+    match guards.commit(store, commit, entered).await {
         // Of an object that has gone nothing more was written.
         Ok(_) if goes => Ok(Committed::At(Versioned { revision: kept.revision, object })),
         Ok(revision) => Ok(Committed::At(Versioned { revision, object })),
@@ -172,21 +128,17 @@ async fn create(
     attributes: &Attributes<'_>,
     (store, collection): (&Arc<dyn Store>, Collection),
     object: Arc<Object>,
-    conditions: &mut Conditions,
+    name: (NameOrigin, bool),
+    (entered, guards): (&Entered<'_>, &Guards<'_>),
 ) -> Result<Committed, ApiError> {
     let key = Key::new(attributes.namespace, object.key().name());
-    let kind = attributes.kind();
-    let refusal_of_namespace = |conditions: &Conditions| {
-        let namespace = conditions.namespace.as_ref()?;
-        namespace.refusal(&kind.group, &kind.names.plural, key.name())
-    };
-    if let Some(refusal) = refusal_of_namespace(conditions) {
+    if let Some(refusal) = guards.refusal(key.name()) {
         return Err(refusal);
     }
     if attributes.options.dry_run {
         return match attributes.stored((&**store, &collection), &key).await? {
             None => Ok(Committed::At(Versioned { revision: Revision::NONE, object })),
-            Some(other) => taken(attributes, &key, Some(&other), conditions),
+            Some(other) => taken(attributes, &key, Some(&other), name),
         };
     }
     let commit = Commit {
@@ -196,13 +148,11 @@ async fn create(
         object: Some(Arc::clone(&object)),
         marks: false,
     };
-    match conditions.commit(store, commit).await {
+    match guards.commit(store, commit, entered).await {
         Ok(revision) => {
             // A withdrawal of the kind closes it first and then removes its objects: it has met this object, or the
             // kind is closed by now. The same holds for the deletion of a namespace.
-            let closed = attributes.served.intake.is_closed();
-            let closed = closed.then(|| terminating(attributes, object.key().name()));
-            let Some(refusal) = closed.or_else(|| refusal_of_namespace(conditions)) else {
+            let Some(refusal) = guards.refusal(key.name()) else {
                 return Ok(Committed::At(Versioned { revision, object }));
             };
             undo(&**store, (&collection, &key), revision, object.uid()).await;
@@ -210,44 +160,10 @@ async fn create(
         }
         Err(StoreError::Exists) => {
             let other = attributes.stored((&**store, &collection), &key).await?;
-            taken(attributes, &key, other.as_ref(), conditions)
+            taken(attributes, &key, other.as_ref(), name)
         }
         Err(error) => Err(not_kept(attributes, &object, error)),
     }
-}
-
-/// Removes an object that was stored too late, also if it was changed since.
-async fn undo(
-    store: &dyn Store,
-    (collection, key): (&Collection, &Key),
-    mut revision: Revision,
-    uid: &str,
-) {
-    for _ in 0..UNDO_ATTEMPTS {
-        let commit = Commit {
-            collection: collection.clone(),
-            key: key.clone(),
-            expected: Expected::At(revision),
-            object: None,
-            marks: true,
-        };
-        match store.commit(commit).await {
-            Err(StoreError::Changed { .. } | StoreError::Exists) => {
-                match store.get(collection, key).await {
-                    Ok(Some(changed)) if changed.object.uid() == uid => revision = changed.revision,
-                    Ok(_) => return,
-                    Err(_) => sleep(UNDO_PAUSE).await,
-                }
-            }
-            Err(StoreError::Unavailable | StoreError::Unknown) => sleep(UNDO_PAUSE).await,
-            Ok(_) | Err(StoreError::Absent) => return,
-            Err(error) => {
-                tracing::error!("{collection} {key} is left in the store: {error}");
-                return;
-            }
-        }
-    }
-    tracing::error!("{collection} {key} is left in the store");
 }
 
 /// What is said of an object that the store has not kept: in the words of a quota, where others still
@@ -278,10 +194,10 @@ fn taken(
     attributes: &Attributes<'_>,
     key: &Key,
     other: Option<&Versioned>,
-    Conditions { name, may_repeat, .. }: &Conditions,
+    (name, may_repeat): (NameOrigin, bool),
 ) -> Result<Committed, ApiError> {
     let is_upsert = attributes.name.is_some();
-    if *may_repeat && (is_upsert || name.is_generated) {
+    if may_repeat && (is_upsert || name.is_generated) {
         return Ok(Committed::Overtaken);
     }
     let make = if name.has_prefix { no_unique_name } else { ApiError::already_exists };

@@ -4,10 +4,12 @@
 //! store still commits. A request that ends early therefore leaves its write to a task, until the write leaves the
 //! critical section (`request/detached`).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
+
+use super::guards::Outcome;
 
 use crate::quota::Portion;
 
@@ -54,6 +56,9 @@ pub struct CriticalSection(Arc<State>);
 struct State {
     is_entered: AtomicBool,
     has_committed: AtomicBool,
+    has_created: AtomicBool,
+    /// Is told the outcome of the first commit whose outcome was unknown.
+    unknown: Mutex<Option<oneshot::Receiver<Outcome>>>,
     limit: Option<CommitLimit>,
 }
 
@@ -89,12 +94,28 @@ impl CriticalSection {
     pub fn has_committed(&self) -> bool {
         self.0.has_committed.load(Ordering::Relaxed)
     }
+
+    /// Whether the write has created an object.
+    pub fn has_created(&self) -> bool {
+        self.0.has_created.load(Ordering::Relaxed)
+    }
+
+    /// Is told the outcome of the write, if that was unknown when the store answered.
+    pub fn take_unknown(&self) -> Option<oneshot::Receiver<Outcome>> {
+        self.0.unknown.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
 }
 
 impl Entered<'_> {
-    /// Notes that the store has committed.
-    pub fn committed(&self) {
+    /// Notes that the store has committed, and whether that has created an object.
+    pub fn committed(&self, has_created: bool) {
         self.state.has_committed.store(true, Ordering::Relaxed);
+        self.state.has_created.fetch_or(has_created, Ordering::Relaxed);
+    }
+
+    /// Notes that the outcome of a commit is unknown, and who is told of it.
+    pub fn is_unknown(&self, outcome: oneshot::Receiver<Outcome>) {
+        self.state.unknown.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(outcome);
     }
 }
 
@@ -115,9 +136,9 @@ mod tests {
         let section = CriticalSection::default();
         let entered = section.enter(1).now_or_never().unwrap();
         assert!(section.is_entered() && !section.has_committed());
-        entered.committed();
+        entered.committed(true);
         drop(entered);
-        assert!(!section.is_entered() && section.has_committed());
+        assert!(!section.is_entered() && section.has_committed() && section.has_created());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::store_error::unavailable;
 use crate::apply::Managers;
 use crate::conversion::known;
 use crate::error::ApiError;
+use crate::kind::Kind;
 use crate::object::{Tree, metadata};
 use crate::quota::{self, Room};
 use crate::storage::Versioned;
@@ -142,12 +143,15 @@ pub(super) async fn current(
 
 /// Rejects the creation of an object whose definition is being deleted.
 fn ensure_open(attributes: &Attributes<'_>, name: &str) -> Result<(), ApiError> {
-    if attributes.served.intake.is_closed() { Err(terminating(attributes, name)) } else { Ok(()) }
+    if attributes.served.intake.is_closed() {
+        Err(terminating(attributes.kind(), name))
+    } else {
+        Ok(())
+    }
 }
 
 /// The refusal of a new object whose definition is being deleted: 403.
-pub(super) fn terminating(attributes: &Attributes<'_>, name: &str) -> ApiError {
-    let kind = attributes.kind();
+pub(super) fn terminating(kind: &Kind, name: &str) -> ApiError {
     let why = "create not allowed while custom resource definition is terminating";
     ApiError::forbidden(&kind.group, &kind.names.plural, name, why)
 }

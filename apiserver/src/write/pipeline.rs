@@ -132,6 +132,6 @@ async fn stages(
     let encode = || encode::encode(attributes, live, draft);
     let encoded = known(attributes.kind(), attributes.account, encode).await??;
     let name = name_origin;
-    let mut conditions = commit::Conditions { name, may_repeat, namespace, reservation };
-    commit::commit(attributes, live, (encoded, &draft.revision), &mut conditions).await
+    let conditions = commit::Conditions { name, may_repeat, namespace, reservation };
+    commit::commit(attributes, live, (encoded, &draft.revision), conditions).await
 }

@@ -11,6 +11,7 @@ use super::critical_section::CriticalSection;
 use super::draft::Submitted;
 use super::field_managers::ManagedFields;
 use super::field_validation::FieldValidation;
+use super::guards::UnsettledWrites;
 use super::pipeline::write;
 use super::stamp;
 use super::store_error::store_error;
@@ -74,6 +75,7 @@ pub async fn restore(
             admission: &AdmissionChain::default(),
             kinds: &ServedKinds::default(),
             turns: &Turns::default(),
+            unsettled: &UnsettledWrites::default(),
             managed_fields: ManagedFields::default(),
         },
         authorizer: &AlwaysAllow,

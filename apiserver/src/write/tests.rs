@@ -136,6 +136,7 @@ impl World {
                 admission: &admission,
                 kinds: &kinds,
                 turns: &turns,
+                unsettled: &UnsettledWrites::default(),
                 managed_fields: ManagedFields::default(),
             },
             authorizer,

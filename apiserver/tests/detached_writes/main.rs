@@ -3,8 +3,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
+mod aftermath;
 mod model;
 mod store;
+mod unknown;
 mod world;
 
 use std::time::Duration;
@@ -16,7 +18,8 @@ use serde_json::{Value, json};
 use store::Behaviour;
 use world::{QUOTA, World, foos, object, path};
 
-const EXACT: Behaviour = Behaviour { longest: Duration::ZERO, failures: 0 };
+const EXACT: Behaviour =
+    Behaviour { longest: Duration::ZERO, failures: 0, late: 0, is_shared: false };
 
 /// A world whose store commits nothing until it is told to.
 async fn blocked() -> World {

@@ -1,6 +1,7 @@
 //! A store whose commits take time and go on when their callers do not wait any more, as those of a disk.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -42,7 +43,14 @@ pub struct Behaviour {
     pub longest: Duration,
     /// Of a thousand commits, how many fail.
     pub failures: u32,
+    /// Of a thousand commits, how many have an unknown outcome and happen later.
+    pub late: u32,
+    /// Whether other processes write to it, too.
+    pub is_shared: bool,
 }
+
+/// The longest time after which a commit happens that is late: a shared store has settled it after ten seconds.
+const LATEST: Duration = Duration::from_secs(9);
 
 /// A delayed store.
 pub struct DelayedStore(Arc<Inner>);
@@ -57,6 +65,9 @@ struct Inner {
     waiting: watch::Sender<HashMap<String, (usize, usize)>>,
     most: Mutex<(usize, usize)>,
     is_blocked: watch::Sender<bool>,
+    /// After what time the next commits happen whose outcome is unknown until then.
+    loses: Mutex<Option<Duration>>,
+    is_calm: AtomicBool,
 }
 
 impl DelayedStore {
@@ -73,12 +84,24 @@ impl DelayedStore {
             waiting: watch::Sender::default(),
             most: Mutex::default(),
             is_blocked: watch::Sender::new(false),
+            loses: Mutex::default(),
+            is_calm: AtomicBool::new(false),
         })))
     }
 
     /// Commits wait from now on, or go on.
     pub fn block(&self, is_blocked: bool) {
         self.0.is_blocked.send_replace(is_blocked);
+    }
+
+    /// The outcomes of the next commits are unknown, and they happen after this time; `None` ends that.
+    pub fn lose(&self, happens_after: Option<Duration>) {
+        *self.0.loses.lock().unwrap() = happens_after;
+    }
+
+    /// Nothing fails or is late from now on.
+    pub fn calm(&self) {
+        self.0.is_calm.store(true, Ordering::Relaxed);
     }
 
     pub fn note(&self, note: Note) {
@@ -106,9 +129,14 @@ impl DelayedStore {
 
 impl Inner {
     /// Commits after a while, whether the caller waits for it or not.
-    async fn commit(&self, commit: Commit) -> Result<Revision, StoreError> {
-        let (user, size) = of(&commit);
+    async fn commit(&self, commit: Commit, late: Option<Duration>) -> Result<Revision, StoreError> {
+        let (mut user, size) = of(&commit);
+        if late.is_some() {
+            // Its request is answered and holds nothing.
+            user.clear();
+        }
         self.waits(&user, size, true);
+        sleep(late.unwrap_or_default()).await;
         self.delay().await;
         let mut blocked = self.is_blocked.subscribe();
         blocked.wait_for(|is_blocked| !is_blocked).await.unwrap();
@@ -116,6 +144,18 @@ impl Inner {
         self.delay().await;
         self.waits(&user, size, false);
         written
+    }
+
+    /// After what time a commit happens whose outcome is unknown.
+    fn late(&self) -> Option<Duration> {
+        let chosen = *self.loses.lock().unwrap();
+        if chosen.is_some() || self.is_calm.load(Ordering::Relaxed) {
+            return chosen;
+        }
+        let mut random = self.random.lock().unwrap();
+        let is_late = random.u32(0..1_000) < self.behaviour.late;
+        let longest = LATEST / [1_000, 50, 5, 1][random.usize(0..4)];
+        is_late.then(|| longest.mul_f64(random.f64()))
     }
 
     async fn delay(&self) {
@@ -143,7 +183,8 @@ impl Inner {
     fn write(&self, commit: Commit) -> Result<Revision, StoreError> {
         let (is_unavailable, is_unknown) = {
             let mut random = self.random.lock().unwrap();
-            let mut fails = || random.u32(0..1_000) < self.behaviour.failures;
+            let is_calm = self.is_calm.load(Ordering::Relaxed);
+            let mut fails = || !is_calm && random.u32(0..1_000) < self.behaviour.failures;
             (fails(), fails())
         };
         if is_unavailable {
@@ -191,7 +232,11 @@ impl Store for DelayedStore {
         let inner = Arc::clone(&self.0);
         Box::pin(async move {
             let (sender, receiver) = oneshot::channel();
-            tokio::spawn(async move { sender.send(inner.commit(commit).await) });
+            let late = inner.late();
+            tokio::spawn(async move { sender.send(inner.commit(commit, late).await) });
+            if late.is_some() {
+                return Err(StoreError::Unknown);
+            }
             receiver.await.unwrap()
         })
     }
@@ -211,6 +256,10 @@ impl Store for DelayedStore {
 
     fn timeline(&self) -> Arc<Timeline> {
         Arc::clone(&self.0.timeline)
+    }
+
+    fn is_shared(&self) -> bool {
+        self.0.behaviour.is_shared
     }
 
     fn outlives_process(&self) -> bool {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use aggregated_apiserver::store::Store;
 use aggregated_apiserver::{
     AdmissionError, AdmissionObject, AdmissionPlugin, AdmissionPluginName, AdmissionRequest,
-    ApiServer, InProcess, Kinds, User,
+    ApiServer, AuditArgs, InProcess, Kinds, TracingArgs, User,
 };
 use axum::body::Body;
 use futures::StreamExt;
@@ -17,6 +17,7 @@ use http_body_util::BodyExt;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 use serde_json::{Value, json};
+use tokio::sync::{Mutex, mpsc};
 
 use crate::store::{Behaviour, DelayedStore};
 
@@ -96,14 +97,47 @@ pub struct World {
     pub store: Arc<DelayedStore>,
 }
 
+/// Events of the namespaces of a cluster.
+type Events = Arc<Mutex<mpsc::UnboundedReceiver<Value>>>;
+
 impl World {
     pub async fn new(seed: u64, behaviour: Behaviour, slow: Duration) -> Self {
+        Self::with(seed, behaviour, slow, None, |server| server).await
+    }
+
+    /// The same with a namespace that may go: the events of namespaces are sent there.
+    pub async fn with_namespace(behaviour: Behaviour) -> (Self, mpsc::UnboundedSender<Value>) {
+        let (sender, events) = mpsc::unbounded_channel();
+        let events = Arc::new(Mutex::new(events));
+        let world = Self::with(1, behaviour, Duration::ZERO, Some(events), |server| server);
+        (world.await, sender)
+    }
+
+    /// The same, whose requests are told of in an audit log, traces or both.
+    pub async fn told(behaviour: Behaviour, audit: &AuditArgs, traces: &TracingArgs) -> Self {
+        let configure =
+            |server: ApiServer| server.with_audit(audit).unwrap().with_traces(traces).unwrap();
+        Self::with(1, behaviour, Duration::ZERO, None, configure).await
+    }
+
+    async fn with(
+        seed: u64,
+        behaviour: Behaviour,
+        slow: Duration,
+        namespaces: Option<Events>,
+        configure: impl FnOnce(ApiServer) -> ApiServer,
+    ) -> Self {
         let store = DelayedStore::new(seed, behaviour);
         let kinds = Kinds::new().with_admission_plugin(SlowPlugin(slow));
         let kinds = kinds.merge(Kinds::new().crds_from_yaml(BARS).unwrap());
-        let server = ApiServer::new("foos", kinds).with_store(Arc::clone(&store) as Arc<dyn Store>);
-        let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
-        let server = server.in_process(Client::new(tower::service_fn(cluster), "default"));
+        let mut server =
+            ApiServer::new("foos", kinds).with_store(Arc::clone(&store) as Arc<dyn Store>);
+        if namespaces.is_none() {
+            server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
+        }
+        let server = configure(server);
+        let cluster = tower::service_fn(move |request| cluster(request, namespaces.clone()));
+        let server = server.in_process(Client::new(cluster, "default"));
         Self { server: server.await.unwrap(), store }
     }
 
@@ -137,7 +171,18 @@ impl World {
     }
 }
 
-async fn cluster(request: Request<kube::client::Body>) -> Result<Response<Body>, Infallible> {
+/// The namespace `n`.
+pub fn namespace() -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": "n", "uid": "n", "resourceVersion": "2"}, "status": {"phase": "Active"},
+    })
+}
+
+async fn cluster(
+    request: Request<kube::client::Body>,
+    namespaces: Option<Events>,
+) -> Result<Response<Body>, Infallible> {
     let allowed = json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {},
         "status": {"allowed": true},
@@ -151,7 +196,19 @@ async fn cluster(request: Request<kube::client::Body>) -> Result<Response<Body>,
         }],
     });
     let is_watch = request.uri().query().unwrap_or_default().contains("watch=true");
+    let list = json!({
+        "apiVersion": "v1", "kind": "NamespaceList", "metadata": {"resourceVersion": "1"},
+        "items": [namespace()],
+    });
     Ok(match request.uri().path() {
+        "/api/v1/namespaces" if is_watch => {
+            let lines = futures::stream::unfold(namespaces, |events| async move {
+                let event = events.as_ref()?.lock().await.recv().await?;
+                Some((Ok::<_, Infallible>(format!("{event}\n")), events))
+            });
+            Response::new(Body::from_stream(lines.boxed()))
+        }
+        "/api/v1/namespaces" => Response::new(Body::from(list.to_string())),
         "/api/v1/resourcequotas" if is_watch => {
             let nothing = futures::stream::pending::<Result<String, Infallible>>();
             Response::new(Body::from_stream(nothing.boxed()))

@@ -62,6 +62,8 @@ pub(super) struct Named {
 /// What is said of a request besides.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Annotations<'a> {
+    /// How its write ended, if that was after the request.
+    pub ended: Option<&'a str>,
     /// Whether bodies were left out.
     pub is_truncated: bool,
     /// Whether the user may do it: `allow` or `forbid`.
@@ -133,6 +135,7 @@ impl Annotations<'_> {
         let mut before = r#","annotations":{"#;
         // By their names: as a map of Go is written.
         for (name, value) in [
+            (r#""aggregated-apiserver/ended-after-request":"#, self.ended),
             (r#""audit.k8s.io/truncated":"#, self.is_truncated.then_some("true")),
             (r#""authorization.k8s.io/decision":"#, self.decision),
             (r#""authorization.k8s.io/reason":"#, self.reason),
@@ -322,6 +325,7 @@ mod tests {
             request_object: Some(&object),
             response_object: Some(&object),
             annotations: Annotations {
+                ended: Some("committed"),
                 is_truncated: true,
                 decision: Some("allow"),
                 reason: Some(""),
@@ -339,7 +343,7 @@ mod tests {
             r#""objectRef":{"resource":"foos","namespace":"ns","name":"a","apiGroup":"example.com","apiVersion":"v1"},"#,
             r#""responseStatus":{"metadata":{},"code":200},"requestObject":{"x":1},"responseObject":{"x":1},"#,
             r#""requestReceivedTimestamp":"2026-01-02T03:04:05.000006Z","stageTimestamp":"2026-01-02T03:04:06.000000Z","#,
-            r#""annotations":{"audit.k8s.io/truncated":"true","authorization.k8s.io/decision":"allow","authorization.k8s.io/reason":""}}"#,
+            r#""annotations":{"aggregated-apiserver/ended-after-request":"committed","audit.k8s.io/truncated":"true","authorization.k8s.io/decision":"allow","authorization.k8s.io/reason":""}}"#,
             "\n",
         ];
         assert_eq!(line(&whole), expected.concat());

@@ -336,6 +336,12 @@ pub(super) fn disconnected(code: u16) -> Option<Box<RawValue>> {
     raw(&json!({"metadata": {}, "status": "Failure", "message": message, "code": code}))
 }
 
+/// The status of a write that ended after its request, and of which it is not known whether it was committed.
+pub(super) fn unknown(code: u16) -> Option<Box<RawValue>> {
+    let message = "it is not known whether this was written";
+    raw(&json!({"metadata": {}, "status": "Failure", "message": message, "code": code}))
+}
+
 /// The status of a request over which code has failed.
 pub(super) fn panic(why: &str) -> Option<Box<RawValue>> {
     let message = cut(format!("APIServer panic'd: {why}"), MESSAGE_LIMIT);

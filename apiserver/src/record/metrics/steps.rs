@@ -92,28 +92,6 @@ fn admission() -> Histogram {
     Histogram::new([0.005, 0.025, 0.1, 0.5, 1.0, 2.5])
 }
 
-/// How a write ended whose request had timed out, or whose client had disconnected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PostTimeout {
-    /// The write was committed.
-    Ok,
-    /// The write was refused, or its outcome is unknown.
-    Error,
-    /// Code panicked.
-    Panic,
-}
-
-impl PostTimeout {
-    /// The value of the label `status`, same as in kube-apiserver.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Error => "error",
-            Self::Panic => "panic",
-        }
-    }
-}
-
 /// A plugin that was asked about a write.
 #[derive(Clone, Copy, Debug)]
 pub struct Admission<'a> {
@@ -206,9 +184,9 @@ impl Steps {
         self.rejected.get_or_create(&ByBound { bound }).inc();
     }
 
-    /// Counts a write that ended after its request.
-    pub(super) fn ended_after_timeout(&self, status: PostTimeout) {
-        let labels = BySource { source: "rest-handler", status: status.name() };
+    /// Counts a write that ended after its answer.
+    pub(super) fn ended_after_answer(&self, status: &'static str, source: &'static str) {
+        let labels = BySource { source, status };
         self.post_timeout.get_or_create(&labels).inc();
     }
 

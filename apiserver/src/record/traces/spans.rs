@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 
-use http::Method;
+use http::{HeaderValue, Method};
 
 use super::context::Remote;
 use super::protobuf::{Message, varint};
 use super::{Begun, LIMIT, beginning, is_sampled_flags, text};
 use crate::cluster::Attributes;
-use crate::record::Record;
+use crate::record::{Ending, Record};
 
 const SERVER: u64 = 2;
 const INTERNAL: u8 = 1;
@@ -61,6 +61,32 @@ pub(super) fn write(begun: &Begun, record: &Record, spans: &mut Message) {
         from = to;
     }
     step.write(spans, "sending", from, whole.max(from));
+}
+
+/// Appends the span of a write that ended after its request: its number, and when it began to outlive the request and ended.
+pub(super) fn write_after(
+    begun: &Begun,
+    (number, (from, to)): (u64, (u64, u64)),
+    ending: &Ending,
+    audit_id: &HeaderValue,
+    spans: &mut Message,
+) {
+    spans.long_message(SPANS, |span| {
+        span.array(1, begun.trace.to_be_bytes());
+        span.array(2, number.to_be_bytes());
+        span.array(4, begun.span.to_be_bytes());
+        span.text(5, "write after the request");
+        span.number(6, u64::from(INTERNAL));
+        span.fixed64(7, from);
+        span.fixed64(8, to);
+        attribute(span, b"audit-id", &text(audit_id));
+        attribute(span, b"outcome", ending.name());
+        self::number(span, b"http.response.status_code", u64::from(ending.code()));
+        if ending.code() >= 500 {
+            span.message(15, |status| status.number(3, ERROR));
+        }
+        span.fixed32(16, is_sampled_flags(false));
+    });
 }
 
 /// The span of a step, as bytes in which only numbers differ from those of other steps, and the name, which stands behind them.
@@ -281,8 +307,6 @@ fn put(text: &mut [u8], length: &mut usize, byte: u8) {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-
-    use http::HeaderValue;
 
     use super::super::protobuf::{Field, fields};
     use super::super::waiting::OF_REQUEST;

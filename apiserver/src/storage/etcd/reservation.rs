@@ -2,18 +2,10 @@
 //! the store and of a namespace.
 
 use std::sync::Arc;
-use std::time::Duration;
-
-use tokio::time::sleep;
 
 use super::newest::Newest;
 use super::{EtcdStore, Shared};
-use crate::storage::{Commit, Revision, StoreError, await_newest};
-
-/// How long a write may still be done of which nothing is known: etcd gives up after seven seconds.
-const SETTLED: Duration = Duration::from_secs(10);
-/// How often etcd is asked again for its newest revision.
-const ASK_EVERY: Duration = Duration::from_secs(1);
+use crate::storage::{Commit, Revision, StoreError, await_newest, settled};
 
 /// Reserved bytes of a namespace, until it is dropped.
 pub(super) struct Reserved {
@@ -63,17 +55,8 @@ impl Reserved {
     pub(super) fn hold_until_settled(self, newest: Arc<Newest>) {
         tokio::spawn(async move {
             let shared = Arc::clone(&self.shared);
-            let settled = async {
-                sleep(SETTLED).await;
-                loop {
-                    match newest.ask().await {
-                        Ok(revision) => return shared.timeline.wait_until(revision).await,
-                        Err(_) => sleep(ASK_EVERY).await,
-                    }
-                }
-            };
             tokio::select! {
-                () = settled => {}
+                () = settled(|| newest.ask(), &shared.timeline) => {}
                 () = shared.closing.cancelled() => {}
             }
         });

@@ -562,6 +562,24 @@ async fn what_another_program_has_written_is_not_touched() {
     assert_eq!(why, "what is under /registry/pods/ in etcd was written by another program");
 }
 
+#[tokio::test]
+async fn an_unknown_outcome_is_settled_once_etcd_goes_on() {
+    let Some(mut etcd) = etcd(1) else { return };
+    let store = open_at(&etcd).await;
+    etcd.member(0).suspend().unwrap();
+    let unknown = store.commit(write("a", Expected::Absent, Some("1"))).await;
+    assert_eq!(unknown, Err(StoreError::Unknown));
+    let mut settled = store.settled();
+    let early = timeout(Duration::from_secs(12), &mut settled).await;
+    assert!(early.is_err(), "etcd has answered nothing");
+    etcd.member(0).resume().unwrap();
+    timeout(Duration::from_secs(30), settled).await.unwrap();
+    // Either it is there or it never will be: what is written next finds the same.
+    let found = text_of(&store, "a").await;
+    store.commit(write("b", Expected::Absent, Some("1"))).await.unwrap();
+    assert_eq!(text_of(&store, "a").await, found);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_is_away_or_silent_is_left() {
     let Some(mut etcd) = etcd(3) else { return };

@@ -97,6 +97,7 @@ async fn create(
             admission,
             kinds: &kinds,
             turns: &turns,
+            unsettled: &UnsettledWrites::default(),
             managed_fields: ManagedFields::default(),
         },
         authorizer: &restore::AlwaysAllow,

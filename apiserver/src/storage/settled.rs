@@ -1,0 +1,54 @@
+//! Writes of unknown outcome: when it is known that they have happened or never will.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::{Revision, Timeline};
+
+/// How long a write of unknown outcome may still be on its way: etcd gives up a request after seven seconds.
+const UNSETTLED: Duration = Duration::from_secs(10);
+/// The pause before a store that does not answer is asked for its newest revision again.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Returns when the outcome of a write of this moment is settled: it has happened and is seen here, or never will.
+pub(super) async fn settled<E, F>(newest: impl Fn() -> F, timeline: &Timeline)
+where
+    F: Future<Output = Result<Revision, E>>,
+{
+    sleep(UNSETTLED).await;
+    let newest = loop {
+        match newest().await {
+            Ok(newest) => break newest,
+            Err(_) => sleep(ASK_AGAIN).await,
+        }
+    };
+    timeline.wait_until(newest).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::Arc;
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_unknown_outcome_is_settled_when_the_store_answers_again_and_is_seen() {
+        let (timeline, asked) = (Arc::new(Timeline::continuing(Vec::new(), 7)), Cell::new(0));
+        let newest = timeline.after(timeline.current());
+        let began = Instant::now();
+        let ask = || {
+            asked.set(asked.get() + 1);
+            std::future::ready(if asked.get() < 3 { Err(()) } else { Ok(newest) })
+        };
+        let seen = async {
+            sleep(UNSETTLED + Duration::from_secs(5)).await;
+            timeline.reach(newest);
+        };
+        tokio::join!(settled(ask, &timeline), seen);
+        assert_eq!((asked.get(), began.elapsed()), (3, UNSETTLED + Duration::from_secs(5)));
+    }
+}

@@ -1,0 +1,356 @@
+//! The guards of a commit: the gate of its definition, its reservation of quotas, and its namespace. They are held until
+//! the outcome of the commit is known and seen in this process. Mostly that is so when the store answers. If it is not, a
+//! task holds the guards, and undoes a create that should not have happened.
+//!
+//! The permit in flight and the memory account of the request are not among the guards, because the task keeps none of
+//! the objects. While etcd is away, they would be held for as long as that, or for ten seconds after a short
+//! interruption, and would refuse the writes of the same user and then of all users. A place among the
+//! [`UnsettledWrites`] limits the number of these tasks instead.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::{sleep, timeout};
+
+use super::attributes::Attributes;
+use super::critical_section::Entered;
+use super::live::terminating;
+use super::store_error::unavailable;
+use crate::admission::{AdmittedNamespace, Reservation};
+use crate::error::ApiError;
+use crate::object::{Key, Object};
+use crate::served_kind::ServedKind;
+use crate::storage::{
+    Collection, Commit, Expected, FRESHNESS_WAIT, Revision, Store, StoreError, Versioned,
+};
+
+/// The largest number of commits that are in flight or not settled. More than twice as many as can be in flight: after a
+/// short interruption of etcd there is a place for each commit that was in flight, and for those that follow.
+const UNSETTLED: usize = 1_024;
+
+/// The number of attempts to remove an object that was stored too late, while the store is away.
+const UNDO_ATTEMPTS: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// The limit of commits that are in flight or not settled.
+#[derive(Clone, Debug)]
+pub struct UnsettledWrites(Arc<Semaphore>);
+
+impl Default for UnsettledWrites {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(UNSETTLED)))
+    }
+}
+
+impl UnsettledWrites {
+    /// A place for a commit; waits for it as long as a read waits for the store.
+    ///
+    /// # Errors
+    /// 503 if there is none: the store does not settle its writes.
+    async fn place(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+        if let Ok(place) = Arc::clone(&self.0).try_acquire_owned() {
+            return Ok(place);
+        }
+        let place = timeout(FRESHNESS_WAIT, Arc::clone(&self.0).acquire_owned()).await;
+        place.ok().and_then(Result::ok).ok_or_else(|| unavailable(StoreError::Unavailable))
+    }
+}
+
+/// The outcome of a commit that was unknown when the store answered.
+#[derive(Debug)]
+pub enum Outcome {
+    /// It was committed, and this says whether it has created an object.
+    Committed { is_created: bool },
+    /// It was not committed, or was undone.
+    Refused(ApiError),
+    /// It stays unknown: another write has followed, or the store has failed.
+    Unknown,
+}
+
+/// The guards of a commit. Copies hold the same guards.
+#[derive(Clone)]
+pub struct Guards<'a> {
+    served: &'a ServedKind,
+    held: Arc<Held>,
+}
+
+struct Held {
+    namespace: Option<AdmittedNamespace>,
+    _reservation: Option<Reservation>,
+    _gate: OwnedSemaphorePermit,
+    _place: OwnedSemaphorePermit,
+}
+
+impl<'a> Attributes<'a> {
+    /// Enters the critical section to commit an object of this size, and takes the guards of the commit.
+    ///
+    /// # Errors
+    /// 429 if another definition has taken the place of the one that judged the object, 503 if the store does not settle
+    /// its writes.
+    pub async fn enter(
+        &self,
+        bytes: usize,
+        admitted: (Option<AdmittedNamespace>, Option<Reservation>),
+    ) -> Result<(Entered<'a>, Guards<'a>), ApiError> {
+        let place = self.environment.unsettled.place().await?;
+        let entered = self.section.enter(bytes).await;
+        let gate = self.enter_gate()?;
+        let (namespace, reservation) = admitted;
+        let held = Held { namespace, _reservation: reservation, _gate: gate, _place: place };
+        Ok((entered, Guards { served: self.served, held: Arc::new(held) }))
+    }
+}
+
+impl Guards<'_> {
+    /// Why an object of this name may not be created now, if that is so: its definition or its namespace is going.
+    pub fn refusal(&self, name: &str) -> Option<ApiError> {
+        self.held.refusal(self.served, name)
+    }
+
+    /// Commits. If the outcome is unknown or not seen here yet, a task holds the guards until it is.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn commit(
+        &self,
+        store: &Arc<dyn Store>,
+        commit: Commit,
+        entered: &Entered<'_>,
+    ) -> Result<Revision, StoreError> {
+        let intent = Intent::of(&commit);
+        let outcome = store.commit(commit).await;
+        let is_open = match &outcome {
+            Ok(revision) => store.timeline().current() < *revision,
+            Err(error) => *error == StoreError::Unknown,
+        };
+        if is_open {
+            let (teller, told) = oneshot::channel();
+            if outcome.is_err() {
+                entered.is_unknown(told);
+            }
+            let guarded = (self.served.clone(), Arc::clone(&self.held));
+            let settled = settle(guarded, Arc::clone(store), intent.fixed(), outcome.ok());
+            tokio::spawn(async move {
+                // The request may be gone with all that it would be told.
+                let _ = teller.send(settled.await);
+            });
+        }
+        outcome
+    }
+}
+
+impl Held {
+    fn refusal(&self, served: &ServedKind, name: &str) -> Option<ApiError> {
+        let kind = &served.kind;
+        let closed = served.intake.is_closed().then(|| terminating(kind, name));
+        closed.or_else(|| self.namespace.as_ref()?.refusal(&kind.group, &kind.names.plural, name))
+    }
+}
+
+/// Waits until the outcome of a commit is known and seen here, with its guards held. A create that happened although its
+/// definition or its namespace is going is undone.
+async fn settle(
+    (served, held): (ServedKind, Arc<Held>),
+    store: Arc<dyn Store>,
+    intent: Intent<Written>,
+    committed: Option<Revision>,
+) -> Outcome {
+    match committed {
+        Some(revision) => {
+            let timeline = store.timeline();
+            tokio::select! {
+                () = timeline.wait_until(revision) => {}
+                _ = store.failed() => return Outcome::Unknown,
+            }
+        }
+        None => store.settled().await,
+    }
+    let is_create = intent.expected == Expected::Absent;
+    if committed.is_some() && !is_create {
+        return Outcome::Committed { is_created: false };
+    }
+    let place = (&intent.collection, &intent.key);
+    if store.failure().is_some() {
+        return Outcome::Unknown;
+    }
+    let found = loop {
+        match store.get(place.0, place.1).await {
+            Ok(found) => break found,
+            Err(StoreError::Unavailable) => sleep(PAUSE).await,
+            Err(_) => return Outcome::Unknown,
+        }
+    };
+    let outcome = intent.outcome(found.as_ref());
+    if let (true, Outcome::Committed { .. }, Some(found)) = (is_create, &outcome, found)
+        && let Some(refusal) = held.refusal(&served, intent.key.name())
+    {
+        undo(&*store, place, found.revision, found.object.uid()).await;
+        return Outcome::Refused(refusal);
+    }
+    outcome
+}
+
+/// What a commit is to write, where, and instead of what.
+struct Intent<W> {
+    collection: Collection,
+    key: Key,
+    expected: Expected,
+    write: W,
+}
+
+/// What is remembered of an object that was written; `None` if an object was removed.
+type Written = Option<(String, u64)>;
+
+impl Intent<Option<Arc<Object>>> {
+    fn of(commit: &Commit) -> Self {
+        Self {
+            collection: commit.collection.clone(),
+            key: commit.key.clone(),
+            expected: commit.expected,
+            write: commit.object.clone(),
+        }
+    }
+
+    /// The same without the object.
+    fn fixed(self) -> Intent<Written> {
+        let Self { collection, key, expected, write } = self;
+        let write = write.map(|object| (object.uid().to_owned(), hash(&object)));
+        Intent { collection, key, expected, write }
+    }
+}
+
+impl Intent<Written> {
+    /// The outcome of a commit that is settled, by the object that is there now.
+    fn outcome(&self, found: Option<&Versioned>) -> Outcome {
+        let is_before = match (self.expected, found) {
+            (Expected::At(revision), Some(found)) => found.revision == revision,
+            (Expected::Absent, found) => found.is_none(),
+            (Expected::At(_), None) => false,
+        };
+        if is_before {
+            return Outcome::Refused(unavailable(StoreError::Unavailable));
+        }
+        match (&self.write, found) {
+            (None, None) => Outcome::Committed { is_created: false },
+            (Some((uid, hashed)), Some(found)) if found.object.uid() == uid => {
+                let is_created = self.expected == Expected::Absent;
+                let is_it = is_created || hash(&found.object) == *hashed;
+                if is_it { Outcome::Committed { is_created } } else { Outcome::Unknown }
+            }
+            _ => Outcome::Unknown,
+        }
+    }
+}
+
+fn hash(object: &Object) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    object.json().hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Removes an object that was stored too late, also if it was changed since.
+pub(super) async fn undo(
+    store: &dyn Store,
+    (collection, key): (&Collection, &Key),
+    mut revision: Revision,
+    uid: &str,
+) {
+    for _ in 0..UNDO_ATTEMPTS {
+        let commit = Commit {
+            collection: collection.clone(),
+            key: key.clone(),
+            expected: Expected::At(revision),
+            object: None,
+            marks: true,
+        };
+        match store.commit(commit).await {
+            Err(StoreError::Changed { .. } | StoreError::Exists) => {
+                match store.get(collection, key).await {
+                    Ok(Some(changed)) if changed.object.uid() == uid => revision = changed.revision,
+                    Ok(_) => return,
+                    Err(_) => sleep(PAUSE).await,
+                }
+            }
+            Err(StoreError::Unavailable | StoreError::Unknown) => sleep(PAUSE).await,
+            Ok(_) | Err(StoreError::Absent) => return,
+            Err(error) => {
+                tracing::error!("{collection} {key} is left in the store: {error}");
+                return;
+            }
+        }
+    }
+    tracing::error!("{collection} {key} is left in the store");
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use serde_json::json;
+
+    use super::*;
+    use crate::error::Reason;
+
+    fn object(uid: &str, size: u32) -> Arc<Object> {
+        let tree = json!({"metadata": {"name": "a", "uid": uid}, "size": size});
+        Arc::new(Object::from_tree(tree.as_object().unwrap()).unwrap())
+    }
+
+    #[test]
+    fn the_object_that_is_there_tells_what_became_of_a_commit() {
+        let at = |number| Expected::At(Revision::new(number));
+        let found = |uid, size, number| {
+            Some(Versioned { revision: Revision::new(number), object: object(uid, size) })
+        };
+        let (new, changed) = (Some(object("u", 1)), Some(object("u", 2)));
+        for (expected, write, found, outcome) in [
+            // A create.
+            (Expected::Absent, new.clone(), None, "refused"),
+            (Expected::Absent, new.clone(), found("u", 1, 7), "committed"),
+            (Expected::Absent, new.clone(), found("u", 9, 8), "committed"),
+            (Expected::Absent, new, found("v", 1, 7), "unknown"),
+            // An update.
+            (at(5), changed.clone(), found("u", 1, 5), "refused"),
+            (at(5), changed.clone(), found("u", 2, 7), "committed"),
+            (at(5), changed.clone(), found("u", 3, 7), "unknown"),
+            (at(5), changed.clone(), found("v", 2, 7), "unknown"),
+            (at(5), changed, None, "unknown"),
+            // A removal.
+            (at(5), None, found("u", 1, 5), "refused"),
+            (at(5), None, None, "committed"),
+            (at(5), None, found("u", 1, 7), "unknown"),
+        ] {
+            let key = Key::new(None, "a");
+            let intent = Intent { collection: Collection::new("c"), key, expected, write }.fixed();
+            let actual = match intent.outcome(found.as_ref()) {
+                Outcome::Committed { is_created } => {
+                    assert_eq!(is_created, expected == Expected::Absent);
+                    "committed"
+                }
+                Outcome::Refused(error) => {
+                    assert_eq!(error.reason(), Reason::ServiceUnavailable);
+                    "refused"
+                }
+                Outcome::Unknown => "unknown",
+            };
+            assert_eq!(actual, outcome, "{expected:?} {found:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn commits_that_are_not_settled_are_limited() {
+        let unsettled = UnsettledWrites::default();
+        let place = || unsettled.place().now_or_never().and_then(Result::ok);
+        let mut held: Vec<_> = std::iter::from_fn(place).collect();
+        assert_eq!(held.len(), UNSETTLED);
+        let refused = unsettled.place().await.unwrap_err();
+        assert_eq!(refused.reason(), Reason::ServiceUnavailable);
+        assert_eq!(refused.retry_after_seconds(), Some(1));
+        let (waited, ()) = tokio::join!(unsettled.place(), async {
+            sleep(FRESHNESS_WAIT / 2).await;
+            held.pop();
+        });
+        assert!(waited.is_ok());
+    }
+}
