@@ -8,7 +8,10 @@ pub use counts::{CallTimes, Converted, WebhookCalls};
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -22,10 +25,10 @@ use crate::error::ApiError;
 use crate::kind::{CallWebhooks, Conversion, Conversions, Kind, Question, checked};
 use crate::occasionally::{Occasionally, shown};
 use crate::quota::{self, Account};
-use crate::webhook::{Busy, CallError, Calls, Webhook};
+use crate::webhook::{Busy, CallError, Calls, Turn, Webhook};
 use counts::{Counts, Outcome};
 
-/// A call takes at most this long, as kube-apiserver's, and waits at most as long for its turn.
+/// A call takes at most this long, as kube-apiserver's, with the wait for its turn.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// So many calls at once, of all webhooks; until it answers a call is a connection and what is sent.
 const CALLS: usize = 64;
@@ -54,6 +57,8 @@ pub struct ConversionWebhooks {
     counts: Counts,
     /// The answers of calls, by what was asked. A caller that asks the same meanwhile waits for the same answer.
     answers: Cache<[u8; 32], Arc<[Conversion]>>,
+    /// The same, by what was asked and by user: requests of a user wait for one turn. Nothing stays here.
+    asked_by_user: Cache<[u8; 32], Arc<[Conversion]>>,
 }
 
 impl Default for ConversionWebhooks {
@@ -71,6 +76,7 @@ impl Default for ConversionWebhooks {
             calls: Calls::new(CALLS, CALLS_OF_ONE, ANSWERS_READ),
             counts: Counts::new(),
             answers: answers.time_to_live(REMEMBERED).build(),
+            asked_by_user: Cache::builder().max_capacity(0).time_to_live(Duration::ZERO).build(),
         }
     }
 }
@@ -161,8 +167,19 @@ async fn remembered(
     user: String,
 ) -> Result<Arc<[Conversion]>, Arc<Busy>> {
     let texts: Vec<String> = questions.iter().map(Question::json).collect();
+    let Some(first) = questions.first() else { return Ok(Arc::from([])) };
+    let name = digest(first, &texts);
+    if let Some(answers) = webhooks.answers.get(&name).await {
+        return Ok(answers);
+    }
+    let of_user = Sha256::new().chain_update(name).chain_update(&user).finalize().into();
+    let asked = ask_with_others(&webhooks, name, (&questions, &texts), &user);
+    webhooks.asked_by_user.try_get_with(of_user, asked).await
+}
+
+/// A name of questions with the same webhook and version as the first one.
+fn digest(Question { webhook, to, .. }: &Question, texts: &[String]) -> [u8; 32] {
     let mut hash = Sha256::new();
-    let Some(Question { webhook, to, .. }) = questions.first() else { return Ok(Arc::from([])) };
     let mut add = |bytes: &[u8]| {
         hash.update(bytes.len().to_be_bytes());
         hash.update(bytes);
@@ -172,27 +189,64 @@ async fn remembered(
     add(webhook.review_version.as_bytes());
     add(to.as_bytes());
     texts.iter().for_each(|text| add(text.as_bytes()));
-    let name: [u8; 32] = hash.finalize().into();
-    let asked = ask(Arc::clone(&webhooks), questions.clone(), texts, user);
-    webhooks.answers.try_get_with(name, asked).await
+    hash.finalize().into()
+}
+
+/// Asks, once for all users who ask the same: the first of them who has a turn makes the call. A user who has no turn in
+/// time refuses no other user.
+async fn ask_with_others(
+    webhooks: &ConversionWebhooks,
+    name: [u8; 32],
+    (questions, texts): (&[Question], &[String]),
+    user: &str,
+) -> Result<Arc<[Conversion]>, Busy> {
+    let address = questions.first().map(|one| webhook(one).address()).unwrap_or_default();
+    let turn = Mutex::new(Some(webhooks.calls.turn(&address, user, CALL_TIMEOUT).await?));
+    let take_turn = || turn.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let is_own = AtomicBool::new(false);
+    let own = async {
+        is_own.store(true, Ordering::Relaxed);
+        ask(webhooks, (questions, texts), user, take_turn()).await
+    };
+    let shared = {
+        let mut shared = pin!(webhooks.answers.try_get_with(name, own));
+        match futures::poll!(shared.as_mut()) {
+            Poll::Ready(answers) => answers,
+            Poll::Pending => {
+                // The call of another user needs no second turn.
+                drop(take_turn());
+                shared.await
+            }
+        }
+    };
+    match shared {
+        Ok(answers) => Ok(answers),
+        Err(busy) if is_own.load(Ordering::Relaxed) => Err(Busy::clone(&busy)),
+        // The user whose call it was has no turn.
+        Err(_) => {
+            let answers = ask(webhooks, (questions, texts), user, None).await?;
+            webhooks.answers.insert(name, Arc::clone(&answers)).await;
+            Ok(answers)
+        }
+    }
 }
 
 async fn ask(
-    webhooks: Arc<ConversionWebhooks>,
-    questions: Arc<[Question]>,
-    texts: Vec<String>,
-    user: String,
+    webhooks: &ConversionWebhooks,
+    (questions, texts): (&[Question], &[String]),
+    user: &str,
+    turn: Option<Turn<'_>>,
 ) -> Result<Arc<[Conversion]>, Busy> {
     let mut answers = Vec::new();
-    match ask_once(&webhooks, &questions, &texts, &user).await {
+    match ask_once(webhooks, questions, texts, (user, turn)).await {
         Err(Failure::Busy(busy)) => return Err(busy),
         Ok(converted) => answers = converted,
         // A fault of one object must not be that of others.
         Err(Failure::Refused(_)) if questions.len() > 1 => {
             let until = Instant::now() + CALL_TIMEOUT;
-            for (question, text) in questions.iter().zip(&texts) {
+            for (question, text) in questions.iter().zip(texts) {
                 let (question, text) = (std::slice::from_ref(question), std::slice::from_ref(text));
-                match ask_once(&webhooks, question, text, &user).await {
+                match ask_once(webhooks, question, text, (user, None)).await {
                     // What was learned counts, and the rest is asked about in another call.
                     Err(Failure::Busy(busy)) if answers.is_empty() => return Err(busy),
                     Err(Failure::Busy(_)) => break,
@@ -214,6 +268,12 @@ async fn ask(
         }
     }
     Ok(answers.into())
+}
+
+/// The webhook of a question.
+fn webhook(question: &Question) -> Webhook<'_> {
+    let webhook = &question.webhook;
+    Webhook { url: &webhook.url, ca_bundle: webhook.ca_bundle.as_deref() }
 }
 
 /// Why a call came to nothing.
@@ -254,16 +314,22 @@ async fn ask_once(
     webhooks: &ConversionWebhooks,
     questions: &[Question],
     texts: &[String],
-    user: &str,
+    (user, turn): (&str, Option<Turn<'_>>),
 ) -> Result<Vec<Conversion>, Failure> {
     let Some(Question { webhook, to, .. }) = questions.first() else { return Ok(Vec::new()) };
     let uid = uuid::Uuid::new_v4().to_string();
-    let called = Webhook { url: &webhook.url, ca_bundle: webhook.ca_bundle.as_deref() };
+    let called = self::webhook(&questions[0]);
     let address = called.address();
-    let turn = webhooks.calls.turn(&address, user, CALL_TIMEOUT).await.map_err(Failure::Busy)?;
+    let turn = match turn {
+        Some(turn) => turn,
+        None => {
+            let turn = webhooks.calls.turn(&address, user, CALL_TIMEOUT).await;
+            turn.map_err(Failure::Busy)?
+        }
+    };
     let began = Instant::now();
     let body = review::request(webhook.review_version, &uid, to, texts);
-    let asked = webhooks.calls.post(called, body, CALL_TIMEOUT, &turn).await;
+    let asked = webhooks.calls.post(called, body, &turn).await;
     let asked = asked.map_err(|error| match error {
         CallError::Failed(why) => Failure::Away(why),
         CallError::Busy(busy) => Failure::Busy(busy),
@@ -351,5 +417,74 @@ mod tests {
         assert!(conversions.known_bytes() == 0, "nothing was learned");
         drop(held);
         answer(vec![question(&webhooks)], &mut conversions, &Account::own()).await.unwrap();
+    }
+
+    /// The conversion of a question for a user.
+    async fn converted(
+        webhooks: &Arc<ConversionWebhooks>,
+        user: &str,
+    ) -> Result<Arc<[Conversion]>, Arc<Busy>> {
+        let questions = Arc::from([question(webhooks)]);
+        remembered(Arc::clone(webhooks), questions, user.to_owned()).await
+    }
+
+    #[tokio::test]
+    async fn a_user_without_a_turn_holds_up_no_other_user() {
+        let webhooks = Arc::<ConversionWebhooks>::default();
+        let turn = || webhooks.calls.turn("127.0.0.1:1", "eve", CALL_TIMEOUT);
+        // All turns that one user may have.
+        let _held = (turn().await.unwrap(), turn().await.unwrap());
+        let mut eve = Box::pin(converted(&webhooks, "eve"));
+        assert!(futures::poll!(eve.as_mut()).is_pending());
+        tokio::select! {
+            biased;
+            jane = converted(&webhooks, "jane") => drop(jane.unwrap()),
+            _ = &mut eve => panic!("eve has no turn"),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_of_one_user_is_no_refusal_of_another_one() {
+        let webhooks = Arc::<ConversionWebhooks>::default();
+        let first = question(&webhooks);
+        let name = digest(&first, &[first.json()]);
+        let refused = async {
+            tokio::task::yield_now().await;
+            Err(Busy::clone(&webhooks.calls.turn("a", "eve", Duration::ZERO).await.unwrap_err()))
+        };
+        // All turns of another webhook are held.
+        let users = ["a", "b", "c", "d"];
+        let _held = futures::future::join_all(
+            users.map(|user| webhooks.calls.turn("a", user, CALL_TIMEOUT)),
+        )
+        .await;
+        let eve = webhooks.answers.try_get_with(name, refused);
+        let (eve, jane) = futures::future::join(eve, converted(&webhooks, "jane")).await;
+        assert!(eve.is_err());
+        let jane = jane.unwrap();
+        assert!(jane.len() == 1);
+        assert!(webhooks.answers.get(&name).await.is_some(), "this is remembered");
+    }
+
+    #[tokio::test]
+    async fn users_who_ask_the_same_take_one_turn() {
+        let webhooks = Arc::<ConversionWebhooks>::default();
+        let first = question(&webhooks);
+        let name = digest(&first, &[first.json()]);
+        // A call of another user that has begun.
+        let begun = std::future::pending::<Result<Arc<[Conversion]>, Busy>>();
+        let mut eve = Box::pin(webhooks.answers.try_get_with(name, begun));
+        assert!(futures::poll!(eve.as_mut()).is_pending());
+        let mut others: Vec<_> = (0..10).map(|_| Box::pin(converted(&webhooks, "jane"))).collect();
+        for other in &mut others {
+            assert!(futures::poll!(other.as_mut()).is_pending());
+        }
+        for user in ["a", "b", "c", "d"] {
+            let turn = webhooks.calls.turn("127.0.0.1:1", user, CALL_TIMEOUT);
+            assert!(turn.now_or_never().is_some(), "they hold no turn");
+        }
+        // A call that is given up is made by those who wait.
+        drop(eve);
+        futures::future::join_all(others).await.into_iter().for_each(|one| drop(one.unwrap()));
     }
 }

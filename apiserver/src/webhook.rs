@@ -1,20 +1,21 @@
-//! Calls of webhooks: HTTPS, with bounds for what they send, how long they take, and how many there are at once.
+//! Calls of webhooks: HTTPS, with limits for the bytes that they send, their time, and their number at once.
 
 mod call;
+mod call_time;
 mod certificates;
 mod lookup;
 mod turns;
 mod vouched_certificate;
 
+use call::Call;
+use call_time::{CallTime, Over};
 pub use certificates::certificates;
-pub use turns::Turn;
 use turns::{Caller, Full, Turns};
 
 use std::fmt;
 use std::time::Duration;
 
 use http::Uri;
-use tokio::time::{Instant, timeout, timeout_at};
 
 const PORT: u16 = 443;
 
@@ -70,63 +71,67 @@ impl Calls {
         Self { turns: Turns::new(calls, of_one), reading: Turns::new(answers_read, reading) }
     }
 
-    /// Waits for a turn of the program at this address, for this user. Waiting is no failure of the webhook, whose time
-    /// begins when it is called.
+    /// Waits for a turn of the program at this address, for this user. The time of the call begins now: the wait is a
+    /// part of it.
     ///
     /// # Errors
-    /// When there is none within this time: the webhook was not called.
+    /// When there is no turn within the time: the webhook was not called.
     pub async fn turn<'a>(
         &'a self,
         address: &'a str,
         user: &'a str,
         time: Duration,
     ) -> Result<Turn<'a>, Busy> {
+        let time = CallTime::starting(time);
         let caller = Caller { webhook: address, user };
-        match timeout(time, self.turns.take(caller)).await {
-            Ok(Ok(turn)) => Ok(turn),
+        match time.queue(self.turns.take(caller)).await {
+            Ok(Ok(turn)) => Ok(Turn { turn, time }),
             Ok(Err(Full)) => Err(Busy(format!("too many calls of {address} wait for a turn"))),
-            Err(_) => {
-                let seconds = time.as_secs();
+            Err(Over) => {
+                let seconds = time.total().as_secs();
                 Err(Busy(format!("other calls of {address} take long: no turn within {seconds}s")))
             }
         }
     }
 
-    /// Sends a body to a webhook whose turn it is, and reads the response. The time of the webhook does not include
-    /// the wait for the turn to read a large response.
+    /// Sends a body to a webhook whose turn it is, and reads the response, within the time of the turn.
     ///
     /// # Errors
-    /// When the webhook fails, or this server cannot call it.
+    /// When the webhook fails, or this server cannot call it. A webhook that had no time because of queues of this
+    /// server has not failed.
     pub async fn post(
         &self,
         webhook: Webhook<'_>,
         body: String,
-        time: Duration,
         turn: &Turn<'_>,
     ) -> Result<Vec<u8>, CallError> {
-        let late = || {
-            let url = webhook.asked_url(time);
-            CallError::Failed(format!("Post \"{url}\": context deadline exceeded"))
-        };
-        let mut deadline = Instant::now() + time;
-        let called = timeout_at(deadline, call::call(webhook, body, time)).await;
-        let mut response = called.unwrap_or_else(|_| Err(late()))?;
-        if timeout_at(deadline, response.read_small()).await.unwrap_or_else(|_| Err(late()))? {
+        let Turn { turn, time } = turn;
+        let call = Call::new(webhook, time.total())?;
+        let late = |Over| call.late(time);
+        let addresses = call.addresses(time).await?;
+        let mut response = time.limit(call.send(&addresses, body)).await.map_err(late)??;
+        if time.limit(response.read_small()).await.map_err(late)?? {
             return response.finish();
         }
-        let (caller, waits) = (turn.caller(), Instant::now());
-        let busy = || Busy(format!("other responses of {} are read", caller.webhook));
-        let reading = timeout(time, self.reading.take(caller)).await;
-        let _reading = reading.map_err(|_| busy())?.map_err(|Full| busy())?;
-        deadline += waits.elapsed();
-        timeout_at(deadline, response.read_rest()).await.unwrap_or_else(|_| Err(late()))?;
+        let caller = turn.caller();
+        let reading = time.queue(self.reading.take(caller)).await.map_err(|Over| Full).flatten();
+        let busy = |Full| Busy(format!("other responses of {} are read", caller.webhook));
+        let _reading = reading.map_err(busy)?;
+        time.limit(response.read_rest()).await.map_err(late)??;
         response.finish()
     }
 }
 
+/// The turn of a call, with the time that the call has. Dropping it gives the turn to another call.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    turn: turns::Turn<'a>,
+    time: CallTime,
+}
+
 /// This server has no capacity to call a webhook: why, in words. The webhook was not called, or its response was not
 /// read, so this is no failure of the webhook.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Busy(String);
 
 impl fmt::Display for Busy {
@@ -153,6 +158,8 @@ impl From<Busy> for CallError {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::Instant;
+
     use super::*;
 
     #[test]
@@ -177,5 +184,42 @@ mod tests {
             let webhook = Webhook { url, ca_bundle: None };
             assert_eq!(webhook.asked_url(Duration::from_secs(3)), asked);
         }
+    }
+
+    /// The result of a call of a program that accepts connections and answers nothing; and how long the call took.
+    async fn call_of_a_silent_webhook(
+        calls: &Calls,
+        user: &str,
+    ) -> (Result<Vec<u8>, CallError>, Duration) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}/", listener.local_addr().unwrap());
+        let began = Instant::now();
+        let turn = calls.turn("a", user, Duration::from_secs(2)).await.unwrap();
+        let webhook = Webhook { url: &url, ca_bundle: None };
+        (calls.post(webhook, String::new(), &turn).await, began.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_webhook_that_does_not_answer_in_its_time_has_failed() {
+        let calls = Calls::new(8, 4, 4);
+        let (answered, took) = call_of_a_silent_webhook(&calls, "jane").await;
+        assert_eq!(took.as_secs(), 2);
+        let Err(CallError::Failed(why)) = answered else { panic!("{answered:?}") };
+        assert!(why.ends_with("context deadline exceeded"), "{why}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_webhook_that_lost_its_time_to_a_queue_has_not_failed() {
+        let calls = Calls::new(8, 1, 4);
+        let held = calls.turn("a", "eve", Duration::from_secs(2)).await.unwrap();
+        let release = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            drop(held);
+        };
+        let jane = call_of_a_silent_webhook(&calls, "jane");
+        let ((answered, took), ()) = futures::future::join(jane, release).await;
+        assert_eq!(took.as_secs(), 2, "the wait is a part of the time of the call");
+        let Err(CallError::Busy(why)) = answered else { panic!("{answered:?}") };
+        assert!(why.to_string().contains(" of its 2000 ms in a queue"), "{why}");
     }
 }

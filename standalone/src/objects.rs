@@ -33,8 +33,8 @@ type Name = (String, String, String, String);
 /// object that others name as their owner gets the uid that they name.
 ///
 /// `own` are the server's own objects: those that are not among the objects. Objects of another process stay as they are,
-/// and nothing is written of them. Where there may be any, a missing object of the server itself that cannot be written
-/// does not stop the start: a full disk must not prevent reads.
+/// and nothing is written of them. Where there may be any, a missing object does not stop the start if there is no room for it, or
+/// if it is the server's own: a full disk must not prevent reads.
 pub(crate) async fn load(
     kinds: &RuntimeKinds,
     objects: Vec<LoadedObject>,
@@ -47,7 +47,9 @@ pub(crate) async fn load(
         brought.map(|loaded| text(&loaded.object, "/metadata/name")).collect();
     for name in NAMESPACES.map(str::to_owned) {
         if !brought.contains(&name) && namespaces.insert(name.clone()) {
-            unless_kept(kinds, restore_namespace(kinds, &name).await)?;
+            let restored = restore_namespace(kinds, &name).await;
+            let failed = |why| ObjectError::new(format!("Namespace {name:?}"), why);
+            unless_kept(kinds, restored.map_err(failed))?;
         }
     }
     // Those that the objects bring along come first, whatever the order.
@@ -60,14 +62,15 @@ pub(crate) async fn load(
             && !brought.contains(&namespace)
             && namespaces.insert(namespace.clone())
         {
-            restore_namespace(kinds, &namespace).await?;
+            let restored = restore_namespace(kinds, &namespace).await;
+            unless_full(kinds, &format!("{place} (Namespace {namespace:?})"), restored)?;
         }
         let what = describe(&place, &object);
         let uid = names(&object).into_iter().find_map(|name| owners.get(&name));
         if let (Some(uid), Some(metadata)) = (uid, object["metadata"].as_object_mut()) {
             metadata.entry("uid").or_insert_with(|| uid.as_str().into());
         }
-        restore(kinds, object).await.map_err(|error| ObjectError::new(what, error))?;
+        unless_full(kinds, &what, restore(kinds, object).await)?;
     }
     for LoadedObject { place, object } in own {
         let what = describe(&place, &object);
@@ -94,6 +97,21 @@ pub(crate) fn unless_kept(
     }
 }
 
+/// Logs that there is no room for an object, where another process has written objects before.
+fn unless_full(
+    kinds: &RuntimeKinds,
+    what: &str,
+    restored: Result<(), RestoreError>,
+) -> Result<(), ObjectError> {
+    match restored {
+        Err(RestoreError::NoRoom(why)) if kinds.were_kept() => {
+            tracing::warn!("cannot load {what}; the server starts without it: {why}");
+            Ok(())
+        }
+        restored => restored.map_err(|why| ObjectError::new(what, why)),
+    }
+}
+
 /// Restores an object; one that another process has kept stays as it is.
 async fn restore(kinds: &RuntimeKinds, object: Value) -> Result<(), RestoreError> {
     match kinds.restore(object).await {
@@ -102,10 +120,9 @@ async fn restore(kinds: &RuntimeKinds, object: Value) -> Result<(), RestoreError
     }
 }
 
-async fn restore_namespace(kinds: &RuntimeKinds, name: &str) -> Result<(), ObjectError> {
+async fn restore_namespace(kinds: &RuntimeKinds, name: &str) -> Result<(), RestoreError> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-    let restored = restore(kinds, namespace).await;
-    restored.map_err(|why| ObjectError::new(format!("Namespace {name:?}"), why))
+    restore(kinds, namespace).await
 }
 
 fn is_namespace(object: &Value) -> bool {

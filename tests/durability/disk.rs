@@ -18,7 +18,7 @@ impl Disk {
     pub fn new(bytes: u64) -> Result<Option<Self>> {
         let folder = tempfile::tempdir()?;
         let mut command = Command::new("unshare");
-        let script = "mount -t tmpfs -o size=$0 tmpfs $1 && echo mounted && exec sleep infinity";
+        let script = "mount -t tmpfs -o size=$0,nr_inodes=2000 tmpfs $1 && echo mounted && exec sleep infinity";
         command.args(["--user", "--map-root-user", "--mount", "sh", "-c", script]);
         command.arg(bytes.to_string()).arg(folder.path());
         let spawned = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
@@ -52,6 +52,32 @@ impl Disk {
             self.command("sh").args(["-c", "cat /dev/zero > $0"]).arg(self.other()).output()?;
         ensure!(!filled.status.success(), "there was no end of it");
         Ok(())
+    }
+
+    /// Gives these bytes of it back.
+    pub fn free_some(&self, bytes: u64) -> Result<()> {
+        let mut command = self.command("truncate");
+        command.arg(format!("--size=-{bytes}")).arg(self.other());
+        ensure!(command.status()?.success());
+        Ok(())
+    }
+
+    /// Takes all names of files that are left of it.
+    pub fn fill_names(&self) -> Result<()> {
+        let script = "mkdir -p $0 && cd $0 && seq 1 100000 | xargs touch";
+        let filled = self.command("sh").args(["-c", script]).arg(self.names()).output()?;
+        ensure!(!filled.status.success(), "there was no end of them");
+        Ok(())
+    }
+
+    /// Gives the names of files back.
+    pub fn free_names(&self) -> Result<()> {
+        ensure!(self.command("rm").arg("-r").arg(self.names()).status()?.success());
+        Ok(())
+    }
+
+    fn names(&self) -> PathBuf {
+        self.path().join("names")
     }
 
     /// Gives it back.

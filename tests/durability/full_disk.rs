@@ -1,11 +1,12 @@
 //! A disk that is full.
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::Pod;
+use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, ResourceExt};
@@ -100,6 +101,16 @@ async fn a_full_disk_takes_deletions_and_nothing_else() -> Result<()> {
     let left: Vec<String> = left.iter().map(ResourceExt::name_any).collect();
     ensure!(left.len() == 2 && left.contains(&"dolly".to_owned()), "{left:?}");
 
+    // A start on a disk on which nothing at all can be written serves reads.
+    program.process.terminate()?;
+    program.process.wait()?;
+    ensure!(disk.command("rm").arg("-f").arg(disk.path().join("data/ballast")).status()?.success());
+    disk.fill()?;
+    program = place.start().await?;
+    ensure!(program.llamas.list(&ListParams::default()).await?.items.len() == 2);
+    let refused = program.llamas.create(&PostParams::default(), &large("late")).await;
+    ensure!(refused.as_ref().is_err_and(is_no_room), "{refused:?}");
+
     disk.free()?;
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -112,20 +123,103 @@ async fn a_full_disk_takes_deletions_and_nothing_else() -> Result<()> {
     }
 }
 
-/// What a start prints, once the server is ready.
-fn start_standalone(disk: &Disk) -> Result<(Child, PathBuf)> {
-    let mut command = disk.command(env!("CARGO_BIN_EXE_farm-operator"));
-    command.args(["--standalone", "--secure-port=0", "--load"]).arg(FARM);
-    command.arg("--data-dir").arg(disk.path().join("data"));
-    command.env_remove("KUBECONFIG").stdout(Stdio::piped()).stderr(Stdio::inherit());
-    let mut child = command.spawn()?;
+/// A server without a cluster, which is ready.
+struct Standalone {
+    child: Child,
+    client: Client,
+    pods: Api<Pod>,
+}
+
+impl Standalone {
+    async fn start(disk: &Disk) -> Result<Self> {
+        let mut command = disk.command(env!("CARGO_BIN_EXE_farm-operator"));
+        command.args(["--standalone", "--secure-port=0", "--load"]).arg(FARM);
+        command.arg("--data-dir").arg(disk.path().join("data"));
+        command.args(["--shutdown-delay-duration", "0s"]);
+        command.env_remove("KUBECONFIG").stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut child = command.spawn()?;
+        let kubeconfig = match printed_kubeconfig(&mut child) {
+            Ok(kubeconfig) => kubeconfig,
+            Err(error) => {
+                let _ = child.kill();
+                return Err(error);
+            }
+        };
+        let text = disk.command("cat").arg(&kubeconfig).output()?.stdout;
+        let config = Kubeconfig::from_yaml(&String::from_utf8(text)?)?;
+        let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
+        let client = Client::try_from(config)?;
+        Ok(Self { child, pods: Api::default_namespaced(client.clone()), client })
+    }
+
+    fn kill(mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Ends it as an operator does.
+    fn terminate(mut self) -> Result<()> {
+        let ended = Command::new("kill").arg(self.child.id().to_string()).status()?;
+        ensure!(ended.success() && self.child.wait()?.success());
+        Ok(())
+    }
+
+    /// A Pod that no earlier server has begun to delete.
+    async fn any_pod(&self) -> Result<String> {
+        let listed = self.pods.list(&ListParams::default()).await?.items;
+        let mut left = listed.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
+        Ok(left.next().context("nothing is read")?.name_any())
+    }
+
+    async fn readiness(&self, path: &str) -> Result<String> {
+        let request = http::Request::get(path).body(Vec::new())?;
+        Ok(self.client.request_text(request).await?)
+    }
+
+    async fn assert_ready(&self) -> Result<()> {
+        let readiness = self.readiness("/readyz?verbose").await?;
+        ensure!(readiness.contains("[+]store ok"), "{readiness}");
+        Ok(())
+    }
+
+    /// It serves, and says what is wrong with its disk.
+    async fn assert_full(&self) -> Result<()> {
+        let readiness = self.readiness("/readyz?verbose").await?;
+        ensure!(readiness.contains("[-]store failed"), "{readiness}");
+        let Err(why) = self.readiness("/readyz/store").await else { bail!("the store is well") };
+        ensure!(format!("{why:#}").contains("the disk of the store is full"), "{why:#}");
+        Ok(())
+    }
+
+    async fn create(&self, name: &str) -> Result<(), kube::Error> {
+        let maps: Api<ConfigMap> = Api::default_namespaced(self.client.clone());
+        let mut map = ConfigMap { metadata: ObjectMeta::default(), ..ConfigMap::default() };
+        map.metadata.name = Some(name.to_owned());
+        map.data = Some([("text".to_owned(), "x".repeat(100_000))].into());
+        maps.create(&PostParams::default(), &map).await.map(drop)
+    }
+
+    /// Creates an object once there is room for it.
+    async fn create_in_time(&self, name: &str) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.create(name).await {
+                Err(error) if is_no_room(&error) && Instant::now() < deadline => {
+                    sleep(Duration::from_millis(100)).await;
+                }
+                created => return Ok(created?),
+            }
+        }
+    }
+}
+
+/// The file that a server has printed, once it is ready.
+fn printed_kubeconfig(child: &mut Child) -> Result<PathBuf> {
     let mut line = String::new();
     BufReader::new(child.stdout.take().context("a pipe")?).read_line(&mut line)?;
     let file = line.trim().strip_prefix("export KUBECONFIG=").map(PathBuf::from);
-    if file.is_none() {
-        let _ = child.kill();
-    }
-    Ok((child, file.context("the program is not ready")?))
+    file.context("the program is not ready")
 }
 
 const FARM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/farm.yaml");
@@ -137,29 +231,94 @@ async fn a_server_without_a_cluster_starts_on_a_full_disk_and_serves_reads() -> 
         println!("left out: nothing can be mounted here");
         return Ok(());
     };
-    let client = async |kubeconfig: &Path| -> Result<Client> {
-        let text = disk.command("cat").arg(kubeconfig).output()?.stdout;
-        let config = Kubeconfig::from_yaml(&String::from_utf8(text)?)?;
-        let options = KubeConfigOptions::default();
-        Ok(Client::try_from(Config::from_custom_kubeconfig(config, &options).await?)?)
-    };
-    let (mut child, kubeconfig) = start_standalone(&disk)?;
-    let pods: Api<Pod> = Api::default_namespaced(client(&kubeconfig).await?);
-    let count = pods.list(&ListParams::default()).await?.items.len();
-    ensure!(count > 0, "nothing was loaded");
-    child.kill()?;
-    child.wait()?;
+    let server = Standalone::start(&disk).await?;
+    server.any_pod().await.context("nothing was loaded")?;
+    server.kill()?;
     disk.fill()?;
     for _ in 0..2 {
         // Each start has another port.
-        let (mut child, kubeconfig) = start_standalone(&disk)?;
-        let pods: Api<Pod> = Api::default_namespaced(client(&kubeconfig).await?);
-        let listed = pods.list(&ListParams::default()).await?.items;
-        let deleted = pods.delete(&listed[0].name_any(), &DeleteParams::default()).await;
-        child.kill()?;
-        child.wait()?;
-        ensure!(!listed.is_empty(), "nothing is read");
+        let server = Standalone::start(&disk).await?;
+        let pod = server.any_pod().await?;
+        let deleted = server.pods.delete(&pod, &DeleteParams::default()).await;
+        server.kill()?;
         deleted.context("a deletion")?;
     }
     Ok(())
+}
+
+/// How little is left of a disk.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Left {
+    /// No byte.
+    Nothing,
+    /// No byte, and no name of a file.
+    NoNames,
+}
+
+/// Nothing at all can be written, and no room is reserved.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_where_nothing_can_be_written_serves_reads() -> Result<()> {
+    for left in [Left::Nothing, Left::NoNames] {
+        for is_killed in [true, false] {
+            let Some(disk) = Disk::new(60 << 20)? else {
+                println!("left out: nothing can be mounted here");
+                return Ok(());
+            };
+            let check = serves_reads(&disk, left, is_killed).await;
+            check.with_context(|| format!("{left:?}, killed before: {is_killed}"))?;
+        }
+    }
+    Ok(())
+}
+
+async fn serves_reads(disk: &Disk, left: Left, is_killed: bool) -> Result<()> {
+    let server = Standalone::start(disk).await?;
+    server.any_pod().await.context("nothing was loaded")?;
+    server.assert_ready().await?;
+    match is_killed {
+        true => server.kill()?,
+        false => server.terminate()?,
+    }
+    let ballast = disk.path().join("data/ballast");
+    ensure!(disk.command("rm").arg("-f").arg(ballast).status()?.success());
+    disk.fill()?;
+    if left == Left::NoNames {
+        disk.fill_names()?;
+    }
+
+    let server = Standalone::start(disk).await?;
+    let pod = server.any_pod().await?;
+    let refused = server.create("late").await;
+    ensure!(refused.as_ref().is_err_and(is_no_room), "{refused:?}");
+    server.assert_full().await?;
+    if left == Left::NoNames {
+        disk.free_names()?;
+    }
+    // Little room is enough for a deletion.
+    disk.free_some(256 << 10)?;
+    server
+        .pods
+        .delete(&pod, &DeleteParams::default().grace_period(0))
+        .await
+        .context("a deletion")?;
+    let refused = server.create("late").await;
+    ensure!(refused.as_ref().is_err_and(is_no_room), "{refused:?}");
+    // What was written then is there after another start; a server that goes on opens its file again.
+    let server = match is_killed {
+        true => {
+            server.kill()?;
+            Standalone::start(disk).await?
+        }
+        false => server,
+    };
+    ensure!(server.pods.get_opt(&pod).await?.is_none(), "the deletion is lost");
+    disk.free()?;
+    server.create_in_time("late").await?;
+    server.assert_ready().await?;
+    // The file can be copied by another process again.
+    let mut backup = disk.command(env!("CARGO_BIN_EXE_farm-operator"));
+    backup.arg("backup").arg("--data-dir").arg(disk.path().join("data"));
+    let copied = backup.arg(disk.path().join("copy")).output()?;
+    ensure!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+    server.kill()
 }

@@ -1,6 +1,7 @@
 //! TokenReview: whose bearer token is this?
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use moka::future::Cache;
@@ -48,12 +49,20 @@ impl Cluster {
         token: &str,
         asker: Asker<'_>,
     ) -> Result<Option<User>, ClusterError> {
-        let answer = self
-            .token_reviews
-            .users
-            .entry(self.token_reviews.key(token))
-            .or_try_insert_with(Box::pin(self.ask_for_user(token, asker)))
-            .await;
+        let is_own = AtomicBool::new(false);
+        let own = async {
+            is_own.store(true, Ordering::Relaxed);
+            self.ask_for_user(token, asker).await
+        };
+        let users = &self.token_reviews.users;
+        let answer = users.entry(self.token_reviews.key(token)).or_try_insert_with(Box::pin(own));
+        let answer = answer.await;
+        // That another asker had no place in the queue says nothing of this one.
+        let is_refused = answer.as_ref().is_err_and(|error| error.is_busy());
+        if is_refused && !is_own.load(Ordering::Relaxed) {
+            self.observed.tell(ReviewKind::Token, ReviewSource::Cache { hit: false });
+            return Box::pin(self.ask_for_user(token, asker)).await;
+        }
         let hit = answer.as_ref().is_ok_and(|entry| !entry.is_fresh());
         self.observed.tell(ReviewKind::Token, ReviewSource::Cache { hit });
         answer
@@ -79,5 +88,41 @@ impl Cluster {
             groups: user.groups.unwrap_or_default(),
             extra: user.extra.unwrap_or_default(),
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures::future::{join, join_all};
+    use http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::REVIEWS_OF_STRANGERS;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_asker_without_a_place_refuses_no_other_asker_of_the_same_token() {
+        let service = tower::service_fn(async |_: Request<Body>| {
+            let review = json!({
+                "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {},
+                "status": {"authenticated": true, "user": {"username": "jane"}},
+            });
+            let body = Body::from(review.to_string().into_bytes());
+            Ok::<_, Infallible>(Response::builder().status(201).body(body).unwrap())
+        });
+        let cluster = Cluster::new(Client::new(service, "default"));
+        let strangers = &cluster.token_places.of_strangers;
+        let _held = join_all((0..REVIEWS_OF_STRANGERS).map(|_| strangers.take(""))).await;
+        let (stranger, newcomer) = join(
+            cluster.user_of_token("a token", Asker::Stranger),
+            cluster.user_of_token("a token", Asker::Newcomer("192.0.2.1")),
+        )
+        .await;
+        assert!(stranger.unwrap_err().is_busy());
+        assert_eq!(newcomer.unwrap().unwrap().name, "jane");
     }
 }

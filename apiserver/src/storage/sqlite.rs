@@ -8,6 +8,7 @@
 
 mod backup;
 mod ballast;
+mod connection;
 mod database;
 mod log;
 mod rewrite;
@@ -16,6 +17,7 @@ mod writer;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -50,6 +52,8 @@ struct Shared {
     shelves: Mutex<Shelves>,
     /// Why nothing is written any more.
     failed: Failure,
+    /// Whether the disk has so little room that only deletions are written.
+    is_full: AtomicBool,
 }
 
 impl Shared {
@@ -136,7 +140,8 @@ impl SqliteStore {
             "{folder}: {rows} objects and recent changes were read in {took} ms; numbers go on at {start}"
         );
         let (failed, shelves) = (Failure::none(), Mutex::new(shelves));
-        let shared = Arc::new(Shared { timeline, shelves, failed });
+        let is_full = AtomicBool::new(false);
+        let shared = Arc::new(Shared { timeline, shelves, failed, is_full });
         let (messages, received) = mpsc::channel(WAITING);
         let writer = Writer::new(database, Arc::clone(&shared), log, Revision::new(start));
         let thread = std::thread::Builder::new()
@@ -244,7 +249,9 @@ impl Store for SqliteStore {
     }
 
     fn trouble(&self) -> Option<String> {
-        self.sealing.trouble()
+        let is_full = self.shared.is_full.load(Ordering::Relaxed);
+        let full = || is_full.then(|| writer::FULL.to_owned());
+        self.sealing.trouble().or_else(full)
     }
 
     fn failed(&self) -> BoxFuture<'_, String> {

@@ -1,6 +1,7 @@
 //! One call of a webhook: HTTPS, a connection of its own.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,8 +18,10 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use super::call_time::CallTime;
+use super::lookup::{self, LookupError};
 use super::vouched_certificate::Vouched;
-use super::{Busy, CallError, Webhook, certificates, lookup};
+use super::{Busy, CallError, Webhook, certificates};
 
 /// Of no answer more is read: as much as the largest object twice, and what stands around it.
 const ANSWER_LIMIT: usize = 4 << 20;
@@ -93,55 +96,116 @@ impl Response {
     }
 }
 
-/// Sends a review, and waits for the head of the response.
-///
-/// # Errors
-/// When that fails.
-pub(super) async fn call(
-    webhook: Webhook<'_>,
-    body: String,
-    time: Duration,
-) -> Result<Response, CallError> {
-    let url = webhook.asked_url(time);
-    let failed = |why: String| CallError::Failed(format!("Post \"{url}\": {why}"));
-    let uri: Uri = url.parse().map_err(|why| failed(format!("{why}")))?;
-    let host = uri.host().unwrap_or_default();
-    let port = uri.port_u16().unwrap_or(super::PORT);
-    let bare = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-    let config = config(webhook).map_err(&failed)?;
-    let name = ServerName::try_from(bare.clone()).map_err(|why| failed(why.to_string()))?;
-    let addresses = lookup::addresses(bare, port, time).await?;
-    let addresses = addresses.map_err(|why| match is_own(&why) {
-        true => Busy(format!("{host} cannot be looked up: {why}")).into(),
-        false => failed(format!("dial tcp: lookup {host}: no such host")),
-    })?;
-    let stream = TcpStream::connect(addresses.as_slice()).await;
-    let stream = stream.map_err(|why| match is_own(&why) {
-        true => Busy(format!("no connection can be opened: {why}")).into(),
-        false => failed(dial_error(host, port, &why)),
-    })?;
-    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
-    let stream = stream.map_err(|why| failed(tls_error(&why)))?;
-    let handshake = http1::handshake::<_, Full<Bytes>>(TokioIo::new(stream)).await;
-    let (mut sender, connection) = handshake.map_err(|why| failed(why.to_string()))?;
-    let connection = Ended(tokio::spawn(async move { drop(connection.await) }));
-    let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    let request = Request::post(path)
-        .header(HOST, uri.authority().map_or(host, |authority| authority.as_str()))
-        .header(ACCEPT, "application/json, */*")
-        .header(CONTENT_TYPE, "application/json")
-        .header(USER_AGENT, "aggregated-apiserver")
-        .body(Full::from(Bytes::from(body)))
-        .map_err(|why| failed(why.to_string()))?;
-    let response = sender.send_request(request).await;
-    let response = response.map_err(|why| failed(response_error(&why)))?;
-    Ok(Response {
-        status: response.status(),
-        body: Limited::new(response.into_body(), ANSWER_LIMIT),
-        read: Vec::new(),
-        url,
-        _connection: connection,
-    })
+/// A call that is prepared: its URL and its certificates can be used.
+pub(super) struct Call {
+    url: String,
+    uri: Uri,
+    port: u16,
+    config: ClientConfig,
+    name: ServerName<'static>,
+}
+
+impl Call {
+    /// Prepares a call.
+    ///
+    /// # Errors
+    /// When the URL or the certificates of the webhook cannot be used.
+    pub(super) fn new(webhook: Webhook<'_>, time: Duration) -> Result<Self, CallError> {
+        let url = webhook.asked_url(time);
+        let failed = |why: String| CallError::Failed(format!("Post \"{url}\": {why}"));
+        let uri: Uri = url.parse().map_err(|why| failed(format!("{why}")))?;
+        let port = uri.port_u16().unwrap_or(super::PORT);
+        let config = config(webhook).map_err(&failed)?;
+        let bare = bare(uri.host().unwrap_or_default()).to_owned();
+        let name = ServerName::try_from(bare).map_err(|why| failed(why.to_string()))?;
+        Ok(Self { url, uri, port, config, name })
+    }
+
+    /// The host, as URLs have it.
+    fn host(&self) -> &str {
+        self.uri.host().unwrap_or_default()
+    }
+
+    fn failed(&self, why: &str) -> CallError {
+        CallError::Failed(format!("Post \"{}\": {why}", self.url))
+    }
+
+    /// That the webhook has not answered in time. Where the call has waited for this server, that is no failure of the webhook.
+    pub(super) fn late(&self, time: &CallTime) -> CallError {
+        match time.excess_queued() {
+            Some(queued) => {
+                let (queued, total) = (queued.as_millis(), time.total().as_millis());
+                let host = self.host();
+                let why =
+                    format!("the call of {host} waited {queued} of its {total} ms in a queue");
+                Busy(why).into()
+            }
+            None => self.failed("context deadline exceeded"),
+        }
+    }
+
+    /// Looks up the addresses of the webhook.
+    ///
+    /// # Errors
+    /// When it has none, or no lookup ends within the time of the call.
+    pub(super) async fn addresses(&self, time: &CallTime) -> Result<Vec<SocketAddr>, CallError> {
+        let host = self.host();
+        lookup::addresses(bare(host), self.port, time).await.map_err(|why| match why {
+            LookupError::Busy(busy) => busy.into(),
+            LookupError::Late => self.late(time),
+            LookupError::Failed(why) if is_own(&why) => {
+                Busy(format!("{host} cannot be looked up: {why}")).into()
+            }
+            LookupError::Failed(_) => {
+                self.failed(&format!("dial tcp: lookup {host}: no such host"))
+            }
+        })
+    }
+
+    /// Sends a review, and waits for the head of the response.
+    ///
+    /// # Errors
+    /// When that fails.
+    pub(super) async fn send(
+        &self,
+        addresses: &[SocketAddr],
+        body: String,
+    ) -> Result<Response, CallError> {
+        let (host, port) = (self.host(), self.port);
+        let stream = TcpStream::connect(addresses).await.map_err(|why| match is_own(&why) {
+            true => Busy(format!("no connection can be opened: {why}")).into(),
+            false => self.failed(&dial_error(host, port, &why)),
+        })?;
+        let connector = TlsConnector::from(Arc::new(self.config.clone()));
+        let stream = connector.connect(self.name.clone(), stream).await;
+        let stream = stream.map_err(|why| self.failed(&tls_error(&why)))?;
+        let handshake = http1::handshake::<_, Full<Bytes>>(TokioIo::new(stream)).await;
+        let (mut sender, connection) = handshake.map_err(|why| self.failed(&why.to_string()))?;
+        let connection = Ended(tokio::spawn(async move { drop(connection.await) }));
+        let path = self.uri.path_and_query().map_or("/", |path| path.as_str());
+        let authority = self.uri.authority().map_or(host, |authority| authority.as_str());
+        let request = Request::post(path)
+            .header(HOST, authority)
+            .header(ACCEPT, "application/json, */*")
+            .header(CONTENT_TYPE, "application/json")
+            .header(USER_AGENT, "aggregated-apiserver")
+            .body(Full::from(Bytes::from(body)))
+            .map_err(|why| self.failed(&why.to_string()))?;
+        let response = sender.send_request(request).await;
+        let response = response.map_err(|why| self.failed(&response_error(&why)))?;
+        Ok(Response {
+            status: response.status(),
+            body: Limited::new(response.into_body(), ANSWER_LIMIT),
+            read: Vec::new(),
+            url: self.url.clone(),
+            _connection: connection,
+        })
+    }
+}
+
+/// A host without the brackets of an IPv6 address.
+fn bare(host: &str) -> &str {
+    host.trim_start_matches('[').trim_end_matches(']')
 }
 
 /// Whether a connection failed because of this process or this machine: no files or memory are left.

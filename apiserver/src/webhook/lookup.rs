@@ -1,66 +1,219 @@
 //! Looks up the addresses of webhooks.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared, WeakShared};
 use moka::future::Cache;
 use tokio::net::lookup_host;
 use tokio::sync::{Semaphore, oneshot};
-use tokio::time::timeout;
+use tokio::time::Instant;
 
 use super::Busy;
+use super::call_time::{CallTime, Over};
 
 /// Lookups at a time, of all servers of this process: each occupies a thread until the resolver answers.
-static LOOKUPS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(16)));
+const LOOKUPS: usize = 16;
 
-/// The lookups of the last moment, by host. Calls of the same host share a lookup.
-static FOUND: LazyLock<Cache<String, Found>> = LazyLock::new(|| {
-    Cache::builder().max_capacity(1_000).time_to_live(Duration::from_secs(1)).build()
-});
+/// The lookups of this process.
+static OF_PROCESS: LazyLock<Lookups> = LazyLock::new(|| Lookups::new(LOOKUPS));
 
 type Found = Arc<io::Result<Vec<IpAddr>>>;
 
-/// Looks up the addresses of a host, for a call that may take so long.
-///
-/// # Errors
-/// When no lookup could begin within half of the time, because lookups of other hosts take long. The inner error is the
-/// resolver's.
-pub(super) async fn addresses(
-    host: String,
-    port: u16,
-    time: Duration,
-) -> Result<io::Result<Vec<SocketAddr>>, Busy> {
-    if let Ok(address) = host.parse::<IpAddr>() {
-        return Ok(Ok(vec![(address, port).into()]));
-    }
-    let found = FOUND.try_get_with_by_ref(host.as_str(), look_up(host.clone(), time)).await;
-    let found = found.map_err(|busy| Busy(busy.to_string()))?;
-    Ok(match &*found {
-        Ok(addresses) => Ok(addresses.iter().map(|address| (*address, port).into()).collect()),
-        Err(why) => Err(match why.raw_os_error() {
-            Some(code) => io::Error::from_raw_os_error(code),
-            None => io::Error::new(why.kind(), why.to_string()),
-        }),
-    })
+/// Why no address is known.
+#[derive(Debug)]
+pub(super) enum LookupError {
+    /// No thread looked up the name, because lookups of other names take long.
+    Busy(Busy),
+    /// The resolver took longer than the call has.
+    Late,
+    /// The resolver's error.
+    Failed(io::Error),
 }
 
-/// Looks up a host. The thread of a lookup goes on when its caller stops waiting, so the lookup holds its permit until the
+/// Looks up the addresses of a host, within the time of a call.
+///
+/// # Errors
+/// When there is no result in time, or the resolver knows no address.
+pub(super) async fn addresses(
+    host: &str,
+    port: u16,
+    time: &CallTime,
+) -> Result<Vec<SocketAddr>, LookupError> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![(address, port).into()]);
+    }
+    let found = OF_PROCESS.look_up(host, time).await?;
+    match &*found {
+        Ok(addresses) => Ok(addresses.iter().map(|address| (*address, port).into()).collect()),
+        Err(why) => Err(LookupError::Failed(match why.raw_os_error() {
+            Some(code) => io::Error::from_raw_os_error(code),
+            None => io::Error::new(why.kind(), why.to_string()),
+        })),
+    }
+}
+
+/// A lookup that calls of the same host share. It belongs to no call: it waits and goes on for as long as one of them waits,
+/// whatever time the others have.
+#[derive(Clone)]
+struct Lookup {
+    /// When a thread began to look up the name.
+    began: Arc<OnceLock<Instant>>,
+    /// `None` if the thread did not end.
+    found: Shared<BoxFuture<'static, Option<Found>>>,
+}
+
+/// Lookups with a limit.
+struct Lookups {
+    permits: Arc<Semaphore>,
+    /// The results of the last moment, by host.
+    found: Cache<String, Found>,
+    /// Lookups that calls wait for.
+    waiting: Mutex<BTreeMap<String, WaitingLookup>>,
+}
+
+type WaitingLookup = (Arc<OnceLock<Instant>>, WeakShared<BoxFuture<'static, Option<Found>>>);
+
+impl Lookups {
+    fn new(permits: usize) -> Self {
+        let found = Cache::builder().max_capacity(1_000).time_to_live(Duration::from_secs(1));
+        Self {
+            permits: Arc::new(Semaphore::new(permits)),
+            found: found.build(),
+            waiting: Mutex::default(),
+        }
+    }
+
+    async fn look_up(&self, host: &str, time: &CallTime) -> Result<Found, LookupError> {
+        loop {
+            if let Some(found) = self.found.get(host).await {
+                return Ok(found);
+            }
+            let arrived = Instant::now();
+            let Lookup { began, found } = self.lookup(host);
+            let found = time.limit(found).await;
+            let until = began.get().copied().unwrap_or_else(Instant::now);
+            time.add_queued(until.saturating_duration_since(arrived));
+            match found {
+                Ok(Some(found)) => return Ok(found),
+                // It ended with its runtime, which another server of this process may have had.
+                Ok(None) => drop(self.lock().remove(host)),
+                Err(Over) if began.get().is_some() => return Err(LookupError::Late),
+                Err(Over) => {
+                    let why = format!("too many names are looked up before {host}");
+                    return Err(LookupError::Busy(Busy(why)));
+                }
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, WaitingLookup>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The lookup of a host that other calls wait for, or a new one.
+    fn lookup(&self, host: &str) -> Lookup {
+        let mut waiting = self.lock();
+        if let Some((began, found)) = waiting.get(host)
+            && let Some(found) = found.upgrade()
+        {
+            return Lookup { began: Arc::clone(began), found };
+        }
+        waiting.retain(|_, (_, found)| found.upgrade().is_some());
+        let began = Arc::new(OnceLock::new());
+        let permits = Arc::clone(&self.permits);
+        let run = look_up(host.to_owned(), permits, Arc::clone(&began), self.found.clone());
+        let found = run.boxed().shared();
+        if let Some(weak) = found.downgrade() {
+            waiting.insert(host.to_owned(), (Arc::clone(&began), weak));
+        }
+        Lookup { began, found }
+    }
+}
+
+/// Looks up a host. The thread of a lookup goes on when no call waits any more, so the lookup holds its permit until the
 /// thread has ended.
-async fn look_up(host: String, time: Duration) -> Result<Found, Busy> {
-    let permit = timeout(time / 2, Arc::clone(&LOOKUPS).acquire_owned()).await;
-    let Ok(Ok(permit)) = permit else {
-        return Err(Busy(format!("too many names are looked up before {host}")));
-    };
+async fn look_up(
+    host: String,
+    permits: Arc<Semaphore>,
+    began: Arc<OnceLock<Instant>>,
+    results: Cache<String, Found>,
+) -> Option<Found> {
+    let permit = permits.acquire_owned().await.ok()?;
+    let _ = began.set(Instant::now());
     let (sender, receiver) = oneshot::channel();
     tokio::spawn(async move {
         let found = lookup_host((host.as_str(), 0)).await;
-        let found = found.map(|found| found.map(|address| address.ip()).collect());
+        let found = Arc::new(found.map(|found| found.map(|address| address.ip()).collect()));
         drop(permit);
-        // The caller may have stopped waiting.
-        let _ = sender.send(Arc::new(found));
+        results.insert(host, Arc::clone(&found)).await;
+        // The calls may have stopped waiting.
+        let _ = sender.send(found);
     });
-    let interrupted = || Arc::new(Err(io::ErrorKind::Interrupted.into()));
-    Ok(receiver.await.unwrap_or_else(|_| interrupted()))
+    receiver.await.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: u64) -> CallTime {
+        CallTime::starting(Duration::from_secs(seconds))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_with_little_time_refuses_no_other_call_of_its_host() {
+        let lookups = Lookups::new(1);
+        let held = Arc::clone(&lookups.permits).acquire_owned().await.unwrap();
+        let (short, long) = (seconds(1), seconds(30));
+        let mut patient = Box::pin(lookups.look_up("localhost", &long));
+        // The first call of the host has little time, the second one has more.
+        let refused = async {
+            let hasty = lookups.look_up("localhost", &short);
+            tokio::select! {
+                biased;
+                hasty = hasty => hasty.unwrap_err(),
+                _ = &mut patient => panic!("no lookup can begin"),
+            }
+        };
+        assert!(matches!(refused.await, LookupError::Busy(_)));
+        assert!(short.excess_queued().is_some());
+        // The lookup has kept its position in the queue of lookups.
+        let mut other = Box::pin(Arc::clone(&lookups.permits).acquire_owned());
+        assert!((&mut other).now_or_never().is_none());
+        drop(held);
+        patient.await.unwrap().as_ref().as_ref().unwrap();
+        drop(other.await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_lookup_that_no_call_waits_for_gives_its_permit_back() {
+        let lookups = Lookups::new(1);
+        let held = Arc::clone(&lookups.permits).acquire_owned().await.unwrap();
+        let time = seconds(30);
+        let mut given_up = Box::pin(lookups.look_up("localhost", &time));
+        assert!((&mut given_up).now_or_never().is_none());
+        drop(given_up);
+        drop(held);
+        assert_eq!(lookups.permits.available_permits(), 1);
+        lookups.look_up("localhost", &time).await.unwrap();
+        assert!(lookups.found.get("localhost").await.is_some());
+    }
+
+    #[test]
+    fn a_lookup_outlives_the_runtime_in_which_it_began() {
+        let lookups = Lookups::new(1);
+        let runtime =
+            || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (first, second) = (runtime(), runtime());
+        let time = second.block_on(async { seconds(30) });
+        let mut waits = Box::pin(lookups.look_up("localhost", &time));
+        first.block_on(async { assert!((&mut waits).now_or_never().is_none()) });
+        drop(first);
+        second.block_on(waits).unwrap();
+    }
 }

@@ -62,7 +62,7 @@ struct Waiting {
 
 /// The turn of a call, or its position in the queue; dropping it gives that back.
 #[derive(Debug)]
-pub struct Turn<'a> {
+pub(super) struct Turn<'a> {
     turns: &'a Turns,
     caller: Caller<'a>,
     number: u64,
@@ -81,7 +81,7 @@ pub(super) struct Full;
 
 impl<'a> Turn<'a> {
     /// The webhook and the user of the call.
-    pub(super) fn caller(&self) -> Caller<'a> {
+    pub fn caller(&self) -> Caller<'a> {
         self.caller
     }
 }

@@ -61,7 +61,7 @@ pub(super) async fn ask(
     let uid = Uuid::new_v4().to_string();
     let body = question.review(version, &uid);
     let room = request.reserve(body.len()).map_err(Failure::Refused)?;
-    let sent = hook.calls.post(webhook, body, hook.timeout, &turn).await.map_err(failed)?;
+    let sent = hook.calls.post(webhook, body, &turn).await.map_err(failed)?;
     drop((turn, room));
     let room = request.reserve(2 * sent.len()).map_err(Failure::Refused)?;
     let answer = answer::read(&sent, Asked { uid: &uid, version, mutates }, request)?;

@@ -23,6 +23,9 @@ pub enum RestoreError {
     /// There is an object of this name.
     #[error("is there already")]
     Exists,
+    /// There is no room for it in the store or on its disk.
+    #[error("{0}")]
+    NoRoom(String),
     /// It cannot be kept.
     #[error("{0}")]
     Unfit(String),
@@ -32,6 +35,7 @@ impl From<ApiError> for RestoreError {
     fn from(error: ApiError) -> Self {
         match error.reason() {
             Reason::AlreadyExists => Self::Exists,
+            Reason::InsufficientStorage => Self::NoRoom(error.to_string()),
             _ => Self::Unfit(error.to_string()),
         }
     }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::database::{FILE, Row, Value, check};
+use super::connection::check;
+use super::database::{FILE, Row, Value};
 use super::rows::read_all;
 use crate::storage::sealed::{Sealing, Unreadable};
 use crate::storage::{Copied, Revision};

@@ -5,28 +5,21 @@ use std::ops::RangeInclusive;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, ffi, params};
+use rusqlite::{Connection, params};
 
 use super::ballast::{BYTES as BALLAST, Ballast};
+use super::connection::{self, Access, beside, check, is_no_room};
 use super::rows;
 use crate::object::{Key, Object};
 use crate::storage::sealed::{Sealing, Unreadable};
 use crate::storage::{Collection, Renewed, Revision};
 
 pub(super) const FILE: &str = "objects.db";
-const LOG: &str = "objects.db-wal";
 const LOCK: &str = "lock";
-/// What SQLite knows files of this program by: `farm`.
-const APPLICATION: i32 = 0x6661_726d;
-/// The form of its tables. A later one is not guessed at.
-const FORM: i32 = 1;
 /// How many runs are remembered. A number of an older one is nobody's.
 const RUNS: i64 = 1_000;
-const NO_ROOM: &str = "there is no room on the disk";
-/// How long another process is waited for that has the file.
-const BUSY: Duration = Duration::from_secs(5);
+pub(super) const NO_ROOM: &str = "there is no room on the disk";
 
 /// A row of the log.
 pub(super) struct Row {
@@ -93,6 +86,7 @@ pub(super) enum WriteError {
 /// The file, open. No other process writes to it.
 pub(super) struct Database {
     connection: Connection,
+    access: Access,
     path: PathBuf,
     sealing: Sealing,
     ballast: Ballast,
@@ -130,25 +124,7 @@ impl Database {
             .open(&path)
             .map_err(|error| format!("{FILE} cannot be written: {error}"))?;
         let ballast = Ballast::in_folder(folder);
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let open = |is_alone| {
-            Connection::open_with_flags(&path, flags).and_then(|one| prepare(one, is_alone))
-        };
-        let mut opened = open(false);
-        // To read a log that was left needs room, too.
-        if opened.as_ref().is_err_and(is_no_room) && ballast.give_up() {
-            opened = open(false);
-        }
-        // Without room for the index of the log it is in memory: other processes cannot copy what is there then.
-        if opened.as_ref().is_err_and(is_no_room) {
-            opened = open(true);
-        }
-        let connection = opened.map_err(|error| match error.sqlite_error_code() {
-            _ if is_no_room(&error) => format!("{FILE} cannot be used: {NO_ROOM}"),
-            Some(ErrorCode::NotADatabase) => format!("{FILE} is no store"),
-            Some(ErrorCode::DatabaseCorrupt) => format!("{FILE} is damaged: {error}"),
-            _ => format!("{FILE} cannot be used: {error}"),
-        })?;
+        let (connection, access) = connection::open(&path, || ballast.give_up())?;
         check(&connection, true)?;
         // The names of new files are on the disk, too.
         File::open(folder)
@@ -156,6 +132,7 @@ impl Database {
             .map_err(|error| format!("cannot be synced: {error}"))?;
         Ok(Self {
             connection,
+            access,
             path,
             sealing,
             ballast,
@@ -231,7 +208,7 @@ impl Database {
     /// Makes room for what makes room: that of the log, or else what is held. Whether there was any. A transaction that fails
     /// makes the log grow again, so the log is truncated once, and what is held is given up once.
     pub fn make_room(&mut self) -> bool {
-        let log = || fs::metadata(self.path.with_file_name(LOG)).map_or(0, |log| log.len());
+        let log = || fs::metadata(beside(&self.path, "-wal")).map_or(0, |log| log.len());
         let before = log();
         // As far as it goes: where that fails, too, nothing is lost.
         let _ = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
@@ -245,6 +222,9 @@ impl Database {
     /// Holds room for what makes room. Whether that is held, or is free in the file itself.
     pub fn hold_room(&mut self) -> bool {
         if self.ballast.take().is_ok() {
+            if self.access != Access::Shared {
+                self.reopen();
+            }
             return true;
         }
         let number = |sql: &str| self.connection.query_row(sql, [], |row| row.get(0)).map(unsigned);
@@ -253,6 +233,24 @@ impl Database {
             Ok(pages.saturating_mul(size))
         });
         free.is_ok_and(|free| free >= BALLAST)
+    }
+
+    /// Opens the file again, as there may be room now for more than there was. Without the file nothing is read or written any
+    /// more: then a write finds no tables, and fails.
+    fn reopen(&mut self) {
+        let Ok(nothing) = Connection::open_in_memory() else { return };
+        // The connection has the file for itself, so it is closed first.
+        self.connection = nothing;
+        match connection::open(&self.path, || false) {
+            Ok((connection, access)) => {
+                self.connection = connection;
+                if self.access != access {
+                    tracing::info!("{FILE} is opened again: {:?}, then {access:?}", self.access);
+                }
+                self.access = access;
+            }
+            Err(why) => tracing::error!("cannot open the store again: {why}"),
+        }
     }
 
     /// Writes rows, all or none of them.
@@ -368,6 +366,12 @@ impl Database {
         &mut self,
         write: impl FnOnce(&rusqlite::Transaction<'_>) -> rusqlite::Result<()>,
     ) -> Result<(), WriteError> {
+        if self.access == Access::ReadOnly {
+            self.reopen();
+        }
+        if self.access == Access::ReadOnly {
+            return Err(WriteError::NoRoom);
+        }
         let all = || {
             let transaction = self.connection.transaction()?;
             if let Some((start, newest)) = self.unnoted_run {
@@ -403,13 +407,6 @@ fn note_run(
     Ok(())
 }
 
-/// Whether nothing was done because the disk is full.
-fn is_no_room(error: &rusqlite::Error) -> bool {
-    let of_index = |error: &ffi::Error| error.extended_code == ffi::SQLITE_IOERR_SHMSIZE;
-    error.sqlite_error_code() == Some(ErrorCode::DiskFull)
-        || error.sqlite_error().is_some_and(of_index)
-}
-
 /// The file system of a folder, if it is one of those that other machines share, and that say of what
 /// was synced and locked what is not so.
 #[cfg(target_os = "linux")]
@@ -441,55 +438,6 @@ fn lock(folder: &Path) -> Result<File, String> {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => Err("is in use by another process".to_owned()),
         Err(TryLockError::Error(error)) => Err(format!("cannot be locked: {error}")),
-    }
-}
-
-/// Says how a file is used, before anything is read; `is_alone` if other processes may not read it.
-fn prepare(connection: Connection, is_alone: bool) -> rusqlite::Result<Connection> {
-    // Other processes may copy what is there. That none of them writes is what the lock is for.
-    connection.busy_timeout(BUSY)?;
-    connection.pragma_update(None, "trusted_schema", false)?;
-    connection.pragma_update(None, "cell_size_check", true)?;
-    connection.pragma_update(None, "cache_size", -8_192)?;
-    connection.pragma_update(None, "temp_store", "MEMORY")?;
-    if is_alone {
-        connection.query_row("PRAGMA locking_mode = EXCLUSIVE", [], |_| Ok(()))?;
-    }
-    connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
-    connection.pragma_update(None, "synchronous", "FULL")?;
-    connection.pragma_update(None, "fullfsync", true)?;
-    connection.pragma_update(None, "checkpoint_fullfsync", true)?;
-    connection.query_row("PRAGMA wal_autocheckpoint = 8000", [], |_| Ok(()))?;
-    Ok(connection)
-}
-
-/// Refuses a file of another program or of a later version, and makes the tables of a new one, if it
-/// `may_be_new`.
-pub(super) fn check(connection: &Connection, may_be_new: bool) -> Result<(), String> {
-    let unusable = |error: rusqlite::Error| format!("{FILE} cannot be used: {error}");
-    let number = |sql: &str| -> Result<i32, String> {
-        connection.query_row(sql, [], |row| row.get(0)).map_err(unusable)
-    };
-    let (application, form) = (number("PRAGMA application_id")?, number("PRAGMA user_version")?);
-    let tables = number("SELECT count(*) FROM sqlite_schema")?;
-    match (tables, application, form) {
-        (0, 0, 0) if may_be_new => connection
-            .execute_batch(&format!(
-                "BEGIN;
-                PRAGMA application_id = {APPLICATION};
-                PRAGMA user_version = {FORM};
-                CREATE TABLE log (revision INTEGER PRIMARY KEY, collection TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL) STRICT;
-                CREATE TABLE run (start INTEGER PRIMARY KEY, newest_before INTEGER NOT NULL) STRICT;
-                CREATE TABLE history (oldest INTEGER NOT NULL) STRICT;
-                INSERT INTO history VALUES (0);
-                COMMIT;"
-            ))
-            .map_err(unusable),
-        (_, APPLICATION, FORM) => Ok(()),
-        (_, APPLICATION, later) => Err(format!(
-            "{FILE} was written by a later version: its form is {later}, and {FORM} is known here"
-        )),
-        _ => Err(format!("{FILE} is a database of another program")),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::Receiver;
@@ -22,8 +23,8 @@ pub(super) const COMPACT_EVERY: Duration = Duration::from_secs(60);
 /// Rows that are removed in one transaction, and bytes of them.
 const COMPACTED: usize = 1_000;
 const COMPACTED_BYTES: usize = 16 << 20;
-/// What is said once the room is given up that is held for what makes room.
-const FULL: &str =
+/// What the log and `/readyz` say once the room is given up that is held for what makes room.
+pub(super) const FULL: &str =
     "the disk of the store is full, or has less than 32 MiB left: only deletions are written";
 /// How often it is looked at most whether there is room on the disk again.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -166,7 +167,7 @@ impl Writer {
             }
             _ => {}
         }
-        self.low_since = (!is_held).then(Instant::now);
+        self.set_low(!is_held);
     }
 
     /// Gives up the room that is held; whether there was any.
@@ -174,9 +175,14 @@ impl Writer {
         let is_made = self.database.make_room();
         if is_made {
             tracing::warn!("{FULL}");
-            self.low_since = Some(Instant::now());
+            self.set_low(true);
         }
         is_made
+    }
+
+    fn set_low(&mut self, is_low: bool) {
+        self.low_since = is_low.then(Instant::now);
+        self.shared.is_full.store(is_low, Ordering::Relaxed);
     }
 
     /// Writes a group as one transaction. Where there is no room for all of it, history gives way first, and then its writes

@@ -1,0 +1,177 @@
+//! The connection to the file. On a full disk it is opened in a way that needs less room.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
+
+use super::database::{FILE, NO_ROOM};
+
+/// What SQLite knows files of this program by: `farm`.
+const APPLICATION: i32 = 0x6661_726d;
+/// The form of its tables. A later one is not guessed at.
+const FORM: i32 = 1;
+/// How long another process is waited for that has the file.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// How a file is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Other processes can copy it.
+    Shared,
+    /// No other process can read it: the index of its log is in memory, and needs no room on the disk.
+    Alone,
+    /// It is only read: no log can be created beside it.
+    ReadOnly,
+}
+
+/// Opens a file in the first of these ways for which there is room. `make_room` is called at most once, and returns
+/// whether it has made any.
+///
+/// # Errors
+/// When the file cannot be used.
+pub(super) fn open(
+    path: &Path,
+    make_room: impl FnOnce() -> bool,
+) -> Result<(Connection, Access), String> {
+    let mut opened = open_as(path, Access::Shared);
+    // To read a log that was left needs room, too.
+    if lacks_room(path, &opened) && make_room() {
+        opened = open_as(path, Access::Shared);
+    }
+    for access in [Access::Alone, Access::ReadOnly] {
+        if lacks_room(path, &opened) && (access != Access::ReadOnly || is_complete(path)) {
+            opened = open_as(path, access);
+        }
+    }
+    if lacks_room(path, &opened) {
+        return Err(format!("{FILE} cannot be used: {NO_ROOM}"));
+    }
+    opened.map_err(|error| match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => format!("{FILE} is no store"),
+        Some(ErrorCode::DatabaseCorrupt) => format!("{FILE} is damaged: {error}"),
+        _ => format!("{FILE} cannot be used: {error}"),
+    })
+}
+
+fn open_as(path: &Path, access: Access) -> rusqlite::Result<(Connection, Access)> {
+    let connection = match access {
+        Access::Shared | Access::Alone => {
+            let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            Connection::open_with_flags(path, flags)?
+        }
+        Access::ReadOnly => {
+            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            Connection::open_with_flags(uri(path), flags | OpenFlags::SQLITE_OPEN_URI)?
+        }
+    };
+    prepare(&connection, access)?;
+    Ok((connection, access))
+}
+
+/// The URI of a file that is taken to be as it stays.
+fn uri(path: &Path) -> String {
+    let mut uri = String::from("file:");
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' => {
+                uri.push(char::from(*byte));
+            }
+            _ => uri.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    uri + "?immutable=1"
+}
+
+/// Says how a file is used, before anything is read.
+fn prepare(connection: &Connection, access: Access) -> rusqlite::Result<()> {
+    // Other processes may copy what is there. That none of them writes is what the lock is for.
+    connection.busy_timeout(BUSY)?;
+    // This comes before the pragmas that open the log: where its index is, is decided then.
+    if access == Access::Alone {
+        connection.query_row("PRAGMA locking_mode = EXCLUSIVE", [], |_| Ok(()))?;
+    }
+    connection.pragma_update(None, "trusted_schema", false)?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    connection.pragma_update(None, "cache_size", -8_192)?;
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    if access == Access::ReadOnly {
+        return Ok(());
+    }
+    connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "fullfsync", true)?;
+    connection.pragma_update(None, "checkpoint_fullfsync", true)?;
+    connection.query_row("PRAGMA wal_autocheckpoint = 8000", [], |_| Ok(()))?;
+    Ok(())
+}
+
+/// Whether nothing was done because the disk is full.
+pub(super) fn is_no_room(error: &rusqlite::Error) -> bool {
+    let of_index = |error: &ffi::Error| error.extended_code == ffi::SQLITE_IOERR_SHMSIZE;
+    error.sqlite_error_code() == Some(ErrorCode::DiskFull)
+        || error.sqlite_error().is_some_and(of_index)
+}
+
+/// Whether a file was not opened because the disk is full. SQLite does not report why it cannot create a file.
+fn lacks_room<T>(path: &Path, opened: &rusqlite::Result<T>) -> bool {
+    let Err(error) = opened else { return false };
+    let cannot_open = error.sqlite_error_code() == Some(ErrorCode::CannotOpen);
+    is_no_room(error)
+        || (cannot_open && ["-wal", "-shm"].iter().any(|end| !fits(&beside(path, end))))
+}
+
+/// Whether there is room for a file, which is created.
+fn fits(file: &Path) -> bool {
+    let mut options = OpenOptions::new();
+    let created = options.create(true).append(true).mode(0o600).open(file);
+    let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+    !created.is_err_and(|error| full.contains(&error.kind()))
+}
+
+/// Whether a file is there, with nothing in its log.
+fn is_complete(path: &Path) -> bool {
+    let size = |file: &Path| fs::metadata(file).map_or(0, |found| found.len());
+    size(path) > 0 && size(&beside(path, "-wal")) == 0
+}
+
+/// A file of SQLite that stands beside the file.
+pub(super) fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    name.into()
+}
+
+/// Refuses a file of another program or of a later version, and makes the tables of a new one, if it
+/// `may_be_new`.
+pub(super) fn check(connection: &Connection, may_be_new: bool) -> Result<(), String> {
+    let unusable = |error: rusqlite::Error| format!("{FILE} cannot be used: {error}");
+    let number = |sql: &str| -> Result<i32, String> {
+        connection.query_row(sql, [], |row| row.get(0)).map_err(unusable)
+    };
+    let (application, form) = (number("PRAGMA application_id")?, number("PRAGMA user_version")?);
+    let tables = number("SELECT count(*) FROM sqlite_schema")?;
+    match (tables, application, form) {
+        (0, 0, 0) if may_be_new => connection
+            .execute_batch(&format!(
+                "BEGIN;
+                PRAGMA application_id = {APPLICATION};
+                PRAGMA user_version = {FORM};
+                CREATE TABLE log (revision INTEGER PRIMARY KEY, collection TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL) STRICT;
+                CREATE TABLE run (start INTEGER PRIMARY KEY, newest_before INTEGER NOT NULL) STRICT;
+                CREATE TABLE history (oldest INTEGER NOT NULL) STRICT;
+                INSERT INTO history VALUES (0);
+                COMMIT;"
+            ))
+            .map_err(unusable),
+        (_, APPLICATION, FORM) => Ok(()),
+        (_, APPLICATION, later) => Err(format!(
+            "{FILE} was written by a later version: its form is {later}, and {FORM} is known here"
+        )),
+        _ => Err(format!("{FILE} is a database of another program")),
+    }
+}
