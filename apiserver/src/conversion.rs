@@ -173,7 +173,8 @@ async fn remembered(
         return Ok(answers);
     }
     let of_user = Sha256::new().chain_update(name).chain_update(&user).finalize().into();
-    let asked = ask_with_others(&webhooks, name, (&questions, &texts), &user);
+    // Boxed: a call is large.
+    let asked = Box::pin(ask_with_others(&webhooks, name, (&questions, &texts), &user));
     webhooks.asked_by_user.try_get_with(of_user, asked).await
 }
 

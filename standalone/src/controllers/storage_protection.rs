@@ -32,7 +32,7 @@ type PodMeta = PartialObjectMeta<Pod>;
 /// A change of an object that is watched.
 enum Change {
     Claim(watcher::Event<Claim>),
-    Volume(watcher::Event<PersistentVolume>),
+    Volume(Box<watcher::Event<PersistentVolume>>),
     Pod(watcher::Event<PodMeta>),
 }
 
@@ -40,7 +40,7 @@ enum Change {
 pub(crate) async fn run(client: Client) {
     let changes = select_all([
         changes(&client, Change::Claim).boxed(),
-        changes(&client, Change::Volume).boxed(),
+        changes(&client, |change| Change::Volume(Box::new(change))).boxed(),
         changes(&client, Change::Pod).boxed(),
     ]);
     let mut changes = changes.ready_chunks(CHANGES);
@@ -53,7 +53,7 @@ pub(crate) async fn run(client: Client) {
                 for change in changed {
                     match change {
                         Change::Claim(change) => claims.observe(change),
-                        Change::Volume(change) => observe(&mut volumes, change, VOLUME_FINALIZER),
+                        Change::Volume(change) => observe(&mut volumes, *change, VOLUME_FINALIZER),
                         Change::Pod(change) => claims.observe_pod(change),
                     }
                 }
