@@ -45,7 +45,6 @@ use jiff::Timestamp;
 use thiserror::Error;
 
 use crate::object::{Key, Object};
-use crate::quota::Portion;
 
 /// The name of a collection of objects, as `llamas.farm.example.com`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -315,9 +314,10 @@ pub trait Store: Send + Sync + 'static {
 /// batches and the page cache of SQLite.
 pub const READING: usize = 32 << 20;
 
-/// The limit of the queue of a store, in bytes of objects, and the same in a small container.
-const WRITE_QUEUE: usize = 16 << 20;
-const LEAST_WRITE_QUEUE: usize = WRITE_QUEUE / 8;
+/// The limit of the queue of a store, in bytes of objects.
+pub const WRITE_QUEUE: usize = 16 << 20;
+/// The same in a small container.
+pub const LEAST_WRITE_QUEUE: usize = WRITE_QUEUE / 8;
 
 /// How long a read waits until a store is seen here as it is: as kube-apiserver.
 pub const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
@@ -357,11 +357,6 @@ pub struct Copied {
     pub rows: usize,
     /// The newest of their revisions.
     pub newest: Revision,
-}
-
-/// The limit of the queue of a store, in bytes of objects.
-pub fn write_queue_limit(portion: Portion) -> usize {
-    portion.between(LEAST_WRITE_QUEUE, WRITE_QUEUE)
 }
 
 /// What all stores that outlive the process are told.

@@ -33,7 +33,7 @@ use pool::{Lack, PATIENCE, Pool, Stream, USER_SHARE, UserShare};
 /// What all answers may hold, in bytes.
 const LIMIT: usize = 40 << 20;
 /// The same in a small container: the part of one user still holds the largest object.
-const LEAST: usize = LIMIT / 5;
+const LEAST: usize = LIMIT / 4;
 /// What an answer takes besides its bytes: its stream, the heads of both sides.
 const OVERHEAD: usize = 10 << 10;
 /// An answer that is not larger is made at once; most are smaller.

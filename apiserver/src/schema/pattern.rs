@@ -19,7 +19,7 @@ const SIZE_LIMIT: usize = 2 << 20;
 /// The limit of all compiled patterns of a server with their searches, in bytes, and the same in a small container. The
 /// pattern that was compiled first gives way, and is compiled again when it is needed: 125 small ones stay.
 const COMPILED_BYTES: usize = 32 << 20;
-const LEAST_COMPILED_BYTES: usize = COMPILED_BYTES / 8;
+const LEAST_COMPILED_BYTES: usize = COMPILED_BYTES / 16;
 /// From so many on it is looked which of the known patterns are still in use.
 const LOOK_AT: usize = 1_024;
 

@@ -9,7 +9,9 @@ use crate::kind::patterns_limit;
 use crate::occasionally::DETAILS;
 use crate::quota::Portion;
 use crate::request::{self, Inflights};
-use crate::storage::{LEAST_MEMORY_STORE_LIMIT, MEMORY_STORE_LIMIT, READING, write_queue_limit};
+use crate::storage::{
+    LEAST_MEMORY_STORE_LIMIT, LEAST_WRITE_QUEUE, MEMORY_STORE_LIMIT, READING, WRITE_QUEUE,
+};
 use crate::watch_cache::{LEAST_WINDOW_LIMIT, LEAST_WINDOWS_LIMIT, WINDOW_LIMIT, WINDOWS_LIMIT};
 
 /// What a server takes that has nothing to do.
@@ -117,7 +119,7 @@ impl Bounds {
             window: portion.between(LEAST_WINDOW_LIMIT, WINDOW_LIMIT),
             windows: portion.between(LEAST_WINDOWS_LIMIT, WINDOWS_LIMIT),
             history: portion.between(LEAST_WINDOWS_LIMIT, WINDOWS_LIMIT) / 2,
-            queue: write_queue_limit(portion),
+            queue: portion.between(LEAST_WRITE_QUEUE, WRITE_QUEUE),
             patterns: patterns_limit(portion),
             source_memory: of_source.unwrap_or(source_memory),
         }
