@@ -4,32 +4,23 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
 mod in_process;
+mod otlp_collector;
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aggregated_apiserver::{InProcess, TracingArgs, User};
+use aggregated_apiserver::{InProcess, User};
 use axum::body::Body;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use in_process::{DEFINITION, admin};
-use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
-    TraceService, TraceServiceServer,
-};
-use opentelemetry_proto::tonic::collector::trace::v1::{
-    ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
-};
-use opentelemetry_proto::tonic::common::v1::KeyValue;
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
-use tokio::net::TcpListener;
+use otlp_collector::{collector, collector_that_answers, collector_that_rejects, texts, tracing};
 use tokio::sync::{Semaphore, mpsc};
-use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
 
 const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -37,64 +28,8 @@ const PARENT: &str = "b7ad6b7169203331";
 /// Longer than anything takes here.
 const SOON: Duration = Duration::from_secs(30);
 
-/// A collector that hands on what it is sent.
-struct Collector {
-    sent: mpsc::UnboundedSender<ExportTraceServiceRequest>,
-    /// How many spans of each request it says that it has not taken.
-    rejects: i64,
-    /// It answers as often as it has a permit.
-    answers: Arc<Semaphore>,
-}
-
-#[tonic::async_trait]
-impl TraceService for Collector {
-    async fn export(
-        &self,
-        request: tonic::Request<ExportTraceServiceRequest>,
-    ) -> Result<tonic::Response<ExportTraceServiceResponse>, tonic::Status> {
-        self.sent.send(request.into_inner()).unwrap();
-        self.answers.acquire().await.unwrap().forget();
-        let partial_success = (self.rejects > 0).then(|| ExportTracePartialSuccess {
-            rejected_spans: self.rejects,
-            error_message: "too many".to_owned(),
-        });
-        Ok(tonic::Response::new(ExportTraceServiceResponse { partial_success }))
-    }
-}
-
-/// Where it listens, and what it is sent.
-async fn collector() -> (SocketAddr, mpsc::UnboundedReceiver<ExportTraceServiceRequest>) {
-    collector_that_rejects(0).await
-}
-
-async fn collector_that_rejects(
-    rejects: i64,
-) -> (SocketAddr, mpsc::UnboundedReceiver<ExportTraceServiceRequest>) {
-    collector_that_answers(rejects, Arc::new(Semaphore::new(Semaphore::MAX_PERMITS))).await
-}
-
-async fn collector_that_answers(
-    rejects: i64,
-    answers: Arc<Semaphore>,
-) -> (SocketAddr, mpsc::UnboundedReceiver<ExportTraceServiceRequest>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let (sender, sent) = mpsc::unbounded_channel();
-    let service = TraceServiceServer::new(Collector { sent: sender, rejects, answers });
-    let serving = Server::builder().add_service(service);
-    tokio::spawn(serving.serve_with_incoming(TcpIncoming::from(listener)));
-    (address, sent)
-}
-
 async fn server(folder: &Path, endpoint: SocketAddr, rate: u32) -> InProcess {
-    let file = folder.join("tracing.yaml");
-    let text = format!(
-        "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nendpoint: '{endpoint}'\nsamplingRatePerMillion: {rate}"
-    );
-    std::fs::write(&file, text).unwrap();
-    let mut args = TracingArgs::default();
-    args.tracing_config_file = Some(file);
-    in_process::traced_server(DEFINITION, &args).await
+    in_process::traced_server(DEFINITION, &tracing(folder, endpoint, rate)).await
 }
 
 async fn ask(server: &InProcess, user: User, request: http::request::Builder) -> StatusCode {
@@ -132,19 +67,6 @@ async fn spans(
         }
     }
     spans
-}
-
-fn texts(attributes: &[KeyValue]) -> BTreeMap<String, String> {
-    let text = |value: &Value| match value {
-        Value::StringValue(text) => text.clone(),
-        Value::IntValue(number) => number.to_string(),
-        other => panic!("{other:?}"),
-    };
-    let each = attributes.iter().map(|one| {
-        let value = one.value.as_ref().and_then(|value| value.value.as_ref()).unwrap();
-        (one.key.clone(), text(value))
-    });
-    each.collect()
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -149,66 +149,14 @@ async fn the_audit_log_and_metrics_tell_what_became_of_an_unknown_outcome() {
 mod traces {
     use std::collections::BTreeMap;
 
-    use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
-        TraceService, TraceServiceServer,
-    };
-    use opentelemetry_proto::tonic::collector::trace::v1::{
-        ExportTraceServiceRequest, ExportTraceServiceResponse,
-    };
-    use opentelemetry_proto::tonic::common::v1::any_value::Value;
-    use opentelemetry_proto::tonic::trace::v1::Span;
-    use tokio::net::TcpListener;
-    use tokio::sync::mpsc;
-    use tonic::transport::Server;
-    use tonic::transport::server::TcpIncoming;
-
     use super::*;
-
-    /// A collector that hands on the spans that it is sent.
-    struct Collector(mpsc::UnboundedSender<Span>);
-
-    #[tonic::async_trait]
-    impl TraceService for Collector {
-        async fn export(
-            &self,
-            request: tonic::Request<ExportTraceServiceRequest>,
-        ) -> Result<tonic::Response<ExportTraceServiceResponse>, tonic::Status> {
-            let of_resources = request.into_inner().resource_spans.into_iter();
-            let of_scopes = of_resources.flat_map(|of_resource| of_resource.scope_spans);
-            for span in of_scopes.flat_map(|of_scope| of_scope.spans) {
-                self.0.send(span).unwrap();
-            }
-            Ok(tonic::Response::new(ExportTraceServiceResponse { partial_success: None }))
-        }
-    }
-
-    fn texts(span: &Span) -> BTreeMap<String, String> {
-        let text = |value: &Value| match value {
-            Value::StringValue(text) => text.clone(),
-            Value::IntValue(number) => number.to_string(),
-            other => panic!("{other:?}"),
-        };
-        let each = span.attributes.iter().map(|one| {
-            (one.key.clone(), text(one.value.as_ref().unwrap().value.as_ref().unwrap()))
-        });
-        each.collect()
-    }
+    use crate::otlp_collector::{collector, texts, tracing};
 
     #[tokio::test]
     async fn a_span_tells_what_was_committed_and_what_was_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let (sender, mut sent) = mpsc::unbounded_channel();
-        let service = Server::builder().add_service(TraceServiceServer::new(Collector(sender)));
-        tokio::spawn(service.serve_with_incoming(TcpIncoming::from(listener)));
-        let file = folder.path().join("tracing.yaml");
-        let text = format!(
-            "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nendpoint: '{address}'\nsamplingRatePerMillion: 1000000"
-        );
-        std::fs::write(&file, text).unwrap();
-        let mut args = TracingArgs::default();
-        args.tracing_config_file = Some(file);
+        let (address, mut sent) = collector().await;
+        let args = tracing(folder.path(), address, 1_000_000);
         let world = World::told(EXACT, &AuditArgs::default(), &args).await;
         world.store.block(true);
         for id in ["first", "second"] {
@@ -217,11 +165,14 @@ mod traces {
         world.store.block(false);
         let (mut requests, mut writes) = (BTreeMap::new(), BTreeMap::new());
         while writes.len() < 2 {
-            let span = tokio::time::timeout(PATIENCE, sent.recv()).await.unwrap().unwrap();
-            let texts = texts(&span);
-            let Some(id) = texts.get("audit-id").cloned() else { continue };
-            let is_write = span.name == "write after the request";
-            (if is_write { &mut writes } else { &mut requests }).insert(id, (span, texts));
+            let sent = tokio::time::timeout(PATIENCE, sent.recv()).await.unwrap().unwrap();
+            let of_scopes = sent.resource_spans.into_iter().flat_map(|one| one.scope_spans);
+            for span in of_scopes.flat_map(|of_scope| of_scope.spans) {
+                let texts = texts(&span.attributes);
+                let Some(id) = texts.get("audit-id").cloned() else { continue };
+                let is_write = span.name == "write after the request";
+                (if is_write { &mut writes } else { &mut requests }).insert(id, (span, texts));
+            }
         }
         let mut ends = Vec::new();
         for id in ["first", "second"] {

@@ -5,6 +5,9 @@
 
 mod aftermath;
 mod model;
+#[cfg(feature = "otlp")]
+#[path = "../otlp_collector/mod.rs"]
+mod otlp_collector;
 mod store;
 mod unknown;
 mod world;
