@@ -333,6 +333,14 @@ mod tests {
         Client::new(service, "default")
     }
 
+    /// A server with one namespace, and without this controller.
+    async fn server_with_namespace() -> Member {
+        let server = Member::start(&shared_store()).await;
+        let namespaces: Api<Namespace> = Api::all(server.client.clone());
+        create(&namespaces, json!({"metadata": {"name": "default"}})).await;
+        server
+    }
+
     async fn create<K>(api: &Api<K>, object: Value)
     where
         K: Resource + Clone + DeserializeOwned + serde::Serialize + std::fmt::Debug,
@@ -369,10 +377,8 @@ mod tests {
 
     #[tokio::test]
     async fn pods_are_listed_when_a_claim_may_have_become_free() {
-        let server = Member::start(&shared_store()).await;
+        let server = server_with_namespace().await;
         let client = server.client.clone();
-        create(&Api::<Namespace>::all(client.clone()), json!({"metadata": {"name": "default"}}))
-            .await;
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), "default");
         let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
         for name in ["data", "marker"] {
@@ -402,10 +408,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_finalizer_that_cannot_be_removed_is_tried_again() {
-        let server = Member::start(&shared_store()).await;
+        let server = server_with_namespace().await;
         let client = server.client.clone();
-        create(&Api::<Namespace>::all(client.clone()), json!({"metadata": {"name": "default"}}))
-            .await;
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), "default");
         create(&claims, claim("data")).await;
         let requests = Arc::<Requests>::default();
