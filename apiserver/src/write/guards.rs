@@ -119,7 +119,7 @@ impl Guards<'_> {
         commit: Commit,
         entered: &Entered<'_>,
     ) -> Result<Revision, StoreError> {
-        let intent = Intent::of(&commit);
+        let intended = commit.clone();
         let outcome = store.commit(commit).await;
         let is_open = match &outcome {
             Ok(revision) => store.timeline().current() < *revision,
@@ -131,7 +131,7 @@ impl Guards<'_> {
                 entered.is_unknown(told);
             }
             let guarded = (self.served.clone(), Arc::clone(&self.held));
-            let settled = settle(guarded, Arc::clone(store), intent.fixed(), outcome.ok());
+            let settled = settle(guarded, Arc::clone(store), Intent::of(intended), outcome.ok());
             tokio::spawn(async move {
                 // The request may be gone with all that it would be told.
                 let _ = teller.send(settled.await);
@@ -154,7 +154,7 @@ impl Held {
 async fn settle(
     (served, held): (ServedKind, Arc<Held>),
     store: Arc<dyn Store>,
-    intent: Intent<Written>,
+    intent: Intent,
     committed: Option<Revision>,
 ) -> Outcome {
     match committed {
@@ -192,36 +192,22 @@ async fn settle(
     outcome
 }
 
-/// What a commit is to write, where, and instead of what.
-struct Intent<W> {
+/// A commit, without its object.
+struct Intent {
     collection: Collection,
     key: Key,
     expected: Expected,
-    write: W,
+    /// The uid and the hash of the object; `None` if the commit removes an object.
+    write: Option<(String, u64)>,
 }
 
-/// What is remembered of an object that was written; `None` if an object was removed.
-type Written = Option<(String, u64)>;
-
-impl Intent<Option<Arc<Object>>> {
-    fn of(commit: &Commit) -> Self {
-        Self {
-            collection: commit.collection.clone(),
-            key: commit.key.clone(),
-            expected: commit.expected,
-            write: commit.object.clone(),
-        }
+impl Intent {
+    fn of(commit: Commit) -> Self {
+        let Commit { collection, key, expected, object, .. } = commit;
+        let write = object.map(|object| (object.uid().to_owned(), hash(&object)));
+        Self { collection, key, expected, write }
     }
 
-    /// The same without the object.
-    fn fixed(self) -> Intent<Written> {
-        let Self { collection, key, expected, write } = self;
-        let write = write.map(|object| (object.uid().to_owned(), hash(&object)));
-        Intent { collection, key, expected, write }
-    }
-}
-
-impl Intent<Written> {
     /// The outcome of a commit that is settled, by the object that is there now.
     fn outcome(&self, found: Option<&Versioned>) -> Outcome {
         let is_before = match (self.expected, found) {
@@ -322,7 +308,9 @@ mod tests {
             (at(5), None, found("u", 1, 7), "unknown"),
         ] {
             let key = Key::new(None, "a");
-            let intent = Intent { collection: Collection::new("c"), key, expected, write }.fixed();
+            let collection = Collection::new("c");
+            let commit = Commit { collection, key, expected, object: write, marks: false };
+            let intent = Intent::of(commit);
             let actual = match intent.outcome(found.as_ref()) {
                 Outcome::Committed { is_created } => {
                     assert_eq!(is_created, expected == Expected::Absent);
