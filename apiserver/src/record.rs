@@ -16,7 +16,7 @@ mod traces;
 
 pub use access_log::TARGET as ACCESS_LOG;
 pub use aftermath::{Aftermath, Ending, Parted};
-pub use audit::{Audit, Destination, Policy, RequestObject, Rotation};
+pub use audit::{Audit, Destination, Policy, RequestObject, Rotation, apart};
 pub use metrics::{
     Admission, CallTimes, CertificateEnds, ConvertedCalls, EndedCalls, KeptKind, Metrics, Observed,
     SourceInView, WatchEventCounter,

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use http::{HeaderValue, Uri};
 
-use super::audit::{Recorded, Trail, apart};
+use super::audit::{Recorded, Trail};
 use super::traces::{Remains, Trace};
-use super::{Metrics, Record, UNKNOWN};
+use super::{Metrics, Record, UNKNOWN, apart};
 use crate::cluster::Attributes;
 use crate::error::{ApiError, Reason};
 

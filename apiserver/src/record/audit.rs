@@ -39,7 +39,7 @@ use crate::cluster::Attributes;
 use crate::error::ApiError;
 use crate::user::User;
 use callers::Caller;
-pub(super) use callers::apart;
+pub use callers::apart;
 use event::{Addresses, Annotations, Event, Named, Status, verb};
 use log::Log;
 pub use objects::RequestObject;

@@ -29,7 +29,7 @@ use crate::aside;
 use crate::error::{ApiError, Reason};
 use crate::kind::Kind;
 use crate::occasionally::Occasionally;
-use crate::record::{Aftermath, Ending, Parted};
+use crate::record::{Aftermath, Ending, Parted, apart};
 use crate::verb::Verb;
 use crate::write::{CriticalSection, Outcome};
 
@@ -192,7 +192,7 @@ where
 impl Named {
     /// The same without memory of the request: its id is a part of all that has come with it.
     fn apart(self) -> Self {
-        let audit_id = self.audit_id.and_then(|id| HeaderValue::from_bytes(id.as_bytes()).ok());
+        let audit_id = self.audit_id.as_ref().and_then(apart);
         Self { audit_id, ..self }
     }
 

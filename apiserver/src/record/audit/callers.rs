@@ -105,7 +105,7 @@ impl Remembered {
 }
 
 /// A header in memory of its own.
-pub(in crate::record) fn apart(header: &HeaderValue) -> Option<HeaderValue> {
+pub fn apart(header: &HeaderValue) -> Option<HeaderValue> {
     HeaderValue::from_bytes(header.as_bytes()).ok()
 }
 
