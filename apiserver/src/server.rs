@@ -331,9 +331,7 @@ impl ApiServer {
             records.of_watch += Traces::MEMORY_OF_REQUEST;
         }
         let contents = Contents::of(&self.kinds, said).with_records(records);
-        let bounds = Bounds::within(self.memory_limit, contents);
-        self.patterns.set_limit(bounds.patterns);
-        bounds
+        Bounds::within(self.memory_limit, contents)
     }
 
     /// Its kinds, whose patterns are compiled for it alone.

@@ -198,6 +198,7 @@ impl Assembled {
         let sources = Arc::new(cluster.sources(registered.source_streams()));
         let windows = Arc::new(WindowBudget::new(bounds.windows));
         let shown = ShownObjects::new(bounds.requests.converted());
+        patterns.set_limit(bounds.patterns);
         let webhooks = Arc::new(ConversionWebhooks::default());
         let mut served = Vec::new();
         let mut runs = Vec::new();
