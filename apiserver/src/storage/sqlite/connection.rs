@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
 
 use super::database::{FILE, NO_ROOM};
@@ -15,6 +16,8 @@ use super::database::{FILE, NO_ROOM};
 const APPLICATION: i32 = 0x6661_726d;
 /// The form of its tables. A later one is not guessed at.
 const FORM: i32 = 1;
+/// The bytes that are escaped in the path of a URI.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_');
 /// How long another process is waited for that has the file.
 const BUSY: Duration = Duration::from_secs(5);
 
@@ -73,18 +76,9 @@ fn open_as(path: &Path, access: Access) -> rusqlite::Result<(Connection, Access)
     Ok((connection, access))
 }
 
-/// The URI of a file that is taken to be as it stays.
+/// The URI of a file that does not change while it is open.
 fn uri(path: &Path) -> String {
-    let mut uri = String::from("file:");
-    for byte in path.as_os_str().as_bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' => {
-                uri.push(char::from(*byte));
-            }
-            _ => uri.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    uri + "?immutable=1"
+    format!("file:{}?immutable=1", percent_encode(path.as_os_str().as_bytes(), ESCAPED))
 }
 
 /// Says how a file is used, before anything is read.
