@@ -317,9 +317,10 @@ async fn ask_once(
     texts: &[String],
     (user, turn): (&str, Option<Turn<'_>>),
 ) -> Result<Vec<Conversion>, Failure> {
-    let Some(Question { webhook, to, .. }) = questions.first() else { return Ok(Vec::new()) };
+    let Some(first) = questions.first() else { return Ok(Vec::new()) };
+    let called = webhook(first);
+    let Question { webhook, to, .. } = first;
     let uid = uuid::Uuid::new_v4().to_string();
-    let called = self::webhook(&questions[0]);
     let address = called.address();
     let turn = match turn {
         Some(turn) => turn,

@@ -101,7 +101,7 @@ pub(super) struct Call {
     url: String,
     uri: Uri,
     port: u16,
-    config: ClientConfig,
+    config: Arc<ClientConfig>,
     name: ServerName<'static>,
 }
 
@@ -115,7 +115,7 @@ impl Call {
         let failed = |why: String| CallError::Failed(format!("Post \"{url}\": {why}"));
         let uri: Uri = url.parse().map_err(|why| failed(format!("{why}")))?;
         let port = uri.port_u16().unwrap_or(super::PORT);
-        let config = config(webhook).map_err(&failed)?;
+        let config = Arc::new(config(webhook).map_err(&failed)?);
         let bare = bare(uri.host().unwrap_or_default()).to_owned();
         let name = ServerName::try_from(bare).map_err(|why| failed(why.to_string()))?;
         Ok(Self { url, uri, port, config, name })
@@ -176,7 +176,7 @@ impl Call {
             true => Busy(format!("no connection can be opened: {why}")).into(),
             false => self.failed(&dial_error(host, port, &why)),
         })?;
-        let connector = TlsConnector::from(Arc::new(self.config.clone()));
+        let connector = TlsConnector::from(Arc::clone(&self.config));
         let stream = connector.connect(self.name.clone(), stream).await;
         let stream = stream.map_err(|why| self.failed(&tls_error(&why)))?;
         let handshake = http1::handshake::<_, Full<Bytes>>(TokioIo::new(stream)).await;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -111,7 +111,7 @@ impl Lookups {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, WaitingLookup>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, WaitingLookup>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 
 use super::guards::Outcome;
-
 use crate::quota::Portion;
 
 /// Bytes of objects in the commits of clients that need no permit otherwise, and the same in a small container.
