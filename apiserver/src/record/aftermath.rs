@@ -1,8 +1,8 @@
-//! The end of a write that its request did not live to see: the audit log and traces are told of it.
+//! Writes that end after their requests, in the audit log and in traces.
 //!
-//! A request may end before its write does, or before the outcome of the write is known. What is then told of the request
-//! stays true: it was answered with 504, or its client disconnected. When the write ends, the audit log gets another event
-//! of the same request, with the status that would have been answered, and the trace gets another span.
+//! A request may end before its write does, or before the outcome of the write is known. The event and the spans of the
+//! request stay true: the server answered 504, or the client disconnected. When the write ends, the audit log gets another
+//! event of the same request, with the status that the server would have answered, and the trace gets another span.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,13 +14,13 @@ use super::{Metrics, Record, UNKNOWN, apart};
 use crate::cluster::Attributes;
 use crate::error::{ApiError, Reason};
 
-/// The longest URI that is kept with its query. Names in the paths of objects are short.
+/// The longest URI that an event contains with its query. Names in the paths of objects are short.
 const LONGEST_URI: usize = 2 << 10;
 
 /// The end of a write after its request.
 #[derive(Debug)]
 pub enum Ending {
-    /// The write was committed. This HTTP status would have been answered.
+    /// The write was committed. The server would have answered this HTTP status.
     Committed(u16),
     /// The write was refused, or was undone.
     Refused(ApiError),
@@ -41,7 +41,7 @@ impl Ending {
         }
     }
 
-    /// The HTTP status that would have been answered.
+    /// The HTTP status that the server would have answered.
     pub fn code(&self) -> u16 {
         match self {
             Self::Committed(code) => *code,
@@ -61,7 +61,7 @@ impl Ending {
     }
 }
 
-/// What made a write end after its answer.
+/// The reason why a write ended after its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parted {
     /// The request timed out, or its client disconnected.
@@ -80,10 +80,11 @@ impl Parted {
     }
 }
 
-/// Where a write tells of its end and the record of its request leaves what is needed for that. Copies are the same.
+/// The meeting point of a write that goes on and the record of its request: the write brings its end, and the record
+/// brings the data for an event and a span. Copies share it.
 #[derive(Clone, Debug)]
 pub struct Aftermath {
-    /// `None` if nothing is told but metrics.
+    /// `None` if only metrics count the end.
     meeting: Option<Arc<Mutex<Meeting>>>,
     metrics: Option<Arc<Metrics>>,
 }
@@ -100,7 +101,7 @@ enum Meeting {
     Ended(Ending),
 }
 
-/// What is kept of a record that has been read.
+/// The data of a record that the event and the span of a write need.
 #[derive(Debug)]
 struct Left {
     audit_id: HeaderValue,
@@ -124,7 +125,7 @@ impl Aftermath {
         }
     }
 
-    /// Tells of the end of a write that goes on.
+    /// Reports the end of a write that went on.
     pub fn ended(&self, ending: Ending, parted: Parted) {
         if let Some(metrics) = &self.metrics {
             metrics.ended_after_answer(ending.status(), parted.source());
@@ -147,7 +148,7 @@ impl Aftermath {
         !matches!(*meeting, Meeting::Together)
     }
 
-    /// Leaves what is kept of a record that has been read.
+    /// Leaves the data of a record.
     pub(super) fn leave(
         &self,
         record: &Record,

@@ -8,7 +8,7 @@
 //! If the store does not say whether it has committed, the request is answered at once. A task waits until the guards of
 //! the write know the outcome (`write/guards`), which limit the number of these tasks.
 //!
-//! The audit log, traces, metrics and the log are told how each of these writes has ended.
+//! The audit log, traces, metrics and the log contain the end of each of these writes.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -35,7 +35,7 @@ use crate::write::{CriticalSection, Outcome};
 
 static ENDED: Occasionally = Occasionally::at_most(10);
 
-/// A write as the log names it, and where its end is told.
+/// A write as the log names it, with the place for its end.
 pub(super) struct Named {
     pub verb: Verb,
     pub kind: Arc<Kind>,
@@ -176,7 +176,7 @@ where
             }
         });
         let left = AssertUnwindSafe(left).catch_unwind().await;
-        // Its permits and its memory are released before anybody is told.
+        // Its permits and its memory are released before its end is reported.
         drop(write);
         let ending = match left {
             Ok(left) => match section.take_unknown() {

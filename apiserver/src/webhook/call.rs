@@ -130,7 +130,8 @@ impl Call {
         CallError::Failed(format!("Post \"{}\": {why}", self.url))
     }
 
-    /// That the webhook has not answered in time. Where the call has waited for this server, that is no failure of the webhook.
+    /// The error of a call whose webhook has not answered in time. If the call spent too much of its time in queues of this
+    /// server, the webhook has not failed.
     pub(super) fn late(&self, time: &CallTime) -> CallError {
         match time.excess_queued() {
             Some(queued) => {

@@ -56,7 +56,7 @@ struct State {
     is_entered: AtomicBool,
     has_committed: AtomicBool,
     has_created: AtomicBool,
-    /// Is told the outcome of the first commit whose outcome was unknown.
+    /// Receives the outcome of the first commit whose outcome was unknown.
     unknown: Mutex<Option<oneshot::Receiver<Outcome>>>,
     limit: Option<CommitLimit>,
 }
@@ -99,7 +99,7 @@ impl CriticalSection {
         self.0.has_created.load(Ordering::Relaxed)
     }
 
-    /// Is told the outcome of the write, if that was unknown when the store answered.
+    /// Takes the receiver of the outcome, if that was unknown when the store answered.
     pub fn take_unknown(&self) -> Option<oneshot::Receiver<Outcome>> {
         self.0.unknown.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -112,7 +112,7 @@ impl Entered<'_> {
         self.state.has_created.fetch_or(has_created, Ordering::Relaxed);
     }
 
-    /// Notes that the outcome of a commit is unknown, and who is told of it.
+    /// Notes that the outcome of a commit is unknown. The receiver gets the outcome later.
     pub fn is_unknown(&self, outcome: oneshot::Receiver<Outcome>) {
         self.state.unknown.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(outcome);
     }

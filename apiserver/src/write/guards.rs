@@ -48,7 +48,7 @@ impl UnsettledWrites {
     /// A place for a commit; waits for it as long as a read waits for the store.
     ///
     /// # Errors
-    /// 503 if there is none: the store does not settle its writes.
+    /// 503 if no place becomes free: the store does not settle its writes.
     async fn place(&self) -> Result<OwnedSemaphorePermit, ApiError> {
         if let Ok(place) = Arc::clone(&self.0).try_acquire_owned() {
             return Ok(place);
@@ -112,7 +112,7 @@ impl Guards<'_> {
     /// Commits. If the outcome is unknown or not seen here yet, a task holds the guards until it is.
     ///
     /// # Errors
-    /// Those of the store.
+    /// As [`Store::commit`].
     pub async fn commit(
         &self,
         store: &Arc<dyn Store>,
@@ -133,7 +133,7 @@ impl Guards<'_> {
             let guarded = (self.served.clone(), Arc::clone(&self.held));
             let settled = settle(guarded, Arc::clone(store), Intent::of(intended), outcome.ok());
             tokio::spawn(async move {
-                // The request may be gone with all that it would be told.
+                // The receiver may have been dropped with the request.
                 let _ = teller.send(settled.await);
             });
         }

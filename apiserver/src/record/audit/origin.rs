@@ -11,12 +11,13 @@ use super::objects;
 
 static FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 static REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
-/// At most so much of a user agent is written down; as kube-apiserver.
+/// The longest user agent in an event, in bytes; as kube-apiserver's.
 const USER_AGENT_LIMIT: usize = 1_024;
-/// No more proxies than that are written down: a watch keeps them for hours.
+/// The largest number of proxies in an event. A watch holds them for hours.
 const PROXIES: usize = 64;
-/// What a client calls itself; of a request that lasts in memory of its own, because a header is a part of all that has come
-/// with it. What is cut off is not kept either.
+
+/// The user agent of a client. A request that lasts long gets a copy, because a header holds the memory of all headers of
+/// its request. A long user agent is cut.
 pub(super) fn user_agent(headers: &HeaderMap, is_long: bool) -> Option<HeaderValue> {
     let agent = headers.get(USER_AGENT)?;
     if agent.len() <= USER_AGENT_LIMIT {
