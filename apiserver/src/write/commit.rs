@@ -98,6 +98,11 @@ pub(super) async fn commit(
     let Some((store, collection)) = attributes.served.store() else {
         return Err(ApiError::internal("what is not kept is written"));
     };
+    if let (None, Some(namespace)) = (live, &conditions.namespace) {
+        let (kind, user) = (attributes.kind(), &attributes.user.name);
+        let object = (&*kind.group, &*kind.names.plural, encoded.object.key().name());
+        namespace.check(user, object).await?;
+    }
     let entered = attributes.section.enter(encoded.object.size()).await;
     let _gate = attributes.enter_gate()?;
     let committed = match live {
@@ -178,7 +183,7 @@ async fn create(
     let kind = attributes.kind();
     let refusal_of_namespace = |conditions: &Conditions| {
         let namespace = conditions.namespace.as_ref()?;
-        namespace.refusal(&kind.group, &kind.names.plural, key.name())
+        namespace.known_refusal((&kind.group, &kind.names.plural, key.name()))
     };
     if let Some(refusal) = refusal_of_namespace(conditions) {
         return Err(refusal);
