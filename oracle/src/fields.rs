@@ -132,7 +132,7 @@ pub async fn compare(
         for (field, value) in values(&place) {
             let at: Vec<&str> = place.path.iter().map(|(field, _)| *field).collect();
             let at = format!("{}.{}", at.join("."), field.unwrap_or("{}"));
-            if !is_status && kind.untold.iter().any(|untold| at == *untold) {
+            if !is_status && kind.untold.contains(&at) {
                 continue;
             }
             let mut object = first.clone();
