@@ -5,6 +5,7 @@
 //! the first, objects may be changed; in the second, they are as they will be kept, and
 //! may only be refused. `write` says where the stages stand among the others.
 
+mod audit_annotations;
 mod error;
 mod kind_rules;
 mod namespace_lifecycle;
@@ -12,6 +13,7 @@ mod object;
 mod request;
 mod resource_quota;
 
+pub use audit_annotations::AuditAnnotations;
 pub use error::AdmissionError;
 pub use kind_rules::KindRules;
 pub use namespace_lifecycle::{AdmittedNamespace, NamespaceLifecycle};

@@ -15,7 +15,7 @@ mod token_review;
 
 pub use access_review::{Attributes, Authorizer};
 pub use api_service::Registration;
-pub use namespaces::{NamespaceState, Namespaces};
+pub use namespaces::{NamespaceState, NamespaceView, Namespaces};
 pub use request_header_ca::{DelegatedAuthentication, RequestHeader};
 pub use resource_quotas::ResourceQuotas;
 pub use review_observer::{Review, ReviewKind, ReviewObserver, ReviewSource};

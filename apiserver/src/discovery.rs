@@ -129,6 +129,8 @@ impl<'a> Groups<'a> {
                 }
             }
         }
+        // Definitions may serve no version.
+        groups.retain(|(_, versions)| !versions.is_empty());
         for (_, versions) in &mut groups {
             for (_, resources) in versions.iter_mut() {
                 resources.sort_by_key(|served| &served.kind.names.plural);

@@ -504,9 +504,6 @@ fn parse_versions(
             "spec.versions: there is no {version:?}, whose cells are computed by code"
         ));
     }
-    if !spec.versions.iter().any(|version| version.served) {
-        faults.push("spec.versions: no version is served".to_owned());
-    }
     if !spec.versions.iter().any(|version| version.storage) {
         faults.push("spec.versions: no version is marked as stored".to_owned());
     }
@@ -584,10 +581,6 @@ mod tests {
 
     #[test]
     fn what_cannot_be_served_names_the_field() {
-        check(
-            |spec| spec["versions"][0]["served"] = json!(false),
-            "spec.versions: no version is served",
-        );
         check(
             |spec| spec["versions"][0]["storage"] = json!(false),
             "spec.versions: no version is marked as stored",

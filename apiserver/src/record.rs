@@ -33,6 +33,7 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Response, Uri};
 use tokio::time::Instant;
 
+use crate::admission::AuditAnnotations;
 use crate::cluster::Attributes;
 use crate::error::{ApiError, Reason};
 use crate::user::User;
@@ -82,6 +83,8 @@ pub struct Record {
     pub is_served: bool,
     /// Whether everything is checked and nothing is kept.
     pub is_dry_run: bool,
+    /// Whether a deprecated version of an API was requested.
+    pub is_deprecated: bool,
     code: u16,
     bytes: u64,
 }
@@ -135,6 +138,7 @@ impl Record {
             attributes: None,
             is_served: false,
             is_dry_run: false,
+            is_deprecated: false,
             code: CLIENT_CLOSED_REQUEST,
             bytes: 0,
         }
@@ -192,6 +196,11 @@ impl Record {
         metrics.authorized(result, self.steps.took(Step::Authorized));
     }
 
+    /// The audit event of the request for annotations of admission, if it has one.
+    pub fn audit_annotations(&mut self) -> Option<Arc<dyn AuditAnnotations>> {
+        self.trail.as_mut()?.annotations()
+    }
+
     /// Whether what the request brings is looked at by somebody.
     pub fn wants_request_object(&self) -> bool {
         self.trail.is_some()
@@ -207,7 +216,9 @@ impl Record {
     /// Records that code has failed over it.
     pub fn panicked(&mut self, why: &str, head: &Parts) {
         if let (Some(trail), Some(attributes)) = (&mut self.trail, &self.attributes) {
-            let recorded = Recorded { audit_id: audit_id(head), uri: &head.uri, attributes };
+            let is_deprecated = self.is_deprecated;
+            let recorded =
+                Recorded { audit_id: audit_id(head), uri: &head.uri, attributes, is_deprecated };
             trail.panicked(why, recorded);
         }
     }
@@ -258,7 +269,8 @@ impl Record {
         let took = self.reached(Step::Answered);
         let mut is_followed = false;
         if let (Some(trail), Some(attributes)) = (&mut self.trail, &self.attributes) {
-            let recorded = Recorded { audit_id: &self.audit_id, uri: &self.uri, attributes };
+            let (audit_id, uri, is_deprecated) = (&self.audit_id, &self.uri, self.is_deprecated);
+            let recorded = Recorded { audit_id, uri, attributes, is_deprecated };
             trail.answered(self.code, response.headers(), recorded);
             is_followed = trail.wants_response();
         }
@@ -309,7 +321,9 @@ impl Record {
             }
             let mut trail = self.trail.take();
             if let (Some(trail), Some(attributes)) = (&mut trail, &self.attributes) {
-                let recorded = Recorded { audit_id: &self.audit_id, uri: &self.uri, attributes };
+                let (audit_id, uri, is_deprecated) =
+                    (&self.audit_id, &self.uri, self.is_deprecated);
+                let recorded = Recorded { audit_id, uri, attributes, is_deprecated };
                 trail.complete(recorded);
             }
             if let Some(aftermath) = self.aftermath.take().filter(Aftermath::is_apart) {

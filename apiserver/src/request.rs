@@ -397,6 +397,7 @@ impl Handler {
             },
             Destination::Target(target) => self.target(caller, target, head, body, record).await,
         };
+        record.is_deprecated = route.deprecation.is_some();
         let Some(warning) = route.deprecation else { return answer };
         let mut response = answer.unwrap_or_else(|error| {
             record.refused(&error);
@@ -557,6 +558,7 @@ impl Handler {
                 account,
                 sent: (body, body_permit),
                 section: section.clone(),
+                audit: record.audit_annotations(),
             };
             self.detached.run(section, named, is_costly, mutation.execute()).await
         });

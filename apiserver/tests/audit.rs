@@ -6,23 +6,31 @@ mod in_process;
 
 use std::path::Path;
 
-use aggregated_apiserver::{AuditArgs, InProcess, User};
+use aggregated_apiserver::{
+    AdmissionError, AdmissionOperation, AdmissionPlugin, AdmissionRequest, AuditArgs, InProcess,
+    Kinds, User,
+};
 use axum::body::Body;
 use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use in_process::{DEFINITION, admin};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
 
 async fn server(folder: &Path, rules: &str) -> InProcess {
+    in_process::audited_server(DEFINITION, &arguments(folder, rules)).await
+}
+
+fn arguments(folder: &Path, rules: &str) -> AuditArgs {
     let policy = folder.join("policy.yaml");
     std::fs::write(&policy, format!("apiVersion: audit.k8s.io/v1\nkind: Policy\n{rules}")).unwrap();
     let mut args = AuditArgs::default();
     args.audit_policy_file = Some(policy);
     args.audit_log_path = Some(folder.join("audit.log"));
-    in_process::audited_server(DEFINITION, &args).await
+    args
 }
 
 async fn ask(server: &InProcess, method: &str, path: &str, body: &str) -> StatusCode {
@@ -148,7 +156,7 @@ async fn a_wrong_policy_stops_the_start() {
     let mut args = AuditArgs::default();
     args.audit_policy_file = Some(policy);
     args.audit_log_path = Some(folder.path().join("audit.log"));
-    let server = aggregated_apiserver::ApiServer::new("foos", aggregated_apiserver::Kinds::new());
+    let server = aggregated_apiserver::ApiServer::new("foos", Kinds::new());
     let error = server.with_audit(&args).map(|_| ()).unwrap_err().to_string();
     assert!(
         error.starts_with("--audit-policy-file ") && error.contains("rules[0].level"),
@@ -172,4 +180,89 @@ async fn a_client_that_disconnects_before_the_answer_is_said_to_have() {
     assert_eq!(complete["stage"], "ResponseComplete");
     assert_eq!(complete["responseStatus"]["code"], 499);
     assert_eq!(complete["sourceIPs"].as_array().unwrap().len(), 64);
+}
+
+/// Annotates the audit event of each write.
+struct Annotates;
+
+impl AdmissionPlugin for Annotates {
+    fn handles(&self, _: &AdmissionRequest<'_>) -> bool {
+        true
+    }
+
+    fn validate<'a>(
+        &'a self,
+        request: &'a AdmissionRequest<'_>,
+        _: Option<&'a Map<String, Value>>,
+    ) -> BoxFuture<'a, Result<(), AdmissionError>> {
+        request.annotate("example.com/first", "a \"b\"");
+        request.annotate("example.com/first", "second");
+        request.annotate("not valid", "omitted");
+        request.annotate("authorization.k8s.io/decision", "omitted");
+        request.annotate_with_body("example.com/body", || Some("body".to_owned()));
+        let count = match (request.operation, request.name) {
+            (AdmissionOperation::Create, "fits") => 45,
+            (AdmissionOperation::Create, "exceeds") => 100,
+            _ => 0,
+        };
+        for number in 0..count {
+            request.annotate(&format!("example.com/n{number}"), &"x".repeat(20_000));
+        }
+        let refused = AdmissionError::forbidden("refused");
+        Box::pin(ready(if request.name == "refused" { Err(refused) } else { Ok(()) }))
+    }
+}
+
+async fn annotated_server(folder: &Path, rules: &str) -> InProcess {
+    let kinds = Kinds::new().crds_from_yaml(DEFINITION).unwrap();
+    let kinds = kinds.with_admission_plugin(Annotates);
+    in_process::audited_server_of(kinds, &arguments(folder, rules)).await
+}
+
+fn foo(name: &str) -> String {
+    let metadata = json!({"name": name});
+    json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": metadata}).to_string()
+}
+
+#[tokio::test]
+async fn admission_annotates_events() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = "omitStages: [RequestReceived]\nrules:\n- {level: Request, verbs: [delete]}\n- {level: Metadata}";
+    let server = annotated_server(folder.path(), rules).await;
+    assert_eq!(ask(&server, "POST", FOOS, &foo("a")).await, StatusCode::CREATED);
+    assert_eq!(ask(&server, "POST", FOOS, &foo("refused")).await, StatusCode::FORBIDDEN);
+    assert_eq!(ask(&server, "DELETE", &format!("{FOOS}/a"), "").await, StatusCode::OK);
+    assert_eq!(ask(&server, "GET", &format!("{FOOS}/a"), "").await, StatusCode::NOT_FOUND);
+    drop(server);
+    let expected = |rest: Value| {
+        let mut expected = json!({
+            "authorization.k8s.io/decision": "allow", "authorization.k8s.io/reason": "",
+        });
+        expected.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        expected
+    };
+    let events = events(folder.path());
+    let found: Vec<&Value> = events.iter().map(|event| &event["annotations"]).collect();
+    let written = expected(json!({"example.com/first": "a \"b\""}));
+    let deleted = expected(json!({"example.com/first": "a \"b\"", "example.com/body": "body"}));
+    assert_eq!(found, [&written, &written, &deleted, &expected(json!({}))]);
+}
+
+#[tokio::test]
+async fn annotations_of_admission_are_limited() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = "omitStages: [RequestReceived]\nrules:\n- {level: Metadata}";
+    let server = annotated_server(folder.path(), rules).await;
+    // A user has memory for one such request at a time.
+    assert_eq!(ask(&server, "POST", FOOS, &foo("fits")).await, StatusCode::CREATED);
+    assert_eq!(ask(&server, "POST", FOOS, &foo("fits")).await, StatusCode::CONFLICT);
+    assert_eq!(ask(&server, "POST", FOOS, &foo("exceeds")).await, StatusCode::CREATED);
+    drop(server);
+    let events = events(folder.path());
+    let found = events.iter().map(|event| {
+        let annotations = event["annotations"].as_object().unwrap();
+        let bytes: usize = annotations.values().map(|value| value.as_str().unwrap().len()).sum();
+        (bytes / 100_000, annotations.get("audit.k8s.io/truncated").is_some())
+    });
+    assert_eq!(found.collect::<Vec<_>>(), [(9, false), (9, false), (10, true)]);
 }

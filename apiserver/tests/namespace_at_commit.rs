@@ -69,11 +69,15 @@ fn namespace(uid: &str, phase: &str) -> Value {
     })
 }
 
-/// A cluster with a namespace, of which these events come.
-fn cluster(events: mpsc::UnboundedReceiver<Value>) -> Client {
+/// What GET of the namespace is answered: the namespace, or a status code.
+type Live = Arc<std::sync::Mutex<Result<Value, u16>>>;
+
+/// A cluster that lists these namespaces, of which these events come, and answers GET of one.
+fn cluster(listed: Value, events: mpsc::UnboundedReceiver<Value>, live: Live) -> Client {
     let events = Arc::new(tokio::sync::Mutex::new(events));
     let service = tower::service_fn(move |request: Request<kube::client::Body>| {
-        let events = Arc::clone(&events);
+        let (events, listed) = (Arc::clone(&events), listed.clone());
+        let live = live.lock().unwrap().clone();
         async move {
             let is_watch = request.uri().query().unwrap_or_default().contains("watch=true");
             let body = match request.uri().path() {
@@ -87,17 +91,22 @@ fn cluster(events: mpsc::UnboundedReceiver<Value>) -> Client {
                 "/api/v1/namespaces" => {
                     let list = json!({
                         "apiVersion": "v1", "kind": "NamespaceList",
-                        "metadata": {"resourceVersion": "1"}, "items": [namespace("1", "Active")],
+                        "metadata": {"resourceVersion": "1"}, "items": listed,
                     });
                     Body::from(list.to_string())
                 }
+                "/api/v1/namespaces/n" if live.is_ok() => {
+                    Body::from(live.unwrap_or_default().to_string())
+                }
                 _ => {
-                    let absent = json!({
-                        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404,
-                        "reason": "NotFound", "message": "not found",
+                    let code = live.err().unwrap_or(404);
+                    let reason = if code == 404 { "NotFound" } else { "Unknown" };
+                    let status = json!({
+                        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+                        "reason": reason, "message": "not answered",
                     });
-                    let mut response = Response::new(Body::from(absent.to_string()));
-                    *response.status_mut() = StatusCode::NOT_FOUND;
+                    let mut response = Response::new(Body::from(status.to_string()));
+                    *response.status_mut() = StatusCode::from_u16(code).unwrap();
                     return Ok::<_, Infallible>(response);
                 }
             };
@@ -122,12 +131,38 @@ async fn create(server: &InProcess, name: &str) -> (u16, String) {
 /// What a create is answered that is held up while these events come, and what another one is answered then, which is
 /// held up by nothing.
 async fn create_meanwhile(happens: &[(&str, Value)], then: u16) -> (u16, String) {
+    let live: Live = Arc::new(std::sync::Mutex::new(Err(404)));
+    let listed = json!([namespace("1", "Active")]);
+    create_held_up(listed, live, happens, || (), then).await
+}
+
+/// The same of a namespace that the informer does not have: the cluster answers GET at first with `before`, and with
+/// `after` when these events have come.
+async fn create_out_of_view(
+    happens: &[(&str, Value)],
+    then: u16,
+    after: Result<Value, u16>,
+) -> (u16, String) {
+    let live: Live = Arc::new(std::sync::Mutex::new(Ok(namespace("1", "Active"))));
+    let changed = Arc::clone(&live);
+    let change = move || *changed.lock().unwrap() = after;
+    create_held_up(json!([]), live, happens, change, then).await
+}
+
+async fn create_held_up(
+    listed: Value,
+    live: Live,
+    happens: &[(&str, Value)],
+    change: impl FnOnce(),
+    then: u16,
+) -> (u16, String) {
     let (arrived, go_on) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let slow = Slow { arrived: Arc::clone(&arrived), go_on: Arc::clone(&go_on) };
     let kinds = Kinds::new().with_admission_plugin(slow);
     let kinds = kinds.merge(Kinds::new().crds_from_yaml(DEFINITION).unwrap());
     let (sender, events) = mpsc::unbounded_channel();
-    let server = ApiServer::new("foos", kinds).in_process(cluster(events)).await.unwrap();
+    let server =
+        ApiServer::new("foos", kinds).in_process(cluster(listed, events, live)).await.unwrap();
     let meanwhile = async {
         timeout(PATIENCE, arrived.acquire()).await.unwrap().unwrap().forget();
         for (kind, object) in happens {
@@ -142,6 +177,7 @@ async fn create_meanwhile(happens: &[(&str, Value)], then: u16) -> (u16, String)
             }
         };
         timeout(PATIENCE, seen).await.unwrap();
+        change();
         go_on.add_permits(1);
     };
     let (answer, ()) = tokio::join!(create(&server, "slow"), meanwhile);
@@ -169,4 +205,32 @@ async fn a_namespace_that_has_only_changed_takes_it() {
     labelled["metadata"]["labels"] = json!({"a": "b"});
     let (code, why) = create_meanwhile(&[("MODIFIED", labelled)], 201).await;
     assert_eq!((code, &*why), (201, ""));
+}
+
+#[tokio::test]
+async fn a_namespace_that_the_informer_does_not_have_is_read_from_the_cluster() {
+    let terminating = "foos.example.com \"slow\" is forbidden: unable to create new content in namespace n because it is being terminated";
+    let missing = "namespaces \"n\" not found";
+    let unread = "Internal error occurred: the cluster did not answer a GET of a namespace";
+    for (after, expected) in [
+        (Ok(namespace("1", "Active")), (201, "")),
+        (Ok(namespace("1", "Terminating")), (403, terminating)),
+        (Ok(namespace("2", "Active")), (404, missing)),
+        (Err(404), (404, missing)),
+        (Err(500), (500, unread)),
+        (Err(403), (500, unread)),
+    ] {
+        let (code, why) = create_out_of_view(&[], 201, after.clone()).await;
+        assert_eq!((code, &*why), expected, "{after:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_informer_that_is_behind_is_not_believed() {
+    // The informer learns of a predecessor of the namespace.
+    let happens = [("ADDED", namespace("0", "Terminating"))];
+    for (after, expected) in [(Ok(namespace("1", "Active")), 201), (Err(404), 404)] {
+        let (code, why) = create_out_of_view(&happens, 403, after).await;
+        assert_eq!(code, expected, "{why}");
+    }
 }

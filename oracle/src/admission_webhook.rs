@@ -9,6 +9,10 @@ use serde_json::{Value, json};
 /// Where the paths of admission webhooks begin.
 pub const ROOT: &str = "/admission/";
 
+/// A patch with white space, and with characters that Go escapes in JSON. The fields stand in no order.
+const ESCAPES: &str = r#"[ { "value" : "<&>\/ \u2028 é" , "path":"/metadata/annotations/escaped",
+    "op": "add" }, {"path": "/metadata/labels", "op":"add", "value": {"b" : "c", "a": "d"}} ]"#;
+
 /// Answers the review that was sent to this path, behind [`ROOT`].
 pub fn answer(path: &str, review: &Value) -> Response<Body> {
     let (behaviour, argument) = path.split_once('/').unwrap_or((path, ""));
@@ -43,6 +47,16 @@ pub fn answer(path: &str, review: &Value) -> Response<Body> {
             json!({"allowed": true, "warnings": ["first", "second", "first", "w".repeat(300)]})
         }
         "warn-and-deny" => json!({"allowed": false, "warnings": ["first"]}),
+        "judge" => {
+            json!({"allowed": true, "warnings": ["judged"], "auditAnnotations": {"judge": "yes"}})
+        }
+        "annotate" => json!({"allowed": true, "auditAnnotations": {
+            "reason": "<because>", "empty": "", "not valid": "omitted", "a/b": "omitted",
+        }}),
+        "annotate-and-deny" => json!({"allowed": false, "auditAnnotations": {"why": "refused"}}),
+        "escape" => {
+            json!({"allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(ESCAPES)})
+        }
         "echo" => json!({"allowed": false, "status": {
             "code": 409, "message": "see details", "details": {"causes": told(request)},
         }}),

@@ -1,6 +1,7 @@
 //! Admission webhooks: programs that MutatingWebhookConfigurations and ValidatingWebhookConfigurations name, and that are
 //! asked about writes as kube-apiserver asks them.
 
+mod annotations;
 mod answer;
 mod ask;
 mod configured;

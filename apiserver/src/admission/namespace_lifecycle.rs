@@ -10,7 +10,7 @@ use super::error::name;
 use super::{
     AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
 };
-use crate::cluster::{NamespaceState, Namespaces};
+use crate::cluster::{ClusterError, NamespaceState, NamespaceView, Namespaces};
 use crate::error::ApiError;
 use crate::object::{Key, Tree, metadata};
 use crate::storage::Revision;
@@ -35,13 +35,22 @@ pub struct AdmittedNamespace {
     name: String,
     uid: Option<String>,
     namespaces: Arc<Namespaces>,
+    /// Whether the informer had the namespace.
+    was_in_view: bool,
     /// The namespaces that this server itself stores, and the revision that was admitted. They are newer than what an
     /// informer has.
     stored: Option<(Arc<WatchCache>, Revision)>,
 }
 
+/// The group, the resource and the name of an object that is created.
+type Named<'a> = (&'a str, &'a str, &'a str);
+
 impl AdmittedNamespace {
-    fn new(namespaces: &Arc<Namespaces>, name: &str, request: &AdmissionRequest<'_>) -> Self {
+    fn new(
+        namespaces: &Arc<Namespaces>,
+        (name, uid): (&str, Option<String>),
+        request: &AdmissionRequest<'_>,
+    ) -> Self {
         let stored = request.stored_namespaces();
         let stored = stored.and_then(|cache| {
             let admitted = cache.get(&Key::new(None, name))?;
@@ -49,21 +58,43 @@ impl AdmittedNamespace {
         });
         let uid = match &stored {
             Some((_, admitted)) => Some(admitted.object.uid().to_owned()),
-            None => namespaces.in_view(name).map(|(_, uid)| uid),
+            None => uid,
         };
+        let was_in_view = namespaces.in_view(name).is_some_and(|view| view.uid == uid);
         let stored = stored.map(|(cache, admitted)| (cache, admitted.revision));
-        Self { name: name.to_owned(), uid, namespaces: Arc::clone(namespaces), stored }
+        Self { name: name.to_owned(), uid, namespaces: Arc::clone(namespaces), was_in_view, stored }
     }
 
-    /// Why no object of this name may be created in the namespace now, if that is so.
-    pub fn refusal(&self, group: &str, resource: &str, name: &str) -> Option<ApiError> {
-        refusal(self.state(), &self.name, (group, resource, name))
+    /// Why no object may be created in the namespace now, as far as this process knows. A namespace that this process does
+    /// not know is not refused.
+    pub fn known_refusal(&self, object: Named<'_>) -> Option<ApiError> {
+        refusal(self.known_state()?, &self.name, object)
     }
 
-    fn state(&self) -> NamespaceState {
-        let is_other = |uid: &str| self.uid.as_ref().is_some_and(|admitted| admitted != uid);
+    /// Refuses an object if none may be created in the namespace now. A namespace that this process does not know is read
+    /// from the cluster for this user.
+    ///
+    /// # Errors
+    /// Why the object is refused, or that the cluster does not answer.
+    pub async fn check(&self, user: &str, object: Named<'_>) -> Result<(), ApiError> {
+        let state = match self.known_state() {
+            Some(state) => state,
+            None => {
+                let live = self.namespaces.live(&self.name, user).await.map_err(unread)?;
+                match live.state {
+                    _ if live.uid != self.uid => NamespaceState::Missing,
+                    state => state,
+                }
+            }
+        };
+        refusal(state, &self.name, object).map_or(Ok(()), Err)
+    }
+
+    /// The state of the namespace, if this process knows it.
+    fn known_state(&self) -> Option<NamespaceState> {
         if let Some((cache, admitted)) = &self.stored {
-            return match cache.get(&Key::new(None, &self.name)) {
+            let is_other = |uid: &str| self.uid.as_ref().is_some_and(|admitted| admitted != uid);
+            return Some(match cache.get(&Key::new(None, &self.name)) {
                 Some(now) if now.revision == *admitted => NamespaceState::Active,
                 Some(now) if is_other(now.object.uid()) => NamespaceState::Missing,
                 Some(now) if metadata::is_being_deleted(&now.object.to_tree()) => {
@@ -71,14 +102,14 @@ impl AdmittedNamespace {
                 }
                 Some(_) => NamespaceState::Active,
                 None => NamespaceState::Missing,
-            };
+            });
         }
         match self.namespaces.in_view(&self.name) {
-            Some((_, uid)) if is_other(&uid) => NamespaceState::Missing,
-            Some((state, _)) => state,
-            // The informer has lost it, or has not seen it yet.
-            None if self.uid.is_some() => NamespaceState::Missing,
-            None => NamespaceState::Active,
+            Some(view) if view.uid == self.uid => Some(view.state),
+            // The informer had the namespace and was told that it is deleted, or replaced.
+            _ if self.was_in_view && self.namespaces.are_in_view() => Some(NamespaceState::Missing),
+            // The informer may be behind the namespace that was admitted, or have lost its view.
+            _ => None,
         }
     }
 }
@@ -135,13 +166,12 @@ async fn check(
     request: &AdmissionRequest<'_>,
     object: &AdmissionObject<'_>,
 ) -> Result<(), AdmissionError> {
-    let state = namespaces.state(namespace, &request.user.name).await.map_err(|error| {
-        AdmissionError::answer(ApiError::internal(&error).caused_by(error.why()))
-    })?;
-    let admitted = AdmittedNamespace::new(namespaces, namespace, request);
+    let seen = namespaces.state(namespace, &request.user.name).await;
+    let NamespaceView { state, uid } =
+        seen.map_err(|error| AdmissionError::answer(unread(error)))?;
+    let admitted = AdmittedNamespace::new(namespaces, (namespace, uid), request);
     let of = (request.group, request.resource, &*name(request, object));
-    let refused = refusal(state, namespace, of).or_else(|| admitted.refusal(of.0, of.1, of.2));
-    match refused {
+    match refusal(state, namespace, of).or_else(|| admitted.known_refusal(of)) {
         Some(refused) => Err(AdmissionError::answer(refused)),
         None => {
             request.hold_namespace(admitted);
@@ -150,11 +180,15 @@ async fn check(
     }
 }
 
-/// Why no object of this group, resource and name may be created in a namespace of this state, if that is so.
+fn unread(error: ClusterError) -> ApiError {
+    ApiError::internal(&error).caused_by(error.why())
+}
+
+/// Why this object may not be created in a namespace of this state, if that is so.
 fn refusal(
     state: NamespaceState,
     namespace: &str,
-    (group, resource, name): (&str, &str, &str),
+    (group, resource, name): Named<'_>,
 ) -> Option<ApiError> {
     let forbidden = |why: &str| ApiError::forbidden(group, resource, name, why);
     Some(match state {

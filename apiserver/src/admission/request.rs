@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{AdmissionError, AdmittedNamespace, Reservation};
+use super::{AdmissionError, AdmittedNamespace, AuditAnnotations, Reservation};
 use crate::codec;
 use crate::conversion::known;
 use crate::error::{ApiError, no_object};
@@ -83,6 +83,7 @@ pub struct AdmissionRequest<'a> {
     reservation: Mutex<Option<Reservation>>,
     admitted_namespace: Mutex<Option<AdmittedNamespace>>,
     account: Option<&'a Account>,
+    audit: Option<&'a dyn AuditAnnotations>,
     options: Option<Cow<'a, Tree>>,
     form: Option<&'a dyn Form>,
     is_of_collection: bool,
@@ -160,6 +161,7 @@ impl<'a> AdmissionRequest<'a> {
             reservation: Mutex::default(),
             admitted_namespace: Mutex::default(),
             account: None,
+            audit: None,
             options: None,
             form: None,
             is_of_collection: false,
@@ -231,6 +233,18 @@ impl<'a> AdmissionRequest<'a> {
         self.account = Some(account);
         self.options = options.map(Cow::Borrowed);
         self
+    }
+
+    /// The same request, whose audit event is this one, if it has any.
+    #[must_use]
+    pub(crate) fn audited(mut self, audit: Option<&'a dyn AuditAnnotations>) -> Self {
+        self.audit = audit;
+        self
+    }
+
+    /// The audit event of the request.
+    pub(super) fn audit(&self) -> Option<&'a dyn AuditAnnotations> {
+        self.audit
     }
 
     /// The same request with these options.

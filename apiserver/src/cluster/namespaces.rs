@@ -32,6 +32,15 @@ pub enum NamespaceState {
     Unknown,
 }
 
+/// The state of a namespace, and its uid if it exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespaceView {
+    /// The state.
+    pub state: NamespaceState,
+    /// The uid.
+    pub uid: Option<String>,
+}
+
 /// The namespaces of the cluster.
 pub struct Namespaces {
     informer: Arc<SourceInformer<Namespace>>,
@@ -46,36 +55,59 @@ impl Namespaces {
         Self { informer: sources.open(SourceScope::ALL, MISSING), cluster, _sources: sources }
     }
 
-    /// How a namespace is, for this user. What is not in view is asked for.
+    /// The state of a namespace. A namespace that the informer does not have is read from the cluster for this user.
     ///
     /// # Errors
     /// When the cluster does not answer.
-    pub async fn state(&self, name: &str, user: &str) -> Result<NamespaceState, ClusterError> {
+    pub async fn state(&self, name: &str, user: &str) -> Result<NamespaceView, ClusterError> {
         if timeout(SYNC_TIMEOUT, self.informer.synced()).await.is_err() {
-            return Ok(NamespaceState::Unknown);
+            return Ok(NamespaceView::of(NamespaceState::Unknown));
         }
-        if let Some((state, _)) = self.in_view(name) {
-            return Ok(state);
+        if let Some(view) = self.in_view(name) {
+            return Ok(view);
         }
         sleep(LAG).await;
-        if let Some((state, _)) = self.in_view(name) {
-            return Ok(state);
+        match self.in_view(name) {
+            Some(view) => Ok(view),
+            None => self.live(name, user).await,
         }
-        let found = self.cluster.namespace(name, user).await?;
-        Ok(found.as_ref().map_or(NamespaceState::Missing, state))
     }
 
-    /// The state of a namespace in the informer, and its uid; `None` if the informer does not have it.
-    pub fn in_view(&self, name: &str) -> Option<(NamespaceState, String)> {
+    /// The state of a namespace in the cluster.
+    ///
+    /// # Errors
+    /// When the cluster does not answer.
+    pub async fn live(&self, name: &str, user: &str) -> Result<NamespaceView, ClusterError> {
+        let found = self.cluster.namespace(name, user).await?;
+        let missing = || NamespaceView::of(NamespaceState::Missing);
+        Ok(found.as_ref().map_or_else(missing, NamespaceView::of_namespace))
+    }
+
+    /// The state of a namespace in the informer; `None` if the informer does not have it.
+    pub fn in_view(&self, name: &str) -> Option<NamespaceView> {
         let namespace = self.informer.get(&Key::new(None, name))?;
-        let uid = namespace.metadata.uid.clone().unwrap_or_default();
-        Some((state(&namespace), uid))
+        Some(NamespaceView::of_namespace(&namespace))
+    }
+
+    /// Whether the informer has all namespaces.
+    pub fn are_in_view(&self) -> bool {
+        self.informer.is_synced()
     }
 }
 
-fn state(namespace: &Namespace) -> NamespaceState {
-    let phase = namespace.status.as_ref().and_then(|status| status.phase.as_deref());
-    if phase == Some("Terminating") { NamespaceState::Terminating } else { NamespaceState::Active }
+impl NamespaceView {
+    fn of(state: NamespaceState) -> Self {
+        Self { state, uid: None }
+    }
+
+    fn of_namespace(namespace: &Namespace) -> Self {
+        let phase = namespace.status.as_ref().and_then(|status| status.phase.as_deref());
+        let state = match phase {
+            Some("Terminating") => NamespaceState::Terminating,
+            _ => NamespaceState::Active,
+        };
+        Self { state, uid: Some(namespace.metadata.uid.clone().unwrap_or_default()) }
+    }
 }
 
 impl Cluster {

@@ -3,6 +3,7 @@
 //! A request that is written down has a [`Trail`], from the moment at which it is known who asks.
 //! Nothing else costs anything: where there is no policy there are no trails.
 
+mod annotations;
 mod callers;
 mod event;
 mod log;
@@ -34,10 +35,12 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::shares::Shares;
 use super::{CLIENT_CLOSED_REQUEST, Ending};
+use crate::admission::AuditAnnotations;
 use crate::clock::Clock;
 use crate::cluster::Attributes;
 use crate::error::ApiError;
 use crate::user::User;
+use annotations::AdmissionAnnotations;
 use callers::Caller;
 pub use callers::apart;
 use event::{Addresses, Annotations, Event, Named, Status, verb};
@@ -52,6 +55,8 @@ const OBJECT_LIMIT: usize = 1 << 20;
 /// Bytes of bodies that are held for requests that are not over, a quarter of it for those of one user at
 /// most. Beyond that they are left out, too.
 const OBJECTS: usize = 32 << 20;
+/// Bytes of annotations that are held, if the policy writes no bodies.
+const ANNOTATIONS: usize = 4 << 20;
 
 /// What a thread keeps to make lines in; larger ones are made in room of their own.
 const LINE: usize = 16 << 10;
@@ -68,7 +73,7 @@ pub struct Audit {
     log: Log,
     clock: Clock,
     levels: [AtomicU64; 4],
-    /// Bytes of bodies that are held.
+    /// Bytes of bodies and annotations that are held.
     objects: Mutex<Shares>,
 }
 
@@ -92,7 +97,7 @@ impl Audit {
     /// When the file cannot be opened.
     pub fn open(policy: Policy, destination: Destination, clock: Clock) -> io::Result<Self> {
         let log = Log::open(destination)?;
-        let objects = Mutex::new(Shares::of(OBJECTS));
+        let objects = Mutex::new(Shares::of(held(&policy)));
         Ok(Self { policy, log, clock, levels: Default::default(), objects })
     }
 
@@ -101,9 +106,8 @@ impl Audit {
 
     /// Bytes of memory that events, and bodies that are held for them, take at most.
     pub fn memory(&self) -> usize {
-        let bodies = if self.policy.writes_bodies() { OBJECTS } else { 0 };
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        log::MEMORY + bodies + threads * (LINE + callers::REMEMBERED)
+        log::MEMORY + held(&self.policy) + threads * (LINE + callers::REMEMBERED)
     }
 
     /// Waits until all events are written that there are, for so long at most. It blocks the thread.
@@ -134,6 +138,11 @@ impl Audit {
     }
 }
 
+/// Bytes of bodies and annotations that are held at most.
+fn held(policy: &Policy) -> usize {
+    if policy.writes_bodies() { OBJECTS } else { ANNOTATIONS }
+}
+
 /// What is written down of one request, besides what its record says of it.
 #[derive(Debug)]
 pub(super) struct Trail {
@@ -160,6 +169,8 @@ pub(super) struct Trail {
     reason: Option<Cow<'static, str>>,
     /// How the write ended, if that was after the request.
     ended: Option<&'static str>,
+    /// What admission adds, once it may add something.
+    annotations: Option<Arc<AdmissionAnnotations>>,
     is_over: bool,
     /// Bytes of bodies that are held for it.
     held: usize,
@@ -171,6 +182,8 @@ pub(super) struct Recorded<'a> {
     pub audit_id: &'a HeaderValue,
     pub uri: &'a Uri,
     pub attributes: &'a Attributes,
+    /// Whether a deprecated version of an API was requested.
+    pub is_deprecated: bool,
 }
 
 /// A request that comes, as far as the audit log is concerned.
@@ -222,13 +235,15 @@ impl Trail {
             decision: None,
             reason: None,
             ended: None,
+            annotations: None,
             is_over: false,
             held: 0,
         });
         // As kube-apiserver: what nobody has asked is written down only when it is answered.
         if trail.user.is_some() {
             let Arrival { audit_id, attributes, .. } = *arrival;
-            let recorded = Recorded { audit_id, uri: &head.uri, attributes };
+            let is_deprecated = false;
+            let recorded = Recorded { audit_id, uri: &head.uri, attributes, is_deprecated };
             trail.write(Stage::RequestReceived, trail.received, recorded);
         }
         Some(trail)
@@ -253,6 +268,13 @@ impl Trail {
             "" => Cow::Borrowed(""),
             reason => Cow::Owned(reason.to_owned()),
         });
+    }
+
+    /// The annotations that admission adds.
+    pub(super) fn annotations(&mut self) -> Option<Arc<dyn AuditAnnotations>> {
+        let user = self.user.as_ref()?;
+        let new = || Arc::new(AdmissionAnnotations::new(&self.audit, user, self.level));
+        Some(Arc::clone(self.annotations.get_or_insert_with(new)) as Arc<dyn AuditAnnotations>)
     }
 
     /// Whether the body of the request is written down.
@@ -411,7 +433,9 @@ impl Trail {
         if self.omitted & 1 << stage as u8 != 0 {
             return;
         }
-        let Recorded { audit_id, uri, attributes } = recorded;
+        let Recorded { audit_id, uri, attributes, is_deprecated } = recorded;
+        let added = self.annotations.as_deref().map(AdmissionAnnotations::state);
+        let added = added.as_deref();
         let keeps_response = self.level == Level::RequestResponse;
         let event = Event {
             level: self.level,
@@ -437,9 +461,11 @@ impl Trail {
             time,
             annotations: Annotations {
                 ended: self.ended,
-                is_truncated: self.is_truncated,
+                is_truncated: self.is_truncated || added.is_some_and(|added| added.is_truncated),
                 decision: self.decision,
                 reason: self.reason.as_deref(),
+                is_deprecated,
+                added: added.map(|added| &added.values),
             },
         };
         // A thread that ends has none.

@@ -12,6 +12,7 @@ use super::route::Target;
 use super::throttle::Permit;
 use super::write_context::WriteContext;
 use super::{Handler, deletion_warnings};
+use crate::admission::AuditAnnotations;
 use crate::conversion::known;
 use crate::error::ApiError;
 use crate::quota::{Account, Place};
@@ -35,6 +36,8 @@ pub(super) struct Mutation {
     /// What was sent, and the memory of that.
     pub sent: (Bytes, Option<Place>),
     pub section: CriticalSection,
+    /// The audit event of the request, if it has one.
+    pub audit: Option<Arc<dyn AuditAnnotations>>,
 }
 
 impl Mutation {
@@ -54,6 +57,7 @@ impl Mutation {
             account,
             sent: _sent,
             section,
+            audit,
         } = self;
         let served = target.served.clone();
         let within = handler.request_timeout;
@@ -63,7 +67,7 @@ impl Mutation {
         };
         let context = |options| {
             let (handler, user) = (Arc::clone(&handler), Arc::clone(&user));
-            WriteContext::new((handler, user), target, options, (account.clone(), section))
+            WriteContext::new((handler, user), target, options, (account.clone(), section), audit)
         };
         match operation {
             Operation::Review(submitted, options) => {

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 
 use super::route::Target;
 use super::{Handler, Served, authorize};
+use crate::admission::AuditAnnotations;
 use crate::cluster;
 use crate::error::ApiError;
 use crate::quota::Account;
@@ -26,6 +27,7 @@ pub(super) struct WriteContext {
     options: WriteOptions,
     account: Account,
     section: CriticalSection,
+    audit: Option<Arc<dyn AuditAnnotations>>,
     now: Timestamp,
     /// What is served while it is done.
     served: Arc<Served>,
@@ -37,9 +39,10 @@ impl WriteContext {
         target: Target,
         options: WriteOptions,
         (account, section): (Account, CriticalSection),
+        audit: Option<Arc<dyn AuditAnnotations>>,
     ) -> Self {
         let (now, served) = (handler.clock.now(), handler.served.load_full());
-        Self { handler, user, target, options, account, section, now, served }
+        Self { handler, user, target, options, account, section, audit, now, served }
     }
 
     /// The options of a write that deletes.
@@ -71,6 +74,7 @@ impl WriteContext {
             },
             authorizer: self,
             section: &self.section,
+            audit: self.audit.as_deref(),
         }
     }
 }

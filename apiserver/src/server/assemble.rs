@@ -90,6 +90,9 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
             Some(types) => Kind::parse_built_in(definition, cells, types)?,
             None => Kind::parse(definition, cells)?,
         };
+        if kind.versions.is_empty() {
+            return Err(fault(&kind, "spec.versions", "no version is served"));
+        }
         if !registered.faults.is_empty() {
             let faults = registered.faults.clone();
             return Err(StartError::Kind { kind: kind.qualified(), faults });
@@ -471,7 +474,7 @@ mod tests {
     use super::*;
     use crate::definition::{Computed, Stored};
     use k8s_openapi::api::core::v1::{Node, Pod};
-    use kube::CustomResource;
+    use kube::{CustomResource, CustomResourceExt};
     use schemars::JsonSchema;
     use serde::{Deserialize, Serialize};
     use serde_json::json;
@@ -531,6 +534,13 @@ mod tests {
             "kind foos.example.com: spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[text].pattern: Invalid value: \"(?=a)\": must be a valid regular expression, but isn't: error parsing regexp: invalid or unsupported Perl syntax: `(?=`",
         );
         assert!(parse(&Kinds::new().stored::<Bar>()).is_ok());
+        let mut unserved = Bar::crd();
+        unserved.spec.versions[0].served = false;
+        let unserved = serde_json::to_string(&unserved).unwrap();
+        check(
+            &Kinds::new().crds_from_yaml(&unserved).unwrap(),
+            "kind bars.example.com: spec.versions: no version is served",
+        );
         let definition = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": "quxes.example.com"},

@@ -9,7 +9,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::critical_section::CriticalSection;
 use super::store_error::store_error;
 use super::{FieldValidation, ManagedFields, Turns, UnsettledWrites};
-use crate::admission::{AdmissionChain, AdmissionOperation, AdmissionRequest};
+use crate::admission::{AdmissionChain, AdmissionOperation, AdmissionRequest, AuditAnnotations};
 use crate::clock::Clock;
 use crate::error::ApiError;
 use crate::kind::{Kind, RuleContext, Version};
@@ -126,6 +126,8 @@ pub struct Attributes<'a> {
     pub authorizer: &'a dyn CreateAuthorizer,
     /// Is entered while the write must not be cancelled.
     pub section: &'a CriticalSection,
+    /// The audit event of the request, if it has one.
+    pub audit: Option<&'a dyn AuditAnnotations>,
 }
 
 impl<'a> Attributes<'a> {
@@ -203,5 +205,6 @@ impl<'a> Attributes<'a> {
             self.environment.kinds,
         )
         .with(self.account, self.options.said.as_deref())
+        .audited(self.audit)
     }
 }

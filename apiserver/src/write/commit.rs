@@ -53,6 +53,11 @@ pub(super) async fn commit(
         return Err(ApiError::internal("what is not kept is written"));
     };
     let Conditions { name, may_repeat, namespace, reservation } = conditions;
+    if let (None, Some(namespace)) = (live, &namespace) {
+        let (kind, user) = (attributes.kind(), &attributes.user.name);
+        let object = (&*kind.group, &*kind.names.plural, encoded.object.key().name());
+        namespace.check(user, object).await?;
+    }
     let admitted = (namespace, reservation);
     let (entered, guards) = attributes.enter(encoded.object.size(), admitted).await?;
     let guards = (&entered, &guards);

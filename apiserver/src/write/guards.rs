@@ -145,7 +145,8 @@ impl Held {
     fn refusal(&self, served: &ServedKind, name: &str) -> Option<ApiError> {
         let kind = &served.kind;
         let closed = served.intake.is_closed().then(|| terminating(kind, name));
-        closed.or_else(|| self.namespace.as_ref()?.refusal(&kind.group, &kind.names.plural, name))
+        let object = (&*kind.group, &*kind.names.plural, name);
+        closed.or_else(|| self.namespace.as_ref()?.known_refusal(object))
     }
 }
 

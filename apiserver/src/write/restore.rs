@@ -80,6 +80,7 @@ pub async fn restore(
         },
         authorizer: &AlwaysAllow,
         section: &CriticalSection::default(),
+        audit: None,
     };
     let submitted = Submitted::new(tree, Vec::new());
     // Boxed, so that what starts a server need not hold all that a write does.

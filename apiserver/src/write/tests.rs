@@ -141,6 +141,7 @@ impl World {
             },
             authorizer,
             section: &CriticalSection::default(),
+            audit: None,
         };
         at_once(write(&attributes, change))
     }

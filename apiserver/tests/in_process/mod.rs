@@ -46,6 +46,13 @@ pub async fn audited_server(definitions: &str, audit: &AuditArgs) -> InProcess {
     server.in_process(away()).await.unwrap()
 }
 
+/// A server of kinds with an audit log.
+#[allow(dead_code)] // most have none
+pub async fn audited_server_of(kinds: Kinds, audit: &AuditArgs) -> InProcess {
+    let server = of_kinds(kinds).with_audit(audit).unwrap();
+    server.in_process(away()).await.unwrap()
+}
+
 /// The same, whose requests leave spans.
 #[allow(dead_code)] // most leave none
 pub async fn traced_server(definitions: &str, tracing: &TracingArgs) -> InProcess {

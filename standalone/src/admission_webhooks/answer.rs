@@ -1,6 +1,6 @@
 //! What webhooks answer: held against what was asked, in kube-apiserver's words.
 
-use aggregated_apiserver::{AdmissionError, AdmissionRequest, JsonPatch};
+use aggregated_apiserver::{AdmissionError, AdmissionRequest, JsonPatch, ReservedMemory};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
@@ -28,6 +28,22 @@ pub(super) struct Answer {
     pub patch: Option<Vec<u8>>,
     pub patch_type: String,
     pub warnings: Vec<String>,
+    /// What it adds to the audit event of the request.
+    pub audit_annotations: Annotations,
+}
+
+/// Annotations of the audit event, and their memory.
+#[derive(Debug, Default)]
+pub(super) struct Annotations {
+    values: Tree,
+    _memory: Option<ReservedMemory>,
+}
+
+impl Annotations {
+    /// Their keys and values. Go reads null as the empty string.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.values.iter().map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()))
+    }
 }
 
 /// What was asked.
@@ -66,6 +82,8 @@ struct Response<'a> {
     patch_type: Option<String>,
     #[serde(borrow, default)]
     warnings: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    audit_annotations: Option<&'a RawValue>,
     #[serde(borrow, default)]
     status: Option<&'a RawValue>,
 }
@@ -146,7 +164,25 @@ pub(super) fn read(
         patch: Some(patch).filter(|patch| asked.mutates && !patch.is_empty()),
         patch_type,
         warnings: warnings.into_iter().filter_map(as_text).collect(),
+        audit_annotations: annotations(response.audit_annotations, request).map_err(unread)?,
     })
+}
+
+/// Reads the annotations of the audit event.
+fn annotations(
+    sent: Option<&RawValue>,
+    request: &AdmissionRequest<'_>,
+) -> Result<Annotations, String> {
+    let Some(sent) = sent else { return Ok(Annotations::default()) };
+    let (read, memory) = request.read_json(sent.get().as_bytes())?;
+    let values = match read {
+        Value::Null => Tree::new(),
+        Value::Object(values) if values.values().all(|one| one.is_string() || one.is_null()) => {
+            values
+        }
+        _ => return Err("response.auditAnnotations: must be a map of strings".to_owned()),
+    };
+    Ok(Annotations { values, _memory: Some(memory) })
 }
 
 /// Checks what an answer says that it is, if it says so.

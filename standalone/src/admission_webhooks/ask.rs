@@ -1,6 +1,8 @@
 //! Asks one webhook.
 
-use aggregated_apiserver::{AdmissionError, Webhook, WebhookBusy, WebhookCallError, WebhookCalls};
+use aggregated_apiserver::{
+    AdmissionError, AdmissionRequest, Webhook, WebhookBusy, WebhookCallError, WebhookCalls,
+};
 use uuid::Uuid;
 
 use super::answer::{self, Answer, Asked};
@@ -29,7 +31,7 @@ pub(super) enum Failure {
     Refused(AdmissionError),
 }
 
-/// Asks a webhook, and tells the client its warnings.
+/// Asks a webhook, adds its audit annotations to the audit event, and tells the client its warnings.
 ///
 /// # Errors
 /// When it refuses the write, or cannot be asked.
@@ -66,6 +68,9 @@ pub(super) async fn ask(
     let room = request.reserve(2 * sent.len()).map_err(Failure::Refused)?;
     let answer = answer::read(&sent, Asked { uid: &uid, version, mutates }, request)?;
     drop((sent, room));
+    for (key, value) in answer.audit_annotations.iter() {
+        request.annotate(&format!("{name}/{key}"), value);
+    }
     for warning in &answer.warnings {
         request.warn(warning.as_str());
     }
@@ -76,17 +81,26 @@ pub(super) async fn ask(
 }
 
 impl Failure {
-    /// What becomes of the write: the failure policy of a webhook may let it pass.
+    /// What becomes of the write: the failure policy of a webhook may let it pass, which an audit annotation of this key
+    /// notes.
     ///
     /// # Errors
     /// When it is refused.
-    pub(super) fn judged(self, hook: &Hook) -> Result<(), AdmissionError> {
+    pub(super) fn judged(
+        self,
+        hook: &Hook,
+        request: &AdmissionRequest<'_>,
+        key: impl FnOnce() -> String,
+    ) -> Result<(), AdmissionError> {
         let why = match self {
             Self::Refused(refused) => return Err(refused),
             Self::Call(why) => format!("failed calling webhook {:?}: {why}", hook.name),
         };
         if hook.fails_closed {
             return Err(AdmissionError::internal(why));
+        }
+        if request.is_audited() {
+            request.annotate(&key(), &hook.name);
         }
         tracing::debug!("a write is not held up: {why}");
         Ok(())

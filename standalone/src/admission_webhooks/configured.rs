@@ -25,6 +25,8 @@ const VALIDATING: &str = ValidatingWebhookConfiguration::URL_PATH_SEGMENT;
 #[derive(Debug)]
 pub(super) struct Hook {
     pub name: String,
+    /// The name of its configuration.
+    pub configuration: String,
     /// Where it is asked.
     pub url: String,
     /// Who vouches for it, as PEM; those whom the system trusts, if nothing is said.
@@ -85,12 +87,18 @@ impl Known {
         }
         let mutating = objects::<MutatingWebhookConfiguration>(kinds, MUTATING);
         let validating = objects::<ValidatingWebhookConfiguration>(kinds, VALIDATING);
-        let mutating = mutating.into_iter().flat_map(|one| one.webhooks.unwrap_or_default());
-        let validating = validating.into_iter().flat_map(|one| one.webhooks.unwrap_or_default());
-        let hooks = Hooks {
-            mutating: mutating.map(|one| Hook::of_mutating(one, &self.calls)).collect(),
-            validating: validating.map(|one| Hook::of_validating(one, &self.calls)).collect(),
-        };
+        let calls = &self.calls;
+        let mutating = mutating.into_iter().flat_map(|one| {
+            let configuration = one.metadata.name.unwrap_or_default();
+            let webhooks = one.webhooks.unwrap_or_default().into_iter();
+            webhooks.map(move |webhook| Hook::of_mutating(webhook, configuration.clone(), calls))
+        });
+        let validating = validating.into_iter().flat_map(|one| {
+            let configuration = one.metadata.name.unwrap_or_default();
+            let webhooks = one.webhooks.unwrap_or_default().into_iter();
+            webhooks.map(move |webhook| Hook::of_validating(webhook, configuration.clone(), calls))
+        });
+        let hooks = Hooks { mutating: mutating.collect(), validating: validating.collect() };
         (self.changes, self.hooks) = (changes, Arc::new(hooks));
         true
     }
@@ -105,7 +113,11 @@ fn objects<K: serde::de::DeserializeOwned>(kinds: &RuntimeKinds, plural: &str) -
 }
 
 impl Hook {
-    fn of_mutating(webhook: MutatingWebhook, calls: &Arc<WebhookCalls>) -> Self {
+    fn of_mutating(
+        webhook: MutatingWebhook,
+        configuration: String,
+        calls: &Arc<WebhookCalls>,
+    ) -> Self {
         let is_reinvoked = webhook.reinvocation_policy.as_deref() == Some("IfNeeded");
         let judging = ValidatingWebhook {
             admission_review_versions: webhook.admission_review_versions,
@@ -120,16 +132,21 @@ impl Hook {
             side_effects: webhook.side_effects,
             timeout_seconds: webhook.timeout_seconds,
         };
-        Self { is_reinvoked, ..Self::of_validating(judging, calls) }
+        Self { is_reinvoked, ..Self::of_validating(judging, configuration, calls) }
     }
 
-    fn of_validating(webhook: ValidatingWebhook, calls: &Arc<WebhookCalls>) -> Self {
+    fn of_validating(
+        webhook: ValidatingWebhook,
+        configuration: String,
+        calls: &Arc<WebhookCalls>,
+    ) -> Self {
         let seconds = webhook.timeout_seconds.unwrap_or(LONGEST).clamp(1, LONGEST);
         let known = |version: &String| ["v1", "v1beta1"].into_iter().find(|known| known == version);
         let ca_bundle = webhook.client_config.ca_bundle.as_ref().map(|bundle| bundle.0.clone());
         Self {
             url: url(&webhook.client_config),
             name: webhook.name,
+            configuration,
             ca_bundle: ca_bundle.filter(|bundle| !bundle.trim_ascii().is_empty()),
             rules: webhook.rules.unwrap_or_default(),
             fails_closed: webhook.failure_policy.as_deref() != Some("Ignore"),

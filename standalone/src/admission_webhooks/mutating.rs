@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use aggregated_apiserver::{AdmissionError, AdmissionObject, AdmissionRequest};
 
+use super::annotations::Call;
 use super::answer::{self, Answer};
 use super::ask::{Failure, ask};
 use super::configured::Hook;
@@ -35,10 +36,11 @@ pub(super) async fn mutate(
             if !matching::is_selected(hook, request, Some(&*object))? {
                 continue;
             }
-            let changed = match ask_about(hook, request, version, object).await {
+            let call = Call { hook, request, round, number };
+            let changed = match ask_about(&call, version, object).await {
                 Ok(changed) => changed,
                 Err(failure) => {
-                    failure.judged(hook)?;
+                    failure.judged(hook, request, || call.failed_open())?;
                     false
                 }
             };
@@ -65,7 +67,7 @@ pub(super) async fn judge_deletion(
     hooks: &[Hook],
     request: &AdmissionRequest<'_>,
 ) -> Result<(), AdmissionError> {
-    for hook in hooks {
+    for (number, hook) in hooks.iter().enumerate() {
         let Some(version) = matching::version(hook, request) else { continue };
         if !matching::is_selected(hook, request, None)? {
             continue;
@@ -76,8 +78,10 @@ pub(super) async fn judge_deletion(
             Ok(answer) => check_unchanged(hook, request, &answer),
             Err(failure) => Err(failure),
         };
+        let call = Call { hook, request, round: 0, number };
+        call.note_mutation(false);
         if let Err(failure) = judged {
-            failure.judged(hook)?;
+            failure.judged(hook, request, || call.failed_open())?;
         }
     }
     Ok(())
@@ -101,42 +105,60 @@ fn check_unchanged(
 
 /// Asks a webhook about an object, and answers whether it has changed it.
 async fn ask_about(
-    hook: &Hook,
-    request: &AdmissionRequest<'_>,
+    call: &Call<'_>,
     version: &str,
     object: &mut AdmissionObject<'_>,
 ) -> Result<bool, Failure> {
+    let request = call.request;
     let shown = in_version(request, Some(&*object), version).await.map_err(Failure::Refused)?;
     let shown = shown.unwrap_or_default();
     let old = in_version(request, request.old_object(), version).await.map_err(Failure::Refused)?;
     let question = Question { request, version, object: Some(&shown), old: old.as_deref() };
-    let answer = ask(hook, &question, true).await?;
-    let Some(patch) = answer.patch else { return Ok(false) };
-    let read = request.read_json(&patch);
-    let (read, room) = match read {
+    let answer = ask(call.hook, &question, true).await;
+    let patched = match answer {
+        Ok(answer) => patched(request, &shown, answer),
+        Err(failure) => Err(failure),
+    };
+    let is_changed = matches!(&patched, Ok(Some((patched, _))) if *patched != *shown);
+    call.note_mutation(is_changed);
+    let Some((patched, patch)) = patched? else { return Ok(false) };
+    drop(shown);
+    call.note_patch(&patch);
+    let patched = match is_converted(request, version) {
+        false => patched,
+        true => request.in_version(&patched, request.version).await.map_err(Failure::Refused)?,
+    };
+    request.take_over(object, patched);
+    object.set_defaults().map_err(unfit)?;
+    Ok(is_changed)
+}
+
+/// An object, patched as the answer of a webhook wants it, and the patch as it was sent; none, if nothing is patched.
+fn patched(
+    request: &AdmissionRequest<'_>,
+    shown: &Tree,
+    answer: Answer,
+) -> Result<Option<(Tree, Vec<u8>)>, Failure> {
+    let Some(sent) = answer.patch else { return Ok(None) };
+    let read = request.read_json(&sent);
+    let (read, _room) = match read {
         Ok((read, room)) => (Ok(read), Some(room)),
         Err(why) => (Err(why), None),
     };
     let patch = answer::operations(read)?;
     if patch.is_empty() {
-        return Ok(false);
+        return Ok(None);
     }
     if answer.patch_type != "JSONPatch" {
         let why = format!("unsupported patch type {:?}", answer.patch_type);
         return Err(Failure::Call(why));
     }
-    let unfit = |why: String| Failure::Refused(AdmissionError::internal(why));
-    let patched = request.patch(&shown, &patch).map_err(unfit)?;
-    drop((patch, room));
-    let is_changed = patched != *shown;
-    let patched = match is_converted(request, version) {
-        false => patched,
-        true => request.in_version(&patched, request.version).await.map_err(Failure::Refused)?,
-    };
-    drop(shown);
-    request.take_over(object, patched);
-    object.set_defaults().map_err(unfit)?;
-    Ok(is_changed)
+    let patched = request.patch(shown, &patch).map_err(unfit)?;
+    Ok(Some((patched, sent)))
+}
+
+fn unfit(why: String) -> Failure {
+    Failure::Refused(AdmissionError::internal(why))
 }
 
 /// An object in the version in which a webhook is asked.

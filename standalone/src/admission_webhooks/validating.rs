@@ -7,7 +7,7 @@ use super::ask::ask;
 use super::configured::Hook;
 use super::mutating::in_version;
 use super::review::Question;
-use super::{Tree, matching};
+use super::{Tree, annotations, matching};
 
 /// Has webhooks judge an object, or the deletion of the one that is there.
 ///
@@ -25,14 +25,14 @@ pub(super) async fn validate(
             asked.push((hook, version));
         }
     }
-    let judged = asked.into_iter().map(|(hook, version)| async move {
+    let judged = asked.into_iter().enumerate().map(|(number, (hook, version))| async move {
         let shown = in_version(request, object, version).await?;
         let old = in_version(request, request.old_object(), version).await?;
         let (shown, old) = (shown.as_deref(), old.as_deref());
         let question = Question { request, version, object: shown, old };
         match ask(hook, &question, false).await {
             Ok(_) => Ok(()),
-            Err(failure) => failure.judged(hook),
+            Err(failure) => failure.judged(hook, request, || annotations::failed_open(number)),
         }
     });
     join_all(judged).await.into_iter().collect()

@@ -1,5 +1,6 @@
 //! `Event` of `audit.k8s.io/v1`: a line of JSON, as kube-apiserver writes it, with its members in that order.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use http::HeaderValue;
@@ -70,6 +71,10 @@ pub(super) struct Annotations<'a> {
     pub decision: Option<&'a str>,
     /// What was said of that.
     pub reason: Option<&'a str>,
+    /// Whether a deprecated version of an API was requested.
+    pub is_deprecated: bool,
+    /// The annotations that admission adds.
+    pub added: Option<&'a BTreeMap<Box<str>, Box<str>>>,
 }
 
 impl Event<'_> {
@@ -133,19 +138,31 @@ impl Addresses {
 impl Annotations<'_> {
     fn write(&self, line: &mut Vec<u8>) {
         let mut before = r#","annotations":{"#;
-        // By their names: as a map of Go is written.
-        for (name, value) in [
-            (r#""aggregated-apiserver/ended-after-request":"#, self.ended),
-            (r#""audit.k8s.io/truncated":"#, self.is_truncated.then_some("true")),
-            (r#""authorization.k8s.io/decision":"#, self.decision),
-            (r#""authorization.k8s.io/reason":"#, self.reason),
-        ] {
-            let Some(value) = value else { continue };
+        let mut write = |key: &str, value: &str| {
             line.raw(before);
-            line.raw(name);
+            line.text(key);
+            line.push(b':');
             line.text(value);
             before = ",";
+        };
+        let mut added = self.added.into_iter().flatten().peekable();
+        // By their keys: as a map of Go is written.
+        for (key, value) in [
+            ("aggregated-apiserver/ended-after-request", self.ended),
+            ("audit.k8s.io/truncated", self.is_truncated.then_some("true")),
+            ("authorization.k8s.io/decision", self.decision),
+            ("authorization.k8s.io/reason", self.reason),
+            ("k8s.io/deprecated", self.is_deprecated.then_some("true")),
+        ] {
+            let Some(value) = value else { continue };
+            while let Some((key, value)) = added.next_if(|(added, _)| ***added < *key) {
+                write(key, value);
+            }
+            // The first value of a key is kept, and admission comes later.
+            added.next_if(|(added, _)| ***added == *key);
+            write(key, value);
         }
+        added.for_each(|(key, value)| write(key, value));
         if before == "," {
             line.push(b'}');
         }
@@ -314,6 +331,8 @@ mod tests {
         };
         let object = to_raw_value(&json!({"x": 1})).unwrap();
         let agent = HeaderValue::from_static("curl");
+        let added = [("a.b/c", "\""), ("authorization.k8s.io/reason", "other"), ("x.y/z", "1")];
+        let added = added.map(|(key, value)| (key.into(), value.into())).into();
         let whole = Event {
             caller: Caller {
                 user: Some(&user),
@@ -329,6 +348,8 @@ mod tests {
                 is_truncated: true,
                 decision: Some("allow"),
                 reason: Some(""),
+                is_deprecated: true,
+                added: Some(&added),
             },
             ..event(&attributes, &addresses)
         };
@@ -343,7 +364,9 @@ mod tests {
             r#""objectRef":{"resource":"foos","namespace":"ns","name":"a","apiGroup":"example.com","apiVersion":"v1"},"#,
             r#""responseStatus":{"metadata":{},"code":200},"requestObject":{"x":1},"responseObject":{"x":1},"#,
             r#""requestReceivedTimestamp":"2026-01-02T03:04:05.000006Z","stageTimestamp":"2026-01-02T03:04:06.000000Z","#,
-            r#""annotations":{"aggregated-apiserver/ended-after-request":"committed","audit.k8s.io/truncated":"true","authorization.k8s.io/decision":"allow","authorization.k8s.io/reason":""}}"#,
+            r#""annotations":{"a.b/c":"\"","aggregated-apiserver/ended-after-request":"committed","#,
+            r#""audit.k8s.io/truncated":"true","authorization.k8s.io/decision":"allow","#,
+            r#""authorization.k8s.io/reason":"","k8s.io/deprecated":"true","x.y/z":"1"}}"#,
             "\n",
         ];
         assert_eq!(line(&whole), expected.concat());

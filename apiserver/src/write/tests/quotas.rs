@@ -102,6 +102,7 @@ async fn create(
         },
         authorizer: &restore::AlwaysAllow,
         section: &CriticalSection::default(),
+        audit: None,
     };
     let one = |number| {
         let Value::Object(tree) = foo(json!({"name": name(number)}), json!({"size": 1})) else {

@@ -1,5 +1,6 @@
 //! PodSecurity: Pods must meet the security level of their namespace.
 
+mod annotations;
 mod baseline;
 mod checks;
 mod configuration;
@@ -10,21 +11,29 @@ mod restricted;
 mod tests;
 mod view;
 
-use aggregated_apiserver::{AdmissionError, AdmissionOperation, AdmissionPlugin, AdmissionRequest};
+use std::collections::BTreeMap;
+
+use aggregated_apiserver::{
+    AdmissionError, AdmissionOperation, AdmissionPlugin, AdmissionRequest, FieldError,
+};
 use futures::future::{BoxFuture, ready};
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Namespace, PodSpec};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use annotations::{
+    AUDIT_VIOLATIONS, ENFORCED_POLICY, ERROR, EXEMPT, annotate, annotate_label_errors,
+};
 use checks::violations;
 pub(crate) use configuration::Configuration;
-use policy::{Policy, policy_of};
+use policy::{Policy, UNRESTRICTED, policy_of};
 use view::PodView;
 
 type Tree = Map<String, Value>;
 
 const NAMESPACES: &str = "namespaces";
 const PODS: &str = "pods";
+const UNREADABLE: &str = "failed to decode pod";
 
 /// Writes to these subresources of a Pod change nothing that a level restricts.
 const IGNORED_SUBRESOURCES: [&str; 8] =
@@ -66,7 +75,8 @@ impl PodSecurity {
         if (request.group, request.resource) == ("", NAMESPACES) {
             return namespaces::judge(&self.0, request, object);
         }
-        if self.is_exempt(request) {
+        if let Some(exempt) = self.exemption(request) {
+            annotate(request, EXEMPT, exempt);
             return Ok(());
         }
         match (request.group, request.resource) {
@@ -76,20 +86,39 @@ impl PodSecurity {
     }
 
     fn judge_pod(&self, request: &AdmissionRequest<'_>, pod: &Tree) -> Result<(), AdmissionError> {
-        let policy = self.policy_of_namespace(request)?;
-        if policy.is_privileged() {
+        let Some((policy, errors)) = self.policy_of_namespace(request)? else {
+            let why = format!("failed to lookup {}", of_namespace(request));
+            annotate(
+                request,
+                ERROR,
+                &format!("Internal error occurred: {why}: {}", missing(request)),
+            );
+            return Err(AdmissionError::internal(why));
+        };
+        if errors.is_empty() && policy.is_privileged() {
+            annotate(request, ENFORCED_POLICY, &UNRESTRICTED.to_string());
             return Ok(());
         }
-        let pod = Templated::read(pod)?;
+        // The namespace decides about the Pod, so one that cannot be read is refused.
+        let read = |pod| {
+            Templated::read(pod).map_err(|_| {
+                annotate(request, ERROR, UNREADABLE);
+                AdmissionError::bad_request(UNREADABLE)
+            })
+        };
+        let pod = read(pod)?;
         if let Some(old) = request.old_object()
-            && !changes_images(&pod.spec, &Templated::read(old)?.spec)
+            && !changes_images(&pod.spec, &read(old)?.spec)
         {
             return Ok(());
         }
-        if self.is_class_exempt(&pod.spec) {
+        if self.is_class_exempt(request, &pod.spec) {
             return Ok(());
         }
+        annotate_label_errors(request, &errors);
         let view = pod.view();
+        annotate(request, ENFORCED_POLICY, &policy.enforce.to_string());
+        note_violations(request, &policy, &view);
         if let Some(violated) = violations(policy.enforce, &view) {
             let why = format!("violates PodSecurity \"{}\": {violated}", policy.enforce);
             return Err(AdmissionError::forbidden(why));
@@ -104,8 +133,12 @@ impl PodSecurity {
         request: &AdmissionRequest<'_>,
         object: &Tree,
     ) -> Result<(), AdmissionError> {
-        let policy = self.policy_of_namespace(request)?;
-        if policy.is_privileged() {
+        let Some((policy, errors)) = self.policy_of_namespace(request)? else {
+            let why = format!("failed to lookup {}: {}", of_namespace(request), missing(request));
+            annotate(request, ERROR, &why);
+            return Ok(());
+        };
+        if errors.is_empty() && policy.is_silent() {
             return Ok(());
         }
         let path = template_path(request.group, request.resource).unwrap_or_default();
@@ -114,38 +147,64 @@ impl PodSecurity {
             template = template.and_then(|tree| tree.get(*field)?.as_object());
         }
         let Some(template) = template else { return Ok(()) };
-        let template = Templated::read(template)?;
-        if !self.is_class_exempt(&template.spec) {
-            warn(request, &policy, &template.view());
+        let template = match Templated::read(template) {
+            Ok(template) => template,
+            Err(why) => {
+                annotate(request, ERROR, &format!("failed to decode object: {why}"));
+                return Ok(());
+            }
+        };
+        if !self.is_class_exempt(request, &template.spec) {
+            annotate_label_errors(request, &errors);
+            let view = template.view();
+            note_violations(request, &policy, &view);
+            warn(request, &policy, &view);
         }
         Ok(())
     }
 
-    fn is_exempt(&self, request: &AdmissionRequest<'_>) -> bool {
+    /// What exempts the request from all levels.
+    fn exemption(&self, request: &AdmissionRequest<'_>) -> Option<&'static str> {
         let exemptions = &self.0.exemptions;
         let namespace = request.namespace.unwrap_or_default();
-        exemptions.namespaces.iter().any(|exempt| exempt == namespace)
-            || exemptions.usernames.contains(&request.user.name)
+        if exemptions.namespaces.iter().any(|exempt| exempt == namespace) {
+            return Some("namespace");
+        }
+        exemptions.usernames.contains(&request.user.name).then_some("user")
     }
 
-    fn is_class_exempt(&self, spec: &PodSpec) -> bool {
+    /// Whether the RuntimeClass of a Pod exempts it, which an audit annotation notes.
+    fn is_class_exempt(&self, request: &AdmissionRequest<'_>, spec: &PodSpec) -> bool {
         let class = spec.runtime_class_name.as_ref().filter(|class| !class.is_empty());
-        class.is_some_and(|class| self.0.exemptions.runtime_classes.contains(class))
+        let exempt = class.is_some_and(|class| self.0.exemptions.runtime_classes.contains(class));
+        if exempt {
+            annotate(request, EXEMPT, "runtimeClass");
+        }
+        exempt
     }
 
+    /// The policy of the namespace of the request with the errors of its labels; `None` if there is no such namespace.
     fn policy_of_namespace(
         &self,
         request: &AdmissionRequest<'_>,
-    ) -> Result<Policy, AdmissionError> {
+    ) -> Result<Option<(Policy, Vec<FieldError>)>, AdmissionError> {
         let name = request.namespace.unwrap_or_default();
         let namespace: Option<Namespace> = request.find("v1", NAMESPACES, None, name)?;
-        let missing = || AdmissionError::internal(format!("failed to lookup namespace {name:?}"));
-        let labels = namespace.ok_or_else(missing)?.metadata.labels.unwrap_or_default();
-        // Labels that are invalid were reported when they were written.
-        let (policy, _) =
-            policy_of(&self.0.defaults, |label| labels.get(label).map(String::as_str));
-        Ok(policy)
+        let labels = namespace.map(|namespace| namespace.metadata.labels.unwrap_or_default());
+        let defaults = &self.0.defaults;
+        let policy = |labels: BTreeMap<String, String>| {
+            policy_of(defaults, |label| labels.get(label).map(String::as_str))
+        };
+        Ok(labels.map(policy))
     }
+}
+
+fn of_namespace(request: &AdmissionRequest<'_>) -> String {
+    format!("namespace {:?}", request.namespace.unwrap_or_default())
+}
+
+fn missing(request: &AdmissionRequest<'_>) -> String {
+    format!("namespaces {:?} not found", request.namespace.unwrap_or_default())
 }
 
 /// The fields that lead to the Pod template of a kind.
@@ -157,6 +216,16 @@ fn template_path(group: &str, resource: &str) -> Option<&'static [&'static str]>
         | ("apps", "replicasets" | "deployments" | "statefulsets" | "daemonsets")
         | ("batch", "jobs") => Some(&["spec", "template"]),
         _ => None,
+    }
+}
+
+/// Notes violations of the level of the mode `audit`.
+fn note_violations(request: &AdmissionRequest<'_>, policy: &Policy, pod: &PodView<'_>) {
+    if request.is_audited()
+        && let Some(violated) = violations(policy.audit, pod)
+    {
+        let text = format!("would violate PodSecurity \"{}\": {violated}", policy.audit);
+        annotate(request, AUDIT_VIOLATIONS, &text);
     }
 }
 
@@ -176,10 +245,8 @@ struct Templated {
 }
 
 impl Templated {
-    fn read(tree: &Tree) -> Result<Self, AdmissionError> {
-        // The namespace decides about the Pod, so one that cannot be read is refused.
+    fn read(tree: &Tree) -> Result<Self, serde_json::Error> {
         serde_json::from_value(Value::Object(tree.clone()))
-            .map_err(|_| AdmissionError::bad_request("failed to decode pod"))
     }
 
     fn view(&self) -> PodView<'_> {

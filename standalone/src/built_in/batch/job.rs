@@ -10,7 +10,7 @@ use aggregated_apiserver::{Filled, Rules, SelectableFields, Strategy};
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 
 use super::job_spec;
-use crate::built_in::defaulting::{is_new, set_default};
+use crate::built_in::defaulting::{is_new, set_missing};
 use crate::built_in::pod_template::{self, warnings};
 use crate::built_in::row::{ALL, Row, Subresources};
 use crate::built_in::strategy::common;
@@ -69,10 +69,10 @@ fn prepare(job: &mut Job) {
     spec.backoff_limit.get_or_insert(limit);
     spec.suspend.get_or_insert(false);
     spec.manual_selector.get_or_insert(false);
-    set_default(&mut spec.completion_mode, "NonIndexed");
+    set_missing(&mut spec.completion_mode, "NonIndexed");
     let has_policy = spec.pod_failure_policy.is_some();
     let replaced = if has_policy { "Failed" } else { "TerminatingOrFailed" };
-    set_default(&mut spec.pod_replacement_policy, replaced);
+    set_missing(&mut spec.pod_replacement_policy, replaced);
     job_spec::set_defaults(spec);
     if is_new && spec.manual_selector != Some(true) {
         add_selector(spec, &name.unwrap_or_default(), &uid.unwrap_or_default());

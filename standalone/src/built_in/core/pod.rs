@@ -3,6 +3,7 @@
 mod binding;
 mod cells;
 mod eviction;
+mod extended_claim;
 mod label_keys;
 mod quota_usage;
 mod resources;

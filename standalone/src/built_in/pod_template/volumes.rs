@@ -14,7 +14,7 @@ use super::scope::Scope;
 use super::volume_sources;
 use super::windows::containers;
 use crate::built_in::checks::{FieldErrors, check_given, check_with, quote};
-use crate::built_in::defaulting::set_default;
+use crate::built_in::defaulting::{set_default, set_missing};
 
 /// How long the token of a service account is valid.
 const TOKEN_SECONDS: i64 = 3_600;
@@ -42,7 +42,7 @@ pub(crate) fn set_defaults(volume: &mut Volume) {
     if let Some(template) =
         volume.ephemeral.iter_mut().find_map(|one| one.volume_claim_template.as_mut())
     {
-        set_default(&mut template.spec.volume_mode, "Filesystem");
+        set_missing(&mut template.spec.volume_mode, "Filesystem");
         if let Some(resources) = &mut template.spec.resources {
             round_up(&mut resources.limits);
             round_up(&mut resources.requests);

@@ -94,7 +94,8 @@ impl Definitions {
     ) -> Result<bool, String> {
         let name = live.name_any();
         let seen = known.get_mut(&name).filter(|seen| Some(&seen.uid) == live.uid().as_ref());
-        if let Some(seen) = seen.filter(|_| self.kinds.is_served(&name)) {
+        let is_served = self.kinds.is_served(&name) && self.served_kind(live).is_some();
+        if let Some(seen) = seen.filter(|_| is_served) {
             self.kinds.close(&name).await;
             seen.version = live.resource_version();
             return Ok(true);
@@ -106,6 +107,11 @@ impl Definitions {
         let mut terminating = live.clone();
         if let Some(names) = accepted(live) {
             terminating.spec.names = names;
+        }
+        // Objects are deleted in a served version. If the definition has none, the stored one is served until they are gone.
+        let versions = &mut terminating.spec.versions;
+        if !versions.iter().any(|version| version.served) {
+            versions.iter_mut().for_each(|version| version.served = version.storage);
         }
         self.serve_terminating(known, &terminating).await?;
         Ok(true)
@@ -136,18 +142,21 @@ impl Definitions {
         }
     }
 
+    /// The kind of a definition as it is served here, in any version: its names and versions may be those that were
+    /// accepted before.
+    fn served_kind(&self, definition: &CustomResourceDefinition) -> Option<StoredKind> {
+        let spec = &definition.spec;
+        let is_it =
+            |kind: &StoredKind| kind.group == spec.group && kind.plural == spec.names.plural;
+        self.kinds.stored_kinds().into_iter().find(is_it)
+    }
+
     /// Deletes all objects of a definition; answers with how many are left, or `None` if it is gone.
     async fn delete_objects(
         &self,
         definition: &CustomResourceDefinition,
     ) -> kube::Result<Option<usize>> {
-        // As it is served here: its names and versions may be those that were accepted before.
-        let spec = &definition.spec;
-        let is_it =
-            |kind: &StoredKind| kind.group == spec.group && kind.plural == spec.names.plural;
-        let Some(kind) = self.kinds.stored_kinds().into_iter().find(is_it) else {
-            return Ok(Some(0));
-        };
+        let Some(kind) = self.served_kind(definition) else { return Ok(Some(0)) };
         let resource = &resource(&kind);
         let objects = LeftBehind { client: &self.client, resource, namespace: None };
         let (api, name, uid) = (self.api(), definition.name_any(), definition.uid());

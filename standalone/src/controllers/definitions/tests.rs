@@ -103,6 +103,43 @@ async fn a_definition_that_was_never_served_goes() {
 }
 
 #[tokio::test]
+async fn objects_of_a_definition_without_a_served_version_are_deleted_with_it() {
+    let store = shared_store();
+    let server = Member::start(&store).await;
+    server.made().await;
+    let held = foo(json!({"name": "a", "finalizers": ["example.com/held"]}));
+    foos(&server).create(&PostParams::default(), &held).await.unwrap();
+    let unserved = Patch::Json::<()>(
+        serde_json::from_value(json!([
+            {"op": "replace", "path": "/spec/versions/0/served", "value": false},
+        ]))
+        .unwrap(),
+    );
+    let definitions = server.definitions.api();
+    definitions.patch(NAME, &PatchParams::default(), &unserved).await.unwrap();
+    server.definitions.reconcile(NAME).await;
+    assert!(foos(&server).get("a").await.is_err());
+    assert!(server.kinds.is_served(NAME));
+    let going = server.mark().await;
+    let freed = async {
+        let marked = async {
+            while !matches!(foos(&server).get("a").await, Ok(a) if a.metadata.deletion_timestamp.is_some())
+            {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, marked).await.unwrap();
+        assert!(server.live().await.is_some());
+        let freed = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        foos(&server).patch("a", &PatchParams::default(), &freed).await.unwrap();
+    };
+    tokio::join!(server.removes(&going), freed);
+    assert!(server.live().await.is_none());
+    server.made().await;
+    assert!(foos(&server).list(&ListParams::default()).await.unwrap().items.is_empty());
+}
+
+#[tokio::test]
 async fn what_went_while_nobody_watched_is_withdrawn() {
     let store = shared_store();
     let (maker, late) = (Member::start(&store).await, Member::start(&store).await);

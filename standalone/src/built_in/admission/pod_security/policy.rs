@@ -55,7 +55,12 @@ impl Policy {
 
     /// Whether every Pod is allowed, without a warning or a note.
     pub(super) fn is_privileged(&self) -> bool {
-        [self.enforce, self.audit, self.warn].iter().all(|one| one.level == Level::Privileged)
+        self.enforce.level == Level::Privileged && self.is_silent()
+    }
+
+    /// Whether no Pod is noted or warned of.
+    pub(super) fn is_silent(&self) -> bool {
+        [self.audit, self.warn].iter().all(|one| one.level == Level::Privileged)
     }
 }
 

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use aggregated_apiserver::{FieldError, NameRule, names};
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodStatus};
 
+use super::extended_claim;
 use crate::built_in::checks::{FieldErrors, check_with, quote, to_json};
 use crate::built_in::networks::{check_address, parse_address, warning_of_address};
 use crate::built_in::pod_template::annotations;
@@ -46,6 +47,9 @@ pub(super) fn validate(pod: &Pod, old: Option<&Pod>) -> FieldErrors {
         check_users(statuses, spec, &format!("status.{list}"), &mut faults);
     }
     check_devices(status, spec, &mut faults);
+    if let Some(claim) = &status.extended_resource_claim_status {
+        extended_claim::validate(claim, spec, &mut faults);
+    }
     faults
 }
 

@@ -3,15 +3,19 @@
 //!
 //! What differs on purpose is listed in [`DIFFERENCES`], and must go on to differ.
 
+mod admission;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use admission::{AS_JOE, ENDPOINTS_OF_JOE};
 use aggregated_apiserver::AuditArgs;
 use anyhow::{Context, Result, ensure};
+use oracle::conversion_webhook::ConversionWebhook;
 use oracle::server::{Sent, Server};
 use oracle::world;
-use serde_json::{Value, json};
+use serde_json::Value;
 use standalone_apiserver::TestServer;
 use test_cluster::{ControlPlane, Programs};
 
@@ -23,7 +27,7 @@ rules:
 - level: None
   nonResourceURLs: [/readyz*, /livez*, /openapi*]
 - level: None
-  resources: [{group: '', resources: [endpoints]}, {group: apiextensions.k8s.io}, {group: coordination.k8s.io}]
+  resources: [{group: apiextensions.k8s.io}, {group: coordination.k8s.io}]
 - level: None
   namespaces: [kube-system, default, kube-public]
 - level: Metadata
@@ -34,6 +38,10 @@ rules:
   omitStages: [RequestReceived]
 - level: RequestResponse
   namespaces: [audited]
+- level: Request
+  namespaces: [hooked]
+- level: Metadata
+  namespaces: [secured, noted, free]
 - level: RequestResponse
   resources: [{group: authorization.k8s.io}]
 - level: Metadata
@@ -42,6 +50,8 @@ rules:
 
 /// The ids of requests begin so: others are not ours.
 const ID: &str = "audited-";
+/// Annotations of requests that take longer than half a second begin with this.
+const LATENCY: &str = "apiserver.latency.k8s.io/";
 /// How long an event may take until it is in a file.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -165,18 +175,13 @@ const DIFFERENCES: &[[&str; 4]] = &[
     ["PATCH", "/configmaps/a?fieldManager=unknown", "responseStatus", MEDIA_TYPE],
     ["POST", "/serviceaccounts/s/token", "annotations", "it says the id of the token"],
     ["POST", SUBJECT_ACCESS_REVIEWS, "requestObject", "it is filled in as Go does it"],
-    [
-        "GET",
-        "/configmaps?limit=2",
-        "authenticationMetadata",
-        "it knows several ways to impersonate",
-    ],
+    ["GET", "/configmaps?limit=2", "authenticationMetadata", IMPERSONATION],
+    ["GET", ENDPOINTS_OF_JOE, "authenticationMetadata", IMPERSONATION],
     ["GET", "!/none/such", "responseStatus", NO_ROUTE],
     ["GET", WIDGETS, "responseStatus", NO_ROUTE],
     ["GET", WIDGETS, "responseObject", NO_ROUTE],
 ];
-/// What is sent by an administrator who acts as somebody without rights.
-const AS_JOE: &str = "as joe";
+const IMPERSONATION: &str = "it knows several ways to impersonate";
 const PARSER: &str = "another parser has other words";
 const STRICT: &str = "what is refused for its unknown fields is written down all the same";
 const MEDIA_TYPE: &str = "it writes down another status than it answers";
@@ -207,31 +212,23 @@ async fn events_are_those_of_kube_apiserver() -> Result<()> {
     let server = world::of_test_server(&here, folder.path())?;
     let there = there.await??;
     let reference = world::of_control_plane("kube-apiserver", &there)?;
-    send(&reference).await?;
-    send(&server).await?;
+    let webhook = ConversionWebhook::start(there.authority(), folder.path()).await?;
+    for server in [&reference, &server] {
+        admission::set_up(server, &webhook.admission()).await?;
+        send(server).await?;
+    }
     let expected = events(&there.audit_log())?;
     let found = events(&ours)?;
     compare(&expected, &found)
 }
 
 async fn send(server: &Server) -> Result<()> {
-    let namespace =
-        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "audited"}});
-    let body = Some(namespace.to_string());
     let json = |format: &str| match format {
         "" => Vec::new(),
         AS_JOE => vec![("impersonate-user".to_owned(), "joe".to_owned())],
         format => vec![("content-type".to_owned(), format!("application/{format}"))],
     };
-    let create = Sent {
-        method: "POST".to_owned(),
-        path: "/api/v1/namespaces".to_owned(),
-        headers: json("json"),
-        body,
-        ..Sent::default()
-    };
-    server.ask(&create).await?;
-    for (index, [method, path, format, body]) in REQUESTS.iter().enumerate() {
+    for (index, [method, path, format, body]) in requests().enumerate() {
         let mut headers = json(format);
         headers.push(("audit-id".to_owned(), format!("{ID}{index:03}")));
         headers.push(("user-agent".to_owned(), "oracle".to_owned()));
@@ -244,6 +241,11 @@ async fn send(server: &Server) -> Result<()> {
         server.ask(&Sent { method, path, headers, body, ..Sent::default() }).await?;
     }
     Ok(())
+}
+
+/// All requests.
+fn requests() -> impl Iterator<Item = &'static [&'static str; 4]> {
+    REQUESTS.iter().chain(admission::REQUESTS)
 }
 
 /// The events of each request; returns when those of the last one are there.
@@ -260,7 +262,7 @@ fn events(file: &Path) -> Result<BTreeMap<usize, Vec<Value>>> {
                 events.entry(index.parse()?).or_default().push(event);
             }
         }
-        let last = events.get(&(REQUESTS.len() - 2)).and_then(|events| events.last());
+        let last = events.get(&(requests().count() - 1)).and_then(|events| events.last());
         if last.is_some_and(|event| event["stage"] == "ResponseComplete") {
             return Ok(events);
         }
@@ -275,6 +277,9 @@ fn masked(mut event: Value) -> Result<Value> {
     for member in ["user", "sourceIPs", "requestReceivedTimestamp", "stageTimestamp"] {
         ensure!(top.contains_key(member), "{member} is missing");
         top.insert(member.to_owned(), "masked".into());
+    }
+    if let Some(annotations) = event["annotations"].as_object_mut() {
+        annotations.retain(|key, _| !key.starts_with(LATENCY));
     }
     mask(&mut event);
     Ok(event)
@@ -301,7 +306,7 @@ fn compare(
     found: &BTreeMap<usize, Vec<Value>>,
 ) -> Result<()> {
     let mut report = String::new();
-    for (index, [method, path, ..]) in REQUESTS.iter().enumerate() {
+    for (index, [method, path, ..]) in requests().enumerate() {
         let of = |events: &BTreeMap<usize, Vec<Value>>| -> Result<Vec<Value>> {
             events.get(&index).into_iter().flatten().cloned().map(masked).collect()
         };

@@ -1,0 +1,69 @@
+//! Annotations that admission adds to the audit event of a request.
+
+use std::fmt;
+
+use super::AdmissionRequest;
+use crate::object::names;
+
+/// The audit event of a request, as far as admission adds annotations to it.
+pub trait AuditAnnotations: fmt::Debug + Send + Sync {
+    /// Whether the event holds what clients send: its level is `Request` or `RequestResponse`.
+    fn holds_bodies(&self) -> bool;
+
+    /// Adds an annotation. The first value of a key is kept.
+    fn add(&self, key: &str, value: &str);
+}
+
+impl AdmissionRequest<'_> {
+    /// Whether the request has an audit event.
+    pub fn is_audited(&self) -> bool {
+        self.audit().is_some()
+    }
+
+    /// Adds an annotation to the audit event of the request, if it has one. The first value of a key is kept. A key is a
+    /// qualified name with a prefix, as `example.com/reason`; the annotation of another key is omitted.
+    pub fn annotate(&self, key: &str, value: &str) {
+        let Some(audit) = self.audit() else { return };
+        if !is_annotation_key(key) {
+            tracing::debug!("the audit annotation {key:?} is omitted: its key is invalid");
+            return;
+        }
+        audit.add(key, value);
+    }
+
+    /// Adds an annotation that quotes what the client has sent: only an event of the level `Request` or
+    /// `RequestResponse` holds it. `value` is called for such an event alone.
+    pub fn annotate_with_body(&self, key: &str, value: impl FnOnce() -> Option<String>) {
+        if self.audit().is_some_and(AuditAnnotations::holds_bodies)
+            && let Some(value) = value()
+        {
+            self.annotate(key, &value);
+        }
+    }
+}
+
+fn is_annotation_key(key: &str) -> bool {
+    key.split('/').count() == 2 && names::check_label_key(key).is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_qualified_names_with_a_prefix() {
+        for (key, is_valid) in [
+            ("example.com/reason", true),
+            ("a.example.com/a_b.c-d", true),
+            ("a_b.example.com/a", false),
+            ("reason", false),
+            ("/reason", false),
+            ("example.com/", false),
+            ("example.com/a/b", false),
+            ("Example.com/a", false),
+            ("example.com/a b", false),
+        ] {
+            assert_eq!(is_annotation_key(key), is_valid, "{key}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Annotations of audit events about the calls of webhooks, in the format of kube-apiserver.
+
+use std::collections::BTreeMap;
+
+use aggregated_apiserver::AdmissionRequest;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::configured::Hook;
+
+/// The key that notes that a validating webhook, the one of this number among those that are called, has failed and the
+/// write went on.
+pub(super) fn failed_open(number: usize) -> String {
+    format!("failed-open.validating.webhook.admission.k8s.io/round_0_index_{number}")
+}
+
+/// The call of a mutating webhook.
+pub(super) struct Call<'a> {
+    pub hook: &'a Hook,
+    pub request: &'a AdmissionRequest<'a>,
+    /// How often webhooks were called before.
+    pub round: usize,
+    /// The number of the webhook among all mutating webhooks.
+    pub number: usize,
+}
+
+#[derive(Serialize)]
+struct Mutation<'a> {
+    configuration: &'a str,
+    webhook: &'a str,
+    mutated: bool,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Patch<'a> {
+    configuration: &'a str,
+    webhook: &'a str,
+    patch: Vec<Operation>,
+    patch_type: &'a str,
+}
+
+/// An operation of a JSON patch, with its fields in the order of their names.
+type Operation = Option<BTreeMap<String, Option<Box<RawValue>>>>;
+
+impl Call<'_> {
+    /// The key that notes that the webhook has failed and the write went on.
+    pub(super) fn failed_open(&self) -> String {
+        self.key("failed-open.mutation")
+    }
+
+    /// Notes whether the webhook has changed the object.
+    pub(super) fn note_mutation(&self, mutated: bool) {
+        if !self.request.is_audited() {
+            return;
+        }
+        let (configuration, webhook) = (&self.hook.configuration, &self.hook.name);
+        let note = Mutation { configuration, webhook, mutated };
+        if let Ok(note) = serde_json::to_string(&note) {
+            self.request.annotate(&self.key("mutation"), &escaped(&note));
+        }
+    }
+
+    /// Notes the patch of the webhook, if the event holds bodies.
+    pub(super) fn note_patch(&self, sent: &[u8]) {
+        self.request.annotate_with_body(&self.key("patch"), || {
+            let operations: Vec<Operation> = serde_json::from_slice(sent).ok()?;
+            let (configuration, webhook) = (&*self.hook.configuration, &*self.hook.name);
+            let note = Patch { configuration, webhook, patch: operations, patch_type: "JSONPatch" };
+            serde_json::to_string(&note).ok().map(|note| escaped(&note))
+        });
+    }
+
+    fn key(&self, of: &str) -> String {
+        format!("{of}.webhook.admission.k8s.io/round_{}_index_{}", self.round, self.number)
+    }
+}
+
+/// JSON without white space between its tokens, in which strings escape the characters that Go escapes.
+fn escaped(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    let (mut is_string, mut is_escaped) = (false, false);
+    for character in json.chars() {
+        match character {
+            ' ' | '\n' | '\r' | '\t' if !is_string => continue,
+            '<' => text.push_str("\\u003c"),
+            '>' => text.push_str("\\u003e"),
+            '&' => text.push_str("\\u0026"),
+            '\u{2028}' => text.push_str("\\u2028"),
+            '\u{2029}' => text.push_str("\\u2029"),
+            other => text.push(other),
+        }
+        is_string ^= character == '"' && !is_escaped;
+        is_escaped = is_string && character == '\\' && !is_escaped;
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_compact_and_escaped_as_in_go() {
+        for (json, expected) in [
+            ("{ \"a\" : [ 1,\t2 ] }", "{\"a\":[1,2]}"),
+            (r#"{"a b":"c  d"}"#, r#"{"a b":"c  d"}"#),
+            (r#""a\" b \\" "#, r#""a\" b \\""#),
+            (r#""<&>\/""#, r#""\u003c\u0026\u003e\/""#),
+            ("\"\u{2028}\u{2029}\"", r#""\u2028\u2029""#),
+        ] {
+            assert_eq!(escaped(json), expected, "{json}");
+        }
+    }
+}
