@@ -61,16 +61,16 @@ fn has(allowed: &[String], asked: &str) -> bool {
 }
 
 fn has_resource(allowed: &[String], resource: &str, subresource: &str) -> bool {
-    allowed.iter().any(|one| {
-        one == ALL
-            || match (one.split_once('/'), subresource) {
-                (None, "") => one == resource,
-                (Some((of, name)), subresource) if !subresource.is_empty() => {
-                    name == subresource && (of == ALL || of == resource)
-                }
-                _ => false,
-            }
-    })
+    let is_of = |one: &str, resource: &str| {
+        let rest = one.strip_prefix(resource);
+        rest.and_then(|rest| rest.strip_prefix('/')) == Some(subresource)
+    };
+    // A review may name the resource and the subresource as one.
+    let is_it = |one: &str| match subresource {
+        "" => one == resource,
+        _ => is_of(one, resource) || is_of(one, ALL),
+    };
+    allowed.iter().any(|one| one == ALL || is_it(one))
 }
 
 fn has_name(allowed: &[String], name: &str) -> bool {
