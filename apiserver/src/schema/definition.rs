@@ -10,7 +10,7 @@ use super::node::{
     Additional, Constraints, JsonType, Junctors, ListType, Member, Node, PatchStrategy, Presence,
     Schema, Subtree, Type, TypeRef,
 };
-use super::rules::{NodeRules, RULES};
+use super::rules::{NodeRules, RULES, Reach};
 use super::{Pattern, Types};
 
 /// Keywords that this server reads or that only describe.
@@ -58,7 +58,7 @@ pub const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 impl Schema {
     /// Reads a schema that was found to be structural; what is not, says nothing.
     pub fn of_definition(schema: &Value) -> Self {
-        Self::new(Arc::clone(Types::meta()), reference("", schema))
+        Self::new(Arc::clone(Types::meta()), reference(Place::ROOT, schema))
     }
 
     /// Keywords, with their paths, that bind objects and are not enforced by
@@ -114,22 +114,57 @@ fn inner_types<'a>(of: Type<'a>) -> impl Iterator<Item = &'a TypeRef> {
     members.chain(&node.items).chain(additional).chain(judging)
 }
 
-/// A reference to what a schema says.
-fn reference(path: &str, schema: &Value) -> TypeRef {
+/// A node of a schema, as it is reached from the root.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    /// The path that warnings show.
+    path: &'a str,
+    reach: Reach,
+}
+
+impl<'a> Place<'a> {
+    const ROOT: Place<'static> = Place { path: "", reach: Reach::Declared };
+
+    fn at(self, path: &'a str) -> Self {
+        Self { path, ..self }
+    }
+
+    /// The place of the elements of this type. Expressions see them if only such values have elements.
+    fn of_elements(self, json_type: Option<JsonType>, wanted: JsonType) -> Self {
+        let reach = match self.reach {
+            Reach::Declared if json_type == Some(wanted) => Reach::Declared,
+            Reach::Declared | Reach::Undeclared => Reach::Undeclared,
+            Reach::Unseen => Reach::Unseen,
+        };
+        Self { reach, ..self }
+    }
+
+    fn of_members(self) -> Self {
+        let reach = match self.reach {
+            Reach::Declared => Reach::Declared,
+            Reach::Undeclared | Reach::Unseen => Reach::Unseen,
+        };
+        Self { reach, ..self }
+    }
+}
+
+/// Reads a node of a schema.
+fn reference(place: Place<'_>, schema: &Value) -> TypeRef {
     let nothing = Map::new();
-    TypeRef::Own(Arc::new(node(path, schema.as_object().unwrap_or(&nothing))))
+    TypeRef::Own(Arc::new(node(place, schema.as_object().unwrap_or(&nothing))))
 }
 
 /// A reference, and what is at or below it.
-fn inner(path: &str, schema: &Value, subtree: &mut Subtree) -> TypeRef {
-    let reference = reference(path, schema);
+fn inner(place: Place<'_>, schema: &Value, subtree: &mut Subtree) -> TypeRef {
+    let reference = reference(place, schema);
     if let TypeRef::Own(node) = &reference {
         subtree.add(node.subtree);
     }
     reference
 }
 
-fn node(path: &str, schema: &Map<String, Value>) -> Node {
+fn node(place: Place<'_>, schema: &Map<String, Value>) -> Node {
+    let path = place.path;
     let json_type = schema.get("type").and_then(Value::as_str).and_then(JsonType::parse);
     let flag = |key: &str| schema.get(key) == Some(&Value::Bool(true));
     let text = |key: &str| schema.get(key).and_then(Value::as_str);
@@ -142,7 +177,8 @@ fn node(path: &str, schema: &Map<String, Value>) -> Node {
     let required = texts("required");
     let given = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
     let members = given.map(|(name, property)| {
-        let of = inner(&format!("{path}.properties[{name}]"), property, &mut subtree);
+        let member_path = format!("{path}.properties[{name}]");
+        let of = inner(place.of_members().at(&member_path), property, &mut subtree);
         let default = property.get("default").cloned();
         subtree.defaults |= default.is_some();
         let member = Member {
@@ -163,13 +199,17 @@ fn node(path: &str, schema: &Map<String, Value>) -> Node {
         Some(Value::Bool(true)) => Additional::Unspecified,
         Some(Value::Bool(false)) => Additional::Forbidden,
         Some(more @ Value::Object(_)) => {
-            Additional::Of(inner(&format!("{path}.additionalProperties"), more, &mut subtree))
+            let values = place.of_elements(json_type, JsonType::Object);
+            let path = format!("{path}.additionalProperties");
+            Additional::Of(inner(values.at(&path), more, &mut subtree))
         }
         _ if preserve || json_type.is_none() => Additional::Any,
         _ => Additional::Pruned,
     };
-    let items =
-        schema.get("items").map(|items| inner(&format!("{path}.items"), items, &mut subtree));
+    let items = schema.get("items").map(|items| {
+        let elements = place.of_elements(json_type, JsonType::Array);
+        inner(elements.at(&format!("{path}.items")), items, &mut subtree)
+    });
     let others = [schema.get("items"), schema.get("additionalProperties")];
     let default_of_element = others.into_iter().flatten().find_map(|one| one.get("default"));
     subtree.defaults |= default_of_element.is_some();
@@ -185,10 +225,11 @@ fn node(path: &str, schema: &Map<String, Value>) -> Node {
     let holds_anything = matches!(additional, Additional::Any | Additional::Unspecified);
     subtree.correlation |=
         matches!(list_type, ListType::Map(_)) || (may_be_object && holds_anything);
-    let constraints = constraints(path, schema, required);
+    let constraints = constraints(place, schema, required);
     let steps = constraints.as_ref().map_or(0, |constraints| constraints.steps());
     subtree.steps = subtree.steps.max(steps);
-    let rules = NodeRules::compile(schema, path.is_empty() || flag(EMBEDDED));
+    let is_resource = path.is_empty() || flag(EMBEDDED);
+    let rules = NodeRules::compile(schema, is_resource, place.reach);
     subtree.rules |= rules.is_some();
     Node {
         json_type,
@@ -214,7 +255,7 @@ fn node(path: &str, schema: &Map<String, Value>) -> Node {
 
 /// What is demanded besides types, if anything is.
 fn constraints(
-    path: &str,
+    place: Place<'_>,
     schema: &Map<String, Value>,
     required: Vec<String>,
 ) -> Option<Box<Constraints>> {
@@ -254,18 +295,20 @@ fn constraints(
         required,
         member_count: (count("minProperties"), count("maxProperties")),
         item_count: (count("minItems"), count("maxItems")),
-        junctors: junctors(path, schema),
-        unenforced: unenforced(path, schema),
+        junctors: junctors(place, schema),
+        unenforced: unenforced(place.path, schema),
     }))
 }
 
-fn junctors(path: &str, schema: &Map<String, Value>) -> Junctors {
+fn junctors(place: Place<'_>, schema: &Map<String, Value>) -> Junctors {
+    let path = place.path;
     let list = |key: &str| -> Vec<TypeRef> {
         let given = schema.get(key).and_then(Value::as_array).into_iter().flatten();
         let numbered = given.enumerate();
-        numbered.map(|(at, given)| reference(&format!("{path}.{key}[{at}]"), given)).collect()
+        let read = |(at, given)| reference(place.at(&format!("{path}.{key}[{at}]")), given);
+        numbered.map(read).collect()
     };
-    let not = schema.get("not").map(|not| reference(&format!("{path}.not"), not));
+    let not = schema.get("not").map(|not| reference(place.at(&format!("{path}.not")), not));
     Junctors { all_of: list("allOf"), any_of: list("anyOf"), one_of: list("oneOf"), not }
 }
 
@@ -304,6 +347,35 @@ mod tests {
         assert_eq!(member.presence, Presence::Optional);
         assert_eq!(weight.constraints().unwrap().minimum, Some((0.0, false)));
         assert!(schema.unenforced().is_empty());
+    }
+
+    #[test]
+    fn rules_of_items_that_no_list_has_are_not_declared() {
+        let ruled = json!({"type": "integer", "x-kubernetes-validations": [{"rule": "self > 0"}]});
+        let list = json!({"type": "array", "items": ruled});
+        let properties = json!({"type": "object", "properties": {"b": ruled}});
+        for (property, value, expected) in [
+            (list.clone(), json!([1]), None),
+            (list.clone(), json!([0]), Some("failed rule: self > 0")),
+            (json!({"type": "object", "items": ruled}), json!([1]), Some("declType")),
+            (json!({"type": "object", "items": list}), json!([[1]]), Some("declType")),
+            (json!({"type": "object", "items": properties}), json!([{"b": 0}]), None),
+            (
+                json!({"type": "object", "additionalProperties": ruled}),
+                json!({"b": 0}),
+                Some("failed rule: self > 0"),
+            ),
+        ] {
+            let schema = json!({"type": "object", "properties": {"a": property}});
+            let schema = Schema::of_definition(&schema);
+            let Value::Object(object) = json!({"a": value}) else { return };
+            let errors = crate::schema::rules::judge(&schema, &object, None).errors;
+            let told = errors.first().map(ToString::to_string).unwrap_or_default();
+            match expected {
+                None => assert!(errors.is_empty(), "{property}: {told}"),
+                Some(part) => assert!(told.contains(part), "{property}: {told}"),
+            }
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod run;
 
 pub use check::check as check_rules;
 pub(super) use check::{check_shape, rule_as_go_shows};
-pub use compile::NodeRules;
+pub use compile::{NodeRules, Reach};
 pub use run::{judge, judge_at_once, judge_default};
 
 /// The keyword.

@@ -19,7 +19,21 @@ pub struct NodeRules {
     pub(super) type_name: String,
     /// What expressions see of its values; `None` if they do not see them.
     pub(super) declared: Option<Arc<Declared>>,
+    /// Whether the rules are run where the node stands. A definition is judged as if they were.
+    pub(super) reach: Reach,
     pub(super) rules: Vec<Rule>,
+}
+
+/// Whether expressions reach the values of a node. kube-apiserver declares the type of a whole object, and takes the types
+/// of its parts from that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Expressions reach them if their own type can be declared.
+    Declared,
+    /// The type that holds them declares no such values, as an object with `items`: rules fail.
+    Undeclared,
+    /// A type that is not declared holds them: rules are not run.
+    Unseen,
 }
 
 /// One rule.
@@ -43,7 +57,11 @@ pub struct Rule {
 
 impl NodeRules {
     /// Reads the rules of a node, if it has some.
-    pub fn compile(schema: &Map<String, Value>, is_resource: bool) -> Option<Arc<Self>> {
+    pub fn compile(
+        schema: &Map<String, Value>,
+        is_resource: bool,
+        reach: Reach,
+    ) -> Option<Arc<Self>> {
         let given = schema.get(RULES)?.as_array()?;
         if given.is_empty() {
             return None;
@@ -52,7 +70,7 @@ impl NodeRules {
         let rules =
             given.iter().map(|rule| Rule::compile(rule, schema, declared.as_ref())).collect();
         let type_name = schema.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
-        Some(Arc::new(Self { type_name, declared, rules }))
+        Some(Arc::new(Self { type_name, declared, reach, rules }))
     }
 
     /// The most often that values of it can be in one request.

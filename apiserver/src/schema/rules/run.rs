@@ -11,7 +11,7 @@ use super::super::node::{Additional, JsonType, ListType, Type};
 use super::super::unchanged::is_unchanged;
 use super::super::validate::show;
 use super::super::{ERRORS_LIMIT, Schema};
-use super::compile::{NodeRules, Rule, UNDECLARED};
+use super::compile::{NodeRules, Reach, Rule, UNDECLARED};
 use super::messages::{self, Told};
 use super::{PER_CALL, PER_OBJECT};
 use crate::error::{FieldError, Path, quote};
@@ -180,7 +180,10 @@ impl Run {
         const EXHAUSTED: &str = "validation failed due to running out of cost budget, no further validation rules will be run";
         let invalid =
             |detail: &str| FieldError::invalid(shown(path), quote(&rules.type_name), detail);
-        if rules.declared.is_none() {
+        if rules.reach == Reach::Unseen {
+            return Ok(());
+        }
+        if rules.declared.is_none() || rules.reach == Reach::Undeclared {
             let detail = format!("rule compiler initialization error: {UNDECLARED}");
             self.verdict.errors.push(invalid(&detail));
             return Ok(());
