@@ -10,6 +10,7 @@ mod error;
 mod kind_rules;
 mod namespace_lifecycle;
 mod object;
+mod reinvocation;
 mod request;
 mod resource_quota;
 
@@ -34,8 +35,8 @@ use crate::object::Tree;
 /// For a single kind `Rules` say the same with its Rust type.
 ///
 /// Kubernetes' own NamespaceLifecycle is asked first, then plugins in the order in which they
-/// were registered, then the `Rules` of the kind, then Kubernetes' own ResourceQuota; none is asked a
-/// second time because a later one has changed something. A write that another one has overtaken is asked about anew. A
+/// were registered, then the `Rules` of the kind, then Kubernetes' own ResourceQuota. All that may change objects are called
+/// a second time if one of them [asks for it](AdmissionRequest::reinvoke). A write that another one has overtaken is asked about anew. A
 /// plugin that panics fails the request with 500, and the server goes on. While a plugin
 /// waits, its request holds its place among those in flight, and its memory; a slow plugin
 /// may lose every race for an object that changes often, until the request's time is over.
@@ -97,7 +98,8 @@ pub trait AdmissionPlugin: Send + Sync + 'static {
     /// not change either: a write to `status` changes nothing but the status. An object that
     /// gets another name, namespace, apiVersion or kind fails the request with 500. A new
     /// object has no uid and no times yet, and no name if one is to be generated; a plugin may
-    /// give it a status.
+    /// give it a status. A second call for the same write gets the object that the first calls have left, so it changes
+    /// nothing that is already as the plugin wants it.
     ///
     /// # Errors
     /// Why the write is refused.

@@ -73,6 +73,11 @@ pub fn answer(path: &str, review: &Value) -> Response<Body> {
             let added = json!([{"op": "add", "path": "/spec/containers/-", "value": added}]);
             json!({"allowed": true, "patchType": "JSONPatch", "patch": patch(&added)})
         }
+        "class" => {
+            let added =
+                json!([{"op": "add", "path": "/spec/priorityClassName", "value": argument}]);
+            json!({"allowed": true, "patchType": "JSONPatch", "patch": patch(&added)})
+        }
         "replicas" => {
             let replaced = json!([{"op": "add", "path": "/spec/replicas", "value": 7}]);
             json!({"allowed": true, "patchType": "JSONPatch", "patch": patch(&replaced)})

@@ -84,7 +84,7 @@ impl AdmissionPlugin for MutatingWebhooks {
         object: &'a mut AdmissionObject<'_>,
     ) -> BoxFuture<'a, Result<(), AdmissionError>> {
         let hooks = self.0.hooks();
-        async move { mutating::mutate(&hooks.mutating, request, object).await }.boxed()
+        mutating::mutate(hooks, request, object).boxed()
     }
 
     fn validate<'a>(

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::reinvocation::Reinvocation;
 use super::{AdmissionError, AdmittedNamespace, AuditAnnotations, Reservation};
 use crate::codec;
 use crate::conversion::known;
@@ -80,6 +81,7 @@ pub struct AdmissionRequest<'a> {
     served: &'a ServedKind,
     kinds: &'a ServedKinds,
     warnings: Warnings,
+    reinvocation: Reinvocation,
     reservation: Mutex<Option<Reservation>>,
     admitted_namespace: Mutex<Option<AdmittedNamespace>>,
     account: Option<&'a Account>,
@@ -158,6 +160,7 @@ impl<'a> AdmissionRequest<'a> {
             served,
             kinds,
             warnings: Warnings::default(),
+            reinvocation: Reinvocation::default(),
             reservation: Mutex::default(),
             admitted_namespace: Mutex::default(),
             account: None,
@@ -355,6 +358,32 @@ impl<'a> AdmissionRequest<'a> {
     /// The same as a Rust type; `None` also if it does not fit the type.
     pub fn old<K: DeserializeOwned>(&self) -> Option<K> {
         go_reader::read_object(self.old_object()?).ok()
+    }
+
+    /// Asks for a second call of [`mutate`](super::AdmissionPlugin::mutate) of all plugins, because this one has changed the
+    /// object and the plugins before it have to see the change. There is no third call.
+    pub fn reinvoke(&self) {
+        self.reinvocation.request();
+    }
+
+    /// Whether plugins are called for the second time.
+    pub fn is_reinvocation(&self) -> bool {
+        self.reinvocation.has_begun()
+    }
+
+    /// Begins the second call of the plugins, if one has asked for it in the first.
+    pub(crate) fn begin_reinvocation(&self) -> bool {
+        self.reinvocation.begin()
+    }
+
+    /// Keeps data of a plugin until its second call. There is one value of each type.
+    pub fn keep_state<T: Clone + Send + Sync + 'static>(&self, state: T) {
+        self.reinvocation.keep(state);
+    }
+
+    /// Takes the data of this type that a plugin has kept in its first call.
+    pub fn take_state<T: Clone + Send + Sync + 'static>(&self) -> Option<T> {
+        self.reinvocation.take()
     }
 
     /// Tells the client something, whatever becomes of the write: a `Warning` header, which

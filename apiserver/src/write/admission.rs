@@ -51,14 +51,19 @@ pub(super) async fn mutate(
     let fill = move |tree: &mut Tree| fill_again(attributes, live, is_kind, tree);
     let mut object = AdmissionObject::new(&mut draft.tree).filled_by(&fill);
     let all = Asked::all(attributes, request.operation, false);
-    for plugin in plugins(attributes, rules.as_ref()).filter(|one| one.handles(&request)) {
-        let asked = all.plugin(plugin.name());
-        outcome = plugin.mutate(&request, &mut object).await;
-        asked.has_answered(outcome.is_err());
-        if object.take_touched() {
-            touched = Some(plugin.name());
+    loop {
+        for plugin in plugins(attributes, rules.as_ref()).filter(|one| one.handles(&request)) {
+            let asked = all.plugin(plugin.name());
+            outcome = plugin.mutate(&request, &mut object).await;
+            asked.has_answered(outcome.is_err());
+            if object.take_touched() {
+                touched = Some(plugin.name());
+            }
+            if outcome.is_err() {
+                break;
+            }
         }
-        if outcome.is_err() {
+        if outcome.is_err() || !request.begin_reinvocation() {
             break;
         }
     }

@@ -2,61 +2,82 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use aggregated_apiserver::{AdmissionError, AdmissionObject, AdmissionRequest};
 
 use super::annotations::Call;
 use super::answer::{self, Answer};
 use super::ask::{Failure, ask};
-use super::configured::Hook;
+use super::configured::{Hook, Hooks};
 use super::review::Question;
 use super::{Tree, matching};
 
-/// How often webhooks are asked at most: those that wish it once more, if a later one has changed the object.
-const ROUNDS: usize = 2;
+/// The calls of the webhooks for one write, kept for the second call of the plugins. Webhooks are known by their numbers.
+#[derive(Clone)]
+struct Reinvocation {
+    /// The webhooks of the first call.
+    hooks: Arc<Hooks>,
+    /// The webhooks that were called since the object was changed, and want to be called again after a change.
+    called: BTreeSet<usize>,
+    /// The webhooks that are called again.
+    again: BTreeSet<usize>,
+    /// The hash of the object that the webhooks have left, if one of them may be called again.
+    left: Option<u64>,
+}
 
-/// Lets webhooks change an object.
+/// Lets webhooks change an object. If one of them does, all plugins are called a second time.
 ///
 /// # Errors
 /// What one of them refuses, or why it cannot be asked.
 pub(super) async fn mutate(
-    hooks: &[Hook],
+    hooks: Arc<Hooks>,
     request: &AdmissionRequest<'_>,
     object: &mut AdmissionObject<'_>,
 ) -> Result<(), AdmissionError> {
-    // Webhooks, by their numbers: those that have been asked, and those that are asked again.
-    let (mut asked, mut again) = (BTreeSet::new(), BTreeSet::new());
-    for round in 0..ROUNDS {
-        let mut is_changed = false;
-        for (number, hook) in hooks.iter().enumerate() {
-            if round > 0 && !again.contains(&number) {
-                continue;
-            }
-            let Some(version) = matching::version(hook, request) else { continue };
-            if !matching::is_selected(hook, request, Some(&*object))? {
-                continue;
-            }
-            let call = Call { hook, request, round, number };
-            let changed = match ask_about(&call, version, object).await {
-                Ok(changed) => changed,
-                Err(failure) => {
-                    failure.judged(hook, request, || call.failed_open())?;
-                    false
-                }
-            };
-            if changed {
-                is_changed = true;
-                again.append(&mut asked);
-            }
-            if hook.is_reinvoked {
-                asked.insert(number);
-            }
+    let first =
+        || Reinvocation { hooks, called: BTreeSet::new(), again: BTreeSet::new(), left: None };
+    let mut state = request.take_state().unwrap_or_else(first);
+    let hooks = Arc::clone(&state.hooks);
+    let is_reinvocation = request.is_reinvocation();
+    if state.left.take().is_some_and(|left| left != hash(object)) {
+        // Other plugins have changed the object since.
+        state.again.append(&mut state.called);
+    }
+    for (number, hook) in hooks.mutating.iter().enumerate() {
+        if is_reinvocation && !state.again.contains(&number) {
+            continue;
         }
-        if !is_changed || again.is_empty() {
-            break;
+        let Some(version) = matching::version(hook, request) else { continue };
+        if !matching::is_selected(hook, request, Some(&*object))? {
+            continue;
+        }
+        let call = Call { hook, request, round: usize::from(is_reinvocation), number };
+        let changed = match ask_about(&call, version, object).await {
+            Ok(changed) => changed,
+            Err(failure) => {
+                failure.judged(hook, request, || call.failed_open())?;
+                false
+            }
+        };
+        if changed {
+            state.again.append(&mut state.called);
+            request.reinvoke();
+        }
+        if hook.is_reinvoked {
+            state.called.insert(number);
         }
     }
+    state.left = (!state.called.is_empty()).then(|| hash(object));
+    request.keep_state(state);
     Ok(())
+}
+
+fn hash(object: &Tree) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    object.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Asks webhooks about a deletion, of which they can change nothing.

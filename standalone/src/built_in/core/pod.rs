@@ -185,9 +185,6 @@ fn prepare(pod: &mut Pod, now: Timestamp) {
     if is_new {
         label_keys::add_requirements(spec, pod.metadata.labels.as_ref());
         set_app_armor_profiles(spec, pod.metadata.annotations.as_ref());
-        // As the admission plugin Priority does in a cluster without PriorityClasses.
-        spec.priority.get_or_insert(0);
-        set_default(&mut spec.preemption_policy, "PreemptLowerPriority");
     }
     add_tolerations(spec);
     let class = qos_class(spec);

@@ -1,0 +1,54 @@
+//! The second call of the plugins that change objects. A plugin asks for it when it has changed an object in a way that
+//! the plugins before it did not see.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use http::Extensions;
+
+/// The calls of the plugins for one write.
+#[derive(Debug, Default)]
+pub(super) struct Reinvocation {
+    is_requested: AtomicBool,
+    has_begun: AtomicBool,
+    /// The data that plugins keep between the two calls, by its type.
+    state: Mutex<Extensions>,
+}
+
+impl Reinvocation {
+    pub(super) fn request(&self) {
+        self.is_requested.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn has_begun(&self) -> bool {
+        self.has_begun.load(Ordering::Relaxed)
+    }
+
+    /// Begins the second call, if a plugin has asked for it in the first.
+    pub(super) fn begin(&self) -> bool {
+        self.is_requested.load(Ordering::Relaxed) && !self.has_begun.swap(true, Ordering::Relaxed)
+    }
+
+    pub(super) fn keep<T: Clone + Send + Sync + 'static>(&self, state: T) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).insert(state);
+    }
+
+    pub(super) fn take<T: Clone + Send + Sync + 'static>(&self) -> Option<T> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).remove()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plugins_are_called_twice_at_most() {
+        let calls = Reinvocation::default();
+        assert!(!calls.begin() && !calls.has_begun());
+        calls.request();
+        assert!(calls.begin() && calls.has_begun());
+        calls.request();
+        assert!(!calls.begin());
+    }
+}
