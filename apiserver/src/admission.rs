@@ -35,8 +35,8 @@ use crate::object::Tree;
 /// For a single kind `Rules` say the same with its Rust type.
 ///
 /// Kubernetes' own NamespaceLifecycle is asked first, then plugins in the order in which they
-/// were registered, then the `Rules` of the kind, then Kubernetes' own ResourceQuota. All that may change objects are called
-/// a second time if one of them [asks for it](AdmissionRequest::reinvoke). A write that another one has overtaken is asked about anew. A
+/// were registered, then the `Rules` of the kind, then Kubernetes' own ResourceQuota. The plugins that may change
+/// an object are called a second time if one of them [asks for it](AdmissionRequest::reinvoke); the `Rules` are called once, after that. A write that another one has overtaken is asked about anew. A
 /// plugin that panics fails the request with 500, and the server goes on. While a plugin
 /// waits, its request holds its place among those in flight, and its memory; a slow plugin
 /// may lose every race for an object that changes often, until the request's time is over.

@@ -142,6 +142,13 @@ impl AdmissionPlugin for Obedient {
                     let nested = (0..200_000).map(|_| json!([{}])).collect::<Vec<_>>();
                     object["spec"]["mode"] = nested.into();
                 }
+                "again" => {
+                    let calls = request.take_state::<u64>().unwrap_or_default() + 1;
+                    assert_eq!(request.is_reinvocation(), calls == 2);
+                    object["spec"]["size"] = (10 * calls).into();
+                    request.keep_state(calls);
+                    request.reinvoke();
+                }
                 "panic" => panic!("a plugin that panics"),
                 _ => {}
             }
@@ -213,6 +220,22 @@ fn foo(name: &str, order: &str) -> Value {
         "apiVersion": "example.com/v1", "kind": "Foo",
         "metadata": {"name": name, "annotations": {"order": order}}, "spec": {"size": 1},
     })
+}
+
+#[tokio::test]
+async fn plugins_are_called_again_once_if_one_of_them_asks_for_it() {
+    let (server, log) = server().await;
+    for (order, calls, size) in [("again", 2, 20), ("plain", 1, 1)] {
+        log.lock().unwrap().clear();
+        let made = ask(&server, Method::POST, FOOS, &foo(order, order)).await;
+        assert_eq!(
+            (made.status(), &made.body()["spec"]["size"]),
+            (StatusCode::CREATED, &json!(size))
+        );
+        let log = log.lock().unwrap();
+        let stages = |stage: &str| log.iter().filter(|line| line.starts_with(stage)).count();
+        assert_eq!((stages("mutate"), stages("validate")), (calls, 1), "{log:?}");
+    }
 }
 
 #[tokio::test]

@@ -11,8 +11,8 @@ use super::prepare::fill_in;
 use super::sent_managers::without_managed_fields;
 use super::{owners, reset, text};
 use crate::admission::{
-    AdmissionChain, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
-    AdmissionTime, AdmittedNamespace, Form, KindRules, OldObject, Reservation,
+    AdmissionChain, AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin,
+    AdmissionRequest, AdmissionTime, AdmittedNamespace, Form, KindRules, OldObject, Reservation,
 };
 use crate::conversion::known;
 use crate::error::ApiError;
@@ -52,13 +52,8 @@ pub(super) async fn mutate(
     let mut object = AdmissionObject::new(&mut draft.tree).filled_by(&fill);
     let all = Asked::all(attributes, request.operation, false);
     loop {
-        for plugin in plugins(attributes, rules.as_ref()).filter(|one| one.handles(&request)) {
-            let asked = all.plugin(plugin.name());
-            outcome = plugin.mutate(&request, &mut object).await;
-            asked.has_answered(outcome.is_err());
-            if object.take_touched() {
-                touched = Some(plugin.name());
-            }
+        for plugin in plugins(attributes, None).filter(|one| one.handles(&request)) {
+            outcome = call(plugin, (&request, &mut object), &all, &mut touched).await;
             if outcome.is_err() {
                 break;
             }
@@ -66,6 +61,11 @@ pub(super) async fn mutate(
         if outcome.is_err() || !request.begin_reinvocation() {
             break;
         }
+    }
+    if let (Ok(()), Some(rules)) = (&outcome, rules.as_ref().filter(|_| is_asked(attributes)))
+        && rules.handles(&request)
+    {
+        outcome = call(rules, (&request, &mut object), &all, &mut touched).await;
     }
     all.has_answered(outcome.is_err());
     draft.warnings.extend(request.take_warnings());
@@ -82,6 +82,22 @@ pub(super) async fn mutate(
     }
     normalize_again(attributes, live, draft).map_err(|why| broken(&why))?;
     Ok(namespace)
+}
+
+/// Lets a plugin change an object, and notes its name if it may have done so.
+async fn call<'p>(
+    plugin: &'p dyn AdmissionPlugin,
+    (request, object): (&AdmissionRequest<'_>, &mut AdmissionObject<'_>),
+    all: &Asked<'_>,
+    touched: &mut Option<&'p str>,
+) -> Result<(), AdmissionError> {
+    let asked = all.plugin(plugin.name());
+    let outcome = plugin.mutate(request, object).await;
+    asked.has_answered(outcome.is_err());
+    if object.take_touched() {
+        *touched = Some(plugin.name());
+    }
+    outcome
 }
 
 /// Whether a plugin that is asked needs an object of a built-in kind with its defaults.
