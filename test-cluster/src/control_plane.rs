@@ -393,7 +393,8 @@ fn spawn_api_server(programs: &Programs, folder: &Path, ports: Ports) -> Result<
         ("tls-private-key-file", file("api-server.key")),
         ("client-ca-file", file("ca.crt")),
         ("authorization-mode", "RBAC".to_owned()),
-        ("service-cluster-ip-range", "10.0.0.0/24".to_owned()),
+        // The first 256 addresses are left to Services that name theirs.
+        ("service-cluster-ip-range", "10.0.0.0/16".to_owned()),
         ("anonymous-auth", "false".to_owned()),
         // Same as in clusters of kubeadm; by default privileged containers are invalid.
         ("allow-privileged", "true".to_owned()),
