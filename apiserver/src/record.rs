@@ -83,8 +83,6 @@ pub struct Record {
     pub is_served: bool,
     /// Whether everything is checked and nothing is kept.
     pub is_dry_run: bool,
-    /// Whether a deprecated version of an API was requested.
-    pub is_deprecated: bool,
     code: u16,
     bytes: u64,
 }
@@ -138,7 +136,6 @@ impl Record {
             attributes: None,
             is_served: false,
             is_dry_run: false,
-            is_deprecated: false,
             code: CLIENT_CLOSED_REQUEST,
             bytes: 0,
         }
@@ -196,6 +193,13 @@ impl Record {
         metrics.authorized(result, self.steps.took(Step::Authorized));
     }
 
+    /// Records that a deprecated version of an API was requested.
+    pub fn deprecated(&mut self) {
+        if let Some(trail) = &mut self.trail {
+            trail.deprecated();
+        }
+    }
+
     /// The audit event of the request for annotations of admission, if it has one.
     pub fn audit_annotations(&mut self) -> Option<Arc<dyn AuditAnnotations>> {
         self.trail.as_mut()?.annotations()
@@ -216,9 +220,7 @@ impl Record {
     /// Records that code has failed over it.
     pub fn panicked(&mut self, why: &str, head: &Parts) {
         if let (Some(trail), Some(attributes)) = (&mut self.trail, &self.attributes) {
-            let is_deprecated = self.is_deprecated;
-            let recorded =
-                Recorded { audit_id: audit_id(head), uri: &head.uri, attributes, is_deprecated };
+            let recorded = Recorded { audit_id: audit_id(head), uri: &head.uri, attributes };
             trail.panicked(why, recorded);
         }
     }
@@ -269,8 +271,7 @@ impl Record {
         let took = self.reached(Step::Answered);
         let mut is_followed = false;
         if let (Some(trail), Some(attributes)) = (&mut self.trail, &self.attributes) {
-            let (audit_id, uri, is_deprecated) = (&self.audit_id, &self.uri, self.is_deprecated);
-            let recorded = Recorded { audit_id, uri, attributes, is_deprecated };
+            let recorded = Recorded { audit_id: &self.audit_id, uri: &self.uri, attributes };
             trail.answered(self.code, response.headers(), recorded);
             is_followed = trail.wants_response();
         }
@@ -321,9 +322,7 @@ impl Record {
             }
             let mut trail = self.trail.take();
             if let (Some(trail), Some(attributes)) = (&mut trail, &self.attributes) {
-                let (audit_id, uri, is_deprecated) =
-                    (&self.audit_id, &self.uri, self.is_deprecated);
-                let recorded = Recorded { audit_id, uri, attributes, is_deprecated };
+                let recorded = Recorded { audit_id: &self.audit_id, uri: &self.uri, attributes };
                 trail.complete(recorded);
             }
             if let Some(aftermath) = self.aftermath.take().filter(Aftermath::is_apart) {

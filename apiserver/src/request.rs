@@ -397,8 +397,8 @@ impl Handler {
             },
             Destination::Target(target) => self.target(caller, target, head, body, record).await,
         };
-        record.is_deprecated = route.deprecation.is_some();
         let Some(warning) = route.deprecation else { return answer };
+        record.deprecated();
         let mut response = answer.unwrap_or_else(|error| {
             record.refused(&error);
             refuse_as(&error, negotiate::refusal(head))

@@ -107,7 +107,6 @@ struct Left {
     audit_id: HeaderValue,
     uri: Uri,
     attributes: Arc<Attributes>,
-    is_deprecated: bool,
     trail: Option<Box<Trail>>,
     trace: Option<Remains>,
 }
@@ -159,8 +158,7 @@ impl Aftermath {
         let attributes = Arc::clone(attributes);
         let audit_id = apart(&record.audit_id).unwrap_or(UNKNOWN);
         let (trail, trace) = (trail.map(Trail::remains), trace.map(|one| one.remains(record.took)));
-        let (uri, is_deprecated) = (bounded(&record.uri), record.is_deprecated);
-        let left = Left { audit_id, uri, attributes, is_deprecated, trail, trace };
+        let left = Left { audit_id, uri: bounded(&record.uri), attributes, trail, trace };
         let mut meeting = meeting.lock().unwrap_or_else(PoisonError::into_inner);
         match std::mem::replace(&mut *meeting, Meeting::Together) {
             Meeting::Ended(ending) => {
@@ -174,10 +172,10 @@ impl Aftermath {
 
 impl Left {
     fn tell(self, ending: &Ending) {
-        let Self { audit_id, uri, attributes, is_deprecated, trail, trace } = self;
+        let Self { audit_id, uri, attributes, trail, trace } = self;
         if let Some(mut trail) = trail {
-            let (audit_id, uri, attributes) = (&audit_id, &uri, &*attributes);
-            trail.ended(ending, Recorded { audit_id, uri, attributes, is_deprecated });
+            let recorded = Recorded { audit_id: &audit_id, uri: &uri, attributes: &attributes };
+            trail.ended(ending, recorded);
         }
         if let Some(trace) = trace {
             trace.end(ending, &audit_id);

@@ -169,7 +169,9 @@ pub(super) struct Trail {
     reason: Option<Cow<'static, str>>,
     /// How the write ended, if that was after the request.
     ended: Option<&'static str>,
-    /// What admission adds, once it may add something.
+    /// Whether a deprecated version of an API was requested.
+    is_deprecated: bool,
+    /// The annotations that admission adds; `None` for a request that admission does not see.
     annotations: Option<Arc<AdmissionAnnotations>>,
     is_over: bool,
     /// Bytes of bodies that are held for it.
@@ -182,8 +184,6 @@ pub(super) struct Recorded<'a> {
     pub audit_id: &'a HeaderValue,
     pub uri: &'a Uri,
     pub attributes: &'a Attributes,
-    /// Whether a deprecated version of an API was requested.
-    pub is_deprecated: bool,
 }
 
 /// A request that comes, as far as the audit log is concerned.
@@ -235,6 +235,7 @@ impl Trail {
             decision: None,
             reason: None,
             ended: None,
+            is_deprecated: false,
             annotations: None,
             is_over: false,
             held: 0,
@@ -242,8 +243,7 @@ impl Trail {
         // As kube-apiserver: what nobody has asked is written down only when it is answered.
         if trail.user.is_some() {
             let Arrival { audit_id, attributes, .. } = *arrival;
-            let is_deprecated = false;
-            let recorded = Recorded { audit_id, uri: &head.uri, attributes, is_deprecated };
+            let recorded = Recorded { audit_id, uri: &head.uri, attributes };
             trail.write(Stage::RequestReceived, trail.received, recorded);
         }
         Some(trail)
@@ -268,6 +268,11 @@ impl Trail {
             "" => Cow::Borrowed(""),
             reason => Cow::Owned(reason.to_owned()),
         });
+    }
+
+    /// Notes that a deprecated version of an API was requested.
+    pub(super) fn deprecated(&mut self) {
+        self.is_deprecated = true;
     }
 
     /// The annotations that admission adds.
@@ -433,7 +438,7 @@ impl Trail {
         if self.omitted & 1 << stage as u8 != 0 {
             return;
         }
-        let Recorded { audit_id, uri, attributes, is_deprecated } = recorded;
+        let Recorded { audit_id, uri, attributes } = recorded;
         let added = self.annotations.as_deref().map(AdmissionAnnotations::state);
         let added = added.as_deref();
         let keeps_response = self.level == Level::RequestResponse;
@@ -464,7 +469,7 @@ impl Trail {
                 is_truncated: self.is_truncated || added.is_some_and(|added| added.is_truncated),
                 decision: self.decision,
                 reason: self.reason.as_deref(),
-                is_deprecated,
+                is_deprecated: self.is_deprecated,
                 added: added.map(|added| &added.values),
             },
         };
