@@ -45,26 +45,18 @@ pub(super) async fn mutate(
     let rules = rules(attributes, draft);
     let _converting = room_of_rules(attributes, rules.as_ref(), live, draft)?;
     let mut touched = None;
-    let mut outcome = Ok(());
     let before = draft_type(draft);
     let is_kind = draft.is_kind;
     let fill = move |tree: &mut Tree| fill_again(attributes, live, is_kind, tree);
     let mut object = AdmissionObject::new(&mut draft.tree).filled_by(&fill);
     let all = Asked::all(attributes, request.operation, false);
-    loop {
-        for plugin in plugins(attributes, None).filter(|one| one.handles(&request)) {
-            outcome = call(plugin, (&request, &mut object), &all, &mut touched).await;
-            if outcome.is_err() {
-                break;
-            }
-        }
-        if outcome.is_err() || !request.begin_reinvocation() {
-            break;
-        }
+    let plugins = || plugins(attributes);
+    let mut outcome = call(plugins(), (&request, &mut object), &all, &mut touched).await;
+    if outcome.is_ok() && request.begin_reinvocation() {
+        outcome = call(plugins(), (&request, &mut object), &all, &mut touched).await;
     }
-    if let (Ok(()), Some(rules)) = (&outcome, rules.as_ref().filter(|_| is_asked(attributes)))
-        && rules.handles(&request)
-    {
+    if outcome.is_ok() {
+        let rules = rules.iter().map(|rules| rules as &dyn AdmissionPlugin);
         outcome = call(rules, (&request, &mut object), &all, &mut touched).await;
     }
     all.has_answered(outcome.is_err());
@@ -84,20 +76,26 @@ pub(super) async fn mutate(
     Ok(namespace)
 }
 
-/// Lets a plugin change an object, and notes its name if it may have done so.
+/// Lets plugins change an object, one after the other. `touched` becomes the name of the last one that may have done so.
+///
+/// # Errors
+/// The refusal of a plugin; the plugins behind it are not called.
 async fn call<'p>(
-    plugin: &'p dyn AdmissionPlugin,
+    plugins: impl Iterator<Item = &'p dyn AdmissionPlugin>,
     (request, object): (&AdmissionRequest<'_>, &mut AdmissionObject<'_>),
     all: &Asked<'_>,
     touched: &mut Option<&'p str>,
 ) -> Result<(), AdmissionError> {
-    let asked = all.plugin(plugin.name());
-    let outcome = plugin.mutate(request, object).await;
-    asked.has_answered(outcome.is_err());
-    if object.take_touched() {
-        *touched = Some(plugin.name());
+    for plugin in plugins.filter(|plugin| plugin.handles(request)) {
+        let asked = all.plugin(plugin.name());
+        let outcome = plugin.mutate(request, object).await;
+        asked.has_answered(outcome.is_err());
+        if object.take_touched() {
+            *touched = Some(plugin.name());
+        }
+        outcome?;
     }
-    outcome
+    Ok(())
 }
 
 /// Whether a plugin that is asked needs an object of a built-in kind with its defaults.
@@ -107,7 +105,7 @@ pub(super) fn needs_defaults(
     draft: &Draft,
 ) -> bool {
     let name = metadata::name(&draft.tree);
-    let mut needing = plugins(attributes, None).filter(|plugin| plugin.needs_defaults()).peekable();
+    let mut needing = plugins(attributes).filter(|plugin| plugin.needs_defaults()).peekable();
     if needing.peek().is_none() {
         return false;
     }
@@ -197,7 +195,7 @@ pub async fn validate_deletion(
     };
     let is_handled = || {
         let request = about(OnceLock::new());
-        plugins(attributes, None).any(|plugin| plugin.handles(&request))
+        plugins(attributes).any(|plugin| plugin.handles(&request))
     };
     if !known(kind, attributes.account, is_handled).await? {
         return Ok(());
@@ -227,7 +225,8 @@ async fn ask(
 ) -> Result<(), ApiError> {
     let last = attributes.environment.admission.last();
     let last = last.filter(|_| is_asked(attributes));
-    let plugins = plugins(attributes, rules).chain(last);
+    let rules = rules.map(|rules| rules as &dyn AdmissionPlugin);
+    let plugins = plugins(attributes).chain(rules).chain(last);
     let all = Asked::all(attributes, request.operation, true);
     let mut outcome = Ok(());
     for plugin in plugins.filter(|one| one.handles(request)) {
@@ -286,14 +285,10 @@ impl Drop for Asked<'_> {
     }
 }
 
-/// The plugins of the server, and the rules of the kind behind them.
-fn plugins<'a>(
-    attributes: &Attributes<'a>,
-    rules: Option<&'a KindRules>,
-) -> impl Iterator<Item = &'a dyn AdmissionPlugin> {
+/// The plugins of the server that are called.
+fn plugins<'a>(attributes: &Attributes<'a>) -> impl Iterator<Item = &'a dyn AdmissionPlugin> {
     let is_asked = is_asked(attributes);
-    let rules = rules.map(|rules| rules as &dyn AdmissionPlugin);
-    attributes.environment.admission.iter().chain(rules).filter(move |_| is_asked)
+    attributes.environment.admission.iter().filter(move |_| is_asked)
 }
 
 /// Whether admission is asked about the write.
@@ -301,9 +296,10 @@ fn is_asked(attributes: &Attributes<'_>) -> bool {
     attributes.origin == Origin::Request
 }
 
-/// The rules of the kind, if the object is of it.
+/// The rules of the kind, if they are called about the object.
 fn rules(attributes: &Attributes<'_>, draft: &Draft) -> Option<KindRules> {
-    attributes.kind().admission_rules.clone().filter(|_| draft.is_kind).map(KindRules)
+    let is_called = draft.is_kind && is_asked(attributes);
+    attributes.kind().admission_rules.clone().filter(|_| is_called).map(KindRules)
 }
 
 /// Takes room for what is converted for rules of another version, while they are asked.
