@@ -35,9 +35,9 @@ use crate::object::Tree;
 /// For a single kind `Rules` say the same with its Rust type.
 ///
 /// Kubernetes' own NamespaceLifecycle is asked first, then plugins in the order in which they
-/// were registered, then the `Rules` of the kind, then Kubernetes' own ResourceQuota. The plugins that may change
-/// an object are called a second time if one of them [asks for it](AdmissionRequest::reinvoke); the `Rules` are called once, after that. A write that another one has overtaken is asked about anew. A
-/// plugin that panics fails the request with 500, and the server goes on. While a plugin
+/// were registered, then the `Rules` of the kind, then Kubernetes' own ResourceQuota. [`mutate`](AdmissionPlugin::mutate)
+/// of all plugins is called a second time if one of them [asks for it](AdmissionRequest::reinvoke); the `Rules` change the
+/// object once, after that. A write that another one has overtaken is asked about anew. A plugin that panics fails the request with 500, and the server goes on. While a plugin
 /// waits, its request holds its place among those in flight, and its memory; a slow plugin
 /// may lose every race for an object that changes often, until the request's time is over.
 /// Of built-in kinds, what depends on other fields is filled in behind the first stage, unless a plugin
@@ -98,8 +98,9 @@ pub trait AdmissionPlugin: Send + Sync + 'static {
     /// not change either: a write to `status` changes nothing but the status. An object that
     /// gets another name, namespace, apiVersion or kind fails the request with 500. A new
     /// object has no uid and no times yet, and no name if one is to be generated; a plugin may
-    /// give it a status. A second call for the same write gets the object that the first calls have left, so it changes
-    /// nothing that is already as the plugin wants it.
+    /// give it a status. It may be called a second time for one write, with the object that the first calls of all
+    /// plugins have left. The second call must change only fields that are not yet as the plugin wants them: a list must not get
+    /// an item twice.
     ///
     /// # Errors
     /// Why the write is refused.

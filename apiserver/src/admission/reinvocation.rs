@@ -1,5 +1,5 @@
-//! The second call of the plugins that change objects. A plugin asks for it when it has changed an object in a way that
-//! the plugins before it did not see.
+//! The second call of the plugins that change objects. A plugin asks for it after it has changed an object, because the
+//! plugins before it have not seen the change.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};

@@ -376,12 +376,13 @@ impl<'a> AdmissionRequest<'a> {
         self.reinvocation.begin()
     }
 
-    /// Keeps data of a plugin until its second call. There is one value of each type.
+    /// Stores data of a plugin until its second call. A request stores one value of each type, so a plugin needs a type of
+    /// its own.
     pub fn keep_state<T: Clone + Send + Sync + 'static>(&self, state: T) {
         self.reinvocation.keep(state);
     }
 
-    /// Takes the data of this type that a plugin has kept in its first call.
+    /// Takes the data of this type that a plugin has stored in its first call.
     pub fn take_state<T: Clone + Send + Sync + 'static>(&self) -> Option<T> {
         self.reinvocation.take()
     }

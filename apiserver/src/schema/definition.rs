@@ -129,7 +129,8 @@ impl<'a> Place<'a> {
         Self { path, ..self }
     }
 
-    /// The place of the elements of this type. Expressions see them if only such values have elements.
+    /// The place of the elements of a node of this type. `wanted` is the type whose values have such elements: `Array` for
+    /// `items`, `Object` for `additionalProperties`.
     fn of_elements(self, json_type: Option<JsonType>, wanted: JsonType) -> Self {
         let reach = match self.reach {
             Reach::Declared if json_type == Some(wanted) => Reach::Declared,
@@ -139,6 +140,7 @@ impl<'a> Place<'a> {
         Self { reach, ..self }
     }
 
+    /// The place of the properties of a node.
     fn of_members(self) -> Self {
         let reach = match self.reach {
             Reach::Declared => Reach::Declared,
@@ -350,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_of_items_that_no_list_has_are_not_declared() {
+    fn rules_of_items_fail_under_a_type_without_items() {
         let ruled = json!({"type": "integer", "x-kubernetes-validations": [{"rule": "self > 0"}]});
         let list = json!({"type": "array", "items": ruled});
         let properties = json!({"type": "object", "properties": {"b": ruled}});

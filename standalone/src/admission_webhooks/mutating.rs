@@ -14,14 +14,15 @@ use super::configured::{Hook, Hooks};
 use super::review::Question;
 use super::{Tree, matching};
 
-/// The calls of the webhooks for one write, kept for the second call of the plugins. Webhooks are known by their numbers.
+/// The calls of the webhooks for one write, for the second call of the plugins. A number is the index of a webhook in
+/// `hooks.mutating`.
 #[derive(Clone)]
 struct Reinvocation {
     /// The webhooks of the first call.
     hooks: Arc<Hooks>,
-    /// The webhooks that were called since the object was changed, and want to be called again after a change.
+    /// The webhooks with `reinvocationPolicy: IfNeeded` that were called and after which nothing has changed the object yet.
     called: BTreeSet<usize>,
-    /// The webhooks that are called again.
+    /// The webhooks of that policy after which something has changed the object: the second round calls only these.
     again: BTreeSet<usize>,
     /// The hash of the object that the webhooks have left, if one of them may be called again.
     left: Option<u64>,

@@ -65,7 +65,7 @@ fn has_resource(allowed: &[String], resource: &str, subresource: &str) -> bool {
         let rest = one.strip_prefix(resource);
         rest.and_then(|rest| rest.strip_prefix('/')) == Some(subresource)
     };
-    // A review may name the resource and the subresource as one.
+    // A SubjectAccessReview may have `pods/exec` as `resource` and no `subresource`.
     let is_it = |one: &str| match subresource {
         "" => one == resource,
         _ => is_of(one, resource) || is_of(one, ALL),

@@ -19,20 +19,21 @@ pub struct NodeRules {
     pub(super) type_name: String,
     /// What expressions see of its values; `None` if they do not see them.
     pub(super) declared: Option<Arc<Declared>>,
-    /// Whether the rules are run where the node stands. A definition is judged as if they were.
+    /// Whether the rules are evaluated where the node stands. The validation of a definition compiles them anyway.
     pub(super) reach: Reach,
     pub(super) rules: Vec<Rule>,
 }
 
-/// Whether expressions reach the values of a node. kube-apiserver declares the type of a whole object, and takes the types
-/// of its parts from that.
+/// The reach of expressions at a node. kube-apiserver declares the type of a whole object, and takes the types of its parts
+/// from that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// Expressions reach them if their own type can be declared.
+    /// Rules are evaluated if the type of the node can be declared.
     Declared,
-    /// The type that holds them declares no such values, as an object with `items`: rules fail.
+    /// The definition gives elements to a type that has none, as `items` of an object. An object from before a change of the
+    /// definition may have such values: each of their rules fails.
     Undeclared,
-    /// A type that is not declared holds them: rules are not run.
+    /// The values are properties of a value whose type is not declared: kube-apiserver skips their rules.
     Unseen,
 }
 
