@@ -3,9 +3,13 @@
 use std::collections::{HashMap, HashSet};
 
 use aggregated_apiserver::{RestoreError, RuntimeKinds};
+use k8s_openapi::Resource;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use thiserror::Error;
 
+use crate::built_in::priority;
 use crate::files::LoadedObject;
 
 /// Namespaces that are there from the start.
@@ -41,6 +45,7 @@ pub(crate) async fn load(
     own: Vec<LoadedObject>,
 ) -> Result<(), ObjectError> {
     let owners = owners(&objects);
+    let classes = priority_classes(objects.iter().chain(&own));
     let mut namespaces: HashSet<String> = HashSet::new();
     let brought = objects.iter().filter(|loaded| is_namespace(&loaded.object));
     let brought: HashSet<String> =
@@ -66,6 +71,9 @@ pub(crate) async fn load(
             unless_full(kinds, &format!("{place} (Namespace {namespace:?})"), restored)?;
         }
         let what = describe(&place, &object);
+        if is(&object, "v1", "Pod") {
+            priority::complete_loaded(&mut object, &classes);
+        }
         let uid = names(&object).into_iter().find_map(|name| owners.get(&name));
         if let (Some(uid), Some(metadata)) = (uid, object["metadata"].as_object_mut()) {
             metadata.entry("uid").or_insert_with(|| uid.as_str().into());
@@ -126,7 +134,19 @@ async fn restore_namespace(kinds: &RuntimeKinds, name: &str) -> Result<(), Resto
 }
 
 fn is_namespace(object: &Value) -> bool {
-    object["apiVersion"] == "v1" && object["kind"] == "Namespace"
+    is(object, "v1", "Namespace")
+}
+
+fn is(object: &Value, api_version: &str, kind: &str) -> bool {
+    object["apiVersion"] == api_version && object["kind"] == kind
+}
+
+/// The PriorityClasses among these objects. Others are refused when they are restored.
+fn priority_classes<'a>(objects: impl Iterator<Item = &'a LoadedObject>) -> Vec<PriorityClass> {
+    let objects = objects.map(|loaded| &loaded.object);
+    let classes =
+        objects.filter(|object| is(object, PriorityClass::API_VERSION, PriorityClass::KIND));
+    classes.filter_map(|object| PriorityClass::deserialize(object).ok()).collect()
 }
 
 /// The uids by which objects name their owners.
@@ -179,7 +199,7 @@ fn describe(place: &str, object: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::ConfigMap;
+    use k8s_openapi::api::core::v1::{ConfigMap, Pod};
     use kube::api::Api;
 
     use super::*;
@@ -230,5 +250,49 @@ mod tests {
             uids.push(maps.get("a").await.unwrap().metadata.uid);
         }
         assert_eq!(uids[0], uids[1]);
+    }
+
+    #[tokio::test]
+    async fn loaded_pods_get_the_priority_of_their_class() {
+        let class = |name: &str, value: i64, rest: Value| {
+            let mut class = json!({
+                "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+                "metadata": {"name": name}, "value": value,
+            });
+            class.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+            class
+        };
+        let high = class("high", 7, json!({"preemptionPolicy": "Never"}));
+        let usual = class("usual", 3, json!({"globalDefault": true}));
+        let preempts = Some("PreemptLowerPriority");
+        for (classes, spec, expected) in [
+            (vec![], json!({}), (None, Some(0), preempts)),
+            (
+                vec![&high, &usual],
+                json!({"priorityClassName": "high"}),
+                (Some("high"), Some(7), Some("Never")),
+            ),
+            (vec![&high, &usual], json!({}), (Some("usual"), Some(3), preempts)),
+            (vec![&usual], json!({"priority": 5}), (None, Some(5), preempts)),
+            (vec![&usual], json!({"priorityClassName": "missing"}), (Some("missing"), None, None)),
+        ] {
+            let metadata = json!({"name": "a", "namespace": "default"});
+            let mut pod =
+                json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
+            pod["spec"]["containers"] = json!([{"name": "c", "image": "i"}]);
+            // A class that comes behind its Pods counts, too.
+            let objects: Vec<Value> =
+                [pod].into_iter().chain(classes.into_iter().cloned()).collect();
+            let server = Member::start(&shared_store()).await;
+            load(&server.kinds, loaded(&objects), Vec::new()).await.unwrap();
+            let pods: Api<Pod> = Api::default_namespaced(server.client.clone());
+            let found = pods.get("a").await.unwrap().spec.unwrap();
+            let found = (
+                found.priority_class_name.as_deref(),
+                found.priority,
+                found.preemption_policy.as_deref(),
+            );
+            assert_eq!(found, expected, "{spec}");
+        }
     }
 }

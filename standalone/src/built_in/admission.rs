@@ -4,7 +4,7 @@ mod claim_resize;
 mod default_class;
 mod limit_ranger;
 mod pod_security;
-mod priority;
+pub(crate) mod priority;
 pub(crate) mod storage_protection;
 
 use aggregated_apiserver::{AdmissionOperation, AdmissionRequest, Kinds};

@@ -75,40 +75,68 @@ fn set_priority(
             "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller computed {value} from the given PriorityClass name"
         )));
     }
-    let policy = match &class {
-        Some(class) => class.preemption_policy.as_deref(),
-        None => Some("PreemptLowerPriority"),
-    };
     let given = spec.and_then(|spec| spec.get("preemptionPolicy")?.as_str());
-    if let (Some(given), Some(policy)) = (given, policy)
-        && given != policy
-    {
+    let policy = preemption_policy(class.as_ref());
+    if let Some(given) = given.filter(|given| *given != policy) {
         return Err(AdmissionError::forbidden(format!(
             "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission controller computed {policy} from the given PriorityClass name"
         )));
     }
-    let policy = policy.map(str::to_owned);
     let spec = pod.entry("spec").or_insert_with(|| Value::Object(Map::new()));
-    let Value::Object(spec) = spec else { return Ok(()) };
-    if let Some(name) = class.and_then(|class| class.metadata.name) {
-        spec.insert("priorityClassName".to_owned(), name.into());
-    }
-    spec.insert("priority".to_owned(), value.into());
-    if let Some(policy) = policy {
-        spec.insert("preemptionPolicy".to_owned(), policy.into());
+    if let Value::Object(spec) = spec {
+        complete(spec, class.as_ref());
     }
     Ok(())
 }
 
-/// The class of Pods that name none: of several the one with the lowest value.
-fn default_class(request: &AdmissionRequest<'_>) -> Result<Option<PriorityClass>, AdmissionError> {
-    let classes = request.find_all(PriorityClass::API_VERSION, CLASSES, None)?;
-    let classes = classes.into_iter().filter(|class: &PriorityClass| is_default(class));
-    Ok(classes.min_by_key(|class| class.value.unwrap_or_default()))
+/// Completes a Pod that is stored without admission. `classes` are the PriorityClasses that are stored with it. A Pod of
+/// another class stays as it is.
+pub(crate) fn complete_loaded(pod: &mut Value, classes: &[PriorityClass]) {
+    let Some(spec) = pod["spec"].as_object_mut() else { return };
+    let class = match spec.get("priorityClassName").and_then(Value::as_str).unwrap_or_default() {
+        "" if spec.get("priority").is_some_and(Value::is_number) => None,
+        "" => default_of(classes.iter()),
+        name => {
+            let is_it = |class: &&PriorityClass| class.metadata.name.as_deref() == Some(name);
+            let Some(class) = classes.iter().find(is_it) else { return };
+            Some(class)
+        }
+    };
+    complete(spec, class);
 }
 
-fn is_default(class: &PriorityClass) -> bool {
-    class.global_default.unwrap_or_default()
+/// Fills in what a Pod of this class has.
+fn complete(spec: &mut Tree, class: Option<&PriorityClass>) {
+    if let Some(name) = class.and_then(|class| class.metadata.name.as_deref()) {
+        spec.insert("priorityClassName".to_owned(), name.into());
+    }
+    let mut set_missing = |field: &str, value: Value| {
+        if spec.get(field).is_none_or(Value::is_null) {
+            spec.insert(field.to_owned(), value);
+        }
+    };
+    let value = class.and_then(|class| class.value).unwrap_or_default();
+    set_missing("priority", value.into());
+    set_missing("preemptionPolicy", preemption_policy(class).into());
+}
+
+/// The preemption policy of Pods of this class.
+fn preemption_policy(class: Option<&PriorityClass>) -> &str {
+    let policy = class.and_then(|class| class.preemption_policy.as_deref());
+    policy.unwrap_or("PreemptLowerPriority")
+}
+
+/// The class of Pods that name none.
+fn default_class(request: &AdmissionRequest<'_>) -> Result<Option<PriorityClass>, AdmissionError> {
+    let classes: Vec<PriorityClass> =
+        request.find_all(PriorityClass::API_VERSION, CLASSES, None)?;
+    Ok(default_of(classes.iter()).cloned())
+}
+
+/// The default class: of several the one with the lowest value.
+fn default_of<'a>(classes: impl Iterator<Item = &'a PriorityClass>) -> Option<&'a PriorityClass> {
+    let classes = classes.filter(|class| class.global_default.unwrap_or_default());
+    classes.min_by_key(|class| class.value.unwrap_or_default())
 }
 
 fn judge_class(request: &AdmissionRequest<'_>, class: Option<&Tree>) -> Result<(), AdmissionError> {
