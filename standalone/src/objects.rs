@@ -16,7 +16,7 @@ use crate::files::LoadedObject;
 pub(crate) const NAMESPACES: [&str; 4] =
     ["default", "kube-node-lease", "kube-public", "kube-system"];
 
-/// An object that cannot be kept.
+/// An object that cannot be stored.
 #[derive(Debug, Error)]
 #[error("{what}: {why}")]
 pub struct ObjectError {
@@ -30,7 +30,7 @@ impl ObjectError {
     }
 }
 
-/// What an object is called: version and kind, namespace and name.
+/// The identity of an object: apiVersion, kind, namespace and name.
 type Name = (String, String, String, String);
 
 /// Restores objects in their order, each with its status, after the namespaces that they need. An
@@ -57,7 +57,7 @@ pub(crate) async fn load(
             unless_kept(kinds, restored.map_err(failed))?;
         }
     }
-    // Those that the objects bring along come first, whatever the order.
+    // Namespaces among the objects are created first, in any order of the objects.
     let (mut ordered, others): (Vec<_>, Vec<_>) =
         objects.into_iter().partition(|loaded| is_namespace(&loaded.object));
     ordered.extend(others);
@@ -120,7 +120,7 @@ fn unless_full(
     }
 }
 
-/// Restores an object; one that another process has kept stays as it is.
+/// Restores an object. An object that another process has stored stays as it is.
 async fn restore(kinds: &RuntimeKinds, object: Value) -> Result<(), RestoreError> {
     match kinds.restore(object).await {
         Err(RestoreError::Exists) if kinds.were_kept() => Ok(()),
@@ -171,7 +171,7 @@ fn owners(objects: &[LoadedObject]) -> HashMap<Name, String> {
     owners
 }
 
-/// What an object is called as one of a namespace, and as one of the cluster.
+/// The identities of an object as a namespaced and as a cluster-scoped one.
 fn names(object: &Value) -> [Name; 2] {
     let namespace = text(object, "/metadata/namespace");
     // An object with a namespace is not cluster-scoped.
@@ -213,7 +213,7 @@ mod tests {
             .collect()
     }
 
-    /// Neither knows of the other one, as nothing is noted in the store before both have looked.
+    /// Both servers have read the store before either has written to it.
     #[tokio::test]
     async fn servers_that_begin_at_the_same_time_load_the_same() {
         let definition = json!({

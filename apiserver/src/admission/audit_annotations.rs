@@ -7,10 +7,10 @@ use crate::object::names;
 
 /// The audit event of a request, as far as admission adds annotations to it.
 pub trait AuditAnnotations: fmt::Debug + Send + Sync {
-    /// Whether the event holds what clients send: its level is `Request` or `RequestResponse`.
+    /// Whether the event holds bodies: its level is `Request` or `RequestResponse`.
     fn holds_bodies(&self) -> bool;
 
-    /// Adds an annotation. The first value of a key is kept.
+    /// Adds an annotation. A second value of a key is ignored.
     fn add(&self, key: &str, value: &str);
 }
 
@@ -20,7 +20,7 @@ impl AdmissionRequest<'_> {
         self.audit().is_some()
     }
 
-    /// Adds an annotation to the audit event of the request, if it has one. The first value of a key is kept. A key is a
+    /// Adds an annotation to the audit event of the request, if it has one. A second value of a key is ignored. A key is a
     /// qualified name with a prefix, as `example.com/reason`; the annotation of another key is omitted.
     pub fn annotate(&self, key: &str, value: &str) {
         let Some(audit) = self.audit() else { return };
@@ -31,7 +31,7 @@ impl AdmissionRequest<'_> {
         audit.add(key, value);
     }
 
-    /// Adds an annotation that quotes what the client has sent: only an event of the level `Request` or
+    /// Adds an annotation that quotes the body of the request: only an event of the level `Request` or
     /// `RequestResponse` holds it. `value` is called for such an event alone.
     pub fn annotate_with_body(&self, key: &str, value: impl FnOnce() -> Option<String>) {
         if self.audit().is_some_and(AuditAnnotations::holds_bodies)

@@ -106,7 +106,7 @@ impl AdmittedNamespace {
         }
         match self.namespaces.in_view(&self.name) {
             Some(view) if view.uid == self.uid => Some(view.state),
-            // The informer had the namespace and was told that it is deleted, or replaced.
+            // The informer had the namespace, which was deleted or replaced since.
             _ if self.was_in_view && self.namespaces.are_in_view() => Some(NamespaceState::Missing),
             // The informer may be behind the namespace that was admitted, or have lost its view.
             _ => None,

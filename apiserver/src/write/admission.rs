@@ -20,19 +20,19 @@ use crate::object::{Key, Tree, metadata};
 use crate::quota::{self, Room};
 use crate::schema::{self, Malformed};
 
-/// At most this many warnings of many deletions are sent, each text once.
+/// The largest number of warnings about the deletion of a collection; each message is sent once.
 const WARNINGS_LIMIT: usize = 100;
 
-/// How much is taken while rules of another version are asked, in trees of both objects: what they look at, what they
-/// make of it, and both in the version of the request.
+/// The memory for rules of another version, in sizes of the old and the new object: both objects as the rules read them, as
+/// the rules leave them, and both of these in the version of the request.
 const CONVERTED: usize = 4;
 
-/// Lets plugins change an object. What they have touched is pruned and gets its defaults
-/// again. Returns the namespace in which a new object was admitted.
+/// Lets plugins change an object. An object that a plugin has touched is pruned and defaulted again. Returns the namespace
+/// in which a new object was admitted.
 ///
 /// # Errors
-/// What a plugin refuses; 500 when one makes something that is not this object any more, 413
-/// and 429 when there is no room for it.
+/// The refusal of a plugin; 500 if a plugin changes the identity or the type of the object; 413 and 429 if the object
+/// exceeds a memory limit.
 pub(super) async fn mutate(
     attributes: &Attributes<'_>,
     live: Option<&Live>,
@@ -76,7 +76,7 @@ pub(super) async fn mutate(
     Ok(namespace)
 }
 
-/// Lets plugins change an object, one after the other. `touched` becomes the name of the last one that may have done so.
+/// Lets plugins change an object sequentially. `touched` becomes the name of the last one that may have done so.
 ///
 /// # Errors
 /// The refusal of a plugin; the plugins behind it are not called.
@@ -98,7 +98,7 @@ async fn call<'p>(
     Ok(())
 }
 
-/// Whether a plugin that is asked needs an object of a built-in kind with its defaults.
+/// Whether a plugin that handles the write needs an object of a built-in kind with its defaults.
 pub(super) fn needs_defaults(
     attributes: &Attributes<'_>,
     live: Option<&Live>,
@@ -150,23 +150,23 @@ fn normalize_again(
     Ok(())
 }
 
-/// What an object says that it is.
+/// The `apiVersion` and the `kind` of an object.
 fn draft_type(draft: &Draft) -> (String, String) {
     (text(&draft.tree, "apiVersion"), text(&draft.tree, "kind"))
 }
 
-/// Asks plugins about an object as it would be kept; answers with what is reserved for it until it
-/// is.
+/// Lets plugins validate an object as it would be stored. Returns the reservation of quota for it, which is held until it is
+/// stored.
 ///
 /// # Errors
-/// What a plugin refuses; 413 and 429 when there is no room for what they look at.
+/// The refusal of a plugin; 413 and 429 if converted objects exceed a memory limit.
 pub(super) async fn validate(
     attributes: &Attributes<'_>,
     live: Option<&Live>,
     draft: &mut Draft,
 ) -> Result<Option<Reservation>, ApiError> {
     let name = metadata::name(&draft.tree).to_owned();
-    // It is the one that is there, whatever was sent.
+    // The revision of the stored object, not the one that the client has sent.
     let revision = live.map(|live| live.revision.as_str());
     let request = request(attributes, live, (&name, revision));
     let rules = rules(attributes, draft);
@@ -176,11 +176,10 @@ pub(super) async fn validate(
     outcome.map(|()| request.take_reservation())
 }
 
-/// Asks plugins about the deletion of this object. `warnings` gains what the client is to be
-/// told.
+/// Lets plugins validate the deletion of this object. Their warnings are added to `warnings`.
 ///
 /// # Errors
-/// What a plugin refuses.
+/// The refusal of a plugin.
 pub async fn validate_deletion(
     attributes: &Attributes<'_>,
     key: &Key,
@@ -202,12 +201,12 @@ pub async fn validate_deletion(
     }
     let made = OnceLock::new();
     if kind.is_converted_by_webhook() {
-        // Plugins may not wait for it when they look at it.
+        // A plugin cannot wait for the conversion when it reads the object.
         let _ = made.set(known(kind, attributes.account, live).await?);
     }
     let request = about(made).with_options(options()).at(None, Some(revision.into()));
     let request = request.of_collection(attributes.name.is_none());
-    // It is there while they are asked.
+    // The object uses memory while plugins validate its deletion.
     let _room = attributes.account.room(size)?;
     let outcome = ask(attributes, None, &request, None).await;
     let left = WARNINGS_LIMIT.saturating_sub(warnings.len());
@@ -242,8 +241,7 @@ async fn ask(
     outcome.map_err(|error| error.into_answer(request, object.unwrap_or(&nothing)))
 }
 
-/// A plugin that is asked, or all of them. How long it takes is said when this is dropped, so also
-/// of one that is not waited for any longer: that counts as a refusal.
+/// A call of one plugin, or of all of them. The drop reports its duration. A call that is cancelled counts as a refusal.
 struct Asked<'a> {
     chain: &'a AdmissionChain,
     plugin: Option<&'a str>,
@@ -291,7 +289,7 @@ fn plugins<'a>(attributes: &Attributes<'a>) -> impl Iterator<Item = &'a dyn Admi
     attributes.environment.admission.iter().filter(move |_| is_asked)
 }
 
-/// Whether admission is asked about the write.
+/// Whether plugins are called about the write.
 fn is_asked(attributes: &Attributes<'_>) -> bool {
     attributes.origin == Origin::Request
 }
@@ -302,7 +300,7 @@ fn rules(attributes: &Attributes<'_>, draft: &Draft) -> Option<KindRules> {
     attributes.kind().admission_rules.clone().filter(|_| is_called).map(KindRules)
 }
 
-/// Takes room for what is converted for rules of another version, while they are asked.
+/// Reserves memory for the objects that are converted for rules of another version, while the rules are called.
 fn room_of_rules(
     attributes: &Attributes<'_>,
     rules: Option<&KindRules>,

@@ -1,4 +1,4 @@
-//! Webhooks that may change an object: one after the other, each sees what those before it have made.
+//! Mutating webhooks: they are called sequentially, and each gets the object as the previous ones have changed it.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -31,7 +31,7 @@ struct Reinvocation {
 /// Lets webhooks change an object. If one of them does, all plugins are called a second time.
 ///
 /// # Errors
-/// What one of them refuses, or why it cannot be asked.
+/// The refusal of a webhook, or why a webhook cannot be called.
 pub(super) async fn mutate(
     hooks: Arc<Hooks>,
     request: &AdmissionRequest<'_>,
@@ -81,10 +81,10 @@ fn hash(object: &Tree) -> u64 {
     hasher.finish()
 }
 
-/// Asks webhooks about a deletion, of which they can change nothing.
+/// Calls webhooks about a deletion, which they cannot change.
 ///
 /// # Errors
-/// What one of them refuses, or why it cannot be asked.
+/// The refusal of a webhook, or why a webhook cannot be called.
 pub(super) async fn judge_deletion(
     hooks: &[Hook],
     request: &AdmissionRequest<'_>,
@@ -125,7 +125,7 @@ fn check_unchanged(
     ))))
 }
 
-/// Asks a webhook about an object, and answers whether it has changed it.
+/// Calls a webhook about an object, and returns whether the webhook has changed the object.
 async fn ask_about(
     call: &Call<'_>,
     version: &str,
@@ -155,7 +155,7 @@ async fn ask_about(
     Ok(is_changed)
 }
 
-/// An object, patched as the answer of a webhook wants it, and the patch as it was sent; none, if nothing is patched.
+/// An object with the patch of a webhook applied, and the patch as it was sent; `None` if the patch is empty or missing.
 fn patched(
     request: &AdmissionRequest<'_>,
     shown: &Tree,
@@ -183,7 +183,7 @@ fn unfit(why: String) -> Failure {
     Failure::Refused(AdmissionError::internal(why))
 }
 
-/// An object in the version in which a webhook is asked.
+/// An object in the version that a webhook accepts.
 pub(super) async fn in_version<'t>(
     request: &AdmissionRequest<'_>,
     object: Option<&'t Tree>,
@@ -198,7 +198,7 @@ pub(super) async fn in_version<'t>(
     }
 }
 
-/// Whether a webhook is asked about an object in another version. What a subresource shows is the same in each.
+/// Whether a webhook accepts another version than that of the request. The form of a subresource has one version.
 fn is_converted(request: &AdmissionRequest<'_>, version: &str) -> bool {
     version != request.version && request.shown_kind().2 == request.kind
 }

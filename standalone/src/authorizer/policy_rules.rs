@@ -1,24 +1,24 @@
-//! What one rule of a role allows, and whether rules allow all that others do.
+//! The evaluation of the rules of roles: whether a rule allows a request, and which permissions rules lack.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::authorization::v1::{NonResourceAttributes, ResourceAttributes};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
-/// What stands for everything.
+/// The wildcard of groups, resources and verbs.
 const ALL: &str = "*";
 
-/// What somebody wants to do.
+/// A request to authorize.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Request<'a> {
-    /// With a resource.
+    /// A request for a resource.
     Resource(&'a ResourceAttributes),
-    /// With a path.
+    /// A request for a path.
     Path(&'a NonResourceAttributes),
 }
 
 impl Request<'_> {
-    /// The namespace; empty over all of them.
+    /// The namespace; empty for a request across all namespaces.
     pub(super) fn namespace(&self) -> &str {
         match self {
             Self::Resource(asked) => asked.namespace.as_deref().unwrap_or_default(),
@@ -77,34 +77,34 @@ fn has_name(allowed: &[String], name: &str) -> bool {
     allowed.is_empty() || allowed.iter().any(|one| one == name)
 }
 
-/// Whether an allowed path is this one, or ends with a star and begins as this one does.
+/// Whether an allowed path equals this path, or is a prefix of it before a final `*`.
 fn covers_path(allowed: &str, path: &str) -> bool {
     let begins = || path.starts_with(allowed.trim_end_matches('*'));
     allowed == path || (allowed.ends_with('*') && begins())
 }
 
-/// One verb on one resource, with one name at most, or on one path: what rules are made of.
+/// A single permission of a rule: one verb on one resource, with at most one name, or on one path.
 #[derive(Clone, Copy, Debug)]
 enum Right<'a> {
     Resource { group: &'a str, resource: &'a str, verb: &'a str, name: Option<&'a str> },
     Path { url: &'a str, verb: &'a str },
 }
 
-/// How many comparisons of texts may be made to find out what is not held: a role may have as many rights as the
-/// product of its lists.
+/// The largest number of string comparisons for finding missing permissions. A role may have as many permissions as the
+/// product of the lengths of its lists.
 const MOST_COMPARISONS: usize = 20_000_000;
-/// How much of what is not held is told, in bytes.
+/// The largest size of a message about missing permissions, in bytes.
 const LONGEST: usize = 32 << 10;
 
-/// What some rules allow and others do not, as kube-apiserver describes it: one line for each resource, in order. `None` if
-/// nothing is missing.
+/// The permissions of `granted` that `held` does not include, in the format of kube-apiserver: one line for each resource,
+/// in order. `None` if none is missing.
 pub(super) fn not_held(held: &[&PolicyRule], granted: &[PolicyRule]) -> Option<String> {
     let mut missing = Missing::default();
     let mut comparisons = 0_usize;
     let of_held: usize = held.iter().map(|rule| length(rule)).sum::<usize>().max(1);
     for rule in granted {
         for right in rights_of(rule) {
-            // Long texts take longer.
+            // A comparison of long strings takes longer.
             let cost = of_held.saturating_mul(1 + right.length() / 64);
             comparisons = comparisons.saturating_add(cost);
             if comparisons > MOST_COMPARISONS {
@@ -124,7 +124,7 @@ pub(super) fn uncovered(rules: &[PolicyRule], expected: &[PolicyRule]) -> Vec<Po
     expected.iter().flat_map(rights_of).filter(is_uncovered).map(Right::to_rule).collect()
 }
 
-/// How many texts a rule has.
+/// The number of strings in a rule.
 fn length(rule: &PolicyRule) -> usize {
     let lists = [&rule.api_groups, &rule.resources, &rule.resource_names, &rule.non_resource_urls];
     rule.verbs.len() + lists.iter().map(|list| values(list).len()).sum::<usize>()
@@ -200,7 +200,7 @@ fn covers(rule: &PolicyRule, right: Right<'_>) -> bool {
         }
         Right::Path { url, verb } => {
             let urls = values(&rule.non_resource_urls);
-            // A rule for names is none for paths.
+            // A rule with resource names allows no paths.
             names.is_empty()
                 && has(&rule.verbs, verb)
                 && urls.iter().any(|allowed| covers_path(allowed, url))
@@ -208,13 +208,13 @@ fn covers(rule: &PolicyRule, right: Right<'_>) -> bool {
     }
 }
 
-/// Rights that are missing: verbs on the same resource are told together.
+/// Missing permissions: the message lists the verbs on a resource together.
 #[derive(Default)]
 struct Missing<'a> {
     of_resources: BTreeMap<(&'a str, &'a str), Vec<&'a str>>,
     others: Vec<Right<'a>>,
     bytes: usize,
-    /// Whether there are more than can be told.
+    /// Whether the message omits some of them.
     has_more: bool,
 }
 
@@ -248,7 +248,7 @@ impl<'a> Missing<'a> {
         });
         let mut lines: BTreeSet<String> = together.chain(alone).collect();
         if self.has_more {
-            // Behind the others, which begin with a brace.
+            // Sorts behind the other lines, which begin with a brace.
             lines.insert("~ and more".to_owned());
         }
         let lines: Vec<String> = lines.into_iter().collect();
@@ -374,7 +374,7 @@ mod tests {
             let told = not_held(&held, &rules(granted.clone()));
             assert_eq!(told.as_deref(), expected, "{granted}");
         }
-        // Products that nobody can hold, and texts that are too long to be told.
+        // Lists whose product is too large, and strings that are too long for the message.
         let many: Vec<String> = (0..2_000).map(|number| number.to_string()).collect();
         let long = "x".repeat(1 << 20);
         for (groups, resources) in [(&many, &many), (&vec![long], &many)] {

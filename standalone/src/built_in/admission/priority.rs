@@ -16,8 +16,8 @@ type Tree = Map<String, Value>;
 const GROUP: &str = PriorityClass::GROUP;
 const CLASSES: &str = PriorityClass::URL_PATH_SEGMENT;
 
-/// Kubernetes' admission plugin of this name. That classes of the system stay is said by the storage
-/// of kube-apiserver.
+/// Kubernetes' admission plugin of this name. It also protects the classes of the system, which in kube-apiserver the
+/// storage of PriorityClasses does.
 pub(super) struct Priority;
 
 impl AdmissionPlugin for Priority {
@@ -105,7 +105,7 @@ pub(crate) fn complete_loaded(pod: &mut Value, classes: &[PriorityClass]) {
     complete(spec, class);
 }
 
-/// Fills in what a Pod of this class has.
+/// Fills in the missing fields of a Pod of this class.
 fn complete(spec: &mut Tree, class: Option<&PriorityClass>) {
     if let Some(name) = class.and_then(|class| class.metadata.name.as_deref()) {
         spec.insert("priorityClassName".to_owned(), name.into());
@@ -126,7 +126,7 @@ fn preemption_policy(class: Option<&PriorityClass>) -> &str {
     policy.unwrap_or("PreemptLowerPriority")
 }
 
-/// The class of Pods that name none.
+/// The class of Pods without `priorityClassName`.
 fn default_class(request: &AdmissionRequest<'_>) -> Result<Option<PriorityClass>, AdmissionError> {
     let classes: Vec<PriorityClass> =
         request.find_all(PriorityClass::API_VERSION, CLASSES, None)?;
