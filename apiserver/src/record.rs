@@ -1,8 +1,8 @@
-//! What happened to a request: made when it comes, filled in by the steps that it goes
-//! through, and read when its answer has been sent or the client has disconnected.
+//! The record of a request: created when its head arrives, filled in by the steps of its handling, and read when its
+//! response has been sent or its client has disconnected.
 //!
 //! Its readers are the metrics (`metrics`), the access log (`access_log`), the audit log (`audit`),
-//! traces (`traces`), and the lines about requests that took long (`slow`).
+//! traces (`traces`), and the log of slow requests (`slow`).
 
 mod access_log;
 mod aftermath;
@@ -44,59 +44,59 @@ use metrics::Running;
 use steps::Steps;
 use traces::Trace;
 
-/// What a request is called in logs.
+/// The header with the identifier of a request in logs.
 pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 const UNKNOWN: HeaderValue = HeaderValue::from_static("unknown");
 
-/// The status code of a request whose client disconnected before the answer.
+/// The status code of a request whose client disconnected before the response.
 const CLIENT_CLOSED_REQUEST: u16 = 499;
 
-/// What happened to a request. It is read when it is dropped: once its answer has been
+/// The record of a request. It is read when it is dropped: once the response has been
 /// sent or the client has disconnected.
 #[derive(Debug)]
 pub struct Record {
     metrics: Option<Arc<Metrics>>,
     received: Instant,
-    /// How long it took, once it is over.
+    /// The duration of the request, once it has ended.
     took: Duration,
     method: Method,
-    /// What lines say, once its head is not needed for anything else: nothing is copied.
+    /// The fields of log lines, moved out of the head once the head is not needed any longer.
     uri: Uri,
     audit_id: HeaderValue,
     steps: Steps,
     audit: Option<Arc<Audit>>,
     traces: Option<Arc<Traces>>,
-    /// What is told of it in its trace, once it is known who asks.
+    /// The trace of the request, once it is authenticated.
     trace: Option<Box<Trace>>,
-    /// What the audit log says of it, once it is known who asks.
+    /// The audit trail of the request, once it is authenticated.
     trail: Option<Box<Trail>>,
-    /// Where the end of its write is told, if that may outlive it.
+    /// The meeting point with the end of a write that may outlive the request.
     aftermath: Option<Aftermath>,
-    /// What only the access log says, if it is written.
+    /// The fields that only the access log has, if there is one.
     said: Option<Box<Said>>,
     caller: Option<Arc<User>>,
     impersonated: Option<Arc<User>>,
-    /// What is asked for, once that is known.
+    /// The requested resource and verb, once they are known.
     pub attributes: Option<Arc<Attributes>>,
-    /// Whether what is asked for is served here: only then is it among the labels of
-    /// metrics, which clients cannot add to.
+    /// Whether this server serves the requested resource. Only then is the resource among the labels of
+    /// metrics, so that clients cannot add labels.
     pub is_served: bool,
-    /// Whether everything is checked and nothing is kept.
+    /// Whether the request is a dry run.
     pub is_dry_run: bool,
     code: u16,
     bytes: u64,
 }
 
-/// Where a request comes from.
+/// The origin of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin<'a> {
-    /// Its head.
+    /// The head of the request.
     pub head: &'a Parts,
-    /// The other end of the connection.
+    /// The remote address of the connection.
     pub address: Option<IpAddr>,
-    /// Whether it says who asks, truly or not.
+    /// Whether the request has credentials, valid or not.
     pub has_credentials: bool,
-    /// Whether kube-apiserver has sent it on.
+    /// Whether kube-apiserver has forwarded the request.
     pub is_front_proxy: bool,
 }
 
@@ -115,7 +115,7 @@ impl Record {
         record
     }
 
-    /// A record that nobody reads.
+    /// A record without readers.
     pub fn unread() -> Self {
         Self {
             metrics: None,
@@ -141,14 +141,14 @@ impl Record {
         }
     }
 
-    /// Records that the request has come to the end of a step; answers how long after it came.
+    /// Records the end of a step, and returns the time since the request arrived.
     pub fn reached(&mut self, step: Step) -> Duration {
         let after = self.received.elapsed();
         self.steps.reached(step, after);
         after
     }
 
-    /// Records whether it is known who asks.
+    /// Records whether the request is authenticated.
     pub fn authenticated(&mut self, answer: &Result<Arc<User>, ApiError>, origin: &Origin<'_>) {
         let Origin { head, address, has_credentials, is_front_proxy } = *origin;
         let received = self.reached(Step::Authenticated);
@@ -178,7 +178,7 @@ impl Record {
         }
     }
 
-    /// Records whether the user may do it, and what was said of that.
+    /// Records the decision of the authorizer, and its reason.
     pub fn authorized(&mut self, answer: &Result<(), ApiError>, reason: &str) {
         self.reached(Step::Authorized);
         if let Some(trail) = &mut self.trail {
@@ -205,19 +205,19 @@ impl Record {
         self.trail.as_mut()?.annotations()
     }
 
-    /// Whether what the request brings is looked at by somebody.
+    /// Whether a reader of the record needs the body of the request.
     pub fn wants_request_object(&self) -> bool {
         self.trail.is_some()
     }
 
-    /// Records what the request brings.
+    /// Records the body of the request.
     pub fn requested(&mut self, object: RequestObject<'_>) {
         if let Some(trail) = &mut self.trail {
             trail.requested(object);
         }
     }
 
-    /// Records that code has failed over it.
+    /// Records that a handler has panicked.
     pub fn panicked(&mut self, why: &str, head: &Parts) {
         if let (Some(trail), Some(attributes)) = (&mut self.trail, &self.attributes) {
             let recorded = Recorded { audit_id: audit_id(head), uri: &head.uri, attributes };
@@ -225,7 +225,7 @@ impl Record {
         }
     }
 
-    /// Where a write of the request tells of its end, if it outlives the request.
+    /// The meeting point with the end of a write that may outlive the request.
     pub fn aftermath(&mut self) -> Aftermath {
         let is_told = self.trail.is_some() || self.trace.is_some();
         let aftermath = Aftermath::new(self.metrics.clone(), is_told);
@@ -233,7 +233,7 @@ impl Record {
         aftermath
     }
 
-    /// Records that a piece of the answer is sent.
+    /// Records that a chunk of the response was sent.
     fn sends(&mut self, piece: &Bytes) {
         self.bytes += piece.len() as u64;
         if let Some(trail) = &mut self.trail {
@@ -241,7 +241,7 @@ impl Record {
         }
     }
 
-    /// Records why it is refused.
+    /// Records why the request is refused.
     pub fn refused(&mut self, error: &ApiError) {
         if let (Some(metrics), Some(bound)) = (&self.metrics, error.bound()) {
             metrics.rejected(bound);
@@ -251,13 +251,13 @@ impl Record {
         }
     }
 
-    /// Records the user who is authenticated, before impersonation.
+    /// Records the authenticated user, before impersonation.
     pub fn set_user(&mut self, caller: &Arc<User>) {
-        // Only the access log says it.
+        // Only the access log needs it.
         self.caller = self.said.is_some().then(|| Arc::clone(caller));
     }
 
-    /// Records the user who is impersonated.
+    /// Records the impersonated user.
     pub fn set_impersonated_user(&mut self, user: &Arc<User>) {
         self.impersonated = self.said.is_some().then(|| Arc::clone(user));
         if let Some(trail) = &mut self.trail {
@@ -265,7 +265,7 @@ impl Record {
         }
     }
 
-    /// Records the answer, until it has been sent or the client has disconnected.
+    /// Records the response, until it has been sent or the client has disconnected.
     fn answered(mut self, mut response: Response<Body>) -> Response<Body> {
         self.code = response.status().as_u16();
         let took = self.reached(Step::Answered);
@@ -281,7 +281,7 @@ impl Record {
             *upgraded.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((running, self));
             return response;
         }
-        // Mostly its size is known, and nothing has to be followed.
+        // The size of most responses is known, so their chunks are not counted.
         match response.body().size_hint().exact().filter(|_| !is_followed) {
             Some(bytes) => {
                 self.bytes = bytes;
@@ -298,7 +298,7 @@ impl Record {
         }
     }
 
-    /// Whether it lasts as long as its client wants.
+    /// Whether the client decides how long the request lasts, as of a watch.
     fn is_watch(&self) -> bool {
         matches!(self.attributes.as_deref(), Some(Attributes::Resource { verb: "watch", .. }))
     }
@@ -309,7 +309,7 @@ impl Record {
 }
 
 impl Record {
-    /// It is over, so long after it came: whoever reads it is told.
+    /// Ends the record after this duration: its readers get it.
     fn finish(&mut self, took: Duration) {
         self.took = took;
         if let Some(metrics) = self.metrics.take() {
@@ -338,18 +338,18 @@ impl Drop for Record {
     }
 }
 
-/// A request that has come, and its record. When its client goes before it is answered, the record has what lines
-/// say of it from its head.
+/// A request and its record. If the client disconnects before the response, the record takes the fields of log lines
+/// from the head.
 #[derive(Debug)]
 pub struct Arrived {
-    /// Its head, in which the header `Audit-ID` says what it is called in logs.
+    /// The head, whose header `Audit-ID` is the identifier of the request in logs.
     pub head: Parts,
-    /// What happens to it.
+    /// The record of the request.
     pub record: Record,
 }
 
 impl Arrived {
-    /// A request that has just come, whose head has an `Audit-ID`.
+    /// A request that has just arrived, whose head has an `Audit-ID`.
     pub fn new(
         head: Parts,
         metrics: &Arc<Metrics>,
@@ -359,14 +359,14 @@ impl Arrived {
         Self { head, record }
     }
 
-    /// Records the answer, until it has been sent or the client has disconnected. Its `Audit-ID` is that
+    /// Records the response, until it has been sent or the client has disconnected. The response gets the `Audit-ID`
     /// of the request.
     pub fn answered(mut self, response: Response<Body>) -> Response<Body> {
         self.name();
         std::mem::replace(&mut self.record, Record::unread()).answered(response)
     }
 
-    /// Names the request in its record.
+    /// Copies the identifier of the request to its record.
     fn name(&mut self) {
         self.record.uri = std::mem::take(&mut self.head.uri);
         self.record.audit_id = self.head.headers.remove(AUDIT_ID).unwrap_or(UNKNOWN);
@@ -379,16 +379,16 @@ impl Drop for Arrived {
     }
 }
 
-/// What a request is called in logs.
+/// The identifier of a request in logs.
 fn audit_id(head: &Parts) -> &HeaderValue {
     static NONE: HeaderValue = UNKNOWN;
     head.headers.get(AUDIT_ID).unwrap_or(&NONE)
 }
 
-/// Holds the record of a request whose connection goes on as something else: it is over
-/// when the last copy of this is dropped.
+/// Holds the record of a request whose connection is upgraded. The record ends when the last copy
+/// of this is dropped.
 #[derive(Clone, Default)]
 pub struct Upgraded(Arc<Mutex<Option<Following>>>);
 
-/// A record, and what counts its request as running.
+/// A record, and the count of running requests that includes it.
 type Following = (Option<Running>, Record);

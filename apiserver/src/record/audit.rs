@@ -1,7 +1,7 @@
-//! The audit log: what a policy wants to be known of requests, in the words of kube-apiserver.
+//! The audit log: the events of requests that a policy selects, in the format of kube-apiserver.
 //!
-//! A request that is written down has a [`Trail`], from the moment at which it is known who asks.
-//! Nothing else costs anything: where there is no policy there are no trails.
+//! A request with an event has a [`Trail`] from its authentication on. Other requests cost nothing: without a policy there
+//! are no trails.
 
 mod annotations;
 mod callers;
@@ -50,19 +50,19 @@ use objects::{Requested, Response};
 use origin::{source_ips, user_agent};
 use policy::{Level, Stage};
 
-/// The body of a request or of an answer that is larger is left out, which an annotation says.
+/// The largest body in an event, in bytes. A larger body is omitted, and an annotation of the event notes that.
 const OBJECT_LIMIT: usize = 1 << 20;
-/// Bytes of bodies that are held for requests that are not over, a quarter of it for those of one user at
-/// most. Beyond that they are left out, too.
+/// The largest size of all bodies that are held for running requests, in bytes. One user may hold a quarter of it. Bodies
+/// beyond this limit are omitted.
 const OBJECTS: usize = 32 << 20;
-/// Bytes of annotations that are held, if the policy writes no bodies.
+/// The largest size of all annotations that are held, in bytes, if the policy records no bodies.
 const ANNOTATIONS: usize = 4 << 20;
 
-/// What a thread keeps to make lines in; larger ones are made in room of their own.
+/// The capacity of the buffer of a thread, in bytes. A larger line gets a buffer of its own.
 const LINE: usize = 16 << 10;
 
 thread_local! {
-    /// Where lines are made, so that no event needs room of its own.
+    /// The buffer for lines, so that an event allocates no memory.
     static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -73,54 +73,54 @@ pub struct Audit {
     log: Log,
     clock: Clock,
     levels: [AtomicU64; 4],
-    /// Bytes of bodies and annotations that are held.
+    /// The bytes of bodies and annotations that are held.
     objects: Mutex<Shares>,
 }
 
-/// What has become of events, for metrics.
+/// Counters of events, for metrics.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AuditCounts {
-    /// Requests, by the level that the policy has for them.
+    /// The requests, by the level that the policy has for them.
     pub levels: [(&'static str, u64); 4],
-    /// Events that were made.
+    /// The events that were created.
     pub events: u64,
-    /// Events for which there was no room.
+    /// The events that were dropped because the queue was full.
     pub dropped: u64,
-    /// Events that could not be written.
+    /// The events that could not be written.
     pub failed: u64,
 }
 
 impl Audit {
-    /// Begins to write events.
+    /// Opens the log.
     ///
     /// # Errors
-    /// When the file cannot be opened.
+    /// The error of the file system if the file cannot be opened.
     pub fn open(policy: Policy, destination: Destination, clock: Clock) -> io::Result<Self> {
         let log = Log::open(destination)?;
         let objects = Mutex::new(Shares::of(held(&policy)));
         Ok(Self { policy, log, clock, levels: Default::default(), objects })
     }
 
-    /// Bytes of memory that are kept for a request until it is over, besides what is counted as its head and its body.
+    /// The bytes that a request reserves until it ends, besides those of its head and its body.
     pub const MEMORY_OF_REQUEST: usize = size_of::<Trail>() + size_of::<Named>();
 
-    /// Bytes of memory that events, and bodies that are held for them, take at most.
+    /// The largest size of events, and of bodies and annotations that are held for them, in bytes.
     pub fn memory(&self) -> usize {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         log::MEMORY + held(&self.policy) + threads * (LINE + callers::REMEMBERED)
     }
 
-    /// Waits until all events are written that there are, for so long at most. It blocks the thread.
+    /// Waits until all present events are written, at most for this duration. It blocks the thread.
     pub fn flush(&self, longest: Duration) {
         self.log.flush(longest);
     }
 
-    /// Does something with the room for bodies.
+    /// Calls a function with the account of bodies and annotations.
     fn objects<T>(&self, with: impl FnOnce(&mut Shares) -> T) -> T {
         with(&mut self.objects.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What has become of events.
+    /// The counters of events.
     pub fn counts(&self) -> AuditCounts {
         let counts = self.log.counts();
         let all = [Level::None, Level::Metadata, Level::Request, Level::RequestResponse];
@@ -138,12 +138,12 @@ impl Audit {
     }
 }
 
-/// Bytes of bodies and annotations that are held at most.
+/// The largest size of bodies and annotations that are held, in bytes.
 fn held(policy: &Policy) -> usize {
     if policy.writes_bodies() { OBJECTS } else { ANNOTATIONS }
 }
 
-/// What is written down of one request, besides what its record says of it.
+/// The data of the events of one request, besides those of its record.
 #[derive(Debug)]
 pub(super) struct Trail {
     audit: Arc<Audit>,
@@ -156,29 +156,29 @@ pub(super) struct Trail {
     impersonated: Option<Arc<User>>,
     source_ips: Addresses,
     user_agent: Option<HeaderValue>,
-    /// What an object that is sent says of itself.
+    /// The identity of an object in a request body.
     named: Option<Box<Named>>,
     requested: Requested,
     response: Response,
-    /// The code of the answer; 0 until there is one.
+    /// The status code of the response; 0 until there is a response.
     code: u16,
-    /// What is said of its end, where that is more than a code.
+    /// The `responseStatus`, where it is more than a code.
     status: Option<Box<RawValue>>,
     is_truncated: bool,
     decision: Option<&'static str>,
     reason: Option<Cow<'static, str>>,
-    /// How the write ended, if that was after the request.
+    /// The end of a write that has ended after the request.
     ended: Option<&'static str>,
     /// Whether a deprecated version of an API was requested.
     is_deprecated: bool,
     /// The annotations that admission adds; `None` for a request that admission does not see.
     annotations: Option<Arc<AdmissionAnnotations>>,
     is_over: bool,
-    /// Bytes of bodies that are held for it.
+    /// The bytes of bodies that are held for the request.
     held: usize,
 }
 
-/// What a record says of a request.
+/// The fields of an event that a record has.
 #[derive(Clone, Copy)]
 pub(super) struct Recorded<'a> {
     pub audit_id: &'a HeaderValue,
@@ -186,20 +186,20 @@ pub(super) struct Recorded<'a> {
     pub attributes: &'a Attributes,
 }
 
-/// A request that comes, as far as the audit log is concerned.
+/// A request that arrives, as far as the audit log reads it.
 pub(super) struct Arrival<'a> {
     pub head: &'a Parts,
     pub audit_id: &'a HeaderValue,
     pub address: Option<IpAddr>,
     pub attributes: &'a Attributes,
-    /// Whether it lasts as long as its client wants.
+    /// Whether the client decides how long the request lasts, as of a watch.
     pub is_long: bool,
-    /// When it came.
+    /// The time of arrival.
     pub received: Duration,
 }
 
 impl Trail {
-    /// What is written down of a request, if anything; `user` is `None` if it is nobody's.
+    /// The trail of a request, if the policy selects it. `user` is `None` for a request that is not authenticated.
     pub(super) fn begin(
         audit: &Arc<Audit>,
         arrival: &Arrival<'_>,
@@ -219,7 +219,7 @@ impl Trail {
             level: verdict.level,
             omitted: verdict.omitted(),
             omits_managed_fields: verdict.omits_managed_fields,
-            // Who is not known is told so at once.
+            // A request that is not authenticated has the stage `ResponseStarted`, same as in kube-apiserver.
             is_long: arrival.is_long || user.is_none(),
             received: now.checked_sub(arrival.received).unwrap_or(now),
             user: user.map(Arc::clone),
@@ -240,7 +240,7 @@ impl Trail {
             is_over: false,
             held: 0,
         });
-        // As kube-apiserver: what nobody has asked is written down only when it is answered.
+        // Same as kube-apiserver: a request that is not authenticated has no event before its response.
         if trail.user.is_some() {
             let Arrival { audit_id, attributes, .. } = *arrival;
             let recorded = Recorded { audit_id, uri: &head.uri, attributes };
@@ -249,12 +249,12 @@ impl Trail {
         Some(trail)
     }
 
-    /// The caller acts as somebody else.
+    /// Notes that the caller impersonates another user.
     pub(super) fn impersonates(&mut self, user: &Arc<User>) {
         self.impersonated = Some(Arc::clone(user));
     }
 
-    /// It is known whether the user may do it, and what was said of that.
+    /// Notes the decision of the authorizer, and its reason.
     pub(super) fn authorized(&mut self, answer: &Result<(), ApiError>, reason: &str) {
         self.decision = match answer {
             Ok(()) => Some("allow"),
@@ -282,12 +282,12 @@ impl Trail {
         Some(Arc::clone(self.annotations.get_or_insert_with(new)) as Arc<dyn AuditAnnotations>)
     }
 
-    /// Whether the body of the request is written down.
+    /// Whether events hold the body of the request.
     pub(super) fn wants_request(&self) -> bool {
         self.level >= Level::Request
     }
 
-    /// The body of the request was read.
+    /// Notes the body of the request.
     pub(super) fn requested(&mut self, object: RequestObject<'_>) {
         if let RequestObject::Object(object) = object {
             self.named = Some(Box::new(objects::named(object)));
@@ -302,12 +302,12 @@ impl Trail {
         }
     }
 
-    /// It is refused.
+    /// Notes that the request is refused.
     pub(super) fn refused(&mut self, error: &ApiError) {
         let status = error.to_status();
         self.status = objects::status(&status);
         if self.level == Level::RequestResponse {
-            // What it says may quote what the client has sent.
+            // The message may quote the body of the request.
             let object = raw(&status).filter(|object| object.get().len() <= OBJECT_LIMIT);
             match object {
                 Some(object) if self.hold(object.get().len()) => {
@@ -320,13 +320,13 @@ impl Trail {
         }
     }
 
-    /// The head of the answer is made.
+    /// Notes the head of the response.
     pub(super) fn answered(&mut self, code: u16, headers: &HeaderMap, recorded: Recorded<'_>) {
         if self.is_over {
             return;
         }
         self.code = code;
-        // A status tells more than its code: that of a deletion, and of what is posted to a subresource.
+        // A Status has more information than its code: that of a deletion, and of an object that is posted to a subresource.
         let may_be_status = match recorded.attributes {
             Attributes::Resource { verb: "delete", .. } => true,
             Attributes::Resource { verb: "create", subresource, .. } => !subresource.is_empty(),
@@ -344,12 +344,12 @@ impl Trail {
         }
     }
 
-    /// Whether what is sent is looked at.
+    /// Whether events hold the body of the response.
     pub(super) fn wants_response(&self) -> bool {
         self.response.is_wanted()
     }
 
-    /// A piece of the answer is sent.
+    /// Notes a chunk of the response.
     pub(super) fn sends(&mut self, piece: &Bytes) {
         if self.response.is_wanted() {
             if self.response.keeps(piece) && self.hold(piece.len()) {
@@ -361,21 +361,21 @@ impl Trail {
         }
     }
 
-    /// Code has failed over it.
+    /// Notes that a handler has panicked.
     pub(super) fn panicked(&mut self, why: &str, recorded: Recorded<'_>) {
         self.status = objects::panic(why);
         self.write(Stage::Panic, self.audit.clock.now(), recorded);
         self.is_over = true;
     }
 
-    /// Whether there is room to hold so many bytes more.
+    /// Reserves this number of bytes; returns whether they fit.
     fn hold(&mut self, bytes: usize) -> bool {
         let is_held = bytes == 0 || self.audit.objects(|room| room.take(self.name(), bytes));
         self.held += if is_held { bytes } else { 0 };
         is_held
     }
 
-    /// Room that is not needed any longer.
+    /// Returns reserved bytes.
     fn give_back(&mut self, bytes: usize) {
         let bytes = bytes.min(self.held);
         if bytes > 0 {
@@ -384,18 +384,18 @@ impl Trail {
         }
     }
 
-    /// Who asks; nothing if that is not known.
+    /// The user; `None` if the request is not authenticated.
     fn name(&self) -> &str {
         self.user.as_ref().map_or("", |user| &user.name)
     }
 
-    /// All is sent, or the client is gone.
+    /// Notes that the response has been sent, or that the client has disconnected.
     pub(super) fn complete(&mut self, recorded: Recorded<'_>) {
         if self.is_over || self.user.is_none() {
             return;
         }
         if std::thread::panicking() {
-            // Its body is code, too.
+            // The body of a response may panic, too.
             self.panicked("what is answered has failed", recorded);
             return;
         }
@@ -411,8 +411,8 @@ impl Trail {
         self.is_over = true;
     }
 
-    /// What remains of it for a write that goes on: no bodies, and nothing that is a part of all that has come with the
-    /// request.
+    /// The trail for a write that goes on after its request: without bodies, and without references to the buffer of the
+    /// head.
     pub(super) fn remains(mut self: Box<Self>) -> Box<Self> {
         (self.requested, self.response) = Default::default();
         self.give_back(self.held);
@@ -420,7 +420,7 @@ impl Trail {
         self
     }
 
-    /// The write has ended after its request. Another event says how, with the status that would have been answered.
+    /// Notes that the write has ended after its request. Another event has the status that the response would have had.
     pub(super) fn ended(&mut self, ending: &Ending, recorded: Recorded<'_>) {
         self.ended = Some(ending.name());
         self.is_truncated = false;
@@ -473,7 +473,7 @@ impl Trail {
                 added: added.map(|added| &added.values),
             },
         };
-        // A thread that ends has none.
+        // A thread that ends has no buffer any longer.
         let mut line = ROOM.try_with(Cell::take).unwrap_or_default();
         event.write(&mut line);
         self.audit.log.take(&line, self.name());
@@ -490,7 +490,7 @@ impl Drop for Trail {
     }
 }
 
-/// JSON of something that always encodes.
+/// The JSON of a value that always serializes.
 fn raw(value: &impl serde::Serialize) -> Option<Box<RawValue>> {
     to_raw_value(value).ok()
 }

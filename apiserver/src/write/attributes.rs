@@ -19,23 +19,23 @@ use crate::served_kind::{ServedKind, ServedKinds};
 use crate::storage::{Collection, Store, Versioned};
 use crate::user::User;
 
-/// What of an object is written.
+/// The part of an object that is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Everything but what has a subresource of its own.
+    /// All fields except those of subresources.
     Main,
-    /// Its status alone.
+    /// The status.
     Status,
-    /// The number of its replicas, in the form that all kinds have alike.
+    /// The number of replicas, as a Scale.
     Scale,
-    /// What holds it when it is deleted, besides its metadata.
+    /// The finalizers of the spec, and the metadata.
     Finalizers,
-    /// What the handler of the subresource of this name changes.
+    /// The fields that the handler of the subresource of this name changes.
     Handler(&'static str),
 }
 
 impl Part {
-    /// The subresource, as paths name it; empty for the object itself.
+    /// The subresource in paths; empty for the object itself.
     pub fn subresource(self) -> &'static str {
         match self {
             Self::Main => "",
@@ -47,53 +47,52 @@ impl Part {
     }
 }
 
-/// Where a write comes from.
+/// The origin of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// A client has asked for it.
+    /// A request of a client.
     Request,
-    /// It puts an object in as it was elsewhere: with its uid, status, generation and
-    /// creation time. Admission is not asked, because the object was admitted when it was
-    /// made.
+    /// A restored object: it has the uid, status, generation and creation time from elsewhere. Admission is not called, because
+    /// the object was admitted when it was created.
     Restored,
 }
 
-/// How an object is written.
+/// The options of a write.
 #[derive(Clone, Debug, Default)]
 pub struct WriteOptions {
-    /// What happens to members that are unknown or given twice.
+    /// The treatment of unknown and duplicate fields.
     pub field_validation: FieldValidation,
-    /// Whether everything is checked and nothing is kept.
+    /// Whether the write is a dry run.
     pub dry_run: bool,
     /// The field manager: the client's, otherwise the first part of its User-Agent.
     pub field_manager: String,
-    /// What the client has said of the above, as the options of Kubernetes have it.
+    /// The options above as the client has sent them, in the form of Kubernetes.
     pub said: Option<Box<Tree>>,
 }
 
-/// Knows whether a user may create the object that an update did not find.
+/// Authorizes the create of an object that an update did not find.
 pub trait CreateAuthorizer: Sync {
-    /// Refuses it, unless the user may.
+    /// Refuses the create, unless the user has permission.
     ///
     /// # Errors
-    /// 403, and 500 when nobody can be asked.
+    /// 403 without permission, and 500 if no authorizer can be called.
     fn authorize_create(&self) -> BoxFuture<'_, Result<(), ApiError>>;
 }
 
-/// What a server lends to every write.
+/// The parts of a server that every write uses.
 #[derive(Clone, Copy)]
 pub struct Environment<'a> {
-    /// The time, and random numbers.
+    /// The time and random numbers.
     pub clock: &'a Clock,
     /// The admission plugins.
     pub admission: &'a AdmissionChain,
-    /// What is served, for admission to look into.
+    /// The served kinds, for lookups of admission.
     pub kinds: &'a ServedKinds,
-    /// Where writes wait that take long.
+    /// The queues of slow writes.
     pub turns: &'a Turns,
     /// The limit of commits that are not settled.
     pub unsettled: &'a UnsettledWrites,
-    /// Whether objects say who owns which of their fields.
+    /// Whether objects have managedFields.
     pub managed_fields: ManagedFields,
 }
 
@@ -104,27 +103,27 @@ pub struct Attributes<'a> {
     pub served: &'a ServedKind,
     /// The version of the request.
     pub version: &'a Version,
-    /// What of the object is written.
+    /// The part of the object that is written.
     pub part: Part,
-    /// The namespace in the path, if the kind has any.
+    /// The namespace in the path; `None` for a cluster-scoped kind.
     pub namespace: Option<&'a str>,
-    /// The name in the path; a new object says its own.
+    /// The name in the path; `None` for a create, whose object has the name.
     pub name: Option<&'a str>,
-    /// How it is written.
+    /// The options of the write.
     pub options: &'a WriteOptions,
     /// The user of the request.
     pub user: &'a User,
-    /// When.
+    /// The time of the write.
     pub now: Timestamp,
-    /// Where the write comes from.
+    /// The origin of the write.
     pub origin: Origin,
-    /// What the write takes.
+    /// The memory account of the write.
     pub account: &'a Account,
-    /// What the server lends to it.
+    /// The parts of the server that the write uses.
     pub environment: Environment<'a>,
     /// Authorizes the create of an update that finds no object.
     pub authorizer: &'a dyn CreateAuthorizer,
-    /// Is entered while the write must not be cancelled.
+    /// The section in which the write must not be cancelled.
     pub section: &'a CriticalSection,
     /// The audit event of the request, if it has one.
     pub audit: Option<&'a dyn AuditAnnotations>,
@@ -136,10 +135,10 @@ impl<'a> Attributes<'a> {
         &self.served.kind
     }
 
-    /// Enters the commit gate of the kind: what was judged by a definition is committed while it holds.
+    /// Enters the commit gate of the kind: objects that a definition has validated are committed while it is served.
     ///
     /// # Errors
-    /// 429 when another definition of the kind has taken its place: clients retry this by themselves.
+    /// 429 if another definition of the kind has replaced it: clients retry this by themselves.
     pub(super) fn enter_gate(&self) -> Result<OwnedSemaphorePermit, ApiError> {
         self.served.gate.enter().ok_or_else(|| {
             let kind = self.kind().qualified();
@@ -149,10 +148,10 @@ impl<'a> Attributes<'a> {
         })
     }
 
-    /// What a store keeps under a key.
+    /// The object that the store has under a key.
     ///
     /// # Errors
-    /// 500 when it cannot be read, 503 when the store does not answer.
+    /// 500 if the object cannot be read, 503 if the store does not respond.
     pub async fn stored(
         &self,
         (store, collection): (&dyn Store, &Collection),
@@ -162,10 +161,10 @@ impl<'a> Attributes<'a> {
         kept.map_err(|error| store_error(self.kind(), key, error))
     }
 
-    /// What a store keeps under a key, unless it is hidden from the user.
+    /// The object that the store has under a key, unless it is hidden from the user.
     ///
     /// # Errors
-    /// As [`stored`](Self::stored).
+    /// Same as [`stored`](Self::stored).
     pub async fn visible(
         &self,
         place: (&dyn Store, &Collection),
@@ -174,22 +173,22 @@ impl<'a> Attributes<'a> {
         Ok(self.stored(place, key).await?.filter(|kept| self.sees(&kept.object)))
     }
 
-    /// Whether an object is not hidden from the user.
+    /// Whether an object is visible to the user.
     pub fn sees(&self, object: &Arc<Object>) -> bool {
         self.origin == Origin::Restored || self.kind().is_visible_to(self.user, object)
     }
 
-    /// Where the object of the path is.
+    /// The key of the object in the path.
     pub fn key(&self) -> Key {
         Key::new(self.namespace, self.name.unwrap_or_default())
     }
 
-    /// What rules are told.
+    /// The context of rules.
     pub fn context(&self) -> RuleContext<'a> {
         RuleContext::new(self.user, self.now, self.options.dry_run)
     }
 
-    /// What admission is told, of an object of this name.
+    /// The request to admission about an object of this name.
     pub fn admission_request(
         &self,
         operation: AdmissionOperation,
