@@ -63,6 +63,18 @@ pub fn answer(path: &str, review: &Value) -> Response<Body> {
         "note" => json!({
             "allowed": true, "patchType": "JSONPatch", "patch": patch(&noting(request, argument)),
         }),
+        "note-once" | "fail-again" if notes(request).contains(&format!("{argument}.")) => {
+            if behaviour == "fail-again" {
+                return answered(StatusCode::INTERNAL_SERVER_ERROR, "it fails".to_owned());
+            }
+            json!({"allowed": false, "status": {"message": "once is enough"}})
+        }
+        "note-once" | "fail-again" => json!({
+            "allowed": true, "patchType": "JSONPatch", "patch": patch(&noting(request, argument)),
+        }),
+        "patch" => json!({
+            "allowed": true, "patchType": "JSONPatch", "patch": patch(&json!([operation(argument)])),
+        }),
         "restart" => {
             let replaced =
                 json!([{"op": "replace", "path": "/spec/restartPolicy", "value": "Never"}]);
@@ -121,17 +133,48 @@ fn patch(operations: &Value) -> String {
     STANDARD.encode(operations.to_string())
 }
 
+/// An operation that changes an object, or that Go's types do not see.
+fn operation(name: &str) -> Value {
+    const CONTAINER: &str = "/spec/containers/0";
+    match name {
+        "labels" => json!({"op": "add", "path": "/metadata/labels", "value": {}}),
+        "false" => json!({"op": "add", "path": "/spec/hostNetwork", "value": false}),
+        "unknown" => json!({"op": "add", "path": "/spec/unknown", "value": 1}),
+        "quantity" => {
+            let path = format!("{CONTAINER}/resources/limits/cpu");
+            json!({"op": "replace", "path": path, "value": "1000m"})
+        }
+        "list" => json!({"op": "add", "path": "/spec/initContainers", "value": []}),
+        "null" => json!({"op": "add", "path": "/spec/nodeSelector", "value": null}),
+        "pointer" => {
+            json!({"op": "add", "path": "/spec/automountServiceAccountToken", "value": false})
+        }
+        "default" => json!({"op": "remove", "path": "/spec/dnsPolicy"}),
+        "template" => {
+            let path = "/spec/template/spec/containers/0/ports";
+            json!({"op": "add", "path": path, "value": []})
+        }
+        "no-tolerations" => json!({"op": "remove", "path": "/spec/tolerations"}),
+        "no-taints" => json!({"op": "remove", "path": "/spec/taints"}),
+        "relabel" => json!({"op": "replace", "path": "/metadata/labels/x", "value": "2"}),
+        _ => json!({"op": "test", "path": "", "value": name}),
+    }
+}
+
 /// A patch that adds a word to an annotation, which so shows who was asked, and in which order.
 fn noting(request: &Value, word: &str) -> Value {
-    let annotations = &request["object"]["metadata"]["annotations"];
-    let before = annotations["notes"].as_str().unwrap_or_default();
-    let notes = format!("{before}{word}.");
-    match annotations {
+    let notes = format!("{}{word}.", notes(request));
+    match &request["object"]["metadata"]["annotations"] {
         Value::Object(_) => {
             json!([{"op": "add", "path": "/metadata/annotations/notes", "value": notes}])
         }
         _ => json!([{"op": "add", "path": "/metadata/annotations", "value": {"notes": notes}}]),
     }
+}
+
+/// The words that were added so far.
+fn notes(request: &Value) -> &str {
+    request["object"]["metadata"]["annotations"]["notes"].as_str().unwrap_or_default()
 }
 
 /// What was asked, as causes: each member, of objects one level more. What is never the same on two servers is left out.

@@ -34,7 +34,7 @@ mod strategy;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub(crate) use admission::{priority, storage_protection};
+pub(crate) use admission::{default_toleration_seconds, priority, storage_protection};
 pub(crate) use apiextensions::custom_resource_definition::approval;
 pub(crate) use checks::quote;
 pub use row::BuiltInKindError;

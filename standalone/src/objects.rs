@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use thiserror::Error;
 
+use crate::built_in::default_toleration_seconds::add_tolerations;
 use crate::built_in::priority;
 use crate::files::LoadedObject;
 
@@ -73,6 +74,9 @@ pub(crate) async fn load(
         let what = describe(&place, &object);
         if is(&object, "v1", "Pod") {
             priority::complete_loaded(&mut object, &classes);
+            if let Some(pod) = object.as_object_mut() {
+                add_tolerations(pod);
+            }
         }
         let uid = names(&object).into_iter().find_map(|name| owners.get(&name));
         if let (Some(uid), Some(metadata)) = (uid, object["metadata"].as_object_mut()) {

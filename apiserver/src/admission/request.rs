@@ -17,6 +17,7 @@ use crate::kind::{RuleContext, Version, go_reader};
 use crate::object::json_patch::JsonPatch;
 use crate::object::{Key, Object, Tree, metadata};
 use crate::quota::{self, Account, Room};
+use crate::schema::{self, Malformed};
 use crate::served_kind::{ServedKind, ServedKinds};
 use crate::user::User;
 use crate::watch_cache::{Scope, WatchCache};
@@ -343,6 +344,25 @@ impl<'a> AdmissionRequest<'a> {
                 Err(cause.unwrap_or_else(|| why.to_string()))
             }
         }
+    }
+
+    /// Whether two objects of the kind are the same for kube-apiserver. It compares objects of a built-in kind as their Go type
+    /// reads them: an empty list is the same as no list, unknown fields do not count, and the quantities `1` and `1000m` are the
+    /// same. `version` is the version of both.
+    ///
+    /// # Errors
+    /// 429 when there is no memory for the comparison.
+    pub fn is_same(&self, one: &Tree, other: &Tree, version: &str) -> Result<bool, AdmissionError> {
+        let schema = self.served.kind.version(version).map(|version| &version.schema);
+        let schema = schema.filter(|schema| self.form.is_none() && schema.root().go.is_some());
+        let Some(schema) = schema.filter(|_| one != other) else { return Ok(one == other) };
+        let _room = self.reserve(quota::of_tree(one) + quota::of_tree(other))?;
+        let read = |tree: &Tree| {
+            let mut tree = tree.clone();
+            schema::normalize(schema.root(), &mut tree, Malformed::Refused).map(|_| tree)
+        };
+        // What does not fit the type is refused afterwards.
+        Ok(read(one).is_ok_and(|one| read(other) == Ok(one)))
     }
 
     /// The object that is there, if one is changed or deleted, without its resourceVersion. If it

@@ -22,12 +22,19 @@ pub struct RuleContext<'a> {
     pub now: Timestamp,
     /// Whether everything is checked and nothing is kept.
     pub dry_run: bool,
+    /// Whether admission is over. Rules of built-in kinds also run before it, because webhooks see the defaults that they set.
+    pub is_admitted: bool,
     old: Option<&'a Tree>,
 }
 
 impl<'a> RuleContext<'a> {
     pub(crate) fn new(user: &'a User, now: Timestamp, dry_run: bool) -> Self {
-        Self { user, now, dry_run, old: None }
+        Self { user, now, dry_run, is_admitted: true, old: None }
+    }
+
+    /// The same before admission.
+    pub(crate) fn before_admission(self) -> Self {
+        Self { is_admitted: false, ..self }
     }
 
     /// The same of a change of this object.
@@ -35,7 +42,7 @@ impl<'a> RuleContext<'a> {
     where
         'a: 'b,
     {
-        RuleContext { user: self.user, now: self.now, dry_run: self.dry_run, old: Some(old) }
+        RuleContext { old: Some(old), ..*self }
     }
 
     /// The object that is there, as its type, if one is changed.

@@ -14,6 +14,8 @@ pub struct Filled {
     field: &'static str,
     /// What it begins as where a client leaves it out.
     like: Option<&'static str>,
+    /// Its text where a client leaves it out.
+    default: Option<&'static str>,
     of_generated_names: bool,
     is_dropped_only: bool,
     is_replaced: bool,
@@ -26,6 +28,7 @@ impl Filled {
         Self {
             field,
             like: None,
+            default: None,
             of_generated_names: false,
             is_dropped_only: false,
             is_replaced: false,
@@ -44,6 +47,12 @@ impl Filled {
     #[must_use]
     pub const fn like(self, other: &'static str) -> Self {
         Self { like: Some(other), ..self }
+    }
+
+    /// The same, with this text where a client leaves it out.
+    #[must_use]
+    pub const fn with_default(self, text: &'static str) -> Self {
+        Self { default: Some(text), ..self }
     }
 
     /// The same, and where the system puts another value in the place of what a client has said, the field
@@ -79,7 +88,8 @@ impl Said {
         let said = |one: &Filled| {
             let (list, _) = one.field.split_once("/*/").unwrap_or((one.field, ""));
             let other = || one.like.and_then(|other| find(tree, other));
-            (*one, find(tree, list).or_else(other).cloned())
+            let value = find(tree, list).or_else(other).cloned();
+            (*one, value.or_else(|| one.default.map(Value::from)))
         };
         Self(filled.map(said).collect())
     }

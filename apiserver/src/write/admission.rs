@@ -48,15 +48,17 @@ pub(super) async fn mutate(
     let before = draft_type(draft);
     let is_kind = draft.is_kind;
     let fill = move |tree: &mut Tree| fill_again(attributes, live, is_kind, tree);
-    let mut object = AdmissionObject::new(&mut draft.tree).filled_by(&fill);
     let all = Asked::all(attributes, request.operation, false);
     let plugins = || plugins(attributes);
+    let mut object = AdmissionObject::new(&mut draft.tree).filled_by(&fill);
     let mut outcome = call(plugins(), (&request, &mut object), &all, &mut touched).await;
     if outcome.is_ok() && request.begin_reinvocation() {
         outcome = call(plugins(), (&request, &mut object), &all, &mut touched).await;
     }
     if outcome.is_ok() {
+        reset::reset(attributes, live, draft);
         let rules = rules.iter().map(|rules| rules as &dyn AdmissionPlugin);
+        let mut object = AdmissionObject::new(&mut draft.tree).filled_by(&fill);
         outcome = call(rules, (&request, &mut object), &all, &mut touched).await;
     }
     all.has_answered(outcome.is_err());

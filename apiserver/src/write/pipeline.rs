@@ -1,7 +1,6 @@
 //! The order of stages that every write goes through, as in kube-apiserver.
 //!
-//! decode → current object → change → track managers → reset → mutating admission (→ default
-//! again) → prepare → validate → authorize, if an update creates → validating admission →
+//! decode → current object → change → track managers → mutating admission (→ default again) → reset → prepare → validate → authorize, if an update creates → validating admission →
 //! encode → commit. A write that is overtaken by another one begins again at the current
 //! object.
 
@@ -77,7 +76,7 @@ async fn stages(
 ) -> Result<Committed, ApiError> {
     let is_typed = attributes.kind().is_typed();
     if live.is_none() {
-        reset::reset(attributes, live, draft);
+        reset::reset_before_admission(attributes, live, draft);
     }
     let mut _managed = None;
     if !is_typed {
@@ -93,7 +92,7 @@ async fn stages(
         _managed = known(attributes.kind(), attributes.account, track).await??;
     }
     if live.is_some() {
-        reset::reset(attributes, live, draft);
+        reset::reset_before_admission(attributes, live, draft);
     }
     let filled_by_system = attributes.kind().strategy.filled_by_system;
     let is_complete = is_typed && admission::needs_defaults(attributes, live, draft);

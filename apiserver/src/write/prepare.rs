@@ -36,7 +36,7 @@ pub(super) fn prepare(
     Ok(NameOrigin { is_generated: false, has_prefix: false })
 }
 
-/// Fills in what the strategy of a built-in kind fills in, but for the status, before anybody is asked who has to see it.
+/// Sets the defaults of a built-in kind that its rules set, before admission.
 pub(super) fn fill_in(
     attributes: &Attributes<'_>,
     live: Option<&Live>,
@@ -44,28 +44,26 @@ pub(super) fn fill_in(
     tree: &mut Tree,
 ) {
     let (kind, version) = (attributes.kind(), attributes.version);
-    if !kind.is_typed() || !matches!(attributes.part, Part::Main | Part::Scale) {
+    if !kind.is_typed() || !matches!(attributes.part, Part::Main | Part::Scale | Part::Status) {
         return;
     }
     let Some(rules) = kind.strategy_rules(version).filter(|_| is_kind) else { return };
-    let status = tree.get("status").cloned();
+    let context = attributes.context().before_admission();
     match live {
-        None => run(rules, kind, version, tree, &attributes.context()),
-        Some(live) => run_changing(rules, attributes, live, tree),
-    }
-    let has_status = tree.contains_key("status");
-    if let Some(status) = status.or_else(|| has_status.then(|| Tree::new().into())) {
-        tree.insert("status".to_owned(), status);
-        // In Go an empty one is there, with what is never left out.
-        kind.coerce_again(version, tree);
+        None => run(rules, kind, version, tree, &context),
+        Some(live) => run_changing(rules, attributes, (live, &context), tree),
     }
 }
 
 /// Lets the strategy fill in an object that takes the place of another one.
-fn run_changing(rules: &ErasedRules, attributes: &Attributes<'_>, live: &Live, tree: &mut Tree) {
+fn run_changing(
+    rules: &ErasedRules,
+    attributes: &Attributes<'_>,
+    (live, context): (&Live, &RuleContext<'_>),
+    tree: &mut Tree,
+) {
     // By this they know that the object is not a new one.
     set_revision(tree, &live.revision);
-    let context = attributes.context();
     run(rules, attributes.kind(), attributes.version, tree, &context.changing(&live.tree));
     metadata::edit(tree, |metadata| drop(metadata.remove("resourceVersion")));
 }
@@ -93,7 +91,7 @@ fn prepare_change(attributes: &Attributes<'_>, live: &Live, draft: &mut Draft) {
     }
     if let Some(rules) = rules {
         let given = (part == Part::Finalizers).then(|| tree.clone());
-        run_changing(rules, attributes, live, tree);
+        run_changing(rules, attributes, (live, &attributes.context()), tree);
         if let Some(given) = given {
             // Removed finalizers do not come back as defaults.
             take_finalizers(tree, &given);

@@ -1,10 +1,8 @@
 //! Reset: fields that this write may not set keep their old value, or are removed from a new
 //! object.
 //!
-//! kube-apiserver does this when it prepares an object, behind mutating admission. Here it is
-//! done before, so that admission sees the object as it will be, and once more if admission
-//! has touched it. The resourceVersion that a client has sent is in the draft, not in the
-//! object.
+//! kube-apiserver resets fields when it prepares an object, after mutating admission: webhooks see what the client has sent.
+//! The resourceVersion that a client has sent is in the draft, not in the object.
 
 use serde_json::Value;
 
@@ -15,31 +13,39 @@ use super::stamp;
 use crate::object::{Tree, metadata};
 use crate::schema::{self, Malformed};
 
-/// Puts back what this write may not set.
-pub(super) fn reset(attributes: &Attributes<'_>, live: Option<&Live>, draft: &mut Draft) {
+/// Resets what kube-apiserver resets before mutating admission: the system fields of a new object. Fields that an update
+/// leaves out and may not remove are filled in.
+pub(super) fn reset_before_admission(
+    attributes: &Attributes<'_>,
+    live: Option<&Live>,
+    draft: &mut Draft,
+) {
     match (live, attributes.part) {
-        (None, _) => {
-            reset_new(attributes, draft);
-            drop_status(attributes, draft);
+        (None, _) => reset_new(attributes, draft),
+        (Some(live), Part::Main | Part::Scale) => {
+            attributes.kind().strategy.keep(&mut draft.tree, &live.tree);
         }
-        (Some(live), Part::Main | Part::Scale) => reset_main(attributes, live, draft),
-        (Some(live), Part::Status) => reset_to_status(attributes, live, draft),
-        // What code does is not held to what clients may.
+        (Some(_), Part::Status) => {}
+        // The change of a subresource handler may set fields that clients may not set.
         (Some(live), Part::Handler(_)) => keep_what_is_the_systems(&mut draft.tree, &live.tree),
-        (Some(live), Part::Finalizers) => {
-            let given = std::mem::replace(&mut draft.tree, live.tree.clone());
-            take_metadata(&mut draft.tree, &given, &[]);
-            take_finalizers(&mut draft.tree, &given);
-        }
+        (Some(live), Part::Finalizers) => reset_to_finalizers(live, draft),
     }
 }
 
-/// The same after admission has touched the object. What it says of the status of a new
-/// object stays.
+/// Resets what kube-apiserver resets after mutating admission.
+pub(super) fn reset(attributes: &Attributes<'_>, live: Option<&Live>, draft: &mut Draft) {
+    match (live, attributes.part) {
+        (None, _) => drop_status(attributes, draft),
+        (Some(_), _) => reset_again(attributes, live, draft),
+    }
+}
+
+/// Resets an object that admission has changed after the reset. The status of a new object stays, because rules may set it.
 pub(super) fn reset_again(attributes: &Attributes<'_>, live: Option<&Live>, draft: &mut Draft) {
-    match live {
-        None => reset_new(attributes, draft),
-        Some(_) => reset(attributes, live, draft),
+    match (live, attributes.part) {
+        (Some(live), Part::Main | Part::Scale) => reset_main(attributes, live, draft),
+        (Some(live), Part::Status) => reset_to_status(attributes, live, draft),
+        _ => reset_before_admission(attributes, live, draft),
     }
 }
 
@@ -84,6 +90,12 @@ fn reset_to_status(attributes: &Attributes<'_>, live: &Live, draft: &mut Draft) 
         // What says that it is something else was not pruned.
         let _ = schema::normalize(version.schema.root(), &mut draft.tree, Malformed::Dropped);
     }
+}
+
+fn reset_to_finalizers(live: &Live, draft: &mut Draft) {
+    let given = std::mem::replace(&mut draft.tree, live.tree.clone());
+    take_metadata(&mut draft.tree, &given, &[]);
+    take_finalizers(&mut draft.tree, &given);
 }
 
 /// What only the system sets stays as it is; what was left out of the rest

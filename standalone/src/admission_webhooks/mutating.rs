@@ -141,7 +141,12 @@ async fn ask_about(
         Ok(answer) => patched(request, &shown, answer),
         Err(failure) => Err(failure),
     };
-    let is_changed = matches!(&patched, Ok(Some((patched, _))) if *patched != *shown);
+    let is_changed = match &patched {
+        Ok(Some((patched, _))) => {
+            !request.is_same(&shown, patched, version).map_err(Failure::Refused)?
+        }
+        _ => false,
+    };
     call.note_mutation(is_changed);
     let Some((patched, patch)) = patched? else { return Ok(false) };
     drop(shown);

@@ -2,27 +2,33 @@
 
 mod claim_resize;
 mod default_class;
+pub(crate) mod default_toleration_seconds;
 mod limit_ranger;
 mod pod_security;
 pub(crate) mod priority;
 pub(crate) mod storage_protection;
+mod taint_nodes_by_condition;
 
 use aggregated_apiserver::{AdmissionOperation, AdmissionRequest, Kinds};
 
 use claim_resize::ClaimResize;
 use default_class::{DefaultIngressClass, DefaultStorageClass};
+use default_toleration_seconds::DefaultTolerationSeconds;
 use limit_ranger::LimitRanger;
 pub(crate) use pod_security::Configuration as PodSecurityConfiguration;
 use pod_security::PodSecurity;
 use priority::Priority;
 use storage_protection::StorageObjectInUseProtection;
+use taint_nodes_by_condition::TaintNodesByCondition;
 
 /// The plugins, in the order of kube-apiserver.
 pub(super) fn plugins(pod_security: PodSecurityConfiguration) -> Kinds {
     Kinds::new()
         .with_admission_plugin(LimitRanger)
+        .with_admission_plugin(TaintNodesByCondition)
         .with_admission_plugin(PodSecurity(pod_security))
         .with_admission_plugin(Priority)
+        .with_admission_plugin(DefaultTolerationSeconds)
         .with_admission_plugin(DefaultStorageClass)
         .with_admission_plugin(StorageObjectInUseProtection)
         .with_admission_plugin(ClaimResize)

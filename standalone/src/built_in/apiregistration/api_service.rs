@@ -4,7 +4,7 @@ use aggregated_apiserver::{FieldError, NameRule, Rules, Strategy, names, truncat
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::{
-    APIService, APIServiceCondition, APIServiceSpec,
+    APIService, APIServiceCondition, APIServiceSpec, ServiceReference,
 };
 
 use crate::built_in::checks::{FieldErrors, check_with, quote};
@@ -14,7 +14,12 @@ use crate::built_in::strategy::requiring_resource_version;
 
 pub(crate) fn row() -> Row<APIService> {
     let rules = Rules::new()
-        .prepare(|api, context| prepare(api, context.now))
+        .prepare(|api, context| {
+            set_port(api);
+            if context.is_admitted && is_new(&api.metadata) {
+                mark_local(api, context.now);
+            }
+        })
         .validate(|api, _, _| validate(api))
         .validate_status(|api, _, _| validate_status(api));
     Row {
@@ -67,22 +72,28 @@ fn available(api: &APIService) -> String {
     }
 }
 
-/// Sets the port of a Service, and marks a local API as available. APIs of other servers
-/// get no condition, because nobody here calls them.
-fn prepare(api: &mut APIService, now: Timestamp) {
-    let is_new = is_new(&api.metadata);
-    let service = api.spec.as_mut().map(|spec| spec.service.as_mut());
-    if let Some(Some(service)) = service {
+fn set_port(api: &mut APIService) {
+    if let Some(service) = service_of(api) {
         service.port.get_or_insert(443);
-    } else if is_new {
-        api.status.get_or_insert_default().conditions = Some(vec![APIServiceCondition {
-            type_: "Available".to_owned(),
-            status: "True".to_owned(),
-            reason: Some("Local".to_owned()),
-            message: Some("Local APIServices are always available".to_owned()),
-            last_transition_time: Some(Time(truncate_to_seconds(now))),
-        }]);
     }
+}
+
+/// Marks a new local API as available. APIs of other servers get no condition, because no controller checks them.
+fn mark_local(api: &mut APIService, now: Timestamp) {
+    if api.spec.is_none() || service_of(api).is_some() {
+        return;
+    }
+    api.status.get_or_insert_default().conditions = Some(vec![APIServiceCondition {
+        type_: "Available".to_owned(),
+        status: "True".to_owned(),
+        reason: Some("Local".to_owned()),
+        message: Some("Local APIServices are always available".to_owned()),
+        last_transition_time: Some(Time(truncate_to_seconds(now))),
+    }]);
+}
+
+fn service_of(api: &mut APIService) -> Option<&mut ServiceReference> {
+    api.spec.as_mut()?.service.as_mut()
 }
 
 fn validate(api: &APIService) -> FieldErrors {
@@ -175,7 +186,11 @@ mod tests {
 
     #[test]
     fn a_local_api_is_available_at_once() {
-        let defaulted = |api: Value| prepared(|api| prepare(api, now()), api);
+        let prepare = |api: &mut APIService| {
+            set_port(api);
+            mark_local(api, now());
+        };
+        let defaulted = |api: Value| prepared(prepare, api);
         let conditions = defaulted(of_service(json!(null)))["status"]["conditions"].clone();
         assert_eq!(
             conditions,
@@ -188,9 +203,6 @@ mod tests {
         let other = defaulted(of_service(json!({"namespace": "n", "name": "s"})));
         assert_eq!(other["status"], json!(null));
         assert_eq!(other["spec"]["service"]["port"], 443);
-        let mut updated = of_service(json!(null));
-        updated["metadata"]["resourceVersion"] = "1".into();
-        assert_eq!(defaulted(updated)["status"], json!(null));
     }
 
     #[test]

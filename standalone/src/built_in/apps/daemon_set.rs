@@ -40,7 +40,7 @@ pub(crate) fn row() -> Row<DaemonSet> {
 /// DaemonSet owns it, and a change of the template does not change that.
 const FILLED: &[Filled] =
     &[Filled::field("/metadata/annotations/deprecated.daemonset.template.generation")
-        .like("/apiVersion")
+        .with_default("0")
         .replaced()];
 
 fn strategy() -> Strategy {

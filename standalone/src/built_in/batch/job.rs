@@ -19,6 +19,10 @@ pub(crate) fn row() -> Row<Job> {
     let rules = Rules::new()
         .prepare(|job, context| {
             prepare(job);
+            if context.is_admitted && is_new(&job.metadata) {
+                set_selector(job);
+            }
+            set_default_labels(job);
             let old = context.old::<Job>();
             let old = old.as_ref().and_then(|old| old.spec.as_ref()).map(|old| &old.template);
             if let Some(spec) = &mut job.spec {
@@ -57,8 +61,6 @@ fn strategy() -> Strategy {
 }
 
 fn prepare(job: &mut Job) {
-    let (name, uid) = (job.metadata.name.clone(), job.metadata.uid.clone());
-    let is_new = is_new(&job.metadata);
     let spec = job.spec.get_or_insert_default();
     if spec.completions.is_none() && spec.parallelism.is_none() {
         spec.completions = Some(1);
@@ -74,12 +76,23 @@ fn prepare(job: &mut Job) {
     let replaced = if has_policy { "Failed" } else { "TerminatingOrFailed" };
     set_missing(&mut spec.pod_replacement_policy, replaced);
     job_spec::set_defaults(spec);
-    if is_new && spec.manual_selector != Some(true) {
-        add_selector(spec, &name.unwrap_or_default(), &uid.unwrap_or_default());
-    }
-    let labels = spec.template.metadata.as_ref().and_then(|metadata| metadata.labels.clone());
+}
+
+/// A Job without labels gets those of its Pods.
+fn set_default_labels(job: &mut Job) {
+    let template = job.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref());
+    let labels = template.and_then(|metadata| metadata.labels.clone());
     if job.metadata.labels.as_ref().is_none_or(BTreeMap::is_empty) {
         job.metadata.labels = labels.filter(|labels| !labels.is_empty());
+    }
+}
+
+/// Sets the selector of a new Job.
+fn set_selector(job: &mut Job) {
+    let (name, uid) = (job.metadata.name.clone(), job.metadata.uid.clone());
+    let spec = job.spec.get_or_insert_default();
+    if spec.manual_selector != Some(true) {
+        add_selector(spec, &name.unwrap_or_default(), &uid.unwrap_or_default());
     }
 }
 
@@ -120,6 +133,13 @@ mod tests {
     use serde_json::{Value, json};
 
     fn defaulted(job: Value) -> Value {
+        let prepare = |job: &mut Job| {
+            prepare(job);
+            if is_new(&job.metadata) {
+                set_selector(job);
+            }
+            set_default_labels(job);
+        };
         prepared(prepare, job)
     }
 

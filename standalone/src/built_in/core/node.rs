@@ -5,17 +5,14 @@ mod validation;
 use std::collections::BTreeMap;
 
 use aggregated_apiserver::{Filled, Rules, SelectableFields, StoragePrefix, Strategy};
-use k8s_openapi::api::core::v1::{Node, Taint};
+use k8s_openapi::api::core::v1::Node;
 
 use crate::built_in::cell_texts::{NONE, or_none};
-use crate::built_in::defaulting::{is_new, sync_with_list};
+use crate::built_in::defaulting::sync_with_list;
 use crate::built_in::pod_template::resources::round_up;
 use crate::built_in::row::{Column, Row, Subresources};
 use crate::built_in::strategy::common;
 use validation::{validate, validate_status, warnings};
-
-/// The taint of nodes that run no Pods yet.
-const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 pub(crate) fn row() -> Row<Node> {
     let rules = Rules::new()
@@ -33,7 +30,7 @@ pub(crate) fn row() -> Row<Node> {
 }
 
 /// What belongs to nobody unless a client says what it is.
-const FILLED: &[Filled] = &[Filled::field("/spec/taints")];
+const FILLED: &[Filled] = &[Filled::field("/spec/taints").by_admission()];
 
 fn strategy() -> Strategy {
     let selectable = SelectableFields::default().with_field("spec.unschedulable", "false");
@@ -107,13 +104,6 @@ fn prepare(node: &mut Node) {
     let spec = node.spec.get_or_insert_default();
     spec.config_source = None;
     sync_with_list(&mut spec.pod_cidr, &mut spec.pod_cidrs, |range| range.clone(), |range| range);
-    // As the admission plugin TaintNodesByCondition does.
-    let is_new = is_new(&node.metadata);
-    let taints = spec.taints.get_or_insert_default();
-    if is_new && !taints.iter().any(|taint| taint.key == NOT_READY) {
-        let effect = "NoSchedule".to_owned();
-        taints.push(Taint { key: NOT_READY.to_owned(), effect, ..Taint::default() });
-    }
 }
 
 #[cfg(test)]
@@ -134,15 +124,6 @@ mod tests {
         let amounts = json!({"cpu": "1m", "memory": "1Gi"});
         assert_eq!(filled["status"], json!({"capacity": amounts, "allocatable": amounts}));
         assert_eq!(filled["spec"]["podCIDRs"], json!(["10.0.0.0/24"]));
-        assert_eq!(filled["spec"]["taints"], json!([{"key": NOT_READY, "effect": "NoSchedule"}]));
-    }
-
-    #[test]
-    fn only_a_new_one_is_tainted_and_once() {
-        let taints = |node| prepared(prepare, node)["spec"]["taints"].clone();
-        assert_eq!(taints(json!({"metadata": {"resourceVersion": "1"}})), json!([]));
-        let taint = json!({"key": NOT_READY, "effect": "NoExecute"});
-        assert_eq!(taints(json!({"spec": {"taints": [taint]}})), json!([taint]));
     }
 
     #[test]

@@ -17,7 +17,12 @@ use validation::{validate, warnings};
 
 pub(crate) fn row() -> Row<PersistentVolume> {
     let rules = Rules::new()
-        .prepare(|volume, context| prepare(volume, context.old().as_ref(), context.now))
+        .prepare(|volume, context| {
+            set_defaults(volume);
+            if context.is_admitted {
+                set_transition_time(volume, context.old().as_ref(), context.now);
+            }
+        })
         .validate(|volume, old, _| validate(volume, old))
         .warn(|volume, _, _| warnings(volume));
     Row {
@@ -80,13 +85,22 @@ fn columns() -> Vec<Column<PersistentVolume>> {
     ]
 }
 
-fn prepare(volume: &mut PersistentVolume, old: Option<&PersistentVolume>, now: Timestamp) {
+fn set_defaults(volume: &mut PersistentVolume) {
     let spec = volume.spec.get_or_insert_default();
     set_default(&mut spec.persistent_volume_reclaim_policy, "Retain");
     spec.volume_mode.get_or_insert_with(|| "Filesystem".to_owned());
     sources::set_defaults(spec);
     let status = volume.status.get_or_insert_default();
     set_default(&mut status.phase, "Pending");
+}
+
+/// Sets the time of the last change of the phase.
+fn set_transition_time(
+    volume: &mut PersistentVolume,
+    old: Option<&PersistentVolume>,
+    now: Timestamp,
+) {
+    let status = volume.status.get_or_insert_default();
     let before = old.and_then(|old| old.status.as_ref());
     let known = before.and_then(|before| before.last_phase_transition_time.clone());
     let moved = &mut status.last_phase_transition_time;
@@ -105,10 +119,15 @@ mod tests {
     use crate::built_in::testing::{cells, now, object, prepared};
     use serde_json::{Value, json};
 
+    fn prepare(volume: &mut PersistentVolume, old: Option<&PersistentVolume>) {
+        set_defaults(volume);
+        set_transition_time(volume, old, now());
+    }
+
     #[test]
     fn defaults() {
         let volume = json!({"spec": {"hostPath": {"path": "/a"}}});
-        let volume = prepared(|volume| prepare(volume, None, now()), volume);
+        let volume = prepared(|volume| prepare(volume, None), volume);
         assert_eq!(
             volume["spec"],
             json!({
@@ -128,7 +147,7 @@ mod tests {
             object(json!({"status": {"phase": "Available", "lastPhaseTransitionTime": BEFORE}}));
         let moved = |status: Value| {
             let volume = json!({"status": status});
-            let volume = prepared(|volume| prepare(volume, Some(&old), now()), volume);
+            let volume = prepared(|volume| prepare(volume, Some(&old)), volume);
             volume["status"]["lastPhaseTransitionTime"].clone()
         };
         const OTHER: &str = "2024-02-02T00:00:00Z";

@@ -18,9 +18,7 @@ use aggregated_apiserver::{
     SubresourceRequest, names, truncate_to_seconds,
 };
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{
-    HostIP, Pod, PodCondition, PodIP, PodSpec, PodStatus, Toleration,
-};
+use k8s_openapi::api::core::v1::{HostIP, Pod, PodCondition, PodIP, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Map, Value, json};
 
@@ -31,14 +29,6 @@ use crate::built_in::row::{ALL, Row, Subresources};
 use crate::built_in::strategy::common;
 use resources::{default_pod_resources, default_requests, qos_class};
 
-/// Taints of nodes that run no Pods.
-const NOT_READY: &str = "node.kubernetes.io/not-ready";
-const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
-
-/// How long a Pod stays on such a node, as the admission plugin
-/// DefaultTolerationSeconds has it.
-const TOLERATED_SECONDS: i64 = 300;
-
 pub(crate) fn row() -> Row<Pod> {
     let rules = Rules::new()
         .prepare(|pod, context| {
@@ -47,7 +37,10 @@ pub(crate) fn row() -> Row<Pod> {
             if let Some(old) = old {
                 keep_observed_generations(pod, old);
             }
-            prepare(pod, context.now);
+            set_defaults(pod);
+            if context.is_admitted {
+                complete(pod, context.now);
+            }
         })
         .validate(|pod, old, _| validation::validate(pod, old))
         .validate_status(|pod, old, _| status::validate(pod, old))
@@ -168,8 +161,7 @@ fn keep_observed_generations(pod: &mut Pod, old: Pod) {
     }
 }
 
-fn prepare(pod: &mut Pod, now: Timestamp) {
-    let is_new = is_new(&pod.metadata);
+fn set_defaults(pod: &mut Pod) {
     let spec = pod.spec.get_or_insert_default();
     // A Pod that may end at once has a second to do so; a template may say anything.
     if spec.termination_grace_period_seconds.is_some_and(|seconds| seconds < 0) {
@@ -182,11 +174,31 @@ fn prepare(pod: &mut Pod, now: Timestamp) {
     }
     default_pod_resources(spec);
     default_host_ports(spec);
+    if let Some(status) = &mut pod.status {
+        sync_with_list(
+            &mut status.pod_ip,
+            &mut status.pod_ips,
+            |one| one.ip.clone(),
+            |ip| PodIP { ip },
+        );
+        sync_with_list(
+            &mut status.host_ip,
+            &mut status.host_ips,
+            |one| one.ip.clone(),
+            |ip| HostIP { ip },
+        );
+    }
+}
+
+/// Sets the fields that follow from others, after admission: those of a new Pod that its labels and annotations lead to, and those
+/// of the status.
+fn complete(pod: &mut Pod, now: Timestamp) {
+    let is_new = is_new(&pod.metadata);
+    let spec = pod.spec.get_or_insert_default();
     if is_new {
         label_keys::add_requirements(spec, pod.metadata.labels.as_ref());
         set_app_armor_profiles(spec, pod.metadata.annotations.as_ref());
     }
-    add_tolerations(spec);
     let class = qos_class(spec);
     let is_gated = is_new && spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty());
     let status = pod.status.get_or_insert_with(PodStatus::default);
@@ -206,18 +218,6 @@ fn prepare(pod: &mut Pod, now: Timestamp) {
             ..PodCondition::default()
         });
     }
-    sync_with_list(
-        &mut status.pod_ip,
-        &mut status.pod_ips,
-        |one| one.ip.clone(),
-        |ip| PodIP { ip },
-    );
-    sync_with_list(
-        &mut status.host_ip,
-        &mut status.host_ips,
-        |one| one.ip.clone(),
-        |ip| HostIP { ip },
-    );
 }
 
 /// Makes fields of the annotations that they have replaced.
@@ -237,27 +237,6 @@ fn set_app_armor_profiles(spec: &mut PodSpec, annotations: Option<&BTreeMap<Stri
         if own.is_none_or(|own| own.app_armor_profile.is_none()) {
             container.security_context.get_or_insert_default().app_armor_profile = profile;
         }
-    }
-}
-
-/// Lets a Pod stay for a while on a node that is not ready or unreachable.
-fn add_tolerations(spec: &mut PodSpec) {
-    let tolerations = spec.tolerations.get_or_insert_default();
-    let is_of = |text: &Option<String>, wanted: &str| {
-        text.as_deref().is_none_or(|text| text.is_empty() || text == wanted)
-    };
-    for key in [NOT_READY, UNREACHABLE] {
-        let mut all = tolerations.iter();
-        if all.any(|one| is_of(&one.key, key) && is_of(&one.effect, "NoExecute")) {
-            continue;
-        }
-        tolerations.push(Toleration {
-            key: Some(key.to_owned()),
-            operator: Some("Exists".to_owned()),
-            effect: Some("NoExecute".to_owned()),
-            toleration_seconds: Some(TOLERATED_SECONDS),
-            value: None,
-        });
     }
 }
 
@@ -317,7 +296,11 @@ mod tests {
     }
 
     fn defaulted(pod: Value) -> Value {
-        prepared(|pod| prepare(pod, now()), pod)
+        let prepare = |pod: &mut Pod| {
+            set_defaults(pod);
+            complete(pod, now());
+        };
+        prepared(prepare, pod)
     }
 
     fn pod(spec: Value) -> Value {
@@ -328,11 +311,6 @@ mod tests {
 
     #[test]
     fn defaults() {
-        let tolerated = |key: &str| {
-            json!({
-                "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300,
-            })
-        };
         assert_eq!(
             defaulted(pod(json!({}))),
             json!({
@@ -347,7 +325,6 @@ mod tests {
                     "restartPolicy": "Always",
                     "schedulerName": "default-scheduler", "securityContext": {},
                     "terminationGracePeriodSeconds": 30,
-                    "tolerations": [tolerated(NOT_READY), tolerated(UNREACHABLE)],
                 },
                 "status": {"phase": "Pending", "qosClass": "BestEffort", "conditions": []},
             })
@@ -363,16 +340,6 @@ mod tests {
         assert_eq!(filled["spec"]["priority"], json!(null));
         assert_eq!(filled["status"]["phase"], "Running");
         assert_eq!(filled["status"]["podIPs"], json!([{"ip": "10.0.0.1"}]));
-    }
-
-    #[test]
-    fn what_is_tolerated_already_is_not_added() {
-        let given = json!([{"operator": "Exists"}]);
-        let filled = defaulted(pod(json!({"tolerations": given})));
-        assert_eq!(filled["spec"]["tolerations"], given);
-        let given = json!({"key": NOT_READY, "effect": "NoExecute"});
-        let filled = defaulted(pod(json!({"tolerations": [given]})));
-        assert_eq!(filled["spec"]["tolerations"].as_array().unwrap().len(), 2);
     }
 
     #[test]

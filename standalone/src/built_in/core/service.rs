@@ -77,8 +77,9 @@ fn prepare(service: &mut Service, old: Option<&Service>, addresses: &Addresses) 
     if old_type == Some("LoadBalancer") && spec_type != Some("LoadBalancer") {
         balancer.ingress = None;
     }
-    for ingress in balancer.ingress.iter_mut().flatten().filter(|one| one.ip.is_some()) {
-        set_default(&mut ingress.ip_mode, "VIP");
+    if spec_type == Some("LoadBalancer") {
+        let addresses = balancer.ingress.iter_mut().flatten().filter(|one| one.ip.is_some());
+        addresses.for_each(|one| set_default(&mut one.ip_mode, "VIP"));
     }
     let Some(spec) = &mut service.spec else { return };
     set_default(&mut spec.type_, "ClusterIP");

