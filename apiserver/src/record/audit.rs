@@ -469,7 +469,8 @@ impl Trail {
                 is_truncated: self.is_truncated || added.is_some_and(|added| added.is_truncated),
                 decision: self.decision,
                 reason: self.reason.as_deref(),
-                is_deprecated: self.is_deprecated,
+                // kube-apiserver adds this annotation at the end of the request.
+                is_deprecated: self.is_deprecated && stage != Stage::ResponseStarted,
                 added: added.map(|added| &added.values),
             },
         };

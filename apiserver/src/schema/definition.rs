@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use kubernetes_cel::escape;
 use serde_json::{Map, Value};
 
 use super::formats::is_recognized;
@@ -129,24 +130,50 @@ impl<'a> Place<'a> {
         Self { path, ..self }
     }
 
-    /// The place of the elements of a node of this type. `wanted` is the type whose values have such elements: `Array` for
-    /// `items`, `Object` for `additionalProperties`.
-    fn of_elements(self, json_type: Option<JsonType>, wanted: JsonType) -> Self {
-        let reach = match self.reach {
-            Reach::Declared if json_type == Some(wanted) => Reach::Declared,
-            Reach::Declared | Reach::Undeclared => Reach::Undeclared,
-            Reach::Unseen => Reach::Unseen,
+    /// The place of the elements of a node: of its `items` and its `additionalProperties`. Both have the type of the elements of the
+    /// node, if it has elements.
+    fn of_elements(self, holder: Holder) -> Self {
+        let reach = match (self.reach, holder) {
+            (Reach::Declared, Holder::Elements) => Reach::Declared,
+            (Reach::Declared | Reach::Undeclared, _) => Reach::Undeclared,
+            (Reach::Unseen, _) => Reach::Unseen,
         };
         Self { reach, ..self }
     }
 
-    /// The place of the properties of a node.
-    fn of_members(self) -> Self {
-        let reach = match self.reach {
-            Reach::Declared => Reach::Declared,
-            Reach::Undeclared | Reach::Unseen => Reach::Unseen,
+    /// The place of a property of a node. The type of a property whose name expressions cannot call does not depend on the type of
+    /// the node.
+    fn of_member(self, holder: Holder, name: &str) -> Self {
+        let reach = match (self.reach, holder) {
+            (Reach::Unseen, _) => Reach::Unseen,
+            _ if escape(name).is_none() => Reach::Declared,
+            (Reach::Declared, Holder::Members) => Reach::Declared,
+            _ => Reach::Unseen,
         };
         Self { reach, ..self }
+    }
+}
+
+/// What the declared type of a node holds.
+#[derive(Clone, Copy)]
+enum Holder {
+    Elements,
+    Members,
+    Nothing,
+}
+
+impl Holder {
+    fn of(schema: &Map<String, Value>, json_type: Option<JsonType>) -> Self {
+        let has = |key: &str| schema.get(key).is_some_and(Value::is_object);
+        match json_type {
+            _ if schema.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true)) => {
+                Self::Nothing
+            }
+            Some(JsonType::Array) if has("items") => Self::Elements,
+            Some(JsonType::Object) if has("additionalProperties") => Self::Elements,
+            Some(JsonType::Object) => Self::Members,
+            _ => Self::Nothing,
+        }
     }
 }
 
@@ -175,12 +202,14 @@ fn node(place: Place<'_>, schema: &Map<String, Value>) -> Node {
         let texts = list.into_iter().flatten().filter_map(Value::as_str);
         texts.map(str::to_owned).collect()
     };
+    let holder = Holder::of(schema, json_type);
     let mut subtree = Subtree::default();
     let required = texts("required");
     let given = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
     let members = given.map(|(name, property)| {
         let member_path = format!("{path}.properties[{name}]");
-        let of = inner(place.of_members().at(&member_path), property, &mut subtree);
+        let place = place.of_member(holder, name);
+        let of = inner(place.at(&member_path), property, &mut subtree);
         let default = property.get("default").cloned();
         subtree.defaults |= default.is_some();
         let member = Member {
@@ -201,7 +230,7 @@ fn node(place: Place<'_>, schema: &Map<String, Value>) -> Node {
         Some(Value::Bool(true)) => Additional::Unspecified,
         Some(Value::Bool(false)) => Additional::Forbidden,
         Some(more @ Value::Object(_)) => {
-            let values = place.of_elements(json_type, JsonType::Object);
+            let values = place.of_elements(holder);
             let path = format!("{path}.additionalProperties");
             Additional::Of(inner(values.at(&path), more, &mut subtree))
         }
@@ -209,7 +238,7 @@ fn node(place: Place<'_>, schema: &Map<String, Value>) -> Node {
         _ => Additional::Pruned,
     };
     let items = schema.get("items").map(|items| {
-        let elements = place.of_elements(json_type, JsonType::Array);
+        let elements = place.of_elements(holder);
         inner(elements.at(&format!("{path}.items")), items, &mut subtree)
     });
     let others = [schema.get("items"), schema.get("additionalProperties")];

@@ -87,6 +87,7 @@ const REQUESTS: &[[&str; 4]] = &[
     ["GET", "/configmaps/none", "", ""],
     ["GET", "/configmaps?limit=1&labelSelector=x", "", ""],
     ["GET", "/configmaps?watch=true&timeoutSeconds=1&labelSelector=x", "", ""],
+    ["GET", "/endpoints?watch=true&timeoutSeconds=1&labelSelector=x", "", ""],
     [
         "PUT",
         "/configmaps/a",
