@@ -186,7 +186,7 @@ fn rows() -> Result<Vec<Row>> {
 /// Each reason for a difference is a heading of `docs/differences.md`, and
 /// each heading is the reason for one.
 fn check_reasons(rows: &[Row]) -> Result<()> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/differences.md");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/differences.md");
     let text = std::fs::read_to_string(&file)?;
     let headings: BTreeSet<&str> =
         text.lines().filter_map(|line| line.strip_prefix("### ")).collect();

@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
-#[path = "../../apiserver/tests/fuzz/chance.rs"]
+#[path = "../../aggregated-apiserver/tests/fuzz/chance.rs"]
 #[allow(dead_code)] // others need more of it
 mod chance;
 

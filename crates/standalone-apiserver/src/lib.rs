@@ -44,7 +44,7 @@ mod token_auth_file;
 
 /// The examples of `docs/testing.md`, which are compiled and run.
 #[cfg(doctest)]
-#[doc = include_str!("../../docs/testing.md")]
+#[doc = include_str!("../../../docs/testing.md")]
 struct Testing;
 
 pub use built_in::BuiltInKindError;

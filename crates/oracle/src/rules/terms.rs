@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 /// What functions there are: name, overload, how it is called, types of arguments, type of the result.
-const TABLE: &str = include_str!("../../../cel/src/functions.txt");
+const TABLE: &str = include_str!("../../../kubernetes-cel/src/functions.txt");
 
 /// A type: its name, and the types that it is made of, as `map(string, int)`. A name of one capital is a
 /// variable.

@@ -72,7 +72,7 @@ fn ask(question: &Value) -> Result<Value> {
 }
 
 /// The types of all groups.
-pub const TABLE: &str = include_str!("../../standalone/src/built_in/types.txt");
+pub const TABLE: &str = include_str!("../../standalone-apiserver/src/built_in/types.txt");
 
 pub(crate) static TYPES: LazyLock<Types> =
     LazyLock::new(|| Types::parse(&[TABLE]).unwrap_or_default());

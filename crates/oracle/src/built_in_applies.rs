@@ -1,7 +1,7 @@
 //! Rows made from a seed: writes of every sort by a few managers, of one object of a kind that
 //! Kubernetes has itself.
 //!
-//! What is written is chosen from a template (`oracle/templates/`): a member whose name begins with
+//! What is written is chosen from a template (`crates/oracle/templates/`): a member whose name begins with
 //! `?` may be left out, of a list that begins with `$one` one item is taken, and of one that begins
 //! with `$some` at least one, in any order. A member whose name begins with `!` is chosen once for a row:
 //! the refusal of a change would show it in the order of Go's structs.
