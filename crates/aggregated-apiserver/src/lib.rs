@@ -92,15 +92,13 @@ mod kind;
 mod codec;
 mod schema;
 
-mod object;
+use kubernetes_objects::{error, object, quota};
 
 mod aside;
 mod clock;
 mod document;
-mod error;
 mod occasionally;
 mod queue;
-mod quota;
 mod record;
 mod user;
 

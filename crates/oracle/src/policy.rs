@@ -18,7 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 type Tree = Map<String, Value>;
 
 fn file() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../standalone-apiserver/src/authorizer/bootstrap_policy.json")
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../standalone-apiserver/src/authorizer/bootstrap_policy.json")
 }
 
 /// Compares the table with the objects of `plain`, beside which no controller runs; with `BLESS=1` the table is written.

@@ -64,7 +64,7 @@ impl Key {
     }
 
     /// As it is written.
-    pub(crate) fn text(&self) -> &str {
+    pub fn text(&self) -> &str {
         &self.0
     }
 
@@ -119,7 +119,7 @@ pub struct ObjectError(String);
 
 impl ObjectError {
     /// Says why something is no object, or cannot become one.
-    pub(crate) fn new(why: String) -> Self {
+    pub fn new(why: String) -> Self {
         Self(why)
     }
 }
@@ -161,7 +161,7 @@ impl Object {
     ///
     /// # Errors
     /// As [`Object::from_tree`].
-    pub(crate) fn from_parts(tree: &Tree, managed_fields: &[u8]) -> Result<Self, ObjectError> {
+    pub fn from_parts(tree: &Tree, managed_fields: &[u8]) -> Result<Self, ObjectError> {
         Self::encoded(tree, Some(managed_fields))
     }
 
@@ -197,24 +197,24 @@ impl Object {
 
     /// The same object, as one that was written in this shape.
     #[must_use]
-    pub(crate) fn of_shape(self, shape: Shape) -> Self {
+    pub fn of_shape(self, shape: Shape) -> Self {
         Self { shape, ..self }
     }
 
     /// By which definition it was written.
-    pub(crate) fn shape(&self) -> Shape {
+    pub fn shape(&self) -> Shape {
         self.shape
     }
 
     /// A number that it has in common with objects that it can share its JSON with.
-    pub(crate) fn form(&self, hasher: &RandomState) -> u64 {
+    pub fn form(&self, hasher: &RandomState) -> u64 {
         patch::form(&self.json(), hasher)
     }
 
     /// The same object: of its JSON only what differs from that of one of the others is kept, if it is like one of them. If it is
     /// like several of them, it is the one from which least differs. Labels that are the same are there once.
     #[must_use]
-    pub(crate) fn sharing_with(mut self, others: &[&Self]) -> Self {
+    pub fn sharing_with(mut self, others: &[&Self]) -> Self {
         if let Some(other) = others.iter().find(|other| other.labels == self.labels) {
             self.labels = other.labels.clone();
         }
@@ -239,7 +239,7 @@ impl Object {
     }
 
     /// Whether it shares its JSON with another one.
-    pub(crate) fn is_sharing(&self) -> bool {
+    pub fn is_sharing(&self) -> bool {
         self.patch.is_some()
     }
 
@@ -248,7 +248,7 @@ impl Object {
     ///
     /// # Errors
     /// Those of `make`; they are not kept.
-    pub(crate) fn shown<E>(
+    pub fn shown<E>(
         &self,
         shape: Shape,
         make: impl FnOnce() -> Result<Self, E>,
@@ -265,7 +265,7 @@ impl Object {
     ///
     /// # Errors
     /// When it has others.
-    pub(crate) fn still_is(self, other: &Self) -> Result<Self, ObjectError> {
+    pub fn still_is(self, other: &Self) -> Result<Self, ObjectError> {
         if (&self.key, self.uid()) == (&other.key, other.uid()) {
             return Ok(self);
         }
@@ -283,12 +283,12 @@ impl Object {
     }
 
     /// Its labels.
-    pub(crate) fn labels(&self) -> &Labels {
+    pub fn labels(&self) -> &Labels {
         &self.labels
     }
 
     /// Its JSON, without the resourceVersion.
-    pub(crate) fn json(&self) -> Cow<'_, [u8]> {
+    pub fn json(&self) -> Cow<'_, [u8]> {
         if !self.is_sharing() {
             return Cow::Borrowed(&self.json);
         }
@@ -303,7 +303,7 @@ impl Object {
     }
 
     /// The version in which it is kept, as `example.com/v1`; nothing if it does not say so.
-    pub(crate) fn api_version(&self) -> Cow<'_, str> {
+    pub fn api_version(&self) -> Cow<'_, str> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Typed<'a> {
@@ -333,7 +333,7 @@ impl Object {
     }
 
     /// How many bytes the tree takes that [`Object::to_parts`] makes.
-    pub(crate) fn tree_size(&self) -> usize {
+    pub fn tree_size(&self) -> usize {
         self.tree_size as usize
     }
 
@@ -343,7 +343,7 @@ impl Object {
     }
 
     /// Whether both have the same content, whatever their revisions.
-    pub(crate) fn same_content(&self, other: &Self) -> bool {
+    pub fn same_content(&self, other: &Self) -> bool {
         match (&self.patch, &other.patch) {
             (None, None) => self.json == other.json,
             _ => self.json() == other.json(),
@@ -351,13 +351,13 @@ impl Object {
     }
 
     /// Appends its JSON, with this resourceVersion; without any if it is `0`.
-    pub(crate) fn write(&self, revision: impl fmt::Display, out: &mut impl BufMut) {
+    pub fn write(&self, revision: impl fmt::Display, out: &mut impl BufMut) {
         self.write_range(0..usize::MAX, revision, out);
     }
 
     /// The same without `apiVersion` and `kind`: an item of a list that says what its
     /// items are.
-    pub(crate) fn write_without_types(&self, revision: impl fmt::Display, out: &mut impl BufMut) {
+    pub fn write_without_types(&self, revision: impl fmt::Display, out: &mut impl BufMut) {
         // Members are in the order of their names, so both stand before the metadata,
         // and what has members of its own before the one, or between the other and
         // the metadata, no kind of Kubernetes has.
@@ -376,7 +376,7 @@ impl Object {
     }
 
     /// Appends the JSON of its metadata, with this resourceVersion.
-    pub(crate) fn write_metadata(&self, revision: impl fmt::Display, out: &mut impl BufMut) {
+    pub fn write_metadata(&self, revision: impl fmt::Display, out: &mut impl BufMut) {
         self.write_range(self.places.metadata(), revision, out);
     }
 
@@ -409,7 +409,7 @@ impl Object {
 
     /// Its tree, without the resourceVersion and what is said of its managers; and that, as JSON.
     /// It is often half of an object, and nearly nobody has to look into it.
-    pub(crate) fn to_parts(&self) -> (Tree, Bytes) {
+    pub fn to_parts(&self) -> (Tree, Bytes) {
         let Range { start, end } = self.places.managed_fields();
         if end == 0 {
             return (self.to_tree(), Bytes::new());
@@ -418,7 +418,7 @@ impl Object {
     }
 
     /// Its JSON, without the resourceVersion and what is said of its managers.
-    pub(crate) fn json_without_managers(&self) -> Cow<'_, [u8]> {
+    pub fn json_without_managers(&self) -> Cow<'_, [u8]> {
         let Range { start, end } = self.places.managed_fields();
         if end == 0 {
             return self.json();
@@ -523,7 +523,7 @@ pub fn to_html_json(value: &Value) -> String {
 }
 
 /// Appends a value as JSON, its members as they come, and its numbers as Go writes them.
-pub(crate) fn write_json<T: serde::Serialize + ?Sized>(json: &mut Vec<u8>, value: &T) {
+pub fn write_json<T: serde::Serialize + ?Sized>(json: &mut Vec<u8>, value: &T) {
     // Texts, numbers and trees with text keys always encode.
     let _ = value.serialize(&mut serde_json::Serializer::with_formatter(json, GoNumbers));
 }

@@ -7,12 +7,12 @@ use super::{MANAGED_FIELDS, Object, Shown};
 use crate::quota;
 
 /// A member of an object beside its metadata: its name, its value as JSON, and what that takes as a tree.
-pub(crate) type MemberJson<'a> = (&'a [u8], &'a [u8], usize);
+pub type MemberJson<'a> = (&'a [u8], &'a [u8], usize);
 
 impl Object {
     /// Whether it begins with this version and this kind, and its metadata follow, as those of most kinds do. Of one that shares
     /// its JSON nothing is rewritten.
-    pub(crate) fn is_of(&self, api_version: &str, kind: &str) -> bool {
+    pub fn is_of(&self, api_version: &str, kind: &str) -> bool {
         if self.is_sharing() {
             return false;
         }
@@ -39,20 +39,20 @@ impl Object {
     }
 
     /// The JSON of its metadata without what is said of its managers, and that, or nothing.
-    pub(crate) fn metadata_parts(&self) -> (Vec<u8>, &[u8]) {
+    pub fn metadata_parts(&self) -> (Vec<u8>, &[u8]) {
         let (before, behind) = self.metadata_without_managers();
         ([before, behind].concat(), &self.json[self.places.managed_fields()])
     }
 
     /// Whether this is its metadata, without what is said of its managers.
-    pub(crate) fn has_metadata(&self, json: &[u8]) -> bool {
+    pub fn has_metadata(&self, json: &[u8]) -> bool {
         let (before, behind) = self.metadata_without_managers();
         json.strip_prefix(before) == Some(behind)
     }
 
     /// The object with these members, in the order of their names, and its metadata. What they say of `apiVersion` is
     /// replaced.
-    pub(crate) fn with_members<'a>(
+    pub fn with_members<'a>(
         &self,
         members: impl Iterator<Item = MemberJson<'a>>,
         api_version: &str,

@@ -80,7 +80,7 @@ impl FieldError {
 
     /// An error from its text: `spec.size: Invalid value: 0: must be positive`.
     /// What names no sort of error is an invalid value.
-    pub(crate) fn from_text(text: &str) -> Self {
+    pub fn from_text(text: &str) -> Self {
         const SORTS: [(&str, &str); 8] = [
             ("Required value", "FieldValueRequired"),
             ("Forbidden", "FieldValueForbidden"),

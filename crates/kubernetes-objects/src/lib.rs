@@ -1,0 +1,5 @@
+//! Kubernetes objects as JSON: metadata, names, selectors, patches, and the errors that an API server answers.
+
+pub mod error;
+pub mod object;
+pub mod quota;
