@@ -90,9 +90,10 @@ mod manifests;
 mod kind;
 
 mod codec;
-mod schema;
 
 use kubernetes_objects::{error, object, quota};
+
+use kubernetes_schema as schema;
 
 mod aside;
 mod clock;

@@ -9,7 +9,7 @@ use super::declared::child;
 use super::field_path::normalized;
 use crate::error::{FieldError, quote};
 use crate::object::to_html_json;
-use crate::schema::{ERRORS_LIMIT, Schema, Type};
+use crate::{ERRORS_LIMIT, Schema, Type};
 
 type Node = Map<String, Value>;
 

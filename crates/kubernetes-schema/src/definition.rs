@@ -400,7 +400,7 @@ mod tests {
             let schema = json!({"type": "object", "properties": {"a": property}});
             let schema = Schema::of_definition(&schema);
             let Value::Object(object) = json!({"a": value}) else { return };
-            let errors = crate::schema::rules::judge(&schema, &object, None).errors;
+            let errors = crate::rules::judge(&schema, &object, None).errors;
             let told = errors.first().map(ToString::to_string).unwrap_or_default();
             match expected {
                 None => assert!(errors.is_empty(), "{property}: {told}"),

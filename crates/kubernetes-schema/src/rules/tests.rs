@@ -1,9 +1,9 @@
 use serde_json::{Value, json};
 
 use super::{check_rules, judge, judge_at_once, judge_default};
+use crate::Schema;
 use crate::error::Path;
 use crate::object::Tree;
-use crate::schema::Schema;
 
 fn tree(value: Value) -> Tree {
     match value {

@@ -253,7 +253,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::schema::Schema;
+    use crate::Schema;
 
     /// The faults of a list of so many items, each `{"v": VALUE}`, by a schema of `v`.
     fn faults(of_v: &Value, value: &Value, count: usize) -> Vec<String> {

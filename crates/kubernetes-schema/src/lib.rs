@@ -6,6 +6,8 @@
 //! coerced, what is absent gets its default, the rest is validated; lists are merged
 //! by strategic merge patches.
 
+use kubernetes_objects::{error, object, quota};
+
 mod beside_status;
 mod coerce;
 mod default;
