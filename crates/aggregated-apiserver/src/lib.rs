@@ -68,7 +68,6 @@ mod verb;
 mod write;
 
 mod admission;
-mod apply;
 mod backup;
 mod doctor;
 mod transfer;
@@ -94,6 +93,8 @@ mod codec;
 use kubernetes_objects::{error, object, quota};
 
 use kubernetes_schema as schema;
+
+use kubernetes_apply as apply;
 
 mod aside;
 mod clock;

@@ -6,6 +6,9 @@
 //! applied object with the one that is there, prunes what its manager has applied before and
 //! nobody owns now, and tells what others own of what would change.
 
+use kubernetes_objects::error;
+use kubernetes_schema as schema;
+
 mod applied;
 mod compare;
 mod complete;
