@@ -76,9 +76,6 @@ mod conversion;
 mod webhook;
 
 mod served_kind;
-// What only a store outside of memory needs is there without one, too.
-#[cfg_attr(not(all(feature = "etcd", feature = "sqlite")), allow(dead_code))]
-mod storage;
 pub mod store;
 mod watch_cache;
 
@@ -95,6 +92,8 @@ use kubernetes_objects::{error, object, quota};
 use kubernetes_schema as schema;
 
 use kubernetes_apply as apply;
+
+use kubernetes_storage as storage;
 
 mod aside;
 mod clock;

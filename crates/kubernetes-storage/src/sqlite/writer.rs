@@ -12,8 +12,8 @@ use super::Shared;
 use super::database::{Database, Row, Value, WriteError};
 use super::log::{Log, Moments};
 use crate::object::Key;
-use crate::storage::write_queue::QueuedWrite;
-use crate::storage::{Collection, Commit, Revision, StoreError, Versioned};
+use crate::write_queue::QueuedWrite;
+use crate::{Collection, Commit, Revision, StoreError, Versioned};
 
 /// How many writes are one transaction at most, and how many bytes of objects.
 const GROUP: usize = 512;

@@ -19,7 +19,7 @@ use super::messages::{
     CompactionRequest, CompactionResponse, RangeRequest, RangeResponse, StatusRequest,
     StatusResponse, TxnRequest, TxnResponse, WatchRequest, WatchResponse,
 };
-use crate::storage::EtcdOptions;
+use crate::EtcdOptions;
 
 /// How long a member may take to take a connection.
 const CONNECT: Duration = Duration::from_secs(1);
@@ -42,7 +42,7 @@ const WRITE: Duration = Duration::from_secs(3);
 /// stand in for it may send several hundred changes at once.
 const CHANGES: usize = 64 << 20;
 /// What one answer may take. Pages of objects are made smaller than that.
-const ANSWER: usize = crate::storage::READING / 2;
+const ANSWER: usize = crate::READING / 2;
 
 /// Why etcd has not done what it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,9 +5,9 @@ use serde_json::json;
 use test_cluster::{Authority, Etcd, Process, Programs};
 
 use super::*;
+use crate::encryption::tests::with_keys;
 use crate::object::Object;
-use crate::storage::encryption::tests::with_keys;
-use crate::storage::{Encryption, LogEntry, NamespaceShare, Rewritten, suite};
+use crate::{Encryption, LogEntry, NamespaceShare, Rewritten, suite};
 
 const HISTORY: usize = 4 << 20;
 const QUEUE: usize = 16 << 20;
@@ -714,7 +714,7 @@ async fn what_is_encrypted_needs_its_key_and_is_written_again() {
 #[cfg(feature = "kms")]
 #[tokio::test]
 async fn what_others_have_encrypted_by_a_plugin_waits_for_it() {
-    use crate::storage::encryption::kms::tests::{TestPlugin, expire, settle};
+    use crate::encryption::kms::tests::{TestPlugin, expire, settle};
     let Some(etcd) = etcd(1) else { return };
     let at = options(etcd.urls());
     let plugin = TestPlugin::start();

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::messages::KeyValue;
+use crate::encryption::Unknown;
 use crate::object::{Key, Object};
-use crate::storage::encryption::Unknown;
-use crate::storage::sealed::{Read, Sealing, Unreadable};
-use crate::storage::{Collection, Encryption, Revision};
+use crate::sealed::{Read, Sealing, Unreadable};
+use crate::{Collection, Encryption, Revision};
 
 /// The name of what is said of the store as a whole: no collection is called so alone.
 const STORE: &str = "store";

@@ -46,7 +46,7 @@ fn encryption(rules: &[(&str, &[String])]) -> Encryption {
 
 /// One that writes with the first of these keys of `aesgcm`, by their names, and reads with all of them;
 /// at the end `identity`, if it reads what is plain.
-pub(in crate::storage) fn with_keys(names: &[&str], reads_plain: bool) -> Arc<Encryption> {
+pub(crate) fn with_keys(names: &[&str], reads_plain: bool) -> Arc<Encryption> {
     let secret = |name: &str| match name {
         "one" => GCM_32,
         _ => GCM_16,

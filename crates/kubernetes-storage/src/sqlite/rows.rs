@@ -10,10 +10,10 @@ use rusqlite::types::FromSqlError;
 use rusqlite::{Connection, Rows};
 
 use super::database::{FILE, Row, Value, unsigned};
+use crate::encryption::Unknown;
 use crate::object::Key;
-use crate::storage::encryption::Unknown;
-use crate::storage::sealed::{Read, Sealing, Unreadable};
-use crate::storage::{Collection, Revision};
+use crate::sealed::{Read, Sealing, Unreadable};
+use crate::{Collection, Revision};
 
 /// Rows that are handed over at once, and their bytes; so many batches wait.
 const BATCH: usize = 512;

@@ -2,6 +2,11 @@
 //!
 //! A store knows no HTTP, no callers and no kinds: a collection is a name.
 
+// The code that both durable stores share has parts that one of them alone does not use.
+#![cfg_attr(not(all(feature = "etcd", feature = "sqlite")), allow(dead_code))]
+
+use kubernetes_objects::object;
+
 #[cfg(any(feature = "etcd", feature = "sqlite"))]
 mod encryption;
 #[cfg(feature = "etcd")]
@@ -439,18 +444,34 @@ mod absent {
 
     const WHY: &str = "this program was built without the feature sqlite";
 
+    /// Refuses, because the feature `sqlite` is off.
+    ///
+    /// # Errors
+    /// Always.
     pub fn open(_: &Path, _: StoreOptions, _: Timestamp) -> Result<Arc<dyn Store>, String> {
         Err(WHY.to_owned())
     }
 
+    /// Refuses, because the feature `sqlite` is off.
+    ///
+    /// # Errors
+    /// Always.
     pub fn rewrite(_: &Path, _: Arc<Encryption>, _: &Renewed<'_>) -> Result<Rewritten, String> {
         Err(WHY.to_owned())
     }
 
+    /// Refuses, because the feature `sqlite` is off.
+    ///
+    /// # Errors
+    /// Always.
     pub fn back_up(_: &Path, _: &Path) -> Result<Copied, String> {
         Err(WHY.to_owned())
     }
 
+    /// Refuses, because the feature `sqlite` is off.
+    ///
+    /// # Errors
+    /// Always.
     pub fn back_up_to(_: &Path, _: impl Write) -> Result<Copied, String> {
         Err(WHY.to_owned())
     }
@@ -466,6 +487,10 @@ mod no_encryption {
     pub struct Encryption;
 
     impl Encryption {
+        /// Refuses, because the features `sqlite` and `etcd` are off.
+        ///
+        /// # Errors
+        /// Always.
         pub fn read(_: &Path) -> Result<Self, String> {
             Err("this program was built without the features sqlite and etcd".to_owned())
         }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::writer::COMPACT_EVERY;
-use crate::storage::Revision;
+use crate::Revision;
 
 /// How long history is kept: clients may be away so long and go on.
 const AGE: Duration = Duration::from_secs(5 * 60);

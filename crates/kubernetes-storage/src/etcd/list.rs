@@ -8,7 +8,7 @@ use super::client::{Client, Fault};
 use super::messages::{RangeRequest, RangeResponse};
 use super::place::{Prefix, Row};
 use crate::object::{Key, Object};
-use crate::storage::{Collection, Revision};
+use crate::{Collection, Revision};
 
 /// Objects of a page, and what they may take together if they are as large as those before. Two pages
 /// are in memory: one is made out while the other one comes.
@@ -220,7 +220,7 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::storage::etcd::messages::{KeyValue, ResponseHeader};
+    use crate::etcd::messages::{KeyValue, ResponseHeader};
 
     /// What is under which keys: so many bytes.
     type Kept = BTreeMap<Vec<u8>, usize>;

@@ -22,8 +22,8 @@ use super::messages::{
 };
 use super::place::{Prefix, Row, number, revision};
 use crate::object::Key;
-use crate::storage::sealed::Unreadable;
-use crate::storage::{Collection, Revision};
+use crate::sealed::Unreadable;
+use crate::{Collection, Revision};
 
 /// The form of what is kept. A later one is not guessed at.
 pub(super) const FORM: u32 = 1;

@@ -10,8 +10,8 @@ use super::list::list;
 use super::messages::RangeRequest;
 use super::place::{Prefix, Row};
 use super::transaction;
-use crate::storage::sealed::Unreadable;
-use crate::storage::{Commit, Encryption, EtcdOptions, Expected, Renewed, Rewritten};
+use crate::sealed::Unreadable;
+use crate::{Commit, Encryption, EtcdOptions, Expected, Renewed, Rewritten};
 
 /// Writes that are on their way at a time.
 const AT_ONCE: usize = 16;

@@ -6,9 +6,9 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
+use crate::encryption::tests::with_keys;
 use crate::object::Object;
-use crate::storage::encryption::tests::with_keys;
-use crate::storage::{Encryption, Expected, LogEntry, NamespaceShare, Rewritten, suite};
+use crate::{Encryption, Expected, LogEntry, NamespaceShare, Rewritten, suite};
 
 const LIMIT: usize = 64 << 20;
 const HISTORY: usize = 16 << 20;
@@ -508,7 +508,7 @@ async fn what_is_written_in_another_way_is_written_again() {
 #[cfg(feature = "kms")]
 #[tokio::test]
 async fn what_a_plugin_has_encrypted_needs_it_at_the_start() {
-    use crate::storage::encryption::kms::tests::{TestPlugin, confirm, expire};
+    use crate::encryption::kms::tests::{TestPlugin, confirm, expire};
     let folder = tempfile::tempdir().unwrap();
     let open = |encryption: &Arc<Encryption>| {
         SqliteStore::open(folder.path(), options(Arc::clone(encryption)), at(0)).unwrap()

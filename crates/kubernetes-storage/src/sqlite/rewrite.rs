@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::database::{Database, Value};
-use crate::storage::sealed::{Sealing, Unreadable};
-use crate::storage::{Encryption, Renewed, Revision, Rewritten};
+use crate::sealed::{Sealing, Unreadable};
+use crate::{Encryption, Renewed, Revision, Rewritten};
 
 /// Rows that are written in one transaction.
 const GROUP: usize = 500;

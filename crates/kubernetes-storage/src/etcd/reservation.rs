@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::newest::Newest;
 use super::{EtcdStore, Shared};
-use crate::storage::{Commit, Revision, StoreError, await_newest, settled};
+use crate::{Commit, Revision, StoreError, await_newest, settled};
 
 /// Reserved bytes of a namespace, until it is dropped.
 pub(super) struct Reserved {

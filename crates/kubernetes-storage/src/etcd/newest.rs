@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use super::client::{Client, Fault};
 use super::messages::RangeRequest;
 use super::place::{Prefix, revision};
-use crate::storage::Revision;
+use crate::Revision;
 
 type Answer = Result<Revision, Fault>;
 

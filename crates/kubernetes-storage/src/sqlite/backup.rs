@@ -10,8 +10,8 @@ use rusqlite::{Connection, OpenFlags};
 use super::connection::check;
 use super::database::{FILE, Row, Value};
 use super::rows::read_all;
-use crate::storage::sealed::{Sealing, Unreadable};
-use crate::storage::{Copied, Revision};
+use crate::sealed::{Sealing, Unreadable};
+use crate::{Copied, Revision};
 
 /// Copies the store in a folder to a file, which must not be there yet. It is as it was at one
 /// moment, and every row was read again when the file gets its name.

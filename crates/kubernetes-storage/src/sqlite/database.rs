@@ -12,8 +12,8 @@ use super::ballast::{BYTES as BALLAST, Ballast};
 use super::connection::{self, Access, beside, check, is_no_room};
 use super::rows;
 use crate::object::{Key, Object};
-use crate::storage::sealed::{Sealing, Unreadable};
-use crate::storage::{Collection, Renewed, Revision};
+use crate::sealed::{Sealing, Unreadable};
+use crate::{Collection, Renewed, Revision};
 
 pub(super) const FILE: &str = "objects.db";
 const LOCK: &str = "lock";

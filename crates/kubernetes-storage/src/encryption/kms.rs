@@ -89,7 +89,7 @@ enum Source {
 }
 
 /// A seed that has to be asked for.
-pub(in crate::storage) struct Unknown {
+pub(crate) struct Unknown {
     kms: Arc<Kms>,
     beside: EncryptedObject,
 }
@@ -329,4 +329,4 @@ fn identity(beside: &EncryptedObject) -> Vec<u8> {
 }
 
 #[cfg(test)]
-pub(in crate::storage) mod tests;
+pub(crate) mod tests;

@@ -19,11 +19,11 @@ use super::messages::{
     DecryptRequest, DecryptResponse, EncryptRequest, EncryptResponse, StatusResponse,
 };
 use super::*;
-use crate::storage::Encryption;
-use crate::storage::encryption::Provider;
+use crate::Encryption;
+use crate::encryption::Provider;
 
 /// A plugin, which encrypts by turning bytes around, and knows keys by their names.
-pub(in crate::storage) struct TestPlugin {
+pub(crate) struct TestPlugin {
     folder: TempDir,
     state: Arc<State>,
     /// `None` once it is dropped.
@@ -104,12 +104,12 @@ fn plugins(encryption: &Encryption) -> impl Iterator<Item = &Arc<Kms>> {
 }
 
 /// Lets three minutes pass in which no plugin answers.
-pub(in crate::storage) fn expire(encryption: &Encryption) {
+pub(crate) fn expire(encryption: &Encryption) {
     plugins(encryption).for_each(|kms| kms.expire());
 }
 
 /// Lets a minute pass in which plugins have refused seeds.
-pub(in crate::storage) fn settle(encryption: &Encryption) {
+pub(crate) fn settle(encryption: &Encryption) {
     let long_ago = Instant::now().checked_sub(REFUSED_FOR).unwrap();
     for kms in plugins(encryption) {
         for seed in kms.known.lock().values_mut() {
@@ -121,7 +121,7 @@ pub(in crate::storage) fn settle(encryption: &Encryption) {
 }
 
 /// Has all plugins confirm their keys.
-pub(in crate::storage) fn confirm(encryption: &Encryption) {
+pub(crate) fn confirm(encryption: &Encryption) {
     plugins(encryption).for_each(|kms| kms.confirm().unwrap());
 }
 

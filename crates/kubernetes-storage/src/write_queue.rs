@@ -44,7 +44,7 @@ mod tests {
 
     use super::*;
     use crate::object::{Key, Object};
-    use crate::storage::{Collection, Expected};
+    use crate::{Collection, Expected};
 
     const LIMIT: usize = 16 << 20;
 
