@@ -47,3 +47,8 @@ pub use versions::Versions;
 
 #[cfg(test)]
 mod tests;
+
+/// The example of the README is tested.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -63,3 +63,8 @@ pub use declared::{Declared, Field, ListKind};
 pub use environment::{CompileError, Data, Environment, Outcome, Program, Unusable};
 pub use escape::escape;
 pub use library::check_url;
+
+/// The example of the README is tested.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

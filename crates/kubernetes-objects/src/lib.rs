@@ -3,3 +3,8 @@
 pub mod error;
 pub mod object;
 pub mod quota;
+
+/// The example of the README is tested.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -57,3 +57,8 @@ pub use validate::{node as validate_value, validate, validate_change, validate_s
 
 /// At most this many faults of one object are reported; nobody fixes more at a time.
 pub const ERRORS_LIMIT: usize = 100;
+
+/// The example of the README is tested.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -496,3 +496,8 @@ mod no_encryption {
         }
     }
 }
+
+/// The example of the README is tested.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
