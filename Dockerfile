@@ -8,12 +8,7 @@ FROM rust:1.95-alpine AS build
 RUN apk add --no-cache musl-dev gcc make
 WORKDIR /source
 COPY Cargo.toml Cargo.lock ./
-COPY apiserver apiserver
-COPY cel cel
-COPY load load
-COPY oracle oracle
-COPY standalone standalone
-COPY test-cluster test-cluster
+COPY crates crates
 COPY src src
 COPY tests tests
 COPY examples examples

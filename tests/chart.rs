@@ -404,7 +404,8 @@ fn values_that_make_no_sense_are_refused(chart: &mut Chart) -> Result<()> {
 /// What alerts and dashboard ask for is what the server, or kube-apiserver, counts.
 fn what_is_watched_is_measured(_: &mut Chart) -> Result<()> {
     let mut known = String::new();
-    let record = Path::new(env!("CARGO_MANIFEST_DIR")).join("apiserver/src/record");
+    let record =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/aggregated-apiserver/src/record");
     let mut folders = vec![record];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder)? {

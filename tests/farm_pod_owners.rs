@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
-#[path = "../apiserver/tests/fake_cluster/mod.rs"]
+#[path = "../crates/aggregated-apiserver/tests/fake_cluster/mod.rs"]
 mod fake_cluster;
 
 use std::collections::{BTreeMap, BTreeSet};

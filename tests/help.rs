@@ -52,7 +52,7 @@ fn what_is_measured_says_its_unit_and_its_default() {
 
 #[test]
 fn the_program_in_the_readme_is_an_example_that_compiles() {
-    let example = include_str!("../apiserver/examples/stored.rs");
+    let example = include_str!("../crates/aggregated-apiserver/examples/stored.rs");
     let program = example.split_once("\n\n").unwrap().1;
     let readme = include_str!("../README.md");
     assert!(readme.contains(&format!("```rust\n{program}```\n")), "expected:\n{program}");

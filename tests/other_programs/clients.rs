@@ -26,7 +26,7 @@ pub const TESTS: &[(&str, Client)] = &[
 /// A program that is a client of an API server.
 #[derive(Clone, Copy)]
 pub enum Client {
-    /// `test-cluster/programs/typed`
+    /// `crates/test-cluster/programs/typed`
     Go { format: &'static str },
     /// `Steps.java`
     Java,

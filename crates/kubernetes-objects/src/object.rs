@@ -1,0 +1,760 @@
+//! Object and Key: what is kept of an object, and what it is called.
+//!
+//! An [`Object`] is its JSON, encoded once, plus the little that selectors
+//! need. Its bytes never hold the resourceVersion: that is put in on output.
+//! So the same bytes serve whatever revision a store gives them, a DELETED
+//! event shows the last content under a new revision without being encoded
+//! again, and partial metadata is a slice.
+
+pub mod extent;
+pub mod json_patch;
+mod kept;
+mod labels;
+pub mod metadata;
+pub mod names;
+mod patch;
+mod places;
+mod rewritten;
+pub mod selector;
+mod shape;
+
+pub use labels::Labels;
+pub use shape::Shape;
+
+use std::borrow::Cow;
+use std::fmt::{self, Write as _};
+use std::hash::RandomState;
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use arcstr::ArcStr;
+use bytes::{BufMut, Bytes};
+use serde::Deserialize;
+use serde_json::ser::Formatter;
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+use crate::quota;
+use patch::Pieces;
+use places::{Places, Uid};
+use shape::Shown;
+
+/// A JSON object as a tree.
+pub type Tree = Map<String, Value>;
+
+/// The place of an object in its collection: `namespace/name`, or `name` for
+/// a cluster-scoped kind. Its order, byte by byte, is the order of lists. A copy is one pointer: what
+/// finds and remembers an object has many of them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key(ArcStr);
+
+impl Key {
+    /// The key of an object; `namespace` is `None` for cluster-scoped kinds.
+    pub fn new(namespace: Option<&str>, name: &str) -> Self {
+        match namespace {
+            Some(namespace) => Self(format!("{namespace}/{name}").into()),
+            None => Self(name.into()),
+        }
+    }
+
+    /// The key that is written so.
+    pub fn of_text(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    /// As it is written.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// A key that sorts before every key of the namespace.
+    pub fn first_of_namespace(namespace: &str) -> Self {
+        Self(format!("{namespace}/").into())
+    }
+
+    /// The first key that sorts after this one.
+    pub fn following(&self) -> Self {
+        Self(format!("{self}\0").into())
+    }
+
+    /// The namespace, if the kind is namespaced.
+    pub fn namespace(&self) -> Option<&str> {
+        self.0.split_once('/').map(|(namespace, _)| namespace)
+    }
+
+    /// The name within the namespace.
+    pub fn name(&self) -> &str {
+        self.0.split_once('/').map_or(&*self.0, |(_, name)| name)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+/// Where these bytes begin for the first time.
+fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+    bytes.windows(wanted.len()).position(|window| window == wanted)
+}
+
+/// Where these bytes begin for the last time.
+fn find_last(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+    bytes.windows(wanted.len()).rposition(|window| window == wanted)
+}
+
+/// An object that is shown in another shape is kept too, if it takes at most this many bytes more
+/// than the stored one. A default may be a megabyte, and there may be many objects.
+const SHOWN_MORE: usize = 4 << 10;
+
+/// What an object takes besides its texts, in bytes.
+const OBJECT: usize = 600;
+
+/// A tree that cannot be kept as an object.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct ObjectError(String);
+
+impl ObjectError {
+    /// Says why something is no object, or cannot become one.
+    pub fn new(why: String) -> Self {
+        Self(why)
+    }
+}
+
+/// An object: its JSON without the resourceVersion, and a small index.
+#[derive(Clone, Debug)]
+pub struct Object {
+    key: Key,
+    uid: Uid,
+    labels: Labels,
+    /// Its JSON, or that of an object that is alike.
+    json: Bytes,
+    /// What makes its JSON of that.
+    patch: Option<Box<[u8]>>,
+    /// What its tree takes without what is said of its managers, in bytes.
+    tree_size: u32,
+    /// What is where in its JSON.
+    places: Places,
+    /// The values of the fields that it can be selected by, once asked for.
+    selected: OnceLock<Box<selector::Selection>>,
+    /// By which definition it was written.
+    shape: Shape,
+    /// As it is shown, if that is another shape.
+    shown: Shown,
+}
+
+impl Object {
+    /// Encodes a tree, keys in byte order, as kube-apiserver does. A
+    /// resourceVersion in it is left out.
+    ///
+    /// # Errors
+    /// When `metadata`, its name or its uid are missing, or labels are not texts.
+    pub fn from_tree(tree: &Tree) -> Result<Self, ObjectError> {
+        Self::encoded(tree, None)
+    }
+
+    /// Encodes a tree, with what stands beside it: the JSON of `metadata.managedFields`, or nothing.
+    /// What the tree says of them is left out.
+    ///
+    /// # Errors
+    /// As [`Object::from_tree`].
+    pub fn from_parts(tree: &Tree, managed_fields: &[u8]) -> Result<Self, ObjectError> {
+        Self::encoded(tree, Some(managed_fields))
+    }
+
+    fn encoded(tree: &Tree, managed_fields: Option<&[u8]>) -> Result<Self, ObjectError> {
+        let metadata = tree
+            .get("metadata")
+            .and_then(Value::as_object)
+            .ok_or_else(|| ObjectError("metadata: must be an object".to_owned()))?;
+        let text = |field: &str| metadata.get(field).and_then(Value::as_str);
+        let name = text("name").filter(|name| !name.is_empty());
+        let name = name.ok_or_else(|| ObjectError("metadata.name: is missing".to_owned()))?;
+        let uid = text("uid").filter(|uid| !uid.is_empty());
+        let uid = uid.ok_or_else(|| ObjectError("metadata.uid: is missing".to_owned()))?;
+        let labels = Labels::of(metadata)?;
+        let of_managers = metadata.get(MANAGED_FIELDS).map_or(0, quota::of_value);
+        let tree_size = quota::of_tree(tree) - of_managers;
+        let encoded = encode(tree, metadata, managed_fields);
+        let Encoded { json, places } = encoded;
+        Ok(Self {
+            key: Key::new(text("namespace"), name),
+            uid: Uid::within(&json, &places, uid),
+            labels,
+            tree_size: u32::try_from(tree_size).unwrap_or(u32::MAX),
+            // Boxed, so that no spare room is kept.
+            json: json.into_boxed_slice().into(),
+            patch: None,
+            places,
+            selected: OnceLock::new(),
+            shape: Shape::default(),
+            shown: Shown::default(),
+        })
+    }
+
+    /// The same object, as one that was written in this shape.
+    #[must_use]
+    pub fn of_shape(self, shape: Shape) -> Self {
+        Self { shape, ..self }
+    }
+
+    /// By which definition it was written.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// A number that it has in common with objects that it can share its JSON with.
+    pub fn form(&self, hasher: &RandomState) -> u64 {
+        patch::form(&self.json(), hasher)
+    }
+
+    /// The same object: of its JSON only what differs from that of one of the others is kept, if it is like one of them. If it is
+    /// like several of them, it is the one from which least differs. Labels that are the same are there once.
+    #[must_use]
+    pub fn sharing_with(mut self, others: &[&Self]) -> Self {
+        if let Some(other) = others.iter().find(|other| other.labels == self.labels) {
+            self.labels = other.labels.clone();
+        }
+        if self.is_sharing() || !self.places.managed_fields().is_empty() {
+            return self;
+        }
+        // Nothing in front of the metadata differs: that is read without a patch.
+        let (from, uid) = (self.places.metadata().start, self.uid.place());
+        // They often share one text.
+        let is_first = |at: usize, other: &Self| {
+            others[..at].iter().all(|before| before.json.as_ptr() != other.json.as_ptr())
+        };
+        let others = others.iter().enumerate().filter(|(at, other)| is_first(*at, other));
+        let patches = others.filter_map(|(_, other)| {
+            Some((other, patch::between(&other.json, &self.json, from, uid)?))
+        });
+        let Some((other, patch)) = patches.min_by_key(|(_, patch)| patch.len()) else {
+            return self;
+        };
+        let uid = Uid::in_patch(&patch, self.uid());
+        Self { uid, json: other.json.clone(), patch: Some(patch), ..self }
+    }
+
+    /// Whether it shares its JSON with another one.
+    pub fn is_sharing(&self) -> bool {
+        self.patch.is_some()
+    }
+
+    /// The object as it is shown in another shape. `make` makes it, once for all readers, unless
+    /// it is much larger.
+    ///
+    /// # Errors
+    /// Those of `make`; they are not kept.
+    pub fn shown<E>(
+        &self,
+        shape: Shape,
+        make: impl FnOnce() -> Result<Self, E>,
+    ) -> Result<Arc<Self>, E> {
+        self.shown.get_or_make(shape, self.size() + SHOWN_MORE, || {
+            let made = make()?;
+            // What is the same is not kept twice.
+            let shown = if made.same_content(self) { self.clone() } else { made };
+            Ok(shown.of_shape(shape))
+        })
+    }
+
+    /// The same object, if it still has the name, the namespace and the uid of another form of it.
+    ///
+    /// # Errors
+    /// When it has others.
+    pub fn still_is(self, other: &Self) -> Result<Self, ObjectError> {
+        if (&self.key, self.uid()) == (&other.key, other.uid()) {
+            return Ok(self);
+        }
+        Err(ObjectError("metadata: name, namespace and uid may not change".to_owned()))
+    }
+
+    /// Its place in the collection.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Its uid.
+    pub fn uid(&self) -> &str {
+        self.uid.text(self.patch.as_deref().unwrap_or(&self.json))
+    }
+
+    /// Its labels.
+    pub fn labels(&self) -> &Labels {
+        &self.labels
+    }
+
+    /// Its JSON, without the resourceVersion.
+    pub fn json(&self) -> Cow<'_, [u8]> {
+        if !self.is_sharing() {
+            return Cow::Borrowed(&self.json);
+        }
+        let mut json = Vec::with_capacity(self.json_size());
+        self.pieces().for_each(|piece| json.extend_from_slice(piece));
+        Cow::Owned(json)
+    }
+
+    /// What its JSON consists of, in order.
+    fn pieces(&self) -> Pieces<'_> {
+        Pieces::of(&self.json, self.patch.as_deref().unwrap_or_default())
+    }
+
+    /// The version in which it is kept, as `example.com/v1`; nothing if it does not say so.
+    pub fn api_version(&self) -> Cow<'_, str> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Typed<'a> {
+            #[serde(borrow, default)]
+            api_version: Cow<'a, str>,
+        }
+        // It is nearly always the first member.
+        let first = self.json.strip_prefix(b"{\"apiVersion\":\"").and_then(|rest| {
+            let end = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'))?;
+            let text = std::str::from_utf8(&rest[..end]).ok()?;
+            (rest[end] == b'"').then_some(text)
+        });
+        first.map_or_else(
+            || {
+                serde_json::from_slice::<Typed<'_>>(&self.json())
+                    .map(|typed| typed.api_version.into_owned())
+                    .unwrap_or_default()
+                    .into()
+            },
+            Cow::Borrowed,
+        )
+    }
+
+    /// How many bytes of JSON it holds.
+    pub fn json_size(&self) -> usize {
+        self.pieces().map(<[u8]>::len).sum()
+    }
+
+    /// How many bytes the tree takes that [`Object::to_parts`] makes.
+    pub fn tree_size(&self) -> usize {
+        self.tree_size as usize
+    }
+
+    /// How many bytes of memory it takes, about, with its places in maps.
+    pub fn size(&self) -> usize {
+        self.json_size() + self.labels.size() + OBJECT
+    }
+
+    /// Whether both have the same content, whatever their revisions.
+    pub fn same_content(&self, other: &Self) -> bool {
+        match (&self.patch, &other.patch) {
+            (None, None) => self.json == other.json,
+            _ => self.json() == other.json(),
+        }
+    }
+
+    /// Appends its JSON, with this resourceVersion; without any if it is `0`.
+    pub fn write(&self, revision: impl fmt::Display, out: &mut impl BufMut) {
+        self.write_range(0..usize::MAX, revision, out);
+    }
+
+    /// The same without `apiVersion` and `kind`: an item of a list that says what its
+    /// items are.
+    pub fn write_without_types(&self, revision: impl fmt::Display, out: &mut impl BufMut) {
+        // Members are in the order of their names, so both stand before the metadata,
+        // and what has members of its own before the one, or between the other and
+        // the metadata, no kind of Kubernetes has.
+        let mut start = 0;
+        let head = &self.json[..self.places.metadata().start];
+        let api_version = find(head, b"\"apiVersion\":\"");
+        let kind = find_last(head, b"\"kind\":\"");
+        for member in [api_version, kind].into_iter().flatten() {
+            let end = find(&head[member..], b"\",").map_or(member, |length| member + length + 2);
+            if member >= start {
+                out.put_slice(&head[start..member]);
+                start = end;
+            }
+        }
+        self.write_range(start..usize::MAX, revision, out);
+    }
+
+    /// Appends the JSON of its metadata, with this resourceVersion.
+    pub fn write_metadata(&self, revision: impl fmt::Display, out: &mut impl BufMut) {
+        self.write_range(self.places.metadata(), revision, out);
+    }
+
+    fn write_range(&self, range: Range<usize>, revision: impl fmt::Display, out: &mut impl BufMut) {
+        let splice = self.places.splice();
+        self.put(range.start..splice, out);
+        let mut version = String::with_capacity(48);
+        let _ = write!(version, ",\"resourceVersion\":\"{revision}\"");
+        // What is not kept has none.
+        if version != ",\"resourceVersion\":\"0\"" {
+            out.put_slice(version.as_bytes());
+        }
+        self.put(splice..range.end, out);
+    }
+
+    /// Appends this much of its JSON.
+    fn put(&self, range: Range<usize>, out: &mut impl BufMut) {
+        let mut at = 0;
+        for piece in self.pieces() {
+            let within = |place: usize| place.saturating_sub(at).min(piece.len());
+            out.put_slice(&piece[within(range.start)..within(range.end)]);
+            at += piece.len();
+        }
+    }
+
+    /// Its tree, without the resourceVersion.
+    pub fn to_tree(&self) -> Tree {
+        tree_of(&self.json())
+    }
+
+    /// Its tree, without the resourceVersion and what is said of its managers; and that, as JSON.
+    /// It is often half of an object, and nearly nobody has to look into it.
+    pub fn to_parts(&self) -> (Tree, Bytes) {
+        let Range { start, end } = self.places.managed_fields();
+        if end == 0 {
+            return (self.to_tree(), Bytes::new());
+        }
+        (tree_of(&self.json_without_managers()), self.json.slice(start..end))
+    }
+
+    /// Its JSON, without the resourceVersion and what is said of its managers.
+    pub fn json_without_managers(&self) -> Cow<'_, [u8]> {
+        let Range { start, end } = self.places.managed_fields();
+        if end == 0 {
+            return self.json();
+        }
+        // With its name, and with the comma before the name of the object, which always follows.
+        let start_of_member = start - "\"\":".len() - MANAGED_FIELDS.len();
+        Cow::Owned([&self.json[..start_of_member], &self.json[end + 1..]].concat())
+    }
+}
+
+/// The tree of JSON that `encode` has made; anything else is a fault of memory. It is looked at once whether it is a text, and not
+/// again for each text in it.
+fn tree_of(json: &[u8]) -> Tree {
+    str::from_utf8(json).ok().and_then(|json| serde_json::from_str(json).ok()).unwrap_or_default()
+}
+
+struct Encoded {
+    json: Vec<u8>,
+    places: Places,
+}
+
+const VERSION: &str = "resourceVersion";
+const MANAGED_FIELDS: &str = "managedFields";
+
+/// Writes the tree in byte order of its keys, and remembers where in the
+/// metadata a resourceVersion belongs: after every key that sorts before it,
+/// of which `name` is always one.
+fn encode(tree: &Tree, metadata: &Tree, managed_fields: Option<&[u8]>) -> Encoded {
+    let mut encoded = Vec::with_capacity(512 + managed_fields.map_or(0, <[u8]>::len));
+    let (mut splice, mut whole, mut of_managers) = (0, 0..0, 0..0);
+    let json = &mut encoded;
+    for (position, key) in sorted_keys(tree).into_iter().enumerate() {
+        json.push(if position == 0 { b'{' } else { b',' });
+        write_json(json, key);
+        json.push(b':');
+        if key != "metadata" {
+            write_json(json, &tree[key]);
+            continue;
+        }
+        let start = json.len();
+        let mut keys = sorted_keys(metadata);
+        let beside = MANAGED_FIELDS.to_owned();
+        match (managed_fields, keys.binary_search(&&beside)) {
+            (Some([]), Ok(place)) => drop(keys.remove(place)),
+            (Some([_, ..]), Err(place)) => keys.insert(place, &beside),
+            _ => {}
+        }
+        let mut first = true;
+        for key in keys {
+            if key == VERSION {
+                continue;
+            }
+            if key.as_str() > VERSION && splice == 0 {
+                splice = json.len();
+            }
+            json.push(if first { b'{' } else { b',' });
+            first = false;
+            write_json(json, key);
+            json.push(b':');
+            let start_of_value = json.len();
+            match managed_fields.filter(|_| key == MANAGED_FIELDS) {
+                Some(managed_fields) => json.extend_from_slice(managed_fields),
+                None => write_json(json, &metadata[key]),
+            }
+            if key == MANAGED_FIELDS {
+                of_managers = start_of_value..json.len();
+            }
+        }
+        if splice == 0 {
+            splice = json.len();
+        }
+        json.push(b'}');
+        whole = start..json.len();
+    }
+    json.push(b'}');
+    Encoded { places: Places::new(splice, whole, of_managers), json: encoded }
+}
+
+/// Trees keep their keys sorted unless a crate of the build asks serde_json
+/// to keep them as they came.
+fn sorted_keys(tree: &Tree) -> Vec<&String> {
+    let mut keys: Vec<&String> = tree.keys().collect();
+    keys.sort_unstable();
+    keys
+}
+
+/// A value as JSON, its numbers as Go writes them.
+pub fn to_json(value: &Value) -> String {
+    let mut json = Vec::new();
+    write_json(&mut json, value);
+    String::from_utf8(json).unwrap_or_default()
+}
+
+/// The same with what HTML and JavaScript give a sense escaped, as Go's encoder does it.
+pub fn to_html_json(value: &Value) -> String {
+    to_json(value)
+        .replace('<', "\\u003c")
+        .replace('>', "\\u003e")
+        .replace('&', "\\u0026")
+        .replace('\u{2028}', "\\u2028")
+        .replace('\u{2029}', "\\u2029")
+}
+
+/// Appends a value as JSON, its members as they come, and its numbers as Go writes them.
+pub fn write_json<T: serde::Serialize + ?Sized>(json: &mut Vec<u8>, value: &T) {
+    // Texts, numbers and trees with text keys always encode.
+    let _ = value.serialize(&mut serde_json::Serializer::with_formatter(json, GoNumbers));
+}
+
+/// Writes numbers as Go does: `1` where there is no fraction, an exponent only
+/// below 1e-6 and from 1e21 on.
+struct GoNumbers;
+
+impl Formatter for GoNumbers {
+    fn write_u64<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: u64) -> io::Result<()> {
+        #[allow(clippy::cast_precision_loss)] // what is no i64 is a float in Go
+        match i64::try_from(value) {
+            Ok(value) => write!(writer, "{value}"),
+            Err(_) => self.write_f64(writer, value as f64),
+        }
+    }
+
+    fn write_f64<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
+        let size = value.abs();
+        if size == 0.0 {
+            return writer.write_all(b"0");
+        }
+        if (1e-6..1e21).contains(&size) {
+            return write!(writer, "{value}");
+        }
+        let text = format!("{value:e}");
+        match text.split_once('e') {
+            Some((digits, exponent)) if !exponent.starts_with('-') => {
+                write!(writer, "{digits}e+{exponent}")
+            }
+            _ => writer.write_all(text.as_bytes()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn object(tree: Value) -> Object {
+        Object::from_tree(tree.as_object().unwrap()).unwrap()
+    }
+
+    fn written(object: &Object) -> String {
+        let mut out = Vec::new();
+        object.write(42, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn the_revision_stands_where_it_sorts() {
+        let dolly = object(json!({
+            "spec": {"weight": 31.4},
+            "metadata": {"uid": "u", "namespace": "default", "name": "dolly", "resourceVersion": "7"},
+            "kind": "Llama",
+        }));
+        assert_eq!(
+            written(&dolly),
+            r#"{"kind":"Llama","metadata":{"name":"dolly","namespace":"default","resourceVersion":"42","uid":"u"},"spec":{"weight":31.4}}"#
+        );
+        let mut metadata = Vec::new();
+        dolly.write_metadata(7, &mut metadata);
+        assert_eq!(
+            String::from_utf8(metadata).unwrap(),
+            r#"{"name":"dolly","namespace":"default","resourceVersion":"7","uid":"u"}"#
+        );
+    }
+
+    /// It is read in every form as what it is, whoever it shares its JSON with.
+    #[test]
+    fn what_is_shared_is_read_as_it_was() {
+        let of = |name: &str, uid: &str, phase: &str| {
+            object(json!({
+                "apiVersion": "example.com/v1", "kind": "Foo",
+                "metadata": {
+                    "creationTimestamp": "2026-01-01T00:00:00Z", "name": name, "namespace": "n", "uid": uid,
+                    "labels": {"app": "a"},
+                },
+                "status": {"phase": phase, "text": "of which all of them have the same, and which is long"},
+            }))
+        };
+        let hasher = RandomState::new();
+        let first = of("first", "u-1", "Running");
+        let whole = of("second", "u-22", "Pending");
+        assert_eq!(first.form(&hasher), whole.form(&hasher));
+        let shared = whole.clone().sharing_with(&[&first]);
+        // A third one is the same whether it shares with one that is whole, or with one that is not.
+        let third = of("third", "u-333", "").sharing_with(&[&shared]);
+        assert!(shared.is_sharing() && third.is_sharing() && !first.is_sharing());
+        assert!(third.same_content(&of("third", "u-333", "")) && !third.same_content(&shared));
+        assert!(third.same_content(&of("third", "u-333", "").sharing_with(&[&first])));
+        for (shared, whole) in [(&shared, &whole), (&third, &of("third", "u-333", ""))] {
+            assert!(shared.same_content(whole) && whole.same_content(shared));
+            assert_eq!(shared.json(), whole.json());
+            assert_eq!((shared.uid(), shared.key()), (whole.uid(), whole.key()));
+            assert_eq!((shared.size(), shared.json_size()), (whole.size(), whole.json_size()));
+            assert_eq!(shared.api_version(), "example.com/v1");
+            assert_eq!(shared.to_parts(), whole.to_parts());
+            assert_eq!(shared.to_kept(), whole.to_kept());
+            let forms: [fn(&Object, &mut Vec<u8>); 3] = [
+                |object, out| object.write(5, out),
+                |object, out| object.write_metadata(5, out),
+                |object, out| object.write_without_types(5, out),
+            ];
+            for form in forms {
+                let (mut one, mut other) = (Vec::new(), Vec::new());
+                form(shared, &mut one);
+                form(whole, &mut other);
+                assert_eq!(String::from_utf8(one).unwrap(), String::from_utf8(other).unwrap());
+            }
+        }
+        // Of several that from which least differs is taken, and the labels of one that has the same.
+        let far = object(json!({
+            "apiVersion": "example.com/v1", "kind": "Foo",
+            "metadata": {
+                "creationTimestamp": "2026-01-01T00:00:00Z", "name": "far", "namespace": "n", "uid": "u-4",
+                "labels": {"app": "another"},
+            },
+            "status": {"phase": "Pending", "text": "of which all of them have the same, as long as another"},
+        }));
+        assert_eq!(far.form(&hasher), first.form(&hasher));
+        let size = |object: &Object| object.patch.as_ref().map(|patch| patch.len());
+        let of_all = of("fifth", "u-5", "").sharing_with(&[&far, &first, &far]);
+        assert_eq!(size(&of_all), size(&of("fifth", "u-5", "").sharing_with(&[&first])));
+        assert!(size(&of_all) < size(&of("fifth", "u-5", "").sharing_with(&[&far])));
+        let text = |labels: &Labels| labels.iter().next().map(|(key, _)| key.as_ptr());
+        assert_eq!(text(&of_all.labels), text(&first.labels));
+        let of_far = far.clone().sharing_with(&[&first]);
+        assert!(of_far.is_sharing() && of_far.same_content(&far));
+        assert_eq!(of_far.labels().get("app"), Some("another"));
+        // What is of another form, has managers, or is of another kind, stays whole.
+        for other in [
+            json!({"metadata": {"name": "a", "uid": "u"}}),
+            json!({"metadata": {"name": "a", "uid": "u", "managedFields": [{"manager": "m"}]}}),
+        ] {
+            let other = object(other);
+            assert!(!other.clone().sharing_with(&[&first]).is_sharing());
+            let is_managed = !other.places.managed_fields().is_empty();
+            assert!(!is_managed || !other.clone().sharing_with(&[&other]).is_sharing());
+        }
+        let kind = |kind: &str| {
+            object(json!({
+                "kind": kind, "metadata": {"name": "a", "uid": "u"},
+                "text": "of which both have the same, and which is as long as that",
+            }))
+        };
+        assert!(kind("Foo").sharing_with(&[&kind("Foo")]).is_sharing());
+        assert!(!kind("Foo").sharing_with(&[&kind("Bar")]).is_sharing());
+    }
+
+    #[test]
+    fn what_is_said_of_managers_stands_beside_the_tree() {
+        let managers = json!([{"fieldsV1": {"f:a": {}}, "manager": "m"}]);
+        let bare = json!({
+            "metadata": {"labels": {"a": "b"}, "name": "a", "uid": "u"}, "spec": {"x": 1},
+        });
+        let mut whole = bare.clone();
+        whole["metadata"]["managedFields"] = managers.clone();
+        let object = object(whole.clone());
+        let (tree, beside) = object.to_parts();
+        assert_eq!(Value::Object(tree.clone()), bare);
+        assert_eq!(serde_json::from_slice::<Value>(&beside).unwrap(), managers);
+        let again = Object::from_parts(&tree, &beside).unwrap();
+        assert!(again.same_content(&object));
+        assert_eq!(Value::Object(again.to_tree()), whole);
+        assert_eq!(again.tree_size(), quota::of_tree(&tree));
+        let whole = quota::of_tree(whole.as_object().unwrap());
+        assert!(again.tree_size() + quota::of_json(&beside) >= whole);
+        // And where nothing is said.
+        let object = Object::from_parts(&tree, &[]).unwrap();
+        let (same, nothing) = object.to_parts();
+        assert_eq!((same, nothing.len()), (tree, 0));
+    }
+
+    #[test]
+    fn what_is_written_parses_to_the_tree() {
+        let tree =
+            json!({"metadata": {"name": "a\"b", "uid": "u", "zzz": [1, {"x": null}]}, "a": 1e300});
+        let object = object(tree.clone());
+        assert_eq!(Value::Object(object.to_tree()), tree);
+        let with_revision: Value = serde_json::from_str(&written(&object)).unwrap();
+        assert_eq!(with_revision["metadata"]["resourceVersion"], "42");
+    }
+
+    #[test]
+    fn numbers_are_written_as_go_does() {
+        let rows = [
+            ("1.0", "1"),
+            ("1.50", "1.5"),
+            ("-0.0", "0"),
+            ("1e20", "100000000000000000000"),
+            ("1e21", "1e+21"),
+            ("1.5e-6", "0.0000015"),
+            ("1.5e-7", "1.5e-7"),
+            ("9223372036854775808", "9223372036854776000"),
+            ("18446744073709551615", "18446744073709552000"),
+            ("123456789012345678901234567890", "1.2345678901234568e+29"),
+            ("0.1", "0.1"),
+        ];
+        for (given, expected) in rows {
+            let value: Value = serde_json::from_str(given).unwrap();
+            let mut json = Vec::new();
+            write_json(&mut json, &value);
+            assert_eq!(String::from_utf8(json).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn an_object_needs_a_name_a_uid_and_labels_of_text() {
+        let rows = [
+            (json!({}), "metadata: must be an object"),
+            (json!({"metadata": {"uid": "u"}}), "metadata.name: is missing"),
+            (json!({"metadata": {"name": "a"}}), "metadata.uid: is missing"),
+            (
+                json!({"metadata": {"name": "a", "uid": "u", "labels": {"x": 1}}}),
+                "metadata.labels.x: must be a text",
+            ),
+        ];
+        for (tree, expected) in rows {
+            let error = Object::from_tree(tree.as_object().unwrap()).unwrap_err();
+            assert_eq!(error.to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn keys_sort_as_their_text() {
+        let mut keys = [Key::new(Some("m"), "x"), Key::new(Some("m-1"), "x"), Key::new(None, "m")];
+        keys.sort();
+        assert_eq!(keys.map(|key| key.to_string()), ["m", "m-1/x", "m/x"]);
+        assert_eq!(Key::new(Some("m"), "x").namespace(), Some("m"));
+        assert_eq!(Key::new(None, "m").name(), "m");
+    }
+}

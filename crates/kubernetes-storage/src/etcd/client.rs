@@ -1,0 +1,369 @@
+//! Calls to etcd: to one of its members, and to another one where that does not answer.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::channel::mpsc;
+use http::uri::PathAndQuery;
+use prost::Message;
+use tokio::time::Instant;
+use tonic::client::Grpc;
+use tonic::metadata::MetadataValue;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, ConnectError, Request, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use super::messages::{
+    CompactionRequest, CompactionResponse, RangeRequest, RangeResponse, StatusRequest,
+    StatusResponse, TxnRequest, TxnResponse, WatchRequest, WatchResponse,
+};
+use crate::EtcdOptions;
+
+/// How long a member may take to take a connection.
+const CONNECT: Duration = Duration::from_secs(1);
+/// How often a connection is tried on which something is awaited: etcd breaks those that are tried more often
+/// than every five seconds. And how long the answer may take.
+const PING: Duration = Duration::from_secs(6);
+const PONG: Duration = Duration::from_secs(2);
+/// How long a member may take to answer a read, before another one is asked.
+const READ: Duration = Duration::from_secs(1);
+/// How long all of them may take: as long as reads wait for a revision.
+const READ_ALL: Duration = Duration::from_secs(3);
+/// The same of a page of objects.
+const PAGE: Duration = Duration::from_secs(5);
+const PAGE_ALL: Duration = Duration::from_secs(11);
+/// How long until all of them are asked again.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long a write may take. One that was passed on to a leader that has just died is never answered.
+const WRITE: Duration = Duration::from_secs(3);
+/// What one answer of a watch may take. etcd sends changes in parts that are no larger than a request may be; programs that
+/// stand in for it may send several hundred changes at once.
+const CHANGES: usize = 64 << 20;
+/// What one answer may take. Pages of objects are made smaller than that.
+const ANSWER: usize = crate::READING / 2;
+
+/// Why etcd has not done what it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// It was not done.
+    Unavailable(String),
+    /// It may have been done.
+    Unknown(String),
+    /// The revision has been compacted.
+    Compacted,
+    /// There is no room for it.
+    Full,
+    /// It is larger than etcd takes.
+    TooLarge,
+    /// The answer would be larger than it may be.
+    AnswerTooLarge,
+}
+
+impl Fault {
+    /// What a member has answered.
+    fn of(status: &Status) -> Self {
+        let message = status.message();
+        let is_of_connecting = std::iter::successors(std::error::Error::source(status), |error| {
+            std::error::Error::source(*error)
+        })
+        .any(|error| error.is::<ConnectError>());
+        match status.code() {
+            Code::OutOfRange if message.contains("compacted") => Self::Compacted,
+            Code::OutOfRange if message.contains("decoded message length") => Self::AnswerTooLarge,
+            Code::ResourceExhausted if message.contains("space exceeded") => Self::Full,
+            Code::ResourceExhausted if message.contains("larger than max") => Self::TooLarge,
+            Code::InvalidArgument if message.contains("request is too large") => Self::TooLarge,
+            // Connections that break have such codes, too, but not these words.
+            Code::ResourceExhausted
+            | Code::InvalidArgument
+            | Code::PermissionDenied
+            | Code::Unauthenticated
+            | Code::FailedPrecondition
+                if message.starts_with("etcdserver: ") =>
+            {
+                Self::Unavailable(message.to_owned())
+            }
+            _ if is_of_connecting => Self::Unavailable(reason(status)),
+            _ => Self::Unknown(reason(status)),
+        }
+    }
+
+    /// Whether another member may do better.
+    fn is_of_member(&self) -> bool {
+        matches!(self, Self::Unavailable(_) | Self::Unknown(_))
+    }
+
+    /// In words for operators.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Unavailable(why) | Self::Unknown(why) => why.clone(),
+            Self::Compacted => "the revision has been compacted".to_owned(),
+            Self::Full => "its space is exceeded".to_owned(),
+            Self::TooLarge => "the request is too large".to_owned(),
+            Self::AnswerTooLarge => "the answer is too large".to_owned(),
+        }
+    }
+}
+
+/// What is behind a failure, as far down as it is said.
+fn reason(status: &Status) -> String {
+    let mut reason = status.message().to_owned();
+    let mut source = std::error::Error::source(status);
+    while let Some(error) = source {
+        let text = error.to_string();
+        if !reason.contains(&text) {
+            reason = format!("{reason}: {text}");
+        }
+        source = error.source();
+    }
+    reason
+}
+
+struct Member {
+    name: String,
+    calls: Channel,
+    /// What is watched has a connection of its own: nobody else waits for what is not read of it.
+    watches: Channel,
+}
+
+/// The members of etcd.
+pub(super) struct Client {
+    members: Vec<Member>,
+    /// Which of them is asked first.
+    preferred: AtomicUsize,
+}
+
+/// What is watched, and what can be said to it.
+pub(super) struct Watch {
+    pub member: usize,
+    pub requests: mpsc::Sender<WatchRequest>,
+    pub responses: Streaming<WatchResponse>,
+}
+
+impl Client {
+    /// Those that are named. None of them is called yet.
+    ///
+    /// # Errors
+    /// When one of them cannot be called so.
+    pub fn new(options: &EtcdOptions) -> Result<Self, String> {
+        let tls = tls(options)?;
+        let member = |name: &String| -> Result<Member, String> {
+            let unusable = |why: &str| format!("--etcd-servers: {name:?} {why}");
+            let endpoint = Endpoint::from_shared(name.clone())
+                .map_err(|_| unusable("is no URL, as https://10.0.0.1:2379 is"))?
+                .connect_timeout(CONNECT)
+                .tcp_nodelay(true)
+                // A machine that is gone takes no leave.
+                .http2_keep_alive_interval(PING)
+                .keep_alive_timeout(PONG);
+            let uri = endpoint.uri().clone();
+            let endpoint = match (uri.scheme_str(), &tls) {
+                _ if uri.host().is_none() => return Err(unusable("names no host")),
+                (Some("http"), _) => endpoint,
+                (Some("https"), Some(tls)) => endpoint
+                    .tls_config(tls.clone())
+                    .map_err(|error| format!("--etcd-cafile, --etcd-certfile: {error}"))?,
+                (Some("https"), None) => {
+                    return Err(unusable("can be trusted only with --etcd-cafile"));
+                }
+                _ => return Err(unusable("must begin with https:// or http://")),
+            };
+            let (calls, watches) = (endpoint.connect_lazy(), endpoint.connect_lazy());
+            Ok(Member { name: name.clone(), calls, watches })
+        };
+        let members = options.servers.iter().map(member).collect::<Result<Vec<_>, _>>()?;
+        if members.is_empty() {
+            return Err("--etcd-servers names none".to_owned());
+        }
+        Ok(Self { members, preferred: AtomicUsize::new(0) })
+    }
+
+    /// The member that is asked first.
+    pub fn preferred(&self) -> usize {
+        self.preferred.load(Ordering::Relaxed) % self.members.len()
+    }
+
+    /// How a member is called.
+    pub fn name(&self, member: usize) -> &str {
+        &self.members[member].name
+    }
+
+    /// Asks another member than this one first, from now on.
+    pub fn turn_away_from(&self, member: usize) {
+        let next = (member + 1) % self.members.len();
+        // Unless somebody has done so already.
+        let _ = self.preferred.compare_exchange(member, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// What is kept under a key.
+    pub async fn key(&self, request: RangeRequest) -> Result<RangeResponse, Fault> {
+        self.read("/etcdserverpb.KV/Range", &request, (READ, READ_ALL)).await
+    }
+
+    /// What is kept in a range of keys, which may be much.
+    pub async fn page(&self, request: RangeRequest) -> Result<RangeResponse, Fault> {
+        self.read("/etcdserverpb.KV/Range", &request, (PAGE, PAGE_ALL)).await
+    }
+
+    /// What a member is.
+    pub async fn status(&self, member: usize) -> Result<StatusResponse, Fault> {
+        let calls = self.members[member].calls.clone();
+        call(calls, "/etcdserverpb.Maintenance/Status", StatusRequest {}, READ).await
+    }
+
+    /// Lets etcd forget what was replaced before a revision.
+    pub async fn compact(&self, revision: i64) -> Result<(), Fault> {
+        let request = CompactionRequest { revision };
+        let done: Result<CompactionResponse, Fault> =
+            self.write("/etcdserverpb.KV/Compact", &request).await;
+        done.map(drop)
+    }
+
+    /// Writes something, if something is so.
+    pub async fn transaction(&self, request: TxnRequest) -> Result<TxnResponse, Fault> {
+        self.write("/etcdserverpb.KV/Txn", &request).await
+    }
+
+    /// Asks one member after the other, until one answers.
+    async fn read<M, R>(
+        &self,
+        path: &'static str,
+        request: &M,
+        (each, all): (Duration, Duration),
+    ) -> Result<R, Fault>
+    where
+        M: Message + Clone + 'static,
+        R: Message + Default + 'static,
+    {
+        let deadline = Instant::now() + all;
+        let mut asked = 0;
+        loop {
+            let member = self.preferred();
+            let calls = self.members[member].calls.clone();
+            let answer = call(calls, path, request.clone(), each).await;
+            let fault = match answer {
+                Err(fault) if fault.is_of_member() => fault,
+                answer => return answer,
+            };
+            self.turn_away_from(member);
+            asked += 1;
+            if Instant::now() + PAUSE >= deadline {
+                return Err(Fault::Unavailable(fault.text()));
+            }
+            if asked % self.members.len() == 0 {
+                // They may be choosing a leader.
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+
+    /// Asks one member, and others only if it was surely not done.
+    async fn write<M, R>(&self, path: &'static str, request: &M) -> Result<R, Fault>
+    where
+        M: Message + Clone + 'static,
+        R: Message + Default + 'static,
+    {
+        let mut asked = 0;
+        loop {
+            let member = self.preferred();
+            let calls = self.members[member].calls.clone();
+            let answer = call(calls, path, request.clone(), WRITE).await;
+            asked += 1;
+            match &answer {
+                Err(Fault::Unavailable(_)) if asked < self.members.len() => {
+                    self.turn_away_from(member);
+                }
+                Err(fault) if fault.is_of_member() => {
+                    self.turn_away_from(member);
+                    return answer;
+                }
+                _ => return answer,
+            }
+        }
+    }
+
+    /// Watches at a member. It ends when there is no leader.
+    pub async fn watch(&self, member: usize, first: WatchRequest) -> Result<Watch, Fault> {
+        const WAITING: usize = 8;
+        let (mut requests, received) = mpsc::channel(WAITING);
+        // There is room for it.
+        let _ = requests.try_send(first);
+        let mut request = Request::new(received);
+        request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+        let mut grpc =
+            Grpc::new(self.members[member].watches.clone()).max_decoding_message_size(CHANGES);
+        let path = PathAndQuery::from_static("/etcdserverpb.Watch/Watch");
+        let streaming = async {
+            grpc.ready().await.map_err(|error| Fault::Unavailable(error.to_string()))?;
+            let codec = ProstCodec::<WatchRequest, WatchResponse>::default();
+            grpc.streaming(request, path, codec).await.map_err(|status| Fault::of(&status))
+        };
+        let responses = match tokio::time::timeout(READ_ALL, streaming).await {
+            Ok(responses) => responses?.into_inner(),
+            Err(_) => return Err(Fault::Unavailable("it does not answer".to_owned())),
+        };
+        Ok(Watch { member, requests, responses })
+    }
+}
+
+/// What ended a watch.
+pub(super) fn broken(status: &Status) -> Fault {
+    Fault::of(status)
+}
+
+async fn call<M, R>(
+    channel: Channel,
+    path: &'static str,
+    request: M,
+    limit: Duration,
+) -> Result<R, Fault>
+where
+    M: Message + 'static,
+    R: Message + Default + 'static,
+{
+    let mut grpc = Grpc::new(channel).max_decoding_message_size(ANSWER);
+    let path = PathAndQuery::from_static(path);
+    let calling = async {
+        grpc.ready().await.map_err(|error| Fault::Unavailable(error.to_string()))?;
+        let codec = ProstCodec::<M, R>::default();
+        let answer = grpc.unary(Request::new(request), path, codec).await;
+        answer.map(tonic::Response::into_inner).map_err(|status| Fault::of(&status))
+    };
+    let in_time = tokio::time::timeout(limit, calling).await;
+    in_time.unwrap_or_else(|_| Err(Fault::Unknown("it does not answer".to_owned())))
+}
+
+/// What a certificate is called in PEM.
+const CERTIFICATE: &str = "CERTIFICATE";
+
+/// Whom to believe, and who we are.
+fn tls(options: &EtcdOptions) -> Result<Option<ClientTlsConfig>, String> {
+    let read = |flag: &str, path: &Path, what: &str| {
+        let unusable = |why: &str| format!("{flag} {}: {why}", path.display());
+        let text = fs::read_to_string(path).map_err(|error| unusable(&error.to_string()))?;
+        // What is behind it would not be looked at before somebody connects.
+        match text.contains("-----BEGIN ") && text.contains(&format!("{what}-----")) {
+            true => Ok(text),
+            false => Err(unusable(&format!("holds no {what} in PEM"))),
+        }
+    };
+    let Some(ca) = &options.ca else {
+        return match &options.certificate {
+            Some(_) => Err("--etcd-certfile needs --etcd-cafile".to_owned()),
+            None => Ok(None),
+        };
+    };
+    let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(
+        "--etcd-cafile",
+        ca,
+        CERTIFICATE,
+    )?));
+    if let Some((certificate, key)) = &options.certificate {
+        let certificate = read("--etcd-certfile", certificate, CERTIFICATE)?;
+        tls = tls
+            .identity(Identity::from_pem(certificate, read("--etcd-keyfile", key, "PRIVATE KEY")?));
+    }
+    Ok(Some(tls))
+}

@@ -1,0 +1,550 @@
+//! What is in etcd, and every change of it, on its way to those who follow.
+//!
+//! One watch over all keys, so changes come in the order of their revisions, whatever they are of.
+//! What was replaced in the last minutes is read too, as far as etcd knows it: so watches go on over
+//! a restart.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use futures::channel::mpsc;
+use serde::Deserialize;
+use tokio::time::{interval, sleep, sleep_until, timeout};
+
+use super::Shared;
+use super::client::{Client, Fault, Watch, broken};
+use super::list::list;
+use super::messages::{
+    EventType, RangeRequest, RangeResponse, WatchAsk, WatchCreateRequest, WatchProgressRequest,
+    WatchRequest, WatchResponse,
+};
+use super::place::{Prefix, Row, number, revision};
+use crate::object::Key;
+use crate::sealed::Unreadable;
+use crate::{Collection, Revision};
+
+/// The form of what is kept. A later one is not guessed at.
+pub(super) const FORM: u32 = 1;
+/// So many revisions of the past are read at most: etcd tells some five thousand of them a second, and
+/// nothing is served meanwhile.
+const HISTORY: i64 = 5_000;
+/// Objects that are handed on before others get their turn.
+const HANDED_ON: usize = 500;
+/// How often it is asked how far the watch has come, so that a silent member is noticed.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// After so long without an answer another member is asked.
+const SILENCE: Duration = Duration::from_millis(2_500);
+/// The same while it looks for what has happened since long ago.
+const CATCHING_UP: Duration = Duration::from_secs(30);
+/// How often it is asked at most while somebody waits for a revision. Who shares etcd with others waits so
+/// long at most for what was written elsewhere.
+const PROGRESS: Duration = Duration::from_millis(10);
+/// How long the past is kept for those who have not followed yet.
+const PAST: Duration = Duration::from_secs(60);
+/// How long until it is tried again.
+const PAUSE: Duration = Duration::from_millis(200);
+/// How often it is said that etcd cannot be reached.
+const SAY_EVERY: Duration = Duration::from_secs(60);
+
+/// Why watches begin anew.
+const FORGOTTEN: &str = "etcd has forgotten changes that are not known here";
+const LOCKED: &str =
+    "what was replaced or removed lately is encrypted with a key that is not there any more";
+
+/// Why nothing more came.
+enum Ended {
+    /// It is tried again where it was.
+    Broken(String),
+    /// What came next is not known any more, and why: all has to be read again.
+    Lost(&'static str),
+    /// The changes up to now are larger than the history may be: a shorter one is read.
+    TooMuch,
+    /// It must not go on.
+    Failed(String),
+}
+
+impl From<Fault> for Ended {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Compacted => Self::Lost(FORGOTTEN),
+            Fault::AnswerTooLarge => Self::TooMuch,
+            fault => Self::Broken(fault.text()),
+        }
+    }
+}
+
+/// What is noted of the store as a whole.
+#[derive(Deserialize)]
+struct Noted {
+    form: u32,
+}
+
+/// Reads what is in etcd, and follows it.
+pub(super) struct Feed {
+    client: Arc<Client>,
+    shared: Arc<Shared>,
+    prefix: Prefix,
+    /// Which etcd it is.
+    cluster: Option<u64>,
+    /// Up to where all was handed on, if that is known.
+    position: Option<Revision>,
+    said: Option<Instant>,
+    /// Since when there is a past for those who have not followed yet.
+    past_since: Option<Instant>,
+    /// At which revision all was read the last time, if it was.
+    loaded: Option<i64>,
+    /// How many revisions of the past are read, and how many bytes of them.
+    history: i64,
+    history_bytes: usize,
+    /// The bytes of the past that were read since all was.
+    past_read: usize,
+}
+
+impl Feed {
+    pub fn new(
+        client: Arc<Client>,
+        shared: Arc<Shared>,
+        prefix: Prefix,
+        history_bytes: usize,
+    ) -> Self {
+        Self {
+            client,
+            shared,
+            prefix,
+            cluster: None,
+            position: None,
+            said: None,
+            past_since: None,
+            loaded: None,
+            history: HISTORY,
+            history_bytes,
+            past_read: 0,
+        }
+    }
+
+    /// Follows until it must not go on.
+    pub async fn run(mut self) {
+        loop {
+            let member = self.client.preferred();
+            let Err(ended) = self.turn(member).await;
+            match ended {
+                Ended::Lost(why) => {
+                    tracing::warn!("{why}: all is read again, and watches begin anew");
+                    self.position = None;
+                }
+                Ended::TooMuch => {
+                    self.shorten_history();
+                    let count = self.history;
+                    tracing::info!(
+                        "changes in etcd are larger than the history may be: the last {count} are read"
+                    );
+                    self.position = None;
+                }
+                Ended::Broken(why) => {
+                    self.say(format!("{}: {why}", self.client.name(member)));
+                    self.client.turn_away_from(member);
+                }
+                Ended::Failed(why) => {
+                    tracing::error!("{why}");
+                    self.shared.failed.set(why);
+                    return;
+                }
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Lets the history be as long as its limit allows, if what follows is as large as what was read; then none at all.
+    fn shorten_history(&mut self) {
+        let began = self.loaded.unwrap_or_default();
+        let count = self.position.map_or(0, |position| number(position).abs_diff(began));
+        let is_first = self.history == HISTORY;
+        let fits = match self.past_read {
+            0 => 0,
+            read => i64::try_from(u128::from(count) * self.history_bytes as u128 / read as u128)
+                .unwrap_or_default(),
+        };
+        self.history = if is_first { fits.clamp(0, HISTORY - 1) } else { 0 };
+    }
+
+    fn say(&mut self, why: String) {
+        if self.said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
+            tracing::warn!("etcd cannot be read, and is tried again: {why}");
+            self.said = Some(Instant::now());
+        }
+        self.shared.set_trouble(Some(why));
+    }
+
+    async fn turn(&mut self, member: usize) -> Result<std::convert::Infallible, Ended> {
+        self.check_version(member).await?;
+        let newest = self.look().await?;
+        let position = match self.position {
+            Some(position) => position,
+            None => self.load(newest).await?,
+        };
+        self.position = Some(position);
+        let watch = self.client.watch(member, self.watched_from(position)).await?;
+        self.follow(watch, newest).await
+    }
+
+    /// Refuses an etcd that does not answer when it is asked how far a watch has come, or answers
+    /// wrongly.
+    async fn check_version(&self, member: usize) -> Result<(), Ended> {
+        let version = self.client.status(member).await?.version;
+        if is_supported(&version) {
+            return Ok(());
+        }
+        let name = self.client.name(member);
+        Err(Ended::Failed(format!("etcd at {name} is {version}: 3.5.13 or a later one is needed")))
+    }
+
+    /// The newest revision. It must be the etcd that was there before, and no older copy of it.
+    async fn look(&mut self) -> Result<Revision, Ended> {
+        let request = RangeRequest { key: self.prefix.store(), ..RangeRequest::default() };
+        let answer = self.client.key(request).await?;
+        let header = answer.header.unwrap_or_default();
+        let newest = revision(header.revision);
+        let replaced = |what: &str| {
+            Ended::Failed(format!("etcd has been replaced {what}: what is shown here is not there"))
+        };
+        if self.cluster.is_some_and(|cluster| cluster != header.cluster_id) {
+            return Err(replaced("by another one"));
+        }
+        let current = self.shared.timeline.current();
+        if newest < current {
+            return Err(replaced(&format!(
+                "by an older copy, of revision {newest} after {current}"
+            )));
+        }
+        self.cluster = Some(header.cluster_id);
+        check_form(&self.prefix, &answer).map_err(Ended::Failed)?;
+        self.shared.set_new(answer.kvs.is_empty());
+        Ok(newest)
+    }
+
+    /// Reads what is there, at a moment as long ago as the past is wanted and etcd remembers, which lies behind
+    /// what is known here. Answers with it.
+    async fn load(&mut self, newest: Revision) -> Result<Revision, Ended> {
+        let began = Instant::now();
+        let is_again = self.loaded.is_some();
+        let known = self.shared.timeline.current();
+        let mut at = (number(newest) - self.history).max(number(known)).max(1);
+        let known = |collection: &Collection, key: &Key, revision: Revision| {
+            let shelves = self.shared.lock();
+            let kept = shelves.get(collection, key).ok().flatten();
+            kept.filter(|kept| kept.revision == revision).map(|kept| Arc::clone(&kept.object))
+        };
+        let mut rows = loop {
+            match list(&self.client, &self.prefix, at, known).await {
+                Err(Fault::Compacted) => at = self.compacted(at).await?.max(at + 1),
+                listed => {
+                    let rows = listed?;
+                    // What is locked may have been written again since. And what stands in for etcd may not
+                    // let a watch begin at its oldest revision, as it was tried before.
+                    let is_locked = !self.is_known() && rows.iter().any(is_locked);
+                    if at >= number(newest) || !(is_locked || self.loaded == Some(at)) {
+                        break rows;
+                    }
+                    at = number(newest);
+                }
+            }
+        };
+        if !self.is_known() {
+            // Later on, what has no key here is like what is damaged.
+            rows.iter().try_for_each(ensure_unlocked)?;
+        }
+        let is_new = self.shared.is_new.load(Ordering::Relaxed);
+        if is_new && !rows.is_empty() && rows.iter().all(|row| row.value.is_err()) {
+            let place = self.prefix.first();
+            let place = String::from_utf8_lossy(&place);
+            let why = format!("what is under {place} in etcd was written by another program");
+            return Err(Ended::Failed(why));
+        }
+        rows.sort_by_key(|row| row.revision);
+        self.loaded = Some(at);
+        self.past_read = 0;
+        let at = revision(at);
+        if is_again {
+            // Watches are lost first. Nobody is told that he had seen what comes now.
+            self.shared.lock().begin_past(at);
+            self.remove_others(&rows, self.shared.timeline.current());
+        }
+        let count = rows.len();
+        let mut rows = rows.into_iter().peekable();
+        while rows.peek().is_some() {
+            self.shared.take(rows.by_ref().take(HANDED_ON));
+            tokio::task::yield_now().await;
+        }
+        self.shared.lock().begin_past(at);
+        self.past_since = Some(Instant::now());
+        self.shared.timeline.reach(at);
+        let took = began.elapsed().as_millis();
+        tracing::info!("{count} objects were read from etcd in {took} ms, as they were at {at}");
+        Ok(at)
+    }
+
+    /// Removes what was known, and is not there any more.
+    fn remove_others(&self, rows: &[Row], at: Revision) {
+        let there: HashSet<(&Collection, &Key)> =
+            rows.iter().map(|row| (&row.collection, &row.key)).collect();
+        let mut shelves = self.shared.lock();
+        let gone: Vec<(Collection, Key)> = shelves
+            .keys()
+            .filter(|name| !there.contains(name))
+            .map(|(collection, key)| (collection.clone(), key.clone()))
+            .collect();
+        for (collection, key) in gone {
+            shelves.take(&collection, key, (at, None));
+        }
+    }
+
+    /// Where the history of etcd begins, if this lies before it.
+    async fn compacted(&self, at: i64) -> Result<i64, Ended> {
+        let watch =
+            self.client.watch(self.client.preferred(), self.watched_from(revision(at))).await?;
+        let mut responses = watch.responses;
+        let answer = async {
+            loop {
+                match responses.message().await {
+                    Ok(Some(response)) if response.compact_revision > 0 => {
+                        return Ok(response.compact_revision);
+                    }
+                    Ok(Some(_)) => {}
+                    Ok(None) => return Err(Ended::Broken("it has ended a watch".to_owned())),
+                    Err(status) => return Err(broken(&status).into()),
+                }
+            }
+        };
+        let silent = || Ended::Broken("it does not say what it has forgotten".to_owned());
+        timeout(SILENCE, answer).await.map_err(|_| silent())?
+    }
+
+    /// It begins with the changes of this revision: who has come no further than that is told so. Of a
+    /// watch that begins behind it etcd would say nothing before somebody writes.
+    fn watched_from(&self, position: Revision) -> WatchRequest {
+        let create = WatchCreateRequest {
+            key: self.prefix.first(),
+            range_end: self.prefix.end(),
+            start_revision: number(position),
+            fragment: true,
+        };
+        WatchRequest { ask: Some(WatchAsk::Create(create)) }
+    }
+
+    /// Hands on what comes.
+    async fn follow(
+        &mut self,
+        watch: Watch,
+        newest: Revision,
+    ) -> Result<std::convert::Infallible, Ended> {
+        let Watch { mut requests, mut responses, member } = watch;
+        let shared = Arc::clone(&self.shared);
+        let (mut heartbeat, mut heard) = (interval(HEARTBEAT), Instant::now());
+        let mut asked = tokio::time::Instant::now();
+        let mut parts = Vec::new();
+        let mut behind: Option<(Option<Revision>, Instant)> = None;
+        loop {
+            let wanted = async {
+                sleep_until(asked + PROGRESS).await;
+                shared.timeline.wanted().await;
+            };
+            tokio::select! {
+                response = responses.message() => match response {
+                    Ok(Some(response)) => {
+                        heard = Instant::now();
+                        let values = response.events.iter().filter_map(|event| event.kv.as_ref());
+                        self.prefix.learn(values).await.map_err(Ended::Broken)?;
+                        self.take(response, &mut parts)?;
+                        self.note_known(newest, member);
+                    }
+                    Ok(None) => return Err(Ended::Broken("it has ended the watch".to_owned())),
+                    Err(status) => return Err(broken(&status).into()),
+                },
+                _ = heartbeat.tick() => {
+                    // What has happened long ago has to be looked for.
+                    let is_catching_up = self.position < Some(newest);
+                    let patience = if is_catching_up { CATCHING_UP } else { SILENCE };
+                    if heard.elapsed() > patience {
+                        return Err(Ended::Broken("it says nothing".to_owned()));
+                    }
+                    // Others may have come further, while this one says that nothing happens.
+                    match behind {
+                        _ if self.position >= Some(shared.seen()) => behind = None,
+                        Some((position, since)) if position == self.position => {
+                            if since.elapsed() > patience {
+                                return Err(Ended::Broken("it has stopped".to_owned()));
+                            }
+                        }
+                        _ => behind = Some((self.position, Instant::now())),
+                    }
+                    ask_for_progress(&mut requests);
+                    if self.past_since.is_some_and(|since| since.elapsed() > PAST) {
+                        // What nobody serves here would be kept for ever.
+                        self.past_since = None;
+                        shared.lock().forget_past();
+                    }
+                }
+                () = wanted => {
+                    asked = tokio::time::Instant::now();
+                    ask_for_progress(&mut requests);
+                }
+            }
+        }
+    }
+
+    /// Takes an answer of the watch; of one that comes in parts the last.
+    fn take(&mut self, response: WatchResponse, parts: &mut Vec<Row>) -> Result<(), Ended> {
+        if response.compact_revision > 0 {
+            return Err(Ended::Lost(FORGOTTEN));
+        }
+        if response.canceled {
+            return Err(Ended::Broken(format!(
+                "it has ended the watch: {}",
+                response.cancel_reason
+            )));
+        }
+        // It says where etcd is, and not how far the watch has come.
+        if response.created {
+            return Ok(());
+        }
+        let (mut reached, mut bytes) = (None, 0);
+        for event in &response.events {
+            let Some(kept) = &event.kv else { continue };
+            bytes += kept.value.len();
+            // What was handed on already, or before all was read.
+            if Some(revision(kept.mod_revision)) <= self.position {
+                continue;
+            }
+            reached = reached.max(Some(revision(kept.mod_revision)));
+            let is_removed = event.r#type == i32::from(EventType::Delete);
+            parts.extend(self.prefix.row(kept, is_removed));
+        }
+        self.note_read(bytes)?;
+        if response.fragment {
+            // The next part may hold more of the last revision.
+            let last = parts.last().map(|row| row.revision);
+            let count = parts.iter().take_while(|row| Some(row.revision) < last).count();
+            let reached = count.checked_sub(1).map(|last| parts[last].revision);
+            return self.hand_on(parts.drain(..count).collect(), reached);
+        }
+        let header = response.header.unwrap_or_default();
+        // Without events it is the answer to how far it has come.
+        let reached = match response.events.is_empty() && parts.is_empty() {
+            true => Some(revision(header.revision)),
+            false => reached.max(parts.last().map(|row| row.revision)),
+        };
+        self.hand_on(std::mem::take(parts), reached)
+    }
+
+    /// Counts bytes of changes: of the past, which may not be too large, or of what is written now.
+    fn note_read(&mut self, bytes: usize) -> Result<(), Ended> {
+        if self.is_known() {
+            self.shared.note_written(bytes);
+            return Ok(());
+        }
+        self.past_read = self.past_read.saturating_add(bytes);
+        match self.past_read > self.history_bytes.saturating_mul(2) && self.history > 0 {
+            true => Err(Ended::TooMuch),
+            false => Ok(()),
+        }
+    }
+
+    /// Hands on all that has happened up to a revision.
+    fn hand_on(&mut self, rows: Vec<Row>, reached: Option<Revision>) -> Result<(), Ended> {
+        if !self.is_known() && rows.iter().any(is_locked) {
+            return Err(Ended::Lost(LOCKED));
+        }
+        self.shared.take(rows.into_iter());
+        if let Some(reached) = reached.filter(|reached| Some(*reached) > self.position) {
+            self.position = Some(reached);
+            self.shared.timeline.reach(reached);
+        }
+        Ok(())
+    }
+
+    /// Whether all that was there at the start has come.
+    fn is_known(&self) -> bool {
+        *self.shared.known.borrow()
+    }
+
+    fn note_known(&mut self, newest: Revision, member: usize) {
+        if self.shared.trouble().is_some() {
+            self.shared.set_trouble(None);
+            let name = self.client.name(member);
+            if self.said.take().is_some() {
+                tracing::info!("etcd is read again, at {name}");
+            }
+        }
+        if !self.is_known() && self.position >= Some(newest) {
+            tracing::info!("all changes in etcd up to {newest} are known");
+            self.shared.known.send_replace(true);
+        }
+    }
+}
+
+/// Refuses a place that another program, or a later version of this one, has written to.
+///
+/// # Errors
+/// Which of them has.
+pub(super) fn check_form(prefix: &Prefix, noted: &RangeResponse) -> Result<(), String> {
+    let Some(kept) = noted.kvs.first() else { return Ok(()) };
+    let noted: Option<Noted> = serde_json::from_slice(&kept.value).ok();
+    match noted {
+        Some(Noted { form: FORM }) => Ok(()),
+        Some(Noted { form }) => Err(format!(
+            "what is in etcd was written by a later version: its form is {form}, and {FORM} is known here"
+        )),
+        None => {
+            let place = prefix.store();
+            let place = String::from_utf8_lossy(&place);
+            Err(format!("{place} in etcd was written by another program"))
+        }
+    }
+}
+
+/// Whether it is encrypted with a key that is not there.
+fn is_locked(row: &Row) -> bool {
+    matches!(row.value, Err(Unreadable::Locked(_)))
+}
+
+/// Refuses what is encrypted with a key that is not there.
+fn ensure_unlocked(row: &Row) -> Result<(), Ended> {
+    match &row.value {
+        Err(why @ Unreadable::Locked(_)) => {
+            let Row { collection, key, revision, .. } = row;
+            let what = format!("{collection} {key} in etcd at revision {revision}");
+            Err(Ended::Failed(format!("{what} {why}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn ask_for_progress(requests: &mut mpsc::Sender<WatchRequest>) {
+    // A member that takes no more is noticed by its silence.
+    let ask = Some(WatchAsk::Progress(WatchProgressRequest {}));
+    let _ = requests.try_send(WatchRequest { ask });
+}
+
+/// Whether what this etcd says of the progress of a watch can be relied on.
+fn is_supported(version: &str) -> bool {
+    let mut numbers = version.split(['.', '-', '+']).map(|part| part.parse::<u32>().unwrap_or(0));
+    let mut next = || numbers.next().unwrap_or(0);
+    (next(), next(), next()) >= (3, 5, 13)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions() {
+        for version in ["3.5.13", "3.5.20", "3.6.0", "3.6.0-rc.1", "3.7.2", "4.0.0"] {
+            assert!(is_supported(version), "{version}");
+        }
+        for version in ["", "2.3.8", "3.4.31", "3.5.0", "3.5.12", "nonsense"] {
+            assert!(!is_supported(version), "{version}");
+        }
+    }
+}

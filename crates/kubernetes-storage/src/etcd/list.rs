@@ -1,0 +1,350 @@
+//! All that is in etcd, page by page.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::client::{Client, Fault};
+use super::messages::{RangeRequest, RangeResponse};
+use super::place::{Prefix, Row};
+use crate::object::{Key, Object};
+use crate::{Collection, Revision};
+
+/// Objects of a page, and what they may take together if they are as large as those before. Two pages
+/// are in memory: one is made out while the other one comes.
+const PAGE: i64 = 20_000;
+const PAGE_BYTES: i64 = 4 << 20;
+const FIRST_PAGE: i64 = 50;
+
+/// Everything there was at a revision; 0 is the newest. Objects that are known here are not made out again.
+pub(super) async fn list(
+    client: &Client,
+    prefix: &Prefix,
+    at: i64,
+    known: impl Fn(&Collection, &Key, Revision) -> Option<Arc<Object>> + Send + Sync,
+) -> Result<Vec<Row>, Fault> {
+    let range = (prefix.first(), prefix.end());
+    let mut rows = Rows { prefix, known, all: Vec::new() };
+    if pages(client, range.clone(), at, true, &mut rows).await? == Pages::Incomplete {
+        // What stands in for etcd may not know every range.
+        rows.all.clear();
+        pages(client, range, at, false, &mut rows).await?;
+    }
+    Ok(rows.all)
+}
+
+/// What answers with pages.
+trait Reader: Sync {
+    fn page(
+        &self,
+        request: RangeRequest,
+    ) -> impl Future<Output = Result<RangeResponse, Fault>> + Send;
+}
+
+impl Reader for Client {
+    fn page(
+        &self,
+        request: RangeRequest,
+    ) -> impl Future<Output = Result<RangeResponse, Fault>> + Send {
+        self.page(request)
+    }
+}
+
+/// What becomes of pages.
+trait Taker: Send {
+    fn take(&mut self, page: &RangeResponse) -> impl Future<Output = Result<(), Fault>> + Send;
+}
+
+/// What is in pages.
+struct Rows<'a, K> {
+    prefix: &'a Prefix,
+    known: K,
+    all: Vec<Row>,
+}
+
+impl<K: Fn(&Collection, &Key, Revision) -> Option<Arc<Object>> + Send + Sync> Taker
+    for Rows<'_, K>
+{
+    async fn take(&mut self, page: &RangeResponse) -> Result<(), Fault> {
+        self.prefix.learn(page.kvs.iter()).await.map_err(Fault::Unavailable)?;
+        let row = |kept| self.prefix.row_or_known(kept, &self.known);
+        self.all.extend(page.kvs.iter().filter_map(row));
+        Ok(())
+    }
+}
+
+/// Whether all was read that was counted at first.
+#[derive(Debug, PartialEq, Eq)]
+enum Pages {
+    Whole,
+    Incomplete,
+}
+
+/// Reads a range page by page, by parts if it is `narrowed`.
+async fn pages(
+    reader: &impl Reader,
+    (first, end): (Bytes, Bytes),
+    at: i64,
+    is_narrowed: bool,
+    taker: &mut impl Taker,
+) -> Result<Pages, Fault> {
+    let (mut limit, mut at, mut found) = (FIRST_PAGE, at, 0_i64);
+    let mut ranges = Ranges::new(first, end);
+    let mut page = read_page(reader, &ranges, &mut limit, at).await?;
+    let all = page.count;
+    loop {
+        if at == 0 {
+            // All pages are of one moment.
+            at = page.header.take().unwrap_or_default().revision;
+        }
+        if let (Some(first), Some(last)) = (page.kvs.first(), page.kvs.last()) {
+            let bytes: usize = page.kvs.iter().map(|kept| kept.value.len()).sum();
+            let each = i64::try_from(bytes / page.kvs.len()).unwrap_or(PAGE_BYTES).max(1);
+            limit = (PAGE_BYTES / each).clamp(1, PAGE);
+            found = found.saturating_add(i64::try_from(page.kvs.len()).unwrap_or(i64::MAX));
+            ranges.read += page.kvs.len();
+            if page.more {
+                ranges.follow(&first.key, &last.key, is_narrowed);
+            }
+        } else if page.more {
+            return Err(Fault::Unknown("it says that there is more, and shows nothing".to_owned()));
+        }
+        let is_much = ranges.read >= usize::try_from(limit / 2).unwrap_or_default().max(1);
+        if !page.more && !ranges.finish(is_much) {
+            taker.take(&page).await?;
+            let is_whole = !is_narrowed || found == all;
+            return Ok(if is_whole { Pages::Whole } else { Pages::Incomplete });
+        }
+        // etcd makes the next one meanwhile.
+        let next = read_page(reader, &ranges, &mut limit, at);
+        let (next, taken) = tokio::join!(next, taker.take(&page));
+        taken?;
+        page = next?;
+    }
+}
+
+/// Reads a page of what is left, a smaller one if that is too large.
+async fn read_page(
+    reader: &impl Reader,
+    ranges: &Ranges,
+    limit: &mut i64,
+    at: i64,
+) -> Result<RangeResponse, Fault> {
+    loop {
+        let request = RangeRequest {
+            key: ranges.key.clone(),
+            range_end: ranges.end(),
+            limit: *limit,
+            revision: at,
+            ..RangeRequest::default()
+        };
+        match reader.page(request).await {
+            Err(Fault::AnswerTooLarge) if *limit > 1 => *limit = (*limit / 8).max(1),
+            page => return page,
+        }
+    }
+}
+
+/// What is left of a range of keys, and the part of it that is asked for next.
+///
+/// For each page etcd counts all that is left of the range that it is asked for: of a million objects that
+/// takes longer than to read them. So behind a page no more is asked for than the keys that share what its
+/// keys begin with alike, and the next byte: a part. A part that held much is followed by one as wide,
+/// another one by all up to where an earlier byte changes.
+struct Ranges {
+    /// The first key that has not been read.
+    key: Bytes,
+    /// Where parts end, the nearest last; each is within the one before it.
+    ends: Vec<Bytes>,
+    /// Where the range ends.
+    end: Bytes,
+    /// How many keys were read of this part.
+    read: usize,
+    /// How many parts end with the next one that holds little: few keys share all that long names do.
+    widening: usize,
+}
+
+impl Ranges {
+    fn new(key: Bytes, end: Bytes) -> Self {
+        Self { key, ends: Vec::new(), end, read: 0, widening: 1 }
+    }
+
+    /// Where the part ends that is asked for next.
+    fn end(&self) -> Bytes {
+        self.ends.last().unwrap_or(&self.end).clone()
+    }
+
+    /// Goes on behind a page with these keys, behind which there is more in its part.
+    fn follow(&mut self, first: &[u8], last: &[u8], is_narrowed: bool) {
+        self.key = Bytes::from([last, &[0]].concat());
+        self.widening = 1;
+        if !is_narrowed {
+            return;
+        }
+        let common = first.iter().zip(last).take_while(|(one, other)| one == other).count();
+        for length in 1..=(common + 1).min(last.len()) {
+            self.narrow(&last[..length]);
+        }
+    }
+
+    /// Goes on behind the part that was asked for last. Whether there is anything.
+    fn finish(&mut self, is_much: bool) -> bool {
+        let Some(end) = self.ends.pop() else { return false };
+        if is_much {
+            self.narrow(&end);
+            self.widening = 1;
+        } else {
+            let left = self.ends.len().saturating_sub(self.widening - 1);
+            self.ends.truncate(left);
+            self.widening *= 2;
+        }
+        (self.key, self.read) = (end, 0);
+        true
+    }
+
+    /// Lets the part end behind all keys that begin so, if it does not end before that.
+    fn narrow(&mut self, beginning: &[u8]) {
+        let Some((byte, before)) = beginning.split_last() else { return };
+        let Some(byte) = byte.checked_add(1) else { return };
+        let end = [before, &[byte]].concat();
+        if *end < *self.end() {
+            self.ends.push(end.into());
+            self.read = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::etcd::messages::{KeyValue, ResponseHeader};
+
+    /// What is under which keys: so many bytes.
+    type Kept = BTreeMap<Vec<u8>, usize>;
+
+    /// At most so many bytes are answered.
+    const ANSWER: usize = 32 << 20;
+
+    #[derive(Debug, Default)]
+    struct Work {
+        /// How many keys etcd would count.
+        counted: usize,
+        asked: usize,
+    }
+
+    fn range() -> (Bytes, Bytes) {
+        (Bytes::from_static(b"/p/"), Bytes::from_static(b"/p0"))
+    }
+
+    /// Plays etcd.
+    struct Played<'a> {
+        kept: &'a Kept,
+        work: Mutex<Work>,
+    }
+
+    impl Reader for Played<'_> {
+        async fn page(&self, request: RangeRequest) -> Result<RangeResponse, Fault> {
+            assert!(request.key < request.range_end, "{request:?}");
+            assert!([0, 7].contains(&request.revision));
+            let range = request.key.to_vec()..request.range_end.to_vec();
+            let all: Vec<_> = self.kept.range(range).collect();
+            let mut work = self.work.lock().unwrap();
+            (work.counted, work.asked) = (work.counted + all.len(), work.asked + 1);
+            let limit = usize::try_from(request.limit).unwrap();
+            let shown = &all[..all.len().min(limit)];
+            if shown.iter().map(|(_, size)| **size).sum::<usize>() > ANSWER {
+                return Err(Fault::AnswerTooLarge);
+            }
+            let kvs = shown.iter().map(|(key, size)| KeyValue {
+                key: key.to_vec().into(),
+                value: Bytes::from_static(&[0; 1 << 24]).slice(..**size),
+                ..KeyValue::default()
+            });
+            Ok(RangeResponse {
+                header: Some(ResponseHeader { revision: 7, ..ResponseHeader::default() }),
+                kvs: kvs.collect(),
+                more: all.len() > limit,
+                count: all.len().try_into().unwrap(),
+            })
+        }
+    }
+
+    /// Says always the same.
+    struct Says(RangeResponse);
+
+    impl Reader for Says {
+        async fn page(&self, _: RangeRequest) -> Result<RangeResponse, Fault> {
+            Ok(self.0.clone())
+        }
+    }
+
+    /// The keys that were read.
+    impl Taker for Vec<Vec<u8>> {
+        async fn take(&mut self, page: &RangeResponse) -> Result<(), Fault> {
+            self.extend(page.kvs.iter().map(|kept| kept.key.to_vec()));
+            Ok(())
+        }
+    }
+
+    /// Reads everything, and holds what was read against what is there.
+    async fn read_all(kept: &Kept) -> Work {
+        let played = Played { kept, work: Mutex::default() };
+        let mut found = Vec::new();
+        let listed = pages(&played, range(), 0, true, &mut found).await;
+        assert_eq!(listed.ok(), Some(Pages::Whole));
+        assert_eq!(found, kept.keys().cloned().collect::<Vec<_>>());
+        played.work.into_inner().unwrap()
+    }
+
+    #[tokio::test]
+    async fn everything_is_read_once_whatever_keys_look_like() {
+        let mut random = fastrand::Rng::with_seed(11);
+        for _ in 0..300 {
+            let alphabet =
+                *random.choice(&[&b"ab"[..], b"\x00a\xfe\xff", b"0123456789-/"]).unwrap();
+            let common = "x".repeat(random.usize(..80));
+            let most = *random.choice(&[100, 1 << 20, 1 << 24]).unwrap();
+            let keys = (0..random.usize(..200)).map(|_| {
+                let length = random.usize(1..6);
+                let name = (0..length).map(|_| alphabet[random.usize(..alphabet.len())]);
+                let key: Vec<u8> =
+                    b"/p/".iter().copied().chain(common.bytes()).chain(name).collect();
+                (key, random.usize(1..most))
+            });
+            let kept: Kept = keys.collect();
+            let work = read_all(&kept).await;
+            assert!(work.asked <= 20 + 20 * kept.len(), "{work:?} of {}", kept.len());
+        }
+        assert_eq!(read_all(&Kept::new()).await.asked, 1);
+    }
+
+    #[tokio::test]
+    async fn little_is_counted_beyond_what_is_read() {
+        let numbered = |number| format!("/p/things/ns-{}/thing-{number:07}", number % 5);
+        let hashed = |number: u64| {
+            format!("/p/things/ns/{:016x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        };
+        // A thousand of them make a page.
+        let size = usize::try_from(PAGE_BYTES).unwrap() / 1_000;
+        let numbered = (0..100_000).map(|number| (numbered(number).into_bytes(), size));
+        let hashed = (0..100_000).map(|number| (hashed(number).into_bytes(), size));
+        for kept in [numbered.collect::<Kept>(), hashed.collect()] {
+            let work = read_all(&kept).await;
+            // A hundred pages of the whole range would count five million.
+            assert!(work.counted < 1_250_000 && work.asked < 300, "{work:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_says_that_there_is_more_than_it_shows_is_no_end() {
+        let says = Says(RangeResponse { more: true, ..RangeResponse::default() });
+        let listed = pages(&says, range(), 0, true, &mut Vec::new()).await;
+        assert!(matches!(listed, Err(Fault::Unknown(_))));
+        let says = Says(RangeResponse { count: 3, ..RangeResponse::default() });
+        let listed = pages(&says, range(), 0, true, &mut Vec::new()).await;
+        assert_eq!(listed.ok(), Some(Pages::Incomplete));
+    }
+}

@@ -1,0 +1,824 @@
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::json;
+use test_cluster::{Authority, Etcd, Process, Programs};
+
+use super::*;
+use crate::encryption::tests::with_keys;
+use crate::object::Object;
+use crate::{Encryption, LogEntry, NamespaceShare, Rewritten, suite};
+
+const HISTORY: usize = 4 << 20;
+const QUEUE: usize = 16 << 20;
+const LIMIT: usize = 64 << 20;
+
+/// An etcd, if it can be had here.
+fn etcd(members: usize) -> Option<Etcd> {
+    Some(Etcd::start(&programs()?, members).unwrap())
+}
+
+fn programs() -> Option<Programs> {
+    match Programs::find() {
+        Ok(programs) => Some(programs),
+        Err(why) if std::env::var_os("REQUIRE_CONTROL_PLANE").is_none() => {
+            println!("left out: {why}");
+            None
+        }
+        Err(why) => panic!("{why}"),
+    }
+}
+
+fn options(servers: Vec<String>) -> EtcdOptions {
+    let (ca, certificate, compaction_interval) = (None, None, None);
+    EtcdOptions {
+        servers,
+        prefix: "/registry/test".to_owned(),
+        ca,
+        certificate,
+        compaction_interval,
+    }
+}
+
+/// A store that knows what is there.
+async fn open(options: EtcdOptions) -> EtcdStore {
+    open_with(options, Arc::default()).await
+}
+
+async fn open_with(options: EtcdOptions, encryption: Arc<Encryption>) -> EtcdStore {
+    let store = begin(&options, encryption);
+    timeout(Duration::from_secs(20), store.known()).await.unwrap();
+    store
+}
+
+/// A store that is about to know what is there.
+fn begin(etcd: &EtcdOptions, encryption: Arc<Encryption>) -> EtcdStore {
+    let share = NamespaceShare::WHOLE;
+    let options = StoreOptions { limit: LIMIT, history: HISTORY, queue: QUEUE, share, encryption };
+    EtcdStore::open(etcd, options).unwrap()
+}
+
+fn collection() -> Collection {
+    Collection::new("llamas.farm.example.com")
+}
+
+fn key(name: &str) -> Key {
+    Key::new(Some("default"), name)
+}
+
+fn write(name: &str, expected: Expected, text: Option<&str>) -> Commit {
+    let object = text.map(|text| {
+        let metadata = json!({"name": name, "namespace": "default", "uid": "u"});
+        let tree = json!({"metadata": metadata, "text": text});
+        Arc::new(Object::from_tree(tree.as_object().unwrap()).unwrap())
+    });
+    Commit { collection: collection(), key: key(name), expected, object, marks: false }
+}
+
+async fn text_of(store: &EtcdStore, name: &str) -> Option<String> {
+    let kept = store.get(&collection(), &key(name)).await.unwrap()?;
+    kept.object.to_tree()["text"].as_str().map(str::to_owned)
+}
+
+/// What a reader was told, a line each.
+#[derive(Default)]
+struct Told(Mutex<Vec<String>>);
+
+impl Told {
+    fn lines(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+
+    fn clear(&self) {
+        self.0.lock().unwrap().clear();
+    }
+}
+
+impl LogReader for Told {
+    fn begin(&self, oldest: Revision) {
+        self.0.lock().unwrap().push(format!("since {oldest}"));
+    }
+
+    fn damage(&self, key: Key) {
+        self.0.lock().unwrap().push(format!("damaged {key}"));
+    }
+
+    fn append(&self, entry: LogEntry) {
+        let text = |object: Option<Arc<Object>>| {
+            object.map_or("-".to_owned(), |object| object.to_tree()["text"].to_string())
+        };
+        let LogEntry { revision, key, before, object } = entry;
+        let line = format!("{revision} {} {} {}", key.name(), text(before), text(object));
+        self.0.lock().unwrap().push(line);
+    }
+}
+
+#[tokio::test]
+async fn passes_the_suite() {
+    let Some(etcd) = etcd(1) else { return };
+    let count = AtomicUsize::new(0);
+    suite::run(async || {
+        let count = count.fetch_add(1, Ordering::Relaxed);
+        let prefix = format!("/registry/{count}");
+        Arc::new(open(EtcdOptions { prefix, ..options(etcd.urls()) }).await)
+    })
+    .await;
+}
+
+/// Kine answers as etcd does, out of a database. It is not built here: `$KINE` names the program.
+struct Kine {
+    process: Process,
+    urls: Vec<String>,
+    _folder: tempfile::TempDir,
+}
+
+impl Kine {
+    fn start() -> Option<Self> {
+        let Some(program) = std::env::var_os("KINE") else {
+            println!("left out: $KINE is not set");
+            return None;
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = free.local_addr().unwrap();
+        drop(free);
+        let mut command = Command::new(program);
+        let database = format!("sqlite://{}/kine.db", folder.path().display());
+        command.args(["--endpoint", &database, "--listen-address", &format!("tcp://{address}")]);
+        // It keeps a thousand revisions, unless it is told so.
+        command.args(["--metrics-bind-address", "0", "--compact-min-retain", "0"]);
+        command.current_dir(folder.path());
+        let process = Process::spawn(&command, &folder.path().join("log")).unwrap();
+        Some(Self { process, urls: vec![format!("http://{address}")], _folder: folder })
+    }
+}
+
+#[tokio::test]
+async fn kine_passes_the_suite() {
+    let Some(mut kine) = Kine::start() else { return };
+    let count = AtomicUsize::new(0);
+    suite::run(async || {
+        let count = count.fetch_add(1, Ordering::Relaxed);
+        let prefix = format!("/registry/{count}");
+        Arc::new(open(EtcdOptions { prefix, ..options(kine.urls.clone()) }).await)
+    })
+    .await;
+    kine.process.ensure_running().unwrap();
+}
+
+#[tokio::test]
+async fn all_pages_are_read() {
+    let Some(etcd) = etcd(1) else { return };
+    read_all_pages(etcd.urls()).await;
+}
+
+#[tokio::test]
+async fn all_pages_of_kine_are_read() {
+    let Some(kine) = Kine::start() else { return };
+    read_all_pages(kine.urls.clone()).await;
+}
+
+async fn read_all_pages(urls: Vec<String>) {
+    let store = open(options(urls.clone())).await;
+    // More than the first page has.
+    let names: Vec<String> = (0..300).map(|number| format!("thing-{number:05}")).collect();
+    for name in &names {
+        store.commit(write(name, Expected::Absent, Some("1"))).await.unwrap();
+    }
+    drop(store);
+    let store = open(options(urls)).await;
+    let told = told(&store).await;
+    for name in names {
+        assert!(told.iter().any(|line| line.contains(&format!(" {name} "))), "{name}: {told:?}");
+    }
+}
+
+#[tokio::test]
+async fn replicas_see_what_others_have_written_to_kine() {
+    let Some(kine) = Kine::start() else { return };
+    see_what_others_have_written(kine.urls.clone()).await;
+}
+
+#[tokio::test]
+async fn replicas_see_what_others_have_written() {
+    let Some(etcd) = etcd(1) else { return };
+    see_what_others_have_written(etcd.urls()).await;
+}
+
+async fn see_what_others_have_written(urls: Vec<String>) {
+    let (one, other) = (open(options(urls.clone())).await, open(options(urls)).await);
+    let told = Arc::new(Told::default());
+    other.follow(&collection(), told.clone()).await.unwrap();
+    told.clear();
+    let mut at = one.commit(write("a", Expected::Absent, Some("0"))).await.unwrap();
+    let mut expected = vec![format!("{at} a - \"0\"")];
+    for number in 1..100 {
+        let (writer, reader) = if number % 2 == 0 { (&one, &other) } else { (&other, &one) };
+        let (before, text) = (format!("\"{}\"", number - 1), number.to_string());
+        let stale = writer.commit(write("a", Expected::Absent, Some("x"))).await;
+        assert_eq!(stale, Err(StoreError::Exists));
+        let stale = writer.commit(write("a", Expected::At(revision(1)), Some("x"))).await;
+        assert_eq!(stale, Err(StoreError::Changed { current: at }));
+        at = writer.commit(write("a", Expected::At(at), Some(&text))).await.unwrap();
+        assert_eq!(text_of(reader, "a").await.as_ref(), Some(&text));
+        expected.push(format!("{at} a {before} \"{text}\""));
+    }
+    let removed = one.commit(write("a", Expected::At(at), None)).await.unwrap();
+    assert_eq!(text_of(&other, "a").await, None);
+    expected.push(format!("{removed} a \"99\" -"));
+    assert_eq!(told.lines(), expected);
+    let gone = other.commit(write("a", Expected::At(at), None)).await;
+    assert_eq!(gone, Err(StoreError::Absent));
+}
+
+/// Writes three times, and opens the store again. Answers with the numbers.
+async fn find_the_past(urls: Vec<String>) -> (EtcdStore, [Revision; 3]) {
+    let store = open(options(urls.clone())).await;
+    assert!(store.is_new());
+    let first = store.commit(write("a", Expected::Absent, Some("1"))).await.unwrap();
+    let second = store.commit(write("a", Expected::At(first), Some("2"))).await.unwrap();
+    let third = store.commit(write("b", Expected::Absent, Some("1"))).await.unwrap();
+    store.note_begun().await.unwrap();
+    store.note_begun().await.unwrap();
+    assert!(!store.is_new());
+    drop(store);
+    let store = open(options(urls)).await;
+    assert!(!store.is_new());
+    assert_eq!(text_of(&store, "a").await.as_deref(), Some("2"));
+    let changes = [(first, "a - \"1\""), (second, "a \"1\" \"2\""), (third, "b - \"1\"")];
+    let changes = changes.map(|(revision, change)| format!("{revision} {change}"));
+    assert_eq!(told(&store).await, [vec!["since 1".to_owned()], changes.to_vec()].concat());
+    (store, [first, second, third])
+}
+
+/// What somebody is told who follows now.
+async fn told(store: &EtcdStore) -> Vec<String> {
+    let told = Arc::new(Told::default());
+    store.follow(&collection(), told.clone()).await.unwrap();
+    told.lines()
+}
+
+#[tokio::test]
+async fn what_was_written_is_there_with_its_past() {
+    let Some(etcd) = etcd(1) else { return };
+    let (store, [first, second, third]) = find_the_past(etcd.urls()).await;
+    // What was compacted is no past any more, wherever that begins.
+    store.client.compact(2).await.unwrap();
+    drop(store);
+    let store = open(options(etcd.urls())).await;
+    assert_eq!(told(&store).await[..2], [format!("{first} a - \"1\""), "since 2".to_owned()]);
+    store.client.compact(number(second)).await.unwrap();
+    drop(store);
+    let told = told(&open(options(etcd.urls())).await).await;
+    let since = format!("since {second}");
+    assert_eq!(told, [format!("{second} a - \"2\""), since, format!("{third} b - \"1\"")]);
+}
+
+#[tokio::test]
+async fn what_was_written_to_kine_is_there_with_its_past() {
+    let Some(kine) = Kine::start() else { return };
+    let (store, [_, second, third]) = find_the_past(kine.urls.clone()).await;
+    store.client.compact(number(second)).await.unwrap();
+    drop(store);
+    // A watch may not begin with what was compacted last, so there is no past.
+    let told = told(&open(options(kine.urls.clone())).await).await;
+    let (first, last) = (format!("{second} a - \"2\""), format!("{third} b - \"1\""));
+    assert_eq!(told[..2], [first, last]);
+    assert!(told[2].starts_with("since "), "{told:?}");
+}
+
+/// Waits until a reader was told something.
+async fn until_told(told: &Told, is_it: impl Fn(&[String]) -> bool) {
+    let waiting = async {
+        while !is_it(&told.lines()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let waited = timeout(Duration::from_secs(20), waiting).await;
+    assert!(waited.is_ok(), "{:?}", told.lines());
+}
+
+/// A port that leads to an etcd, and can be closed.
+async fn link(url: &str) -> (String, watch::Sender<bool>) {
+    let target = url.strip_prefix("http://").unwrap().to_owned();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let open = watch::Sender::new(true);
+    let is_open = open.clone();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let mut closed = is_open.subscribe();
+            if !*is_open.borrow() {
+                continue;
+            }
+            let target = target.clone();
+            tokio::spawn(async move {
+                let mut server = tokio::net::TcpStream::connect(target).await.unwrap();
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+                    _ = closed.wait_for(|open| !*open) => {}
+                }
+            });
+        }
+    });
+    (url, open)
+}
+
+#[tokio::test]
+async fn goes_on_where_it_was_when_the_way_was_closed() {
+    let Some(etcd) = etcd(1) else { return };
+    go_on_where_it_was(&etcd.urls()[0]).await;
+}
+
+#[tokio::test]
+async fn goes_on_where_it_was_when_the_way_to_kine_was_closed() {
+    let Some(kine) = Kine::start() else { return };
+    go_on_where_it_was(&kine.urls[0]).await;
+}
+
+async fn go_on_where_it_was(url: &str) {
+    let near = open(options(vec![url.to_owned()])).await;
+    let (url, way) = link(url).await;
+    let far = open(options(vec![url])).await;
+    let told = Arc::new(Told::default());
+    far.follow(&collection(), told.clone()).await.unwrap();
+    let first = near.commit(write("a", Expected::Absent, Some("1"))).await.unwrap();
+    assert_eq!(text_of(&far, "a").await.as_deref(), Some("1"));
+    told.clear();
+    way.send_replace(false);
+    let second = near.commit(write("a", Expected::At(first), Some("2"))).await.unwrap();
+    let third = near.commit(write("b", Expected::Absent, Some("1"))).await.unwrap();
+    // What is there now is not known, and nothing is written.
+    let unknown = far.get(&collection(), &key("a")).await.map(|_| ());
+    assert_eq!(unknown, Err(StoreError::Unavailable));
+    let refused = far.commit(write("c", Expected::Absent, Some("1"))).await;
+    // The port is open, and whoever is behind it says nothing.
+    let expected = [Err(StoreError::Unavailable), Err(StoreError::Unknown)];
+    assert!(expected.contains(&refused), "{refused:?}");
+    assert!(far.trouble().is_some());
+    way.send_replace(true);
+    until_told(&told, |lines| lines.len() >= 2).await;
+    assert_eq!(told.lines(), [format!("{second} a \"1\" \"2\""), format!("{third} b - \"1\"")]);
+    assert_eq!(text_of(&far, "b").await.as_deref(), Some("1"));
+    assert!(far.trouble().is_none());
+    assert!(near.get(&collection(), &key("c")).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn begins_anew_where_changes_were_compacted() {
+    let Some(etcd) = etcd(1) else { return };
+    let (url, way) = link(&etcd.urls()[0]).await;
+    let (near, far) = (open_at(&etcd).await, open(options(vec![url])).await);
+    let mut at = Vec::new();
+    for name in ["changed", "kept", "removed"] {
+        at.push(near.commit(write(name, Expected::Absent, Some("1"))).await.unwrap());
+    }
+    let told = Arc::new(Told::default());
+    assert_eq!(text_of(&far, "removed").await.as_deref(), Some("1"));
+    far.follow(&collection(), told.clone()).await.unwrap();
+    told.clear();
+    way.send_replace(false);
+    let changed = near.commit(write("changed", Expected::At(at[0]), Some("2"))).await.unwrap();
+    let removed = near.commit(write("removed", Expected::At(at[2]), None)).await.unwrap();
+    let made = near.commit(write("made", Expected::Absent, Some("1"))).await.unwrap();
+    near.client.compact(number(made)).await.unwrap();
+    way.send_replace(true);
+    let begins = |lines: &[String]| lines.iter().filter(|line| line.starts_with("since")).count();
+    until_told(&told, |lines| begins(lines) == 2).await;
+    // Watches are lost first, so nobody is told the difference as if it were the history.
+    let expected = [
+        format!("since {made}"),
+        format!("{} removed \"1\" -", at[2]),
+        format!("{changed} changed \"1\" \"2\""),
+        format!("{made} made - \"1\""),
+        format!("since {made}"),
+    ];
+    assert_eq!(told.lines(), expected);
+    assert!(removed < made);
+    assert_eq!(text_of(&far, "removed").await, None);
+    assert_eq!(text_of(&far, "kept").await.as_deref(), Some("1"));
+    let next = far.commit(write("kept", Expected::At(at[1]), Some("2"))).await.unwrap();
+    assert_eq!(told.lines().last().unwrap(), &format!("{next} kept \"1\" \"2\""));
+}
+
+#[tokio::test]
+async fn a_quiet_etcd_is_no_reason_to_go_elsewhere() {
+    let Some(etcd) = etcd(1) else { return };
+    let (url, way) = link(&etcd.urls()[0]).await;
+    let store = open(options(vec![url])).await;
+    store.commit(write("a", Expected::Absent, Some("1"))).await.unwrap();
+    let told = Arc::new(Told::default());
+    store.follow(&collection(), told.clone()).await.unwrap();
+    // It comes back to where it was, and nobody writes.
+    way.send_replace(false);
+    until(|| store.trouble().is_some()).await;
+    way.send_replace(true);
+    until(|| store.trouble().is_none()).await;
+    told.clear();
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(6);
+    while tokio::time::Instant::now() < deadline {
+        assert_eq!(store.trouble(), None);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // Nothing is told twice.
+    assert!(told.lines().is_empty(), "{:?}", told.lines());
+}
+
+async fn until(is_so: impl Fn() -> bool) {
+    let waiting = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    assert!(timeout(Duration::from_secs(20), waiting).await.is_ok());
+}
+
+async fn open_at(etcd: &Etcd) -> EtcdStore {
+    open(options(etcd.urls())).await
+}
+
+/// Writes bytes that are none of ours.
+async fn put(store: &EtcdStore, key: bytes::Bytes, value: &'static [u8]) {
+    let put = PutRequest { key, value: value.into() };
+    let success = vec![RequestOp { request: Some(Operation::Put(put)) }];
+    let request = TxnRequest { compare: Vec::new(), success, failure: Vec::new() };
+    assert!(store.client.transaction(request).await.unwrap().succeeded);
+}
+
+#[tokio::test]
+async fn an_etcd_at_its_quota_takes_removals_and_is_read() {
+    let Some(programs) = programs() else { return };
+    let etcd = Etcd::start_with_quota(&programs, 16 << 20).unwrap();
+    let store = open(options(etcd.urls())).await;
+    let large = "x".repeat(1_000_000);
+    let mut written = Vec::new();
+    let refused = loop {
+        let name = written.len().to_string();
+        assert!(written.len() < 30, "it takes everything");
+        match store.commit(write(&name, Expected::Absent, Some(&large))).await {
+            Ok(revision) => written.push(revision),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused, StoreError::NoDiskSpace);
+    let said = store.trouble().unwrap();
+    assert_eq!(said, "etcd is at its quota: nothing but removals is written");
+    assert_eq!(text_of(&store, "0").await.unwrap().len(), large.len());
+    let replaced = store.commit(write("0", Expected::At(written[0]), Some("small"))).await;
+    assert_eq!(replaced, Err(StoreError::NoDiskSpace), "etcd counts what was replaced, too");
+    store.commit(write("0", Expected::At(written[0]), None)).await.unwrap();
+    assert_eq!(text_of(&store, "0").await, None);
+    // A server that begins then reads all that is there.
+    let next = open(options(etcd.urls())).await;
+    assert_eq!(text_of(&next, "1").await.unwrap().len(), large.len());
+}
+
+#[tokio::test]
+async fn what_is_damaged_is_never_taken_for_gone() {
+    let Some(etcd) = etcd(1) else { return };
+    let store = open_at(&etcd).await;
+    let told = Arc::new(Told::default());
+    store.follow(&collection(), told.clone()).await.unwrap();
+    let first = store.commit(write("a", Expected::Absent, Some("1"))).await.unwrap();
+    store.commit(write("b", Expected::Absent, Some("1"))).await.unwrap();
+    told.clear();
+    put(&store, store.prefix.place(&collection(), &key("a")), b"nonsense").await;
+    until_told(&told, |lines| lines.len() == 2).await;
+    assert_eq!(told.lines()[0], "damaged default/a");
+    assert!(told.lines()[1].starts_with("since "), "{:?}", told.lines());
+    let other = open_at(&etcd).await;
+    for store in [&store, &other] {
+        let kept = store.get(&collection(), &key("a")).await.map(|_| ());
+        assert_eq!(kept, Err(StoreError::Damaged));
+        for (expected, text) in [(Expected::Absent, Some("2")), (Expected::At(first), None)] {
+            let refused = store.commit(write("a", expected, text)).await;
+            assert_eq!(refused, Err(StoreError::Damaged));
+        }
+        assert_eq!(text_of(store, "b").await.as_deref(), Some("1"));
+    }
+    // Somebody mends it with another tool.
+    let object = write("a", Expected::Absent, Some("3")).object.unwrap();
+    let value = store.prefix.value(&collection(), &key("a"), &object).unwrap();
+    put(&store, store.prefix.place(&collection(), &key("a")), Box::leak(value.to_vec().into()))
+        .await;
+    assert_eq!(text_of(&store, "a").await.as_deref(), Some("3"));
+    assert_eq!(text_of(&other, "a").await.as_deref(), Some("3"));
+}
+
+#[tokio::test]
+async fn what_is_too_large_is_refused_and_what_is_large_comes() {
+    let Some(etcd) = etcd(1) else { return };
+    let (store, other) = (open_at(&etcd).await, open_at(&etcd).await);
+    let too_large = "x".repeat(1_600_000);
+    let refused = store.commit(write("a", Expected::Absent, Some(&too_large))).await;
+    assert_eq!(refused, Err(StoreError::TooLarge));
+    let large = "x".repeat(1_500_000);
+    for name in 0..12 {
+        store.commit(write(&name.to_string(), Expected::Absent, Some(&large))).await.unwrap();
+    }
+    assert_eq!(text_of(&other, "11").await.map(|text| text.len()), Some(1_500_000));
+    // Pages of them are made smaller than answers may be.
+    store.client.compact(number(store.timeline().current())).await.unwrap();
+    let late = open_at(&etcd).await;
+    for name in 0..12 {
+        assert!(text_of(&late, &name.to_string()).await.is_some());
+    }
+}
+
+#[tokio::test]
+async fn what_a_later_version_has_written_is_not_touched() {
+    let Some(etcd) = etcd(1) else { return };
+    let store = open_at(&etcd).await;
+    for (noted, expected) in [
+        (
+            &b"{\"form\":2}"[..],
+            "was written by a later version: its form is 2, and 1 is known here",
+        ),
+        (b"nonsense", "/registry/test/store in etcd was written by another program"),
+    ] {
+        put(&store, store.prefix.store(), noted).await;
+        let late = begin(&options(etcd.urls()), Arc::default());
+        let why = timeout(Duration::from_secs(20), late.failed()).await.unwrap();
+        assert!(why.contains(expected), "{why}");
+        let as_it_is = |_: &Collection, _: &Arc<Object>| None;
+        let not_rewritten = rewrite(&options(etcd.urls()), Arc::default(), &as_it_is).await;
+        assert_eq!(not_rewritten.map(drop), Err(why));
+        let refused = late.commit(write("a", Expected::Absent, Some("1"))).await;
+        assert_eq!(refused, Err(StoreError::Failed));
+    }
+}
+
+#[tokio::test]
+async fn what_another_program_has_written_is_not_touched() {
+    let Some(etcd) = etcd(1) else { return };
+    let store = open_at(&etcd).await;
+    put(&store, "/registry/pods/default/a".into(), b"k8s\0").await;
+    let written = store.newest().await.unwrap();
+    store.client.compact(number(written)).await.unwrap();
+    let prefix = "/registry/pods".to_owned();
+    let options = EtcdOptions { prefix, ..options(etcd.urls()) };
+    let other = begin(&options, Arc::default());
+    let why = timeout(Duration::from_secs(20), other.failed()).await.unwrap();
+    assert_eq!(why, "what is under /registry/pods/ in etcd was written by another program");
+}
+
+#[tokio::test]
+async fn an_unknown_outcome_is_settled_once_etcd_goes_on() {
+    let Some(mut etcd) = etcd(1) else { return };
+    let store = open_at(&etcd).await;
+    etcd.member(0).suspend().unwrap();
+    let unknown = store.commit(write("a", Expected::Absent, Some("1"))).await;
+    assert_eq!(unknown, Err(StoreError::Unknown));
+    let mut settled = store.settled();
+    let early = timeout(Duration::from_secs(12), &mut settled).await;
+    assert!(early.is_err(), "etcd has answered nothing");
+    etcd.member(0).resume().unwrap();
+    timeout(Duration::from_secs(30), settled).await.unwrap();
+    // Either it is there or it never will be: what is written next finds the same.
+    let found = text_of(&store, "a").await;
+    store.commit(write("b", Expected::Absent, Some("1"))).await.unwrap();
+    assert_eq!(text_of(&store, "a").await, found);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_is_away_or_silent_is_left() {
+    let Some(mut etcd) = etcd(3) else { return };
+    let store = open_at(&etcd).await;
+    let told = Arc::new(Told::default());
+    store.follow(&collection(), told.clone()).await.unwrap();
+    told.clear();
+    let mut expected = Vec::new();
+    for index in 0..6_usize {
+        // That which is asked first.
+        let member = store.client.preferred();
+        match index % 2 {
+            0 => etcd.member(member).kill(),
+            _ => etcd.member(member).suspend().unwrap(),
+        }
+        let name = index.to_string();
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+        let began = tokio::time::Instant::now();
+        let revision = loop {
+            match store.commit(write(&name, Expected::Absent, Some("1"))).await {
+                Ok(revision) => break revision,
+                // It was written by an attempt of which nobody knew.
+                Err(StoreError::Exists) => {
+                    break store.get(&collection(), &key(&name)).await.unwrap().unwrap().revision;
+                }
+                Err(error) if tokio::time::Instant::now() > deadline => panic!("{error}"),
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        };
+        println!("{index}: written after {:?}", began.elapsed());
+        expected.push(format!("{revision} {name} - \"1\""));
+        match index % 2 {
+            0 => etcd.restart(member).unwrap(),
+            _ => etcd.member(member).resume().unwrap(),
+        }
+        etcd.wait_healthy().unwrap();
+    }
+    until_told(&told, |lines| lines.len() == expected.len()).await;
+    assert_eq!(told.lines(), expected);
+}
+
+#[tokio::test]
+async fn certificates_are_shown_and_held_against_authorities() {
+    let Some(programs) = programs() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let authority =
+        |name: &str| Authority::new(name, &folder.path().join(format!("{name}-ca.crt"))).unwrap();
+    let (own, other) = (authority("own"), authority("other"));
+    let etcd = Etcd::start_with_tls(&programs, &own).unwrap();
+    let client = |authority: &Authority, name: &str| {
+        let shown = authority.client(folder.path(), name, name, None).unwrap();
+        Some((shown.certificate, shown.key))
+    };
+    let with = |ca: &Authority, certificate| EtcdOptions {
+        ca: Some(ca.file.clone()),
+        certificate,
+        ..options(etcd.urls())
+    };
+    let store = open(with(&own, client(&own, "a"))).await;
+    store.commit(write("a", Expected::Absent, Some("1"))).await.unwrap();
+    assert_eq!(text_of(&store, "a").await.as_deref(), Some("1"));
+    // Who is not believed, or is not known there, reads and writes nothing, and says why.
+    let (stranger, unsigned) = (client(&other, "c"), None);
+    for options in [with(&other, client(&own, "b")), with(&own, stranger), with(&own, unsigned)] {
+        let store = begin(&options, Arc::default());
+        let first = store.trouble();
+        until(|| store.trouble() != first).await;
+        assert!(!store.is_known());
+        let refused = store.commit(write("b", Expected::Absent, Some("1"))).await;
+        assert_eq!(refused, Err(StoreError::Unavailable));
+    }
+}
+
+/// What lies in etcd under the key of an object.
+async fn value_of(store: &EtcdStore, name: &str) -> bytes::Bytes {
+    let key = store.prefix.place(&collection(), &key(name));
+    let found = store.client.key(RangeRequest { key, ..RangeRequest::default() }).await.unwrap();
+    found.kvs[0].value.clone()
+}
+
+#[tokio::test]
+async fn what_is_encrypted_needs_its_key_and_is_written_again() {
+    let Some(etcd) = etcd(1) else { return };
+    let at = options(etcd.urls());
+    let plain = open_at(&etcd).await;
+    for number in 0..40 {
+        plain.commit(write(&number.to_string(), Expected::Absent, Some("a secret"))).await.unwrap();
+    }
+    let store = open_with(at.clone(), with_keys(&["one"], true)).await;
+    let told = Arc::new(Told::default());
+    store.follow(&collection(), told.clone()).await.unwrap();
+    let first = store.commit(write("a", Expected::Absent, Some("a secret"))).await.unwrap();
+    assert!(value_of(&store, "a").await[4..].starts_with(b"k8s:enc:aesgcm:v1:one:"));
+    assert_eq!(text_of(&store, "a").await.as_deref(), Some("a secret"));
+    assert_eq!(text_of(&store, "0").await.as_deref(), Some("a secret"));
+    // A server without the key does not start; one that serves already answers 500 for the object.
+    let refused = begin(&at, Arc::default());
+    let why = timeout(Duration::from_secs(20), refused.failed()).await.unwrap();
+    let expected = format!(
+        "llamas.farm.example.com default/a in etcd at revision {first} cannot be decrypted (--encryption-provider-config): it is encrypted with the key \"one\" of aesgcm, which is not configured for it"
+    );
+    assert_eq!(why, expected);
+    let locked = plain.get(&collection(), &key("a")).await.map(|_| ());
+    assert_eq!(locked, Err(StoreError::Damaged));
+    assert_eq!(text_of(&plain, "0").await.as_deref(), Some("a secret"));
+    drop(plain);
+    let as_it_is = |_: &Collection, _: &Arc<Object>| None;
+    let again = |encryption| rewrite(&at, encryption, &as_it_is);
+    let done = |rewritten| Ok(Rewritten { rewritten, all: 41, damaged: Vec::new() });
+    assert_eq!(again(Arc::default()).await, Err(expected));
+    assert_eq!(again(with_keys(&["one"], true)).await, done(40));
+    assert_eq!(again(with_keys(&["one"], true)).await, done(0));
+    for name in ["0", "39", "a"] {
+        assert!(value_of(&store, name).await[4..].starts_with(b"k8s:enc:aesgcm:v1:one:"));
+        assert_eq!(text_of(&store, name).await.as_deref(), Some("a secret"));
+    }
+    let next = with_keys(&["two", "one"], false);
+    assert_eq!(again(next).await, done(41));
+    // Its servers go on with their old keys until they know the new one.
+    let last = open_with(at.clone(), with_keys(&["two"], false)).await;
+    assert_eq!(text_of(&last, "a").await.as_deref(), Some("a secret"));
+    let told_last = Arc::new(Told::default());
+    last.follow(&collection(), told_last.clone()).await.unwrap();
+    assert!(told_last.lines().iter().all(|line| !line.starts_with("damaged")));
+    // Another place of the same etcd is not this one.
+    let value = value_of(&last, "0").await;
+    put(&last, last.prefix.place(&collection(), &key("1")), Box::leak(value.to_vec().into())).await;
+    let moved = last.get(&collection(), &key("1")).await.map(|_| ());
+    assert_eq!(moved, Err(StoreError::Damaged));
+}
+
+#[cfg(feature = "kms")]
+#[tokio::test]
+async fn what_others_have_encrypted_by_a_plugin_waits_for_it() {
+    use crate::encryption::kms::tests::{TestPlugin, expire, settle};
+    let Some(etcd) = etcd(1) else { return };
+    let at = options(etcd.urls());
+    let plugin = TestPlugin::start();
+    let encryption = plugin.encryption(false);
+    let one = open_with(at.clone(), Arc::clone(&encryption)).await;
+    let of_other = plugin.encryption(false);
+    let other = open_with(at, Arc::clone(&of_other)).await;
+    one.commit(write("a", Expected::Absent, Some("a secret"))).await.unwrap();
+    assert!(value_of(&one, "a").await[4..].starts_with(b"k8s:enc:kms:v2:test:"));
+    assert_eq!(text_of(&other, "a").await.as_deref(), Some("a secret"));
+    // A third one makes a seed that the others have not seen, while the plugin is about to fail.
+    let third = open_with(options(etcd.urls()), plugin.encryption(false)).await;
+    plugin.set_healthz("locked");
+    third.commit(write("b", Expected::Absent, Some("a secret"))).await.unwrap();
+    until(|| other.trouble().is_some_and(|why| why.contains("Decrypt: locked"))).await;
+    let late = other.get(&collection(), &key("b")).await.map(|_| ());
+    assert_eq!(late, Err(StoreError::Unavailable), "it is not taken for absent, nor for damaged");
+    plugin.set_healthz("ok");
+    until(|| other.trouble().is_none()).await;
+    assert_eq!(text_of(&other, "b").await.as_deref(), Some("a secret"));
+    // A seed that is lost makes its object unreadable, and nothing else.
+    let fourth = open_with(options(etcd.urls()), plugin.encryption(false)).await;
+    plugin.set_healthz("lost");
+    fourth.commit(write("d", Expected::Absent, Some("a secret"))).await.unwrap();
+    until(|| other.trouble().is_some_and(|why| why.contains("Decrypt: lost"))).await;
+    settle(&of_other);
+    until(|| other.trouble().is_none()).await;
+    let lost = other.get(&collection(), &key("d")).await.map(|_| ());
+    assert_eq!(lost, Err(StoreError::Damaged));
+    assert_eq!(text_of(&other, "b").await.as_deref(), Some("a secret"));
+    // Of what is damaged no plugin is asked.
+    let mut value = value_of(&one, "a").await.to_vec();
+    value[30] ^= 1;
+    put(&one, one.prefix.place(&collection(), &key("a")), Box::leak(value.into())).await;
+    let damaged = other.get(&collection(), &key("a")).await.map(|_| ());
+    assert_eq!(damaged, Err(StoreError::Damaged));
+    assert_eq!(other.trouble(), None);
+    expire(&encryption);
+    let refused = one.commit(write("c", Expected::Absent, Some("a secret"))).await;
+    assert_eq!(refused, Err(StoreError::Unavailable));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writes_at_the_same_time_stay_within_the_limit() {
+    const SIZE: usize = 1_000_000;
+    let Some(etcd) = etcd(1) else { return };
+    let etcd = options(etcd.urls());
+    for (limit, share) in [(8 << 20, NamespaceShare::WHOLE), (64 << 20, "12%".parse().unwrap())] {
+        let etcd = EtcdOptions { prefix: format!("/limit/{limit}"), ..etcd.clone() };
+        let options = StoreOptions {
+            limit,
+            history: HISTORY,
+            queue: QUEUE,
+            share,
+            encryption: Arc::default(),
+        };
+        let store = Arc::new(EtcdStore::open(&etcd, options).unwrap());
+        store.known().await;
+        let text = "x".repeat(SIZE);
+        let commits = (0..24).map(|number| {
+            let (store, name) = (Arc::clone(&store), number.to_string());
+            let commit = write(&name, Expected::Absent, Some(&text));
+            async move { store.commit(commit).await }
+        });
+        let answers = futures::future::join_all(commits).await;
+        let written = answers.iter().filter(|answer| answer.is_ok()).count();
+        assert!((4..=8).contains(&written), "{written} of {limit}");
+        let is_refused = |answer: &Result<Revision, StoreError>| match answer {
+            Ok(_) => true,
+            Err(error) => {
+                matches!(error, StoreError::Full { .. } | StoreError::ShareExceeded { .. })
+            }
+        };
+        assert!(answers.iter().all(is_refused), "{answers:?}");
+        // Nothing stays reserved, and an object that is there is found before there is no room for it.
+        let (held, _) = store.extent().unwrap();
+        assert!(held >= written * SIZE && held < written * SIZE + 100_000, "{held}");
+        let full = write("late", Expected::Absent, Some(&"x".repeat(8 * SIZE)));
+        assert!(is_refused(&store.commit(full).await));
+        let there = answers.iter().position(Result::is_ok).unwrap().to_string();
+        let again = write(&there, Expected::Absent, Some(&"x".repeat(8 * SIZE)));
+        assert_eq!(store.commit(again).await, Err(StoreError::Exists));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_reads_no_more_of_the_past_than_may_be_held() {
+    const SIZE: usize = 500_000;
+    let Some(etcd) = etcd(1) else { return };
+    let (store, text) = (open_at(&etcd).await, "x".repeat(SIZE));
+    let mut revision = store.commit(write("a", Expected::Absent, Some("1"))).await.unwrap();
+    for _ in 0..60 {
+        let again = write("a", Expected::At(revision), Some(&text));
+        revision = store.commit(again).await.unwrap();
+    }
+    drop(store);
+    let store = begin(&options(etcd.urls()), Arc::default());
+    store.known().await;
+    let told = Arc::new(Told::default());
+    store.follow(&collection(), told.clone()).await.unwrap();
+    let lines = told.lines();
+    let changes = lines.iter().skip_while(|line| !line.starts_with("since")).count() - 1;
+    assert!((1..=HISTORY / SIZE).contains(&changes), "{changes}");
+    assert!(lines.last().unwrap().starts_with(&format!("{revision} a ")), "{lines:?}");
+    let kept = store.get(&collection(), &key("a")).await.unwrap().unwrap();
+    assert_eq!(kept.revision, revision);
+}

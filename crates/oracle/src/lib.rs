@@ -1,0 +1,36 @@
+//! The oracle: the same kind, served by a real kube-apiserver and by us.
+//!
+//! Rows of requests (`rows/`) are sent to both, and what they answer is
+//! compared. What differs is a fault of ours, unless `docs/differences.md`
+//! says why.
+
+#![allow(missing_docs)] // a program for tests, not a library
+
+mod admission_webhook;
+pub mod answer;
+pub mod applies;
+pub mod built_in_applies;
+pub mod compare;
+pub mod conversion_webhook;
+pub mod each;
+pub mod fields;
+pub mod formats;
+pub mod generate;
+#[path = "../../aggregated-apiserver/tests/versions/herd.rs"]
+pub mod herd;
+pub mod kubectl;
+pub mod metrics;
+
+pub mod openapi;
+pub mod policy;
+pub mod protobuf;
+pub mod pruning;
+pub mod row;
+pub mod rules;
+pub mod run;
+pub mod schemas;
+pub mod server;
+pub mod trees;
+pub mod types;
+pub mod world;
+pub mod yaml;

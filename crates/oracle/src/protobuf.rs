@@ -1,0 +1,341 @@
+//! Objects in protobuf, as Go encodes them: a program of ours, written in Go, is
+//! handed JSON, and answers with what a typed client would send.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use aggregated_apiserver::{Types, read_protobuf};
+use anyhow::{Context, Result, bail, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use test_cluster::Programs;
+
+/// An object, as Go has read it from JSON.
+#[derive(Debug)]
+pub struct Encoded {
+    /// The object in protobuf, with the envelope that typed clients send.
+    pub protobuf: Vec<u8>,
+    /// The object in JSON, as Go writes it down.
+    pub json: Value,
+}
+
+/// The program, started when it is first needed. It ends with its input.
+struct Encoder {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+static ENCODER: Mutex<Option<Encoder>> = Mutex::new(None);
+
+/// What Go reads of an object in protobuf, as JSON.
+///
+/// # Errors
+/// When the program cannot be built or started, or Go does not read it.
+pub fn read_by_go(protobuf: &[u8]) -> Result<Value> {
+    let mut answer = ask(&json!({"protobuf": STANDARD.encode(protobuf)}))?;
+    Ok(answer["json"].take())
+}
+
+/// Encodes an object that is given in JSON.
+///
+/// # Errors
+/// When the program cannot be built or started, or the JSON does not fit the Go
+/// type of the object's kind.
+pub fn encode(json: &str) -> Result<Encoded> {
+    // A line of input is one object.
+    let json: Value = serde_json::from_str(json).context("a body in protobuf is given in JSON")?;
+    let mut answer = ask(&json)?;
+    let protobuf = STANDARD.decode(answer["protobuf"].as_str().unwrap_or_default())?;
+    Ok(Encoded { protobuf, json: answer["json"].take() })
+}
+
+/// Asks the program a question, which is a line of JSON, as the answer is.
+fn ask(question: &Value) -> Result<Value> {
+    let mut encoder = ENCODER.lock().unwrap_or_else(PoisonError::into_inner);
+    let encoder = match &mut *encoder {
+        Some(encoder) => encoder,
+        none => none.insert(Encoder::start()?),
+    };
+    writeln!(encoder.input, "{question}")?;
+    let mut line = String::new();
+    if encoder.output.read_line(&mut line)? == 0 {
+        bail!("the encoder has ended: {:?}", encoder.child.wait()?);
+    }
+    let answer: Value = serde_json::from_str(&line)?;
+    if let Some(error) = answer["error"].as_str() {
+        bail!("Go does not read {question}: {error}");
+    }
+    Ok(answer)
+}
+
+/// The types of all groups.
+pub const TABLE: &str = include_str!("../../standalone-apiserver/src/built_in/types.txt");
+
+pub(crate) static TYPES: LazyLock<Types> =
+    LazyLock::new(|| Types::parse(&[TABLE]).unwrap_or_default());
+
+/// An answer in protobuf as JSON.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn decode(bytes: &[u8]) -> Result<Value> {
+    let mut value = read_protobuf(bytes, &TYPES).map_err(anyhow::Error::msg)?;
+    // A list without items has no field of them.
+    if value["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) && value["items"].is_null()
+    {
+        value["items"] = json!([]);
+    }
+    Ok(value)
+}
+
+/// The events of a watch in protobuf, as JSON, and the bytes behind the last whole one.
+///
+/// # Errors
+/// When one cannot be read.
+pub fn decode_events(mut bytes: &[u8]) -> Result<(Vec<Value>, &[u8])> {
+    let mut events = Vec::new();
+    while let Some((length, rest)) = bytes.split_first_chunk::<4>() {
+        let length = usize::try_from(u32::from_be_bytes(*length))?;
+        let Some((event, behind)) = rest.split_at_checked(length) else { break };
+        bytes = behind;
+        let (mut event_type, mut object) = (String::new(), Value::Null);
+        for (number, field) in fields(event)? {
+            match number {
+                1 => event_type = String::from_utf8(field.to_vec())?,
+                2 => {
+                    let raw = fields(field)?;
+                    let (_, raw) = raw.first().context("an event without an object")?;
+                    object = decode(raw)?;
+                }
+                _ => {}
+            }
+        }
+        events.push(json!({"type": event_type, "object": object}));
+    }
+    Ok((events, bytes))
+}
+
+/// The fields of a message that has none but texts and messages.
+fn fields(mut bytes: &[u8]) -> Result<Vec<(u64, &[u8])>> {
+    let mut found = Vec::new();
+    while !bytes.is_empty() {
+        let tag = varint(&mut bytes)?;
+        ensure!(tag & 7 == 2, "wire type {}", tag & 7);
+        let length = usize::try_from(varint(&mut bytes)?)?;
+        let (field, rest) = bytes.split_at_checked(length).context("it ends too early")?;
+        bytes = rest;
+        found.push((tag >> 3, field));
+    }
+    Ok(found)
+}
+
+fn varint(bytes: &mut &[u8]) -> Result<u64> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = bytes.split_first().context("it ends too early")?;
+        *bytes = rest;
+        number |= u64::from(byte & 0x7f) << shift;
+        if *byte < 0x80 {
+            break;
+        }
+    }
+    Ok(number)
+}
+
+impl Encoder {
+    fn start() -> Result<Self> {
+        let mut command = Command::new(Programs::protobuf()?);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let input = child.stdin.take().context("no standard input")?;
+        let output = BufReader::new(child.stdout.take().context("no standard output")?);
+        Ok(Self { child, input, output })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use aggregated_apiserver::{GoType, Member, Presence, Type, write_protobuf};
+    use fastrand::Rng;
+    use serde_json::Map;
+    use test_cluster::Missing;
+
+    /// So deep objects of chance nest; schemas have no end of their own.
+    const DEPTH: usize = 8;
+    /// How many objects of each kind are made, unless `ORACLE_OBJECTS` says another number.
+    const OBJECTS: usize = 3;
+
+    /// Makes objects by chance.
+    struct Chance {
+        rng: Rng,
+    }
+
+    impl Chance {
+        fn message(&mut self, of: Type<'_>, depth: usize) -> Value {
+            let mut members = Map::new();
+            for (name, member) in of.members.iter() {
+                // A few of many, further down.
+                if depth > DEPTH || (depth > 2 && self.rng.usize(..depth) > 1) {
+                    continue;
+                }
+                // Go shows it, and protobuf does not have it.
+                if member.number == 0 && member.embedded_structs.is_empty() {
+                    continue;
+                }
+                let value = self.value(of.at(&member.of), depth);
+                members.insert(name.to_owned(), value);
+            }
+            Value::Object(members)
+        }
+
+        fn value(&mut self, of: Type<'_>, depth: usize) -> Value {
+            let rng = &mut self.rng;
+            match of.go.unwrap() {
+                GoType::String => ["", "a", "é\u{1f600}", "long enough"][rng.usize(..4)].into(),
+                GoType::Bytes => ["", "eHl6", "/+8="][rng.usize(..3)].into(),
+                GoType::Bool => rng.bool().into(),
+                GoType::Int32 => [0, 1, -1, i32::MAX, i32::MIN][rng.usize(..5)].into(),
+                GoType::Int64 => [0, 7, -1, i64::MAX, i64::MIN][rng.usize(..5)].into(),
+                GoType::Float64 => [0.0, 1.5, -2e-7, 1e21][rng.usize(..4)].into(),
+                GoType::Time => "2026-01-02T03:04:05Z".into(),
+                GoType::MicroTime => "2026-01-02T03:04:05.678900Z".into(),
+
+                GoType::Quantity => ["0", "100m", "1Gi", "12e6"][rng.usize(..4)].into(),
+                GoType::IntOrString => {
+                    [json!(0), json!(8080), json!(""), json!("http")][rng.usize(..4)].clone()
+                }
+                GoType::Json if of.name == "FieldsV1" => {
+                    json!({"f:metadata": {"f:labels": {".": {}}}})
+                }
+                GoType::Json if of.name == "RawExtension" => {
+                    json!({"apiVersion": "v1", "kind": "Foo", "n": [1, 2.5, null]})
+                }
+                GoType::Json => {
+                    [json!(0), json!("a"), json!({"a": [true]}), json!([])][rng.usize(..4)].clone()
+                }
+                GoType::Strings => json!(["a", "b"]),
+                GoType::SchemaOrArray if rng.bool() => {
+                    json!([self.message(of.of_items().unwrap(), depth + 2), {"type": "string"}])
+                }
+                GoType::SchemaOrStrings if rng.bool() => json!(["a", "b"]),
+                GoType::SchemaOrBool if rng.bool() => rng.bool().into(),
+                GoType::SchemaOrArray | GoType::SchemaOrBool | GoType::SchemaOrStrings => {
+                    self.message(of.of_items().unwrap(), depth + 2)
+                }
+                GoType::List => {
+                    let times = rng.usize(1..3);
+                    (0..times).map(|_| self.value(of.of_items().unwrap(), depth)).collect()
+                }
+                GoType::Map => {
+                    let times = rng.usize(1..3);
+                    let of = of.of_member("any").unwrap();
+                    let one = |n: usize| (format!("key-{n}"), self.value(of, depth));
+                    Value::Object((0..times).map(one).collect())
+                }
+                GoType::Struct => self.message(of, depth + 1),
+            }
+        }
+    }
+
+    /// Whether Go writes this down only because the member is always there.
+    fn is_nothing(value: &Value) -> bool {
+        match value {
+            Value::Null | Value::Bool(false) => true,
+            Value::Number(number) => number.as_f64() == Some(0.0),
+            Value::String(text) => text.is_empty(),
+            Value::Object(members) => members.values().all(is_nothing),
+            Value::Bool(true) | Value::Array(_) => false,
+        }
+    }
+
+    /// Where two values part. What is always there in Go is filled in later.
+    fn part(of: Option<Type<'_>>, go: &Value, ours: &Value, path: &str) -> Option<String> {
+        let differs = || Some(format!("{path}: Go has {go}, we have {ours}"));
+        match (go, ours) {
+            (Value::Object(go), Value::Object(ours)) => {
+                // An event of a watch does not say what it is, in JSON.
+                let is_type = |name: &str| ["apiVersion", "kind"].contains(&name);
+                let unknown = ours.keys().find(|name| !go.contains_key(*name) && !is_type(name));
+                if let Some(name) = unknown {
+                    return Some(format!("{path}.{name}: only we have {}", ours[name]));
+                }
+                go.iter().find_map(|(name, value)| {
+                    let path = format!("{path}.{name}");
+                    let member: Option<&Member> = of.and_then(|of| Some(of.member(name)?.0));
+                    let of_member = of.and_then(|of| of.of_member(name).or(of.of_items()));
+                    match ours.get(name) {
+                        Some(own) => part(of_member, value, own, &path),
+                        None if name == "apiVersion" || name == "kind" => None,
+                        None => {
+                            let is_always =
+                                member.is_some_and(|member| member.presence == Presence::Required);
+                            let is_left_out = is_always && is_nothing(value);
+                            (!is_left_out).then(|| format!("{path}: only Go has {value}"))
+                        }
+                    }
+                })
+            }
+            (Value::Array(go_items), Value::Array(items)) if go_items.len() == items.len() => {
+                let of = of.and_then(|of| of.of_items());
+                let mut pairs = go_items.iter().zip(items).enumerate();
+                pairs.find_map(|(at, (go, ours))| part(of, go, ours, &format!("{path}[{at}]")))
+            }
+            (Value::Number(number), Value::Number(own)) if number.as_f64() == own.as_f64() => None,
+            _ if go == ours => None,
+            _ => differs(),
+        }
+    }
+
+    #[test]
+    fn what_go_encodes_is_read() {
+        let is_required = std::env::var_os("REQUIRE_CONTROL_PLANE").is_some();
+        if let Err(error) = Programs::protobuf()
+            && error.is::<Missing>()
+            && !is_required
+        {
+            eprintln!("what Go encodes needs a program: {error}");
+            return;
+        }
+        let types = Arc::new(Types::parse(&[TABLE]).unwrap());
+        let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().unwrap());
+        let seed = number("ORACLE_SEED").unwrap_or(0);
+        let objects = number("ORACLE_OBJECTS").map_or(OBJECTS, |objects| objects as usize);
+        let mut chance = Chance { rng: Rng::with_seed(seed) };
+        // What is the same in all groups comes without a version of its own.
+        let kinds: Vec<(&str, &str)> = types
+            .kinds()
+            .map(|(version, kind)| (if version.is_empty() { "v1" } else { version }, kind))
+            .chain([("example.com/v1", "DeleteOptions")])
+            .collect();
+        assert!(kinds.len() > 100, "{kinds:?}");
+        for (api_version, kind) in kinds {
+            let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+            let of = types.get(types.kind(group, version, kind).unwrap());
+            for _ in 0..objects {
+                // Lists hold as much as they may.
+                let depth = if kind.ends_with("List") { 3 } else { 0 };
+                let mut object = chance.message(of, depth);
+                object["apiVersion"] = api_version.into();
+                object["kind"] = kind.into();
+                let encoded = encode(&object.to_string()).unwrap();
+                let ours = read_protobuf(&encoded.protobuf, &types).unwrap();
+                let difference = part(Some(of), &encoded.json, &ours, kind);
+                assert_eq!(difference, None, "seed {seed}: {object}");
+                // What we write, Go reads as what it has written.
+                let mut whole = encoded.json;
+                whole["apiVersion"] = api_version.into();
+                whole["kind"] = kind.into();
+                let written = write_protobuf(&whole, &types).unwrap();
+                let mut read = read_by_go(&written).unwrap();
+                read["apiVersion"] = api_version.into();
+                read["kind"] = kind.into();
+                assert_eq!(read, whole, "seed {seed}: {object}");
+            }
+        }
+    }
+}
