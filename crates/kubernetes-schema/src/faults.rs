@@ -28,10 +28,16 @@ pub struct Faults {
     steps: usize,
 }
 
+impl Default for Faults {
+    fn default() -> Self {
+        Self { errors: Vec::new(), bytes: 0, steps: STEPS }
+    }
+}
+
 impl Faults {
     /// Nothing found, and nothing done.
     pub fn new() -> Self {
-        Self { errors: Vec::new(), bytes: 0, steps: STEPS }
+        Self::default()
     }
 
     /// Adds an error, if there is room and it is not there yet. The first error is always added.
