@@ -1,4 +1,4 @@
-//! Applied: what becomes of an object, and of who owns it, when somebody applies another one.
+//! Applied: the object and its managers that result from a server-side apply.
 
 use serde_json::{Map, Value};
 
@@ -17,30 +17,30 @@ use super::update::take_changed;
 use super::value::are_same;
 use super::versions::Versions;
 
-/// An object that is applied to another one.
+/// The input of [`apply`].
 pub struct Application<'a> {
-    /// The versions of its kind, in which managers may own its fields.
+    /// The versions of the kind in which managers may own fields.
     pub versions: &'a Versions<'a>,
-    /// Who applies it.
+    /// The manager that applies the object.
     pub manager: &'a Manager,
-    /// How the object is; empty but for its type if there is none.
+    /// The live object; empty except for its type if it does not exist.
     pub live: &'a Map<String, Value>,
-    /// What is applied.
+    /// The applied object.
     pub applied: &'a Map<String, Value>,
-    /// Whether what others own is taken from them.
+    /// Whether conflicting fields are taken from the managers that own them.
     pub force: bool,
-    /// The time, as it is written down.
+    /// The current time, in the format of `managedFields`.
     pub now: &'a str,
 }
 
-/// Why nothing can be applied.
+/// The reason why an object cannot be applied.
 #[derive(Debug)]
 pub enum Refused {
-    /// Others own what would change.
+    /// Other managers own fields that would change.
     Conflicts(Conflicts),
-    /// An object cannot be taken apart as its type says.
+    /// An object cannot be split into fields as its type demands.
     Untyped(String),
-    /// An object cannot be compared in another version.
+    /// An object cannot be converted to another version, or compared in it.
     Inconvertible(String),
 }
 
@@ -50,19 +50,19 @@ impl From<String> for Refused {
     }
 }
 
-/// What became of an object.
+/// The result of an apply.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The object; `None` if it is as it was.
+    /// The merged object; `None` if nothing has changed.
     pub object: Option<Map<String, Value>>,
-    /// Who owns what.
+    /// The managers after the apply, with the fields that they own.
     pub managers: Managers,
 }
 
 /// Applies an object.
 ///
 /// # Errors
-/// What others own, unless it is taken from them.
+/// The conflicts with other managers, unless `force` is set. See [`Refused`] for other errors.
 pub fn apply(application: &Application<'_>, managers: &Managers) -> Result<Outcome, Refused> {
     let Application { versions, manager, live, applied, force, now } = *application;
     let mut managers = managers.clone();
@@ -82,13 +82,13 @@ pub fn apply(application: &Application<'_>, managers: &Managers) -> Result<Outco
     }
     let merged = merge(place, live, applied)?;
     let new = match last {
-        // Whoever applies again all that it has applied leaves nothing behind.
+        // An apply that contains all fields of the previous one removes nothing.
         Some(last) if last.is_within(manager, (&fields, &set)) => merged,
         Some(last) => {
             let owner =
                 |managed: &Managed| (managed.manager.api_version.clone(), managed.fields.set());
             let mut owners: Vec<(String, FieldSet)> = managers.iter().map(owner).collect();
-            // Fields that are never recorded, such as `metadata.name`, are kept too.
+            // Fields that are never recorded, such as `metadata.name`, are retained too.
             owners.push((manager.api_version.clone(), set.union(of_nobody)));
             let pruned =
                 prune(versions, merged, (&last.manager.api_version, &last.fields.set()), &owners);
@@ -111,18 +111,18 @@ pub fn apply(application: &Application<'_>, managers: &Managers) -> Result<Outco
 }
 
 impl Managed {
-    /// Whether this manager owns all of it in this version too.
+    /// Whether this entry has the version of `manager` and owns only fields of the given set.
     fn is_within(&self, manager: &Manager, (fields, set): (&Fields, &FieldSet)) -> bool {
         self.manager.api_version == manager.api_version
             && (self.fields.is_same_text(fields) || self.fields.set().is_within(set))
     }
 }
 
-/// The object without fields that its manager applied before and that no manager owns now. Each set is looked at in its own
-/// version, of which the object is made.
+/// Returns the object without fields that its manager applied before and that no manager owns now. Each set is
+/// evaluated in its own version, to which the object is converted.
 ///
 /// # Errors
-/// When it cannot be converted.
+/// If the object cannot be converted.
 fn prune(
     versions: &Versions<'_>,
     merged: Map<String, Value>,
@@ -136,14 +136,14 @@ fn prune(
         |why: String| format!("failed to convert merged object to last applied version: {why}");
     let merged = versions.convert(&merged, version).map_err(failed)?.into_owned();
     let mut pruned = remove(place, &merged, &last_set);
-    // What somebody owns is added back, one version after the other.
+    // Fields that any manager owns are added back, one version at a time.
     let mut seen: Vec<&String> = vec![version];
     for (other, _) in owners {
         if !seen.contains(&other) {
             seen.push(other);
         }
     }
-    // Both as the version that is looked at has them.
+    // The merged object in version `at`; `pruned` is in the same version.
     let (mut of_version, mut at) = (merged.clone(), version);
     for other in seen {
         let Some(place) = versions.place(other) else { continue };
@@ -168,7 +168,7 @@ fn prune(
         let kept = of_pruned.union(with_parents(place, &owned_by_all));
         pruned = remove(place, &of_version, &of_merged.difference(&kept));
     }
-    // And so is what was not its own.
+    // Fields that are not in the previous set of the manager are added back, too.
     let failed = |why: String| {
         format!(
             "failed add back dangling items: failed to convert pruned object to last applied version: {why}"

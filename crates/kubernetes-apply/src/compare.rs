@@ -1,4 +1,4 @@
-//! Compare: which fields of an object were added, modified and removed.
+//! Compare: the fields of an object that were added, modified and removed.
 
 use std::cmp::Ordering;
 
@@ -11,19 +11,19 @@ use super::place::{Atom, ListAtom, MapAtom, Place};
 use super::typed;
 use super::value::{SAME_DEPTH, are_equal};
 
-/// What is different between two states of an object.
+/// The differences between two states of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// Paths that are only in the new one.
+    /// Paths that only the new state has.
     pub added: FieldSet,
-    /// Paths at which it is another one.
+    /// Paths whose value differs.
     pub modified: FieldSet,
-    /// Paths that are only in the old one.
+    /// Paths that only the old state has.
     pub removed: FieldSet,
 }
 
 impl Comparison {
-    /// The same without these paths and what is below them.
+    /// Returns the differences without these paths and without the paths below them.
     #[must_use]
     pub fn without(self, ignored: &FieldSet) -> Self {
         Self {
@@ -37,7 +37,7 @@ impl Comparison {
 /// Compares two states of an object.
 ///
 /// # Errors
-/// When an item of a list cannot be told from others.
+/// If an element of a list cannot be identified, or if a field differs that the type does not accept.
 pub fn compare(
     place: Place<'_>,
     old: &Map<String, Value>,
@@ -47,11 +47,11 @@ pub fn compare(
     walk.compare(place, old, new)
 }
 
-/// The same, and holds what is not as before against its type on the way: most of an object is as
-/// before, so that one walk is half of two. The old one was held against its type before.
+/// Compares two states of an object, and checks new and changed values against their types. Most values of an object
+/// are unchanged, so one combined walk takes half the time of two walks. The old state must have been checked before.
 ///
 /// # Errors
-/// As [`compare`], and when something new is not what its type says.
+/// The errors of [`compare`], and an error if a new value does not match its type.
 pub fn compare_checked(
     place: Place<'_>,
     old: &Map<String, Value>,
@@ -62,12 +62,12 @@ pub fn compare_checked(
     if compared.is_ok() && walk.fits {
         return compared;
     }
-    // It says what is wrong, and where.
+    // This check returns a message with the path.
     typed::check_loosely_beside(place, new, old)?;
     compared.and_then(|_| Err("something is not what its type says".to_owned()))
 }
 
-/// What is different at a path and below it.
+/// The differences at a path and below it.
 #[derive(Default)]
 struct Found {
     added: Node,
@@ -75,7 +75,7 @@ struct Found {
     removed: Node,
 }
 
-/// What is different below a path, in the order in which it was met.
+/// The differences below a path, in the order in which the walk finds them.
 #[derive(Default)]
 struct Below {
     added: Vec<(PathElement, Node)>,
@@ -109,11 +109,11 @@ impl Below {
 }
 
 struct Walk {
-    /// Whether what is new is held against its type.
+    /// Whether new values are checked against their types.
     checks: bool,
-    /// Whether all items of lists can be told from others.
+    /// Whether all elements of lists can be identified.
     is_whole: bool,
-    /// Whether all that was held against its type is what that says.
+    /// Whether all checked values match their types.
     fits: bool,
     depth: usize,
 }
@@ -137,7 +137,7 @@ impl Walk {
         Ok(Comparison { added, modified, removed })
     }
 
-    /// Holds a value against its type whose parts this walk does not look at.
+    /// Checks a value against its type, unless this walk visits the parts of the value.
     fn check(&mut self, place: Place<'_>, old: Option<&Value>, new: &Value) {
         let has_parts = match (place.atom(new), new) {
             (Atom::List(atom), Value::Array(_)) => atom.relation.is_some(),
@@ -156,7 +156,7 @@ impl Walk {
         }
     }
 
-    /// What is different between values that are not the same to the letter, or are objects.
+    /// Returns the differences between two values that are not exactly equal, or are objects.
     fn differing(&mut self, place: Place<'_>, old: Option<&Value>, new: Option<&Value>) -> Found {
         let mut found = Found::default();
         self.depth += 1;
@@ -231,8 +231,8 @@ impl Walk {
         let mut below = Below::default();
         let looks_first = self.depth < SAME_DEPTH;
         let mut member = |name: &str, before: Option<&Value>, after: Option<&Value>| {
-            // What is the same is so everywhere below, whatever its type says. Objects are looked at member by
-            // member in any case.
+            // Exactly equal values have no differences below them, whatever their type. Objects are always compared
+            // field by field.
             match (before, after) {
                 (Some(Value::Object(_)), Some(Value::Object(_))) => {}
                 _ if looks_first && before == after => return,
@@ -281,7 +281,7 @@ impl Walk {
         below.add_to(found);
     }
 
-    /// Items that are alike in what tells items apart.
+    /// Compares the elements of two lists that have the same path element.
     fn group(
         &mut self,
         items: Place<'_>,

@@ -1,5 +1,5 @@
-//! Complete: a part of an object gets back what its type demands, so that code which reads it as that
-//! type can convert it.
+//! Complete: adds required fields to a part of an object, so that code which decodes the part as its type can convert
+//! it.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use super::path_element::PathElement;
 use super::place::{Place, Relation};
 use crate::schema::{Additional, Type};
 
-/// Puts those members of a whole object that its type demands into a part of it. Where nothing was left of
-/// a member there is null, which types do not read: it is left out.
+/// Copies the fields that the type requires from a whole object to a part of it. Types cannot decode null, so a null
+/// that stands for a field with nothing left is removed.
 pub fn complete(of: Type<'_>, whole: &Map<String, Value>, part: &mut Map<String, Value>) {
     part.retain(|name, value| !value.is_null() || whole.get(name).is_none_or(Value::is_null));
     let required = of.constraints().map_or(&[][..], |constraints| &constraints.required);
@@ -38,7 +38,8 @@ pub fn complete(of: Type<'_>, whole: &Map<String, Value>, part: &mut Map<String,
     }
 }
 
-/// The same for items of a list, where they are told apart by their members. Others are whole.
+/// Completes the elements of a list whose elements are identified by key fields. The elements of other lists are
+/// complete.
 fn items(of: Type<'_>, whole: &[Value], part: &mut [Value]) {
     let (_, Some(atom)) = Place::root(of).containers() else { return };
     let (Some(relation @ Relation::Map(_)), Some(item)) = (atom.relation, &of.node().items) else {

@@ -1,4 +1,4 @@
-//! Conflicts: what others own of what somebody applies.
+//! Conflicts: applied fields that other managers own.
 
 use std::fmt;
 
@@ -6,37 +6,37 @@ use super::field_set::FieldSet;
 use super::managers::Manager;
 use crate::error::beginning;
 
-/// At most this many are told, and so many bytes of them: nobody reads more.
+/// The largest number of reported conflicts, and their largest total size in bytes. Longer messages are not read.
 const CONFLICTS_LIMIT: usize = 1_000;
 const BYTES_LIMIT: usize = 64 << 10;
 
-/// Fields that others own.
+/// The fields that other managers own, by manager.
 #[derive(Clone, Debug)]
 pub struct Conflicts(Vec<(Manager, FieldSet)>);
 
-/// A field that somebody owns.
+/// A field that another manager owns.
 #[derive(Clone, Debug)]
 pub struct Conflict {
-    /// The manager, as messages name it.
+    /// The owner, as messages name it.
     pub manager: String,
     /// The path of the field.
     pub path: String,
 }
 
 impl Conflicts {
-    /// Those of these managers, who are in the order of their identifiers.
+    /// Creates the conflicts with these managers, which must be in the order of their identifiers.
     pub fn of(taken: Vec<(Manager, FieldSet)>) -> Self {
         Self(taken)
     }
 
-    /// How many there are.
+    /// Returns the number of all conflicts, including those that are not reported.
     fn count(&self) -> usize {
         let mut count = 0;
         self.0.iter().for_each(|(_, set)| set.for_each(&mut |_| count += 1));
         count
     }
 
-    /// All of them that are told.
+    /// Returns the conflicts to report, limited in number and size.
     pub fn all(&self) -> Vec<Conflict> {
         let mut all: Vec<Conflict> = Vec::new();
         let mut bytes = 0;
@@ -54,12 +54,12 @@ impl Conflicts {
         all
     }
 
-    /// The paths, whoever owns them.
+    /// Returns the conflicting paths of all managers.
     pub fn paths(&self) -> FieldSet {
         self.0.iter().fold(FieldSet::default(), |all, (_, set)| all.union(set.clone()))
     }
 
-    /// Those that are not of these paths.
+    /// Returns the conflicts except those with these paths.
     #[must_use]
     pub fn without(self, allowed: &FieldSet) -> Self {
         let left = self.0.into_iter().map(|(manager, set)| (manager, set.difference(allowed)));

@@ -1,7 +1,6 @@
-//! Sets of fields: which paths of an object somebody owns.
+//! Sets of fields: paths in an object, such as the fields of a manager.
 //!
-//! A set is a tree of path elements in their order, so that every operation walks two of them
-//! side by side, once.
+//! A set is a sorted tree of path elements, so that every operation walks two sets side by side, once.
 
 use std::cmp::Ordering;
 
@@ -11,7 +10,7 @@ use super::path_element::PathElement;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSet(Vec<(PathElement, Node)>);
 
-/// What a set says of a path: whether it is in it, and which paths below it are.
+/// The entry of a path in a set: whether the path is in the set, and the paths below it that are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     /// Whether the path itself is in the set.
@@ -21,12 +20,12 @@ pub struct Node {
 }
 
 impl Node {
-    /// A path with nothing below it.
+    /// Returns a node whose path is in the set, with no paths below it.
     pub fn member() -> Self {
         Self { is_member: true, children: FieldSet::default() }
     }
 
-    /// Whether neither the path nor one below it is in the set.
+    /// Whether neither the path nor a path below it is in the set.
     pub fn is_empty(&self) -> bool {
         !self.is_member && self.children.is_empty()
     }
@@ -40,7 +39,7 @@ impl Node {
 }
 
 impl FieldSet {
-    /// A set of paths in any order, which may come several times.
+    /// Builds a set from nodes in any order. A path may occur several times.
     pub fn of(mut nodes: Vec<(PathElement, Node)>) -> Self {
         nodes.retain(|(_, node)| !node.is_empty());
         if nodes.is_sorted_by(|(one, _), (other, _)| one < other) {
@@ -56,7 +55,7 @@ impl FieldSet {
                 same.push(another.children);
             }
             if !same.is_empty() {
-                // All at once: one after the other would be moved again and again.
+                // All duplicates are merged at once, because sequential merging would move the nodes repeatedly.
                 let first = std::mem::take(&mut node.children);
                 node.children = Self::union_of(std::iter::once(first).chain(same));
             }
@@ -65,12 +64,12 @@ impl FieldSet {
         Self(merged)
     }
 
-    /// The paths that are in any of them.
+    /// Returns the paths that are in any of the sets.
     pub fn union_of(sets: impl Iterator<Item = Self>) -> Self {
         Self::of(sets.flat_map(Self::into_nodes).collect())
     }
 
-    /// The set of one path; the empty path makes an empty set.
+    /// Returns the set of one path. The empty path results in an empty set.
     pub fn of_path(path: impl DoubleEndedIterator<Item = PathElement>) -> Self {
         let mut set = Self::default();
         for (steps, element) in path.rev().enumerate() {
@@ -79,28 +78,28 @@ impl FieldSet {
         set
     }
 
-    /// Whether nothing is in it.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What is said of the paths that begin with each element, in their order.
+    /// Returns the first elements of all paths with their nodes, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&PathElement, &Node)> {
         self.0.iter().map(|(element, node)| (element, node))
     }
 
-    /// The same, of a set that is taken apart.
+    /// Consumes the set and returns the first elements of all paths with their nodes, in order.
     pub fn into_nodes(self) -> impl Iterator<Item = (PathElement, Node)> {
         self.0.into_iter()
     }
 
-    /// What is said of the paths that begin with this element.
+    /// Returns the node of the paths that begin with this element.
     pub fn get(&self, element: &PathElement) -> Option<&Node> {
         let place = self.0.binary_search_by(|(known, _)| known.cmp(element)).ok()?;
         Some(&self.0[place].1)
     }
 
-    /// What is said of the paths that begin with this field.
+    /// Returns the node of the paths that begin with this field.
     pub fn field(&self, name: &str) -> Option<&Node> {
         let compare = |known: &PathElement| match known {
             PathElement::Field(known) => (**known).cmp(name),
@@ -110,13 +109,13 @@ impl FieldSet {
         Some(&self.0[place].1)
     }
 
-    /// Whether paths in it begin with items of a list.
+    /// Whether any path begins with a list element.
     pub fn has_items(&self) -> bool {
-        // Fields come first.
+        // Fields are sorted before list elements.
         self.0.last().is_some_and(|(element, _)| !matches!(element, PathElement::Field(_)))
     }
 
-    /// Whether all of its paths are in the other one too.
+    /// Whether the other set contains all paths of this set.
     pub fn is_within(&self, other: &Self) -> bool {
         self.0.iter().all(|(element, node)| {
             other.get(element).is_some_and(|other| {
@@ -125,7 +124,7 @@ impl FieldSet {
         })
     }
 
-    /// The paths that are in one of them.
+    /// Returns the paths that are in either set.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         if self.is_empty() {
@@ -152,7 +151,7 @@ impl FieldSet {
         Self(merged)
     }
 
-    /// The paths that are in both.
+    /// Returns the paths that are in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         let nodes = self.0.iter().filter_map(|(element, node)| {
@@ -166,13 +165,13 @@ impl FieldSet {
         Self(nodes.collect())
     }
 
-    /// The paths that are in this one alone. What is below a path of the other one stays.
+    /// Returns the paths that are only in this set. Paths below a path of the other set are retained.
     #[must_use]
     pub fn difference(self, other: &Self) -> Self {
         self.without(other, false)
     }
 
-    /// The paths that are in this one alone, and not below a path of the other one.
+    /// Returns the paths that are only in this set and not below a path of the other set.
     #[must_use]
     pub fn recursive_difference(self, other: &Self) -> Self {
         self.without(other, true)
@@ -197,7 +196,7 @@ impl FieldSet {
         self
     }
 
-    /// Calls for each path, in the order of messages: all of one level before those below.
+    /// Calls a function with each path, in the order of messages: a level comes before the levels below it.
     pub fn for_each<'a>(&'a self, call: &mut impl FnMut(&[&'a PathElement])) {
         self.walk(&mut Vec::new(), call);
     }
@@ -224,7 +223,7 @@ impl FieldSet {
 pub mod tests {
     use super::*;
 
-    /// A set of paths of fields: `a.b`.
+    /// Builds a set from paths of fields, such as `a.b`.
     pub fn set(paths: &[&str]) -> FieldSet {
         let of = |path: &&str| {
             let steps: Vec<PathElement> = path.split('.').map(PathElement::field).collect();

@@ -1,4 +1,4 @@
-//! Fields: what a manager owns, kept as the text of `fieldsV1` and parsed only where a write needs it.
+//! Fields: the fields that a manager owns, stored as the text of `fieldsV1` and parsed only where a write needs them.
 
 use bytes::Bytes;
 
@@ -6,7 +6,7 @@ use super::field_set::FieldSet;
 use super::fields_v1;
 use super::path_element::PathElement;
 
-/// What a manager owns, as it stands in `fieldsV1`. A set takes ten times as much.
+/// The fields that a manager owns, as the text of `fieldsV1`. A parsed set uses ten times as much memory.
 #[derive(Clone, Debug, Default)]
 pub struct Fields(Bytes);
 
@@ -20,12 +20,12 @@ impl From<&FieldSet> for Fields {
     fn from(set: &FieldSet) -> Self {
         let mut text = String::new();
         fields_v1::write(set, &mut text);
-        // Boxed, so that no spare room is kept.
+        // A boxed string has no spare capacity.
         Self(text.into_boxed_str().into_boxed_bytes().into())
     }
 }
 
-/// The same fields may be written down in several ways.
+/// Fields are equal if they are the same set, because a set can be encoded in several ways.
 impl PartialEq for Fields {
     fn eq(&self, other: &Self) -> bool {
         self.is_same_text(other) || self.set() == other.set()
@@ -35,47 +35,47 @@ impl PartialEq for Fields {
 impl Eq for Fields {}
 
 impl Fields {
-    /// Fields as they are written down.
+    /// Wraps the text of `fieldsV1`.
     pub fn of_text(text: Bytes) -> Self {
         Self(text)
     }
 
-    /// Whether both are written down in the same way; if not, they may still be the same.
+    /// Whether both texts are equal. Different texts can still encode the same set.
     pub fn is_same_text(&self, other: &Self) -> bool {
         self.0 == other.0
     }
 
-    /// Whether it is written down so.
+    /// Whether the text equals this one.
     pub fn is_text(&self, text: &str) -> bool {
         self.0 == text
     }
 
-    /// How many bytes it takes where it is written down.
+    /// The size of the text in bytes.
     pub fn size(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether nothing is in it.
+    /// Whether there are no fields.
     pub fn is_empty(&self) -> bool {
         matches!(&self.0[..], b"" | b"{}" | b"null")
     }
 
-    /// Whether this path is in it.
+    /// Whether the set contains this path.
     pub fn has(&self, path: Vec<PathElement>) -> bool {
         !self.intersection(&FieldSet::of_path(path.into_iter())).is_empty()
     }
 
-    /// The set; empty if the text cannot be parsed.
+    /// Parses the set; empty if the text cannot be parsed.
     pub fn set(&self) -> FieldSet {
         self.read(fields_v1::read)
     }
 
-    /// The paths that are in this other set too.
+    /// Returns the paths that are in the other set too.
     pub fn intersection(&self, other: &FieldSet) -> FieldSet {
         self.read(|text| fields_v1::intersection(text, other))
     }
 
-    /// What is in it alone. What is below a path of the other set stays.
+    /// Returns the paths that are only in this set. Paths below a path of the other set are retained.
     #[must_use]
     pub fn difference(&self, other: &FieldSet) -> Self {
         if other.is_empty() {
@@ -88,7 +88,7 @@ impl Fields {
         }
     }
 
-    /// Appends what stands in `fieldsV1`.
+    /// Appends the text of `fieldsV1`.
     pub fn write(&self, out: &mut String) {
         match std::str::from_utf8(&self.0) {
             Ok(text) if !text.is_empty() => out.push_str(text),

@@ -1,7 +1,7 @@
-//! `fieldsV1`: a set of fields as it stands in `metadata.managedFields`.
+//! `fieldsV1`: the encoding of a set of fields in `metadata.managedFields`.
 //!
-//! It is kept as text, and most writes never look into the sets of others: [`intersection`] reads
-//! no more of a text than it must.
+//! Sets are stored as text, and most writes do not need the sets of other managers: [`intersection`] parses only the
+//! parts of a text that can be in its result.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -15,10 +15,10 @@ use super::field_set::{FieldSet, Node};
 use super::path_element::PathElement;
 use crate::error::quote;
 
-/// The member of an object that says that its path is in the set, besides those below.
+/// The key that adds the path of its object to the set, in addition to the paths below it.
 const ITSELF: &str = ".";
 
-/// Writes a set down: members in the order of their bytes, as everywhere in an object.
+/// Encodes a set. Keys are in the order of their bytes, as in every encoded object.
 pub fn write(set: &FieldSet, out: &mut String) {
     write_node(set, false, out);
 }
@@ -48,18 +48,18 @@ fn write_node(set: &FieldSet, is_member: bool, out: &mut String) {
     out.push('}');
 }
 
-/// Reads a set. What is of a sort that is not known is left out, with what is below it.
+/// Parses a set. Path elements of an unknown type are omitted, with everything below them.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A message, if the text is invalid.
 pub fn read(written: &str) -> Result<FieldSet, String> {
     read_part(written, None)
 }
 
-/// The paths that are in both.
+/// Returns the paths that are in both sets.
 ///
 /// # Errors
-/// What is wrong with it, as far as it was read.
+/// A message, if a parsed part of the text is invalid.
 pub fn intersection(written: &str, other: &FieldSet) -> Result<FieldSet, String> {
     if other.is_empty() || names_none(written, other) {
         return Ok(FieldSet::default());
@@ -67,10 +67,10 @@ pub fn intersection(written: &str, other: &FieldSet) -> Result<FieldSet, String>
     read_part(written, Some(other))
 }
 
-/// How many names are looked for in a text before it is read.
+/// The largest number of names to search for in a text before the text is parsed.
 const LOOKED_FOR: usize = 4;
 
-/// Whether none of the paths of a small set can be in a text, because their last names are not.
+/// Whether a text cannot contain any path of a small set, because it contains none of the last names of these paths.
 fn names_none(written: &str, other: &FieldSet) -> bool {
     // A name might be written with escapes.
     if memmem::find(written.as_bytes(), b"\\u").is_some() {
@@ -106,11 +106,11 @@ fn read_part(written: &str, within: Option<&FieldSet>) -> Result<FieldSet, Strin
     read.map_err(|error| error.to_string())
 }
 
-/// The set without the paths of another one, written down; nothing if nothing is left. What is below
-/// those paths stays.
+/// Returns the text of the set without the paths of another set; an empty string if no path is left. Paths below those
+/// of the other set are retained.
 ///
 /// # Errors
-/// What is wrong with it, as far as it was read.
+/// A message, if a parsed part of the text is invalid.
 pub fn difference(written: &str, other: &FieldSet) -> Result<String, String> {
     let mut out = String::with_capacity(written.len());
     let mut deserializer = serde_json::Deserializer::from_str(written);
@@ -119,7 +119,7 @@ pub fn difference(written: &str, other: &FieldSet) -> Result<String, String> {
     Ok(out)
 }
 
-/// Copies a node without the paths of a set; answers whether something is left.
+/// Copies a node without the paths of a set. Returns whether any path is left.
 struct CopyWithout<'s> {
     other: &'s FieldSet,
     drops_itself: bool,
@@ -208,14 +208,14 @@ impl<'de> Visitor<'de> for CopyWithout<'_> {
     }
 }
 
-/// What of a node is asked for: what is in this one too.
+/// The requested part of a node: the paths that are also in this node of another set.
 #[derive(Clone, Copy)]
 struct Within<'s> {
     is_member: bool,
     children: &'s FieldSet,
 }
 
-/// Reads a node; all of it, or what is asked for.
+/// Parses a node completely, or only its requested part.
 struct ReadNode<'s>(Option<Within<'s>>);
 
 impl<'de> DeserializeSeed<'de> for ReadNode<'_> {
@@ -272,8 +272,8 @@ impl<'de> Visitor<'de> for ReadNode<'_> {
     }
 }
 
-/// Nodes whose number is not known in advance. A list that grows leaves memory behind in many sizes,
-/// which the allocator keeps.
+/// A list of nodes whose length is not known in advance. It grows by chunks of equal size, because a growing `Vec`
+/// frees blocks of many sizes, and the allocator retains them.
 #[derive(Default)]
 struct Nodes {
     full: Vec<Vec<(PathElement, Node)>>,
@@ -285,7 +285,7 @@ impl Nodes {
 
     fn push(&mut self, node: (PathElement, Node)) {
         if self.last.capacity() == 0 {
-            // Many have one below them, and lists begin with room for four.
+            // Many nodes have a single child, but a `Vec` allocates memory for four elements at first.
             self.last.reserve_exact(1);
         } else if self.last.len() == Self::CHUNK {
             let next = Vec::with_capacity(Self::CHUNK);
@@ -305,12 +305,12 @@ impl Nodes {
     }
 }
 
-/// The name of a member.
+/// A parsed key.
 enum ReadElement {
     One(PathElement),
-    /// One that is not asked for.
+    /// A path element that is not requested.
     Another,
-    /// Of a sort that is not known.
+    /// A key of an unknown type.
     Unknown,
     Itself,
 }
@@ -350,7 +350,7 @@ impl Visitor<'_> for ReadKey<'_> {
     }
 }
 
-/// Whether a member is of a sort that is known, whatever is said in it.
+/// Whether a key has the prefix of a known type. The rest of the key is not checked.
 fn is_known(key: &str) -> bool {
     ["f:", "k:", "v:", "i:"].iter().any(|sort| key.starts_with(sort))
 }
@@ -388,7 +388,8 @@ fn element(key: &str) -> Result<Option<PathElement>, String> {
     }))
 }
 
-/// A value that has no values in it. Of others a tree would take eighty times their text.
+/// Parses a value that is not a list or an object. Returns `None` for lists and objects, because their parsed form
+/// would use eighty times the memory of their text.
 fn scalar(written: &RawValue) -> serde_json::Result<Option<Value>> {
     match written.get().starts_with(['[', '{']) {
         true => Ok(None),
@@ -425,7 +426,7 @@ fn key(element: &PathElement) -> String {
     key
 }
 
-/// JSON as Go writes it, without spaces.
+/// Encodes a value as JSON without spaces, as Go does.
 fn write_value(out: &mut String, value: &Value) {
     match value {
         Value::String(text) => write_text(out, text),
@@ -459,7 +460,7 @@ fn write_value(out: &mut String, value: &Value) {
     }
 }
 
-/// The shortest form, with an exponent of at least two digits below 1e-6 and from 1e21 on.
+/// Writes a float in its shortest form, with an exponent of at least two digits below 1e-6 and from 1e21 on.
 fn write_float(out: &mut String, float: f64) {
     let size = float.abs();
     if size == 0.0 || (1e-6..1e21).contains(&size) {
@@ -475,7 +476,7 @@ fn write_float(out: &mut String, float: f64) {
     let _ = write!(out, "{digits}e{sign}{exponent:0>2}");
 }
 
-/// A text in quotes.
+/// Appends a JSON string in quotes.
 pub fn write_json_text(out: &mut String, text: &str) {
     let is_plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
     if text.bytes().all(is_plain) {
@@ -485,7 +486,7 @@ pub fn write_json_text(out: &mut String, text: &str) {
     }
 }
 
-/// The same, with what HTML gives a sense escaped.
+/// Appends a JSON string in quotes, and escapes the characters that have a meaning in HTML.
 fn write_text(out: &mut String, text: &str) {
     let mut json = String::with_capacity(text.len() + 2);
     write_json_text(&mut json, text);
@@ -529,7 +530,7 @@ mod tests {
             json!({"f:s": {"v:\"\\u003c\\u0026\\u003e\"": {}, "v:\"q\\\"x\"": {}, "v:1.5": {}}}),
             json!({"f:s": {"v:1e-07": {}, "v:1e+21": {}, "v:true": {}, "v:null": {}, "i:3": {}}}),
         ] {
-            // Members of trees are in the order of their bytes.
+            // The keys of a `Value` are in the order of their bytes.
             let written = written.to_string();
             assert_eq!(text_of(&read(&written).unwrap()), written);
         }
@@ -538,10 +539,10 @@ mod tests {
 
     #[test]
     fn what_is_odd_is_read_as_kube_apiserver_does() {
-        // An unknown sort is left out; with nothing left below it, a path is in the set.
+        // A path element of an unknown type is omitted. A path with nothing left below it is in the set.
         let odd = json!({"f:a": {"x:b": {"f:c": {}}}, "x:y": {}, ".": {}});
         assert_eq!(read(&odd.to_string()).unwrap(), set(&["a"]));
-        // The same twice, in other words.
+        // The same element twice, with its number written in two ways.
         let twice = json!({"f:l": {"v:1": {"f:a": {}}, "v:1.0": {"f:b": {}}}});
         let once = r#"{"f:l":{"v:1":{"f:a":{},"f:b":{}}}}"#;
         assert_eq!(text_of(&read(&twice.to_string()).unwrap()), once);
@@ -571,13 +572,13 @@ mod tests {
         let keyed = r#"{"f:l":{"k:{\"a\":1}":{".":{},"f:a":{}},"k:{\"a\":2}":{".":{}}}}"#;
         let all = read(keyed).unwrap();
         assert_eq!(intersection(keyed, &all).unwrap(), all);
-        // Items are not looked at where only fields are asked for.
+        // List elements are not parsed if only fields are requested.
         let odd = r#"{"f:l":{"f:a":{},"k:{":{},"v:":{}}}"#;
         assert_eq!(intersection(odd, &set(&["l.a"])).unwrap(), set(&["l.a"]));
         let one = read(r#"{"f:l":{"k:{\"a\":2}":{}},"f:m":{}}"#).unwrap();
         let both = read(r#"{"f:l":{"k:{\"a\":2}":{}}}"#).unwrap();
         assert_eq!(intersection(keyed, &one).unwrap(), both);
-        // What is odd there is not met.
+        // Invalid parts that are not requested are not detected.
         let odd = r#"{"f:a":{"f:x":1},"f:b":{"?":{}},"f:c":{}}"#;
         assert!(read(odd).is_err());
         assert_eq!(intersection(odd, &set(&["c"])).unwrap(), set(&["c"]));
@@ -617,7 +618,7 @@ mod tests {
             }
             let other = read(texts[random.usize(..texts.len())]).unwrap();
             let Ok(set) = read(&text) else {
-                // Or as much of it as is asked for.
+                // The intersection can be valid all the same, because it parses only the requested part.
                 let _ = intersection(&text, &other);
                 bad += 1;
                 continue;

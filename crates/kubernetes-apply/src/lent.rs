@@ -1,19 +1,20 @@
-//! Lent: metadata that a part of an object gets from the whole while it is converted.
+//! Lent: metadata that is added to a part of an object while the part is converted.
 
 use serde_json::{Map, Value};
 
-/// Annotations are what a conversion reads and writes: one that the part has no more must not become a field
-/// of another version.
+/// Annotations are not added, because conversions read and write them. An annotation that the part no longer has must
+/// not become a field of another version.
 const ANNOTATIONS: &str = "annotations";
 
-/// What a part was lent.
+/// The metadata fields that were added to a part.
 pub struct Lent {
     members: Vec<String>,
     has_metadata: bool,
 }
 
 impl Lent {
-    /// Lends a part what it is, and what the whole says in its metadata and the part does not.
+    /// Adds the type of the whole object to a part, and the metadata fields that the part does not have, except
+    /// annotations.
     pub fn to(part: &mut Map<String, Value>, whole: &Map<String, Value>) -> Self {
         for name in ["apiVersion", "kind"] {
             if let Some(value) = whole.get(name) {
@@ -40,7 +41,7 @@ impl Lent {
         lent
     }
 
-    /// What was made of the part, without what was lent.
+    /// Removes the added metadata from the converted part.
     pub fn taken_from(self, mut part: Map<String, Value>) -> Map<String, Value> {
         let Some(Value::Object(metadata)) = part.get_mut("metadata") else { return part };
         metadata.retain(|name, _| !self.members.contains(name));

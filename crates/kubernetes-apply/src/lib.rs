@@ -1,10 +1,9 @@
-//! Server-side apply: who owns which fields of an object, and what becomes of an object that is
-//! applied to another one.
+//! Server-side apply: ownership of the fields of an object, and merging of an applied object into the live object.
 //!
-//! Pure functions over the graph of types. A [`FieldSet`] is a set of paths; [`Managers`] say
-//! whose they are. [`update`] changes that after a write of any other sort, [`apply`] merges an
-//! applied object with the one that is there, prunes what its manager has applied before and
-//! nobody owns now, and tells what others own of what would change.
+//! All functions are pure and walk the graph of types. A [`FieldSet`] is a set of paths; [`Managers`] record which
+//! manager owns which paths. The function [`update`] changes the ownership after any write that is not an apply. The
+//! function [`apply`] merges an applied object into the live object, and removes fields that its manager applied before
+//! and no manager owns now. It reports a conflict for each changed field that another manager owns.
 
 use kubernetes_objects::error;
 use kubernetes_schema as schema;
@@ -48,7 +47,7 @@ pub use versions::Versions;
 #[cfg(test)]
 mod tests;
 
-/// The example of the README is tested.
+/// Runs the example of the README as a doctest.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

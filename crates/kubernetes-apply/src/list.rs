@@ -1,4 +1,4 @@
-//! The items of lists: by what they are told apart, and those of two lists side by side.
+//! The elements of lists: how each element is identified, and how elements are grouped.
 
 use serde_json::Value;
 
@@ -6,16 +6,16 @@ use super::path_element::PathElement;
 use super::place::{Atom, Place, Relation};
 use crate::error::quote;
 
-/// An item, and what tells it from others.
+/// A list element with the path element that identifies it.
 pub struct Keyed<'a> {
     pub element: PathElement,
     pub item: &'a Value,
 }
 
-/// What tells an item of a list from others.
+/// Returns the path element that identifies a list element.
 ///
 /// # Errors
-/// Why nothing does.
+/// The reason why the element cannot be identified.
 pub fn element_of<'a>(
     relation: Relation<'_>,
     items: Place<'_>,
@@ -66,16 +66,16 @@ fn of_map(keys: &[String], items: Place<'_>, item: &Value) -> Result<PathElement
     Ok(PathElement::key(named))
 }
 
-/// Items that are alike.
+/// List elements with the same path element.
 pub enum Group<'a> {
-    /// Only one is so.
+    /// A single element.
     One(&'a Value),
-    /// Several are, in their order.
+    /// Several elements, in the order of the list.
     Many(Vec<&'a Value>),
 }
 
 impl<'a> Group<'a> {
-    /// The only one.
+    /// Returns the element if there is only one.
     pub fn single(&self) -> Option<&'a Value> {
         match self {
             Self::One(one) => Some(one),
@@ -84,8 +84,8 @@ impl<'a> Group<'a> {
     }
 }
 
-/// The items of a list by what tells them apart, in the order of path elements; and whether
-/// something told each of them apart.
+/// Groups the elements of a list by path element, in the order of path elements. Also returns whether every element
+/// could be identified.
 pub fn grouped<'a>(
     relation: Relation<'_>,
     items: Place<'_>,

@@ -1,4 +1,4 @@
-//! Managers: who owns which fields of an object, as `metadata.managedFields` says it.
+//! Managers: the owners of the fields of an object, as recorded in `metadata.managedFields`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,12 +13,12 @@ use super::fields::Fields;
 use super::fields_v1::{self, write_json_text};
 use crate::error::quote;
 
-/// How a manager came to own its fields.
+/// How a manager became the owner of its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// It has applied them.
+    /// By server-side apply.
     Apply,
-    /// It has changed them in another way.
+    /// By any other write.
     Update,
 }
 
@@ -31,21 +31,21 @@ impl Operation {
     }
 }
 
-/// Who owns fields. Somebody who applies is the same in all versions.
+/// A field manager. The identity of a manager with the operation `Apply` does not include the version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manager {
-    /// What it is called.
+    /// The name of the manager.
     pub name: String,
-    /// How it came to own them.
+    /// How the manager became the owner of its fields.
     pub operation: Operation,
-    /// The version in which it did, as `example.com/v1`.
+    /// The version that the manager wrote, such as `example.com/v1`.
     pub api_version: String,
-    /// The subresource by which it did; empty for the object itself.
+    /// The subresource that the manager wrote; empty for the object itself.
     pub subresource: String,
 }
 
 impl Manager {
-    /// What tells managers apart, and orders them in messages.
+    /// Returns the identity of the manager as JSON. Messages list managers in the order of their identifiers.
     fn identifier(&self) -> String {
         let mut identifier = String::from("{");
         if !self.name.is_empty() {
@@ -65,7 +65,7 @@ impl Manager {
     }
 }
 
-/// As conflicts name it: `"kubectl" with subresource "status" using example.com/v1`.
+/// Formats the manager as in conflict messages: `"kubectl" with subresource "status" using example.com/v1`.
 impl fmt::Display for Manager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&quote(&self.name))?;
@@ -79,33 +79,33 @@ impl fmt::Display for Manager {
     }
 }
 
-/// What a manager owns.
+/// A manager, the fields that it owns, and the time of its last write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Managed {
-    /// Who owns it.
+    /// The owner of the fields.
     pub manager: Manager,
-    /// The fields.
+    /// The owned fields.
     pub fields: Fields,
-    /// When it wrote last, as it is written down; nothing if nobody has said so.
+    /// The time of the last write, in the format of `managedFields`; `None` if the entry has no time.
     pub time: Option<String>,
 }
 
-/// All managers of an object.
+/// All managers of an object, by identifier.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Managers(BTreeMap<String, Managed>);
 
-/// At most this many managers have updated an object; those that have not for longest become
-/// one.
+/// The largest number of managers of an object with the operation `Update`. If there are more, the entries with the
+/// oldest times are merged.
 const UPDATERS_LIMIT: usize = 10;
-/// What they are called then.
+/// The name of a manager that replaces merged entries.
 const ANCIENT: &str = "ancient-changes";
 
 impl Managers {
-    /// Reads `metadata.managedFields` of an object that is kept: JSON, or nothing. Who owns which
-    /// fields stays as it is written down.
+    /// Parses stored `metadata.managedFields`: JSON, or no bytes if there are no managers. The `fieldsV1` of each entry
+    /// stays unparsed text.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A message, if the JSON or an entry is invalid.
     pub fn read(kept: &Bytes) -> Result<Self, String> {
         let mut managers = Self::default();
         if kept.is_empty() {
@@ -120,18 +120,18 @@ impl Managers {
         Ok(managers)
     }
 
-    /// These. Of two of one identifier the last one counts.
+    /// Collects managers. If two of them have the same identifier, the last one replaces the other.
     pub fn of(all: impl Iterator<Item = Managed>) -> Self {
         let mut managers = Self::default();
         all.for_each(|managed| managers.insert(managed));
         managers
     }
 
-    /// Reads what a client says `metadata.managedFields` are, each entry as JSON, where these are
-    /// kept.
+    /// Parses `metadata.managedFields` of a request, each entry as JSON. `kept` are the stored managers of the object:
+    /// a `fieldsV1` that equals the stored text is not parsed again.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A message, if an entry or its `fieldsV1` is invalid.
     pub fn sent<'a>(entries: impl Iterator<Item = &'a str>, kept: &Self) -> Result<Self, String> {
         let mut managers = Self::default();
         for (index, entry) in entries.enumerate() {
@@ -139,7 +139,7 @@ impl Managers {
                 serde_json::from_str(entry).map_err(|error| error.to_string())?;
             let text = entry.fields.map_or("{}", RawValue::get);
             let managed = entry.read(index, Fields::default())?;
-            // Nearly always it is what the client was shown.
+            // In most requests the text equals the stored text that the client has read.
             let fields =
                 match kept.find(&managed.manager).filter(|known| known.fields.is_text(text)) {
                     Some(known) => known.fields.clone(),
@@ -150,7 +150,8 @@ impl Managers {
         Ok(managers)
     }
 
-    /// Writes them down, in their order; nothing if there are none.
+    /// Encodes the managers as JSON, in the order of [`in_order`](Self::in_order). Returns no bytes if there are no
+    /// managers.
     pub fn write(&self) -> Bytes {
         if self.is_empty() {
             return Bytes::new();
@@ -164,7 +165,8 @@ impl Managers {
         out.into()
     }
 
-    /// All of them, in the order in which they are written down.
+    /// Returns all managers in the order of `metadata.managedFields`: by operation, time, name, version and
+    /// subresource.
     pub fn in_order(&self) -> Vec<&Managed> {
         let mut all: Vec<&Managed> = self.0.values().collect();
         all.sort_by_key(|managed| {
@@ -175,8 +177,8 @@ impl Managers {
         all
     }
 
-    /// Whether these are the same as others but for times. What was not touched is written down as
-    /// it was.
+    /// Whether these managers equal the others in everything except times, and at least one time differs. Fields are
+    /// compared as text, because a write does not change the text of fields that it does not touch.
     pub fn differ_in_time_only(&self, other: &Self) -> bool {
         let is_same = |(one, other): (&&Managed, &&Managed)| {
             one.manager == other.manager && one.fields.is_same_text(&other.fields)
@@ -187,7 +189,7 @@ impl Managers {
             && one.iter().zip(&other).any(|(one, other)| one.time != other.time)
     }
 
-    /// Whether what each of them owns is written down as it is with these.
+    /// Whether `others` contain each of these managers, with the same text of its fields.
     pub fn are_of(&self, others: &Self) -> bool {
         self.iter().all(|managed| {
             let other = others.find(&managed.manager);
@@ -195,43 +197,43 @@ impl Managers {
         })
     }
 
-    /// None.
+    /// Returns an empty collection.
     pub const fn none() -> Self {
         Self(BTreeMap::new())
     }
 
-    /// How many bytes what they own takes where it is written down.
+    /// The total size of the fields of all managers, in bytes of `fieldsV1`.
     pub fn size(&self) -> usize {
         self.0.values().map(|managed| managed.fields.size()).sum()
     }
 
-    /// Whether there are none.
+    /// Whether there are no managers.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// All of them, in the order of their identifiers.
+    /// Returns all managers in the order of their identifiers.
     pub fn iter(&self) -> impl Iterator<Item = &Managed> {
         self.0.values()
     }
 
-    /// What this manager owns.
+    /// Returns the entry with the identifier of this manager.
     pub fn get(&self, manager: &Manager) -> Option<&Managed> {
         self.0.get(&manager.identifier())
     }
 
-    /// The same, if it is the manager of the same version, too, by whom it is owned.
+    /// Returns the entry with the identifier of this manager, if the entry has the same version too.
     fn find(&self, manager: &Manager) -> Option<&Managed> {
         self.get(manager).filter(|managed| managed.manager == *manager)
     }
 
-    /// Takes this manager out.
+    /// Removes the entry with the identifier of this manager and returns it.
     pub fn take(&mut self, manager: &Manager) -> Option<Managed> {
         self.0.remove(&manager.identifier())
     }
 
-    /// Puts a manager in the place of the one of the same identifier; one that owns nothing is
-    /// left out.
+    /// Inserts an entry, or replaces the entry with the same identifier. An entry without fields is not stored, and
+    /// removes the existing one.
     pub fn insert(&mut self, managed: Managed) {
         let identifier = managed.manager.identifier();
         if managed.fields.is_empty() {
@@ -241,15 +243,15 @@ impl Managers {
         }
     }
 
-    /// Puts what somebody owns in the place of another manager.
+    /// Inserts an entry under the identifier of another manager, `place`. An entry without fields is ignored.
     pub fn insert_as(&mut self, place: &Manager, managed: Managed) {
         if !managed.fields.is_empty() {
             self.0.insert(place.identifier(), managed);
         }
     }
 
-    /// Changes what each owns; who owns nothing then is left out, and so is one of whom there is
-    /// `None`.
+    /// Replaces the fields of each manager by the result of `change`. Managers for which the result is empty or `None`
+    /// are removed.
     pub fn retain(&mut self, mut change: impl FnMut(&Manager, Fields) -> Option<Fields>) {
         self.0.retain(|_, managed| {
             let fields = change(&managed.manager, std::mem::take(&mut managed.fields));
@@ -258,7 +260,7 @@ impl Managers {
         });
     }
 
-    /// Makes one of those that have not updated the object for longest, if there are too many.
+    /// Merges the entries with the oldest times if more than `UPDATERS_LIMIT` managers have the operation `Update`.
     pub fn cap(&mut self) {
         let is_updater = |managed: &Managed| managed.manager.operation == Operation::Update;
         let mut updaters: Vec<(String, String)> = self
@@ -292,7 +294,7 @@ impl Managers {
             };
             let id = bucket.identifier();
             if id == identifier {
-                // As kube-apiserver, which makes it one with itself and takes it out.
+                // kube-apiserver merges this entry with itself and then removes it. The result here is the same.
                 self.0.remove(&id);
                 count -= 1;
                 continue;
@@ -319,7 +321,7 @@ impl Managers {
     }
 }
 
-/// An entry as it is written down, its members in the order of their names.
+/// An entry of `metadata.managedFields` in JSON, with fields in the order of their names.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Entry<'a> {
@@ -385,7 +387,7 @@ fn write_entry(managed: &Managed, out: &mut String) {
     out.push('}');
 }
 
-/// Appends a member, of which everything but its text is given.
+/// Appends a field of a JSON object. `name` includes the punctuation before and after the name; `text` is the value.
 fn write_member(out: &mut String, name: &str, text: &str) {
     out.push_str(name);
     write_json_text(out, text);
@@ -430,7 +432,7 @@ mod tests {
         let ancient = managers.iter().next().unwrap();
         assert_eq!(ancient.fields.set(), set(&["m00", "m01", "m02"]));
         assert_eq!(ancient.time.as_deref(), Some("2026-01-01T00:00:02Z"));
-        // Ten are not too many.
+        // Ten entries do not exceed the limit.
         let before = managers.clone();
         managers.cap();
         assert_eq!(managers, before);
@@ -461,11 +463,11 @@ mod tests {
         let entries: Vec<Value> = serde_json::from_slice(&written).unwrap();
         assert_eq!(entries.len(), 3);
         assert_eq!(entries[2]["manager"], "u");
-        // Member by member in the order of their names, as an object is encoded.
+        // The fields of an entry are in the order of their names, as in every encoded object.
         assert_eq!(Value::from(entries.clone()).to_string(), String::from_utf8_lossy(&written));
         let kept = Managers::read(&written).unwrap();
         assert_eq!(kept, managers);
-        // What a client sends is what is kept, or is read.
+        // Entries of a request reuse the stored text if it is equal, and are parsed otherwise.
         assert_eq!(sent(&entries, &kept).unwrap(), managers);
         assert_eq!(sent(&entries, &Managers::default()).unwrap(), managers);
         let mut other = entries.clone();
@@ -499,7 +501,7 @@ mod tests {
             bad[field] = value;
             let entries = [good[0].clone(), bad];
             assert!(sent(&entries, &Managers::default()).is_err(), "{field}");
-            // What is kept is looked into when it must be.
+            // The `fieldsV1` of stored entries is not parsed until a write needs it.
             let kept = Managers::read(&Value::from(entries.to_vec()).to_string().into());
             assert_eq!(kept.is_err(), field != "fieldsV1", "{field}");
         }

@@ -1,4 +1,4 @@
-//! Merge: what becomes of an object when another one is applied to it. Nothing goes by it.
+//! Merge: combines the live object and an applied object. A merge removes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +9,10 @@ use super::path_element::PathElement;
 use super::place::{Atom, ListAtom, MapAtom, Place, Relation};
 use super::value::SAME_DEPTH;
 
-/// What becomes of an object when this one is applied to it.
+/// Returns the live object with the fields of the applied object.
 ///
 /// # Errors
-/// When an item of a list cannot be told from others.
+/// If an element of a list cannot be identified, or if a field is not declared.
 pub fn merge(
     place: Place<'_>,
     live: &Map<String, Value>,
@@ -24,14 +24,14 @@ pub fn merge(
     }
 }
 
-/// `None` where there is nothing.
+/// Merges two values. Returns `None` if there is no value, or if the result is empty.
 fn value(
     place: Place<'_>,
     live: Option<&Value>,
     applied: Option<&Value>,
     depth: usize,
 ) -> Result<Option<Value>, String> {
-    // What is applied decides what is made of it.
+    // The applied value determines the structure.
     let Some(deciding) = applied.or(live) else { return Ok(None) };
     let leaf = || Ok(Some(deciding.clone()));
     if depth <= SAME_DEPTH && live == applied {
@@ -57,12 +57,12 @@ fn value(
     }
 }
 
-/// The items of a list; none of anything else.
+/// Returns the elements of a list; none for any other value.
 fn list(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The members of an object that has some.
+/// Returns the fields of an object that is not empty.
 fn map(value: Option<&Value>) -> Option<&Map<String, Value>> {
     value.and_then(Value::as_object).filter(|members| !members.is_empty())
 }
@@ -94,8 +94,8 @@ fn members(
     Ok((!merged.is_empty()).then_some(merged))
 }
 
-/// Items that are in both lists come in the order in which they are applied, and those that
-/// are only there stay among their neighbours.
+/// Merges two lists. Elements of both lists are in the order of the applied list. Elements of the live list alone stay
+/// next to their neighbors.
 fn items(
     atom: ListAtom<'_>,
     relation: Relation<'_>,
@@ -105,7 +105,7 @@ fn items(
     let keyed = |item: &'_ Value| element_of(relation, atom.items, item).map(|keyed| keyed.element);
     let left: Vec<PathElement> = live.iter().map(keyed).collect::<Result<_, _>>()?;
     let right: Vec<PathElement> = applied.iter().map(keyed).collect::<Result<_, _>>()?;
-    // What there is of each: nothing of what is there twice.
+    // The live elements by path element. Elements that occur twice are merged as null.
     let mut there: BTreeMap<&PathElement, Vec<&Value>> = BTreeMap::new();
     for (element, item) in left.iter().zip(live) {
         there.entry(element).or_default().push(item);
@@ -134,7 +134,7 @@ fn items(
             continue;
         }
         if i < live.len() && j < applied.len() && wanted.contains(&left[i]) {
-            // It comes where it is applied.
+            // The element is inserted at its position in the applied list.
             if shared.peek().is_some_and(|next| **next != left[i]) {
                 i += 1;
                 continue;

@@ -1,4 +1,4 @@
-//! Owned: which fields of an object somebody says something about who applies it.
+//! Owned: the fields that the manager of an applied object owns.
 
 use serde_json::{Map, Value};
 
@@ -7,7 +7,7 @@ use super::list::{Group, grouped};
 use super::path_element::PathElement;
 use super::place::{Atom, MapAtom, Place};
 
-/// The paths that an applied object owns.
+/// Returns the paths that the manager of an applied object owns.
 pub fn owned(place: Place<'_>, object: &Map<String, Value>) -> FieldSet {
     match place.atom(&Value::Null) {
         Atom::Map(atom) => members(atom, object),

@@ -1,4 +1,4 @@
-//! A step of a path: a field, or an item of a list.
+//! A step of a path: a field or a list element.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -10,26 +10,26 @@ use super::value::{compare_values, write_shown};
 /// A step of a path into an object.
 #[derive(Clone, Debug)]
 pub enum PathElement {
-    /// A member of an object.
+    /// A field of an object.
     Field(Box<str>),
-    /// The item of a list in which these members are so, in the order of their names.
+    /// The list element whose key fields have these values, in the order of their names.
     Key(Box<[(Box<str>, Value)]>),
-    /// The item of a set that is equal.
+    /// The element of a set with this value.
     Value(Value),
-    /// The item at this place.
+    /// The list element at this index.
     Index(i64),
-    /// An item that is told by a list or an object, which no item of a type is: as it is written
-    /// down.
+    /// A list element that is identified by a list or an object, in the encoding of `fieldsV1`. No valid element of a
+    /// typed list is identified so.
     Composite(Box<str>),
 }
 
 impl PathElement {
-    /// A member of an object.
+    /// Returns the path element of a field.
     pub fn field(name: &str) -> Self {
         Self::Field(name.into())
     }
 
-    /// The item in which these members are so.
+    /// Returns the path element of the list element whose key fields have these values.
     pub fn key(mut members: Vec<(Box<str>, Value)>) -> Self {
         members.sort_by(|(a, _), (b, _)| a.cmp(b));
         Self::Key(members.into())
@@ -80,7 +80,7 @@ impl PartialEq for PathElement {
 
 impl Eq for PathElement {}
 
-/// As messages show it: `.spec`, `[name="a"]`, `[="a"]`, `[0]`.
+/// Formats the path element as in messages: `.spec`, `[name="a"]`, `[="a"]`, `[0]`.
 impl fmt::Display for PathElement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,33 +1,33 @@
-//! Place: where in the graph of types a value stands, and what managers of fields may own there.
+//! Place: the position of a value in the graph of types, and the fields that managers can own there.
 //!
-//! A place may take a scalar, a list, an object, or several of them; the value decides. Where a
-//! type says nothing, objects are taken apart and lists are not.
+//! A place accepts a scalar, a list, an object, or several of these; the value decides which of them applies. Where a
+//! type declares nothing, objects are split into fields and lists are not split.
 
 use serde_json::Value;
 
 use crate::schema::{Additional, GoType, JsonType, ListType, Presence, Type, Types};
 
-/// Where in the graph of types a value stands.
+/// The position of a value in the graph of types.
 #[derive(Clone, Copy, Debug)]
 pub enum Place<'a> {
-    /// At a type.
+    /// A value with a declared type.
     Typed {
         /// The type.
         of: Type<'a>,
-        /// Whether something above it takes members that are not known.
+        /// Whether this type, or a type above it, accepts unknown fields.
         preserves: bool,
-        /// Whether it has `apiVersion`, `kind` and `metadata` that the type need not name.
+        /// Whether the object has `apiVersion`, `kind` and `metadata` that the type does not have to declare.
         is_resource: bool,
     },
-    /// Where nothing is said: members are places of their own.
+    /// A value without a declared type. If it is an object, its fields are places of their own.
     Deduced,
-    /// In a value that is taken as one.
+    /// A value that is not split into fields or elements.
     Untyped,
-    /// Where a text is, of which no type speaks.
+    /// A string that no type declares, such as `apiVersion`.
     Text,
 }
 
-/// What is made of a value.
+/// The structure of a value.
 #[derive(Clone, Copy, Debug)]
 pub enum Atom<'a> {
     /// A value without parts.
@@ -38,47 +38,47 @@ pub enum Atom<'a> {
     Map(MapAtom<'a>),
 }
 
-/// Which values without parts a place takes.
+/// The scalars that a place accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scalar {
-    /// Texts.
+    /// Strings.
     Text,
     /// Numbers.
     Numeric,
     /// `true` and `false`.
     Boolean,
-    /// All of them.
+    /// Strings, numbers and booleans.
     Any,
 }
 
-/// What is made of a list.
+/// The structure of a list.
 #[derive(Clone, Copy, Debug)]
 pub struct ListAtom<'a> {
-    /// What its items are.
+    /// The place of each element.
     pub items: Place<'a>,
-    /// How items are told apart; `None` if the list is one value.
+    /// How the elements are identified; `None` if the list is owned as one value.
     pub relation: Option<Relation<'a>>,
 }
 
-/// How the items of a list are told apart.
+/// How the elements of a list are identified.
 #[derive(Clone, Copy, Debug)]
 pub enum Relation<'a> {
-    /// By what they are.
+    /// By their value.
     Set,
-    /// By these members.
+    /// By the values of these fields.
     Map(&'a [String]),
 }
 
-/// What is made of an object.
+/// The structure of an object.
 #[derive(Clone, Copy, Debug)]
 pub struct MapAtom<'a> {
-    /// Where it stands.
+    /// The place of the object.
     place: Place<'a>,
-    /// Whether it is one value.
+    /// Whether the object is owned as one value.
     pub is_atomic: bool,
 }
 
-/// A kind of value.
+/// The JSON type of a value, with all scalars as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sort {
     Scalar,
@@ -97,7 +97,7 @@ impl Sort {
     }
 }
 
-/// All that a place takes.
+/// All structures that a place accepts.
 struct Atoms<'a> {
     scalar: Option<Scalar>,
     list: Option<ListAtom<'a>>,
@@ -105,7 +105,7 @@ struct Atoms<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// The place of an object of this type.
+    /// Returns the place of an object of this type.
     pub fn root(of: Type<'a>) -> Self {
         Self::Typed { of, preserves: preserves(of), is_resource: true }
     }
@@ -115,8 +115,8 @@ impl<'a> Place<'a> {
         Self::Typed { of, preserves, is_resource: of.embedded }
     }
 
-    /// What is made of a value here; of null, and of what the place does not take, an object
-    /// rather than a scalar, and that rather than a list.
+    /// Returns the structure of a value at this place. For null, or for a value that the place does not accept, returns
+    /// the first structure of this list that the place accepts: object, scalar, list.
     pub fn atom(self, value: &Value) -> Atom<'a> {
         let Atoms { scalar, list, map } = self.atoms();
         let wanted = match (Sort::of(value), scalar, list, map) {
@@ -129,13 +129,13 @@ impl<'a> Place<'a> {
         wanted.or(first).unwrap_or(Atom::Scalar(Scalar::Any))
     }
 
-    /// What is made of objects and of lists here.
+    /// Returns the structure of objects and the structure of lists at this place.
     pub fn containers(self) -> (Option<MapAtom<'a>>, Option<ListAtom<'a>>) {
         let Atoms { map, list, .. } = self.atoms();
         (map, list)
     }
 
-    /// The same, unless nothing is said of what is here.
+    /// Returns the structure of objects and the structure of lists, if this place has a declared type.
     pub fn taken_apart(self) -> Option<(Option<MapAtom<'a>>, Option<ListAtom<'a>>)> {
         match self {
             Self::Typed { .. } => Some(self.containers()),
@@ -143,7 +143,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Whether objects and lists are one value here.
+    /// Whether this place has a declared type that accepts objects or lists, and each of them is owned as one value.
     pub fn is_one_value(self) -> bool {
         let (map, list) = match self {
             Self::Typed { .. } => self.containers(),
@@ -211,13 +211,13 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Whether a type of a definition takes members that it does not know.
+/// Whether a type of a CustomResourceDefinition accepts fields that it does not declare.
 fn preserves(of: Type<'_>) -> bool {
     of.go.is_none() && of.preserves
 }
 
 impl<'a> MapAtom<'a> {
-    /// Where a member stands; `None` if there may be none of this name.
+    /// Returns the place of a field; `None` if the object cannot have a field of this name.
     pub fn member(self, name: &str) -> Option<Place<'a>> {
         let (of, preserved, is_resource) = match self.place {
             Place::Deduced => return Some(Place::Deduced),
@@ -248,14 +248,14 @@ impl<'a> MapAtom<'a> {
         match of.additional {
             Additional::Unspecified | Additional::Any if of.go.is_none() => Some(Place::Deduced),
             Additional::Pruned if of.go.is_none() => {
-                // A root has members that it need not name.
+                // A resource has fields that its type does not have to declare.
                 (preserved || !(has_members || is_resource)).then_some(Place::Deduced)
             }
             _ => None,
         }
     }
 
-    /// Whether a member of this name is known by itself, not as one of many.
+    /// Whether the type declares a field of this name. Additional properties are not declared fields.
     pub fn declares(self, name: &str) -> bool {
         match self.place {
             Place::Typed { of, is_resource, .. } => {
@@ -266,7 +266,7 @@ impl<'a> MapAtom<'a> {
         }
     }
 
-    /// The default of a key of an item. Fields that Go always writes have its zero value.
+    /// Returns the default of a key field of a list element. Fields that Go always writes default to their zero value.
     pub fn default_of(self, name: &str) -> Option<Value> {
         let Place::Typed { of, .. } = self.place else { return None };
         let (member, of_member) = of.member(name)?;

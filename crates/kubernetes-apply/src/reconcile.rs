@@ -1,12 +1,12 @@
-//! Reconcile: a set of fields becomes one of a type that has changed since.
+//! Reconcile: adapts a set of fields to a type that has changed since the set was recorded.
 //!
-//! What was taken apart and is one value now belongs to whoever owned a part of it.
+//! If a value was split into fields and is now one value, each manager of a part owns the whole value.
 
 use super::field_set::{FieldSet, Node};
 use super::path_element::PathElement;
 use super::place::Place;
 
-/// The set as the type is now.
+/// Returns the set adapted to the current type.
 #[must_use]
 pub fn reconcile(place: Place<'_>, set: FieldSet) -> FieldSet {
     let Some((map, list)) = place.taken_apart() else { return set };

@@ -1,4 +1,4 @@
-//! Remove: what is left of an object without some of its fields.
+//! Remove: removes fields from an object.
 
 use serde_json::{Map, Value};
 
@@ -7,8 +7,8 @@ use super::list::element_of;
 use super::path_element::PathElement;
 use super::place::{Atom, MapAtom, Place};
 
-/// An object without these fields and items. Where nothing is left of a map or list that was
-/// not removed itself there is null, as in kube-apiserver.
+/// Returns an object without these fields and list elements. A map or list that loses everything, and was not removed
+/// itself, becomes null, as in kube-apiserver.
 pub fn remove(
     place: Place<'_>,
     object: &Map<String, Value>,
@@ -41,7 +41,7 @@ fn value(place: Place<'_>, found: &Value, removed: &FieldSet) -> Value {
     }
 }
 
-/// What is left; `None` if nothing is.
+/// Returns the remaining fields; `None` if no field remains.
 fn members(
     atom: MapAtom<'_>,
     found: &Map<String, Value>,
@@ -66,7 +66,7 @@ fn kept(place: Place<'_>, found: &Value, removed: Option<&Node>) -> Option<Value
     }
 }
 
-/// The set, and the fields on the way to its paths that are known by themselves.
+/// Returns the set with all declared fields that are parents of its paths.
 #[must_use]
 pub fn with_declared_parents(place: Place<'_>, set: FieldSet) -> FieldSet {
     with_parents(Some(place), set)

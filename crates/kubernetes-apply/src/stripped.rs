@@ -1,11 +1,11 @@
-//! Stripped: fields that nobody owns, because the system says what they are.
+//! Stripped: fields that no manager owns, because the server sets them.
 
 use std::sync::LazyLock;
 
 use super::field_set::FieldSet;
 use super::path_element::PathElement;
 
-/// Members of an object, and of its metadata.
+/// Unowned fields of an object, and of its metadata.
 const OF_OBJECT: [&str; 3] = ["apiVersion", "kind", "metadata"];
 const OF_METADATA: [&str; 9] = [
     "clusterName",
@@ -19,13 +19,13 @@ const OF_METADATA: [&str; 9] = [
     "uid",
 ];
 
-/// A set without what nobody owns.
+/// Returns a set without the fields that no manager owns.
 #[must_use]
 pub fn stripped(set: FieldSet) -> FieldSet {
     set.difference(nobodys())
 }
 
-/// The same, and what nobody owns of the set.
+/// Returns a set without the fields that no manager owns, and the fields that were removed from it.
 #[must_use]
 pub fn split(set: FieldSet) -> (FieldSet, FieldSet) {
     let nobodys = nobodys();

@@ -1,4 +1,5 @@
-//! Properties that hold for all objects and managers, whatever a reference says; and the walkers.
+//! Properties that hold for all objects and managers, independently of any reference implementation; and tests of the
+//! walkers.
 
 use serde_json::{Map, Value, json};
 
@@ -52,7 +53,7 @@ fn object(spec: Value) -> Map<String, Value> {
     object
 }
 
-/// The place of the objects of a schema.
+/// Returns the place of the objects of a schema.
 fn place(schema: &Schema) -> Place<'_> {
     Place::root(schema.root())
 }
@@ -111,7 +112,7 @@ fn what_is_different_is_found_where_it_is() {
             json!({}),
             [nothing(), nothing(), json!({"f:inner": {".": {}, "f:x": {}}})],
         ),
-        // The order of a set says nothing, that of a list which is one value does.
+        // The order of a set is irrelevant; the order of a list that is one value is not.
         (json!({"set": ["a", "b"]}), json!({"set": ["b", "a"]}), [nothing(), nothing(), nothing()]),
         (
             json!({"atomic": ["a", "b"]}),
@@ -123,7 +124,7 @@ fn what_is_different_is_found_where_it_is() {
             json!({"set": ["x"]}),
             [json!({"f:set": {"v:\"x\"": {}}}), nothing(), nothing()],
         ),
-        // What is there twice is compared as a whole.
+        // Duplicate elements are compared as a group.
         (
             json!({"set": ["a", "a"]}),
             json!({"set": ["a"]}),
@@ -201,7 +202,7 @@ fn what_does_not_fit_its_type_is_told() {
     );
 }
 
-/// Numbers that look like chance and are the same in every run.
+/// Pseudorandom numbers that are the same in every run.
 struct Dice(u64);
 
 impl Dice {
@@ -266,7 +267,7 @@ fn manager(name: &str, operation: Operation) -> Manager {
     }
 }
 
-/// A value, of which some parts are of another type than they should be, and some members unknown.
+/// Returns a value in which some parts have a wrong type and some fields are unknown.
 fn spoilt(value: Value, dice: &mut Dice) -> Value {
     const ONE_OF: u64 = 25;
     if dice.roll(ONE_OF) == 0 {
@@ -301,7 +302,7 @@ fn one_walk_says_what_a_check_and_a_comparison_say() {
     let mut fitting = 0;
     for _ in 0..20_000 {
         let old = dice.spec();
-        // Most of an object is as before.
+        // Most of a changed object equals the old object.
         let whole = if dice.roll(2) == 0 { old.clone() } else { dice.spec() };
         let (old, new) = (object(old), object(spoilt(whole, &mut dice)));
         let two = check_loosely_beside(place, &new, &old).and_then(|()| compare(place, &old, &new));
@@ -373,7 +374,7 @@ fn what_is_certainly_unchanged_is_merged_to_the_same() {
     for seed in 0..20_000 {
         let mut dice = Dice(seed);
         let live = object(dice.spec());
-        // Often a part of what is there.
+        // Most applied objects are a part of the live object.
         let mut applied = if dice.roll(4) == 0 { object(dice.spec()) } else { live.clone() };
         let spec = applied["spec"].as_object_mut().unwrap();
         spec.retain(|_, _| dice.roll(4) != 0);
@@ -411,29 +412,29 @@ fn whatever_is_done_by_whom() {
                 force => {
                     let before = (world.live.clone(), world.managers.clone());
                     if world.apply(name, &spec, force == 1).is_err() {
-                        // Nothing happens to others by what is refused.
+                        // A rejected apply changes neither the object nor its managers.
                         assert_eq!((world.live.clone(), world.managers.clone()), before);
                         world.apply(name, &spec, true).unwrap();
                     }
                     if world.live["spec"].to_string().contains("null") {
-                        // Validation refuses it.
+                        // Validation rejects such an object.
                         (world.live, world.managers) = before;
                         continue;
                     }
-                    // The same again changes nothing.
+                    // Applying the same object again changes nothing.
                     let after = (world.live.clone(), world.managers.clone());
                     let is_changed = world.apply(name, &spec, false).unwrap();
                     if is_changed {
-                        // An empty list has no owner: it goes, and comes again.
+                        // An empty list has no owner, so one apply removes it and the next one adds it again.
                         assert!(spec.to_string().contains("[]"), "{seed} {step}: {spec}");
                         continue;
                     }
                     assert_eq!((world.live.clone(), world.managers.clone()), after);
                 }
             }
-            // What is written down is read again.
+            // Encoded managers can be parsed.
             assert_eq!(Managers::read(&world.managers.write()).unwrap(), world.managers);
-            // An applier owns what it has applied, and everything of it is there.
+            // An applier owns all fields that it has applied, and the object has all of them.
             let mut paths = 0;
             world.everything_owned().for_each(&mut |_| paths += 1);
             assert!(paths < 200);
@@ -478,12 +479,12 @@ fn independent_managers_may_come_in_any_order() {
         let (Value::Object(first), Value::Object(second)) = (dice.spec(), dice.spec()) else {
             unreachable!()
         };
-        // Each says something of members of which the other one says nothing.
+        // The two objects have no fields in common.
         let is_first = |name: &String| name.as_bytes()[0].is_multiple_of(2);
         let first: Map<_, _> = first.into_iter().filter(|(name, _)| is_first(name)).collect();
         let second: Map<_, _> = second.into_iter().filter(|(name, _)| !is_first(name)).collect();
         if first.is_empty() || second.is_empty() {
-            // Who changes nothing has no time.
+            // A manager that changes nothing has no time.
             continue;
         }
         let (first, second) = (Value::Object(first), Value::Object(second));

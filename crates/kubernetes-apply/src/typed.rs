@@ -1,7 +1,7 @@
-//! Typed: whether a value is what its type says, as far as managers of fields must know.
+//! Typed: checks values against their types, as far as field ownership requires it.
 //!
-//! An applied object is held against this before anything is merged. Validation of what is
-//! kept comes later, and says more.
+//! An applied object passes this check before it is merged. Validation of the object to store comes later and reports
+//! more.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,31 +13,32 @@ use super::place::{Atom, ListAtom, MapAtom, Place, Relation, Scalar};
 use super::value::SAME_DEPTH;
 use crate::error::{go_value, joined, quote};
 
-/// At most this many faults of one object are told.
+/// The largest number of errors that are reported for one object.
 const FAULTS_LIMIT: usize = 100;
-/// At most this many bytes of a value are shown.
+/// The largest size of a value in an error message, in bytes.
 const SHOWN: usize = 1 << 10;
 
-/// Holds an object against its type.
+/// Checks an object against its type. Duplicate list elements are errors.
 ///
 /// # Errors
-/// All that is wrong with it, in the words of kube-apiserver.
+/// All errors of the object, with the messages of kube-apiserver.
 pub fn check(place: Place<'_>, object: &Map<String, Value>) -> Result<(), String> {
     faults_of(place, object, None, true)
 }
 
-/// The same of an object that may have items twice.
+/// Checks an object against its type. Duplicate list elements are allowed.
 ///
 /// # Errors
-/// All that is wrong with it.
+/// All errors of the object.
 pub fn check_loosely(place: Place<'_>, object: &Map<String, Value>) -> Result<(), String> {
     faults_of(place, object, None, false)
 }
 
-/// The same of what is not as in another object, against which nothing was said.
+/// Checks the parts of an object that differ from `checked`, an object without errors. Duplicate list elements are
+/// allowed.
 ///
 /// # Errors
-/// All that is wrong with it.
+/// All errors of these parts.
 pub fn check_loosely_beside(
     place: Place<'_>,
     object: &Map<String, Value>,
@@ -46,8 +47,8 @@ pub fn check_loosely_beside(
     faults_of(place, object, Some(checked), false)
 }
 
-/// Whether a value is what the type of its place says, but for what is as in another one, against
-/// which nothing was said.
+/// Whether a value matches the type of its place. Parts that are equal in `checked`, a value without errors, are not
+/// checked.
 pub(super) fn fits(place: Place<'_>, found: &Value, checked: Option<&Value>) -> bool {
     let mut faults = Faults { all: Vec::new(), are_items_once: false };
     value(place, found, checked, &Path::ROOT, &mut faults);
@@ -72,7 +73,7 @@ fn faults_of(
     }
 }
 
-/// Where a value stands. It is written down only if something is wrong there.
+/// The path of a value. It is formatted only for error messages.
 #[derive(Clone, Copy)]
 struct Path<'p> {
     depth: usize,
@@ -217,7 +218,7 @@ fn items(
     }
 }
 
-/// What is wrong with a value without parts.
+/// Returns the error of a value that should be a scalar; `None` if the value is valid.
 fn unfit(scalar: Scalar, found: &Value) -> Option<String> {
     match (scalar, found) {
         (Scalar::Text, Value::String(_))
@@ -242,7 +243,7 @@ fn unfit(scalar: Scalar, found: &Value) -> Option<String> {
     }
 }
 
-/// A value as Go's `%v` shows it in the box that it is in.
+/// Formats a value as Go's `%v` formats a pointer to a struct with this value.
 fn boxed(value: &Value) -> String {
     format!("&{{{}}}", beginning(go_value(value)))
 }
@@ -254,7 +255,7 @@ fn beginning(text: String) -> String {
     }
 }
 
-/// As Go's `%#v`.
+/// Formats a value as Go's `%#v`.
 fn go_syntax(value: &Value) -> String {
     match value {
         Value::Null => "interface {}(nil)".to_owned(),

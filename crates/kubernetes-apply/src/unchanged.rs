@@ -1,5 +1,5 @@
-//! Unchanged: whether nothing becomes of an object when another one is applied to it. Most of what is
-//! applied was applied before, and then nothing has to be merged.
+//! Unchanged: detects an apply that changes nothing. Most applied objects were applied before, and then no merge is
+//! needed.
 
 use serde_json::{Map, Value};
 
@@ -7,8 +7,8 @@ use super::list::{element_of, grouped};
 use super::place::{Atom, ListAtom, MapAtom, Place, Relation};
 use super::value::{SAME_DEPTH, are_equal};
 
-/// Whether it is certain that nothing becomes of an object when this one is applied to it. Where it is
-/// not, [`merge`](super::merge::merge) says what does.
+/// Whether an apply certainly does not change the live object. If this is false, [`merge`](super::merge::merge)
+/// computes the result.
 pub fn is_unchanged(
     place: Place<'_>,
     live: &Map<String, Value>,
@@ -54,7 +54,7 @@ fn members(
     })
 }
 
-/// The same items, in the same order.
+/// Whether the live list has the same elements in the same order, and the apply changes none of them.
 fn list(
     (relation, items): (Relation<'_>, Place<'_>),
     live: &[Value],

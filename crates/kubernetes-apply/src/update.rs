@@ -1,4 +1,4 @@
-//! Update: who owns what after an object was changed in another way than by applying.
+//! Update: field ownership after a write that is not an apply.
 
 use serde_json::{Map, Value};
 
@@ -12,24 +12,24 @@ use super::versions::Versions;
 
 /// A change of an object.
 pub struct Update<'a> {
-    /// The versions of its kind, in which managers may own its fields.
+    /// The versions of the kind in which managers may own fields.
     pub versions: &'a Versions<'a>,
-    /// Who changes it.
+    /// The manager that changes the object.
     pub manager: &'a Manager,
-    /// How it was; empty but for its type if there was none.
+    /// The object before the change; empty except for its type if it did not exist.
     pub live: &'a Map<String, Value>,
-    /// Whether that was held against its type before, when its managers were told.
+    /// Whether `live` was checked against its type when its managers were recorded.
     pub is_live_checked: bool,
-    /// How it is meant to be.
+    /// The object after the change.
     pub new: &'a Map<String, Value>,
-    /// The time, as it is written down.
+    /// The current time, in the format of `managedFields`.
     pub now: &'a str,
 }
 
-/// Changes who owns what.
+/// Updates the managers of an object after a change.
 ///
 /// # Errors
-/// When an object cannot be taken apart as its type says.
+/// If an object cannot be split into fields as its type demands.
 pub fn update(update: &Update<'_>, managers: &mut Managers) -> Result<(), String> {
     let Update { versions, manager, live, is_live_checked, new, now } = *update;
     let gone = "the version of the request is gone";
@@ -52,7 +52,7 @@ pub fn update(update: &Update<'_>, managers: &mut Managers) -> Result<(), String
         Some(Managed { fields, time, .. }) => {
             let owned = owned(changed.clone());
             let time = if owned.is_empty() { time } else { now };
-            // Nearly always what it has changed was its own, and nothing is gone.
+            // In most writes, a manager changes only fields that it owns already and removes none.
             let is_kept =
                 fields.intersection(&removed).is_empty() && fields.intersection(&changed) == owned;
             let fields = match is_kept {
@@ -68,11 +68,11 @@ pub fn update(update: &Update<'_>, managers: &mut Managers) -> Result<(), String
     Ok(())
 }
 
-/// What two objects differ by, in the version of the request, and what others owned of it.
+/// The differences of two objects in the version of the request, and the changed fields that other managers owned.
 pub(super) type Changed = (Comparison, Vec<(Manager, FieldSet)>);
 
-/// Takes what has changed from all but one manager. `compared` is what has changed in the version of
-/// the request. Answers with that, without what is set back, and with what was taken.
+/// Removes changed fields from all managers except one. `compared` are the differences in the version of the request.
+/// Returns these differences without the fields that a write resets, and the fields that were removed from managers.
 pub(super) fn take_changed(
     versions: &Versions<'_>,
     (live, new): (&Map<String, Value>, &Map<String, Value>),
@@ -138,11 +138,11 @@ pub(super) fn take_changed(
     Ok((comparison, taken))
 }
 
-/// Makes all sets those of the types as they are now, if they are not yet. Managers of versions that
-/// Kubernetes' own kinds do not have any more are left out.
+/// Adapts the fields of all managers to the current types, unless they are adapted already. Managers of versions that a
+/// built-in kind no longer has are removed.
 ///
 /// # Errors
-/// When a version is gone that a definition had; as kube-apiserver.
+/// If a manager has a version that its CustomResourceDefinition no longer has, same as kube-apiserver.
 pub fn reconciled(
     versions: &Versions<'_>,
     are_current: bool,

@@ -1,5 +1,4 @@
-//! Values as managers of fields compare them: numbers by what they are, not by how they are
-//! written.
+//! Comparison of values for field ownership: numbers are compared by value, not by notation.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -8,11 +7,11 @@ use serde_json::{Map, Number, Value};
 
 use crate::error::{go_float, quote};
 
-/// How deep walks look first whether two values are the same to the letter, as most are. Below it they
-/// would compare the same values too often.
+/// The depth down to which walks first test whether two values are exactly equal, as most values are. At greater depth,
+/// this test would compare the same values too often.
 pub const SAME_DEPTH: usize = 8;
 
-/// The order of values: numbers, texts, `false` and `true`, lists, objects, null.
+/// Compares values in this order: numbers, strings, `false`, `true`, lists, objects, null.
 pub fn compare_values(one: &Value, other: &Value) -> Ordering {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => compare_numbers(one, other),
@@ -24,7 +23,7 @@ pub fn compare_values(one: &Value, other: &Value) -> Ordering {
     }
 }
 
-/// Whether two values are the same.
+/// Whether two values are equal.
 pub fn are_equal(one: &Value, other: &Value) -> bool {
     compare_values(one, other).is_eq()
 }
@@ -61,8 +60,8 @@ fn compare_maps(one: &Map<String, Value>, other: &Map<String, Value>) -> Orderin
     orders.find(|order| order.is_ne()).unwrap_or_else(|| one.len().cmp(&other.len()))
 }
 
-/// Members by their names. They are in that order already, unless somebody who builds this has chosen
-/// another one for `serde_json`.
+/// Returns the fields in the order of their names. They are in this order already, unless the build selects another
+/// order for `serde_json`.
 fn sorted(members: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
     let is_sorted = members.keys().is_sorted();
     let mut others: Vec<(&String, &Value)> =
@@ -71,13 +70,13 @@ fn sorted(members: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value
     members.iter().filter(move |_| is_sorted).chain(others)
 }
 
-/// Whether two objects are the same.
+/// Whether two objects are equal.
 pub fn are_same(one: &Map<String, Value>, other: &Map<String, Value>) -> bool {
     one.len() == other.len()
         && one.iter().all(|(name, x)| other.get(name).is_some_and(|y| are_equal(x, y)))
 }
 
-/// A value as paths in messages show it.
+/// Writes a value in the format of paths in messages.
 pub(super) fn write_shown(f: &mut fmt::Formatter<'_>, value: &Value) -> fmt::Result {
     match value {
         Value::String(text) => f.write_str(&quote(text)),

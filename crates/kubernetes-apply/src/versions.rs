@@ -1,4 +1,4 @@
-//! Versions: the types of a kind by the names of its versions, and what a write of each sets back.
+//! Versions: the types of a kind by the names of its versions, and the fields that writes of each version reset.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use super::path_element::PathElement;
 use super::place::Place;
 use crate::schema::Schema;
 
-/// The versions of a kind, as far as managers of fields must know them.
+/// The versions of a kind, as far as field ownership requires them.
 pub struct Versions<'a> {
     requested: String,
     all: Vec<Version<'a>>,
@@ -20,26 +20,26 @@ pub struct Versions<'a> {
     convert: Option<Box<Convert<'a>>>,
 }
 
-/// Makes an object of any version one of the version of this name.
+/// Converts an object of any version to the version of this name.
 type Convert<'a> = dyn for<'t> Fn(&'t Map<String, Value>, &str) -> Result<Cow<'t, Map<String, Value>>, String>
     + 'a;
 
 struct Version<'a> {
-    /// As `example.com/v1`.
+    /// Such as `example.com/v1`.
     name: String,
     schema: &'a Schema,
     ignored: FieldSet,
 }
 
 impl<'a> Versions<'a> {
-    /// The versions of a kind, and which one a request is about.
+    /// Creates an empty collection. `requested` is the version of the request.
     pub fn new(requested: &str) -> Self {
         let requested = requested.to_owned();
         let nothing = FieldSet::default();
         Self { requested, all: Vec::new(), nothing, may_go: false, convert: None }
     }
 
-    /// The same; an object of one version becomes one of another by this.
+    /// Sets the function that converts an object from one version to another.
     #[must_use]
     pub fn converted_by(
         self,
@@ -52,10 +52,10 @@ impl<'a> Versions<'a> {
         Self { convert: Some(Box::new(convert)), ..self }
     }
 
-    /// An object as this version has it.
+    /// Converts an object to this version.
     ///
     /// # Errors
-    /// When it cannot be converted.
+    /// If the object cannot be converted.
     pub fn convert<'t>(
         &self,
         tree: &'t Map<String, Value>,
@@ -67,24 +67,23 @@ impl<'a> Versions<'a> {
         }
     }
 
-    /// The same; `may_go` says whether managers of a missing version are dropped without an error.
+    /// Sets whether managers of a missing version are removed without an error.
     #[must_use]
     pub fn that_may_go(self, may_go: bool) -> Self {
         Self { may_go, ..self }
     }
 
-    /// Whether some may go.
+    /// Whether managers of a missing version are removed without an error.
     pub fn may_go(&self) -> bool {
         self.may_go
     }
 
-    /// A part of an object of one version as another has it. What its type demands, and the part does not
-    /// have, is taken from the whole object, and so are the metadata that no manager owns: code that reads
-    /// types cannot convert it otherwise. Where it cannot all the same, the answer is the whole object,
-    /// so that nothing is taken away that should stay.
+    /// Converts a part of an object to another version. Decoders of typed objects need fields that the part may lack,
+    /// so these are taken from the whole object: required fields, the type, and metadata except annotations. If the
+    /// part still cannot be converted, returns the converted whole object, so that no field is removed by mistake.
     ///
     /// # Errors
-    /// When the whole object cannot be converted either.
+    /// If the whole object cannot be converted either.
     pub fn convert_part(
         &self,
         (whole, mut part): (&Map<String, Value>, Map<String, Value>),
@@ -107,7 +106,7 @@ impl<'a> Versions<'a> {
         }
     }
 
-    /// Adds a version, with the fields that writes of it set back: JSON pointers.
+    /// Adds a version. `ignored` are the fields that writes of this version reset, as JSON pointers.
     #[must_use]
     pub fn with(mut self, name: String, schema: &'a Schema, ignored: &[&str]) -> Self {
         let path = |pointer: &&str| {
@@ -120,17 +119,17 @@ impl<'a> Versions<'a> {
         self
     }
 
-    /// The version of the request.
+    /// Returns the version of the request.
     pub fn requested(&self) -> &str {
         &self.requested
     }
 
-    /// Where an object of a version begins; nothing if there is no such version.
+    /// Returns the place of an object of this version; `None` if the version does not exist.
     pub fn place(&self, name: &str) -> Option<Place<'a>> {
         self.find(name).map(|version| Place::root(version.schema.root()))
     }
 
-    /// What writes of a version set back.
+    /// Returns the fields that writes of this version reset.
     pub fn ignored(&self, name: &str) -> &FieldSet {
         self.find(name).map_or(&self.nothing, |version| &version.ignored)
     }

@@ -1,4 +1,4 @@
-//! What may stand at the root of a schema whose status is written apart.
+//! The keywords that the root of a schema can have if `status` is a subresource.
 
 use serde_json::{Map, Value};
 
@@ -6,7 +6,7 @@ use super::rules::rule_as_go_shows;
 use crate::error::{FieldError, quote};
 use crate::object::to_html_json;
 
-/// Keywords in the order and with the names that Go has for them; whether they may stand there.
+/// Keywords with their names in Go, in the order of the Go type. The flag is set if the keyword is allowed.
 const KEYWORDS: [(&str, &str, bool); 44] = [
     ("ID", "id", false),
     ("Schema", "$schema", false),
@@ -54,8 +54,8 @@ const KEYWORDS: [(&str, &str, bool); 44] = [
     ("XValidations", "x-kubernetes-validations", true),
 ];
 
-/// What is wrong with the root of a schema, which stands at `path`, where `status` is a subresource: the first keyword that
-/// is lost to a status which is judged alone.
+/// Checks the root of a schema, which is at `path`, for a version whose `status` is a subresource. Returns an error for
+/// the first keyword that would not apply to a status that is validated alone.
 pub fn check_beside_status(schema: &Value, path: &str) -> Option<FieldError> {
     let root = schema.as_object()?;
     for (_, keyword, may_stand) in KEYWORDS {
@@ -80,12 +80,12 @@ pub fn check_beside_status(schema: &Value, path: &str) -> Option<FieldError> {
     None
 }
 
-/// Whether Go has nothing there.
+/// Whether Go decodes the value as a zero value.
 fn is_nothing(value: &Value) -> bool {
     matches!(value, Value::Null | Value::Bool(false)) || *value == ""
 }
 
-/// A schema as Go's encoder shows the type that it has for it.
+/// Formats a schema as Go's encoder formats its Go type.
 fn as_go_shows(schema: &Map<String, Value>) -> String {
     let field = |(name, keyword, _): &(&str, &str, bool)| {
         format!("\"{name}\":{}", keyword_as_go_shows(name, schema.get(*keyword)))

@@ -1,7 +1,6 @@
-//! What becomes of an object of Go's types when Go reads it and writes it down
-//! again: what is unknown is dropped, nothing counts as absent where it does in Go,
-//! times and quantities are written in one way, and what has another type is refused
-//! in Go's words.
+//! Coercion: converts an object of a Go type as if Go had decoded and encoded it. Unknown fields and fields that Go
+//! omits are dropped, and times and quantities are normalized. Values of a wrong type are rejected with the messages of
+//! Go.
 
 use base64::Engine;
 use base64::alphabet;
@@ -17,13 +16,13 @@ use crate::object::Tree;
 use crate::object::metadata::UNKNOWN_LIMIT;
 use crate::quota;
 
-/// At most this many bytes of tree are filled in.
+/// The largest total size of added fields, in bytes of memory.
 const FILLED_IN_LIMIT: usize = 4 << 20;
 
-/// Makes an object what Go makes of it; answers with the paths of what was dropped.
+/// Converts an object as Go does. Returns the paths of dropped fields.
 ///
 /// # Errors
-/// What has another type, in the words of Go's decoder.
+/// A message of Go's decoder about a value of a wrong type.
 pub fn coerce(of: Type<'_>, tree: &mut Tree) -> Result<Vec<String>, String> {
     let types: Vec<(String, Value)> = ["apiVersion", "kind"]
         .into_iter()
@@ -34,11 +33,11 @@ pub fn coerce(of: Type<'_>, tree: &mut Tree) -> Result<Vec<String>, String> {
     coerced
 }
 
-/// The same of a part of an object that Go reads alone: it stands at `path`, and is all
-/// that messages speak of. Members of another type may be dropped.
+/// Converts a part of an object that Go decodes separately. The part is at `path`, and messages describe only the part.
+/// `malformed` determines whether fields of a wrong type are dropped.
 ///
 /// # Errors
-/// As `coerce`.
+/// The errors of `coerce`.
 pub fn coerce_members(
     of: Type<'_>,
     path: &Path<'_>,
@@ -59,24 +58,24 @@ pub fn coerce_members(
 
 struct Coercion {
     unknown: Vec<String>,
-    /// The first value of another type.
+    /// The message about the first value of a wrong type.
     mismatch: Option<String>,
-    /// What was filled in takes so much.
+    /// The total size of added fields, in bytes.
     filled_in: usize,
 }
 
-/// Where a value is: with its indices, and as Go says it. Both are written down
-/// only when somebody is told, however many values there are.
+/// The position of a value: its path with indexes, and its path in messages of Go. Both are formatted only for
+/// messages, because an object can have many values.
 #[derive(Clone, Copy)]
 struct At<'a> {
     path: &'a Path<'a>,
     go: &'a GoPath<'a>,
 }
 
-/// The names on the way to a value; Go says nothing of indices and keys.
+/// The field names on the way to a value. Go shows neither indexes nor keys.
 enum GoPath<'a> {
     Root,
-    /// A member, and the types that bring it along.
+    /// A field, and the embedded structs that contain it.
     Member(&'a GoPath<'a>, &'a [&'a str], &'a str),
 }
 
@@ -98,7 +97,7 @@ impl Coercion {
     fn members(&mut self, of: Type<'_>, at: At<'_>, tree: &mut Tree) -> Result<(), String> {
         let mut fault = None;
         tree.retain(|key, value| {
-            // After a fault nothing more is dropped.
+            // After an error, no more fields are dropped.
             if fault.is_some() {
                 return true;
             }
@@ -113,7 +112,7 @@ impl Coercion {
         self.fill_in(of, tree)
     }
 
-    /// Adds the members that are always there.
+    /// Adds the missing fields that Go always encodes.
     fn fill_in(&mut self, of: Type<'_>, tree: &mut Tree) -> Result<(), String> {
         let before = tree.len();
         let filled_in = fill_in(of, tree);
@@ -133,7 +132,7 @@ impl Coercion {
         Ok(())
     }
 
-    /// The same, without those that have another type, or something in them has.
+    /// Converts fields, and drops each field that contains a value of a wrong type.
     fn well_formed_members(&mut self, of: Type<'_>, at: At<'_>, tree: &mut Tree) {
         tree.retain(|key, value| {
             let stays = self.member(of, at, key, value).unwrap_or(false);
@@ -142,7 +141,7 @@ impl Coercion {
         let _ = self.fill_in(of, tree);
     }
 
-    /// Answers whether the member is written down.
+    /// Converts a field. Returns whether Go encodes it.
     fn member(
         &mut self,
         of: Type<'_>,
@@ -163,7 +162,7 @@ impl Coercion {
         let go = GoPath::Member(at.go, &member.embedded_structs, key);
         let at = At { path: &path, go: &go };
         self.value(of_member, &member.go_type, of.name, at, value)?;
-        // An empty list that is always written becomes null.
+        // Go encodes an empty list as null, if it always encodes the field.
         if member.presence == Presence::Required
             && matches!(value, Value::Array(items) if items.is_empty())
         {
@@ -172,7 +171,7 @@ impl Coercion {
         Ok(member.presence != Presence::OmitEmpty || is_not_empty(value))
     }
 
-    /// One value of a type; `owner` is the type that it is in.
+    /// Converts a value of a type. `owner` is the name of the type that contains the value.
     fn value(
         &mut self,
         of: Type<'_>,
@@ -228,7 +227,7 @@ impl Coercion {
                     self.mismatch.get_or_insert(why);
                 }
             },
-            // Go reads a list of numbers as bytes too.
+            // Go also decodes a list of numbers as bytes.
             (GoType::Bytes, Value::Array(items)) => {
                 for item in items.iter().filter(|item| !is_byte(item)) {
                     let found = match item {
@@ -237,14 +236,14 @@ impl Coercion {
                     };
                     self.note(&found, owner, at, "uint8");
                 }
-                // Null is a zero.
+                // Null is decoded as zero.
                 let byte = |item: &Value| u8::try_from(item.as_u64().unwrap_or_default()).ok();
                 let bytes = items.iter().filter_map(byte);
                 *value = STANDARD.encode(bytes.collect::<Vec<u8>>()).into();
             }
             (GoType::Time | GoType::MicroTime, Value::String(text)) => {
                 *text = time(text, go == GoType::MicroTime)?;
-                // Go's zero time is null.
+                // Go encodes the zero time as null.
                 if text.starts_with("0001-01-01T00:00:00") {
                     *value = Value::Null;
                 }
@@ -274,7 +273,7 @@ impl Coercion {
         Ok(())
     }
 
-    /// A schema, or several, or something else that may stand there.
+    /// Converts a schema, a list of schemas, or another value that is allowed in its place.
     fn schema(
         &mut self,
         of: Type<'_>,
@@ -299,7 +298,7 @@ impl Coercion {
             }
             (Some(GoType::SchemaOrBool), Value::Bool(_)) => Ok(()),
             (Some(GoType::SchemaOrBool), _) => Err("boolean or JSON schema expected".to_owned()),
-            // Go reads anything else as nil.
+            // Go decodes any other value as nil.
             (_, other) => {
                 *other = Value::Null;
                 Ok(())
@@ -322,7 +321,7 @@ impl Coercion {
     }
 }
 
-/// Adds the members that are always there; answers with what they take.
+/// Adds the missing fields that Go always encodes. Returns their size in bytes.
 fn fill_in(of: Type<'_>, tree: &mut Tree) -> usize {
     let mut filled_in = 0;
     for (name, member) in of.members.iter() {
@@ -337,7 +336,7 @@ fn fill_in(of: Type<'_>, tree: &mut Tree) -> usize {
     filled_in
 }
 
-/// What Go writes down of a type where nothing was said.
+/// Returns Go's encoding of the zero value of a type.
 fn zero_value(of: Type<'_>) -> Value {
     match of.go {
         Some(GoType::String | GoType::Bytes) => json!(""),
@@ -358,9 +357,9 @@ fn unfit(found: &str, owner: &str, at: At<'_>, go_type: &str) -> String {
     format!("json: cannot unmarshal {found} into Go struct field {owner}.{path} of type {go_type}")
 }
 
-/// A number in messages: one beyond whole numbers of 64 bits is shown by its digits.
+/// Formats a number for messages. An integer that exceeds 64 bits is shown with all of its digits.
 fn shown(number: &Number) -> String {
-    /// From here on, Go shows an exponent.
+    /// The smallest number that Go shows with an exponent.
     const EXPONENT: f64 = 1e21;
     let is_beyond =
         |number: &f64| number.fract() == 0.0 && (i64::MAX as f64..EXPONENT).contains(&number.abs());
@@ -371,7 +370,7 @@ fn shown(number: &Number) -> String {
     }
 }
 
-/// What Go does not leave out.
+/// Whether a value is not empty, so that Go does not omit it.
 fn is_not_empty(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -383,7 +382,7 @@ fn is_not_empty(value: &Value) -> bool {
     }
 }
 
-/// Where nothing may follow any more, or padding may not stand.
+/// Returns the position after valid padding, or the position of invalid padding.
 fn end_of_padding(text: &str) -> usize {
     let first = text.find('=').unwrap_or(text.len());
     match first % 4 {
@@ -397,21 +396,21 @@ fn is_byte(value: &Value) -> bool {
     value.is_null() || value.as_u64().is_some_and(|number| number <= u64::from(u8::MAX))
 }
 
-/// Bytes in base64, written anew.
+/// Decodes base64 and encodes the bytes again.
 fn bytes(text: &str) -> Result<String, String> {
     let bare: String = text.chars().filter(|c| !['\r', '\n'].contains(c)).collect();
-    // As Go does, without a look at the bits that are left over.
+    // Unused trailing bits are ignored, as in Go.
     let lenient = PAD.with_decode_allow_trailing_bits(true);
     match GeneralPurpose::new(&alphabet::STANDARD, lenient).decode(&bare) {
         Ok(bytes) => Ok(STANDARD.encode(bytes)),
         Err(error) => {
             let at = match error {
-                // Go counts line ends too.
+                // Go counts line breaks too.
                 base64::DecodeError::InvalidByte(at, byte) if byte != b'=' => {
                     let digits = text.char_indices().filter(|(_, c)| !['\r', '\n'].contains(c));
                     digits.map(|(at, _)| at).nth(at).unwrap_or(text.len())
                 }
-                // Where the group of four begins that is not whole.
+                // The position of the incomplete group of four digits.
                 _ if !bare.contains('=') => text.len() - bare.len() % 4,
                 _ => end_of_padding(&bare),
             };
@@ -420,7 +419,7 @@ fn bytes(text: &str) -> Result<String, String> {
     }
 }
 
-/// A time, written anew.
+/// Parses a time and formats it again.
 fn time(text: &str, is_exact: bool) -> Result<String, String> {
     let layout =
         if is_exact { "2006-01-02T15:04:05.000000Z07:00" } else { "2006-01-02T15:04:05Z07:00" };
@@ -465,7 +464,7 @@ fn time(text: &str, is_exact: bool) -> Result<String, String> {
     }
     let out_of_range = || fault(": day out of range".to_owned());
     let Ok(time) = text.parse::<Timestamp>() else {
-        // A day beyond what can be reckoned with stays as it is.
+        // A date that exceeds the supported range is not changed.
         let clock = text.strip_suffix('Z').ok_or_else(out_of_range)?;
         return clock.parse::<DateTime>().map(|_| text.to_owned()).map_err(|_| out_of_range());
     };
@@ -570,7 +569,7 @@ Status
         ] {
             assert_eq!(shaped(json!({"kind": "Foo", "spec": spec})).unwrap_err(), expected);
         }
-        // What a type itself refuses comes before what is of another type.
+        // The error of a type's own decoder precedes an error about a wrong type.
         assert!(
             shaped(json!({"spec": {"replicas": "x", "cpu": "much"}}))
                 .unwrap_err()

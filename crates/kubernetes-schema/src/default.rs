@@ -8,15 +8,16 @@ use crate::object::Tree;
 use crate::object::metadata::OF_EVERY_OBJECT;
 use crate::quota;
 
-/// At most this many bytes of tree are filled in. An object with more is refused for its size.
+/// The largest total size of added defaults in one object, in bytes of memory. An object with more is rejected for its
+/// size.
 const LIMIT: usize = 4 << 20;
 
-/// Fills in the defaults of a whole object: of members that are absent in
-/// what is there, or null and may not be, be it by default too.
+/// Fills in the defaults of a whole object: of fields that are missing, or are null where null is not allowed. Fields
+/// of an object that is itself a default are filled in too.
 pub fn fill_defaults(of: Type<'_>, tree: &mut Tree) {
     if of.subtree.defaults {
         fill_members(of, tree, &OF_EVERY_OBJECT, &mut { LIMIT });
-        // A default may say of metadata what they do not have.
+        // A default can contain metadata that ObjectMeta does not have.
         drop_unknown_metadata(of, tree);
     }
 }
@@ -52,7 +53,7 @@ fn size(value: &Value) -> usize {
     quota::of_value(value) + quota::of_member(0)
 }
 
-/// An item, or a member that is not known.
+/// Fills in the default of a list element or of an undeclared field.
 fn fill_other(parent: Type<'_>, of: Type<'_>, value: &mut Value, left: &mut usize) {
     if let Some(default) =
         parent.default_of_element.as_ref().filter(|_| value.is_null() && !of.nullable)

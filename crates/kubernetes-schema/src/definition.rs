@@ -1,4 +1,4 @@
-//! Types that a CustomResourceDefinition describes: its structural schema.
+//! The types that a CustomResourceDefinition describes: its structural schema.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::node::{
 use super::rules::{NodeRules, RULES, Reach};
 use super::{Pattern, Types};
 
-/// Keywords that this server reads or that only describe.
+/// Keywords that this server evaluates, and keywords that only describe.
 const KNOWN: [&str; 36] = [
     "additionalProperties",
     "allOf",
@@ -57,21 +57,19 @@ pub const EMBEDDED: &str = "x-kubernetes-embedded-resource";
 pub const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 
 impl Schema {
-    /// Reads a schema that was found to be structural; what is not, says nothing.
+    /// Parses a schema that was found to be structural. Other schemas have no effect.
     pub fn of_definition(schema: &Value) -> Self {
         Self::new(Arc::clone(Types::meta()), reference(Place::ROOT, schema))
     }
 
-    /// Keywords, with their paths, that bind objects and are not enforced by
-    /// this server yet.
+    /// Returns the paths of keywords that constrain objects but are not enforced by this server yet.
     pub fn unenforced(&self) -> Vec<String> {
         let mut found = Vec::new();
         collect_unenforced(self.root(), &mut found);
         found
     }
 
-    /// Which patterns texts are held against, each once, and how many bytes they take when they
-    /// are compiled.
+    /// Returns each pattern of the schema once, with its size in bytes when it is compiled.
     pub fn patterns(&self) -> BTreeMap<String, usize> {
         let mut found = BTreeMap::new();
         collect_patterns(self.root(), &mut found);
@@ -92,7 +90,7 @@ fn collect_patterns(of: Type<'_>, found: &mut BTreeMap<String, usize>) {
 }
 
 fn collect_unenforced(of: Type<'_>, found: &mut Vec<String>) {
-    // Types of Go demand nothing, and may lead back to themselves.
+    // Go types have no such keywords, and can refer back to themselves.
     if of.go.is_some() {
         return;
     }
@@ -103,7 +101,7 @@ fn collect_unenforced(of: Type<'_>, found: &mut Vec<String>) {
     }
 }
 
-/// What a type of a definition refers to.
+/// Returns the types that a type of a definition refers to.
 fn inner_types<'a>(of: Type<'a>) -> impl Iterator<Item = &'a TypeRef> {
     let node = of.node();
     let members = node.members.iter().map(|(_, member)| &member.of);
@@ -115,10 +113,10 @@ fn inner_types<'a>(of: Type<'a>) -> impl Iterator<Item = &'a TypeRef> {
     members.chain(&node.items).chain(additional).chain(judging)
 }
 
-/// A node of a schema, as it is reached from the root.
+/// The position of a node in a schema.
 #[derive(Clone, Copy)]
 struct Place<'a> {
-    /// The path that warnings show.
+    /// The path for warnings.
     path: &'a str,
     reach: Reach,
 }
@@ -130,8 +128,8 @@ impl<'a> Place<'a> {
         Self { path, ..self }
     }
 
-    /// The place of the elements of a node: of its `items` and its `additionalProperties`. Both have the type of the elements of the
-    /// node, if it has elements.
+    /// Returns the place of the elements of a node: of its `items` and its `additionalProperties`. Both have the
+    /// element type of the node, if the node has elements.
     fn of_elements(self, holder: Holder) -> Self {
         let reach = match (self.reach, holder) {
             (Reach::Declared, Holder::Elements) => Reach::Declared,
@@ -141,8 +139,8 @@ impl<'a> Place<'a> {
         Self { reach, ..self }
     }
 
-    /// The place of a property of a node. The type of a property whose name expressions cannot call does not depend on the type of
-    /// the node.
+    /// Returns the place of a property of a node. If expressions cannot use the name of the property, its type does not
+    /// depend on the type of the node.
     fn of_member(self, holder: Holder, name: &str) -> Self {
         let reach = match (self.reach, holder) {
             (Reach::Unseen, _) => Reach::Unseen,
@@ -154,7 +152,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// What the declared type of a node holds.
+/// The kind of parts that the declared type of a node has.
 #[derive(Clone, Copy)]
 enum Holder {
     Elements,
@@ -177,13 +175,13 @@ impl Holder {
     }
 }
 
-/// Reads a node of a schema.
+/// Parses a node of a schema.
 fn reference(place: Place<'_>, schema: &Value) -> TypeRef {
     let nothing = Map::new();
     TypeRef::Own(Arc::new(node(place, schema.as_object().unwrap_or(&nothing))))
 }
 
-/// A reference, and what is at or below it.
+/// Parses a node, and adds its summary to `subtree`.
 fn inner(place: Place<'_>, schema: &Value, subtree: &mut Subtree) -> TypeRef {
     let reference = reference(place, schema);
     if let TypeRef::Own(node) = &reference {
@@ -284,7 +282,7 @@ fn node(place: Place<'_>, schema: &Map<String, Value>) -> Node {
     }
 }
 
-/// What is demanded besides types, if anything is.
+/// Returns the constraints besides types, if there are any.
 fn constraints(
     place: Place<'_>,
     schema: &Map<String, Value>,

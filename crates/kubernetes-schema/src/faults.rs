@@ -1,26 +1,26 @@
-//! Faults: what a validation finds, and how much it may do to find it.
+//! Faults: the errors of a validation, and the limits on the work to find them.
 //!
-//! Whoever writes a definition says how often each part of an object is looked at, and whoever writes
-//! the object says how many parts there are: the product has no bound but this one.
+//! A definition determines how often each part of an object is visited, and an object determines the number of its
+//! parts. Only these limits apply to the product.
 
 use super::ERRORS_LIMIT;
 use crate::error::FieldError;
 
-/// How many steps one validation may take. A step looks at one value, one allowed value or some bytes
-/// of a text; it takes 20 to 100 nanoseconds. An object of a hundred thousand values, each held
-/// against ten schemas, takes a tenth of them.
+/// The largest number of steps of one validation. A step visits one value, one allowed value or `STEP_BYTES` of a
+/// string, and takes 20 to 100 nanoseconds. An object with 100,000 values, each validated against ten schemas, takes a
+/// tenth of these steps.
 const STEPS: usize = 10_000_000;
-/// Bytes of text that are one step.
+/// The number of bytes of a string that are visited in one step.
 const STEP_BYTES: usize = 64;
-/// What it takes to put a fault into words, in steps.
+/// The cost of formatting an error, in steps.
 const FAULT: usize = 8;
-/// How many bytes of faults are told. A pattern and the values that are allowed stand in each.
+/// The largest total size of reported errors, in bytes. Each error can contain a pattern and all allowed values.
 const ERRORS_BYTES: usize = 1 << 20;
-/// As kube-apiserver says it of rules in CEL.
+/// kube-apiserver's message about CEL rules that exceed their cost budget.
 const EXHAUSTED: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
-/// What was found, and what may still be done.
+/// The errors that were found, and the steps that are left.
 #[derive(Debug)]
 pub struct Faults {
     errors: Vec<FieldError>,
@@ -35,12 +35,12 @@ impl Default for Faults {
 }
 
 impl Faults {
-    /// Nothing found, and nothing done.
+    /// Creates an empty list of errors with all steps left.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds an error, if there is room and it is not there yet. The first error is always added.
+    /// Adds an error, unless it is a duplicate or a limit is reached. The first error is always added.
     pub(super) fn push(&mut self, error: FieldError) {
         self.spend(FAULT);
         if self.errors.contains(&error) {
@@ -52,22 +52,22 @@ impl Faults {
         }
     }
 
-    /// Whether nothing more is looked for.
+    /// Whether a limit is reached, so that the validation stops.
     pub(super) fn is_full(&self) -> bool {
         self.errors.len() >= ERRORS_LIMIT || self.bytes >= ERRORS_BYTES || self.steps == 0
     }
 
-    /// Does so many steps.
+    /// Subtracts steps.
     pub(super) fn spend(&mut self, steps: usize) {
         self.steps = self.steps.saturating_sub(steps);
     }
 
-    /// Looks at so many bytes of text.
+    /// Subtracts the steps for this many bytes of text.
     pub(super) fn spend_bytes(&mut self, bytes: usize) {
         self.spend(1 + bytes / STEP_BYTES);
     }
 
-    /// Lets somebody look at bytes of text who takes them from what is left.
+    /// Calls a function with the number of bytes of text that are left. The function subtracts the bytes that it uses.
     pub(super) fn with_bytes<T>(&mut self, look: impl FnOnce(&mut usize) -> T) -> T {
         let mut left = self.steps.saturating_mul(STEP_BYTES);
         let seen = look(&mut left);
@@ -75,8 +75,8 @@ impl Faults {
         seen
     }
 
-    /// Looks for the faults of the same value by another schema, beside what was found. What they take
-    /// counts here until they are [let go of](Self::release).
+    /// Collects the errors of the same value against another schema in a separate list. Their size counts here until it
+    /// is [released](Self::release).
     pub fn beside(&mut self, look: impl FnOnce(&mut Self)) -> Vec<FieldError> {
         let mut other = Self { errors: Vec::new(), bytes: self.bytes, steps: self.steps };
         look(&mut other);
@@ -84,22 +84,22 @@ impl Faults {
         other.errors
     }
 
-    /// What the faults found up to now take, in bytes.
+    /// Returns the total size of the errors so far, in bytes.
     pub fn held(&self) -> usize {
         self.bytes
     }
 
-    /// Lets go of all that was found beside since so much was held.
+    /// Releases the size of all separate lists that were created since `held` was the total size.
     pub fn release(&mut self, held: usize) {
         self.bytes = held;
     }
 
-    /// Takes what was found beside, which is no longer than told.
+    /// Adds the errors of a separate list, which is within the limits.
     pub(super) fn extend(&mut self, errors: Vec<FieldError>) {
         errors.into_iter().for_each(|error| self.push(error));
     }
 
-    /// All that was found; the end of the steps alone, if they were not enough to find out.
+    /// Returns all errors. If the steps were exhausted, returns only an error about that.
     pub fn into_errors(self) -> Vec<FieldError> {
         if self.steps == 0 {
             return vec![FieldError::invalid("<nil>", "\"\"", EXHAUSTED)];
@@ -143,7 +143,7 @@ mod tests {
         let held = faults.held();
         let beside = faults.beside(|other| other.push(fault(ERRORS_BYTES)));
         assert!(beside.len() == 1 && faults.is_full());
-        // The first of each is told.
+        // The first error of each separate list is added in any case.
         assert_eq!(faults.beside(|other| other.push(fault(1))).len(), 1);
         faults.release(held);
         assert!(!faults.is_full() && faults.into_errors().is_empty());

@@ -1,4 +1,4 @@
-//! Formats of texts, as kube-apiserver checks them.
+//! Formats of strings, as kube-apiserver checks them.
 
 mod addresses;
 mod email;
@@ -17,7 +17,7 @@ use crate::object::names::{check_dns_1123_label, check_dns_1123_subdomain};
 
 type Check = fn(&str) -> bool;
 
-/// The formats that are checked, and how. Any other binds nothing.
+/// The formats that are checked, with their checks. Other formats have no effect.
 const CHECKED: [(&str, Check); 26] = [
     ("bsonobjectid", |text| text.len() == 24 && is_hex(text)),
     ("byte", |text| BASE64.as_ref().is_some_and(|form| form.is_match(text))),
@@ -52,7 +52,7 @@ static BASE64: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(form).ok()
 });
 
-/// Whether a text is of a format.
+/// Whether a text matches a format.
 pub fn is_of_format(format: &str, text: &str) -> bool {
     CHECKED.iter().find(|(name, _)| *name == format).is_none_or(|(_, check)| check(text))
 }
@@ -61,13 +61,13 @@ fn is_hex(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// `#0af`, `00aaff`.
+/// Whether a text is a color such as `#0af` or `00aaff`.
 fn is_hex_color(text: &str) -> bool {
     let digits = text.strip_prefix('#').unwrap_or(text);
     [3, 6].contains(&digits.len()) && is_hex(digits)
 }
 
-/// `rgb(0, 170, 255)`.
+/// Whether a text is a color such as `rgb(0, 170, 255)`.
 fn is_rgb_color(text: &str) -> bool {
     let inner = text.strip_prefix("rgb(").and_then(|rest| rest.strip_suffix(')'));
     let is_part = |part: &str| {
@@ -79,7 +79,7 @@ fn is_rgb_color(text: &str) -> bool {
     inner.is_some_and(|inner| inner.split(',').count() == 3 && inner.split(',').all(is_part))
 }
 
-/// With dashes or without; of a version if one is asked for.
+/// Whether a text is a UUID, with or without dashes. If a version is given, the UUID must have it.
 fn is_uuid(text: &str, version: Option<char>) -> bool {
     let mut digits = String::new();
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! `allOf`, `anyOf`, `oneOf` and `not`: schemas that judge a value together.
+//! `allOf`, `anyOf`, `oneOf` and `not`: schemas that are combined for the same value.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use super::node::{Junctors, Type, TypeRef};
 use super::validate::node;
 use crate::error::{FieldError, Path, quote};
 
-/// What is wrong with a value by the schemas that judge it together.
+/// Validates a value against combined schemas.
 pub fn validate(
     of: Type<'_>,
     junctors: &Junctors,
@@ -16,7 +16,7 @@ pub fn validate(
     faults: &mut Faults,
 ) {
     let refuse = |faults: &mut Faults, what: &str| {
-        // The path stands in the text alone.
+        // Only the message contains the path.
         let detail = format!("{} {what}", quote(&path.to_string()));
         faults.push(FieldError::invalid("<nil>", "\"\"", &detail));
     };
@@ -70,7 +70,7 @@ pub fn validate(
     }
 }
 
-/// What each of several schemas says; nothing more once there is no time left.
+/// Returns the errors of each schema. If the steps are exhausted, the remaining schemas have no errors.
 fn judge(
     of: Type<'_>,
     schemas: &[TypeRef],
@@ -82,7 +82,8 @@ fn judge(
     schemas.iter().map(one).collect()
 }
 
-/// The errors of the schema that knows most of the value; of equals the first.
+/// Returns the errors of the schema that covers the largest part of the value. If several schemas cover the same part,
+/// the first one is chosen.
 fn best(
     of: Type<'_>,
     schemas: &[TypeRef],
@@ -101,7 +102,7 @@ fn best(
     best.map(|(_, errors)| errors).unwrap_or_default()
 }
 
-/// How much of a value a schema looks at.
+/// Returns the number of parts of a value that a schema covers.
 fn looked_at(of: Type<'_>, value: &Value) -> usize {
     let below: usize = match value {
         Value::Object(members) => {
@@ -114,7 +115,7 @@ fn looked_at(of: Type<'_>, value: &Value) -> usize {
             Some(of) => items.iter().map(|item| looked_at(of, item)).sum(),
             None => 0,
         },
-        // kube-apiserver looks at a number in two ways.
+        // kube-apiserver checks a number in two ways.
         Value::Number(_) => 1,
         _ => 0,
     };

@@ -1,10 +1,9 @@
-//! Types: what values may be, and everything that follows from it.
+//! Types: schemas of values, and the operations that follow from them.
 //!
-//! A [`Schema`] is a graph of nodes. A definition describes one (`definition`), the
-//! tables of Kubernetes' own types hold others (`types`), and a walker, a file each,
-//! does not know where a node came from: what is unknown is pruned, what Go reads is
-//! coerced, what is absent gets its default, the rest is validated; lists are merged
-//! by strategic merge patches.
+//! A [`Schema`] is a graph of nodes. Some nodes are built from a CustomResourceDefinition (`definition`), others from
+//! the tables of built-in kinds (`types`). Each operation is a walker in a file of its own and does not depend on the
+//! source of a node. Walkers prune unknown fields, convert values of Go types, fill in defaults and validate the
+//! result. Lists are merged by strategic merge patches.
 
 use kubernetes_objects::{error, object, quota};
 
@@ -55,10 +54,10 @@ pub use structural::check as check_structure;
 pub use types::{TypeId, Types};
 pub use validate::{node as validate_value, validate, validate_change, validate_status};
 
-/// At most this many faults of one object are reported; nobody fixes more at a time.
+/// The largest number of errors that are reported for one object. Users do not fix more at a time.
 pub const ERRORS_LIMIT: usize = 100;
 
-/// The example of the README is tested.
+/// Runs the example of the README as a doctest.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

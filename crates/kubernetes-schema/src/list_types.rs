@@ -1,4 +1,4 @@
-//! Lists in which nothing may be twice: sets, and maps by some of their members.
+//! Lists whose elements must be unique: sets, and lists with key fields.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -9,34 +9,34 @@ use super::{ListType, Type};
 use crate::error::{FieldError, Path};
 use crate::object::{Tree, to_json};
 
-/// What is there twice in the lists of an object.
+/// Returns an error for each duplicate in the lists of an object.
 pub fn validate_list_types(of: Type<'_>, tree: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
     members(of, tree, &Path::Root, &mut errors);
     errors
 }
 
-/// The items of a list by what makes each another one.
+/// The elements of an old list by the values of their key fields.
 pub struct ByKey<'a> {
     keys: &'a [String],
     items: HashMap<ItemKey<'a>, &'a Value>,
 }
 
-/// The members that make an item another one than the others.
+/// The values of the key fields of a list element.
 #[derive(PartialEq, Eq, Hash)]
 enum ItemKey<'a> {
     One(&'a Value),
     Several(Vec<&'a Value>),
 }
 
-/// The items of a map as it was; nothing of other lists.
+/// Returns the elements of an old list with key fields. The result is empty for other lists.
 pub fn by_key<'a>(list_type: &'a ListType, old: Option<&'a Vec<Value>>) -> ByKey<'a> {
     let ListType::Map(keys) = list_type else {
         return ByKey { keys: &[], items: HashMap::new() };
     };
     let named =
         old.into_iter().flatten().filter_map(|item| Some((key(item.as_object()?, keys)?, item)));
-    // Of two that are the same the first counts.
+    // If several elements have the same key, the first one is used.
     let mut items = HashMap::new();
     for (name, item) in named {
         items.entry(name).or_insert(item);
@@ -45,7 +45,7 @@ pub fn by_key<'a>(list_type: &'a ListType, old: Option<&'a Vec<Value>>) -> ByKey
 }
 
 impl<'a> ByKey<'a> {
-    /// What an item was before.
+    /// Returns the old element with the key of this element.
     pub fn of(&self, item: &Value) -> Option<&'a Value> {
         if self.items.is_empty() {
             return None;
@@ -90,7 +90,7 @@ fn node(of: Type<'_>, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldErro
 }
 
 fn map(items: &[Value], keys: &[String], path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    // A null item is an item without keys.
+    // A null element has no keys.
     if let Some(index) = items.iter().position(|item| !item.is_object() && !item.is_null()) {
         let why = "must be an object for an array of list-type map";
         let field = format!("{path}[{index}]");
@@ -104,8 +104,8 @@ fn map(items: &[Value], keys: &[String], path: &Path<'_>, errors: &mut Vec<Field
     twice(identities, |index| Value::Object(identity(&items[index], keys)), path, errors);
 }
 
-/// The value by which an item is told from others. Scalars are compared by their Go values, so `1` and `1.0` are
-/// two, and all else as JSON, where both are `1`.
+/// The value that identifies a list element. Scalars are compared by their Go values, so `1` and `1.0` differ. Other
+/// values are compared as JSON, where both are `1`.
 #[derive(PartialEq, Eq, Hash)]
 enum Identity<'a> {
     None,
@@ -123,7 +123,7 @@ impl<'a> Identity<'a> {
     }
 }
 
-/// The key of an item, if it has all of it.
+/// Returns the key of an element, if it has all key fields.
 fn key<'a>(item: &'a Tree, keys: &[String]) -> Option<ItemKey<'a>> {
     let scalar = |key| item.get(key).filter(|value| !value.is_object() && !value.is_array());
     match keys {
@@ -132,13 +132,13 @@ fn key<'a>(item: &'a Tree, keys: &[String]) -> Option<ItemKey<'a>> {
     }
 }
 
-/// The keys that an item of a map has.
+/// Returns the key fields that an element has.
 fn identity(item: &Value, keys: &[String]) -> Tree {
     let given = keys.iter().filter_map(|key| Some((key.clone(), item.get(key)?.clone())));
     given.collect()
 }
 
-/// Reports each value that is there again, where it is for the second time.
+/// Reports each duplicate value once, at its second position.
 fn twice<K: Hash + Eq>(
     identities: impl Iterator<Item = K>,
     show: impl Fn(usize) -> Value,

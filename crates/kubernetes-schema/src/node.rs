@@ -1,4 +1,4 @@
-//! Nodes of the graph of types, and how one leads to the next.
+//! The nodes of the graph of types, and the references between them.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -10,94 +10,91 @@ use super::rules::NodeRules;
 use super::types::{TypeId, Types};
 use crate::error::Path;
 
-/// What an object may hold: a type, and all that it refers to.
+/// The schema of an object: its type, and all types that it refers to.
 #[derive(Clone, Debug)]
 pub struct Schema {
     types: Arc<Types>,
     root: TypeRef,
 }
 
-/// A type: a node, and the table that its references lead into.
+/// A type: a node, and the table that its references point into.
 #[derive(Clone, Copy, Debug)]
 pub struct Type<'a> {
     types: &'a Types,
     node: &'a Node,
 }
 
-/// How a node refers to another one.
+/// A reference to a node.
 #[derive(Clone, Debug)]
 pub enum TypeRef {
-    /// It is described in place, and by nobody else.
+    /// A node that is defined in place and has no name.
     Own(Arc<Node>),
-    /// It has a name in the table, and may lead back here.
+    /// A type with a name in the table. It can refer back to the referring node.
     Named(TypeId),
 }
 
-/// One type: what a value may be. Definitions describe some, and Go has others; a
-/// walker is told here what there is to do, and never where a type came from.
+/// A type of values. Some nodes come from CustomResourceDefinitions, others from Go types. Walkers use only the
+/// contents of a node and do not depend on its source.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
-    /// What Go's decoder makes of a value. `None` of what a definition describes:
-    /// there a value stays as it is, and is held against the rest of this.
+    /// The Go type into which Go decodes a value. `None` for the types of a definition: their values are not converted,
+    /// but validated against the other fields of this node.
     pub go: Option<GoType>,
-    /// What it is called in Go, without its package: `PodSpec`.
+    /// The name in Go, without the package, such as `PodSpec`.
     pub name: &'static str,
-    /// Whether objects of it stand alone, with `apiVersion` and `kind`.
+    /// Whether the type is a kind: its objects have `apiVersion` and `kind`.
     pub is_kind: bool,
-    /// `None` where anything goes.
+    /// The JSON type; `None` if any type is allowed.
     pub json_type: Option<JsonType>,
-    /// Whether `null` is a value.
+    /// Whether `null` is allowed.
     pub nullable: bool,
-    /// Members that are known.
+    /// The declared fields.
     pub members: Members,
-    /// The numbers in protobuf of types whose members are members of this one.
+    /// The inlined types, whose fields are fields of this type, with their protobuf numbers.
     pub inlined: Vec<(u32, TypeId)>,
-    /// Members that are not.
+    /// The fields that are not declared.
     pub additional: Additional,
-    /// Whether `x-kubernetes-preserve-unknown-fields` keeps fields that are not known, here and in
-    /// the items of a list.
+    /// Whether `x-kubernetes-preserve-unknown-fields` retains undeclared fields, here and in the elements of a list.
     pub preserves: bool,
-    /// What a list holds.
+    /// The type of list elements.
     pub items: Option<TypeRef>,
-    /// What stands in the place of an item, or of a member that is not known, if it is
-    /// null and may not be.
+    /// The default of list elements and of undeclared fields. It replaces a null where null is not allowed.
     pub default_of_element: Option<Value>,
-    /// Which items of a list count as duplicates.
+    /// The type of the list, which determines duplicate elements.
     pub list_type: ListType,
-    /// Whether an object is one value, and not one for each of its members.
+    /// Whether an object is owned as one value, instead of field by field.
     pub is_atomic: bool,
-    /// The type of which it is a form with members that count each for itself, where objects of that
-    /// type are one value.
+    /// The original type, if this node is its granular variant: objects of the original type are one value, and objects
+    /// of this node are owned field by field.
     pub granular_of: Option<TypeId>,
-    /// A format, of a number or a text.
+    /// The format of a number or a string.
     pub format: Option<Box<str>>,
-    /// Whether it is a whole number or a text.
+    /// Whether values are integers or strings.
     pub int_or_string: bool,
-    /// Whether it is a resource of its own, with `apiVersion`, `kind` and
-    /// `metadata`.
+    /// Whether the value is an embedded resource with `apiVersion`, `kind` and `metadata`.
     pub embedded: bool,
-    /// What is demanded besides types: of types of Go, which members must be there.
+    /// Constraints besides types. Go types only have required fields.
     pub constraints: Option<Box<Constraints>>,
-    /// Expressions that judge its values.
+    /// The validation rules of the values.
     pub rules: Option<Arc<NodeRules>>,
-    /// What there is to do for walkers in it and below it.
+    /// A summary of this node and all nodes below it, for walkers.
     pub subtree: Subtree,
 }
 
-/// What there is in a node and below it. Walkers turn back where there is nothing.
+/// A summary of a node and all nodes below it. Walkers skip nodes that need no work.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Subtree {
-    /// Defaults that are filled in.
+    /// Whether there are defaults.
     pub defaults: bool,
-    /// Lists in which something may not be twice.
+    /// Whether there are lists whose elements must be unique.
     pub list_types: bool,
-    /// Resources that stand in the object.
+    /// Whether there are embedded resources.
     pub embedded: bool,
-    /// Items that are found by their keys, and members that nothing is said of.
+    /// Whether there are lists with key fields, or objects with fields that have no type.
     pub correlation: bool,
-    /// Expressions that judge values.
+    /// Whether there are validation rules.
     pub rules: bool,
-    /// How many steps the validation of one value may take at most, about.
+    /// The approximate largest number of steps for the validation of one value.
     pub steps: usize,
 }
 
@@ -112,22 +109,22 @@ impl Subtree {
     }
 }
 
-/// What Go's decoder makes of a value.
+/// The Go types into which values are decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GoType {
-    /// An object with known members.
+    /// An object with declared fields.
     Struct,
     /// A list.
     List,
-    /// An object with any members, all of one type.
+    /// An object with arbitrary keys and values of one type.
     Map,
-    /// A text.
+    /// A string.
     String,
     /// `true` or `false`.
     Bool,
-    /// A whole number of 32 bits.
+    /// A 32-bit integer.
     Int32,
-    /// A whole number of 64 bits.
+    /// A 64-bit integer.
     Int64,
     /// Any number.
     Float64,
@@ -137,84 +134,83 @@ pub enum GoType {
     Time,
     /// A time in microseconds.
     MicroTime,
-    /// An amount, as `100m`.
+    /// A quantity, such as `100m`.
     Quantity,
-    /// A number or a text.
+    /// An integer or a string.
     IntOrString,
-    /// Anything, taken as it is.
+    /// Any JSON value, which is not converted.
     Json,
-    /// A list of texts that is a message of its own in protobuf.
+    /// A list of strings that is a message of its own in protobuf.
     Strings,
-    /// A schema, or a list of them.
+    /// A schema, or a list of schemas.
     SchemaOrArray,
-    /// A schema, or whether anything is allowed.
+    /// A schema, or a boolean: whether anything is allowed.
     SchemaOrBool,
     /// A schema, or a list of names.
     SchemaOrStrings,
 }
 
-/// A member of an object.
+/// A declared field of an object.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// What it is.
+    /// The type of the field.
     pub of: TypeRef,
-    /// What it is if nothing is said.
+    /// The default value.
     pub default: Option<Value>,
-    /// When Go writes it down.
+    /// When Go encodes the field.
     pub presence: Presence,
-    /// Whether the Go field is a pointer, so that nil is not the same as empty.
+    /// Whether the Go field is a pointer, so that nil differs from an empty value.
     pub is_pointer: bool,
-    /// Its number in protobuf; 0 if it has none.
+    /// The protobuf number; 0 if the field has none.
     pub number: u32,
-    /// What its type is called in Go: `[]v1.Container`.
+    /// The name of its type in Go, such as `[]v1.Container`.
     pub go_type: Box<str>,
-    /// The structs that bring it along, from the outermost on, if they are embedded in
-    /// Go: messages name them.
+    /// The embedded Go structs that contain the field, outermost first. Messages name them.
     pub embedded_structs: Box<[&'static str]>,
-    /// How strategic merge patches change it.
+    /// The treatment of the field in strategic merge patches.
     pub patch: PatchStrategy,
 }
 
-/// When Go writes a member down: its `omitempty`.
+/// When Go encodes a field: the effect of `omitempty`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Presence {
-    /// When it is not empty: not `0`, `false`, `""`, `[]` or `{}`.
+    /// If the value is not empty: not `0`, `false`, `""`, `[]` or `{}`.
     OmitEmpty,
-    /// When it was given, empty or not: a pointer.
+    /// If the field was given, even if its value is empty: a pointer.
     #[default]
     Optional,
     /// Always.
     Required,
 }
 
-/// How strategic merge patches change a member.
+/// The treatment of a field in strategic merge patches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PatchStrategy {
     /// How a list is merged.
     pub list: ListMerge,
-    /// Whether a patch says which members of it stay.
+    /// Whether a patch lists the fields to retain (`$retainKeys`).
     pub retain_keys: bool,
-    /// Whether an object is replaced, and not merged.
+    /// Whether an object is replaced, instead of merged.
     pub replaces_object: bool,
 }
 
 /// How strategic merge patches merge a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ListMerge {
-    /// It is replaced.
+    /// The list is replaced.
     #[default]
     Replace,
-    /// Items that are not in it are added.
+    /// Missing elements are added.
     Union,
-    /// Items in which this member is equal are merged, others added.
+    /// Elements with equal values of this field are merged; other elements are added.
     By(Box<str>),
 }
 
-/// Members, in the order of their names.
+/// Declared fields, in the order of their names.
 #[derive(Clone, Debug, Default)]
 pub struct Members {
     all: Box<[(Box<str>, Member)]>,
-    /// Numbers in protobuf and where their members are, in order.
+    /// Protobuf numbers with the indexes of their fields, in the order of numbers.
     by_number: Box<[(u32, u32)]>,
 }
 
@@ -224,7 +220,7 @@ impl Members {
         Some(&self.all[place].1)
     }
 
-    /// Those that have a number in protobuf, in the order of numbers.
+    /// Returns the fields with a protobuf number, in the order of numbers.
     pub fn by_number(&self) -> impl Iterator<Item = (u32, &str, &Member)> {
         self.by_number.iter().map(|(number, place)| {
             let (name, member) = &self.all[*place as usize];
@@ -237,7 +233,7 @@ impl Members {
         self.all.get(self.by_number[place].1 as usize)
     }
 
-    /// All of them.
+    /// Returns all fields.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Member)> {
         self.all.iter().map(|(name, member)| (&**name, member))
     }
@@ -254,7 +250,7 @@ impl FromIterator<(Box<str>, Member)> for Members {
     }
 }
 
-/// A type of JSON.
+/// A JSON type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JsonType {
     /// `{}`
@@ -272,7 +268,7 @@ pub enum JsonType {
 }
 
 impl JsonType {
-    /// The word of JSON Schema.
+    /// Returns the name in JSON Schema.
     pub fn name(self) -> &'static str {
         match self {
             Self::Object => "object",
@@ -291,81 +287,81 @@ impl JsonType {
     }
 }
 
-/// What an object may hold besides its known members.
+/// The undeclared fields that an object can have.
 #[derive(Clone, Debug, Default)]
 pub enum Additional {
-    /// Nothing: further members are pruned.
+    /// None: undeclared fields are pruned.
     Pruned,
-    /// Nothing: further members are a fault.
+    /// None: undeclared fields are an error.
     Forbidden,
-    /// Anything without members of its own, as kube-apiserver takes `true`.
+    /// Any fields, but the fields of their values are pruned, as in kube-apiserver for `true`.
     Unspecified,
-    /// Anything.
+    /// Any fields.
     #[default]
     Any,
-    /// Members of this type.
+    /// Fields of this type.
     Of(TypeRef),
 }
 
-/// Which items of a list count as duplicates. Definitions are held to it; of types of Go
-/// it is said for those who merge lists, and kube-apiserver does not enforce it.
+/// The type of a list, which determines duplicate elements. It is enforced for types of definitions. For Go types it
+/// only affects merges, and kube-apiserver does not enforce it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ListType {
-    /// Nothing is said: the list is one value.
+    /// Not declared: the list is one value.
     #[default]
     Unset,
     /// The list is one value.
     Atomic,
-    /// Equal items.
+    /// Equal elements are duplicates.
     Set,
-    /// Items in which these members are equal.
+    /// Elements with equal values of these fields are duplicates.
     Map(Vec<String>),
 }
 
-/// What is demanded of values besides their types.
+/// Constraints on values besides their types.
 #[derive(Clone, Debug, Default)]
 pub struct Constraints {
-    /// The only values allowed.
+    /// The only allowed values.
     pub enumeration: Option<Vec<Value>>,
-    /// Lower bound of a number; `true` excludes the bound itself.
+    /// The lower bound of a number; `true` excludes the bound itself.
     pub minimum: Option<(f64, bool)>,
-    /// See `minimum`.
+    /// The upper bound of a number; `true` excludes the bound itself.
     pub maximum: Option<(f64, bool)>,
-    /// Shortest and longest text, in characters.
+    /// The smallest and the largest length of a string, in characters.
     pub length: (Option<u64>, Option<u64>),
-    /// What a text must match somewhere.
+    /// The pattern that a string must match somewhere.
     pub pattern: Option<Pattern>,
-    /// What a number must be a multiple of.
+    /// The factor of which a number must be a multiple.
     pub multiple_of: Option<f64>,
-    /// Members that must be there, known or not, in the order in which they are named.
+    /// The names of required fields, declared or not, in the order of the schema.
     pub required: Vec<String>,
-    /// Fewest and most members.
+    /// The smallest and the largest number of fields.
     pub member_count: (Option<u64>, Option<u64>),
-    /// Fewest and most items.
+    /// The smallest and the largest number of list elements.
     pub item_count: (Option<u64>, Option<u64>),
-    /// Types that judge the same value together.
+    /// Schemas that are combined for the same value.
     pub junctors: Junctors,
-    /// Keywords, with their paths, that say something which is not enforced.
+    /// The paths of keywords that are not enforced.
     pub unenforced: Vec<String>,
 }
 
-/// Types that judge a value together.
+/// The schemas of `allOf`, `anyOf`, `oneOf` and `not`.
 #[derive(Clone, Debug, Default)]
 pub struct Junctors {
-    /// Each of them must be satisfied.
+    /// Schemas that must all match.
     pub all_of: Vec<TypeRef>,
-    /// At least one must be.
+    /// Schemas of which at least one must match.
     pub any_of: Vec<TypeRef>,
-    /// Exactly one must be.
+    /// Schemas of which exactly one must match.
     pub one_of: Vec<TypeRef>,
-    /// It must not be.
+    /// The schema that must not match.
     pub not: Option<TypeRef>,
 }
 
 impl Constraints {
-    /// How many steps it takes to hold a value against them, about.
+    /// Returns the approximate number of steps for the validation of a value.
     pub(super) fn steps(&self) -> usize {
-        /// Bytes of a pattern that are one step.
+        /// The size of a compiled pattern that counts as one step, in bytes.
         const PATTERN: usize = 4 << 10;
         let enumeration = self.enumeration.as_ref().map_or(0, Vec::len);
         let pattern = self.pattern.as_ref().map_or(0, |pattern| pattern.size() / PATTERN);
@@ -379,12 +375,12 @@ impl Constraints {
 }
 
 impl Junctors {
-    /// Whether there are none.
+    /// Whether there are no schemas.
     pub fn is_empty(&self) -> bool {
         self.iter().next().is_none()
     }
 
-    /// All of them.
+    /// Returns all schemas.
     pub fn iter(&self) -> impl Iterator<Item = &TypeRef> {
         self.all_of.iter().chain(&self.any_of).chain(&self.one_of).chain(self.not.as_ref())
     }
@@ -395,17 +391,17 @@ impl Schema {
         Self { types, root }
     }
 
-    /// The type of a whole object.
+    /// Returns the type of a whole object.
     pub fn root(&self) -> Type<'_> {
         self.types.at(&self.root)
     }
 
-    /// The table that references lead into.
+    /// Returns the table that references point into.
     pub fn types(&self) -> &Arc<Types> {
         &self.types
     }
 
-    /// The name of the root in that table, if it has one.
+    /// Returns the name of the root type in the table, if it has one.
     pub fn root_name(&self) -> Option<TypeId> {
         match self.root {
             TypeRef::Named(id) => Some(id),
@@ -413,7 +409,7 @@ impl Schema {
         }
     }
 
-    /// Whether objects are read as Go reads them.
+    /// Whether objects are decoded into Go types.
     pub fn is_typed(&self) -> bool {
         self.root().go.is_some()
     }
@@ -424,44 +420,44 @@ impl<'a> Type<'a> {
         Self { types, node }
     }
 
-    /// Its node, for as long as the graph is there.
+    /// Returns the node, with the lifetime of the graph.
     pub fn node(self) -> &'a Node {
         self.node
     }
 
-    /// Where a reference of this node leads to.
+    /// Resolves a reference of this node.
     pub fn at(self, reference: &'a TypeRef) -> Self {
         self.types.at(reference)
     }
 
-    /// A known member, and its type.
+    /// Returns a declared field and its type.
     pub fn member(self, name: &str) -> Option<(&'a Member, Self)> {
         let member = self.node.members.get(name)?;
         Some((member, self.at(&member.of)))
     }
 
-    /// Whether a member is known.
+    /// Whether a field is declared.
     pub fn knows(self, name: &str) -> bool {
         self.node.members.get(name).is_some()
     }
 
-    /// A known member by its number in protobuf.
+    /// Returns a declared field by its protobuf number.
     pub fn numbered(self, number: u32) -> Option<(&'a str, &'a Member)> {
         self.node.members.numbered(number).map(|(name, member)| (&**name, member))
     }
 
-    /// The types whose members are members of this one, with their numbers in protobuf.
+    /// Returns the inlined types, with their protobuf numbers.
     pub fn inlined_types(self) -> impl Iterator<Item = (u32, Self)> {
         self.node.inlined.iter().map(move |(number, id)| (*number, self.types.get(*id)))
     }
 
-    /// The type of this number in protobuf whose members are members of this one.
+    /// Returns the inlined type with this protobuf number.
     pub fn inlined_at(self, number: u32) -> Option<Self> {
         let (_, id) = self.node.inlined.iter().find(|(known, _)| *known == number)?;
         Some(self.types.get(*id))
     }
 
-    /// The type of a member, known or not; nothing if nothing is said of it.
+    /// Returns the type of a field, declared or not; `None` if the field has no type.
     pub fn of_member(self, name: &str) -> Option<Self> {
         match (self.node.members.get(name), &self.node.additional) {
             (Some(member), _) => Some(self.at(&member.of)),
@@ -470,9 +466,8 @@ impl<'a> Type<'a> {
         }
     }
 
-    /// The type of a member and its path, for checks that tell members that are
-    /// known from others: `spec.known`, `spec.map[key]`. Nothing if nothing is said
-    /// of it.
+    /// Returns the type of a field and its path. The path distinguishes declared fields (`spec.known`) from additional
+    /// properties (`spec.map[key]`). Returns `None` if the field has no type.
     pub fn described<'b>(self, name: &'b str, path: &'b Path<'b>) -> Option<(Self, Path<'b>)> {
         match (self.node.members.get(name), &self.node.additional) {
             (Some(member), _) => Some((self.at(&member.of), Path::Member(path, name))),
@@ -481,12 +476,12 @@ impl<'a> Type<'a> {
         }
     }
 
-    /// The type of the items of a list.
+    /// Returns the type of the list elements.
     pub fn of_items(self) -> Option<Self> {
         self.node.items.as_ref().map(|items| self.at(items))
     }
 
-    /// What all items are, or all members that are not known.
+    /// Returns the type of all list elements, or of all undeclared fields.
     pub fn element(self) -> Option<(&'a TypeRef, Self)> {
         let element = match (&self.node.items, &self.node.additional) {
             (Some(items), _) => items,
@@ -496,7 +491,7 @@ impl<'a> Type<'a> {
         Some((element, self.at(element)))
     }
 
-    /// What is demanded besides types.
+    /// Returns the constraints besides types.
     pub fn constraints(self) -> Option<&'a Constraints> {
         self.node.constraints.as_deref()
     }

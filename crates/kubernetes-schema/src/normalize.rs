@@ -1,5 +1,5 @@
-//! Normalizes an object before it is validated: drops what its type does not know, makes its
-//! metadata what Go makes of it, and fills in defaults.
+//! Normalizes an object before it is validated: drops unknown fields, converts its metadata as Go does, and fills in
+//! defaults.
 
 use serde_json::Value;
 
@@ -9,21 +9,20 @@ use crate::error::{FieldError, Path, go_type};
 use crate::object::metadata::UNKNOWN_LIMIT;
 use crate::object::{Tree, metadata, to_json};
 
-/// What is done with members of a wrong type.
+/// The treatment of fields of a wrong type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// Nothing is done then.
+    /// The whole object is rejected.
     Refused,
-    /// They are dropped.
+    /// The fields are dropped.
     Dropped,
 }
 
-/// Drops what the type of an object does not know, and fills in its defaults. Answers with the
-/// paths of what was dropped.
+/// Drops the unknown fields of an object and fills in its defaults. Returns the paths of dropped fields.
 ///
 /// # Errors
-/// The first value of another type: anywhere in an object of Go's types, otherwise in
-/// the metadata of a resource that stands in the object, unless it is dropped.
+/// The first value of a wrong type: anywhere in an object of a Go type, otherwise in the metadata of an embedded
+/// resource. There is no error if such values are dropped.
 pub fn normalize(
     of: Type<'_>,
     tree: &mut Tree,
@@ -42,17 +41,17 @@ pub fn normalize(
     Ok(unknown)
 }
 
-/// The same of an object that a definition describes, but for its defaults; what is malformed is dropped.
+/// Drops unknown and malformed fields of an object of a CustomResourceDefinition, without filling in defaults.
 pub fn normalize_without_defaults(of: Type<'_>, tree: &mut Tree) {
     prune(of, tree);
     drop_unknown_metadata(of, tree);
 }
 
-/// Makes the metadata of an object what Go makes of it, whatever else the object is;
-/// answers with the paths of what ObjectMeta does not know.
+/// Converts the metadata of an object as Go does, whatever the type of the object. Returns the paths of fields that
+/// ObjectMeta does not have.
 ///
 /// # Errors
-/// The first value of another type, unless it is dropped.
+/// The first value of a wrong type, unless such values are dropped.
 pub fn coerce_metadata(tree: &mut Tree, malformed: Malformed) -> Result<Vec<String>, String> {
     if let Some(found) = tree.get("metadata").filter(|found| !found.is_object() && !found.is_null())
     {
@@ -66,11 +65,10 @@ pub fn coerce_metadata(tree: &mut Tree, malformed: Malformed) -> Result<Vec<Stri
     coerced
 }
 
-/// Makes the metadata of each resource in a value, which stands at `path`, what Go makes
-/// of it.
+/// Converts the metadata of each embedded resource in a value as Go does. The value is at `path`.
 ///
 /// # Errors
-/// The first value of another type.
+/// The first value of a wrong type.
 pub fn normalize_embedded_metadata(
     of: Type<'_>,
     value: &mut Value,
@@ -79,10 +77,9 @@ pub fn normalize_embedded_metadata(
     embedded(of, value, path, Malformed::Refused, &mut Vec::new())
 }
 
-/// Drops from the metadata of resources that stand in an object what ObjectMeta does not know, or has another
-/// type for.
+/// Drops fields from the metadata of embedded resources that ObjectMeta does not have, or that have a wrong type.
 pub(super) fn drop_unknown_metadata(of: Type<'_>, tree: &mut Tree) {
-    // What is dropped is no error.
+    // Dropped fields are not errors.
     let _ = embedded_members(of, tree, &Path::Root, Malformed::Dropped, &mut Vec::new());
 }
 
@@ -157,7 +154,7 @@ fn resource(
             let left = UNKNOWN_LIMIT.saturating_sub(unknown.len());
             unknown.extend(found.into_iter().take(left).map(|member| format!("{path}.{member}")));
         }
-        // What is no metadata at all stays, as in kube-apiserver.
+        // Metadata that is not an object stays, as in kube-apiserver.
         (Err(_), Malformed::Dropped) => {}
         (Err(why), Malformed::Refused) => {
             let shown = before.as_ref().map(to_json).unwrap_or_default();

@@ -1,18 +1,17 @@
-//! Numbers as Go reads and writes them: `1.0` is `1`.
+//! Numbers as Go decodes and encodes them: `1.0` is `1`.
 
 use serde_json::Value;
 
-/// The same value, with numbers without a fraction as integers. Larger ones stay as they are
-/// written.
+/// Returns the value with integers instead of numbers without a fraction. Numbers from 1e15 on are not changed.
 pub fn normalize_numbers(value: &Value) -> Value {
     let mut value = value.clone();
     normalize_numbers_in_place(&mut value);
     value
 }
 
-/// Makes integers of the numbers of a value that have no fraction.
+/// Converts the numbers of a value that have no fraction to integers.
 pub fn normalize_numbers_in_place(value: &mut Value) {
-    #[allow(clippy::cast_possible_truncation)] // checked to be small
+    #[allow(clippy::cast_possible_truncation)] // the range is checked
     match value {
         Value::Number(number) if number.is_f64() => {
             let whole = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 1e15);

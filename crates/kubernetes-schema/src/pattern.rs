@@ -1,5 +1,4 @@
-//! Patterns of texts: written for RE2, matched by a library that speaks nearly
-//! the same language.
+//! Patterns of strings. They are written for RE2, and matched by a library with nearly the same syntax.
 
 mod compiled;
 mod size;
@@ -14,17 +13,18 @@ use kubernetes_cel::re2;
 
 use crate::quota::Portion;
 
-/// How large a pattern may become when it is compiled, in bytes: `^.{1,1000}$` takes half of it.
+/// The largest size of a compiled pattern, in bytes. `^.{1,1000}$` uses half of it.
 const SIZE_LIMIT: usize = 2 << 20;
-/// The limit of all compiled patterns of a server with their searches, in bytes, and the same in a small container. The
-/// pattern that was compiled first gives way, and is compiled again when it is needed: 125 small ones stay.
+/// The limit of all compiled patterns of a server with their searches, in bytes, and the limit in a small container. If
+/// it is exceeded, the pattern that was compiled first is discarded, and is compiled again on its next use. The limit
+/// allows 125 small patterns.
 const COMPILED_BYTES: usize = 32 << 20;
 const LEAST_COMPILED_BYTES: usize = COMPILED_BYTES / 16;
-/// From so many on it is looked which of the known patterns are still in use.
+/// The smallest number of patterns at which unused patterns are removed from the cache.
 const LOOK_AT: usize = 1_024;
 
-/// A pattern that a text must match somewhere. Equal ones are one, and it is compiled when a text
-/// is first held against it.
+/// A pattern that a text must match somewhere. Equal patterns are shared, and a pattern is compiled when a text is
+/// first matched against it.
 #[derive(Clone, Debug)]
 pub struct Pattern(Arc<Inner>);
 
@@ -37,19 +37,19 @@ struct Inner {
     cache: PatternCache,
 }
 
-/// The patterns of a server: equal ones are one, and so many bytes of them stay compiled.
+/// The patterns of a server. Equal patterns are shared, and the total size of compiled patterns is limited.
 #[derive(Clone, Debug, Default)]
 pub struct PatternCache(Arc<Mutex<Patterns>>);
 
 thread_local! {
-    /// The cache of the patterns that this thread reads.
+    /// The cache of the patterns that this thread parses.
     static CURRENT: RefCell<Option<PatternCache>> = const { RefCell::new(None) };
 }
 
-/// The cache of patterns that no server uses: of definitions that are only checked.
+/// The cache of patterns that no server uses, such as those of definitions that are only checked.
 static UNSERVED: LazyLock<PatternCache> = LazyLock::new(PatternCache::default);
 
-/// Puts the cache back that was the thread's before, also after a panic.
+/// Restores the previous cache of the thread, even after a panic.
 struct Restore(Option<PatternCache>);
 
 impl Drop for Restore {
@@ -58,7 +58,7 @@ impl Drop for Restore {
     }
 }
 
-/// The limit of the compiled patterns of a server, in bytes.
+/// Returns the limit of the compiled patterns of a server, in bytes.
 pub fn patterns_limit(portion: Portion) -> usize {
     portion.between(LEAST_COMPILED_BYTES, COMPILED_BYTES)
 }
@@ -73,7 +73,7 @@ impl PatternCache {
         gone.iter().for_each(|inner| inner.discard());
     }
 
-    /// Reads patterns, which belong to this cache.
+    /// Calls a function whose parsed patterns belong to this cache.
     pub fn scope<T>(&self, read: impl FnOnce() -> T) -> T {
         let _restore = Restore(CURRENT.replace(Some(self.clone())));
         read()
@@ -93,20 +93,20 @@ struct Patterns {
     /// The limit of `compiled_bytes`.
     limit: usize,
     known: HashMap<String, Weak<Inner>>,
-    /// How many were in use when it was looked last.
+    /// The number of patterns that were in use when unused patterns were last removed.
     in_use: usize,
-    /// Those that are compiled, in the order in which they were, and what they take.
+    /// The compiled patterns with their sizes in bytes, in the order in which they were compiled.
     compiled: VecDeque<(Weak<Inner>, usize)>,
     compiled_bytes: usize,
 }
 
-/// Where no word of ASCII begins or ends. It may stand between the bytes of a letter too, where
-/// nothing is told to be found.
+/// Matches where no ASCII word begins or ends. This can be between the bytes of a character too, but no match is
+/// reported there.
 const NO_BOUNDARY: &str = "(?-u:\\B)";
 
 impl Pattern {
-    /// Reads a pattern of RE2. Returns `None` for an invalid pattern (see [`Pattern::check`]), and for one
-    /// that is too large for this server.
+    /// Parses a pattern of RE2. Returns `None` for an invalid pattern (see [`Pattern::check`]), and for one that is too
+    /// large for this server.
     pub fn parse(text: &str) -> Option<Self> {
         let cache = PatternCache::current();
         let known = cache.with(|patterns| patterns.known.get(text).and_then(Weak::upgrade));
@@ -129,22 +129,22 @@ impl Pattern {
         re2::translate(text).map(drop)
     }
 
-    /// How many bytes it takes when it is compiled, at most.
+    /// Returns the largest size of the compiled pattern, in bytes.
     pub fn size(&self) -> usize {
         self.0.size
     }
 
-    /// Whether a text matches somewhere. Takes what finding out costs from what is left, in bytes of
-    /// text that are looked at once; nothing if that is too little.
+    /// Whether a text matches somewhere. Subtracts the cost of the search from `left`, in bytes of text that are read
+    /// once. Returns `None` if `left` is too small.
     pub fn is_match(&self, text: &str, left: &mut usize) -> Option<bool> {
-        // There is always one: the size was found to be small enough.
+        // The pattern can be compiled, because its size was checked.
         self.0.compiled().map_or(Some(false), |compiled| compiled.is_match(text, left))
     }
 }
 
 impl Inner {
     fn compiled(self: &Arc<Self>) -> Option<Arc<Compiled>> {
-        // Whoever needs it at the same time waits, and compiles nothing.
+        // Concurrent searches wait for this lock, so that the pattern is compiled only once.
         let mut kept = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(compiled) = &*kept {
             return Some(Arc::clone(compiled));
@@ -183,7 +183,7 @@ impl Patterns {
         self.known.insert(inner.text.clone(), Arc::downgrade(inner));
     }
 
-    /// Notes that a pattern is compiled; answers with those that give way to it.
+    /// Records that a pattern is compiled. Returns the patterns to discard.
     fn note_compiled(&mut self, inner: &Arc<Inner>) -> Vec<Arc<Inner>> {
         let bytes = compiled::bytes(inner.size);
         self.compiled.push_back((Arc::downgrade(inner), bytes));
@@ -191,7 +191,7 @@ impl Patterns {
         self.give_way()
     }
 
-    /// Removes the patterns that were compiled first, until the rest is within the limit.
+    /// Removes the patterns that were compiled first, until the rest is within the limit. Returns the removed patterns.
     fn give_way(&mut self) -> Vec<Arc<Inner>> {
         let mut gone = Vec::new();
         while self.compiled_bytes > self.limit

@@ -1,4 +1,4 @@
-//! Pruning: what the schema does not know is dropped.
+//! Pruning: drops fields that the schema does not declare.
 
 use serde_json::Value;
 
@@ -7,8 +7,8 @@ use crate::error::Path;
 use crate::object::Tree;
 use crate::object::metadata::{OF_EVERY_OBJECT, UNKNOWN_LIMIT};
 
-/// Drops the members of a whole object that its type does not know, and
-/// nulls that are no values; answers with the paths of the former, sorted.
+/// Drops the undeclared fields of a whole object, and nulls where null is not allowed. Returns the paths of the
+/// undeclared fields, sorted.
 pub fn prune(of: Type<'_>, tree: &mut Tree) -> Vec<String> {
     let mut unknown = Vec::new();
     prune_members(of, of.preserves, tree, &Path::Root, &mut unknown);
@@ -16,14 +16,15 @@ pub fn prune(of: Type<'_>, tree: &mut Tree) -> Vec<String> {
     unknown
 }
 
-/// The same of a value.
+/// Drops the undeclared fields of a value, and nulls where null is not allowed. Returns the paths of the undeclared
+/// fields.
 pub fn prune_value(of: Type<'_>, value: &mut Value) -> Vec<String> {
     let mut unknown = Vec::new();
     prune_node(of, of.preserves, value, &Path::Member(&Path::Root, ""), &mut unknown);
     unknown
 }
 
-/// Prunes the fields of an object. If `keeps` is set, unknown fields stay.
+/// Prunes the fields of an object. If `keeps` is set, unknown fields are retained.
 fn prune_members(
     of: Type<'_>,
     keeps: bool,
@@ -59,21 +60,21 @@ fn prune_members(
     });
 }
 
-/// Returns whether a field is null and may not be. A default of a known field replaces the absent
-/// field later, a default of other fields replaces the null itself.
+/// Whether a field is null, although null is not allowed. The default of a declared field replaces the missing field
+/// later. The default of undeclared fields replaces the null itself.
 fn is_dropped_null(parent: Type<'_>, key: &str, of: Type<'_>, value: &Value) -> bool {
     value.is_null() && !of.nullable && (parent.knows(key) || parent.default_of_element.is_none())
 }
 
-/// Drops nulls within `apiVersion`, `kind` and `metadata` of an embedded resource, of which nothing
-/// else is pruned. Returns whether the field itself must go.
+/// Drops nulls within `apiVersion`, `kind` and `metadata` of an embedded resource, of which nothing else is pruned.
+/// Returns whether the field itself must be dropped.
 fn drop_null_of_member(parent: Type<'_>, key: &str, value: &mut Value) -> bool {
     let Some(of) = parent.of_member(key) else { return false };
     let has_default = match parent.member(key) {
         Some((member, _)) => member.default.is_some(),
         None => parent.default_of_element.is_some(),
     };
-    // A null with a default stays: of `metadata` it becomes an empty object, and gets no default.
+    // A null with a default stays: `metadata` becomes an empty object and gets no default.
     if value.is_null() && !of.nullable && !has_default {
         return true;
     }
@@ -126,7 +127,7 @@ fn prune_node(
             for (index, item) in items.iter_mut().enumerate() {
                 let path = Path::Item(path, index);
                 match of_items {
-                    // The items of a list that keeps unknown fields keep theirs too.
+                    // The elements of a list that retains unknown fields retain theirs too.
                     Some(of) => prune_node(of, keeps || of.preserves, item, &path, unknown),
                     None if keeps => {}
                     None => empty(item, &path, unknown),

@@ -1,20 +1,20 @@
-//! Quantities: amounts of resources, as `100m`, `1.5Gi` or `12e6`.
+//! Quantities: amounts of resources, such as `100m`, `1.5Gi` or `12e6`.
 //!
 //! <https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/>
 
 use std::fmt;
 
-/// What kube-apiserver says of a text that is none.
+/// kube-apiserver's message about a text that is not a quantity.
 const FAULT: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
-/// The smallest part of one that is kept; what is smaller is rounded up.
+/// The number of stored units in one whole. Smaller parts are rounded up to a unit.
 const NANO: i128 = 1_000_000_000;
-/// The largest whole amount; what is larger is cut down to it.
+/// The largest whole amount. Larger amounts are reduced to it.
 const LARGEST: i128 = i64::MAX as i128;
-/// At most this many digits behind the point are read.
+/// The largest number of digits after the decimal point that are read.
 const KEPT_DIGITS: usize = 18;
 
-/// An amount, and how it was written.
+/// An amount and its notation.
 #[derive(Clone, Copy, Debug)]
 pub struct Quantity {
     nanos: i128,
@@ -29,10 +29,10 @@ enum Suffix {
 }
 
 impl Quantity {
-    /// Reads one.
+    /// Parses a quantity.
     ///
     /// # Errors
-    /// When it is none, in the words of kube-apiserver.
+    /// The message of kube-apiserver, if the text is not a quantity.
     pub fn parse(text: &str) -> Result<Self, String> {
         let fault = || FAULT.to_owned();
         let (is_negative, unsigned) = match text.as_bytes().first() {
@@ -52,25 +52,25 @@ impl Quantity {
         Ok(Self { nanos: if is_negative { -nanos } else { nanos }, suffix })
     }
 
-    /// So many whole ones.
+    /// Returns a quantity of whole units.
     pub fn from_whole(number: u64) -> Self {
         Self { nanos: i128::from(number) * NANO, suffix: Suffix::Decimal }
     }
 
-    /// The sum of both, written as this one is, or as the other one if this one is nothing.
+    /// Returns the sum in the notation of this quantity, or in the notation of `other` if this quantity is zero.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let suffix = if self.nanos == 0 { other.suffix } else { self.suffix };
         Self { nanos: self.nanos.saturating_add(other.nanos), suffix }
     }
 
-    /// What is left of this one without the other, written as this one is; nothing, if the other is more.
+    /// Returns the difference in the notation of this quantity; zero if `other` is larger.
     #[must_use]
     pub fn less(self, other: Self) -> Self {
         Self { nanos: self.nanos.saturating_sub(other.nanos).max(0), ..self }
     }
 
-    /// The same in thousandths, rounded up: what containers can have of a resource.
+    /// Returns the quantity in thousandths, rounded up: the precision of the resources of a container.
     #[must_use]
     pub fn in_thousandths(self) -> Self {
         const MILLI: i128 = NANO / 1_000;
@@ -79,13 +79,13 @@ impl Quantity {
         Self { nanos: self.nanos + more, ..self }
     }
 
-    /// Billionths of it.
+    /// Returns the amount in billionths.
     pub fn nanos(&self) -> i128 {
         self.nanos
     }
 }
 
-/// The base and power that a suffix stands for.
+/// Returns the base, the power and the notation of a suffix.
 fn scale(suffix: &str) -> Option<(i128, i32, Suffix)> {
     let decimal = |power| Some((10, power, Suffix::Decimal));
     let binary = |power| Some((1024, power, Suffix::Binary));
@@ -113,9 +113,9 @@ fn scale(suffix: &str) -> Option<(i128, i32, Suffix)> {
     }
 }
 
-/// A number in billionths, rounded up; none if it is too large.
+/// Returns a number in billionths, rounded up; `None` if it is too large.
 fn magnitude(whole: &str, part: &str, base: i128, power: i32) -> Option<i128> {
-    // What is far behind the point only says that there is more.
+    // Digits beyond `KEPT_DIGITS` only affect rounding.
     let part = part.trim_end_matches('0');
     let (part, rest) = part.split_at(part.len().min(KEPT_DIGITS));
     let digits = format!("{whole}{part}{}", if rest.is_empty() { "" } else { "1" });
@@ -124,7 +124,7 @@ fn magnitude(whole: &str, part: &str, base: i128, power: i32) -> Option<i128> {
         return Some(0);
     }
     let mut value: i128 = digits.parse().ok()?;
-    // All of it is `value` times a power of ten, and of two.
+    // The amount is `value` times a power of ten. A power of 1024 is multiplied into `value`.
     let behind = part.len() + usize::from(!rest.is_empty());
     let mut tens = 9 - i32::try_from(behind).ok()?;
     if base == 1024 {
@@ -136,18 +136,18 @@ fn magnitude(whole: &str, part: &str, base: i128, power: i32) -> Option<i128> {
         return value.checked_mul(10_i128.checked_pow(u32::try_from(tens).ok()?)?);
     }
     let divisor = 10_i128.checked_pow(tens.unsigned_abs());
-    // What is beyond every divisor is still something.
+    // An amount that is smaller than a billionth is rounded up.
     Some(divisor.map_or(1, |divisor| value / divisor + i128::from(value % divisor != 0)))
 }
 
-/// As kube-apiserver writes it: with the largest suffix that leaves a whole number.
+/// Formats the quantity as kube-apiserver does: with the largest suffix that leaves a whole number.
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.nanos == 0 {
             return f.write_str("0");
         }
         let is_small = self.nanos.abs() < 1024 * NANO;
-        // What is no whole number of bytes is written in tens.
+        // Small amounts, and amounts that are not whole numbers, have decimal suffixes.
         if self.suffix == Suffix::Binary && !is_small && self.nanos % NANO == 0 {
             let mut whole = self.nanos / NANO;
             let mut power = 0;

@@ -1,4 +1,4 @@
-//! Rules: `x-kubernetes-validations`, expressions in CEL that judge values and what they were before.
+//! Rules: `x-kubernetes-validations`, CEL expressions that validate values and compare them with old values.
 
 mod check;
 mod compile;
@@ -12,12 +12,12 @@ pub(super) use check::{check_shape, rule_as_go_shows};
 pub use compile::{NodeRules, Reach};
 pub use run::{judge, judge_at_once, judge_default};
 
-/// The keyword.
+/// The keyword for rules.
 pub const RULES: &str = "x-kubernetes-validations";
 
-/// What one call may cost, as in kube-apiserver: about a tenth of a second there.
+/// The cost limit of one call, as in kube-apiserver: about a tenth of a second there.
 const PER_CALL: u64 = 1_000_000;
-/// What all rules of one object may cost, as in kube-apiserver: about a second there.
+/// The cost limit of all rules for one object, as in kube-apiserver: about a second there.
 const PER_OBJECT: u64 = 10_000_000;
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
-//! Strategic merge patch: as a merge patch, but lists of known types are merged
-//! by the keys of their items.
+//! Strategic merge patch: like a merge patch, but lists of known types are merged by the keys of their elements.
 //!
-//! Members of a patch that begin with `$` say how: `$patch` replaces or deletes,
-//! `$deleteFromPrimitiveList/F` takes items out of `F`, `$setElementOrder/F`
-//! says in which order they stand, `$retainKeys` which members stay.
+//! Fields of a patch that begin with `$` are directives. `$patch` replaces or deletes, and `$deleteFromPrimitiveList/F`
+//! removes elements from `F`. `$setElementOrder/F` sets the order of elements, and `$retainKeys` lists the fields to
+//! retain.
 
 use serde_json::Value;
 use std::collections::hash_map::Entry;
@@ -17,27 +16,27 @@ const RETAIN: &str = "$retainKeys";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 const ORDER: &str = "$setElementOrder/";
 
-/// A patch, and what is known of the type that it is for.
+/// A patch, and the schema of the object that it applies to.
 #[derive(Clone, Debug)]
 pub struct StrategicMergePatch {
     /// The patch.
     pub patch: Tree,
-    /// What the object is.
+    /// The schema of the object.
     pub schema: Schema,
 }
 
 impl StrategicMergePatch {
-    /// What the patch makes of an object.
+    /// Applies the patch to an object.
     ///
     /// # Errors
-    /// What the patch says that cannot be done.
+    /// A message about a part of the patch that cannot be applied.
     pub fn apply(&self, object: Tree) -> Result<Tree, String> {
         let mut object = object;
         merge(&mut object, &self.patch, Some(self.schema.root()))?;
         Ok(object)
     }
 
-    /// The patch as messages show it: without nulls where the object has nothing.
+    /// Returns the patch as messages show it: without nulls for fields that the object does not have.
     pub fn shown(&self, object: &Tree) -> Value {
         Value::Object(shown(&self.patch, object))
     }
@@ -82,7 +81,7 @@ fn merge(object: &mut Tree, patch: &Tree, of: Option<Type<'_>>) -> Result<(), St
         }
         object.retain(|key, _| retained.contains(key.as_str()));
     }
-    // Where what is only in the object stood.
+    // The lists before the patch, for the positions of elements that only the object has.
     let ordered = patch.keys().filter_map(|name| name.strip_prefix(ORDER));
     let before: HashMap<&str, Vec<Value>> =
         ordered.filter_map(|field| Some((field, object.get(field)?.as_array()?.clone()))).collect();
@@ -101,7 +100,7 @@ fn merge(object: &mut Tree, patch: &Tree, of: Option<Type<'_>>) -> Result<(), St
         let Some(field) = name.strip_prefix(ORDER) else { continue };
         let Value::Array(order) = order else { return Err(format!("{name} must be a list")) };
         let member = of.and_then(|of| of.member(field));
-        // Of a list that is replaced a patch says all, its order too.
+        // A patch that replaces a list determines its order too.
         let list = member.map(|(member, _)| &member.patch.list);
         let list = list.filter(|list| **list != ListMerge::Replace);
         if let (Some(Value::Array(items)), Some(list)) = (object.get_mut(field), list) {
@@ -148,7 +147,7 @@ fn merge_member(
         (Some(old), Value::Object(patch))
             if member.is_some_and(|member| member.patch.replaces_object) =>
         {
-            // To the letter: a directive in it is a member that no type knows.
+            // The patch is copied without changes. A directive in it is an unknown field.
             *old = Value::Object(patch.clone());
         }
         (_, new) => match without_directed(new) {
@@ -159,7 +158,7 @@ fn merge_member(
     Ok(())
 }
 
-/// Merges items that are told apart by a key.
+/// Merges elements that are identified by a key.
 fn merge_items(
     items: &mut Vec<Value>,
     patch: &[Value],
@@ -195,7 +194,7 @@ fn merge_items(
     if !gone.is_empty() {
         items.retain(|item| !item.get(key).is_some_and(|named| gone.contains(&to_json(named))));
     }
-    // Of several of one name the first is meant.
+    // If several elements have the same key, the first one is patched.
     let places = items.iter().enumerate().rev();
     let places = places.filter_map(|(place, item)| Some((to_json(item.get(key)?), place)));
     let mut places: HashMap<String, usize> = places.collect();
@@ -219,13 +218,13 @@ fn merge_items(
     Ok(())
 }
 
-/// Adds the items that are not there yet.
+/// Adds the elements that are missing.
 fn unite(items: &mut Vec<Value>, patch: &[Value]) {
     let mut known: HashSet<String> = items.iter().map(to_json).collect();
     items.extend(patch.iter().filter(|item| known.insert(to_json(item))).cloned());
 }
 
-/// What tells an item of a list from the others, if it says it.
+/// Returns the value that identifies an element of a list, if the element has it.
 fn name_in(list: &ListMerge, item: &Value) -> Option<String> {
     match list {
         ListMerge::By(key) => item.get(&**key).map(to_json),
@@ -233,7 +232,7 @@ fn name_in(list: &ListMerge, item: &Value) -> Option<String> {
     }
 }
 
-/// Whether the items of a patch stand in the order that it says, each of them.
+/// Whether the elements of a patch are in the given order, which must contain all of them.
 fn is_in_order(given: &[Value], order: &[Value], list: &ListMerge) -> bool {
     let name = |item: &Value| name_in(list, item);
     let mut order = order.iter().filter_map(name);
@@ -241,8 +240,8 @@ fn is_in_order(given: &[Value], order: &[Value], list: &ListMerge) -> bool {
     given.filter_map(name).all(|wanted| order.any(|next| next == wanted))
 }
 
-/// Puts what the patch names in its order; what only the object has stays
-/// where it stood `before` between them.
+/// Sorts the elements that the patch names in its order. Elements that only the object has stay between them, at their
+/// positions in `before`.
 fn set_order(items: &mut Vec<Value>, order: &[Value], before: &[Value], list: &ListMerge) {
     let name = |item: &Value| name_in(list, item);
     let places = |items: &[Value]| -> HashMap<String, usize> {
@@ -250,7 +249,7 @@ fn set_order(items: &mut Vec<Value>, order: &[Value], before: &[Value], list: &L
         named.filter_map(|(place, item)| Some((name(item)?, place))).collect()
     };
     let (wanted, before) = (places(order), places(before));
-    // Each is named once: a name may be the whole item.
+    // The name of each element is computed once, because it can be the whole element.
     let placed = std::mem::take(items).into_iter().map(|item| {
         let name = name(&item);
         let place = |places: &HashMap<String, usize>| places.get(name.as_ref()?).copied();
@@ -272,7 +271,7 @@ fn set_order(items: &mut Vec<Value>, order: &[Value], before: &[Value], list: &L
     items.extend(others.map(|other| other.item));
 }
 
-/// An item of a list, and its place in the order that is wanted and in the one before.
+/// A list element, with its indexes in the requested order and in the previous order.
 struct Placed {
     wanted: Option<usize>,
     before: Option<usize>,
@@ -286,8 +285,8 @@ fn unknown_directive(patch: &Tree) -> String {
     format!("unknown patch type: {} in map: {shown}", word.unwrap_or_default())
 }
 
-/// What is put where nothing was: without nulls, and without what has a `$patch`, whatever
-/// that says. Other directives are members that no type knows.
+/// Returns the value to insert where the object has none: without nulls, and without objects that have a `$patch`
+/// directive. Other directives stay as unknown fields.
 fn without_directed(value: &Value) -> Option<Value> {
     match value {
         Value::Null => None,

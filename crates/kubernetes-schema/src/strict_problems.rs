@@ -1,5 +1,4 @@
-//! Strict problems: fields of an object of Go's types that are unknown or given more than once, in the order
-//! of the document.
+//! Strict problems: fields of an object of a Go type that are unknown or duplicate, in the order of the document.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashSet};
@@ -12,14 +11,14 @@ use serde::de::{
 use super::node::{GoType, Type};
 use crate::error::Path;
 
-/// At most so many problems are reported, as in kube-apiserver.
+/// The largest number of reported problems, as in kube-apiserver.
 const LIMIT: usize = 100;
-/// How deep a document may nest, as elsewhere.
+/// The largest nesting depth of a document.
 const DEPTH_LIMIT: usize = 128;
 
-/// Returns `duplicate field "a.b"` and `unknown field "a.c"` for each such field of a JSON document. Of a
-/// field that is unknown nothing else is said. Types of Go that read themselves, as quantities do, are not
-/// looked into. `None` if the document cannot be read.
+/// Returns `duplicate field "a.b"` and `unknown field "a.c"` for each such field of a JSON document. The contents of an
+/// unknown field are not checked. Go types with a decoder of their own, such as quantities, are not checked either.
+/// Returns `None` if the document cannot be parsed.
 pub fn strict_problems(of: Type<'_>, json: &[u8]) -> Option<Vec<String>> {
     let found = RefCell::new(Found::default());
     let mut deserializer = serde_json::Deserializer::from_slice(json);
@@ -31,7 +30,7 @@ pub fn strict_problems(of: Type<'_>, json: &[u8]) -> Option<Vec<String>> {
 #[derive(Default)]
 struct Found {
     problems: Vec<String>,
-    /// The same problem is reported once.
+    /// All reported problems, so that each is reported once.
     seen: BTreeSet<String>,
 }
 
@@ -47,7 +46,7 @@ impl Found {
     }
 }
 
-/// A value, and its type if something is known of its fields.
+/// A value, and its type if anything is known about its fields.
 struct Node<'a> {
     of: Option<Type<'a>>,
     path: &'a Path<'a>,

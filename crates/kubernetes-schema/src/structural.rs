@@ -1,8 +1,7 @@
-//! The rules that make a schema structural, in kube-apiserver's words.
+//! Checks whether a schema is structural, with the messages of kube-apiserver.
 //!
-//! Outside of `anyOf`, `oneOf`, `allOf` and `not` every node says its type;
-//! inside of them there are only rules about values, and about nothing that is
-//! not described outside too.
+//! Outside of `anyOf`, `oneOf`, `allOf` and `not`, each node declares its type. Inside of them, there are only
+//! constraints on values, and only for values that are declared outside too.
 
 use std::collections::HashSet;
 
@@ -21,7 +20,7 @@ const MAP_TYPE: &str = "x-kubernetes-map-type";
 
 type Node = Map<String, Value>;
 
-/// What is wrong with the schema of a whole object; `path` is where it stands.
+/// Checks the schema of a whole object. `path` is the path of the schema.
 pub fn check(schema: &Value, path: &str) -> Vec<FieldError> {
     let Some(root) = schema.as_object() else {
         return vec![FieldError::invalid(path, schema, "must be an object")];
@@ -33,7 +32,7 @@ pub fn check(schema: &Value, path: &str) -> Vec<FieldError> {
     }
     let mut keywords = Vec::new();
     check_keywords(root, path, &Place { is_root: true, ..Place::default() }, &mut keywords);
-    // What cannot be read as a structural schema is not judged as one.
+    // A schema with unsupported keywords is not checked further.
     if !has_unsupported(root) {
         let mut structure = Vec::new();
         check_structure(root, Level::Root, path, &mut structure);
@@ -74,7 +73,7 @@ fn branches<'a>(node: &'a Node, key: &str) -> impl Iterator<Item = (usize, &'a N
     branches.enumerate().filter_map(|(index, branch)| Some((index, branch.as_object()?)))
 }
 
-/// The one form in which a junctor may say types.
+/// Whether `anyOf` allows integers and strings: the only form in which it can contain types.
 fn is_int_or_string(node: &Node) -> bool {
     let any_of: Vec<_> = branches(node, "anyOf").collect();
     let says = |index: usize, name: &str| {
@@ -149,7 +148,7 @@ fn check_type(node: &Node, level: Level, path: &str, errors: &mut Vec<FieldError
     }
 }
 
-/// What is said of `kind`, `apiVersion` and `metadata`, which are known anyway.
+/// Checks the declarations of `kind`, `apiVersion` and `metadata`, which exist without a declaration.
 fn check_meta(node: &Node, level: Level, path: &str, errors: &mut Vec<FieldError>) {
     for (name, property) in properties(node) {
         let path = format!("{path}.properties[{name}]");
@@ -177,7 +176,7 @@ fn says_more_than_names(metadata: &Node) -> bool {
     !only_names || metadata.keys().any(|key| !known.contains(&key.as_str()))
 }
 
-/// Rules about values: what may stand in junctors.
+/// Checks constraints on values: the schemas of `anyOf`, `allOf`, `oneOf` and `not`, and the pattern.
 fn check_values(
     node: &Node,
     skip_any_of: bool,
@@ -230,7 +229,7 @@ fn check_nested(node: &Node, skip_any_of: bool, path: &str, errors: &mut Vec<Fie
     for (key, detail) in FORBIDDEN {
         let is_said = match node.get(key) {
             None | Some(Value::Null) => false,
-            // To forbid further members is a rule about the value.
+            // `additionalProperties: false` is a constraint on the value.
             Some(Value::Bool(said)) => *said,
             Some(Value::String(text)) => !text.is_empty(),
             Some(Value::Array(list)) => !list.is_empty(),
@@ -250,8 +249,8 @@ fn check_nested(node: &Node, skip_any_of: bool, path: &str, errors: &mut Vec<Fie
     }
 }
 
-/// What junctors speak of must be described outside of them too. As in
-/// kube-apiserver this begins at the root and follows only junctors.
+/// Checks that everything in `anyOf`, `oneOf`, `allOf` and `not` is also declared outside of them. The check starts at
+/// the root and follows only these keywords, as in kube-apiserver.
 fn check_complete(
     values: &Node,
     described: Option<&Node>,
@@ -299,7 +298,7 @@ fn check_described(
     }
 }
 
-/// Keywords that no definition may hold.
+/// Keywords that a definition must not contain.
 const UNSUPPORTED: [&str; 6] =
     ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"];
 
@@ -310,7 +309,7 @@ fn has_unsupported(node: &Node) -> bool {
     own || nested(node).into_iter().any(|(_, node)| has_unsupported(node))
 }
 
-/// All schemas right below one, with their paths.
+/// Returns all schemas directly below a schema, with their paths.
 fn nested(node: &Node) -> Vec<(String, &Node)> {
     let mut nested = Vec::new();
     for key in ["additionalProperties", "not", "items"] {
@@ -325,17 +324,17 @@ fn nested(node: &Node) -> Vec<(String, &Node)> {
     nested
 }
 
-/// Where a schema stands.
+/// The position of a schema.
 #[derive(Clone, Default)]
 struct Place {
     is_root: bool,
-    /// Below `metadata`, `kind` or `apiVersion` of an object.
+    /// Whether the schema is below `metadata`, `kind` or `apiVersion` of an object.
     in_meta: bool,
-    /// Why there may be no default.
+    /// The reason why defaults are forbidden here, if they are.
     no_default: Option<String>,
 }
 
-/// Rules about single keywords, at every node.
+/// Checks single keywords, at every node.
 fn check_keywords(node: &Node, path: &str, place: &Place, errors: &mut Vec<FieldError>) {
     let type_name = text(node, "type");
     let mut forbid = |key: &str, detail: &str| {
@@ -420,7 +419,7 @@ fn check_map_type(node: &Node, path: &str, errors: &mut Vec<FieldError>) {
 }
 
 fn check_list_type(node: &Node, path: &str, errors: &mut Vec<FieldError>) {
-    // An empty text is given, and names no type.
+    // An empty string counts as given, but is not a list type.
     let is_given = node.get(LIST_TYPE).is_some_and(Value::is_string);
     let list_type = text(node, LIST_TYPE);
     let type_name = text(node, "type");
@@ -486,7 +485,7 @@ fn check_list_keys(items: Option<&Node>, keys: &[&str], path: &str, errors: &mut
     let required: HashSet<&str> = required.filter_map(Value::as_str).collect();
     let mut seen = HashSet::new();
     for key in keys {
-        // Each fault shows all keys.
+        // Each error shows all keys.
         if errors.len() >= ERRORS_LIMIT {
             return;
         }

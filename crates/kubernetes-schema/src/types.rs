@@ -1,18 +1,25 @@
-//! Types of Kubernetes' own: tables of facts, read where they are needed.
+//! The types of built-in kinds: tables of facts, which are parsed when they are needed.
 //!
-//! A line is one of
+//! A line of a table is one of
 //!
-//! - `package k8s.io/api/core/v1 v1`: where the types that follow come from, and the
-//!   group and version of their kinds, if they have any;
-//! - `Pod kind`: a type; `kind`, if it is one; `atomic`, if it is one value; and, behind
-//!   `=`, what Go makes of it if it has no fields;
-//! - ` containers 2 []Container +`: a field of it, with its number in protobuf, or 0; `-`
-//!   is the name of one whose fields are fields of this type. Types are those of the
-//!   same package, `meta/v1.ObjectMeta` of another one, or those of Go, in small
-//!   letters. Then there is `*` where nothing is not the same as empty, `+` where it is
-//!   always written down, `go=` and what its type is called in Go where that cannot be told,
-//!   `!` where it must be there, `set`, `atomic` or `keys=a,b` of a list, `granular` where its
-//!   type is `atomic` and it is not, `merge`, `merge=name`, `replace` and `retainKeys` for strategic merge patches, and `default=` with JSON.
+//! - `package k8s.io/api/core/v1 v1`: the Go package of the types that follow, and the group and version of their
+//!   kinds, if there are any.
+//! - `Pod kind`: a type. `kind` marks a kind, and `atomic` marks objects that are one value. `=` precedes the Go
+//!   representation of a type without fields.
+//! - ` containers 2 []Container +`: a field of the type, with its protobuf number, or 0. The name `-` marks an inlined
+//!   type, whose fields are fields of this type. A type name without a package is of the same package,
+//!   `meta/v1.ObjectMeta` is of another package, and lowercase names are Go types.
+//!
+//! The type of a field is followed by its attributes:
+//!
+//! - `*`: nil differs from an empty value.
+//! - `+`: Go always encodes the field.
+//! - `go=`: the name of the type in Go, if it cannot be derived.
+//! - `!`: the field is required.
+//! - `set`, `atomic` or `keys=a,b`: the type of a list. `atomic` also applies to a map.
+//! - `granular`: the field is owned field by field, although its type is `atomic`.
+//! - `merge`, `merge=name`, `replace` and `retainKeys`: the treatment in strategic merge patches.
+//! - `default=`: the default, as JSON.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -24,23 +31,23 @@ use super::node::{
     Presence, Schema, Type, TypeRef,
 };
 
-/// Types that every server speaks of: metadata, options, `Status`, `Scale`.
+/// Types that every server uses: metadata, options, `Status`, `Scale`.
 const META: &str = include_str!("meta_types.txt");
 
 static META_TYPES: LazyLock<Arc<Types>> =
     LazyLock::new(|| Arc::new(Types::parse(&[]).unwrap_or_default()));
 
-/// A type that has a name.
+/// The identifier of a named type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TypeId(usize);
 
-/// The types of some packages. A type is read from its table when it is first asked
-/// for: what is not used costs a line in an index.
+/// The types of some packages. A type is parsed from its table when it is first used, so an unused type only costs an
+/// index entry.
 #[derive(Debug, Default)]
 pub struct Types {
     packages: Vec<Package>,
     entries: Vec<Entry>,
-    /// By what other packages call a package, and by the name of a type.
+    /// The types by the short name of their package and by their own name.
     by_name: HashMap<(&'static str, &'static str), TypeId>,
     descriptions: Option<fn() -> &'static Map<String, Value>>,
 }
@@ -48,13 +55,13 @@ pub struct Types {
 #[derive(Debug)]
 struct Package {
     path: &'static str,
-    /// The last two steps of its path.
+    /// The last two segments of its path.
     short: &'static str,
-    /// The group and version of its kinds, as `apps/v1`.
+    /// The group and version of its kinds, such as `apps/v1`.
     version: &'static str,
 }
 
-/// The line of a field.
+/// The parsed line of a field.
 struct Field {
     name: &'static str,
     member: Member,
@@ -65,17 +72,17 @@ struct Field {
 struct Entry {
     package: usize,
     name: &'static str,
-    /// What is said of it besides its name.
+    /// The rest of the line after the name.
     said: &'static str,
     /// The lines of its fields.
     fields: &'static str,
     node: OnceLock<Node>,
 }
 
-/// The line of a field that is a text.
+/// The line of a string field.
 const TEXT: &str = " - 0 string";
 
-/// Types of Go, which every package knows.
+/// The Go types that every package can use.
 const GO: [(&str, GoType); 6] = [
     ("bool", GoType::Bool),
     ("bytes", GoType::Bytes),
@@ -85,7 +92,7 @@ const GO: [(&str, GoType); 6] = [
     ("string", GoType::String),
 ];
 
-/// What tables call types that are written down in a way of their own.
+/// The names of types with an encoding of their own.
 const SPECIAL: [(&str, GoType); 10] = [
     ("int-or-string", GoType::IntOrString),
     ("json", GoType::Json),
@@ -100,17 +107,17 @@ const SPECIAL: [(&str, GoType); 10] = [
 ];
 
 impl Types {
-    /// Types that every server speaks of.
+    /// Returns the types that every server uses.
     pub fn meta() -> &'static Arc<Self> {
         &META_TYPES
     }
 
-    /// The types of tables, and those that every server speaks of. The lines of fields are
-    /// read when a type is first asked for, so a program that brings a table calls
-    /// [`Types::check`] in a test: a type whose lines cannot be read takes anything.
+    /// Reads the types of tables, in addition to those that every server uses. The lines of fields are parsed when a
+    /// type is first used, and a type with invalid lines accepts anything. A program with its own table therefore calls
+    /// [`Types::check`] in a test.
     ///
     /// # Errors
-    /// The first line that is none, or names a type for the second time.
+    /// The first line that is invalid, or names a type for the second time.
     pub fn parse(tables: &[&'static str]) -> Result<Self, String> {
         let mut types = Self::default();
         types.packages.push(Package { path: "", short: "", version: "" });
@@ -130,20 +137,19 @@ impl Types {
         Ok(types)
     }
 
-    /// The same types, with schemas that describe them by what they are called in
-    /// OpenAPI documents. They are asked for when somebody reads a document.
+    /// Sets the function that returns the published schemas of types, by their names in OpenAPI documents. It is called
+    /// only when a document is read.
     #[must_use]
     pub fn described_by(self, descriptions: fn() -> &'static Map<String, Value>) -> Self {
         Self { descriptions: Some(descriptions), ..self }
     }
 
-    /// The schema of a type in OpenAPI that its author wrote, for its words.
+    /// Returns the OpenAPI schema that the author of a type published, for its descriptions.
     pub fn description(&self, published: &str) -> Option<&'static Value> {
         (self.descriptions?)().get(published)
     }
 
-    /// The type that a kind is. What is the same in every group, as options are, is
-    /// found in all of them.
+    /// Returns the type of a kind. Kinds that are the same in every group, such as options, are found in all groups.
     pub fn kind(&self, group: &str, version: &str, kind: &str) -> Option<TypeId> {
         let wanted = group_version(group, version);
         let own = self.packages.iter().filter(|package| package.version == wanted);
@@ -153,26 +159,26 @@ impl Types {
         found.chain(everywhere).find(is_kind).copied()
     }
 
-    /// The schema of a kind.
+    /// Returns the schema of a kind.
     pub fn schema(self: &Arc<Self>, group: &str, version: &str, kind: &str) -> Option<Schema> {
         let root = TypeRef::Named(self.kind(group, version, kind)?);
         Some(Schema::new(Arc::clone(self), root))
     }
 
-    /// A type by its package, as `meta/v1`, and its name.
+    /// Returns a type by its package, such as `meta/v1`, and its name.
     pub fn named(&self, package: &str, name: &str) -> Option<Type<'_>> {
         self.by_name.get(&(package, name)).map(|id| self.get(*id))
     }
 
-    /// A type.
+    /// Returns a type by its identifier.
     pub fn get(&self, id: TypeId) -> Type<'_> {
         let entry = &self.entries[id.0];
-        // A table is read from end to end by a test.
+        // A test parses all lines of a table.
         let node = entry.node.get_or_init(|| self.node(entry).unwrap_or_default());
         Type::new(self, node)
     }
 
-    /// What a type is called in OpenAPI documents: `io.k8s.api.core.v1.Pod`.
+    /// Returns the name of a type in OpenAPI documents, such as `io.k8s.api.core.v1.Pod`.
     pub fn published_name(&self, id: TypeId) -> String {
         let entry = &self.entries[id.0];
         let path = self.packages[entry.package].path;
@@ -180,7 +186,7 @@ impl Types {
         format!("io.k8s.{path}.{}", entry.name)
     }
 
-    /// Where a reference leads to.
+    /// Resolves a reference.
     pub fn at<'a>(&'a self, reference: &'a TypeRef) -> Type<'a> {
         match reference {
             TypeRef::Own(node) => Type::new(self, node),
@@ -259,7 +265,7 @@ impl Types {
             node.preserves = true;
         }
         if node.is_kind {
-            // What every object says that stands alone, also where it stands in another.
+            // Every kind has these fields, even if it is a part of another type.
             for name in ["apiVersion", "kind"] {
                 members.push((name.into(), self.field(short, TEXT)?.member));
             }
@@ -283,7 +289,7 @@ impl Types {
             let brought = self.get(id).node();
             required.extend(brought.constraints.iter().flat_map(|more| more.required.clone()));
             for (name, inner) in brought.members.iter() {
-                // What a type says itself counts in Go.
+                // The fields of a type take precedence over inlined fields, as in Go.
                 if members.iter().any(|(known, _)| **known == *name) {
                     continue;
                 }
@@ -316,7 +322,7 @@ impl Types {
             embedded_structs: Box::default(),
             patch: PatchStrategy::default(),
         };
-        // Whether its value is one, if the field says it and not its type.
+        // Whether values are atomic, if the field declares it instead of its type.
         let (mut list_type, mut is_atomic, mut is_required) = (ListType::Unset, None, false);
         for word in words {
             match word.split_once('=').map_or((word, None), |(key, value)| (key, Some(value))) {
@@ -390,7 +396,7 @@ impl Types {
         Some(TypeRef::Own(Arc::new(node)))
     }
 
-    /// What Go calls a type, mostly.
+    /// Returns the name of a type in Go, in most cases.
     fn go_type(&self, package: &str, of: &str) -> String {
         if let Some(items) = of.strip_prefix("[]") {
             return format!("[]{}", self.go_type(package, items));
@@ -406,16 +412,16 @@ impl Types {
         }
     }
 
-    /// Reads all types.
+    /// Parses all types.
     ///
     /// # Errors
-    /// The first line that cannot be read.
+    /// The first line that cannot be parsed.
     pub fn check(&self) -> Result<(), String> {
         let read = |entry| self.node(entry).map(drop);
         self.entries[GO.len()..].iter().try_for_each(read)
     }
 
-    /// The names of all kinds, each with group and version: `apps/v1`, `Deployment`.
+    /// Returns all kinds, each with its group version: `apps/v1`, `Deployment`.
     pub fn kinds(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         let kinds =
             self.entries.iter().filter(|entry| entry.said.split(' ').any(|one| one == "kind"));
@@ -423,7 +429,7 @@ impl Types {
     }
 }
 
-/// `apps/v1`; `v1` of the core group.
+/// Returns `apps/v1`, or `v1` for the core group.
 fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }

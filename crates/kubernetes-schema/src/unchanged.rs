@@ -1,8 +1,8 @@
-//! Unchanged: whether a value is as it was, so that what is wrong with it may stay.
+//! Unchanged: whether a value equals its old value, so that its errors are tolerated.
 //!
-//! kube-apiserver holds every part of a value against what it can find of it in the old one. Items of
-//! a map are found by their keys, wherever they stand; a member of which the type says nothing, and an
-//! item that has no key, is found nowhere, so whatever holds one counts as changed.
+//! kube-apiserver compares each part of a value with the same part of the old value. Elements of a list with key fields
+//! are matched by their keys, at any position. A field without a type and an element without a key have no match, so a
+//! value that contains one counts as changed.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use super::faults::Faults;
 use super::list_types;
 use super::node::{ListType, Type};
 
-/// Whether a value of a type is the old one.
+/// Whether a value of a type equals the old value.
 pub fn is_unchanged(of: Type<'_>, old: &Value, value: &Value, faults: &mut Faults) -> bool {
     faults.spend(1);
     if !of.subtree.correlation {

@@ -1,4 +1,4 @@
-//! Holds an object against its schema, with kube-apiserver's words.
+//! Validates objects against their schemas, with the messages of kube-apiserver.
 
 mod allowed;
 mod numbers;
@@ -13,10 +13,10 @@ use super::{Pattern, is_of_format, junctors, list_types};
 use crate::error::{FieldError, Path, go_float, quote};
 use crate::object::{Tree, to_json};
 
-/// What of an object no schema describes, but for names.
+/// The root fields that are validated elsewhere. Only the names in `metadata` are validated here.
 const CHECKED_ELSEWHERE: [&str; 1] = ["metadata"];
 
-/// What is wrong with an object, member by member. `metadata` is checked elsewhere.
+/// Validates an object and returns its errors. Most of `metadata` is validated elsewhere.
 pub fn validate(of: Type<'_>, tree: &Tree) -> Vec<FieldError> {
     let mut faults = Faults::new();
     validate_junctors(of, tree, &mut faults);
@@ -26,9 +26,8 @@ pub fn validate(of: Type<'_>, tree: &Tree) -> Vec<FieldError> {
     faults.into_errors().into_iter().map(FieldError::of_whole).collect()
 }
 
-/// The same of an object in place of an old one: what was wrong before and is
-/// as it was, may stay. What a definition demands anew must not lock its
-/// objects.
+/// Validates an object that replaces an old object. Errors of unchanged values are ignored, because new constraints of
+/// a definition must not lock its existing objects.
 pub fn validate_change(of: Type<'_>, tree: &Tree, old: &Tree) -> Vec<FieldError> {
     let mut faults = Faults::new();
     validate_junctors(of, tree, &mut faults);
@@ -38,20 +37,20 @@ pub fn validate_change(of: Type<'_>, tree: &Tree, old: &Tree) -> Vec<FieldError>
     faults.into_errors().into_iter().map(FieldError::of_whole).collect()
 }
 
-/// What is wrong with a whole object, besides its members.
+/// Validates the constraints of a whole object, without its fields.
 fn validate_whole(of: Type<'_>, tree: &Tree, old: Option<&Tree>, faults: &mut Faults) {
     let Some(constraints) = of.constraints().filter(|_| of.go.is_none()) else { return };
     if old == Some(tree) {
         return;
     }
     if let Some(allowed) = &constraints.enumeration {
-        // It has a uid, a name and times, so that it is hardly ever one of them.
+        // An object has a uid, a name and times, so it is hardly ever an allowed value.
         allowed::check(allowed, &Value::Object(tree.clone()), &Path::Root, faults);
     }
     member_count(constraints, tree.len(), &Path::Root, faults);
 }
 
-/// The same of names, of which alone a schema may say more than ObjectMeta does.
+/// Validates the names in `metadata`, the only metadata for which a schema can be stricter than ObjectMeta.
 fn names(of: Type<'_>, tree: &Tree, old: Option<&Tree>, faults: &mut Faults) {
     let metadata = of.member("metadata").zip(tree.get("metadata"));
     let Some(((_, of), Value::Object(metadata))) = metadata else { return };
@@ -65,7 +64,7 @@ fn names(of: Type<'_>, tree: &Tree, old: Option<&Tree>, faults: &mut Faults) {
     }
 }
 
-/// The same by schemas that judge the whole object together.
+/// Validates a whole object against the `allOf`, `anyOf`, `oneOf` and `not` of its schema.
 fn validate_junctors(of: Type<'_>, tree: &Tree, faults: &mut Faults) {
     if let Some(constraints) = of.constraints()
         && !constraints.junctors.is_empty()
@@ -75,7 +74,7 @@ fn validate_junctors(of: Type<'_>, tree: &Tree, faults: &mut Faults) {
     }
 }
 
-/// The same of the status alone. Messages speak of it as if it were all.
+/// Validates only the status. Messages show paths as if the status were the whole object.
 pub fn validate_status(of: Type<'_>, tree: &Tree, old: &Tree) -> Vec<FieldError> {
     let mut faults = Faults::new();
     if let (Some((_, of)), Some(status)) = (of.member("status"), tree.get("status")) {
@@ -92,7 +91,7 @@ fn members(
     skipped: &[&str],
     faults: &mut Faults,
 ) {
-    // What Go has read is of its type, and nothing else is demanded here.
+    // Values of Go types are validated when they are decoded, and have no other constraints here.
     if of.go.is_some() {
         return;
     }
@@ -111,7 +110,7 @@ fn members(
             }
             (None, _) => continue,
         };
-        // Which version it is written in is never as it was.
+        // `apiVersion` and `kind` always count as changed.
         let is_type = matches!(path, Path::Root) && ["apiVersion", "kind"].contains(&&**name);
         let old = old.filter(|_| !is_type).and_then(|old| old.get(name));
         node(member, value, old, &Path::Member(path, name), faults);
@@ -127,7 +126,7 @@ fn members(
     }
 }
 
-/// What is wrong with a value of a type, which stands at `path`.
+/// Validates a value, which is at `path`, against a type.
 pub fn node(
     of: Type<'_>,
     value: &Value,
@@ -135,12 +134,12 @@ pub fn node(
     path: &Path<'_>,
     faults: &mut Faults,
 ) {
-    // What Go has read is of its type.
+    // Values of Go types are validated when they are decoded.
     faults.spend(1);
     if faults.is_full() || of.go.is_some() {
         return;
     }
-    // A value that is as it was before stays valid.
+    // A value that has not changed stays valid.
     if old.is_some_and(|old| is_unchanged(of, old, value, faults)) {
         return;
     }
@@ -175,7 +174,7 @@ fn list(
     faults: &mut Faults,
 ) {
     if let Some(of_item) = of.of_items() {
-        // Only the items of a map are found again, by their keys.
+        // Only elements of lists with key fields can be matched with old elements.
         let before = list_types::by_key(&of.list_type, old);
         for (index, item) in items.iter().enumerate() {
             node(of_item, item, before.of(item), &Path::Item(path, index), faults);
@@ -207,7 +206,7 @@ fn member_count(constraints: &Constraints, count: usize, path: &Path<'_>, faults
 fn string(of: Type<'_>, text: &str, path: &Path<'_>, faults: &mut Faults) {
     faults.spend_bytes(text.len());
     let count = text.chars().count() as u64;
-    // Of these only the first is told.
+    // Only the first of these errors is reported.
     let constraints = of.constraints();
     let length = constraints.map(|constraints| constraints.length).unwrap_or_default();
     let pattern = constraints.and_then(|constraints| constraints.pattern.as_ref());
@@ -234,12 +233,13 @@ fn string(of: Type<'_>, text: &str, path: &Path<'_>, faults: &mut Faults) {
     }
 }
 
-/// Whether a text matches. One that there is no time for does, as far as anybody will know.
+/// Whether a text matches. If the steps are exhausted, the result is true, because their end is then the only reported
+/// error.
 fn is_match(pattern: &Pattern, text: &str, faults: &mut Faults) -> bool {
     faults.with_bytes(|left| pattern.is_match(text, left)).unwrap_or(true)
 }
 
-/// A value as messages show it.
+/// Formats a value for messages.
 pub(super) fn show(value: &Value) -> String {
     match value {
         Value::String(text) => quote(text),
@@ -255,7 +255,7 @@ mod tests {
     use super::*;
     use crate::Schema;
 
-    /// The faults of a list of so many items, each `{"v": VALUE}`, by a schema of `v`.
+    /// Returns the errors of a list with `count` elements, each `{"v": VALUE}`, for a schema of `v`.
     fn faults(of_v: &Value, value: &Value, count: usize) -> Vec<String> {
         let of_item = json!({"type": "object", "properties": {"v": of_v}});
         let of_list = json!({"type": "array", "items": of_item});

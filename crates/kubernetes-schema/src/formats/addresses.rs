@@ -1,4 +1,4 @@
-//! Addresses of machines and their names.
+//! Network addresses and host names.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ static WORD: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"^[a-zA-Z0-9\p{S}\p{L}]*$").ok());
 static LETTERS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^[a-zA-Z\p{L}]*$").ok());
 
-/// An address; in those of four numbers zeros may lead.
+/// Whether a text is an IP address. The numbers of an IPv4 address can have leading zeros.
 pub fn is_ip(text: &str) -> bool {
     let is_number = |part: &str| {
         !part.is_empty()
@@ -26,7 +26,7 @@ pub fn is_ip(text: &str) -> bool {
     text.parse::<std::net::Ipv6Addr>().is_ok()
 }
 
-/// An address and how many of its bits count.
+/// Whether a text is an IP address with a prefix length.
 pub fn is_cidr(text: &str) -> bool {
     let Some((address, bits)) = text.split_once('/') else { return false };
     let most = if address.contains(':') { 128 } else { 32 };
@@ -34,10 +34,9 @@ pub fn is_cidr(text: &str) -> bool {
     is_ip(&without_zeros(address)) && is_plain && bits.parse::<u32>().is_ok_and(|bits| bits <= most)
 }
 
-/// The same address of version 6 without zeros that may lead there, as many
-/// as one likes.
+/// Returns an IPv6 address without the leading zeros of its groups, of which there can be any number.
 fn without_zeros(address: &str) -> String {
-    // Eight groups, of which two may be left out.
+    // An address has eight groups, of which two can be omitted.
     if !address.contains(':') || address.matches(':').nth(9).is_some() {
         return address.to_owned();
     }
@@ -49,8 +48,8 @@ fn without_zeros(address: &str) -> String {
     address.split(':').map(short).collect::<Vec<_>>().join(":")
 }
 
-/// Six, eight or twenty bytes: in pairs of digits behind `:` or `-`, or in
-/// fours behind `.`.
+/// Whether a text is a MAC address of six, eight or twenty bytes: pairs of digits separated by `:` or `-`, or groups of
+/// four digits separated by `.`.
 pub fn is_mac(text: &str) -> bool {
     let Some(separator) = text.chars().find(|c| [':', '-', '.'].contains(c)) else { return false };
     let size = if separator == '.' { 4 } else { 2 };
@@ -64,7 +63,8 @@ pub fn is_mac(text: &str) -> bool {
     [6, 8, 20].contains(&count)
 }
 
-/// One word with at most one dash in it, or labels and a last one of at least two letters.
+/// Whether a text is a host name: a single word with at most one dash, or labels and a last label of at least two
+/// letters.
 pub fn is_hostname(text: &str) -> bool {
     let matches = |form: &LazyLock<Option<Regex>>, text: &str| {
         form.as_ref().is_some_and(|form| form.is_match(text))

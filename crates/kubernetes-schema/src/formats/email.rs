@@ -1,15 +1,15 @@
-//! Addresses of mail, as RFC 5322 writes them in a header and Go reads them.
+//! Email addresses, as RFC 5322 defines them for headers and Go parses them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// `jo@example.com`, `Jo <jo@example.com>`.
+/// Whether a text is an email address, such as `jo@example.com` or `Jo <jo@example.com>`.
 pub fn is_email(text: &str) -> bool {
     address(text).is_some_and(|rest| comments(rest) == Some(""))
 }
 
-// Each of these takes something from the beginning of a text, and answers with
-// what is behind it; with nothing if it is not there.
+// Each of these functions parses an element at the beginning of a text, and returns the rest of the text. They return
+// `None` if the element is missing.
 
 fn address(text: &str) -> Option<&str> {
     let text = blanks(text);
@@ -25,7 +25,7 @@ fn address(text: &str) -> Option<&str> {
     }
 }
 
-/// A group of one, behind its name and the colon.
+/// Parses a group of one address, after its name and the colon.
 fn group(text: &str) -> Option<&str> {
     let rest = comments(blanks(text))?;
     let rest = comments(address(rest)?)?;
@@ -50,7 +50,7 @@ fn plain_address(text: &str) -> Option<&str> {
     }
 }
 
-/// Words in front of an address.
+/// Parses the words before an address.
 fn phrase(text: &str) -> Option<&str> {
     let mut rest = text;
     let mut count = 0;
@@ -72,7 +72,7 @@ fn phrase(text: &str) -> Option<&str> {
     }
 }
 
-/// Whether a word is plain, or encoded (RFC 2047) in an alphabet that is known.
+/// Whether a word is plain, or is encoded (RFC 2047) in a known character set.
 fn is_readable(word: &str) -> bool {
     let inner = word.strip_prefix("=?").and_then(|word| word.strip_suffix("?="));
     let parts: Vec<&str> = inner.map(|inner| inner.splitn(4, '?').collect()).unwrap_or_default();
@@ -92,7 +92,7 @@ fn is_quoted_printable(text: &str) -> bool {
     text.is_ascii() && text.split('=').skip(1).all(is_escape)
 }
 
-/// A word, with dots in it; in a phrase they may stand anywhere.
+/// Parses a word with dots. In a phrase, dots can be anywhere.
 fn atom(text: &str, is_permissive: bool) -> Option<&str> {
     let is_part = |c: char| !"()[];@\\,<>\":".contains(c) && is_visible(c);
     let end = text.find(|c| !is_part(c)).unwrap_or(text.len());
@@ -101,7 +101,7 @@ fn atom(text: &str, is_permissive: bool) -> Option<&str> {
     (!word.is_empty() && (is_permissive || is_dotted_well)).then_some(rest)
 }
 
-/// What is between quotation marks, behind the first.
+/// Parses a quoted string, after its first quotation mark.
 fn quoted(text: &str) -> Option<&str> {
     let mut characters = text.chars();
     loop {
@@ -119,7 +119,7 @@ fn quoted(text: &str) -> Option<&str> {
     }
 }
 
-/// Blanks and comments.
+/// Parses blanks and comments.
 fn comments(text: &str) -> Option<&str> {
     let mut rest = blanks(text);
     while rest.starts_with('(') {
@@ -128,7 +128,7 @@ fn comments(text: &str) -> Option<&str> {
     Some(rest)
 }
 
-/// A comment, which may hold others.
+/// Parses a comment, which can contain other comments.
 fn comment(text: &str) -> Option<&str> {
     let mut depth = 0_usize;
     let mut characters = text.chars();

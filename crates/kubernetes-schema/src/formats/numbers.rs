@@ -1,6 +1,6 @@
-//! Numbers that things and people are given.
+//! Numbers that identify things and people.
 
-/// Nine digits and a check digit, which may be `X`.
+/// Whether a text is an ISBN-10: nine digits and a check digit, which can be `X`.
 pub fn is_isbn_10(text: &str) -> bool {
     let text = without_gaps(text);
     let digits: Option<Vec<u32>> = text
@@ -13,7 +13,7 @@ pub fn is_isbn_10(text: &str) -> bool {
     sum.is_multiple_of(11)
 }
 
-/// Thirteen digits, of which the last checks the others.
+/// Whether a text is an ISBN-13: thirteen digits, of which the last is the check digit.
 pub fn is_isbn_13(text: &str) -> bool {
     let Some(digits) = digits(&without_gaps(text)).filter(|digits| digits.len() == 13) else {
         return false;
@@ -22,8 +22,8 @@ pub fn is_isbn_13(text: &str) -> bool {
     sum.is_multiple_of(10)
 }
 
-/// A number of one of the large issuers, whose last digit checks the others.
-/// Whatever stands between the digits does not count.
+/// Whether a text is a card number of a large issuer, whose last digit is the check digit. Other characters between the
+/// digits are ignored.
 pub fn is_credit_card(text: &str) -> bool {
     let number: String = text.chars().filter(char::is_ascii_digit).collect();
     let begins = |length: usize, from: u32, to: u32| {
@@ -53,7 +53,7 @@ pub fn is_credit_card(text: &str) -> bool {
     every_other_twice.sum::<u32>().is_multiple_of(10)
 }
 
-/// Three, two and four digits, with a dash or a blank in between.
+/// Whether a text has three, two and four digits, separated by dashes or blanks.
 pub fn is_social_security_number(text: &str) -> bool {
     let parts: Vec<&str> = text.splitn(4, ['-', ' ']).collect();
     let lengths = parts.iter().map(|part| part.len());

@@ -9,8 +9,7 @@ static TIME: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(form).ok()
 });
 
-/// Units of a duration, by their names; what begins with the last name of a
-/// row is of it too.
+/// The names of the units of a duration. A name that begins with the last name of a row is a name of that unit too.
 const UNITS: [&[&str]; 8] = [
     &["ns", "nano"],
     &["us", "µs", "micro"],
@@ -22,16 +21,16 @@ const UNITS: [&[&str]; 8] = [
     &["w", "wk", "week"],
 ];
 
-/// `2020-02-29`.
+/// Whether a text is a date such as `2020-02-29`.
 pub fn is_date(text: &str) -> bool {
     let is_plain = text.len() == 10 && text.bytes().all(|b| b.is_ascii_digit() || b == b'-');
     is_plain && text.parse::<jiff::civil::Date>().is_ok()
 }
 
-/// `2020-02-29T00:00:00.5+01:00`.
+/// Whether a text is a time such as `2020-02-29T00:00:00.5+01:00`.
 pub fn is_date_time(text: &str) -> bool {
     let text = text.to_lowercase();
-    // What is behind another `t` is not looked at.
+    // The text after another `t` is ignored.
     let mut parts = text.split('t');
     let (Some(date), Some(time)) = (parts.next(), parts.next()) else { return false };
     let Some(found) = TIME.as_ref().and_then(|form| form.captures(time)) else { return false };
@@ -39,7 +38,7 @@ pub fn is_date_time(text: &str) -> bool {
     is_date(date) && at_most(1, "23") && at_most(2, "59") && at_most(3, "59")
 }
 
-/// `1h30m` as Go writes it, or some number with a unit somewhere: `3 weeks`.
+/// Whether a text is a duration of Go such as `1h30m`, or contains a number with a unit, such as `3 weeks`.
 pub fn is_duration(text: &str) -> bool {
     is_go_duration(text) || has_unit(text)
 }
@@ -72,11 +71,11 @@ fn is_go_duration(text: &str) -> bool {
         nanoseconds += number.parse::<f64>().unwrap_or(0.0) * length;
         rest = behind;
     }
-    // As long as 63 bits can count.
+    // The nanoseconds must fit in 63 bits.
     !is_empty && nanoseconds < 9_223_372_036_854_775_807.0
 }
 
-/// A number too large to count spoils the rest.
+/// Whether a text contains a number with a unit. A number that is too large makes the whole text invalid.
 fn has_unit(text: &str) -> bool {
     let is_letter = |c: char| c.is_ascii_alphabetic() || c == 'µ';
     let mut rest = text;

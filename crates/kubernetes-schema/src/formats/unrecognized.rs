@@ -1,4 +1,4 @@
-//! Formats that a schema names and nobody checks.
+//! Formats in a schema that are not checked.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::CHECKED;
 
-/// The formats in a schema, as it was written, that bind no value of the type beside them.
+/// Returns the formats in a schema, as it was written, that are not recognized for the type in the same node.
 pub fn unrecognized_formats(schema: &Value) -> BTreeSet<&str> {
     let mut found = BTreeSet::new();
     collect(schema, &mut found);
@@ -22,7 +22,7 @@ fn collect<'a>(schema: &'a Value, found: &mut BTreeSet<&'a str>) {
     }
 }
 
-/// The schemas within a schema.
+/// Returns the schemas directly within a schema.
 fn inner_schemas(node: &Map<String, Value>) -> impl Iterator<Item = &Value> {
     let single =
         ["items", "not", "additionalProperties"].into_iter().filter_map(|key| node.get(key));
@@ -31,11 +31,11 @@ fn inner_schemas(node: &Map<String, Value>) -> impl Iterator<Item = &Value> {
     single.chain(lists.flatten()).chain(properties.into_iter().flat_map(Map::values))
 }
 
-/// Whether a format binds values of a type.
+/// Whether a format is recognized for values of a type.
 pub fn is_recognized(format: &str, json_type: Option<&str>) -> bool {
     match json_type {
         None | Some("string") => {
-            // Go's library does not look at the dashes of a name.
+            // Go's library ignores the dashes in a name.
             let bare = |name: &str| name.replace('-', "");
             let given = bare(format);
             given == "password" || CHECKED.iter().any(|(name, _)| bare(name) == given)

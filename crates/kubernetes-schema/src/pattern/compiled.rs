@@ -1,7 +1,7 @@
-//! A pattern that is compiled, and the cost of its searches.
+//! A compiled pattern, and the cost of its searches.
 //!
-//! Nearly every search costs one look at each byte. Where the automaton that makes it so would take too
-//! much memory the states of the pattern are followed one by one, which costs their number for each byte.
+//! Nearly every search uses a lazy automaton that reads each byte once. If the automaton would use too much memory, the
+//! search follows each state of the pattern, and the cost of each byte is the number of states.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -13,25 +13,25 @@ use regex_automata::{Input, MatchErrorKind};
 
 use super::{NO_BOUNDARY, SIZE_LIMIT};
 
-/// What a search may remember of what it has met, besides twice the size of the pattern: with less it
-/// takes more steps.
+/// The memory for the cache of a search in bytes, in addition to twice the size of the pattern. A smaller cache needs
+/// more steps.
 const SEARCH_BYTES: usize = 256 << 10;
-/// How often a search may forget all that it remembers, if it has not come far since.
+/// The number of times that a search may clear its cache, if it has not made enough progress since.
 const FORGOTTEN: usize = 3;
-/// How few bytes for each state that is remembered are not far.
+/// The progress that is not enough, in bytes of text for each cached state.
 const NOT_FAR: usize = 10;
-/// A step through one state, in bytes that are looked at once.
+/// The cost of a step through one state, in bytes of text that are read once.
 const STATE: usize = 4;
 
-/// A pattern that can be searched for.
+/// A compiled pattern.
 #[derive(Debug)]
 pub(super) struct Compiled {
     automaton: DFA,
-    /// What the last search remembers.
+    /// The cache of the last search.
     remembered: Mutex<Option<Cache>>,
 }
 
-/// How many bytes a pattern of so many takes at most while it is compiled.
+/// Returns the largest memory of a compiled pattern of this size with its search, in bytes.
 pub(super) fn bytes(size: usize) -> usize {
     size + search_bytes(size)
 }
@@ -41,7 +41,7 @@ fn search_bytes(size: usize) -> usize {
 }
 
 impl Compiled {
-    /// Compiles a pattern of so many bytes; nothing if it is none.
+    /// Compiles a pattern of this size in bytes; `None` if the pattern is invalid.
     pub(super) fn new(translated: &str, size: usize) -> Option<Self> {
         let search = DFA::config()
             .cache_capacity(search_bytes(size))
@@ -57,11 +57,11 @@ impl Compiled {
         Some(Self { automaton, remembered: Mutex::default() })
     }
 
-    /// Whether a text matches somewhere; nothing if finding out costs more than is left.
+    /// Whether a text matches somewhere; `None` if the search costs more than `left`.
     pub(super) fn is_match(&self, text: &str, left: &mut usize) -> Option<bool> {
         pay(left, text.len())?;
         let input = Input::new(text).earliest(true);
-        // Searches at the same time remember for themselves.
+        // Concurrent searches have caches of their own.
         let remembered = self.lock().take();
         let mut remembered = remembered.unwrap_or_else(|| self.automaton.create_cache());
         let known = remembered.memory_usage();
@@ -77,12 +77,12 @@ impl Compiled {
                 pay(left, text.len().saturating_mul(states).saturating_mul(STATE))?;
                 self.follow(input)
             }
-            // It stops at no byte, and begins anywhere.
+            // Other errors cannot occur, because no byte stops the search and a match can begin anywhere.
             Err(_) => Some(false),
         }
     }
 
-    /// The same by all states of the pattern.
+    /// Searches by following each state of the pattern.
     fn follow(&self, input: Input<'_>) -> Option<bool> {
         let states = PikeVM::new_from_nfa(self.automaton.get_nfa().clone()).ok()?;
         Some(states.is_match(&mut states.create_cache(), input))
@@ -103,7 +103,7 @@ fn pay(left: &mut usize, cost: usize) -> Option<()> {
 mod tests {
     use super::*;
 
-    /// After an `a` there are so many more states that no search can remember them.
+    /// After an `a`, this pattern has too many states for the cache of a search.
     const HARD: &str = "^[ab]*a[ab]{500}c$";
 
     fn compiled(pattern: &str) -> Compiled {

@@ -1,17 +1,17 @@
-//! How large a pattern becomes when it is compiled, as it can be known without doing so.
+//! The size of a compiled pattern, computed without compiling it.
 
 use regex_syntax::hir::{Class, Hir, HirKind};
 use regex_syntax::utf8::Utf8Sequences;
 
 use super::NO_BOUNDARY;
 
-/// A state of the automaton, and its way to the next one. More ways, and states that are shared,
-/// make less of it, never more.
+/// The size of a state of the automaton with its transition to the next state, in bytes. Several transitions and shared
+/// states make the real size smaller, never larger.
 const STATE: usize = 40;
-/// What a pattern takes that says nothing.
+/// The size of an empty pattern, in bytes.
 const LEAST: usize = 1_024;
 
-/// How many bytes a pattern takes at most; nothing if it is none.
+/// Returns the largest size of a compiled pattern in bytes; `None` if the pattern is invalid.
 pub(super) fn size(translated: &str) -> Option<usize> {
     let mut parser = regex_syntax::ParserBuilder::new();
     let parser = parser.utf8(!translated.contains(NO_BOUNDARY));
@@ -19,7 +19,7 @@ pub(super) fn size(translated: &str) -> Option<usize> {
     Some(states(&parsed).saturating_mul(STATE).saturating_add(LEAST))
 }
 
-/// The depth of what the parser makes is bounded by the parser.
+/// Returns the largest number of states. The parser limits the depth of its result.
 fn states(of: &Hir) -> usize {
     match of.kind() {
         HirKind::Empty | HirKind::Look(_) => 1,
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
     use regex::RegexBuilder;
 
-    /// What fits here fits when it is compiled.
+    /// A pattern compiles within the computed size.
     #[test]
     fn is_never_less_than_what_is_compiled() {
         for pattern in [

@@ -1,4 +1,4 @@
-//! What is wrong with the rules of a definition, and whether they are too dear.
+//! Checks the validation rules of a definition and estimates their cost.
 
 use kubernetes_cel::Program;
 use serde_json::{Map, Value, json};
@@ -13,12 +13,12 @@ use crate::{ERRORS_LIMIT, Schema, Type};
 
 type Node = Map<String, Value>;
 
-/// What one rule may cost in one object, as in kube-apiserver.
+/// The largest estimated cost of one rule in one object, as in kube-apiserver.
 const PER_RULE: u64 = 10_000_000;
-/// What all rules of a version may cost in one object, as in kube-apiserver.
+/// The largest estimated cost of all rules of a version in one object, as in kube-apiserver.
 const PER_SCHEMA: u64 = 100_000_000;
 
-/// What is wrong with how the rules of one node are written.
+/// Checks the fields of the rules of one node.
 pub fn check_shape(node: &Node, path: &str, errors: &mut Vec<FieldError>) {
     let rules = node.get(RULES).and_then(Value::as_array).into_iter().flatten();
     for (at, rule) in rules.enumerate() {
@@ -72,7 +72,7 @@ pub fn check_shape(node: &Node, path: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// What is wrong with the expressions of a schema that is well formed, with paths from there.
+/// Checks the expressions of a schema that is well formed. The paths of errors begin with `path`.
 pub fn check(schema: &Schema, written: &Value, path: &str) -> Vec<FieldError> {
     let root = schema.root();
     let Some(written) = written.as_object().filter(|_| root.subtree.rules) else {
@@ -93,19 +93,19 @@ pub fn check(schema: &Schema, written: &Value, path: &str) -> Vec<FieldError> {
     check.errors
 }
 
-/// How often values of a node can be in an object.
+/// The number of values that a node can have in an object.
 #[derive(Clone)]
 struct Place {
-    /// How often at most; `None` if nothing but the size of requests bounds it.
+    /// The largest number of values; `None` if only the size of requests limits it.
     most: Option<u64>,
-    /// The list around it whose items are not found again.
+    /// The path of the enclosing list whose elements cannot be matched with old elements.
     uncorrelatable: Option<String>,
 }
 
 struct Check {
     errors: Vec<FieldError>,
     total: u64,
-    /// The dearest of all, the dearest first.
+    /// The most expensive rules with their costs, most expensive first.
     dearest: Vec<(u64, String)>,
 }
 
@@ -195,9 +195,9 @@ impl Check {
         }
     }
 
-    /// Counts what a rule may cost, and remembers the dearest ones.
+    /// Adds the estimated cost of a rule to the total, and records the most expensive rules.
     fn observe(&mut self, field: &str, cost: u64) {
-        /// How many of them are named.
+        /// The number of rules to report.
         const NAMED: usize = 4;
         self.total = self.total.saturating_add(cost);
         if cost >= PER_SCHEMA / 100 {
@@ -208,7 +208,7 @@ impl Check {
     }
 }
 
-/// How many elements a value has at most; `None` if nothing says that.
+/// Returns the largest number of elements of a value; `None` if the schema does not limit it.
 fn most_elements(written: &Node) -> Option<u64> {
     let bound = |key: &str| {
         let bound = written.get(key).and_then(Value::as_i64)?;
@@ -235,7 +235,7 @@ fn too_dear(what: &str, cost: u64, limit: u64) -> String {
     )
 }
 
-/// A rule as Go's encoder shows it.
+/// Formats a rule as Go's encoder does.
 fn as_go_shows(rule: &Rule) -> String {
     shown([
         json!(rule.text),
@@ -247,7 +247,7 @@ fn as_go_shows(rule: &Rule) -> String {
     ])
 }
 
-/// The same of one that is not read yet.
+/// Formats a rule that is not parsed yet as Go's encoder does.
 pub fn rule_as_go_shows(rule: &Value) -> String {
     let get = |key: &str| rule.get(key).cloned();
     let text = |key: &str| get(key).unwrap_or_else(|| json!(""));

@@ -1,4 +1,4 @@
-//! Rules as a definition says them, and the programs that they become.
+//! The rules of a definition, and the programs that they are compiled to.
 
 use std::sync::Arc;
 
@@ -9,35 +9,36 @@ use super::RULES;
 use super::declared::declared;
 use super::field_path::normalized;
 
-/// The error of rules whose values have no type that expressions can declare, in kube-apiserver's words.
+/// kube-apiserver's error about rules whose values have no type that expressions can declare.
 pub(super) const UNDECLARED: &str = "failed to convert to declType for CEL validation rules";
 
 /// The rules of one node of a schema.
 #[derive(Debug)]
 pub struct NodeRules {
-    /// The type that messages name: `object`.
+    /// The type that messages name, such as `object`.
     pub(super) type_name: String,
-    /// What expressions see of its values; `None` if they do not see them.
+    /// The type of the values in expressions; `None` if expressions cannot access them.
     pub(super) declared: Option<Arc<Declared>>,
-    /// Whether the rules are evaluated where the node stands. The validation of a definition compiles them anyway.
+    /// Whether the rules are evaluated at the position of the node. The validation of a definition compiles the rules
+    /// anyway.
     pub(super) reach: Reach,
     pub(super) rules: Vec<Rule>,
 }
 
-/// The reach of expressions at a node. kube-apiserver declares the type of a whole object, and takes the types of its parts
-/// from that.
+/// The reach of expressions at a node. kube-apiserver declares the type of a whole object, and derives the types of its
+/// parts from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// Rules are evaluated if the type of the node can be declared.
     Declared,
-    /// The definition gives elements to a type that has none, as `items` of an object. An object from before a change of the
-    /// definition may have such values: each of their rules fails.
+    /// The definition gives elements to a type that has none, such as `items` of an object. An object from before a
+    /// change of the definition may have such values: each of their rules fails.
     Undeclared,
     /// The values are properties of a value whose type is not declared: kube-apiserver skips their rules.
     Unseen,
 }
 
-/// One rule.
+/// A validation rule.
 #[derive(Debug)]
 pub struct Rule {
     pub(super) text: String,
@@ -46,18 +47,18 @@ pub struct Rule {
     pub(super) reason: Option<String>,
     pub(super) field_path: String,
     pub(super) optional_old_self: Option<bool>,
-    /// The path as messages show it.
+    /// The path in the format of messages.
     pub(super) shown_path: String,
-    /// What judges values; why there is nothing, if the rule is at fault.
+    /// The compiled rule, or the reason why the rule is invalid.
     pub(super) program: Result<Program, String>,
-    /// Whether it looks at what was before.
+    /// Whether the rule uses the old value.
     pub(super) uses_old: bool,
-    /// What says why a value is refused.
+    /// The compiled message expression.
     pub(super) message_program: Option<Result<Program, String>>,
 }
 
 impl NodeRules {
-    /// Reads the rules of a node, if it has some.
+    /// Compiles the rules of a node, if it has any.
     pub fn compile(
         schema: &Map<String, Value>,
         is_resource: bool,
@@ -74,7 +75,7 @@ impl NodeRules {
         Some(Arc::new(Self { type_name, declared, reach, rules }))
     }
 
-    /// The most often that values of it can be in one request.
+    /// Returns the largest number of values of the node in one request.
     pub(super) fn most_in_a_request(&self) -> u64 {
         self.declared.as_ref().map_or(1, |declared| declared.most_in_a_request())
     }
@@ -122,7 +123,7 @@ impl Rule {
     }
 }
 
-/// What became of an expression.
+/// The result of the compilation of an expression.
 struct Compiled {
     program: Result<Program, String>,
     uses_old: bool,

@@ -1,4 +1,4 @@
-//! What expressions see of a value, from its schema.
+//! The types of values in expressions, derived from a schema.
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use super::super::definition::EMBEDDED;
 
 type Node = Map<String, Value>;
 
-/// What expressions see of the values of a schema; `None` if they do not see them. The root of a
-/// resource has names, unless its schema declares them all and says more.
+/// Returns the type of the values of a schema in expressions; `None` if expressions cannot access them. For a resource,
+/// `apiVersion`, `kind` and the names in `metadata` are added, unless its schema declares all of them.
 pub(super) fn declared(schema: &Node, is_resource: bool) -> Option<Declared> {
     let declared = plain(schema, is_resource)?;
     let is_nullable = schema.get("nullable") == Some(&Value::Bool(true));
     Some(if is_nullable { declared.nullable() } else { declared })
 }
 
-/// Whether objects of a schema are resources of their own.
+/// Whether the objects of a schema are embedded resources.
 pub(super) fn is_resource(schema: &Node) -> bool {
     schema.get(EMBEDDED) == Some(&Value::Bool(true))
 }
@@ -92,7 +92,8 @@ fn object(schema: &Node, is_resource: bool) -> Declared {
     Declared::object(fields)
 }
 
-/// Whether a schema says by itself all that a resource has: expressions see what it says of it then.
+/// Whether a schema declares all fields that expressions can access in a resource. If it does, expressions use its
+/// declarations.
 fn declares_meta(schema: &Node) -> bool {
     let is = |of: Option<&Node>, name: &str, type_name: &str| {
         let property = of.and_then(|properties| child(properties, name));

@@ -1,11 +1,11 @@
-//! `fieldPath` of a rule: which field below its own is at fault.
+//! The `fieldPath` of a rule: the field that an error of the rule refers to.
 
 use serde_json::{Map, Value};
 
 use super::declared::child;
 
-/// The path as messages show it, below the field of the rule: `a.b`, `[key]`; `None` if it leads to
-/// nothing that the schema describes.
+/// Returns the path in the format of messages, relative to the field of the rule: `a.b`, `[key]`. Returns `None` if the
+/// schema does not declare the path.
 pub(super) fn normalized(path: &str, schema: &Map<String, Value>) -> Option<String> {
     let mut schema = schema;
     let mut shown = String::new();
@@ -41,7 +41,7 @@ pub(super) fn normalized(path: &str, schema: &Map<String, Value>) -> Option<Stri
     Some(shown)
 }
 
-/// A name in quotation marks, and what follows the bracket behind it.
+/// Parses a name in quotation marks. Also returns the text after the closing bracket.
 fn quoted(rest: &str) -> Option<(String, &str)> {
     let mut chars = rest.strip_prefix('\'')?.char_indices();
     let mut name = String::new();

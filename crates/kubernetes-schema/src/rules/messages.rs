@@ -1,18 +1,18 @@
-//! Faults of rules in kube-apiserver's words.
+//! Errors of rules, with the messages of kube-apiserver.
 
 use kubernetes_cel::{Budget, Data, Outcome};
 
 use super::compile::Rule;
 
-/// How long a message may be that an expression makes, in bytes.
+/// The largest length of a message that an expression returns, in bytes.
 const LONGEST: usize = 5 * 1024;
 
-/// What a rule is called in messages: by its own, or by its text.
+/// Returns the name of a rule in messages: its message, or its expression.
 pub(super) fn name(rule: &Rule) -> &str {
     if rule.message.is_empty() { rule.text.trim() } else { rule.message.trim() }
 }
 
-/// What a rule says of a value that it refuses, if no expression says it.
+/// Returns the message of a failed rule without a message expression.
 pub(super) fn plain(rule: &Rule) -> String {
     match rule.message.is_empty() {
         true => format!("failed rule: {}", name(rule)),
@@ -20,17 +20,17 @@ pub(super) fn plain(rule: &Rule) -> String {
     }
 }
 
-/// What an expression says of a value that is refused.
+/// The result of a message expression.
 pub(super) enum Told {
-    /// This.
+    /// A message.
     Message(String),
-    /// Nothing that can be used.
+    /// No usable message.
     Nothing,
-    /// This, and no more rules are asked.
+    /// A message, after which no more rules are evaluated.
     Stop(String),
 }
 
-/// Asks the expression of a rule for its message.
+/// Evaluates the message expression of a rule.
 pub(super) fn evaluate(
     rule: &Rule,
     value: Data<'_>,

@@ -1,4 +1,4 @@
-//! Judges objects by the rules of their schema.
+//! Evaluates the validation rules of a schema against objects.
 
 use std::borrow::Cow;
 
@@ -17,16 +17,16 @@ use super::{PER_CALL, PER_OBJECT};
 use crate::error::{FieldError, Path, quote};
 use crate::object::Tree;
 
-/// What rules say of an object.
+/// The result of the rules for an object.
 #[derive(Debug, Default)]
 pub struct RuleVerdict {
-    /// Why it is refused.
+    /// Errors, for which the object is rejected.
     pub errors: Vec<FieldError>,
-    /// What is wrong with it as it was before, and may stay.
+    /// Errors of values that have not changed, which are only warnings.
     pub warnings: Vec<String>,
 }
 
-/// Judges a whole object in place of an old one, if there is one.
+/// Evaluates the rules of a schema against an object, which may replace an old object.
 pub fn judge(schema: &Schema, tree: &Tree, old: Option<&Tree>) -> RuleVerdict {
     let of = schema.root();
     if !of.subtree.rules {
@@ -35,9 +35,10 @@ pub fn judge(schema: &Schema, tree: &Tree, old: Option<&Tree>) -> RuleVerdict {
     Run::new(Budget::new(PER_OBJECT, PER_CALL)).whole(of, tree, old).verdict
 }
 
-/// The same where that takes little; `None` where it takes more, and a thread that may take long has to do it.
+/// Evaluates the rules with a small budget. Returns `None` if the budget is exhausted: a thread that may be busy for
+/// longer must then evaluate them.
 pub fn judge_at_once(schema: &Schema, tree: &Tree, old: Option<&Tree>) -> Option<RuleVerdict> {
-    /// The part of everything that an object may cost: two milliseconds.
+    /// The divisor of the budget for an object. The quotient lasts for two milliseconds.
     const PART: usize = 200;
     let of = schema.root();
     if !of.subtree.rules {
@@ -49,7 +50,7 @@ pub fn judge_at_once(schema: &Schema, tree: &Tree, old: Option<&Tree>) -> Option
     (!run.is_exhausted).then_some(run.verdict)
 }
 
-/// Judges the default of a part of an object, which comes anew or stays as it is.
+/// Evaluates the rules against the default of a part of an object, once as an unchanged value and once as a new value.
 pub fn judge_default(of: Type<'_>, default: &Value, path: &Path<'_>) -> Vec<FieldError> {
     if !of.subtree.rules {
         return Vec::new();
@@ -65,10 +66,10 @@ pub fn judge_default(of: Type<'_>, default: &Value, path: &Path<'_>) -> Vec<Fiel
     Vec::new()
 }
 
-/// That no more rules are asked.
+/// The end of the evaluation of rules.
 struct Stop;
 
-/// A value, its type, and what it was.
+/// A value, its type and its old value.
 #[derive(Clone, Copy)]
 struct Before<'a> {
     of: Type<'a>,
@@ -76,26 +77,26 @@ struct Before<'a> {
     old: Data<'a>,
 }
 
-/// What was there before where a value is now, and around it.
+/// The old value at the position of a value, and around it.
 #[derive(Clone, Copy)]
 struct Found<'a> {
     current: Option<Data<'a>>,
-    /// The nearest one around it that was found.
+    /// The nearest enclosing value that has an old value.
     parent: Option<Before<'a>>,
 }
 
-/// How many bytes of messages are told of one object. Rules write them, and each may do so for each item of
-/// a list.
+/// The largest total size of messages about one object, in bytes. Rules determine the messages, and a rule can fail for
+/// each element of a list.
 const TOLD: usize = 1 << 20;
 
 struct Run {
     verdict: RuleVerdict,
-    /// How many bytes of messages may still be told.
+    /// The number of bytes that are left for messages.
     left: usize,
     budget: Budget,
-    /// Whether it ended because the budget did.
+    /// Whether the evaluation ended because the budget was exhausted.
     is_exhausted: bool,
-    /// What it takes to find out whether values are as they were.
+    /// The limits on the work to compare values with old values.
     work: Faults,
 }
 
@@ -105,11 +106,11 @@ impl Run {
         Self { verdict, left: TOLD, budget, is_exhausted: false, work }
     }
 
-    /// Judges a whole object.
+    /// Evaluates the rules of a whole object.
     fn whole(mut self, of: Type<'_>, tree: &Tree, old: Option<&Tree>) -> Self {
         let old = old.map(Data::Object);
         let found = Found { current: old, parent: None };
-        // Whether it came to an end is in what it found.
+        // The verdict contains the reason for an early end.
         let _ = self.node(of, Data::Object(tree), old, found, &Path::Root);
         self
     }
@@ -129,7 +130,7 @@ impl Run {
             let old = old.filter(|old| !matches!(old, Data::Value(Value::Null)));
             self.rules(rules, of, (value, old), found, path)?;
         }
-        // What is below is looked for in what was found here.
+        // The old values of fields and elements are looked up in the old value at this position.
         let here = found.current.map(|old| Before { of, value, old });
         let below = |current: Option<&'a Value>| match here {
             Some(here) => Found { current: current.map(Data::Value), parent: Some(here) },
@@ -139,11 +140,12 @@ impl Run {
             let (old, before) = (old.and_then(members), found.current.and_then(members));
             for (name, member) in tree {
                 let Some((of_member, path)) = of.described(name, path) else { continue };
-                // Rules do not see properties without a type, and no rules of these are run.
+                // Expressions cannot access properties without a type, and the rules of these properties are not
+                // evaluated.
                 if of.knows(name) && !is_declared(of_member) {
                     continue;
                 }
-                // Which version it is written in is never as it was.
+                // `apiVersion` and `kind` always count as changed.
                 let is_type = found.parent.is_none()
                     && found.current.is_some()
                     && ["apiVersion", "kind"].contains(&name.as_str());
@@ -176,7 +178,7 @@ impl Run {
         found: Found<'_>,
         path: &Path<'_>,
     ) -> Result<(), Stop> {
-        /// As kube-apiserver says it.
+        /// The message of kube-apiserver.
         const EXHAUSTED: &str = "validation failed due to running out of cost budget, no further validation rules will be run";
         let invalid =
             |detail: &str| FieldError::invalid(shown(path), quote(&rules.type_name), detail);
@@ -236,7 +238,7 @@ impl Run {
         Ok(())
     }
 
-    /// Says what a rule refuses: as a warning, if that is as it was.
+    /// Reports a failed rule: as a warning if the value has not changed, otherwise as an error.
     fn refuse(
         &mut self,
         rule: &Rule,
@@ -251,7 +253,7 @@ impl Run {
             (Path::Root, below) => below.to_owned(),
             (path, below) => format!("{path}.{below}"),
         };
-        // A message knows what was there only beside a rule that looks at it.
+        // A message expression can access the old value only if a rule of the node uses it.
         let old = old.filter(|_| rules.rules.iter().any(|rule| rule.uses_old));
         let (error, stops) = match messages::evaluate(rule, value, old, &mut self.budget) {
             Told::Stop(why) => (FieldError::invalid(field, quote(&rules.type_name), &why), true),
@@ -260,7 +262,8 @@ impl Run {
         };
         self.is_exhausted |= stops;
         if !rule.uses_old && self.is_as_it_was(of, value, found) {
-            // What may stay is judged on, and no more is said of it than of what may not.
+            // The evaluation continues after a warning. The number of warnings has the same limit as the number of
+            // errors.
             let warning = error.to_string();
             if self.verdict.warnings.len() < ERRORS_LIMIT && self.tells(warning.len()) {
                 self.verdict.warnings.push(warning);
@@ -273,7 +276,7 @@ impl Run {
         if stops { Err(Stop) } else { Ok(()) }
     }
 
-    /// Whether so many bytes more may be told.
+    /// Whether a message of this size is within the limit. If it is, its size is subtracted.
     fn tells(&mut self, bytes: usize) -> bool {
         let left = self.left.checked_sub(bytes);
         self.left = left.unwrap_or(self.left);
@@ -302,7 +305,7 @@ fn is_declared(of: Type<'_>) -> bool {
     }
 }
 
-/// It as a value. Only a whole object has to be copied for that.
+/// Converts the data to a value. Only a whole object is copied.
 fn whole(data: Data<'_>) -> Cow<'_, Value> {
     match data {
         Data::Value(value) => Cow::Borrowed(value),
@@ -324,7 +327,7 @@ fn items_of(data: Data<'_>) -> Option<&Vec<Value>> {
     }
 }
 
-/// A path as errors show it.
+/// Formats a path for errors.
 fn shown(path: &Path<'_>) -> String {
     match path {
         Path::Root => "<nil>".to_owned(),
@@ -332,7 +335,7 @@ fn shown(path: &Path<'_>) -> String {
     }
 }
 
-/// The error for the reason of a rule. Values of objects and lists are not shown.
+/// Returns the error for the reason of a rule. The values of objects and lists are omitted.
 fn refusal(
     rule: &Rule,
     rules: &NodeRules,

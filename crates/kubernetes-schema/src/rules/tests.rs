@@ -16,7 +16,7 @@ fn schema(of_spec: Value) -> Schema {
     Schema::of_definition(&json!({"type": "object", "properties": {"spec": of_spec}}))
 }
 
-/// What is said of a spec in place of an old one: errors, and what may stay.
+/// Returns the errors and the warnings about a spec that may replace an old one.
 fn said(schema: &Schema, spec: Value, old: Option<Value>) -> (Vec<String>, Vec<String>) {
     let whole = |spec: Value| tree(json!({"spec": spec}));
     let old = old.map(whole);
@@ -56,12 +56,12 @@ fn rules_judge_what_is_there_and_what_was() {
     assert!(said(&schema, json!({"a": 4}), None).0.is_empty());
     let five = "spec.a: Invalid value: 5: failed rule: self < 5".to_owned();
     assert_eq!(said(&schema, json!({"a": 5}), None).0.concat(), five);
-    // What was wrong before may stay as it was, and no more than that.
+    // An error of an unchanged value is only a warning. A different value is rejected.
     let (errors, warnings) = said(&schema, json!({"a": 5}), Some(json!({"a": 5, "l": []})));
     assert!(errors.is_empty());
     assert_eq!(warnings, [five]);
     assert_eq!(said(&schema, json!({"a": 6}), Some(json!({"a": 5}))).0.len(), 1);
-    // Items are found by their keys.
+    // Elements are matched by their keys.
     let old = json!({"l": [{"k": "x", "v": 1}, {"k": "y", "v": 2}]});
     let sunk = json!({"l": [{"k": "y", "v": 1}, {"k": "x", "v": 1}]});
     assert_eq!(said(&schema, sunk, Some(old.clone())).0, ["spec.l[0].v: Invalid value: 1: sinks"]);
@@ -119,7 +119,7 @@ fn what_takes_long_is_not_judged_at_once() {
     assert!(judge_at_once(&schema, &of(200), None).is_none());
     assert!(judge(&schema, &of(200), None).errors.is_empty());
     assert!(!judge(&schema, &of(2_000), None).errors.is_empty());
-    // What is refused at once is refused in the same words.
+    // A rejection with the small budget has the same message.
     let refused = tree(json!({"spec": [1, -1]}));
     let at_once = judge_at_once(&schema, &refused, None).unwrap();
     let in_full = judge(&schema, &refused, None);

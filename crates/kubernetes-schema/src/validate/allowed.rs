@@ -7,7 +7,7 @@ use super::show;
 use crate::error::{FieldError, Path};
 use crate::object::to_json;
 
-/// Checks that a value is an allowed one.
+/// Checks that a value is an allowed value.
 pub(super) fn check(allowed: &[Value], value: &Value, path: &Path<'_>, faults: &mut Faults) {
     if !is_allowed(allowed, value, faults) {
         let supported: Vec<String> = allowed.iter().map(plain).collect();
@@ -22,7 +22,7 @@ fn is_allowed(allowed: &[Value], value: &Value, faults: &mut Faults) -> bool {
     })
 }
 
-/// How many steps the comparison of two values takes at most.
+/// Returns the largest number of steps for the comparison of two values.
 fn compared(one: &Value, other: &Value) -> usize {
     match (one, other) {
         (Value::String(one), Value::String(other)) if one.len() == other.len() => {
@@ -39,9 +39,9 @@ fn compared(one: &Value, other: &Value) -> usize {
     }
 }
 
-/// Whether a value is an allowed one. A number is converted to the type of the allowed one, as in Go.
+/// Whether a value equals an allowed value. A number is converted to the type of the allowed value, as in Go.
 fn is_one(allowed: &Value, value: &Value) -> bool {
-    #[allow(clippy::cast_possible_truncation)] // as Go converts it
+    #[allow(clippy::cast_possible_truncation)] // same conversion as in Go
     match (allowed, value) {
         (Value::Number(whole), Value::Number(number)) if whole.is_i64() && !number.is_i64() => {
             whole.as_i64() == number.as_f64().map(|float| float as i64)
@@ -53,7 +53,7 @@ fn is_one(allowed: &Value, value: &Value) -> bool {
     }
 }
 
-/// A supported value as messages quote it: a string, or JSON.
+/// Formats an allowed value for messages: a string without quotes, or JSON.
 fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,4 +1,4 @@
-//! Numbers and their bounds, checked as kube-apiserver's validator does, with its words.
+//! Numbers and their bounds, with the checks and messages of kube-apiserver's validator.
 
 use serde_json::Value;
 
@@ -6,10 +6,10 @@ use super::super::faults::Faults;
 use super::super::node::{JsonType, Type};
 use crate::error::{FieldError, Path, go_float};
 
-/// Beyond it a float skips whole numbers, and is not taken for one.
+/// The largest float that can count as an integer. Larger floats skip integers.
 const LARGEST_WHOLE_FLOAT: f64 = 9_007_199_254_740_991.0;
 
-/// Checks a number against the range of its type and its bounds. Bounds must be in that range too.
+/// Checks a number against the range of its type and its bounds. The bounds must be in that range too.
 pub(super) fn check(of: Type<'_>, value: &Value, path: &Path<'_>, faults: &mut Faults) {
     let Some(number) = Number::read(value) else { return };
     let range = Range::of(of);
@@ -18,7 +18,7 @@ pub(super) fn check(of: Type<'_>, value: &Value, path: &Path<'_>, faults: &mut F
         if !is_in_range {
             faults.push(range.exceeded(what, path));
         }
-        // A bound that is out of range is compared as a float, with a float.
+        // If a bound is out of range, the number and the bound are compared as floats.
         let whole = number.whole.filter(|_| is_in_range);
         Comparison { number: Number { whole, float: number.float }, bound }
     };
@@ -45,19 +45,19 @@ pub(super) fn check(of: Type<'_>, value: &Value, path: &Path<'_>, faults: &mut F
     }
 }
 
-/// Whether a float is taken for an integer: it is one, or nearly, and is not too large.
+/// Whether a float counts as an integer: it is an integer or nearly one, and is not too large.
 pub(super) fn is_json_integer(value: &Value) -> bool {
     value.as_f64().is_some_and(is_nearly_whole)
 }
 
-/// The exactness of binary fractions of decimal numbers.
+/// Whether a float is an integer, within the precision of binary fractions of decimal numbers.
 fn is_nearly_whole(number: f64) -> bool {
     let whole = number.trunc();
     let is_near = || whole > 0.0 && (number - whole) / (number + whole) < 1e-9;
     number.abs() <= LARGEST_WHOLE_FLOAT && (number == whole || is_near())
 }
 
-/// A number as Go reads it: an `int64`, or a `float64`.
+/// A number as Go decodes it: an `int64` or a `float64`.
 struct Number {
     whole: Option<i64>,
     float: f64,
@@ -69,9 +69,9 @@ impl Number {
     }
 }
 
-/// The numbers that a type and its format hold.
+/// The numbers that a type and its format allow.
 enum Range {
-    /// Whole numbers of 32 bits or of 64, and the words for the format.
+    /// Integers of 32 or 64 bits, and the words for the format.
     Whole {
         is_short: bool,
         format: &'static str,
@@ -102,17 +102,17 @@ impl Range {
     fn holds(&self, number: &Number) -> bool {
         match self {
             Self::Whole { is_short, .. } => {
-                // Go parses what it prints of a float.
+                // Go formats a float and parses the text as an integer.
                 let whole = number.whole.or_else(|| number.float.to_string().parse().ok());
                 whole.is_some_and(|whole| !is_short || i32::try_from(whole).is_ok())
             }
-            #[allow(clippy::cast_possible_truncation)] // its overflow is what is looked for
+            #[allow(clippy::cast_possible_truncation)] // the overflow is checked
             Self::Float => (number.float as f32).is_finite(),
             Self::Any => true,
         }
     }
 
-    /// The error of a number, or of a bound, that is out of range.
+    /// Returns the error about a number, or a bound, that is out of range.
     fn exceeded(&self, what: &str, path: &Path<'_>) -> FieldError {
         let of_type = match self {
             Self::Whole { format, .. } => format!("integer {format}"),
@@ -123,7 +123,7 @@ impl Range {
     }
 }
 
-/// A number beside a bound. Whole numbers are compared with the whole part of the bound.
+/// A number and a bound. An integer is compared with the integer part of the bound.
 struct Comparison {
     number: Number,
     bound: f64,
@@ -181,16 +181,16 @@ impl Comparison {
     }
 }
 
-/// A float as an integer, as Go converts it on the processors of servers: one that does not fit becomes the
+/// Converts a float to an integer as Go does on the processors of servers: a float that does not fit becomes the
 /// smallest integer.
 fn go_integer(number: f64) -> i64 {
     in_64_bits(number).unwrap_or(i64::MIN)
 }
 
-/// The whole part of a float, if it has at most 64 bits.
+/// Returns the integer part of a float, if it has at most 64 bits.
 fn in_64_bits(number: f64) -> Option<i64> {
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
-    #[allow(clippy::cast_possible_truncation)] // checked to fit
+    #[allow(clippy::cast_possible_truncation)] // the range is checked
     (-LIMIT..LIMIT).contains(&number).then_some(number as i64)
 }
 

@@ -1,4 +1,4 @@
-//! Types of values, checked as kube-apiserver's validator does, with its words.
+//! Types of values, with the checks and messages of kube-apiserver's validator.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use super::super::node::Type;
 use super::numbers::is_json_integer;
 use crate::error::{FieldError, Path, quote};
 
-/// Checks the type of a value. A format that is no format of strings is a part of the type.
+/// Checks the type of a value. A format that is not a format of strings is a part of the type.
 pub(super) fn check(of: Type<'_>, value: &Value, path: &Path<'_>, faults: &mut Faults) {
     let expected = match of.json_type {
         _ if of.int_or_string => "integer,string",
@@ -36,14 +36,14 @@ pub(super) fn check(of: Type<'_>, value: &Value, path: &Path<'_>, faults: &mut F
         Some(format) if !is_string_or_list && !is_accepted && format != go_type => {
             refuse(format, go_type);
         }
-        // The format of a string is checked elsewhere, and its type is not.
+        // The format of a string is checked elsewhere, and the type of a string is not checked.
         Some(_) if is_string_or_list && !accepts("integer") && !accepts("number") => {}
         _ if !is_accepted => refuse(expected, found),
         _ => {}
     }
 }
 
-/// The type of a value, and the name of the Go type that a number is read into.
+/// Returns the JSON type of a value and, for a number, the Go type into which it is decoded.
 fn type_names(value: &Value) -> (&'static str, &'static str) {
     match value {
         Value::Null => ("null", ""),
