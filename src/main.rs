@@ -32,18 +32,17 @@ struct Program {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Print everything to deploy, as YAML
+    /// Print the manifests of an installation as YAML
     Manifests(ManifestOptions),
-    /// Look at a cluster in which this is installed, and say in order what is wrong and what to do
+    /// Check an installation in a cluster, and print problems with their remedies
     Doctor(DoctorOptions),
-    /// Copy the objects that a server keeps in a folder, while it serves
+    /// Copy the database of a running server
     Backup(BackupOptions),
-    /// Print all objects that are kept in a folder or in etcd, a line each
+    /// Print all stored objects, one in each line
     Export(TransferOptions),
-    /// Keep objects that were printed by export, read from the standard input
+    /// Store the objects of an export, which is read from standard input
     Import(TransferOptions),
-    /// Write again what is kept in another way than it would be written now: not encrypted, with another
-    /// key, or in another version
+    /// Rewrite stored objects with the current encryption key and in the current storage version
     Migrate(TransferOptions),
 }
 

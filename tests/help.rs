@@ -46,7 +46,7 @@ fn what_is_measured_says_its_unit_and_its_default() {
     let measured: Vec<_> = flags.iter().filter(|(_, flag, _)| is_measured(flag)).collect();
     assert!(measured.len() >= 9, "{measured:?}");
     for (_, flag, said) in measured {
-        assert!(said.contains("[default: ") || said.contains("Without it"), "{flag}: {said}");
+        assert!(said.contains("[default: ") || said.contains("By default"), "{flag}: {said}");
     }
 }
 

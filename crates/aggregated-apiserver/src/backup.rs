@@ -1,4 +1,4 @@
-//! A copy of the objects that a server keeps in a folder, while it serves.
+//! The command `backup`: copies the database of a server while the server runs.
 
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use crate::error::StartError;
 use crate::storage;
 
-/// What is copied, and where to.
+/// The options of the command `backup`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct BackupOptions {
-    /// The file to write, which must not be there yet; - is the standard output
+    /// File to write, which must not exist; - is standard output
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// The folder in which the server keeps its objects
-    #[arg(long, value_name = "FOLDER", env = "DATA_DIR")]
+    /// Directory of the server's database
+    #[arg(long, value_name = "DIR", env = "DATA_DIR")]
     pub data_dir: PathBuf,
 }
 

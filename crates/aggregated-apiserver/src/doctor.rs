@@ -40,30 +40,37 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// Which installation is looked at, and how it is told.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct DoctorOptions {
-    /// How to reach the cluster. Without it: $KUBECONFIG, ~/.kube/config, then the service
-    /// account of the pod
+    /// Kubeconfig of the cluster
+    ///
+    /// By default it is $KUBECONFIG, then ~/.kube/config, then the ServiceAccount of the Pod.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// The namespace that the server is installed in; without it the one that its APIService leads to,
-    /// or the name of the server
+    /// Namespace of the installation
+    ///
+    /// By default it is the namespace of the APIService's Service, or the name of the server.
     #[arg(long, value_name = "NAME")]
     pub namespace: Option<String>,
 
-    /// The name of its Service; without it the name of the server
+    /// Name of the server's Service
+    ///
+    /// By default it is the name of the server.
     #[arg(long, value_name = "NAME")]
     pub service_name: Option<String>,
 
-    /// The name of its ServiceAccount; without it the name of the server
+    /// Name of the server's ServiceAccount
+    ///
+    /// By default it is the name of the server.
     #[arg(long, value_name = "NAME")]
     pub service_account: Option<String>,
 
-    /// Where the server can be reached from here, to see the certificate that it shows; without it what
-    /// its Service says is tried
+    /// Address of the server as this machine reaches it, to check its certificate
+    ///
+    /// By default it is the address of its Service.
     #[arg(long, value_name = "HOST:PORT")]
     pub server_address: Option<String>,
 
-    /// The form of what is told
+    /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORM")]
     pub output: DoctorOutput,
 }
@@ -71,7 +78,7 @@ pub struct DoctorOptions {
 /// The form of a diagnosis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum DoctorOutput {
-    /// A line for each finding, and one for what to do.
+    /// A line for each finding, and one for its remedy.
     #[default]
     Text,
     /// One JSON object.

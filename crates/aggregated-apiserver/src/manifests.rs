@@ -15,28 +15,34 @@ use crate::definition::{Kinds, Role, SourceKind};
 use crate::kind::Kind;
 use crate::object::names::{check_dns_1035_label, check_dns_1123_subdomain};
 
-/// What manifests are made for.
+/// The options of the command `manifests`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Options {
-    /// The namespace to deploy to; without it the name of the server
+    /// Namespace to install in
+    ///
+    /// By default it is the name of the server.
     #[arg(long, value_name = "NAME")]
     pub namespace: Option<String>,
 
-    /// The image to run; without it the name of the server
+    /// Image of the server
+    ///
+    /// By default it is the name of the server.
     #[arg(long, value_name = "IMAGE")]
     pub image: Option<String>,
 
-    /// Where the server keeps objects
+    /// Store of the server
     #[arg(long, value_enum, default_value_t, value_name = "STORE")]
     pub store: DeployedStore,
 
-    /// Where etcd is: the URLs of its members. With https:// the Secret that is named like the server
-    /// with -etcd behind it must hold ca.crt, tls.crt and tls.key
+    /// URLs of the members of an etcd cluster, separated by commas
+    ///
+    /// For an etcd with TLS, the Secret with the name of the server and the suffix -etcd must have ca.crt, tls.crt and tls.key.
     #[arg(long, value_name = "URLS", value_delimiter = ',', required_if_eq("store", "etcd"))]
     pub etcd_servers: Vec<String>,
 
-    /// What else the server may list and watch, as rollouts.argoproj.io: resources that own what kinds are
-    /// computed from, of which it reads the metadata
+    /// More resources that the server may list and watch, such as rollouts.argoproj.io
+    ///
+    /// They are owners of source objects; the server reads their metadata.
     #[arg(long, value_name = "RESOURCES", value_delimiter = ',', value_parser = owner_resource)]
     pub owner_resources: Vec<String>,
 }
@@ -56,15 +62,15 @@ fn plural_and_group(resource: &str) -> (&str, &str) {
     resource.split_once('.').unwrap_or((resource, ""))
 }
 
-/// Where a deployed server keeps objects.
+/// The store of an installed server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum DeployedStore {
-    /// In memory: a restart forgets them.
+    /// In memory. A restart loses the objects.
     #[default]
     Memory,
-    /// In an embedded database, on a volume that is claimed.
+    /// In an embedded database, on a volume with a claim.
     Sqlite,
-    /// In an etcd that is there already: there are several replicas.
+    /// In an existing etcd cluster, with several replicas.
     Etcd,
 }
 

@@ -33,18 +33,18 @@ const ROOM: usize = usize::MAX >> 8;
 const HISTORY: usize = 16 << 20;
 const QUEUE: usize = 16 << 20;
 
-/// Which store is read or written, while no server keeps its objects in that folder.
+/// The store that a command reads or writes. A server may not use the directory at the same time.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TransferOptions {
-    /// The folder in which a server keeps its objects; it must not run
-    #[arg(long, value_name = "FOLDER", env = "DATA_DIR", required_unless_present = "etcd_servers")]
+    /// Directory of a server's database; the server must be stopped
+    #[arg(long, value_name = "DIR", env = "DATA_DIR", required_unless_present = "etcd_servers")]
     pub data_dir: Option<PathBuf>,
 
-    /// Or where etcd is.
+    /// The flags of the store in etcd.
     #[command(flatten)]
     pub etcd: EtcdArgs,
 
-    /// The EncryptionConfiguration of the server, with the keys of what is kept
+    /// EncryptionConfiguration of the server
     #[arg(long, value_name = "FILE", env = "ENCRYPTION_PROVIDER_CONFIG")]
     pub encryption_provider_config: Option<PathBuf>,
 }

@@ -20,7 +20,7 @@ const SCALE: (&str, [&str; 3]) =
     ("k8s.io/api/autoscaling/v1", ["Scale", "ScaleSpec", "ScaleStatus"]);
 const HEAD: &str = "\
 # Types of Kubernetes: facts, as Go has them and kube-apiserver publishes them, and
-# nothing else. What a line says is described in `schema/types.rs` of the library.
+# nothing else. What a line says is described in `types.rs` of `kubernetes-schema`.
 # Made by `BLESS=1 cargo test -p oracle --test comparison types`.
 ";
 

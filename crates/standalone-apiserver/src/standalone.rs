@@ -35,32 +35,38 @@ const GROUP: &str = "Without a cluster";
 #[derive(Clone, Debug, Default, clap::Args)]
 #[non_exhaustive]
 pub struct StandaloneArgs {
-    /// Serve on this machine alone, without a cluster, with built-in kinds too
+    /// Serve on 127.0.0.1 without a cluster, with the built-in kinds of Kubernetes
     #[arg(help_heading = GROUP, long)]
     pub standalone: bool,
 
-    /// Have the objects of a YAML file, or of the files in a folder, from the start; may be
-    /// given several times. Kinds of CustomResourceDefinitions among them are served. What --data-dir
-    /// or etcd has kept stays as it is
+    /// Load the objects of a YAML file, or of all files in a directory
+    ///
+    /// The flag may be repeated. CustomResourceDefinitions among the objects are served. Objects that are stored in --data-dir or in etcd
+    /// stay unchanged.
     #[arg(help_heading = GROUP, long, value_name = "PATH", requires = "standalone")]
     pub load: Vec<PathBuf>,
 
-    /// Keep certificates, keys and the kubeconfig in this folder. Without it they are in --data-dir, or gone with
-    /// the process. Servers of the same etcd share it, so that each knows the callers of the others
-    #[arg(help_heading = GROUP, long, value_name = "FOLDER", requires = "standalone")]
+    /// Directory of certificates, keys and the kubeconfig
+    ///
+    /// By default it is --data-dir, or a temporary directory. Servers with the same etcd share the directory, so that each accepts the
+    /// certificates and tokens of the others.
+    #[arg(help_heading = GROUP, long, value_name = "DIR", requires = "standalone")]
     pub cert_dir: Option<PathBuf>,
 
-    /// Write the kubeconfig to this file; without it into the folder of the certificates, where servers that share
-    /// it write the same file: the last one to start is in it. Give each of them a file of its own
+    /// File to write the kubeconfig to
+    ///
+    /// By default it is in the directory of the certificates. Servers that share this directory need a file each, because the last one to start
+    /// overwrites the file.
     #[arg(help_heading = GROUP, long, value_name = "FILE", requires = "standalone")]
     pub write_kubeconfig: Option<PathBuf>,
 
-    /// Tokens of callers: lines of token,user,uid,"group,group"
+    /// File with tokens of users, with lines of token,user,uid,"group,group"
     #[arg(help_heading = GROUP, long, value_name = "FILE", requires = "standalone")]
     pub token_auth_file: Option<PathBuf>,
 
-    /// File with the configuration of admission plugins, an AdmissionConfiguration of
-    /// `apiserver.config.k8s.io`. PodSecurity is the only plugin that has a configuration
+    /// AdmissionConfiguration of apiserver.config.k8s.io
+    ///
+    /// PodSecurity is the only plugin with a configuration.
     #[arg(help_heading = GROUP, long, value_name = "FILE", requires = "standalone")]
     pub admission_control_config_file: Option<PathBuf>,
 }

@@ -32,60 +32,70 @@ const PLACES: RangeInclusive<i64> = 20..=1_000_000;
 const CLUSTER_SILENCE: Duration = Duration::from_secs(320);
 
 /// The groups of flags, as `--help` shows them.
-const SERVING: &str = "Where and how it serves";
-const CLUSTER: &str = "The cluster";
-const CALLERS: &str = "Who calls";
-const OBJECTS: &str = "Objects, and where they are kept";
+const SERVING: &str = "Serving";
+const CLUSTER: &str = "Cluster";
+const CALLERS: &str = "Authentication";
+const OBJECTS: &str = "Storage and admission";
 const LIMITS: &str = "Limits";
-const LOG: &str = "The log";
+const LOG: &str = "Logging";
 /// Of `audit`.
-const AUDIT: &str = "The audit log";
+const AUDIT: &str = "Audit log";
 /// Of `tracing_file`.
-const TRACES: &str = "Traces";
+const TRACES: &str = "Tracing";
 
 /// Flags of a server. Their defaults are those of the command line.
 #[derive(Clone, Debug, clap::Args)]
 #[non_exhaustive]
 pub struct Args {
-    /// The address to listen on
+    /// Address to listen on
     #[arg(help_heading = SERVING, long, default_value = "0.0.0.0", value_name = "IP")]
     pub bind_address: IpAddr,
 
-    /// The port to serve HTTPS on; 0 takes a free one
+    /// Port for HTTPS; 0 selects a free port
     #[arg(help_heading = SERVING, long, default_value_t = manifests::PORT, value_name = "PORT")]
     pub secure_port: u16,
 
-    /// The serving certificate, PEM, leaf first; read again when it changes. Without it a
-    /// certificate is made and kept in a Secret
+    /// Serving certificate, PEM, leaf first
+    ///
+    /// The file is read again when it changes. By default the server creates a certificate and stores it in a Secret.
     #[arg(help_heading = SERVING, long, value_name = "FILE", requires = "tls_private_key_file")]
     pub tls_cert_file: Option<PathBuf>,
 
-    /// The key of the serving certificate, PEM
+    /// Private key of the serving certificate, PEM
     #[arg(help_heading = SERVING, long, value_name = "FILE", requires = "tls_cert_file")]
     pub tls_private_key_file: Option<PathBuf>,
 
-    /// How to reach the cluster. Without it: $KUBECONFIG, ~/.kube/config, then the service
-    /// account of the pod
+    /// Kubeconfig of the cluster
+    ///
+    /// By default the server uses $KUBECONFIG, then ~/.kube/config, then the ServiceAccount of the Pod.
     #[arg(help_heading = CLUSTER, long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// The namespace of our Service and Secret; without it that of the kubeconfig or the pod
+    /// Namespace of the Service and the Secret of this server
+    ///
+    /// By default it is the namespace of the kubeconfig or of the Pod.
     #[arg(help_heading = CLUSTER, long, value_name = "NAME")]
     pub namespace: Option<String>,
 
-    /// The name of our Service; without it the name of the server
+    /// Name of the Service of this server
+    ///
+    /// By default it is the name of the server.
     #[arg(help_heading = CLUSTER, long, value_name = "NAME")]
     pub service_name: Option<String>,
 
-    /// CAs of client certificates, PEM; without it those of the cluster
+    /// CAs of client certificates, PEM
+    ///
+    /// By default the server uses those of the cluster.
     #[arg(help_heading = CALLERS, long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
 
-    /// CAs of the front proxy's client certificate, PEM; without it what the cluster says
+    /// CAs of the client certificate of the front proxy, PEM
+    ///
+    /// By default the server uses those of the cluster.
     #[arg(help_heading = CALLERS, long, value_name = "FILE")]
     pub requestheader_client_ca_file: Option<PathBuf>,
 
-    /// Common names that the front proxy's certificate may have; none means any
+    /// Allowed common names of the front proxy's certificate; an empty list allows all
     #[arg(help_heading = CALLERS, long,
         value_name = "NAMES",
         value_delimiter = ',',
@@ -93,7 +103,7 @@ pub struct Args {
     )]
     pub requestheader_allowed_names: Vec<String>,
 
-    /// Headers that hold the user's name
+    /// Headers with the name of the user
     #[arg(help_heading = CALLERS, long,
         value_name = "NAMES",
         value_delimiter = ',',
@@ -102,7 +112,7 @@ pub struct Args {
     )]
     pub requestheader_username_headers: Vec<String>,
 
-    /// Headers that hold the user's uid
+    /// Headers with the uid of the user
     #[arg(help_heading = CALLERS, long,
         value_name = "NAMES",
         value_delimiter = ',',
@@ -110,7 +120,7 @@ pub struct Args {
     )]
     pub requestheader_uid_headers: Vec<String>,
 
-    /// Headers that hold the user's groups
+    /// Headers with the groups of the user
     #[arg(help_heading = CALLERS, long,
         value_name = "NAMES",
         value_delimiter = ',',
@@ -119,7 +129,7 @@ pub struct Args {
     )]
     pub requestheader_group_headers: Vec<String>,
 
-    /// Prefixes of headers that hold further attributes of the user
+    /// Prefixes of headers with extra attributes of the user
     #[arg(help_heading = CALLERS, long,
         value_name = "PREFIXES",
         value_delimiter = ',',
@@ -128,106 +138,125 @@ pub struct Args {
     )]
     pub requestheader_extra_headers_prefix: Vec<String>,
 
-    /// Where to answer /healthz, /livez and /readyz over plain HTTP too, to anybody; they are
-    /// always answered over HTTPS
+    /// Address for /healthz, /livez and /readyz over plain HTTP, without authentication
+    ///
+    /// The HTTPS port has these paths too.
     #[arg(help_heading = SERVING, long, value_name = "IP:PORT")]
     pub health_probe_bind_address: Option<SocketAddr>,
 
-    /// Where to show /metrics over plain HTTP too, to anybody; over HTTPS they are shown to
-    /// whoever may get them
+    /// Address for /metrics over plain HTTP, without authentication
+    ///
+    /// The HTTPS port has this path too. It needs the permission to get /metrics there.
     #[arg(help_heading = SERVING, long, value_name = "IP:PORT")]
     pub metrics_bind_address: Option<SocketAddr>,
 
-    /// Whether requests without credentials are somebody's, system:anonymous, who may do what
-    /// RBAC says; if not they are refused. Health checks are answered anyway
+    /// Authenticate requests without credentials as system:anonymous
+    ///
+    /// RBAC decides about the permissions of system:anonymous. With false, requests without credentials are refused, except
+    /// health checks.
     #[arg(help_heading = CALLERS, long, default_value_t = true, action = ArgAction::Set, value_name = "BOOL")]
     pub anonymous_auth: bool,
 
-    /// Admission plugins to disable
+    /// Disabled admission plugins, separated by commas
     #[arg(help_heading = OBJECTS, long, value_enum, value_name = "NAMES", value_delimiter = ',')]
     pub disable_admission_plugins: Vec<AdmissionPluginName>,
 
-    /// The part of the store that the objects of one namespace may take. Cluster-scoped objects count
-    /// as one namespace more; 100% is for a server whose objects all live in one
+    /// Largest part of the store for the objects of one namespace
+    ///
+    /// Cluster-scoped objects count as one more namespace. 100% is for servers with a single namespace.
     #[arg(help_heading = LIMITS, long, value_name = "PERCENT", default_value = "25%")]
     pub store_namespace_share: NamespaceShare,
 
-    /// How much memory the objects that are stored may take: MiB. Without it 128, or less in a container
-    /// that may take less than everything together
+    /// Memory limit of stored objects, in MiB
+    ///
+    /// By default it is 128, or less in a container with less memory than all limits together.
     #[arg(help_heading = LIMITS, long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(16..))]
     pub store_memory_mib: Option<u32>,
 
-    /// Keep nothing of who owns which field of an object: metadata.managedFields, which may take
-    /// as much as all the rest. Nobody can apply server-side then (415)
+    /// Store objects without metadata.managedFields
+    ///
+    /// managedFields may be as large as the rest of an object. Server-side apply is refused then (415).
     #[arg(help_heading = OBJECTS, long)]
     pub drop_managed_fields: bool,
 
-    /// Keep objects in this folder, so that they outlive the process: an embedded database, for one
-    /// process at a time, on a disk of this machine. Without it they are kept in memory. A server
-    /// without a cluster keeps its certificates and its kubeconfig there, too
-    #[arg(help_heading = OBJECTS, long, value_name = "FOLDER", env = "DATA_DIR")]
+    /// Directory of the embedded database (SQLite)
+    ///
+    /// The directory must be on a local disk, and one process at a time may use it. By default objects are in memory and a restart
+    /// loses them. A server without a cluster stores its certificates and its kubeconfig in the directory too.
+    #[arg(help_heading = OBJECTS, long, value_name = "DIR", env = "DATA_DIR")]
     pub data_dir: Option<PathBuf>,
 
-    /// How objects are encrypted in the folder or in etcd: an EncryptionConfiguration, as kube-apiserver
-    /// has it, with the providers aesgcm, secretbox, kms (v2) and identity
+    /// EncryptionConfiguration for stored objects
+    ///
+    /// The format is that of kube-apiserver, with the providers aesgcm, secretbox, kms (v2) and identity.
     #[arg(help_heading = OBJECTS, long, value_name = "FILE", env = "ENCRYPTION_PROVIDER_CONFIG")]
     pub encryption_provider_config: Option<PathBuf>,
 
-    /// Where etcd is, if objects are kept there.
+    /// The flags of the store in etcd.
     #[command(flatten)]
     pub etcd: EtcdArgs,
 
-    /// Copy the objects of stored kinds from the deployed server, through kube-apiserver,
-    /// before listening: for a process that takes its place for a while, as with mirrord.
-    /// Never for the deployed one, which would ask itself
+    /// Copy the stored objects of the deployed server before listening
+    ///
+    /// This is for a process that replaces the deployed server for a while, as with mirrord. It reads the objects through
+    /// kube-apiserver. Do not set it for the deployed server, which would read from itself.
     #[arg(help_heading = CLUSTER, long, env = "COPY_STORED_OBJECTS", conflicts_with_all = ["data_dir", "etcd_servers"])]
     pub copy_stored_objects: bool,
 
-    /// How much memory the objects of each type that kinds are computed from may take: MiB. Those of all types
-    /// together may take four times as much. When there are more of them, what is computed from them is not served until there are less, and
-    /// what only looks them up is served without them.
-    /// Without it 64, or less in a container that may take less than everything together
+    /// Memory limit of the source objects of each type, in MiB
+    ///
+    /// All types together may use four times as much. Beyond the limit, kinds that are computed from the type are not served, and kinds
+    /// that look it up are served without it. By default it is 64, or less in a container with less memory than all limits together.
     #[arg(help_heading = LIMITS, long, value_name = "MIB")]
     pub source_memory_mib: Option<u32>,
 
-    /// How many reads may be in flight at a time, of all users; more wait, users in turns, and are refused (429) if
-    /// too many do. Cluster administrators (system:masters) are not counted
+    /// Largest number of reads in flight
+    ///
+    /// More reads wait, with turns for users, and are refused (429) if too many wait. Requests of system:masters do not count.
     #[arg(help_heading = LIMITS, long, value_name = "COUNT", default_value_t = 400, value_parser = clap::value_parser!(u32).range(PLACES))]
     pub max_requests_inflight: u32,
 
-    /// The same of writes
+    /// Largest number of writes in flight
+    ///
+    /// More writes wait, with turns for users, and are refused (429) if too many wait. Requests of system:masters do not count.
     #[arg(help_heading = LIMITS, long, value_name = "COUNT", default_value_t = 200, value_parser = clap::value_parser!(u32).range(PLACES))]
     pub max_mutating_requests_inflight: u32,
 
-    /// How many watches may be open at a time, of all users: kube-apiserver needs one for each of its clients'
-    /// watches. More are refused (429). Without it 20000, or fewer in a container that may take less than everything
-    /// together
+    /// Largest number of open watches
+    ///
+    /// kube-apiserver opens one for each watch of its clients. More are refused (429). By default it is 20000, or fewer in a container with
+    /// less memory than all limits together.
     #[arg(help_heading = LIMITS, long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(PLACES))]
     pub max_watches: Option<u32>,
 
-    /// How long a request may take that is no watch; clients may ask for less: seconds, or 500ms, 1m.
-    /// kube-apiserver gives no more than its own --request-timeout to what it sends on
+    /// Timeout of a request that is not a watch: seconds, or 500ms, 1m
+    ///
+    /// Clients may ask for less. kube-apiserver's own --request-timeout limits requests through it.
     #[arg(help_heading = LIMITS, long, value_name = "DURATION", default_value = "1m", value_parser = positive_duration)]
     pub request_timeout: Duration,
 
-    /// What is written down of requests.
+    /// The flags of the audit log.
     #[command(flatten)]
     pub audit: AuditArgs,
 
-    /// Where the spans of requests go.
+    /// The flags of tracing.
     #[command(flatten)]
     pub tracing: TracingArgs,
 
-    /// How long to serve on, not ready, after a signal to stop: seconds, or 500ms, 1m
+    /// Time to continue serving after a signal to stop: seconds, or 500ms, 1m
+    ///
+    /// The server is not ready in this time.
     #[arg(help_heading = SERVING, long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     pub shutdown_delay_duration: Duration,
 
-    /// Log verbosity: 0 for operators, 2 adds details such as the limits of memory and each synced source, 3 a line per
-    /// request, 4 and above is for debugging, 6 and above logs everything. $RUST_LOG sets it in more detail
+    /// Log verbosity
+    ///
+    /// 0 is for operators. 2 adds details such as memory limits and each synced source, 3 a line for each request, 4 and above is for
+    /// debugging, and 6 and above logs everything. $RUST_LOG sets it in more detail.
     #[arg(help_heading = LOG, short, long, value_name = "LEVEL", default_value_t = 0)]
     pub v: u8,
 
-    /// The form of the log
+    /// Log format
     #[arg(help_heading = LOG, long, value_enum, default_value_t = LoggingFormat::Text)]
     pub logging_format: LoggingFormat,
 }
@@ -236,18 +265,18 @@ pub struct Args {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "PascalCase")]
 pub enum AdmissionPluginName {
-    /// Nothing is made in a namespace that is missing or being deleted.
+    /// Refuses creates in a namespace that does not exist or is being deleted.
     NamespaceLifecycle,
-    /// Nothing is made beyond what the ResourceQuotas of its namespace allow.
+    /// Refuses creates beyond the ResourceQuotas of the namespace.
     ResourceQuota,
 }
 
-/// The form of the log.
+/// The format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LoggingFormat {
-    /// A line for people.
+    /// Text for people.
     Text,
-    /// A JSON object a line.
+    /// A JSON object in each line.
     Json,
 }
 

@@ -10,28 +10,27 @@ use crate::record::{Audit, Destination, Policy, Rotation};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What is written down of requests, and where.
+/// The flags of the audit log.
 #[derive(Clone, Debug, clap::Args)]
 #[non_exhaustive]
 pub struct AuditArgs {
-    /// Which requests are written down, and how much of them: a Policy of audit.k8s.io/v1, as
-    /// kube-apiserver has it
+    /// Audit policy: a Policy of audit.k8s.io/v1, as for kube-apiserver
     #[arg(help_heading = super::AUDIT, long, value_name = "FILE", env = "AUDIT_POLICY_FILE", requires = "audit_log_path")]
     pub audit_policy_file: Option<PathBuf>,
 
-    /// Where they are written down, a line of JSON for each event; - is standard output
+    /// File of the audit log, with one event in JSON in each line; - is standard output
     #[arg(help_heading = super::AUDIT, long, value_name = "FILE", env = "AUDIT_LOG_PATH", requires = "audit_policy_file")]
     pub audit_log_path: Option<PathBuf>,
 
-    /// How large the file becomes before another one is begun: MB; 0 lets it grow
+    /// Largest size of the audit log before its rotation, in MB; 0 turns rotation off
     #[arg(help_heading = super::AUDIT, long, value_name = "MB", default_value_t = 100)]
     pub audit_log_maxsize: u32,
 
-    /// How many days old files are kept; 0 for ever
+    /// Number of days after which rotated files are deleted; 0 keeps them
     #[arg(help_heading = super::AUDIT, long, value_name = "DAYS", default_value_t = 366)]
     pub audit_log_maxage: u32,
 
-    /// How many old files are kept; 0 all
+    /// Largest number of rotated files; 0 keeps all
     #[arg(help_heading = super::AUDIT, long, value_name = "FILES", default_value_t = 100)]
     pub audit_log_maxbackup: u32,
 }

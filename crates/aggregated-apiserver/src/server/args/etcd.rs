@@ -6,12 +6,13 @@ use std::time::Duration;
 use super::duration;
 use crate::storage::EtcdOptions;
 
-/// Where objects are kept that several replicas write.
+/// The flags of the store in etcd.
 #[derive(Clone, Debug, clap::Args)]
 #[non_exhaustive]
 pub struct EtcdArgs {
-    /// Keep objects in this etcd, 3.5.13 or later, so that several replicas can serve them: the URLs of
-    /// its members
+    /// URLs of the members of an etcd cluster, separated by commas
+    ///
+    /// Objects are stored in etcd then, and several replicas can serve them. etcd must be 3.5.13 or later.
     #[arg(help_heading = super::OBJECTS, long,
         value_name = "URLS",
         value_delimiter = ',',
@@ -20,7 +21,9 @@ pub struct EtcdArgs {
     )]
     pub etcd_servers: Vec<String>,
 
-    /// What all keys in etcd begin with. Without it /registry/ and the name of the server
+    /// Prefix of all keys in etcd
+    ///
+    /// By default it is /registry/ and the name of the server.
     #[arg(help_heading = super::OBJECTS, long, value_name = "PREFIX", requires = "etcd_servers")]
     pub etcd_prefix: Option<String>,
 
@@ -28,16 +31,18 @@ pub struct EtcdArgs {
     #[arg(help_heading = super::OBJECTS, long, value_name = "FILE", env = "ETCD_CAFILE", requires = "etcd_servers")]
     pub etcd_cafile: Option<PathBuf>,
 
-    /// The certificate that is shown to etcd, PEM
+    /// Client certificate for etcd, PEM
     #[arg(help_heading = super::OBJECTS, long, value_name = "FILE", env = "ETCD_CERTFILE", requires_all = ["etcd_servers", "etcd_cafile", "etcd_keyfile"])]
     pub etcd_certfile: Option<PathBuf>,
 
-    /// The key of the certificate that is shown to etcd, PEM
+    /// Private key of the client certificate for etcd, PEM
     #[arg(help_heading = super::OBJECTS, long, value_name = "FILE", env = "ETCD_KEYFILE", requires_all = ["etcd_servers", "etcd_certfile"])]
     pub etcd_keyfile: Option<PathBuf>,
 
-    /// How long etcd keeps old revisions, from which interrupted watches go on; 0 turns compaction off, where
-    /// another server at the same etcd does it, as kube-apiserver
+    /// Interval of the compaction of etcd
+    ///
+    /// Interrupted watches can continue from revisions that are not compacted. 0 turns compaction off; use it if another server at the same
+    /// etcd compacts, such as kube-apiserver.
     #[arg(help_heading = super::OBJECTS, long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
     pub etcd_compaction_interval: Duration,
 }

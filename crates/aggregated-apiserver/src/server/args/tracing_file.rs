@@ -7,12 +7,13 @@ use crate::clock::Clock;
 use crate::error::StartError;
 use crate::record::{Traces, TracingConfiguration};
 
-/// Where the spans of requests go.
+/// The flags of tracing.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[non_exhaustive]
 pub struct TracingArgs {
-    /// Where spans of requests are sent, and of how many: a TracingConfiguration, as kube-apiserver has it. Without
-    /// it none are made
+    /// TracingConfiguration with the endpoint and the sampling rate, as for kube-apiserver
+    ///
+    /// By default the server creates no spans.
     #[arg(help_heading = super::TRACES, long, value_name = "FILE", env = "TRACING_CONFIG_FILE")]
     pub tracing_config_file: Option<PathBuf>,
 }
