@@ -35,7 +35,7 @@ struct Entry {
 /// The table of the library, and that of standalone.
 fn files() -> [PathBuf; 2] {
     [
-        "../aggregated-apiserver/src/schema/meta_types.txt",
+        "../kubernetes-schema/src/meta_types.txt",
         "../standalone-apiserver/src/built_in/types.txt",
     ]
     .map(|file| Path::new(env!("CARGO_MANIFEST_DIR")).join(file))
