@@ -34,11 +34,8 @@ struct Entry {
 
 /// The table of the library, and that of standalone.
 fn files() -> [PathBuf; 2] {
-    [
-        "../kubernetes-schema/src/meta_types.txt",
-        "../standalone-apiserver/src/built_in/types.txt",
-    ]
-    .map(|file| Path::new(env!("CARGO_MANIFEST_DIR")).join(file))
+    ["../kubernetes-schema/src/meta_types.txt", "../standalone-apiserver/src/built_in/types.txt"]
+        .map(|file| Path::new(env!("CARGO_MANIFEST_DIR")).join(file))
 }
 
 /// Compares the tables with what Go and `reference` say; with `BLESS=1` they are written
