@@ -93,14 +93,15 @@ pub trait AdmissionPlugin: Send + Sync + 'static {
         false
     }
 
-    /// Changes an object that is created or updated, before it is validated. What it has
-    /// touched is pruned and defaulted again. What the write may not change, a plugin does
-    /// not change either: a write to `status` changes nothing but the status. An object that
-    /// gets another name, namespace, apiVersion or kind fails the request with 500. A new
-    /// object has no uid and no times yet, and no name if one is to be generated; a plugin may
-    /// give it a status. It may be called a second time for one write, with the object that the first calls of all
-    /// plugins have left. The second call must change only fields that are not yet as the plugin wants them: a list must not get
-    /// an item twice.
+    /// Changes an object that is created or updated, before its validation. The object is as the client has sent it: a write to the object
+    /// itself has the status of the request, and a write to `status` has the spec of the request. The server resets these parts, and system
+    /// fields such as uid and generation, after the plugins. An object that a plugin has changed is pruned and defaulted again.
+    ///
+    /// A plugin that changes the name, the namespace, apiVersion or kind fails the request with 500. A new object has no uid and no
+    /// creation time yet, and no name if the name is generated.
+    ///
+    /// The function may be called a second time for one write, with the object that the first calls of all plugins have left. The second call must
+    /// change only fields that do not have the wanted value: a list must not get an item twice.
     ///
     /// # Errors
     /// Why the write is refused.
