@@ -1,8 +1,8 @@
-//! Expressions as a tree, after macros have been expanded.
+//! The syntax tree of an expression, after macros have been expanded.
 
 use std::sync::Arc;
 
-/// What names an expression within its tree: types, references and positions are kept by it.
+/// The number of an expression within its tree. Types, references and positions are stored by this number.
 pub(crate) type Id = usize;
 
 /// An expression.
@@ -12,14 +12,14 @@ pub(crate) struct Expr {
     pub kind: Kind,
 }
 
-/// What an expression is.
+/// The kind of an expression.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
-    /// Where a fault was found.
+    /// The expression contains an error.
     Unspecified,
     Literal(Literal),
     Ident(Arc<str>),
-    /// `operand.field`, or `has(operand.field)` if it is a test.
+    /// `operand.field`; `has(operand.field)` if `is_test` is set.
     Select {
         operand: Box<Expr>,
         field: Arc<str>,
@@ -36,7 +36,7 @@ pub(crate) enum Kind {
     Comprehension(Box<Comprehension>),
 }
 
-/// A value that is written down.
+/// A literal value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Literal {
     Null,
@@ -52,34 +52,34 @@ pub(crate) enum Literal {
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub function: Arc<str>,
-    /// What a method is called on.
+    /// The receiver of a method call.
     pub target: Option<Expr>,
     pub arguments: Vec<Expr>,
 }
 
-/// An item of a list that is written down.
+/// An item of a list literal.
 #[derive(Clone, Debug)]
 pub(crate) struct Element {
     pub value: Expr,
-    /// Whether it is left out if its value is none: `[?value]`.
+    /// Whether the item is omitted if its value is empty: `[?value]`.
     pub is_optional: bool,
 }
 
-/// An entry of a map that is written down.
+/// An entry of a map literal.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub key: Expr,
     pub value: Expr,
-    /// Whether it is left out if its value is none: `{?key: value}`.
+    /// Whether the entry is omitted if its value is empty: `{?key: value}`.
     pub is_optional: bool,
 }
 
-/// A loop: what macros become.
+/// A loop, which is the expansion of most macros.
 #[derive(Clone, Debug)]
 pub(crate) struct Comprehension {
     pub range: Expr,
     pub variable: Arc<str>,
-    /// The second variable: the value, where the first is the index or the key.
+    /// The second variable: the value, if the first variable is the index or the key.
     pub second_variable: Option<Arc<str>>,
     pub accumulator: Arc<str>,
     pub initial: Expr,
@@ -88,10 +88,10 @@ pub(crate) struct Comprehension {
     pub result: Expr,
 }
 
-/// The accumulator of macros, which no expression can name.
+/// The name of the accumulator in macros. It is not an identifier, so an expression cannot use it.
 pub(crate) const ACCUMULATOR: &str = "@result";
 
-/// Names of operators, as functions.
+/// The names of operators, as functions.
 pub(crate) mod operators {
     pub(crate) const CONDITIONAL: &str = "_?_:_";
     pub(crate) const AND: &str = "_&&_";
@@ -111,7 +111,7 @@ pub(crate) mod operators {
 }
 
 impl Expr {
-    /// The expressions right below this one.
+    /// The direct children of this expression.
     pub(crate) fn children(&self) -> Vec<&Expr> {
         match &self.kind {
             Kind::Unspecified | Kind::Literal(_) | Kind::Ident(_) => Vec::new(),

@@ -1,4 +1,4 @@
-//! Types of all parts of an expression, and what does not fit.
+//! The type checker: finds the types of all parts of an expression, and reports errors.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -11,22 +11,22 @@ use crate::parser::RESERVED;
 use crate::source::{Faults, Source};
 use crate::types::{Known, Type, most_general};
 
-/// What an expression refers to.
+/// The declaration that an expression refers to.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reference {
     /// A variable.
     Variable(Arc<str>),
-    /// A type, as a value.
+    /// The name of a type, used as a value.
     Type(Arc<str>),
-    /// The signatures that a call may have.
+    /// The overloads that a call can have.
     Overloads(Vec<&'static str>),
 }
 
-/// An expression whose types are known.
+/// An expression with the types of all parts.
 #[derive(Debug)]
 pub(crate) struct Checked {
     pub root: Expr,
-    /// By the numbers of expressions.
+    /// Types, by the numbers of expressions.
     pub types: Vec<Type>,
     pub references: Vec<Option<Reference>>,
 }
@@ -44,7 +44,7 @@ impl Checked {
     }
 }
 
-/// Finds the types of all parts; what does not fit is told to `faults`.
+/// Finds the types of all parts. Errors are reported to `faults`.
 pub(crate) fn check(
     parsed: Parsed,
     source: &Source,
@@ -73,7 +73,7 @@ struct Checker<'a> {
     source: &'a Source,
     offsets: Vec<usize>,
     faults: &'a mut Faults,
-    /// Variables, those of the innermost loop last.
+    /// The variables of each loop, innermost loop last.
     scopes: Vec<HashMap<Arc<str>, Type>>,
     known: Known,
     types: Vec<Type>,
@@ -101,7 +101,7 @@ impl Checker<'_> {
         self.types[at] = of;
     }
 
-    /// A variable, or a type by its name.
+    /// Looks up a variable, or a type by its name.
     fn lookup(&self, name: &str) -> Option<(Type, Reference)> {
         let name = name.strip_prefix('.').unwrap_or(name);
         if let Some(of) = self.variable(name) {
@@ -159,7 +159,7 @@ impl Checker<'_> {
 
     fn check_select(&mut self, expr: &mut Expr) {
         let id = expr.id;
-        // Names with dots may be those of types.
+        // A name with dots can be the name of a type.
         if let Some(name) = qualified_name(expr)
             && let Some((of, reference)) = self.lookup(&name)
         {
@@ -228,7 +228,7 @@ impl Checker<'_> {
             self.resolve(id, call);
             return;
         };
-        // `a.b(c)` is a function with a dot in its name, or a method.
+        // `a.b(c)` is a call of the function `a.b`, if there is one, or of the method `b`.
         if let Some(name) = qualified_name(target) {
             let name = format!("{name}.{}", call.function);
             if overloads(&name).is_some() {
@@ -259,7 +259,7 @@ impl Checker<'_> {
         self.references[id] = Some(Reference::Overloads(vec!["select_optional_field"]));
     }
 
-    /// Finds which signatures a call fits, and what it comes to.
+    /// Finds the overloads that fit a call, and the type of its result.
     fn resolve(&mut self, id: Id, call: &Call) {
         let given = call.target.iter().chain(&call.arguments);
         let mut types: Vec<Type> = given.map(|argument| self.types[argument.id].clone()).collect();
@@ -326,7 +326,7 @@ impl Checker<'_> {
         self.set(id, if all_fit { Type::Bool } else { Type::Error });
     }
 
-    /// The type of what an optional entry holds.
+    /// The type of the value in an entry. If the entry is optional, the type inside of the optional value.
     fn unwrapped(&mut self, value: &Expr, is_optional: bool) -> Type {
         let of = self.types[value.id].clone();
         if !is_optional {
@@ -367,7 +367,7 @@ impl Checker<'_> {
         Type::map(key, value)
     }
 
-    /// The type of items of which some have this one. That they have different ones is told later.
+    /// The joined type of items, one of which has the type `of`. Mixed types are reported later.
     fn join(&mut self, known: Option<Type>, of: Type) -> Type {
         let Some(known) = known else { return of };
         match self.known.fits(&known, &of) {
@@ -435,7 +435,7 @@ fn type_of_literal(literal: &Literal) -> Type {
     }
 }
 
-/// The name that names and dots make.
+/// The name that consists of names and dots, such as `a.b.c`.
 fn qualified_name(expr: &Expr) -> Option<String> {
     match &expr.kind {
         Kind::Ident(name) => Some(name.to_string()),
@@ -446,7 +446,7 @@ fn qualified_name(expr: &Expr) -> Option<String> {
     }
 }
 
-/// How a field is called in names of types.
+/// The form of a field in names of types.
 fn written(field: &str) -> Cow<'_, str> {
     match RESERVED.contains(&field) {
         true => format!("__{field}__").into(),

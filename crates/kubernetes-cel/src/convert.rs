@@ -1,4 +1,4 @@
-//! Values made of other values, and how they are written.
+//! Conversions between values, and their string forms.
 
 use jiff::SignedDuration;
 
@@ -11,7 +11,7 @@ pub(crate) fn to_int<'v>(value: &Value<'v>) -> Outcome<'v> {
     Ok(Value::Int(match value {
         Value::Int(number) => *number,
         Value::Uint(number) => i64::try_from(*number).map_err(|_| overflow())?,
-        // The largest double below 2^63 is the last that fits.
+        // The largest double below 2^63 is the largest value that fits.
         Value::Double(number) if number.abs() < 9.223_372_036_854_775e18 => *number as i64,
         Value::Double(_) => return Err(overflow()),
         Value::String(text) => {
@@ -50,7 +50,7 @@ pub(crate) fn to_double<'v>(value: &Value<'v>) -> Outcome<'v> {
         Value::Uint(number) => *number as f64,
         Value::String(text) => {
             let number: f64 = text.as_str().parse().map_err(|_| no_conversion(value, "double"))?;
-            // What is written in digits and is too large is none.
+            // A number in digits that is too large is an error, not infinity.
             let is_too_large =
                 number.is_infinite() && text.as_str().contains(|c: char| c.is_ascii_digit());
             if is_too_large { Err(no_conversion(value, "double"))? } else { number }
@@ -133,7 +133,7 @@ fn no_conversion(value: &Value<'_>, to: &str) -> Failure {
     Failure::new(format!("type conversion error from '{from}' to '{to}'"))
 }
 
-/// A duration as Go writes it: `1h30m`.
+/// A duration in Go's format: `1h30m`.
 pub(crate) fn parse_duration(text: &str) -> Option<i64> {
     let (is_negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -167,7 +167,7 @@ pub(crate) fn parse_duration(text: &str) -> Option<i64> {
         }
         let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
         total = total.checked_add(whole.checked_mul(unit)?)?;
-        // More digits than nanoseconds have say nothing.
+        // Digits beyond the precision of nanoseconds are ignored.
         let fraction = &fraction[..fraction.len().min(18)];
         if !fraction.is_empty() {
             let scale = 10_i128.pow(fraction.len() as u32);
@@ -178,7 +178,7 @@ pub(crate) fn parse_duration(text: &str) -> Option<i64> {
     i64::try_from(if is_negative { -total } else { total }).ok()
 }
 
-/// A duration of the format `duration`: as Go writes it, or in words, as `3 weeks`.
+/// A duration of the format `duration`: in Go's format, or in words, such as `3 weeks`.
 pub(crate) fn parse_schema_duration(text: &str) -> Option<i64> {
     if let Some(nanoseconds) = parse_duration(text) {
         return Some(nanoseconds);
@@ -211,13 +211,13 @@ pub(crate) fn parse_schema_duration(text: &str) -> Option<i64> {
     total
 }
 
-/// A duration in seconds: `90s`, `1.5s`.
+/// A duration as a string in seconds: `90s`, `1.5s`.
 pub(crate) fn duration_text(nanoseconds: i64) -> String {
     let seconds = SignedDuration::from_nanos(nanoseconds).as_secs_f64();
     format!("{seconds}s")
 }
 
-/// A number as Go writes it in its shortest form: `1.5`, `1e+06`.
+/// A number in Go's shortest format: `1.5`, `1e+06`.
 pub(crate) fn double_text(number: f64) -> String {
     if number.is_nan() {
         return "NaN".to_owned();
@@ -228,7 +228,7 @@ pub(crate) fn double_text(number: f64) -> String {
     let scientific = format!("{number:e}");
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or_default();
-    // Where Go's `%g` begins to write an exponent.
+    // Go's `%g` uses an exponent outside of this range.
     if !(-4..6).contains(&exponent) {
         let sign = if exponent < 0 { '-' } else { '+' };
         return format!("{digits}e{sign}{:02}", exponent.abs());

@@ -1,34 +1,34 @@
-//! What evaluation costs, and when it ends for that.
+//! The cost of an evaluation, and the limits that stop it.
 
 use crate::pattern::Pattern;
 use crate::value::{Failure, Value};
 
-/// What a step of a walk over the characters of a text costs, for each character.
+/// The cost per character of visiting the characters of a string.
 pub(crate) const PER_CHARACTER: f64 = 0.1;
-/// What a pattern costs, for each of its characters.
+/// The cost per character of a pattern.
 pub(crate) const PER_PATTERN_CHARACTER: f64 = 0.25;
-/// To write a list.
+/// The cost of a list literal.
 pub(crate) const LIST: u64 = 10;
-/// To write a map.
+/// The cost of a map literal.
 pub(crate) const MAP: u64 = 30;
-/// To write an object.
+/// The cost of an object literal.
 pub(crate) const OBJECT: u64 = 40;
-/// How much may be done that costs do not count: what equality of large values looks at, say. A step
-/// takes 10 to 100 nanoseconds.
+/// The limit of work that costs do not count, in steps: for example comparing large values. A step takes 10 to 100
+/// nanoseconds.
 const WORK: usize = 5_000_000;
-/// How many bytes of texts and lists may be made that costs do not count.
+/// The limit of strings and lists that costs do not count, in bytes.
 const MADE: usize = 32 << 20;
-/// Bytes that are looked at in a step.
+/// The number of bytes that are read in one step.
 const BYTES_OF_STEP: usize = 64;
 
-/// Counts what is spent.
+/// Counts cost, work and memory, and stops the evaluation at a limit.
 #[derive(Debug)]
 pub(crate) struct Meter {
     spent: u64,
     limit: u64,
     work: usize,
     made: usize,
-    /// The pattern that was made last of a text that is no constant.
+    /// The last compiled pattern that is not a constant, with its text.
     pattern: Option<(String, Result<Pattern, String>)>,
 }
 
@@ -37,13 +37,13 @@ impl Meter {
         Self { spent: 0, limit, work, made, pattern: None }
     }
 
-    /// The pattern of a text. It is nearly always that of the last time, and takes long to be made.
+    /// Compiles a pattern. The last pattern is cached, because it is nearly always the same and compiling takes long.
     pub(crate) fn pattern(
         &mut self,
         text: &str,
         make: fn(&str) -> Result<Pattern, String>,
     ) -> Result<Result<Pattern, String>, Failure> {
-        /// Steps that it takes, and more for each byte.
+        /// The number of steps to compile a pattern; each byte adds more.
         const MADE: usize = 1_000;
         if let Some((known, pattern)) = &self.pattern
             && known == text
@@ -56,24 +56,24 @@ impl Meter {
         Ok(pattern)
     }
 
-    /// Spends so much.
+    /// Counts cost.
     pub(crate) fn spend(&mut self, cost: u64) -> Result<(), Failure> {
         self.spent = self.spent.saturating_add(cost);
         if self.spent > self.limit { Err(Failure::Limit) } else { Ok(()) }
     }
 
-    /// Does so many steps that cost nothing, and are bounded all the same.
+    /// Counts steps that have no cost and are limited separately.
     pub(crate) fn work(&mut self, steps: usize) -> Result<(), Failure> {
         self.work = self.work.checked_sub(steps).ok_or(Failure::Limit)?;
         Ok(())
     }
 
-    /// Looks at so many bytes.
+    /// Counts the work of reading bytes.
     pub(crate) fn look(&mut self, bytes: usize) -> Result<(), Failure> {
         self.work(1 + bytes / BYTES_OF_STEP)
     }
 
-    /// Looks at what a value has at hand: the characters of a text.
+    /// Counts the work of reading the content of a string or of bytes.
     pub(crate) fn look_at(&mut self, value: &Value<'_>) -> Result<(), Failure> {
         match value {
             Value::String(text) => self.look(text.as_str().len()),
@@ -82,13 +82,13 @@ impl Meter {
         }
     }
 
-    /// Makes so many bytes, which takes room and time.
+    /// Counts bytes that are allocated, and the work of writing them.
     pub(crate) fn make(&mut self, bytes: usize) -> Result<(), Failure> {
         self.made = self.made.checked_sub(bytes).ok_or(Failure::Limit)?;
         self.look(bytes)
     }
 
-    /// Makes a list of so many values.
+    /// Counts a list of `values` values that is allocated.
     pub(crate) fn make_list(&mut self, values: usize) -> Result<(), Failure> {
         self.make(values.saturating_mul(size_of::<Value<'_>>()))
     }
@@ -106,7 +106,7 @@ impl Meter {
     }
 }
 
-/// What may be spent on one object or one message: see [`Program::evaluate`](crate::Program::evaluate).
+/// The budget for one object or one message: see [`Program::evaluate`](crate::Program::evaluate).
 #[derive(Debug)]
 pub struct Budget {
     pub(crate) left: u64,
@@ -116,12 +116,12 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// So much for all, and so much for each.
+    /// A budget of `all` for all evaluations and of `per_call` for each evaluation.
     pub fn new(all: u64, per_call: u64) -> Self {
         Self { left: all, per_call, work: WORK, made: MADE }
     }
 
-    /// The same with a part of the steps and of the room that costs do not count.
+    /// Divides the limits of work and memory that costs do not count by `parts`.
     #[must_use]
     pub fn with_part_of_work(mut self, parts: usize) -> Self {
         self.work /= parts.max(1);
@@ -129,13 +129,13 @@ impl Budget {
         self
     }
 
-    /// What may still be spent.
+    /// The budget that is left.
     pub fn left(&self) -> u64 {
         self.left
     }
 }
 
-/// The cost of so many units at a price.
+/// The cost of `units` at a price per unit.
 pub(crate) fn at_price(units: u64, price: f64) -> u64 {
     (units as f64 * price).ceil() as u64
 }
@@ -147,7 +147,7 @@ fn size(value: &Value<'_>) -> u64 {
     }
 }
 
-/// What a call costs.
+/// The cost of a call.
 pub(crate) fn of_call(
     function: &str,
     overload: &str,
@@ -155,7 +155,7 @@ pub(crate) fn of_call(
     result: Option<&Value<'_>>,
     meter: &mut Meter,
 ) -> Result<u64, Failure> {
-    // How many characters they have is counted.
+    // Counting the characters of an argument is work.
     arguments.iter().try_for_each(|argument| meter.look_at(argument))?;
     if let Some(cost) = of_lists(overload, arguments) {
         return Ok(cost);
@@ -167,7 +167,7 @@ pub(crate) fn of_call(
     Ok(cost.unwrap_or_else(|| of_standard(overload, arguments)))
 }
 
-/// What functions of lists and sets cost that make new lists, or compare all items to all.
+/// The cost of functions of lists and sets that create lists or compare all items with all others.
 fn of_lists(overload: &str, arguments: &[Value<'_>]) -> Option<u64> {
     let size = |at: usize| arguments.get(at).and_then(Value::size).unwrap_or(1);
     let whole = |at: usize| match arguments.get(at) {
@@ -187,7 +187,7 @@ fn of_lists(overload: &str, arguments: &[Value<'_>]) -> Option<u64> {
         making(size(at).saturating_mul(size(at)), factor)
     };
     Some(match overload {
-        // A failure counts as one item.
+        // A call that fails counts as one item.
         "list_slice" if whole(2) > size(0) || whole(1) > whole(2) => making(1, 1.0),
         "list_slice" => making(whole(2).saturating_sub(whole(1)), 1.0),
         "list_flatten" => making(size(0), 1.0),
@@ -234,7 +234,7 @@ fn of_pattern(text: u64, pattern: u64) -> u64 {
     at_price(text + 1, PER_CHARACTER) * at_price(pattern, PER_PATTERN_CHARACTER)
 }
 
-/// Whether a function of Kubernetes costs the same whatever it is given.
+/// Whether a function of Kubernetes has the same cost for all arguments.
 pub(crate) fn costs_one(function: &str) -> bool {
     matches!(
         function,
@@ -308,7 +308,7 @@ fn of_extension(
     })
 }
 
-/// What it costs to look at all of a value. Parts that are shared count each time.
+/// The cost of visiting all of a value. Shared parts count each time.
 fn of_traversal(value: &Value<'_>, meter: &mut Meter) -> Result<u64, Failure> {
     meter.work(1)?;
     Ok(match value {

@@ -1,4 +1,4 @@
-//! Types that a schema declares, and how large their values may be.
+//! Types that a schema declares, and the sizes of their values.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,31 +6,31 @@ use std::sync::Arc;
 use crate::parser::RESERVED;
 use crate::types::{Object, Type};
 
-/// How large a request may be, in bytes: it bounds what no schema bounds.
+/// The largest size of a request, in bytes. It limits values that no schema limits.
 const REQUEST: u64 = 3 * 1024 * 1024;
-/// The largest duration and the largest time, as JSON, in bytes.
+/// The largest size of a duration and of a time as JSON, in bytes.
 const LONGEST_TIME: u64 = 32;
-/// A date as JSON, in bytes.
+/// The size of a date as JSON, in bytes.
 const DATE: u64 = 12;
 
-/// What a schema says of a value, as far as expressions see it.
+/// The type of a value, as a schema declares it and expressions use it.
 ///
-/// Values of JSON are read by it where they are (`Value::of`), types are checked against it, and
-/// costs are estimated by the sizes that it admits.
+/// A JSON value is read with its declared type without a copy (`Value::of`). Types are checked against declared types,
+/// and costs are estimated by the sizes that they allow.
 #[derive(Debug)]
 pub struct Declared {
     pub(crate) shape: Shape,
-    /// How many members, items or bytes it may have at most.
+    /// The largest number of fields, items or bytes.
     pub(crate) largest: u64,
-    /// How many bytes it takes at least as JSON.
+    /// The smallest size as JSON, in bytes.
     pub(crate) smallest: u64,
     pub(crate) is_nullable: bool,
 }
 
-/// What values are.
+/// The kind of a declared type.
 #[derive(Debug)]
 pub(crate) enum Shape {
-    /// A whole number or a text.
+    /// An integer or a string.
     IntOrString,
     Bool,
     Int,
@@ -41,7 +41,7 @@ pub(crate) enum Shape {
     Object(Members),
 }
 
-/// What a text stands for.
+/// The format of a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     None,
@@ -51,26 +51,26 @@ pub(crate) enum Format {
     DateTime,
 }
 
-/// When lists are equal, and what their sum is.
+/// The equality of lists, which also determines their sum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Equality {
-    /// Item by item.
+    /// Compared item by item, in order.
     Ordered,
-    /// Whatever the order is.
+    /// Compared as sets, in any order.
     Set,
-    /// Item by item with the same values of these members, whatever the order is.
+    /// Compared by items with equal values of these fields, in any order.
     ByKeys(Arc<[Box<str>]>),
 }
 
-/// Members of an object.
+/// The fields of an object.
 #[derive(Debug)]
 pub(crate) struct Members {
-    /// By the names that expressions call them by.
+    /// The fields, by their escaped names in expressions.
     pub by_name: BTreeMap<Box<str>, (Box<str>, Arc<Declared>)>,
 }
 
 impl Members {
-    /// A member by its name in an expression. Of a word of the language it may be written as it is, too:
+    /// A field by its name in an expression. A reserved word of the language can also be used without escapes:
     /// `self.namespace`.
     pub(crate) fn get(&self, name: &str) -> Option<&(Box<str>, Arc<Declared>)> {
         let as_it_is = || {
@@ -81,28 +81,28 @@ impl Members {
     }
 }
 
-/// How a list is compared with another one.
+/// The comparison of two lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ListKind {
-    /// Item by item.
+    /// Item by item, in order.
     #[default]
     Atomic,
-    /// As a set of items.
+    /// As a set of items, in any order.
     Set,
-    /// By the members that identify an item.
+    /// By the fields that identify an item, in any order.
     Map(Vec<String>),
 }
 
-/// A member of an object.
+/// A field of an object.
 #[derive(Clone, Debug)]
 pub struct Field {
-    /// Its name in JSON.
+    /// The name of the field in JSON.
     pub name: String,
-    /// What its values are; `None` if expressions do not see it.
+    /// The type of the values; `None` if expressions cannot use the field.
     pub of: Option<Arc<Declared>>,
-    /// Whether it must be there.
+    /// Whether the field is required.
     pub is_required: bool,
-    /// Whether it is filled in if it is not.
+    /// Whether a missing field is set to a default.
     pub has_default: bool,
 }
 
@@ -111,7 +111,7 @@ impl Declared {
         Self { shape, largest, smallest, is_nullable: false }
     }
 
-    /// The same, where `null` is a value too.
+    /// The same type, with `null` as another value.
     #[must_use]
     pub fn nullable(mut self) -> Self {
         self.is_nullable = true;
@@ -123,7 +123,7 @@ impl Declared {
         Self::new(Shape::Bool, 0, 4)
     }
 
-    /// A whole number.
+    /// An integer.
     pub fn integer() -> Self {
         Self::new(Shape::Int, 0, 1)
     }
@@ -133,13 +133,13 @@ impl Declared {
         Self::new(Shape::Double, 0, 1)
     }
 
-    /// A whole number or a text of so many characters at most.
+    /// An integer, or a string of at most `longest` characters.
     pub fn int_or_string(longest: Option<u64>) -> Self {
         let largest = longest.map_or(REQUEST - 2, |longest| longest.saturating_mul(4));
         Self::new(Shape::IntOrString, largest, 1)
     }
 
-    /// A text: its format, the most characters that it may have, and the values that are allowed.
+    /// A string with its format, the largest number of its characters, and its allowed values.
     pub fn string(format: &str, longest: Option<u64>, allowed: &[&str]) -> Self {
         match format {
             "byte" => {
@@ -158,7 +158,7 @@ impl Declared {
         }
     }
 
-    /// A list of so many items at most.
+    /// A list of at most `most` items.
     pub fn list(items: Arc<Self>, most: Option<u64>, kind: &ListKind) -> Self {
         let largest = most.unwrap_or((REQUEST - 2) / (items.smallest + 1));
         let equality = match kind {
@@ -171,13 +171,13 @@ impl Declared {
         Self::new(Shape::List(items, equality), largest, 2)
     }
 
-    /// An object with any members, all of one type, and so many of them at most.
+    /// A map with values of one type, and with at most `most` entries.
     pub fn map(values: Arc<Self>, most: Option<u64>) -> Self {
         let largest = most.unwrap_or((REQUEST - 2) / (values.smallest + 6));
         Self::new(Shape::Map(values), largest, 2)
     }
 
-    /// An object with these members.
+    /// An object with these fields.
     pub fn object(fields: Vec<Field>) -> Self {
         let mut smallest = 2;
         let mut by_name = BTreeMap::new();
@@ -193,12 +193,13 @@ impl Declared {
         Self::new(Shape::Object(Members { by_name }), 0, smallest)
     }
 
-    /// How often a value of this type can stand in one request at most.
+    /// The largest number of values of this type in one request.
     pub fn most_in_a_request(&self) -> u64 {
         REQUEST / (self.smallest + 1)
     }
 
-    /// The type of its values. Objects are called by the path that leads to them.
+    /// The type of the values in expressions. `name` is the path of the value; the types of objects have it as their
+    /// name.
     pub(crate) fn of_type(self: &Arc<Self>, name: &str) -> Type {
         match &self.shape {
             Shape::IntOrString => Type::Dyn,
@@ -217,7 +218,7 @@ impl Declared {
         }
     }
 
-    /// A member of an object, by the name that expressions call it by.
+    /// A field of an object, by its name in expressions.
     pub(crate) fn member(&self, name: &str) -> Option<&(Box<str>, Arc<Self>)> {
         match &self.shape {
             Shape::Object(members) => members.get(name),

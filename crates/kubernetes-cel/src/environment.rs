@@ -1,4 +1,4 @@
-//! What expressions are compiled in, and what becomes of them.
+//! The environment in which expressions are compiled, and the compiled programs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,18 +18,19 @@ use crate::source::{Faults, Source};
 use crate::types::Type;
 use crate::value::{Failure, Value};
 
-/// What the value is called that an expression is about.
+/// The name of the variable with the value.
 const SELF: &str = "self";
-/// What it is called as it was before.
+/// The name of the variable with the old value.
 const OLD_SELF: &str = "oldSelf";
-/// How deep an expression may be once its macros are expanded. Evaluation needs stack for each level.
+/// The largest depth of an expression after its macros are expanded. Evaluation needs stack for each level.
 const DEEPEST: usize = 300;
-/// How deep one may be that is evaluated on the stack of the caller.
+/// The largest depth of an expression that is evaluated on the stack of the caller.
 const DEEPEST_HERE: usize = 40;
-/// What the deepest expression needs in a build without optimization, and as much again.
+/// The stack for deeper expressions, in bytes: twice the need of the deepest expression in a build without
+/// optimization.
 const STACK: usize = 16 << 20;
 
-/// What expressions are about.
+/// The variables of expressions and their types.
 #[derive(Clone, Debug)]
 pub struct Environment {
     declared: Arc<Declared>,
@@ -37,14 +38,14 @@ pub struct Environment {
     wraps_old: bool,
 }
 
-/// Why an expression cannot be evaluated.
+/// The reason why an expression cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CompileError {
-    /// It is not well formed, or its types do not fit: each fault with the line it is in.
+    /// The syntax is invalid, or the types do not fit. Each error is shown with its line.
     Faults(String),
-    /// Its constants are at fault, and nothing else is.
+    /// The only errors are invalid constants.
     Program(Unusable),
-    /// It needs what this engine does not know.
+    /// The expression uses a feature that this engine does not support.
     Unsupported(String),
 }
 
@@ -59,20 +60,20 @@ impl fmt::Display for CompileError {
 
 impl std::error::Error for CompileError {}
 
-/// An expression whose types are known, and whose constants are at fault.
+/// An expression with correct types and invalid constants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unusable {
-    /// What is wrong with them.
+    /// The error in the constants.
     pub why: String,
-    /// Whether it would come to `true` or `false`.
+    /// Whether the result is a bool.
     pub is_bool: bool,
-    /// Whether it would come to a text.
+    /// Whether the result is a string.
     pub is_string: bool,
-    /// Whether it looks at `oldSelf`.
+    /// Whether the expression uses `oldSelf`.
     pub uses_old: bool,
 }
 
-/// An expression that can be evaluated.
+/// A compiled expression.
 #[derive(Debug)]
 pub struct Program {
     declared: Arc<Declared>,
@@ -86,51 +87,51 @@ pub struct Program {
     most: u64,
 }
 
-/// What an expression came to.
+/// The result of an evaluation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// `true` or `false`.
+    /// A bool.
     Bool(bool),
-    /// A text.
+    /// A string.
     String(String),
-    /// Another value, as it is shown.
+    /// Another value, in its string form.
     Other(String),
-    /// It failed: why, in cel-go's words.
+    /// The evaluation failed, with cel-go's message.
     Failed(String),
-    /// It was stopped, because this one call had cost what one may.
+    /// The evaluation was stopped because it exceeded the limit of one call.
     CallTooDear,
-    /// It was stopped, or not begun, because all calls together had cost what they may.
+    /// The evaluation was stopped, or not started, because all calls together exceeded their budget.
     OutOfBudget,
 }
 
 impl Environment {
-    /// Expressions about values of this type, called `self`, and, where they change, `oldSelf`.
+    /// An environment for expressions about `self`, a value of this type, and `oldSelf`, its old value.
     pub fn new(declared: Arc<Declared>) -> Self {
         Self { declared, has_optional_old: false, wraps_old: true }
     }
 
-    /// The same, where `oldSelf` is an optional value.
+    /// The same environment, where `oldSelf` is an optional value.
     #[must_use]
     pub fn with_optional_old(mut self) -> Self {
         self.has_optional_old = true;
         self
     }
 
-    /// The same, where `oldSelf` is of an optional type and yet given as it is, or not at all: what
-    /// kube-apiserver does with expressions that make messages.
+    /// The same environment, where `oldSelf` has an optional type but its value is passed without the optional wrapper,
+    /// or not at all. kube-apiserver does this for message expressions.
     #[must_use]
     pub fn with_old_as_it_is(mut self) -> Self {
         self.wraps_old = false;
         self
     }
 
-    /// Reads an expression, checks its types and estimates what it may cost.
+    /// Compiles an expression: parses it, checks its types and estimates its cost.
     ///
     /// # Errors
-    /// Where it is not well formed, its types do not fit, or it needs what is not supported.
+    /// If the syntax is invalid, the types do not fit, or the expression uses an unsupported feature.
     pub fn compile(&self, text: &str) -> Result<Program, CompileError> {
-        /// How many signs and words there may be that lead deeper, before the stack of the caller is not
-        /// used.
+        /// The largest number of operators and brackets in an expression that is compiled on the stack of the caller.
+        /// Each can make the expression deeper.
         const SIGNS: usize = 40;
         let signs = text.chars().filter(|char| "([{?.+-*/%<>=!&|".contains(*char)).count();
         if signs + text.matches("in").count() <= SIGNS {
@@ -184,7 +185,7 @@ impl Environment {
     }
 }
 
-/// What an expression is evaluated on.
+/// The value that an expression is evaluated on.
 #[derive(Clone, Copy, Debug)]
 pub enum Data<'v> {
     /// Any value.
@@ -215,27 +216,27 @@ impl<'v> Data<'v> {
 }
 
 impl Program {
-    /// Whether it comes to `true` or `false`.
+    /// Whether the result is a bool.
     pub fn is_bool(&self) -> bool {
         self.is_bool
     }
 
-    /// Whether it comes to a text.
+    /// Whether the result is a string.
     pub fn is_string(&self) -> bool {
         self.is_string
     }
 
-    /// Whether it looks at `oldSelf`.
+    /// Whether the expression uses `oldSelf`.
     pub fn uses_old(&self) -> bool {
         self.uses_old
     }
 
-    /// What it may cost at most.
+    /// The estimated largest cost of an evaluation.
     pub fn most_cost(&self) -> u64 {
         self.most
     }
 
-    /// Evaluates it on a value and on what that was before, and takes what it costs from the budget.
+    /// Evaluates the expression on a value and its old value, and subtracts the cost from the budget.
     pub fn evaluate<'v>(
         &'v self,
         value: impl Into<Data<'v>>,
@@ -289,7 +290,7 @@ impl Program {
     }
 }
 
-/// Does something on a stack of its own, if there can be one.
+/// Runs a function on a thread with a large stack. Returns `None` if the thread cannot be started.
 fn on_a_large_stack<T: Send>(run: impl FnOnce() -> T + Send) -> Option<T> {
     std::thread::scope(|scope| {
         let builder = std::thread::Builder::new().stack_size(STACK);

@@ -1,11 +1,11 @@
-//! How expressions call members whose names are no names in them.
+//! Escapes for names of fields that are not identifiers in expressions.
 
 use crate::parser::RESERVED;
 
-/// Words of the language that are values or operators.
+/// The words of the language that are values or operators.
 const WORDS: [&str; 4] = ["true", "false", "null", "in"];
 
-/// The name by which expressions call a member; `None` if they cannot.
+/// The name of a field in expressions; `None` if expressions cannot use the field.
 ///
 /// ```
 /// assert_eq!(kubernetes_cel::escape("a-b").as_deref(), Some("a__dash__b"));

@@ -1,4 +1,4 @@
-//! What an expression may cost at most, before anything is known but the schema.
+//! The estimated largest cost of an expression, based on the schema alone.
 
 mod functions;
 mod place;
@@ -24,7 +24,7 @@ struct Local<'a> {
     entries: Option<EntrySize>,
 }
 
-/// The most that an expression may cost.
+/// The largest cost of an expression.
 pub(crate) fn most(checked: &Checked, root: &Declared) -> u64 {
     let mut estimator = Estimator {
         checked,
@@ -46,7 +46,7 @@ struct Estimator<'a> {
     entry_sizes: HashMap<Id, EntrySize>,
 }
 
-/// What a call costs, and how large its result is.
+/// The cost of a call and the size of its result.
 struct CallCost {
     cost: Range,
     size: Option<Range>,
@@ -399,7 +399,7 @@ impl<'a> Estimator<'a> {
     }
 }
 
-/// Whether it only gives a value a name.
+/// Whether a loop is the expansion of `cel.bind`, which only names a value.
 fn is_bind(all: &Comprehension) -> bool {
     matches!(&all.range.kind, Kind::List(elements) if elements.is_empty())
         && matches!(all.condition.kind, Kind::Literal(Literal::Bool(false)))

@@ -1,4 +1,4 @@
-//! Evaluates what was planned, and counts what it costs.
+//! Evaluates plans and counts their cost.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use crate::operate::{at, check_index, equal, held, made_native, missing};
 use crate::plan::{Attribute, Base, Loop, Plan, PlannedCall, Qualifier, Step};
 use crate::value::{Entries, Failure, Items, List, Map, Outcome, Value};
 
-/// Values that have names while an expression is evaluated.
+/// The state of an evaluation: the values of variables, and the meter.
 pub(crate) struct Evaluation<'m, 'v> {
-    /// What each of them is, or why it is nothing.
+    /// The value of each variable, or its error.
     pub slots: Vec<Option<Outcome<'v>>>,
     pub meter: &'m mut Meter,
 }
 
-/// What Go says of a function that counts its cost by a list which is none.
+/// Go's error of a function that computes its cost from an argument that is not a list.
 const NO_LIST: &str =
     "internal error: interface conversion: *types.Err is not traits.Lister: missing method Add";
 
-/// What a call of a function of constants comes to.
+/// Calls a function whose arguments are constants.
 pub(crate) fn call_constant(
     call: &PlannedCall,
     meter: &mut Meter,
@@ -53,7 +53,7 @@ impl<'v> Evaluation<'_, 'v> {
             Plan::OptionalOr { left, right, is_value } => match self.evaluate(left)? {
                 Value::Optional(Some(value)) if *is_value => held(&value),
                 Value::Optional(None) => self.evaluate(right),
-                // As in Go, where nobody asks what it is.
+                // Go accepts values that are not optional here.
                 other => Ok(other),
             },
             Plan::Equal { both, is_negated } => {
@@ -68,7 +68,7 @@ impl<'v> Evaluation<'_, 'v> {
                 let are_equal = equal(&arguments[0], &arguments[1], self.meter);
                 match are_equal {
                     Ok(are_equal) => Ok(Value::Bool(are_equal != *is_negated)),
-                    // What cannot be compared is not equal.
+                    // Values that cannot be compared are not equal.
                     Err(Failure::Error(_)) if *is_negated => Ok(Value::Bool(true)),
                     Err(why) => Err(why),
                 }
@@ -93,7 +93,7 @@ impl<'v> Evaluation<'_, 'v> {
         }
     }
 
-    /// Both operands: the second is evaluated also where the first has failed.
+    /// Evaluates both operands: the second is also evaluated if the first fails.
     fn both(&mut self, left: &Plan, right: &Plan) -> Result<(Value<'v>, Value<'v>), Failure> {
         match (self.evaluate(left), self.evaluate(right)) {
             (Err(why @ (Failure::Limit | Failure::Broken(_))), _)
@@ -106,7 +106,7 @@ impl<'v> Evaluation<'_, 'v> {
         }
     }
 
-    /// A branch of a conditional: a variable in it costs nothing.
+    /// A branch of a conditional. A variable that is a branch has no cost.
     fn branch(&mut self, plan: &Plan) -> Outcome<'v> {
         match plan {
             Plan::Attribute(attribute) => self.attribute(attribute, false),
@@ -151,7 +151,7 @@ impl<'v> Evaluation<'_, 'v> {
         result
     }
 
-    /// Looks up step by step. Behind an optional value, or one that is asked for so, everything is optional.
+    /// Applies the qualifiers in order. After an optional value or an optional qualifier, the result is optional.
     fn qualify(&mut self, base: Value<'v>, qualifiers: &[Qualifier]) -> Outcome<'v> {
         let (mut value, mut is_optional) = match base {
             Value::Optional(None) if qualifiers.is_empty() => return Ok(base),
@@ -179,7 +179,7 @@ impl<'v> Evaluation<'_, 'v> {
             self.meter.look_at(index)?;
             let found = at(&value, index)?;
             if let Some(found @ Value::Bytes(_)) = &found {
-                // They were made of their text.
+                // Bytes are decoded from a string.
                 self.meter.look_at(found)?;
             }
             if qualifier.is_test() {
@@ -202,7 +202,7 @@ impl<'v> Evaluation<'_, 'v> {
     }
 
     pub(crate) fn call(&mut self, call: &PlannedCall) -> Outcome<'v> {
-        // Whether a loop goes on does not depend on faults.
+        // An error in the condition does not end a loop.
         if *call.function == *operators::NOT_STRICTLY_FALSE {
             let value = call.arguments.first().map(|argument| self.evaluate(argument));
             self.meter.spend(1)?;
@@ -236,17 +236,17 @@ impl<'v> Evaluation<'_, 'v> {
         };
         let is_join = *call.function == *"join";
         if !is_join {
-            // Before it is done, because what is too dear must not be.
+            // The cost is counted before the call, so that a call beyond the limit is not executed.
             let (function, overload) = (&*call.function, call.overload);
             let cost = cost::of_call(function, overload, &arguments, None, invocation.meter)?;
             invocation.meter.spend(cost)?;
         }
         let result = (call.native)(&mut invocation, &arguments).map_err(|why| match why {
-            // In Go this function of the language alone says its name.
+            // Go's error contains the name of the function only for `size`, among the functions of the language.
             Failure::Error(why) if why == "no such overload" && *call.function == *"size" => {
                 Failure::new("no such overload: size")
             }
-            // Those of libraries, and conversions, say what they were called with, if that is what does not fit.
+            // Errors of library functions and of conversions contain the types of the arguments, if these do not fit.
             Failure::Error(why)
                 if is_conversion(&call.function)
                     || (why == "no such overload" && !is_standard(&call.function)) =>
@@ -375,7 +375,7 @@ impl<'v> Evaluation<'_, 'v> {
         self.evaluate(&all.result)
     }
 
-    /// Remembers what a plan comes to, also if that is a fault.
+    /// Evaluates a plan and stores its result, which can be an error.
     fn set(&mut self, slot: usize, plan: &Plan) -> Result<(), Failure> {
         match self.evaluate(plan) {
             Err(why @ (Failure::Limit | Failure::Broken(_))) => Err(why),
@@ -386,7 +386,8 @@ impl<'v> Evaluation<'_, 'v> {
         }
     }
 
-    /// One turn of a loop; whether it goes on. A fault of a step is the accumulator of the next one.
+    /// Runs one iteration of a loop and returns whether the loop continues. An error of the step becomes the
+    /// accumulator of the next iteration.
     fn turn(
         &mut self,
         all: &Loop,
@@ -425,7 +426,7 @@ impl<'v> Evaluation<'_, 'v> {
 
     fn insert(&mut self, slot: usize, key: &Plan, value: &Plan) -> Outcome<'v> {
         self.meter.spend(1)?;
-        // What failed before fails before anything else.
+        // An earlier error takes precedence.
         if let Some(Err(why)) = &self.slots[slot] {
             return Err(why.clone());
         }

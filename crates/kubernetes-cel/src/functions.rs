@@ -1,23 +1,23 @@
-//! Signatures of functions and operators: a table of facts, in the order in which they are tried.
+//! The table of overloads of functions and operators, in the order in which they are tried.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
 use crate::types::{OPTIONAL, Type};
 
-/// One signature of a function.
+/// One overload of a function.
 #[derive(Debug)]
 pub(crate) struct Overload {
-    /// What it is called: costs are told by it.
+    /// The id of the overload, which determines the cost.
     pub id: &'static str,
     pub is_method: bool,
     pub arguments: Vec<Type>,
     pub result: Type,
-    /// Names of types that it leaves open.
+    /// The names of its type parameters.
     pub parameters: Vec<Arc<str>>,
 }
 
-/// A line for each: name, id, `global` or `member`, types of arguments, type of the result.
+/// The table, with one line per overload: name, id, `global` or `member`, types of arguments, type of the result.
 const TABLE: &str = include_str!("functions.txt");
 
 static FUNCTIONS: LazyLock<HashMap<&'static str, Vec<Overload>>> = LazyLock::new(|| {
@@ -42,13 +42,13 @@ static FUNCTIONS: LazyLock<HashMap<&'static str, Vec<Overload>>> = LazyLock::new
     functions
 });
 
-/// All signatures of a function.
+/// All overloads of a function.
 pub(crate) fn overloads(name: &str) -> Option<&'static [Overload]> {
     FUNCTIONS.get(name).map(Vec::as_slice)
 }
 
-/// Whether a function takes values of these types, by the names that types have at run time. What is in
-/// lists and maps is not looked at.
+/// Whether a function accepts values of these types, by their names at run time. Types of items, keys and values are
+/// ignored.
 pub(crate) fn takes(name: &str, given: &[&str]) -> bool {
     let fits = |(expected, given): (&Type, &&str)| {
         matches!(expected, Type::Parameter(_) | Type::Dyn) || expected.run_time_name() == **given
@@ -73,7 +73,7 @@ fn collect_parameters(of: &Type, found: &mut Vec<Arc<str>>) {
     }
 }
 
-/// A type as the table writes it.
+/// Parses a type in the notation of the table.
 fn parse(text: &str) -> Type {
     let inner = |prefix: &str| text.strip_prefix(prefix)?.strip_suffix(')');
     if let Some(of) = inner("list(") {
@@ -92,7 +92,7 @@ fn parse(text: &str) -> Type {
     named(text).unwrap_or_else(|| Type::Parameter(text.into()))
 }
 
-/// A type by its name in signatures.
+/// A type by its name in overloads.
 fn named(name: &str) -> Option<Type> {
     Some(match name {
         "dyn" => Type::Dyn,
@@ -111,7 +111,7 @@ fn named(name: &str) -> Option<Type> {
     })
 }
 
-/// The type that an expression calls by its name, as a value.
+/// A type by its name in expressions, where it is a value.
 pub(crate) fn type_called(name: &str) -> Option<Type> {
     let of = match name {
         "null_type" => Type::Null,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// A string in double quotes, as `strconv.Quote` writes it.
+/// A string in double quotes, in the format of `strconv.Quote`.
 pub(crate) fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
@@ -34,7 +34,7 @@ pub(crate) fn quote(text: &str) -> String {
     quoted
 }
 
-/// The same of bytes that may not be UTF-8.
+/// Bytes that may not be UTF-8 in double quotes, in the format of `strconv.Quote`.
 pub(crate) fn quote_bytes(bytes: &[u8]) -> String {
     let mut quoted = String::from("\"");
     for chunk in bytes.utf8_chunks() {
@@ -58,9 +58,9 @@ pub(crate) fn decode(bytes: &[u8]) -> String {
     text
 }
 
-/// Whether Go prints a character beyond ASCII as it is.
+/// Whether Go prints a character outside ASCII without an escape.
 fn is_printed(char: char) -> bool {
-    // Rust escapes combining marks only at the start of a string, and Go nowhere.
+    // Rust escapes combining marks only at the start of a string. Go never does.
     let behind_another: String = ['a', char].iter().collect();
     behind_another.escape_debug().nth(1) != Some('\\')
 }

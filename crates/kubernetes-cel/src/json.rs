@@ -1,4 +1,4 @@
-//! Values that stand in JSON, read as their schema declares them.
+//! Values in JSON, which are read with the types of their schema.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +10,7 @@ use crate::moment::Moment;
 use crate::value::{Failure, Items, List, ListEquality, Map, Outcome, Text, Value};
 
 impl<'v> Value<'v> {
-    /// What a value of JSON is in expressions.
+    /// The value of JSON in expressions.
     pub(crate) fn of(value: &'v JsonValue, declared: &'v Declared) -> Outcome<'v> {
         match (&declared.shape, value) {
             (_, JsonValue::Null) if declared.is_nullable => Ok(Self::Null),
@@ -60,7 +60,7 @@ impl<'v> Value<'v> {
 const NO_MAP: &str = "invalid data, expected a map for the provided schema with type=object";
 
 impl<'v> Value<'v> {
-    /// The same of an object.
+    /// The value of a JSON object in expressions.
     pub(crate) fn of_object(
         members: &'v Json<String, JsonValue>,
         declared: &'v Declared,
@@ -85,7 +85,7 @@ const NO_ARRAY: &str = "invalid data, expected an array for the provided schema 
 const NO_INT_OR_STRING: &str =
     "invalid data, expected XIntOrString value to be either a string or integer";
 
-/// What Go calls a value of JSON.
+/// Go's name for the type of a JSON value.
 fn go_type(value: &JsonValue) -> &'static str {
     match value {
         JsonValue::Null => "<nil>",
@@ -103,7 +103,7 @@ fn formatted(text: &str, format: Format) -> Outcome<'_> {
     match format {
         Format::None => Ok(Value::String(Text::Borrowed(text))),
         Format::Bytes => {
-            // Go reads it in the alphabet of URLs, in which these two are none.
+            // Go decodes with the URL alphabet, which does not contain these two characters.
             if let Some(at) = text.find(['+', '/']) {
                 let why = format!("illegal base64 data at input byte {at}");
                 return Err(Failure::new(format!("Invalid byte formatted string {text}: {why}")));
@@ -124,7 +124,7 @@ fn formatted(text: &str, format: Format) -> Outcome<'_> {
 }
 
 impl Declared {
-    /// A member of an object or a map, if expressions see it.
+    /// A field of an object or an entry of a map, if expressions can use it.
     pub(crate) fn find<'v>(
         &'v self,
         members: &'v Json<String, JsonValue>,
@@ -133,7 +133,7 @@ impl Declared {
         let (value, declared) = match &self.shape {
             Shape::Map(values) => (members.get(name), &**values),
             Shape::Object(known) => match known.get(name) {
-                // What is null is as if it were not there.
+                // A null field counts as missing.
                 Some((name, of)) => (members.get(&**name).filter(|value| !value.is_null()), &**of),
                 None => return Ok(None),
             },
@@ -142,7 +142,7 @@ impl Declared {
         value.map(|value| Value::of(value, declared)).transpose()
     }
 
-    /// The names of the members that expressions see.
+    /// The names of the fields that expressions can use.
     pub(crate) fn keys<'v>(&'v self, members: &'v Json<String, JsonValue>) -> Vec<Value<'v>> {
         match &self.shape {
             Shape::Object(known) => {

@@ -1,10 +1,10 @@
-//! Words of an expression.
+//! The lexer, which splits an expression into tokens.
 
 use std::sync::Arc;
 
 use crate::source::{Faults, Source};
 
-/// A word, and where it begins and ends.
+/// A token with its start and its end.
 #[derive(Clone, Debug)]
 pub(crate) struct Token {
     pub kind: Word,
@@ -12,7 +12,7 @@ pub(crate) struct Token {
     pub end: usize,
 }
 
-/// What a word is.
+/// The kind of a token.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Word {
     End,
@@ -28,14 +28,14 @@ pub(crate) enum Word {
     Sign(&'static str),
 }
 
-/// Longest first.
+/// Operators and brackets, longest first.
 const SIGNS: [&str; 24] = [
     "==", "!=", "<=", ">=", "&&", "||", "[", "]", "{", "}", "(", ")", ".", ",", "-", "!", "?", ":",
     "+", "*", "/", "%", "<", ">",
 ];
 const WORDS: [&str; 4] = ["in", "true", "false", "null"];
 
-/// Takes a text apart. What is no word is a fault and left out.
+/// Splits an expression into tokens. Invalid characters are reported as errors and omitted.
 pub(crate) fn tokens(source: &Source, faults: &mut Faults) -> Vec<Token> {
     let chars = &source.chars;
     let mut found = Vec::new();
@@ -64,7 +64,7 @@ pub(crate) fn tokens(source: &Source, faults: &mut Faults) -> Vec<Token> {
     found
 }
 
-/// Where blanks or a comment end that begin here.
+/// The end of the blanks or the comment at this position.
 fn blank(chars: &[char], at: usize) -> Option<usize> {
     let rest = &chars[at..];
     let blanks = rest.iter().take_while(|char| "\t \r\n\u{c}".contains(**char)).count();
@@ -75,7 +75,7 @@ fn blank(chars: &[char], at: usize) -> Option<usize> {
     is_comment.then(|| at + rest.iter().take_while(|char| **char != '\n').count())
 }
 
-/// The word that begins here and where it ends, or where what is no word ends.
+/// The token at this position and its end. The error is the end of the invalid characters.
 fn word(chars: &[char], at: usize) -> Result<(Word, usize), usize> {
     let first = chars[at];
     if let Some((prefix, kind, is_raw)) = quote_prefix(&chars[at..]) {
@@ -105,12 +105,12 @@ fn word(chars: &[char], at: usize) -> Result<(Word, usize), usize> {
     let fits = |sign: &&&str| chars.len() - at >= sign.len();
     match SIGNS.iter().filter(fits).find(begins) {
         Some(sign) => Ok((Word::Sign(sign), at + sign.len())),
-        // Half an operator ends with what stands in the place of its other half.
+        // An incomplete operator includes the character at the position of its second half.
         None => Err(if "&|=".contains(first) { at + 2 } else { at + 1 }),
     }
 }
 
-/// How many characters stand before the quotation marks, and what they mean.
+/// The length of the prefix of a string literal, the kind of the literal, and whether it is raw.
 fn quote_prefix(rest: &[char]) -> Option<(usize, Word, bool)> {
     let letters = rest.iter().take(2).take_while(|char| "rRbB".contains(**char)).count();
     if !matches!(rest.get(letters), Some('"' | '\'')) {
@@ -122,12 +122,12 @@ fn quote_prefix(rest: &[char]) -> Option<(usize, Word, bool)> {
         "r" => Some((1, Word::String, true)),
         "b" => Some((1, Word::Bytes, false)),
         "br" => Some((2, Word::Bytes, true)),
-        // `rb"` is a name and a text.
+        // `rb"` is an identifier followed by a string.
         _ => None,
     }
 }
 
-/// Where a text ends whose first quotation mark is here.
+/// The end of the string literal that starts at this quotation mark.
 fn string_end(chars: &[char], at: usize, is_raw: bool) -> Result<usize, usize> {
     let quote = chars[at];
     let is_triple = chars[at..].starts_with(&[quote; 3]);
@@ -152,7 +152,7 @@ fn string_end(chars: &[char], at: usize, is_raw: bool) -> Result<usize, usize> {
     Err(end)
 }
 
-/// How long the escape is that begins here; 0 if it is none.
+/// The length of the escape sequence at this position; 0 if it is invalid.
 fn escape_length(rest: &[char]) -> usize {
     let hex = |count: usize| {
         let digits = rest.get(2..2 + count);

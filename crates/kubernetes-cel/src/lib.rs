@@ -1,9 +1,8 @@
-//! CEL, the language of rules, as Kubernetes speaks it.
+//! CEL, the Common Expression Language, in the dialect of Kubernetes.
 //!
-//! An [`Environment`] knows what a rule is about: a [`Declared`] type, made of a schema. It compiles
-//! expressions: they are parsed, their types are checked, and what they may cost is estimated, with
-//! the messages and to the numbers of kube-apiserver. A [`Program`] is evaluated on values of JSON,
-//! which are read where they are, and stops when it has spent what it may.
+//! An [`Environment`] has a [`Declared`] type, which is built from a schema. It compiles expressions: it parses them,
+//! checks their types and estimates their cost, with the same error messages and the same costs as kube-apiserver. A
+//! [`Program`] is evaluated on JSON values without copying them, and stops when its cost budget is spent.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -64,7 +63,7 @@ pub use environment::{CompileError, Data, Environment, Outcome, Program, Unusabl
 pub use escape::escape;
 pub use library::check_url;
 
-/// The example of the README is tested.
+/// Tests the example of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

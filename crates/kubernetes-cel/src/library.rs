@@ -1,4 +1,4 @@
-//! Functions: those of the language, and Kubernetes' own.
+//! Functions of the language, and functions that Kubernetes adds.
 
 mod addresses;
 mod formats;
@@ -27,19 +27,19 @@ pub(crate) use template::{UNEXPECTED_END, clauses, misfit};
 pub(crate) use url::Url;
 pub use url::check_url;
 
-/// What a call is given besides its arguments.
+/// The context of a call, without its arguments.
 pub(crate) struct Invocation<'a> {
     pub meter: &'a mut Meter,
-    /// The pattern of a call whose pattern is constant.
+    /// The compiled pattern, if the pattern is a constant.
     pub pattern: Option<&'a Pattern>,
-    /// The only signature that fits; empty if several do.
+    /// The overload; empty if several overloads fit.
     pub overload: &'static str,
 }
 
-/// A function, of any arguments: what does not fit it, it refuses.
+/// A function of any arguments. It returns an error for arguments that do not fit.
 pub(crate) type Native = for<'v> fn(&mut Invocation<'_>, &[Value<'v>]) -> Outcome<'v>;
 
-/// The function of a name.
+/// The function with this name.
 pub(crate) fn native(name: &str) -> Option<Native> {
     standard::native(name)
         .or_else(|| texts::native(name))
@@ -52,20 +52,21 @@ pub(crate) fn native(name: &str) -> Option<Native> {
         .or_else(|| formats::native(name))
 }
 
-/// Whether a function is the language's own: these do not say what they were called with.
+/// Whether a function belongs to the language itself. The errors of these functions do not contain the types of the
+/// arguments.
 pub(crate) fn is_standard(name: &str) -> bool {
     const OF_TEXTS: [&str; 4] = ["contains", "startsWith", "endsWith", "matches"];
     OF_TEXTS.contains(&name) || standard::native(name).is_some()
 }
 
-/// Whether a function makes a value of one type of a value of another one.
+/// Whether a function converts a value to another type.
 pub(crate) fn is_conversion(name: &str) -> bool {
     const CONVERSIONS: [&str; 8] =
         ["bool", "bytes", "double", "duration", "int", "string", "timestamp", "uint"];
     CONVERSIONS.contains(&name)
 }
 
-/// A value of one of Kubernetes' own types.
+/// A value of a type that Kubernetes adds.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Extension {
     Ip(IpAddr),
@@ -74,12 +75,12 @@ pub(crate) enum Extension {
     Quantity(Quantity),
     Semver(Version),
     Format(NamedFormat),
-    /// What Go cannot make a value of again: its type there, and its text.
+    /// A value that Go cannot wrap again: its Go type and its string form.
     Lost(&'static str, String),
 }
 
 impl Extension {
-    /// What becomes of it where Go takes it out of its value and makes one of it again.
+    /// The value after Go has unwrapped it to a native value and wrapped it again.
     pub(crate) fn made_native(&self) -> Self {
         let go_type = match self {
             Self::Ip(_) => "netip.Addr",
@@ -104,7 +105,7 @@ impl Extension {
         }
     }
 
-    /// What cel-go calls it where it prints the types of Go.
+    /// The Go type in error messages of cel-go.
     pub(crate) fn go_type(&self) -> &'static str {
         match self {
             Self::Ip(_) => "cel.IP",
@@ -117,7 +118,7 @@ impl Extension {
         }
     }
 
-    /// It as a text, if `string()` makes one of it.
+    /// The string form, if `string()` supports the type.
     pub(crate) fn text(&self) -> Option<String> {
         match self {
             Self::Ip(_) | Self::Cidr(..) => Some(self.to_string()),
@@ -125,7 +126,7 @@ impl Extension {
         }
     }
 
-    /// How large it is for costs.
+    /// The size for the computation of costs.
     pub(crate) fn size(&self) -> u64 {
         match self {
             Self::Ip(IpAddr::V4(_)) => 4,
@@ -135,7 +136,7 @@ impl Extension {
         }
     }
 
-    /// How long the pattern of a format is for costs.
+    /// The length of the longest pattern of a format, for the computation of costs.
     pub(crate) fn longest_pattern(&self) -> Option<u64> {
         match self {
             Self::Format(format) => Some(format.longest_pattern()),

@@ -1,5 +1,5 @@
-//! What is written down and can be held against what is expected there: times, durations, patterns,
-//! templates, and that all items of a list have one type.
+//! Checks of literals: times, durations, patterns, templates, and the types of list items and map entries, which must
+//! be the same.
 
 use crate::ast::{Call, Element, Expr, Id, Kind, Literal};
 use crate::checker::Checked;
@@ -10,7 +10,7 @@ use crate::source::{Faults, Source};
 use crate::types::Type;
 use crate::value::Value;
 
-/// Tells of what is not as expected.
+/// Reports invalid literals.
 pub(crate) fn check(checked: &Checked, source: &Source, offsets: &[usize], faults: &mut Faults) {
     let mut found = Vec::new();
     let literals = Literals { checked };
@@ -25,7 +25,7 @@ struct Literals<'a> {
 }
 
 impl Literals<'_> {
-    /// Lists and maps within the arguments of `format` may be mixed.
+    /// Checks an expression and its children. Lists and maps in the arguments of `format` may have mixed types.
     fn check(&self, expr: &Expr, may_be_mixed: bool, found: &mut Vec<(Id, String)>) {
         let mut may_be_mixed = may_be_mixed;
         match &expr.kind {
@@ -36,7 +36,7 @@ impl Literals<'_> {
             Kind::List(elements) if !may_be_mixed => {
                 let mut items = elements.iter().map(|element| self.of_element(element));
                 let Some((_, first)) = items.next() else { return };
-                // Of a list the first one is told.
+                // Only the first item of another type is reported.
                 let other = items.find(|(_, of)| !of.is_same(&first));
                 found.extend(other.map(|(at, of)| mismatch(at, &first, &of)));
             }
@@ -83,7 +83,7 @@ impl Literals<'_> {
         let clauses = library::clauses(text);
         for (at, verb) in clauses.iter().enumerate() {
             let Some(element) = elements.get(at) else {
-                // A template may not end there, whatever is given.
+                // The error of a template that ends after `%` does not depend on the arguments.
                 let ends_there =
                     |why: &&String| *why == library::UNEXPECTED_END && text.ends_with('%');
                 let ends = verb.as_ref().err().filter(ends_there).cloned();
@@ -109,8 +109,8 @@ impl Literals<'_> {
 }
 
 impl Literals<'_> {
-    /// The first part of an argument that may not stand in the place of a clause. Only lists and maps that become texts
-    /// have parts.
+    /// The first part of an argument that does not fit a clause. Only lists and maps, when formatted as strings, have
+    /// parts.
     fn misfit<'e>(&self, verb: char, argument: &'e Expr) -> Option<&'e Expr> {
         if !fits(verb, self.checked.type_of(argument)) {
             return Some(argument);
@@ -131,7 +131,7 @@ fn mismatch(at: Id, expected: &Type, found: &Type) -> (Id, String) {
     (at, format!("expected type '{expected}' but found '{found}'"))
 }
 
-/// Whether values of a type may stand in the place of a clause.
+/// Whether a clause supports values of a type.
 fn fits(verb: char, of: &Type) -> bool {
     match (verb, of) {
         (_, Type::Dyn) => true,
@@ -144,7 +144,7 @@ fn fits(verb: char, of: &Type) -> bool {
     }
 }
 
-/// A time, a duration or a pattern that is none.
+/// The error of a call with an invalid literal for a time, a duration or a pattern.
 fn fault_of(call: &Call) -> Option<(Id, String)> {
     let (argument, is_valid) = match (&*call.function, &call.target, &call.arguments[..]) {
         ("duration", None, [argument]) => {
@@ -155,7 +155,7 @@ fn fault_of(call: &Call) -> Option<(Id, String)> {
         ("timestamp", None, [argument]) => {
             (argument, convert::to_timestamp(&constant(argument)?).is_ok())
         }
-        // As kube-apiserver, which takes the text of a call for its pattern if there is no target.
+        // kube-apiserver checks the string instead of the pattern if the function is called without a receiver.
         ("matches", Some(_), [argument]) | ("matches", None, [argument, _]) => {
             let pattern = constant(argument)?;
             (argument, Pattern::compile(pattern.as_str()?).is_ok())

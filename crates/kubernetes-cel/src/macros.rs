@@ -1,21 +1,21 @@
-//! Macros: calls that become loops and tests before types are checked.
+//! Macros: calls that are expanded to loops and tests before types are checked.
 
 use std::sync::Arc;
 
 use crate::ast::{ACCUMULATOR, Call, Comprehension, Element, Expr, Id, Kind, Literal, operators};
 use crate::parser::Parser;
 
-/// What loops of `cel.bind`'s kind call the variable that they do not use.
+/// The name of the unused variable in the loop of `cel.bind`.
 const UNUSED: &str = "#unused";
-/// What `sortBy` calls the list that it sorts.
+/// The name of the list in the expansion of `sortBy`.
 const SORTED: &str = "@__sortBy_input__";
-/// What accumulators were called once, and may not be hidden.
+/// The former name of accumulators. Variables of macros may not have this name.
 const OLD_ACCUMULATOR: &str = "__result__";
 
-/// What a call becomes, if it is one of a macro.
+/// Expands a call if it is a call of a macro.
 ///
 /// # Errors
-/// The call as it was, if it is not.
+/// The unchanged call if it is not a call of a macro.
 pub(crate) fn expand(
     parser: &mut Parser<'_>,
     id: Id,
@@ -67,10 +67,10 @@ pub(crate) fn expand(
     })
 }
 
-/// The expression that is at fault, and why.
+/// The expression with the error, and the message.
 type Fault = (Id, String);
 
-/// Makes expressions that stand where the macro was called.
+/// The builder of expanded expressions, whose position is that of the macro call.
 struct Macros<'a, 'p> {
     parser: &'a mut Parser<'p>,
     offset: usize,
@@ -121,7 +121,7 @@ impl Macros<'_, '_> {
         }
     }
 
-    /// `map` and `filter`: a list of what is kept.
+    /// `map` and `filter`: a loop that collects items in a list.
     fn collect(
         &mut self,
         function: &str,
@@ -148,7 +148,7 @@ impl Macros<'_, '_> {
         Ok(self.comprehension(range, name, None, initial, condition, step, result))
     }
 
-    /// A step that is taken only if a condition holds, if there is one.
+    /// A step that runs only if the condition holds, or always if there is no condition.
     fn if_kept(&mut self, condition: Option<Expr>, step: Expr) -> Expr {
         match condition {
             None => step,
@@ -159,7 +159,7 @@ impl Macros<'_, '_> {
         }
     }
 
-    /// Macros over one or two variables that come to one value, a list or a map.
+    /// Macros over one or two variables, whose result is a value, a list or a map.
     fn fold(
         &mut self,
         function: &str,
@@ -261,7 +261,7 @@ impl Macros<'_, '_> {
         })))
     }
 
-    /// A value that has a name in an expression.
+    /// A named value in an expression.
     fn bind(&mut self, name: &Arc<str>, value: Expr, body: Expr) -> Expr {
         let range = self.list(Vec::new());
         let condition = self.literal(Literal::Bool(false));
@@ -321,8 +321,8 @@ impl Macros<'_, '_> {
         Ok(self.bind(&SORTED.into(), target, sorted))
     }
 
-    /// The same expression with numbers of its own, if there may be so many of them: each macro within
-    /// another one doubles what it copies.
+    /// A copy of an expression with new numbers. `None` if there are too many copies: each nested macro doubles the
+    /// size of its copies.
     fn copy(&mut self, expr: &Expr) -> Option<Expr> {
         if !self.parser.may_copy(size(expr)) {
             return None;
@@ -363,7 +363,7 @@ impl Macros<'_, '_> {
     }
 }
 
-/// How many parts an expression has.
+/// The number of nodes in an expression.
 fn size(expr: &Expr) -> usize {
     1 + expr.children().into_iter().map(size).sum::<usize>()
 }

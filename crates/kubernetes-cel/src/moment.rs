@@ -1,4 +1,4 @@
-//! Times, with the zone that they were written in.
+//! Times with the time zone that they were parsed with.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -6,17 +6,17 @@ use std::fmt;
 use jiff::civil::DateTime;
 use jiff::{SignedDuration, Timestamp};
 
-/// The first and the last second that a time may be in: the years 1 to 9999.
+/// The range of seconds of valid times: the years 1 to 9999.
 const SECONDS: std::ops::RangeInclusive<i128> = -62_135_596_800..=253_402_300_799;
-/// Nanoseconds of a second.
+/// The number of nanoseconds in a second.
 const SECOND: i128 = 1_000_000_000;
 
 /// A time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
-    /// Since 1970 began, in UTC.
+    /// The nanoseconds since 1970-01-01T00:00:00 UTC.
     nanoseconds: i128,
-    /// Of the zone that it was written in, in seconds.
+    /// The offset of the time zone that the time was parsed with, in seconds.
     offset: i32,
 }
 
@@ -41,17 +41,17 @@ impl Ord for Moment {
 }
 
 impl Moment {
-    /// So many nanoseconds after 1970 began, if that is a time.
+    /// The time at this number of nanoseconds after 1970 began, if it is in the valid range.
     pub(crate) fn new(nanoseconds: i128, offset: i32) -> Option<Self> {
         SECONDS.contains(&nanoseconds.div_euclid(SECOND)).then_some(Self { nanoseconds, offset })
     }
 
-    /// Whether it is the first one there is, which Go's zero value is.
+    /// Whether it is the first valid time, which is Go's zero value.
     pub(crate) fn is_first(&self) -> bool {
         self.nanoseconds == SECONDS.start() * SECOND
     }
 
-    /// As RFC 3339 writes it.
+    /// Parses a time in the format of RFC 3339.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (at, zone) = text.split_at_checked(19)?;
         let bytes = at.as_bytes();
@@ -61,7 +61,7 @@ impl Moment {
             13 | 16 => *byte == b':',
             _ => byte.is_ascii_digit(),
         });
-        // A leap second is none in Go.
+        // Go does not accept leap seconds.
         if !is_form || &bytes[17..] == b"60" {
             return None;
         }
@@ -83,22 +83,22 @@ impl Moment {
         Self::new(seconds * SECOND + digits.parse::<i128>().ok()?, offset)
     }
 
-    /// In nanoseconds since 1970 began.
+    /// The nanoseconds since 1970 began.
     pub(crate) fn nanoseconds(self) -> i128 {
         self.nanoseconds
     }
 
-    /// In whole seconds since 1970 began.
+    /// The whole seconds since 1970 began, rounded down.
     pub(crate) fn seconds(self) -> i64 {
         self.nanoseconds.div_euclid(SECOND) as i64
     }
 
-    /// So many nanoseconds later, if that is a time.
+    /// The time this number of nanoseconds later, if it is in the valid range.
     pub(crate) fn plus(self, nanoseconds: i128) -> Option<Self> {
         Self::new(self.nanoseconds + nanoseconds, self.offset)
     }
 
-    /// Date and clock in a zone of this offset, in seconds.
+    /// The date and the clock time in a time zone with this offset, in seconds.
     pub(crate) fn civil(self, offset: i32) -> DateTime {
         let shifted = self.nanoseconds + i128::from(offset) * SECOND;
         let seconds = shifted.div_euclid(SECOND) as i64;
@@ -107,13 +107,13 @@ impl Moment {
         start.checked_add(since).unwrap_or(DateTime::MAX)
     }
 
-    /// It as those know it who know zones, which end some hours before the last time.
+    /// The time as a [`Timestamp`], which has time zones. Its range ends some hours before the last valid time.
     pub(crate) fn timestamp(self) -> Timestamp {
         Timestamp::from_nanosecond(self.nanoseconds).unwrap_or(Timestamp::MAX)
     }
 }
 
-/// The offset of a zone, in seconds: `Z`, `+01:00`.
+/// Parses the offset of a time zone, in seconds: `Z`, `+01:00`.
 fn offset(zone: &str) -> Option<i32> {
     if zone == "Z" {
         return Some(0);
@@ -133,7 +133,7 @@ fn offset(zone: &str) -> Option<i32> {
 }
 
 impl fmt::Display for Moment {
-    /// As RFC 3339 writes it, with as many digits of a second as it has.
+    /// Formats the time as in RFC 3339, with as many digits of a second as necessary.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.civil(self.offset))?;
         let minutes = self.offset / 60;

@@ -1,4 +1,4 @@
-//! Operators: equality, order, arithmetic, membership.
+//! Operators: equality, order, arithmetic, and membership.
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
@@ -12,7 +12,7 @@ use crate::declared::{Equality, Shape};
 use crate::library::Extension;
 use crate::value::{Failure, Items, List, ListEquality, Map, Outcome, Value};
 
-/// Whether two values are equal: numbers by their value, whatever their type.
+/// Whether two values are equal. Numbers are compared by value, regardless of their types.
 pub(crate) fn equal(
     one: &Value<'_>,
     other: &Value<'_>,
@@ -44,7 +44,7 @@ pub(crate) fn equal(
         (Value::Extension(a), Value::Extension(b)) => a == b,
         (Value::List(a), Value::List(b)) => lists_are_equal(a, b, meter)?,
         (Value::Map(a), Value::Map(b)) => maps_are_equal(a, b, meter)?,
-        // What has a schema is never compared to what is of another kind.
+        // Comparing a value with a schema to a value of another kind is an error.
         (Value::List(List { equality: ListEquality::Declared(_), .. }), _)
         | (Value::Map(Map::Json(..)), _) => return Err(Failure::no_such_overload()),
         _ => false,
@@ -95,14 +95,14 @@ fn lists_are_equal(a: &List<'_>, b: &List<'_>, meter: &mut Meter) -> Result<bool
     }
 }
 
-/// What makes an item the same as another one of a set.
+/// A string that is equal for equal items of a set.
 fn identity(item: Outcome<'_>, meter: &mut Meter) -> Result<String, Failure> {
     let mut identity = String::new();
     identify(&item?, &mut identity, meter)?;
     Ok(identity)
 }
 
-/// Writes what a value is, all of it.
+/// Writes the type and the whole value.
 fn identify(value: &Value<'_>, into: &mut String, meter: &mut Meter) -> Result<(), Failure> {
     let written = {
         let mut counted = Counted { into, meter };
@@ -114,7 +114,7 @@ fn identify(value: &Value<'_>, into: &mut String, meter: &mut Meter) -> Result<(
     written.map_err(|_| Failure::Limit)
 }
 
-/// A text for which the meter runs while it is written.
+/// A string whose size the meter counts while it is written.
 struct Counted<'a> {
     into: &'a mut String,
     meter: &'a mut Meter,
@@ -128,7 +128,7 @@ impl fmt::Write for Counted<'_> {
     }
 }
 
-/// What makes an item the same as another one of a list with keys.
+/// A string that is equal for items with equal keys.
 fn identity_by(item: &Value<'_>, keys: &[Box<str>], meter: &mut Meter) -> Result<String, Failure> {
     let Value::Map(map) = item else { return Err(Failure::no_such_overload()) };
     let mut identity = String::new();
@@ -156,7 +156,7 @@ fn maps_are_equal(a: &Map<'_>, b: &Map<'_>, meter: &mut Meter) -> Result<bool, F
             _ => return Ok(false),
         }
     }
-    // Members that expressions do not see count as well, where both objects have them.
+    // Fields that expressions cannot use are compared too, if both objects have them.
     if let (Map::Json(members, declared), Map::Json(others, _)) = (a, b) {
         let Shape::Object(known) = &declared.shape else { return Ok(true) };
         meter.work(known.by_name.len())?;
@@ -172,7 +172,7 @@ fn maps_are_equal(a: &Map<'_>, b: &Map<'_>, meter: &mut Meter) -> Result<bool, F
     Ok(true)
 }
 
-/// Whether JSON is the same to the letter.
+/// Whether two JSON values are identical.
 fn is_same_json(one: &JsonValue, other: &JsonValue, meter: &mut Meter) -> Result<bool, Failure> {
     match (one, other) {
         (JsonValue::Array(one), JsonValue::Array(other)) if one.len() == other.len() => {
@@ -238,7 +238,7 @@ fn order_of_double(double: f64, whole: i128) -> Option<Ordering> {
     }
 }
 
-/// Which of two values comes first; `None` if neither does, because one is no number.
+/// The order of two values; `None` if one of them is NaN.
 pub(crate) fn order(one: &Value<'_>, other: &Value<'_>) -> Result<Option<Ordering>, Failure> {
     Ok(match (one, other) {
         (Value::Bool(a), Value::Bool(b)) => Some(a.cmp(b)),
@@ -287,7 +287,7 @@ pub(crate) fn add<'v>(one: &Value<'v>, other: &Value<'v>, meter: &mut Meter) -> 
     })
 }
 
-/// The items of both lists; of a set, and of a list with keys, each once.
+/// The concatenation of two lists. Items of a set, and of a list with keys, occur once.
 fn join<'v>(a: &List<'v>, b: &List<'v>, meter: &mut Meter) -> Result<List<'v>, Failure> {
     let items = match a.equality {
         ListEquality::Declared(Equality::Set) => {
@@ -437,8 +437,8 @@ pub(crate) fn contains(
     }
 }
 
-/// What an optional value holds, once it has been a variable or a branch: Go takes it out of its value there, and
-/// makes one of it again, of which not all are what they were.
+/// The content of an optional value after it was a variable or a branch. Go unwraps the content there to a native value
+/// and wraps it again, and some values change.
 pub(crate) fn made_native<'v>(value: &Value<'v>) -> Value<'v> {
     match value {
         Value::Optional(Some(value)) => made_native(value),
@@ -449,10 +449,10 @@ pub(crate) fn made_native<'v>(value: &Value<'v>) -> Value<'v> {
     }
 }
 
-/// What an optional value holds.
+/// The content of an optional value.
 ///
 /// # Errors
-/// That Go could not make a value of it.
+/// If Go cannot wrap the value again.
 pub(crate) fn held<'v>(value: &Value<'v>) -> Outcome<'v> {
     match value {
         Value::Extension(of) if matches!(**of, Extension::Lost(..)) => {
@@ -462,7 +462,7 @@ pub(crate) fn held<'v>(value: &Value<'v>) -> Outcome<'v> {
     }
 }
 
-/// Refuses what may not be an index, be it the key of a map.
+/// Rejects values that cannot be an index of a list or a key of a map.
 pub(crate) fn check_index(index: &Value<'_>) -> Result<(), String> {
     match index {
         Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Double(_) | Value::String(_) => {
@@ -472,10 +472,10 @@ pub(crate) fn check_index(index: &Value<'_>) -> Result<(), String> {
     }
 }
 
-/// What is at a place of a list, or at a key of a map.
+/// The item at an index of a list, or the value of a key of a map.
 ///
 /// # Errors
-/// `None` where nothing is there; why, if nothing could be.
+/// An error if the index is invalid. A missing item or value is `None`.
 pub(crate) fn at<'v>(
     container: &Value<'v>,
     index: &Value<'_>,
@@ -504,7 +504,7 @@ pub(crate) fn at<'v>(
     }
 }
 
-/// What is not there, in the words for the container that it was looked for in.
+/// The error for a missing item or key.
 pub(crate) fn missing(container: &Value<'_>, index: &Value<'_>) -> Failure {
     match container {
         Value::List(_) => Failure::new(format!("index out of bounds: {index}")),

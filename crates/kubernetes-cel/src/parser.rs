@@ -1,4 +1,4 @@
-//! Makes a tree of an expression.
+//! The parser, which builds the syntax tree of an expression.
 
 mod operations;
 mod primary;
@@ -10,12 +10,12 @@ use crate::lexer::{Token, Word, tokens};
 use crate::macros;
 use crate::source::{Faults, Place, Source};
 
-/// How many characters an expression may have, as in kube-apiserver.
+/// The largest number of characters in an expression, same as in kube-apiserver.
 const LONGEST: usize = 100_000;
-/// How deep expressions may stand in one another, as in kube-apiserver.
+/// The largest depth of nested expressions, same as in kube-apiserver.
 const DEEPEST: usize = 250;
 
-/// Names that no variable may have.
+/// Reserved words, which cannot be names of variables.
 pub(crate) const RESERVED: [&str; 17] = [
     "as",
     "break",
@@ -36,15 +36,15 @@ pub(crate) const RESERVED: [&str; 17] = [
     "while",
 ];
 
-/// An expression, and where its parts stand.
+/// The syntax tree of an expression, with the positions of its parts.
 #[derive(Debug)]
 pub(crate) struct Parsed {
     pub root: Expr,
-    /// Where the expression of each number begins.
+    /// The offset of each expression, by its number.
     pub offsets: Vec<usize>,
 }
 
-/// Reads an expression; what is wrong with it is told to `faults`.
+/// Parses an expression. Errors are reported to `faults`.
 pub(crate) fn parse(source: &Source, faults: &mut Faults) -> Option<Parsed> {
     if source.chars.len() > LONGEST {
         let size = source.chars.len();
@@ -71,34 +71,34 @@ pub(crate) fn parse(source: &Source, faults: &mut Faults) -> Option<Parsed> {
     faults.is_empty().then_some(Parsed { root, offsets })
 }
 
-/// What follows a fault that no further reading makes sense after. It was told.
+/// An error after which parsing cannot continue. The error has been reported.
 #[derive(Debug)]
 struct Stop;
 
 type Read<T> = Result<T, Stop>;
 
-/// What is expected where an expression begins.
+/// The tokens that can begin an expression.
 const BEGINNING: &str = "'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER";
 const BEGINNING_OR_END: &str = "'[', '{', '(', ')', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER";
 const BEGINNING_OR_OPTIONAL: &str = "'[', '{', '(', '.', '-', '!', '?', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER";
 
-/// Reads words, and makes expressions of them.
+/// The state of the parser.
 pub(crate) struct Parser<'a> {
     source: &'a Source,
     tokens: Vec<Token>,
     at: usize,
     offsets: Vec<usize>,
     faults: &'a mut Faults,
-    /// How many expressions the present one is in.
+    /// The number of expressions around the present one.
     brackets: usize,
-    /// How many operators, fields and calls the present one is an operand of.
+    /// The number of operators, fields and calls that the present expression is an operand of.
     operators: usize,
-    /// How many brackets are open.
+    /// The number of open brackets.
     open: usize,
-    /// How many parts macros have copied.
+    /// The number of nodes that macros have copied.
     copied: usize,
-    /// How deep what was read last is, as kube-apiserver counts it: operators but those of logic, fields,
-    /// indices and calls of methods, and not brackets.
+    /// The depth of the last expression in kube-apiserver's counting. It counts operators except logical ones, fields,
+    /// indices and method calls, but not brackets.
     height: usize,
 }
 
@@ -120,7 +120,7 @@ impl Parser<'_> {
         Ok(root)
     }
 
-    /// The next word; the last one is the end.
+    /// The next token. The last token is the end.
     fn token(&self) -> &Token {
         &self.tokens[self.at.min(self.tokens.len() - 1)]
     }
@@ -129,7 +129,7 @@ impl Parser<'_> {
         matches!(self.token().kind, Word::Sign(next) if next == sign)
     }
 
-    /// Goes on behind a sign if it is the next word; where it was.
+    /// Skips the next token if it is this operator or bracket, and returns its position.
     fn take(&mut self, sign: &str) -> Option<usize> {
         let start = self.token().start;
         self.is(sign).then(|| {
@@ -145,7 +145,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Tells what stands here instead of what is expected.
+    /// Reports the next token as a syntax error, with the tokens that are expected.
     fn complain(&mut self, what: &str, expected: &str) {
         let token = self.token().clone();
         let text = self.text(&token);
@@ -178,8 +178,8 @@ impl Parser<'_> {
         Expr { id: self.id(offset), kind }
     }
 
-    /// Whether so many parts more may be copies of others: not much more than there is text, because a
-    /// definition has many expressions.
+    /// Whether macros may copy this many more nodes. The limit depends on the length of the expression and is low,
+    /// because a definition has many expressions.
     pub(crate) fn may_copy(&mut self, parts: usize) -> bool {
         const PER_CHARACTER: usize = 2;
         const MORE: usize = 1_000;
@@ -187,18 +187,18 @@ impl Parser<'_> {
         self.copied <= MORE + PER_CHARACTER * self.source.chars.len()
     }
 
-    /// Where an expression begins.
+    /// The offset of an expression.
     pub(crate) fn offset(&self, id: Id) -> usize {
         self.offsets[id]
     }
 
-    /// Tells of a fault, and stands for the expression that it is in.
+    /// Reports an error, and returns an expression in place of the invalid one.
     pub(crate) fn fault(&mut self, offset: usize, message: String) -> Expr {
         self.faults.push(self.source.place(offset), message);
         self.expr(offset, Kind::Unspecified)
     }
 
-    /// One level deeper: as in kube-apiserver brackets are counted for themselves, and so are operators.
+    /// Checks the depth limit. Brackets and operators are counted separately, same as in kube-apiserver.
     fn deeper(&mut self) -> Read<()> {
         if self.brackets > DEEPEST || self.operators > DEEPEST {
             let message = format!("expression recursion limit exceeded: {DEEPEST}");
@@ -245,7 +245,7 @@ impl Parser<'_> {
         Ok(operand)
     }
 
-    /// What stands behind a dot: a field, or a method and its arguments.
+    /// Parses the rest after a dot: a field, or a method call.
     fn selection(&mut self, operand: Expr, dot: usize) -> Read<Expr> {
         let is_optional = self.take("?").is_some();
         let token = self.token().clone();
@@ -263,7 +263,7 @@ impl Parser<'_> {
                     Word::End => self.source.place(dot + 1),
                     _ => self.source.place(token.start),
                 };
-                // What was read since the dot.
+                // The text since the dot.
                 let read: String = self.source.chars[dot..token.start].iter().collect();
                 let read = read.split_whitespace().collect::<String>();
                 let message = match found {
@@ -307,7 +307,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Tells that something else was expected.
+    /// Reports that another token was expected.
     fn unexpected<T>(&mut self, expected: &str) -> Read<T> {
         let after = self.tokens.get(self.at + 1).cloned();
         let goes_on = after.is_some_and(|after| match after.kind {
@@ -320,7 +320,7 @@ impl Parser<'_> {
         Err(Stop)
     }
 
-    /// Arguments, behind the bracket that was opened.
+    /// Parses arguments after the opening bracket.
     fn arguments(&mut self) -> Read<Vec<Expr>> {
         self.open += 1;
         let mut arguments = Vec::new();
@@ -340,7 +340,7 @@ impl Parser<'_> {
         Ok(arguments)
     }
 
-    /// A call, or what it becomes if it is a macro.
+    /// A call, or its expansion if it is the call of a macro.
     fn call_or_macro(
         &mut self,
         id: Id,

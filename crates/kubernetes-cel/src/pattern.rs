@@ -7,9 +7,9 @@ use regex_automata::util::syntax;
 
 use crate::re2;
 
-/// The limit of a compiled pattern, in bytes.
+/// The largest size of a compiled pattern, in bytes.
 const BYTES: usize = 2 << 20;
-/// The limit of groups within groups.
+/// The largest depth of nested groups.
 const NESTED: u32 = 200;
 
 /// A compiled pattern. Its searches take linear time.
@@ -17,7 +17,7 @@ const NESTED: u32 = 200;
 pub(crate) struct Pattern(Regex);
 
 impl Pattern {
-    /// Compiles a pattern of RE2, if it is not too large for this server: Go's limits are higher.
+    /// Compiles an RE2 pattern. Patterns that are too large for this server are rejected; Go's limits are higher.
     ///
     /// # Errors
     /// The error of Go's `regexp.Compile`.
@@ -30,7 +30,7 @@ impl Pattern {
             .build(&re2::translate(pattern)?)
             .map(Self)
             .map_err(|why| {
-                // A translated pattern has no other errors.
+                // The syntax of a translated pattern has no other errors.
                 let what = match why.syntax_error() {
                     Some(_) => "expression nests too deeply",
                     None => "expression too large",
@@ -49,7 +49,7 @@ impl Pattern {
         self.find_iter(text).next()
     }
 
-    /// The matches in a string that do not overlap.
+    /// The matches in a string, which do not overlap.
     pub(crate) fn find_iter<'t>(&self, text: &'t str) -> impl Iterator<Item = &'t str> {
         self.0.find_iter(text).filter_map(|found| text.get(found.range()))
     }

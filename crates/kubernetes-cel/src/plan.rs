@@ -1,4 +1,4 @@
-//! What is done to evaluate an expression, step by step, made once.
+//! Plans: the steps of an evaluation, computed once for each expression.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use crate::operate::check_index;
 use crate::pattern::Pattern;
 use crate::value::{Key, Map, Value};
 
-/// A step, and those that it needs.
+/// One step of an evaluation, with the steps that compute its operands.
 #[derive(Debug)]
 pub(crate) enum Plan {
     Constant(Value<'static>),
-    /// A value, and what is looked up in it.
+    /// A value with qualifiers.
     Attribute(Box<Attribute>),
     /// `condition ? yes : no`
     Conditional(Box<(Plan, Plan, Plan)>),
     And(Box<[Plan]>),
     Or(Box<[Plan]>),
-    /// `left or right`, of which the second is only evaluated if the first is none.
+    /// `left or right`, where `right` is only evaluated if `left` is empty.
     OptionalOr {
         left: Box<Plan>,
         right: Box<Plan>,
@@ -32,7 +32,7 @@ pub(crate) enum Plan {
         both: Box<(Plan, Plan)>,
         is_negated: bool,
     },
-    /// Whether a value is one of constants, which are known by their keys.
+    /// Whether a value is in a list of constants, by their keys.
     Among {
         value: Box<Plan>,
         keys: Arc<[Key]>,
@@ -55,23 +55,23 @@ pub(crate) enum Plan {
     },
 }
 
-/// A value, and what is looked up in it, step by step.
+/// A value with qualifiers, which are applied in order.
 #[derive(Debug)]
 pub(crate) struct Attribute {
     pub base: Base,
     pub qualifiers: Vec<Qualifier>,
 }
 
-/// What something is looked up in.
+/// The value that qualifiers are applied to.
 #[derive(Debug)]
 pub(crate) enum Base {
     Slot(usize),
-    /// A value that has a name, made when it is first asked for.
+    /// A named value, which is evaluated at its first use.
     Bound(usize, Arc<Plan>),
     Plan(Plan),
 }
 
-/// A step from a value into it.
+/// One access to a field, an index or a key of a value.
 #[derive(Debug)]
 pub(crate) struct Qualifier {
     pub step: Step,
@@ -79,14 +79,14 @@ pub(crate) struct Qualifier {
     pub is_optional: bool,
 }
 
-/// What is looked up.
+/// The index or key of a qualifier.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// A key or a place that is known.
+    /// A constant index or key.
     Constant(Value<'static>),
-    /// One that is computed.
+    /// A computed index or key.
     Computed(Plan),
-    /// Whether a member is there.
+    /// A test whether a field exists.
     Test(Value<'static>),
 }
 
@@ -94,7 +94,7 @@ pub(crate) enum Step {
 #[derive(Debug)]
 pub(crate) struct PlannedCall {
     pub function: Arc<str>,
-    /// The only signature that fits; empty if several do.
+    /// The overload; empty if several overloads fit.
     pub overload: &'static str,
     pub native: Native,
     pub arguments: Box<[Plan]>,
@@ -112,21 +112,21 @@ pub(crate) struct Loop {
     pub condition: Plan,
     pub step: Plan,
     pub result: Plan,
-    /// Whether it only gives a value a name.
+    /// Whether the loop is the expansion of `cel.bind`, which only names a value.
     pub is_bind: bool,
 }
 
-/// Makes plans of expressions.
+/// The planner, which turns an expression into a plan.
 pub(crate) struct Planner<'a> {
     checked: &'a Checked,
     slots: usize,
     names: HashMap<Arc<str>, Vec<Named>>,
 }
 
-/// Where a value is remembered that has a name, and what makes it, if that waits until it is asked for.
+/// The slot of a named value, and its plan if it is evaluated at its first use.
 type Named = (usize, Option<Arc<Plan>>);
 
-/// A plan and how many values it has to remember, or why it cannot be made.
+/// The plan of an expression and the number of its slots, or the error.
 pub(crate) fn plan(checked: &Checked, variables: &[&str]) -> Result<(Plan, usize), String> {
     let mut planner = Planner { checked, slots: 0, names: HashMap::new() };
     for variable in variables {
@@ -284,7 +284,7 @@ impl Planner<'_> {
             arguments: arguments.into(),
             pattern,
         };
-        // What is made of a constant is one.
+        // A conversion of a constant is a constant.
         const CONVERSIONS: [&str; 10] = [
             "bool",
             "bytes",
@@ -306,12 +306,12 @@ impl Planner<'_> {
         Ok(Plan::Call(Box::new(call)))
     }
 
-    /// Where the innermost loop collects what it comes to.
+    /// The slot in which the innermost loop collects its result.
     fn accumulator(&self) -> Option<usize> {
         self.names.get(ACCUMULATOR)?.last().map(|(slot, _)| *slot)
     }
 
-    /// `@result + [...]`, as macros write it: the list that is collected grows in place.
+    /// `@result + [...]`, which macros generate. The collected list grows in place.
     fn append(&self, call: &Call, arguments: &mut Vec<Plan>) -> Option<Plan> {
         let [accumulator, list] = &call.arguments[..] else { return None };
         let Kind::Ident(name) = &accumulator.kind else { return None };
@@ -322,7 +322,7 @@ impl Planner<'_> {
         }
         let slot = self.accumulator()?;
         let (items, cost): (Vec<Plan>, u64) = match arguments.pop()? {
-            // A list of constants costs nothing.
+            // A list of constants has no cost.
             Plan::Constant(Value::List(list)) => {
                 let items = list.items().ok()?;
                 (items.into_iter().map(Plan::Constant).collect(), 0)
@@ -380,7 +380,7 @@ fn constant(literal: &Literal) -> Value<'static> {
     }
 }
 
-/// A value with one more step into it.
+/// Adds a qualifier to a value.
 fn qualified(operand: Plan, qualifier: Qualifier) -> Plan {
     let mut attribute = match operand {
         Plan::Attribute(attribute) => attribute,
@@ -390,7 +390,7 @@ fn qualified(operand: Plan, qualifier: Qualifier) -> Plan {
     Plan::Attribute(attribute)
 }
 
-/// `value in [...]`, if all items are constants that have keys.
+/// `value in [...]`, if all items are constants that can be keys.
 fn among(arguments: &mut Vec<Plan>) -> Option<Plan> {
     let Some(Plan::Constant(Value::List(list))) = arguments.get(1) else { return None };
     let mut keys: Vec<Key> = list.iter().map(|item| item.ok()?.key()).collect::<Option<_>>()?;

@@ -1,7 +1,7 @@
-//! Patterns as RE2 reads them, written for the crate `regex`, which reads nearly the same language.
+//! Translation of RE2 patterns to the syntax of the crate `regex`, which is nearly the same.
 //!
-//! The classes of Perl are ASCII in RE2, a class holds no classes, and a brace without a number is a
-//! literal. Errors have Go's words.
+//! Perl classes are ASCII in RE2, a class cannot contain classes, and a brace without a number is a literal. Errors
+//! have Go's messages.
 
 mod class;
 mod escape;
@@ -9,8 +9,8 @@ mod names;
 #[cfg(test)]
 mod tests;
 
-/// The same pattern for the crates `regex` and `regex-automata`. It may contain `(?-u:\B)`, which the parser
-/// takes only without its option `utf8`.
+/// Translates a pattern for the crates `regex` and `regex-automata`. The result may contain `(?-u:\B)`, which the
+/// parser accepts only without its option `utf8`.
 ///
 /// # Errors
 /// The error of Go's `regexp.Compile`.
@@ -26,7 +26,7 @@ pub fn translate(pattern: &str) -> Result<String, String> {
     Ok(reader.out)
 }
 
-/// An error, and the part of the pattern that it is about.
+/// An error, and the part of the pattern that causes it.
 struct Fault(&'static str, String);
 
 const INVALID_ESCAPE: &str = "invalid escape sequence";
@@ -34,17 +34,17 @@ const INVALID_RANGE: &str = "invalid character class range";
 const INVALID_COUNT: &str = "invalid repeat count";
 const INVALID_PERL: &str = "invalid or unsupported Perl syntax";
 const MISSING_ARGUMENT: &str = "missing argument to repetition operator";
-/// The limit of all repetitions around a part, multiplied.
+/// The largest product of all nested repetitions of a part.
 const MOST_REPEATED: u32 = 1_000;
 
-/// A group that is read.
+/// An open group.
 #[derive(Default)]
 struct Frame {
     /// Whether the last part can be repeated.
     has_atom: bool,
-    /// The repetitions of the last part and within it, multiplied.
+    /// The product of the repetitions of the last part and inside of it.
     last: u32,
-    /// The largest such product of any part.
+    /// The largest product of any part.
     most: u32,
 }
 
@@ -60,17 +60,17 @@ struct Reader<'a> {
     whole: &'a str,
     rest: &'a str,
     out: String,
-    /// Flags that hold from the next part on. RE2 repeats the part before them: `a(?i)*`.
+    /// Flags that apply from the next part on. RE2 repeats the part before them: `a(?i)*`.
     flags: String,
     frames: Vec<Frame>,
 }
 
-/// The least and the greatest number of repetitions; `None` for no limit.
+/// The smallest and the largest number of repetitions; `None` for no limit.
 type Count = (u32, Option<u32>);
 
 impl<'a> Reader<'a> {
     fn read(&mut self) -> Result<(), Fault> {
-        // Where the last repetition begins, if it is the last part.
+        // The position of the last repetition, if it is the last part.
         let mut repeated: Option<&'a str> = None;
         while let Some(next) = self.rest.chars().next() {
             let before = self.rest;
@@ -123,7 +123,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Copies so many bytes.
+    /// Copies bytes of the pattern to the result.
     fn take(&mut self, bytes: usize) {
         let (taken, rest) = self.rest.split_at(bytes);
         self.out.push_str(taken);
@@ -168,7 +168,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads an opening parenthesis: a group, whose name does not matter, or flags.
+    /// Reads an opening parenthesis: a group, whose name is ignored, or flags.
     fn group(&mut self) -> Result<(), Fault> {
         let text = self.rest;
         let Some(inner) = text.strip_prefix("(?") else {
@@ -196,7 +196,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads flags, which `inner` begins with.
+    /// Reads the flags at the beginning of `inner`.
     fn flags(&mut self, inner: &str) -> Result<(), Fault> {
         let text = self.rest;
         let (mut is_negated, mut has_flags) = (false, false);
@@ -222,7 +222,7 @@ impl<'a> Reader<'a> {
     }
 
     fn open(&mut self, written: &str, length: usize) {
-        // Captures are not needed.
+        // Captures are not needed, so groups do not capture.
         self.out.push_str(if written == "(" { "(?:" } else { written });
         self.rest = &self.rest[length..];
         self.frames.push(Frame::default());
@@ -242,7 +242,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A literal character, in classes and outside.
+/// A literal character, inside and outside of classes.
 fn literal(char: char) -> String {
     match char {
         char if char.is_ascii_alphanumeric() || !char.is_ascii() => char.to_string(),
@@ -250,7 +250,7 @@ fn literal(char: char) -> String {
     }
 }
 
-/// The count that a brace begins, and its length; `None` if the brace is a literal.
+/// The count after an opening brace, and its length; `None` if the brace is a literal.
 fn count(text: &str) -> Option<(Count, usize)> {
     let end = text.find('}')?;
     let inner = &text[1..end];
@@ -258,7 +258,7 @@ fn count(text: &str) -> Option<(Count, usize)> {
         let is_number = !text.is_empty()
             && text.bytes().all(|byte| byte.is_ascii_digit())
             && (text.len() == 1 || !text.starts_with('0'));
-        // A number beyond 32 bits is too large in any case.
+        // A number beyond 32 bits is always too large.
         is_number.then(|| text.parse().unwrap_or(u32::MAX))
     };
     let count = match inner.split_once(',') {

@@ -1,11 +1,11 @@
-//! The text of an expression, and faults that point into it.
+//! The source of an expression, and errors with a position in it.
 
-/// At most this many faults of one expression are told; the others are counted.
+/// The largest number of errors that are reported for one expression. Further errors are only counted.
 const REPORTED: usize = 100;
-/// Of longer lines no excerpt is shown.
+/// The longest line that is shown with an error, in bytes.
 const LONGEST_EXCERPT: usize = 16_384;
 
-/// Where something stands: a line from 1 on, and a column, in characters, from 0 on.
+/// A position: a line, which counts from 1, and a column in characters, which counts from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     line: i64,
@@ -13,17 +13,17 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Of a fault that is nowhere.
+    /// The position of an error without a position.
     pub(crate) const NOWHERE: Self = Self { line: -1, column: -1 };
-    /// Of a fault in an empty text.
+    /// The position of an error in an empty expression.
     pub(crate) const FIRST: Self = Self { line: 1, column: -1 };
 }
 
-/// The text of an expression, by characters.
+/// The source of an expression, as characters.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub chars: Vec<char>,
-    /// Where each line begins.
+    /// The offset of the start of each line.
     lines: Vec<usize>,
 }
 
@@ -35,7 +35,7 @@ impl Source {
         Self { chars, lines }
     }
 
-    /// Where the character of this number stands.
+    /// The position of the character at an offset.
     pub(crate) fn place(&self, offset: usize) -> Place {
         let line = self.lines.partition_point(|start| *start <= offset).max(1);
         let start = self.lines.get(line - 1).copied().unwrap_or_default();
@@ -53,7 +53,7 @@ impl Source {
     }
 }
 
-/// Faults of one expression.
+/// The errors of one expression.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     found: Vec<(Place, String)>,
@@ -61,7 +61,7 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    /// Tells of one more.
+    /// Adds an error.
     pub(crate) fn push(&mut self, place: Place, message: String) {
         self.count += 1;
         if self.count <= REPORTED {
@@ -73,7 +73,7 @@ impl Faults {
         self.count == 0
     }
 
-    /// All of them, each with the line it is in and a mark below it.
+    /// All errors, each with its line and a mark below it.
     pub(crate) fn show(mut self, source: &Source) -> String {
         self.found.sort_by_key(|(place, _)| *place);
         let mut lines: Vec<String> =
@@ -92,7 +92,7 @@ fn show(place: Place, message: &str, source: &Source) -> String {
     if excerpt.len() > LONGEST_EXCERPT {
         return text;
     }
-    // Characters of more than one byte are shown as wide.
+    // Characters of more than one byte have a wide mark.
     let is_wide = |char: &char| char.len_utf8() > 1;
     let column = usize::try_from(place.column).unwrap_or_default();
     let dots = line.iter().take(column).map(|char| if is_wide(char) { '\u{ff0e}' } else { '.' });

@@ -1,4 +1,4 @@
-//! Types of expressions, and which of them fit each other.
+//! Types of expressions, and their assignability.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use crate::declared::Declared;
 
-/// What is known of the values of an expression.
+/// The type of an expression.
 #[derive(Clone, Debug)]
 pub(crate) enum Type {
-    /// Of an expression with a fault: fits everything.
+    /// The type of an expression with an error. It fits every type.
     Error,
-    /// Known only at run time.
+    /// A type that is known only at run time.
     Dyn,
     Null,
     Bool,
@@ -24,19 +24,19 @@ pub(crate) enum Type {
     Duration,
     List(Arc<Type>),
     Map(Arc<(Type, Type)>),
-    /// A type of its own with parameters: an optional value, an address.
+    /// An abstract type with type parameters, such as an optional value or an address.
     Opaque(Arc<str>, Arc<[Type]>),
-    /// An object whose fields a schema declares, or one of Kubernetes' own, without fields.
+    /// An object whose fields a schema declares, or an object type of Kubernetes without fields.
     Object(Object),
     /// The type of types.
     Meta(Option<Arc<Type>>),
-    /// What stands for a type in the signature of a function.
+    /// A type parameter in the overload of a function.
     Parameter(Arc<str>),
-    /// What stands for a type until it is known.
+    /// A type variable, which stands for a type that is not known yet.
     Variable(usize),
 }
 
-/// An object by its name, and what declares its fields.
+/// An object type: its name, and the schema of its fields.
 #[derive(Clone, Debug)]
 pub(crate) struct Object {
     pub name: Arc<str>,
@@ -69,7 +69,7 @@ impl Type {
         Self::Object(Object { name: name.into(), declared: None })
     }
 
-    /// What an optional value may be, if this is the type of one.
+    /// The type inside of an optional type.
     pub(crate) fn within_optional(&self) -> Option<&Self> {
         match self {
             Self::Opaque(name, of) if **name == *OPTIONAL => of.first(),
@@ -81,7 +81,7 @@ impl Type {
         matches!(self, Self::Dyn | Self::Error)
     }
 
-    /// What values of it are called at run time.
+    /// The name of the type at run time.
     pub(crate) fn run_time_name(&self) -> String {
         match self {
             Self::Null => "null_type".to_owned(),
@@ -95,7 +95,7 @@ impl Type {
         }
     }
 
-    /// The types that it is made of.
+    /// The type parameters.
     fn parameters(&self) -> Vec<&Self> {
         match self {
             Self::List(of) => vec![of],
@@ -106,7 +106,7 @@ impl Type {
         }
     }
 
-    /// Whether it is the very same type.
+    /// Whether both types are identical.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Variable(a), Self::Variable(b)) => a == b,
@@ -127,7 +127,7 @@ impl Type {
         }
     }
 
-    /// The same type with other types in the place of parameters.
+    /// The same type, with type parameters replaced.
     pub(crate) fn with(&self, of: &HashMap<Arc<str>, Self>) -> Self {
         self.map_leaves(&mut |leaf| match leaf {
             Self::Parameter(name) => of.get(name).cloned(),
@@ -182,17 +182,17 @@ impl fmt::Display for Type {
     }
 }
 
-/// What is known of variables.
+/// The known types of type variables.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     types: HashMap<usize, Type>,
     count: usize,
-    /// What was known before, of what an attempt changes.
+    /// The former types of the variables that an attempt changes.
     before: Vec<(usize, Option<Type>)>,
 }
 
 impl Known {
-    /// A variable of which nothing is known.
+    /// A new type variable.
     pub(crate) fn variable(&mut self) -> Type {
         self.count += 1;
         Type::Variable(self.count - 1)
@@ -205,7 +205,7 @@ impl Known {
         }
     }
 
-    /// The type with what is known of its variables; the others stay, or are `dyn`.
+    /// The type with its known variables replaced. Unknown variables stay, or become `dyn`.
     pub(crate) fn resolve(&self, of: &Type, unknown_is_dyn: bool) -> Type {
         of.map_leaves(&mut |leaf| match leaf {
             Type::Variable(number) => match self.types.get(number) {
@@ -217,13 +217,13 @@ impl Known {
         })
     }
 
-    /// Whether a value of the one type can be one of the other; then what follows for variables
-    /// is known from then on.
+    /// Whether a value of type `one` can be used as a value of type `other`. If so, the types of variables that follow
+    /// from it are stored.
     pub(crate) fn fits(&mut self, one: &Type, other: &Type) -> bool {
         self.all_fit(std::slice::from_ref(one), std::slice::from_ref(other))
     }
 
-    /// As [`fits`](Self::fits), of several at once.
+    /// Same as [`fits`](Self::fits), for several pairs of types.
     pub(crate) fn all_fit(&mut self, these: &[Type], those: &[Type]) -> bool {
         self.before.clear();
         let fit = these.len() == those.len()
@@ -272,7 +272,7 @@ impl Known {
         }
     }
 
-    /// Whether a type may stand for a variable, and whether something was known of that.
+    /// Whether a type can be used for a variable, and whether the type of the variable was known.
     fn substitutes(&mut self, one: &Type, variable: &Type) -> (bool, bool) {
         let Type::Variable(number) = variable else { return (false, false) };
         if one.is_same(variable) {
@@ -309,7 +309,7 @@ impl Known {
     }
 }
 
-/// The more general of two types that fit each other.
+/// The more general one of two types that fit each other.
 pub(crate) fn most_general(one: &Type, other: &Type) -> Type {
     if is_as_general(one, other) { one.clone() } else { other.clone() }
 }

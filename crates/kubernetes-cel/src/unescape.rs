@@ -1,15 +1,15 @@
-//! What texts and bytes mean that are written down with their quotation marks.
+//! The content of string and bytes literals.
 
-/// The text, or the bytes, that a literal stands for, without its `b`.
+/// The string or the bytes of a literal, without its prefix `b`.
 ///
 /// # Errors
-/// In cel-go's words: an escape that no character has.
+/// An invalid escape sequence, with cel-go's message.
 pub(crate) fn unescape(literal: &str, is_bytes: bool) -> Result<Vec<u8>, String> {
     let (body, is_raw) = match literal.strip_prefix(['r', 'R']) {
         Some(body) => (body, true),
         None => (literal, false),
     };
-    // A line ends with `\n`, whatever ended it where it was written.
+    // Every line break is read as `\n`.
     let body = body.replace("\r\n", "\n").replace('\r', "\n");
     let marks = if body.len() >= 6 && (body.starts_with("\"\"\"") || body.starts_with("'''")) {
         3

@@ -1,4 +1,4 @@
-//! Values of expressions: those that were computed, and those that stand in JSON and stay there.
+//! Values of expressions: computed values, and borrowed JSON values.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::declared::{Declared, Equality};
 use crate::library::Extension;
 use crate::moment::Moment;
 
-/// A value. What stands in JSON is read where it is, for `'v`.
+/// A value. JSON is borrowed for `'v`.
 #[derive(Clone, Debug)]
 pub(crate) enum Value<'v> {
     Null,
@@ -21,17 +21,17 @@ pub(crate) enum Value<'v> {
     String(Text<'v>),
     Bytes(Arc<[u8]>),
     Timestamp(Moment),
-    /// In nanoseconds.
+    /// A duration in nanoseconds.
     Duration(i64),
     List(List<'v>),
     Map(Map<'v>),
     Type(Arc<str>),
     Optional(Option<Arc<Value<'v>>>),
-    /// A value of one of Kubernetes' own types.
+    /// A value of a type that Kubernetes adds.
     Extension(Arc<Extension>),
 }
 
-/// A text.
+/// A string.
 #[derive(Clone, Debug)]
 pub(crate) enum Text<'v> {
     Borrowed(&'v str),
@@ -42,16 +42,16 @@ pub(crate) enum Text<'v> {
 #[derive(Clone, Debug)]
 pub(crate) struct List<'v> {
     pub items: Items<'v>,
-    /// How it compares to others.
+    /// The comparison with other lists.
     pub equality: ListEquality<'v>,
 }
 
-/// How a list compares to others.
+/// The comparison of a list with other lists.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ListEquality<'v> {
-    /// It was written or computed.
+    /// The list is a literal or a computed list.
     Computed,
-    /// As its schema says.
+    /// The schema of the list determines the comparison.
     Declared(&'v Equality),
 }
 
@@ -71,12 +71,12 @@ impl List<'_> {
     }
 }
 
-/// Items of a list.
+/// The items of a list.
 #[derive(Clone, Debug)]
 pub(crate) enum Items<'v> {
     Json(&'v [serde_json::Value], &'v Declared),
     Own(Arc<Vec<Value<'v>>>),
-    /// Those of two lists, and how many: to add lists takes no time, whatever they hold.
+    /// The items of two lists, and their number. Concatenation takes constant time, regardless of the number of items.
     Joined(Arc<(List<'v>, List<'v>)>, usize),
 }
 
@@ -87,27 +87,27 @@ pub(crate) enum Map<'v> {
     Own(Arc<Entries<'v>>),
 }
 
-/// Entries by their keys, and each key as it was given.
+/// Entries by their keys. Each entry contains its original key too.
 pub(crate) type Entries<'v> = BTreeMap<Key, (Value<'v>, Value<'v>)>;
 
-/// A key: whole numbers are the same key, whatever their type.
+/// A key of a map. Integers with the same value are the same key, regardless of their types.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
     Bool(bool),
     Number(i128),
-    /// One that is not whole, by its bits.
+    /// A number that is not an integer, as its bits.
     Fraction(u64),
     String(Arc<str>),
 }
 
-/// Why there is no value.
+/// The reason why there is no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// Something is wrong with the values: `&&` and `||` may do without.
+    /// An error in the values. `&&` and `||` can have a result in spite of it.
     Error(String),
-    /// It ends everything, as what panics in Go does: nothing does without it.
+    /// An error that ends the evaluation, like a panic in Go. `&&` and `||` have no result.
     Broken(&'static str),
-    /// The limit of costs was reached.
+    /// The cost limit was exceeded.
     Limit,
 }
 
@@ -156,7 +156,7 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// How many characters, bytes, items or members it has, if it is of a kind that has some.
+    /// The number of characters, bytes, items or fields, if the value has any.
     pub(crate) fn size(&self) -> Option<u64> {
         match self {
             Self::String(text) => Some(count_chars(text.as_str())),
@@ -167,7 +167,7 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// The name of its type.
+    /// The name of the type.
     pub(crate) fn type_name(&self) -> &'static str {
         match self {
             Self::Null => "null_type",
@@ -187,7 +187,7 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// What cel-go calls it where it prints the types of Go.
+    /// The Go type in error messages of cel-go.
     pub(crate) fn go_type(&self) -> &'static str {
         match self {
             Self::Null => "types.Null",
@@ -208,7 +208,7 @@ impl<'v> Value<'v> {
         }
     }
 
-    /// It as a key of a map.
+    /// The value as a key of a map.
     pub(crate) fn key(&self) -> Option<Key> {
         match self {
             Self::Bool(flag) => Some(Key::Bool(*flag)),
@@ -225,12 +225,12 @@ impl<'v> Value<'v> {
     }
 }
 
-/// The last place up to this one at which a character of a text begins, or the text ends.
+/// The last character boundary at or before this byte offset.
 pub(crate) fn char_boundary(text: &str, at: usize) -> usize {
     (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default()
 }
 
-/// How many characters a text has.
+/// The number of characters in a string.
 pub(crate) fn count_chars(text: &str) -> u64 {
     if text.is_ascii() { text.len() as u64 } else { text.chars().count() as u64 }
 }
@@ -248,7 +248,7 @@ impl<'v> List<'v> {
         }
     }
 
-    /// The item of this number.
+    /// The item at an index.
     pub(crate) fn get(&self, at: usize) -> Option<Outcome<'v>> {
         let (mut list, mut at) = (self, at);
         loop {
@@ -273,7 +273,7 @@ impl<'v> List<'v> {
         (0..self.len()).map_while(|at| self.get(at))
     }
 
-    /// All items, if each of them can be read.
+    /// All items, or the first error.
     pub(crate) fn items(&self) -> Result<Vec<Value<'v>>, Failure> {
         self.iter().collect()
     }
@@ -291,7 +291,7 @@ impl<'v> Map<'v> {
         }
     }
 
-    /// The value of a key, if there is one.
+    /// The value of a key, if the map contains the key.
     pub(crate) fn find(&self, key: &Value<'_>) -> Result<Option<Value<'v>>, Failure> {
         match self {
             Self::Json(members, declared) => match key.as_str() {
@@ -305,7 +305,7 @@ impl<'v> Map<'v> {
         }
     }
 
-    /// All keys that expressions see.
+    /// All keys that expressions can use.
     pub(crate) fn keys(&self) -> Vec<Value<'v>> {
         match self {
             Self::Json(members, declared) => declared.keys(members),
@@ -314,10 +314,11 @@ impl<'v> Map<'v> {
     }
 }
 
-/// How much of a value messages show, in bytes. Its parts may be shared, so it may be without end.
+/// The largest part of a value that messages contain, in bytes. The value itself can be huge, because its parts may be
+/// shared.
 const SHOWN: usize = 16 << 10;
 
-/// Takes so many bytes, and no more.
+/// A writer that accepts only a limited number of bytes.
 struct Cut<'a, 'f> {
     sink: &'a mut fmt::Formatter<'f>,
     left: usize,
@@ -335,7 +336,7 @@ impl fmt::Write for Cut<'_, '_> {
 }
 
 impl fmt::Display for Value<'_> {
-    /// As messages of faults show it, the beginning of what is long.
+    /// Formats the value for error messages. Long values are truncated.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut cut = Cut { sink: f, left: SHOWN, is_full: false };
         match self.write(&mut cut) {
@@ -346,7 +347,7 @@ impl fmt::Display for Value<'_> {
 }
 
 impl Value<'_> {
-    /// Writes all of it.
+    /// Writes the whole value.
     pub(crate) fn write(&self, f: &mut dyn fmt::Write) -> fmt::Result {
         match self {
             Self::Null => f.write_str("null"),

@@ -1,6 +1,6 @@
-//! What expressions may do, whatever they are.
+//! Tests of the limits that apply to all expressions.
 
-#![allow(clippy::unwrap_used)] // all of it is a test
+#![allow(clippy::unwrap_used)] // the whole file is a test
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn outcome(text: &str, value: &Value) -> Outcome {
     program.evaluate(value, None, &mut Budget::new(10_000_000, 1_000_000))
 }
 
-/// So much stack as a worker of a server has, but for what its callers use.
+/// Runs a function on a stack of 1 MiB, which is the stack of a server's worker without the part that its callers use.
 fn on_a_small_stack(run: impl FnOnce() + Send + 'static) {
     let thread = std::thread::Builder::new().stack_size(1 << 20).spawn(run).unwrap();
     thread.join().unwrap();
@@ -76,7 +76,7 @@ fn lists_that_double_take_no_room() {
     let double = (0..40).fold("self".to_owned(), |list, at| {
         format!("optional.of({list}).optMap(l{at}, l{at} + l{at}).value()")
     });
-    // The copies that the macro makes are bounded, too.
+    // The copies of the macro are limited too.
     assert!(environment().compile(&format!("{double}.size() > 0")).is_err());
 }
 
@@ -95,14 +95,14 @@ fn loops_end_when_their_cost_is_spent() {
 #[test]
 fn what_costs_do_not_count_is_bounded_all_the_same() {
     let many = json!((0..100_000).collect::<Vec<_>>());
-    // Each comparison costs a tenth of the items, and looks at all of them.
+    // Each comparison costs a tenth of the number of items, and reads all of them.
     let text = format!("lists.range(100000).all(x, {})", ["self == self"; 20].join(" && "));
     assert_eq!(outcome(&text, &many), Outcome::CallTooDear);
     assert_eq!(outcome("lists.range(5000000).size() == 1", &json!([])), Outcome::CallTooDear);
     assert_eq!(outcome("lists.range(1000000000).size() == 1", &json!([])), Outcome::OutOfBudget);
 }
 
-/// An expression whose value has very many parts, which are the same ones.
+/// An expression whose value has very many parts, which are shared.
 fn shared(times: usize) -> String {
     let ten = ".map(x, [x, x, x, x, x, x, x, x, x, x])";
     format!("[0]{}", ten.repeat(times))
@@ -119,7 +119,7 @@ fn parts_that_are_shared_count_each_time() {
     stopped(&format!("'%s'.format([{lists}]) != ''"), &json!([]));
     stopped(&format!("dyn({lists}).indexOf(dyn([])) == -1"), &json!([]));
     stopped(&format!("{lists} == {lists}"), &json!([]));
-    // Of what messages show there is a beginning.
+    // Messages contain only the beginning of a value.
     for text in [format!("[?{}].size() == 1", shared(8)), format!("[dyn({lists})].join() == ''")] {
         let Ok(program) = environment().compile(&text) else { continue };
         let failed = program.evaluate(&json!([]), None, &mut Budget::new(10_000_000, 1_000_000));

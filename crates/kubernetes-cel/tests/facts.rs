@@ -1,8 +1,8 @@
-//! What cel-go says with kube-apiserver's functions, held against what this crate says: of expressions, and of
-//! rules about an object with a schema. Each fact is a line: the expression, what it may cost at most (of rules), what it
-//! has cost, and what it came to: `is VALUE`, `failed WHY`, `refused WHY`, or `any` value.
+//! Compares this crate with recorded results of cel-go with kube-apiserver's functions, for expressions and for rules
+//! about an object with a schema. Each fact is a line with the expression, its estimated largest cost (only for rules),
+//! its actual cost, and its result: `is VALUE`, `failed WHY`, `refused WHY`, or `any` value.
 
-#![allow(clippy::unwrap_used)] // all of it is a test
+#![allow(clippy::unwrap_used)] // the whole file is a test
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 const RULES: &str = include_str!("facts/rules.txt");
 const EXPRESSIONS: &str = include_str!("facts/expressions.txt");
 
-/// What one call may cost.
+/// The cost limit of one call.
 const PER_CALL: u64 = 1_000_000;
 
 fn unescaped(text: &str) -> String {
@@ -31,7 +31,7 @@ fn unescaped(text: &str) -> String {
     unescaped
 }
 
-/// What an expression may cost, has cost, and came to.
+/// The estimated cost of an expression, its actual cost, and its result.
 fn said(environment: &Environment, text: &str, value: &Value, old: &Value) -> (u64, u64, String) {
     let program = match environment.compile(text) {
         Ok(program) => program,

@@ -1,8 +1,8 @@
-//! URLs, patterns and IP addresses, generated from seeds and compared with what Go's parsers make of them.
+//! Compares URLs, patterns and IP addresses, generated from seeds, with the results of Go's parsers.
 //!
-//! `PARSERS_SEED` is the first seed (0), `PARSERS_INPUTS` the number of inputs of each sort (1,000).
+//! `PARSERS_SEED` is the first seed (0). `PARSERS_INPUTS` is the number of inputs of each kind (1,000).
 
-#![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
+#![allow(clippy::unwrap_used, clippy::panic)] // the whole file is a test
 
 use std::env;
 use std::io::Write as _;
@@ -350,7 +350,7 @@ fn generate(rng: &mut Rng, parts: &[&str], most: usize) -> String {
     (0..rng.usize(1..=most)).map(|_| parts[rng.usize(0..parts.len())]).collect()
 }
 
-/// What Go says of each question; nothing without Go.
+/// Go's response to each question; `None` without Go.
 fn ask_go(questions: &[Value]) -> Option<Vec<Value>> {
     let program = match Programs::parsers() {
         Ok(program) => program,
@@ -374,7 +374,7 @@ fn ask_go(questions: &[Value]) -> Option<Vec<Value>> {
     Some(answers)
 }
 
-/// The strings `a` and `b` of an object.
+/// The environment with an object that has the string fields `a` and `b`.
 fn environment() -> Environment {
     let field = |name: &str| Field {
         name: name.to_owned(),
@@ -395,7 +395,7 @@ fn evaluate(program: &Program, object: &Value) -> Result<String, String> {
     }
 }
 
-/// Compares each generated input with what Go says; `said` is what this crate says.
+/// Compares each input's result in Go with the result of this crate, which `said` computes.
 fn compare(
     questions: &[Value],
     said: impl Fn(&Value, &Value) -> Vec<(&'static str, String, String)>,
@@ -463,7 +463,7 @@ fn urls_are_parsed_as_in_go() {
         ours.sort_unstable();
         theirs.sort_unstable();
         said.push(("query", ours.join("\u{1}"), theirs.join("\u{1}")));
-        // Whatever Go writes is not always a URL to it; then there is nothing to compare.
+        // The string that Go writes is not always a valid URL for Go. In this case there is no result to compare.
         if let Ok(is_same) = evaluate(&same, &object) {
             said.push(("equals what Go writes", is_same, "true".to_owned()));
         }
@@ -497,7 +497,7 @@ fn patterns_match_as_in_go() {
             let ours = |program| evaluate(program, &of(given)).unwrap_or_else(|why| why);
             let ours_found = ours(&find);
             if ours_found.contains("expression too large") {
-                // Classes of many ranges, repeated often.
+                // A class with many ranges and many repetitions exceeds the size limit.
                 break;
             }
             said.push(("findAll", ours_found, theirs));
@@ -516,7 +516,7 @@ fn addresses_are_parsed_as_in_go() {
     let program = environment().compile("ip(self.a)").unwrap();
     compare(&ips, |question, answer| {
         let said = evaluate(&program, &json!({"a": question["ip"], "b": ""})).err();
-        // Kubernetes refuses some addresses that Go takes.
+        // Kubernetes rejects some addresses that Go accepts.
         let said = said.filter(|why| !why.ends_with(" is not allowed")).unwrap_or_default();
         let ours = said.split_once("string: ").map_or(said.as_str(), |(_, why)| why).to_owned();
         vec![("error", ours, text(&answer["error"]))]

@@ -1,4 +1,4 @@
-//! What calls of library functions may cost, and how large what they make may be.
+//! Estimates of the cost of library functions and the size of their results.
 
 use super::{CallCost, Estimator, Place, Range};
 use crate::ast::{Call, Expr, Kind, Literal, operators};
@@ -6,7 +6,7 @@ use crate::cost::{LIST, PER_CHARACTER, PER_PATTERN_CHARACTER, costs_one};
 use crate::types::Type;
 
 impl Estimator<'_> {
-    /// What an item of a list may be: whether it is a text or bytes, and its size.
+    /// Whether an item of a list is a string or bytes, and its size.
     fn item_of(&self, list: &Expr) -> Option<(bool, Range)> {
         let of = match self.checked.type_of(list) {
             Type::List(of) => (**of).clone(),
@@ -22,7 +22,7 @@ impl Estimator<'_> {
         Some((matches!(of, Type::String | Type::Bytes), size))
     }
 
-    /// Functions of lists and sets that make new lists, or compare all items to all.
+    /// Estimates functions of lists and sets that create lists or compare all items with all others.
     pub(super) fn of_lists(&mut self, call: &Call, overload: &str) -> Option<CallCost> {
         let making = |factor: f64, size: Range| {
             let cost = size.at_price(factor).plus(Range::of(1 + LIST));
@@ -133,7 +133,7 @@ impl Estimator<'_> {
             "ip.isCanonical" => CallCost::of(argument(self, 0)?.at_price(2.0 * PER_CHARACTER)),
             "containsIP" | "containsCIDR" => {
                 let given = argument(self, 0)?;
-                // Addresses are 4 or 16 bytes.
+                // An address has 4 or 16 bytes.
                 let bytes = Range { min: 4, max: 16 };
                 let mut cost = walk(bytes.plus(bytes));
                 if &*call.function == "containsCIDR" {
@@ -145,7 +145,7 @@ impl Estimator<'_> {
                 CallCost::of(cost)
             }
             "validate" => {
-                /// The longest pattern of a format of names, in characters.
+                /// The longest pattern of a named format, in characters.
                 const PATTERN: f64 = 128.0;
                 let cost = walk(argument(self, 0)?).at_price(PATTERN * PER_PATTERN_CHARACTER);
                 CallCost::of(cost)
@@ -156,7 +156,7 @@ impl Estimator<'_> {
         })
     }
 
-    /// What it costs to hold two values of Kubernetes' own types against each other.
+    /// The cost of comparing two values of types that Kubernetes adds.
     fn of_equality(&mut self, call: &Call) -> Option<Range> {
         let [left, right] = &call.arguments[..] else { return None };
         let (of_left, of_right) = (self.checked.type_of(left), self.checked.type_of(right));
@@ -167,7 +167,7 @@ impl Estimator<'_> {
             Type::Opaque(name, _) if ["net.IP", "net.CIDR"].contains(&&**name) => Some(Range::ONE),
             Type::Object(object) => match &*object.name {
                 "kubernetes.Quantity" | "kubernetes.Semver" => Some(Range::ONE),
-                // Names of formats are short.
+                // The names of formats are short.
                 "kubernetes.NamedFormat" => Some(Range { min: 1, max: 64 }.at_price(PER_CHARACTER)),
                 "kubernetes.URL" => {
                     let max = self.size(right).map_or(1, |size| size.max);
@@ -185,7 +185,7 @@ pub(super) fn of_pattern(text: Range, pattern: Range) -> Range {
     text.times(pattern.at_price(PER_PATTERN_CHARACTER))
 }
 
-/// How long a text becomes in which parts are replaced.
+/// The length of a string after parts of it are replaced.
 fn replaced(own: Range, from: Range, to: Range) -> Range {
     let (mut count, mut kept) = (Range::ZERO, Range::ZERO);
     if from.min == 0 {
@@ -207,7 +207,7 @@ fn replaced(own: Range, from: Range, to: Range) -> Range {
     count.times(to).plus(kept)
 }
 
-/// What it costs to sort two items, by the name of their type.
+/// The cost of comparing two items, by the overload for the type of the items.
 fn comparing(of_item: &str) -> f64 {
     match of_item {
         "list_string" | "list_bytes" => 2.0 + PER_CHARACTER,

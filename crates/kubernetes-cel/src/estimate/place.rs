@@ -1,17 +1,17 @@
-//! Places: where in the schema an expression leads to, and how large what is there may be.
+//! The position of an expression in the schema, and the size of the value there.
 
 use super::range::Range;
 use crate::declared::{Declared, Shape};
 
-/// Where an expression leads to in the schema.
+/// The position of an expression in the schema.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Place<'a> {
-    /// To nothing that has a name. Whatever is below it counts as the root: so kube-apiserver does it.
+    /// A value without a name. Anything below it counts as the root, same as in kube-apiserver.
     Unnamed,
-    /// To what the schema does not say.
+    /// A value that the schema does not describe.
     Nowhere,
     At(&'a Declared),
-    /// A key of a map, of which the schema says nothing.
+    /// A key of a map, which the schema does not describe.
     Key,
 }
 
@@ -50,7 +50,7 @@ impl<'a> Place<'a> {
     pub(super) fn member(self, name: &str, root: &'a Declared) -> Self {
         match self {
             Self::Unnamed => Self::At(root),
-            // Only by the name that is escaped is its size known.
+            // The size of a field is known only by its escaped name.
             Self::At(Declared { shape: Shape::Object(members), .. }) => {
                 match members.by_name.get(name) {
                     Some((_, of)) => Self::At(of),

@@ -1,6 +1,6 @@
-//! Ranges: how few and how many, of costs and of sizes.
+//! Ranges of costs and of sizes.
 
-/// The fewest and the most of something: of costs, of items, of characters.
+/// The smallest and the largest value of a cost, a number of items, or a number of characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Range {
     pub(super) min: u64,
@@ -11,7 +11,7 @@ impl Range {
     pub(super) const ZERO: Self = Self::of(0);
     pub(super) const ONE: Self = Self::of(1);
     pub(super) const UNKNOWN: Self = Self { min: 0, max: u64::MAX };
-    /// What any first one replaces.
+    /// The empty range, which any first range replaces.
     pub(super) const NONE: Self = Self { min: u64::MAX, max: 0 };
 
     pub(super) const fn of(exactly: u64) -> Self {
@@ -35,13 +35,13 @@ impl Range {
     }
 }
 
-/// So many units at a price, rounded up.
+/// The cost of `units` at a price per unit, rounded up.
 fn scaled(units: u64, price: f64) -> u64 {
     let exact = (units as f64 * price).ceil();
     if exact >= 18_446_744_073_709_551_616.0 { u64::MAX } else { exact as u64 }
 }
 
-/// What is known of the entries of a list or a map.
+/// The estimated sizes of the entries of a list or a map.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EntrySize {
     pub(super) is_list: bool,

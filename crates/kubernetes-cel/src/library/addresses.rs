@@ -94,7 +94,7 @@ pub(super) fn native(name: &str) -> Option<Native> {
     })
 }
 
-/// kube-apiserver says twice what is wrong with a network.
+/// Repeats the prefix of an error, same as kube-apiserver for networks.
 fn told_twice(why: Failure) -> Failure {
     match why {
         Failure::Error(why) => Failure::new(format!("{PARSING}: {why}")),
@@ -148,7 +148,7 @@ fn parse_ip(text: &str) -> Result<IpAddr, Failure> {
     Ok(parsed.ip)
 }
 
-/// Checks what stands between the brackets of a URL's host.
+/// Checks the IPv6 address between the brackets of a URL's host.
 ///
 /// # Errors
 /// The error of Go's `net/url`.

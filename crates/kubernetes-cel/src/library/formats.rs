@@ -1,4 +1,4 @@
-//! Formats of names and other texts, each by its name.
+//! The named formats of strings.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use super::{Extension, Native, url};
 use crate::moment::Moment;
 use crate::value::{Failure, Value};
 
-/// One of them.
+/// A named format, as an index in `FORMATS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NamedFormat(usize);
 
-/// What a format is called, and how long its pattern is, for costs.
+/// The function, the name, and the length of the pattern of each format, for the computation of costs.
 const FORMATS: [(&str, &str, u64); 13] = [
     ("dns1123Label", "DNS1123Label", 30),
     ("dns1123Subdomain", "DNS1123Subdomain", 60),
@@ -97,7 +97,7 @@ fn value(format: NamedFormat) -> Value<'static> {
     Value::Extension(Arc::new(Extension::Format(format)))
 }
 
-/// What is wrong with a text, in kube-apiserver's words.
+/// The errors of a string, with kube-apiserver's messages.
 fn faults(format: NamedFormat, text: &str) -> Vec<String> {
     let (name, _, _) = FORMATS[format.0];
     let one = |is_valid: bool, why: &str| {
@@ -120,7 +120,7 @@ fn faults(format: NamedFormat, text: &str) -> Vec<String> {
     }
 }
 
-/// A name that ends with a minus and is to be gone on with.
+/// Completes a name prefix that ends with a minus, so that it can be checked like a name.
 fn masked_end(text: &str) -> String {
     match text.strip_suffix('-') {
         Some(text) => format!("{text}a"),
@@ -155,7 +155,7 @@ fn is_label(text: &str) -> bool {
 
 fn label_1123(text: &str) -> Vec<String> {
     const WHY: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
-    // A name that is longer than one may be is told first, as everywhere.
+    // The error for the length comes first, same as for the other formats.
     let is_subdomain = text.split('.').all(is_label);
     let why = if is_subdomain { "must not contain dots" } else { WHY };
     with_form(text, 63, is_label(text), why)

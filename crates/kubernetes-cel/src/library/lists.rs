@@ -70,7 +70,7 @@ fn items<'v>(call: &mut Invocation<'_>, all: &[Value<'v>]) -> Result<Vec<Value<'
     }
 }
 
-/// Where a value is in a list; -1 if it is nowhere.
+/// The index of a value in a list; -1 if the list does not contain it.
 pub(super) fn index_of<'v>(
     call: &mut Invocation<'_>,
     list: &List<'v>,
@@ -110,7 +110,7 @@ fn sum<'v>(call: &mut Invocation<'_>, all: &[Value<'v>]) -> Outcome<'v> {
         "list_double_sum_double" => Value::Double(0.0),
         "list_duration_sum_duration" => Value::Duration(0),
         "list_int_sum_int" => Value::Int(0),
-        // Of which type it is nobody knows but its first item.
+        // If the overload does not determine the type of the sum, the first item does.
         _ => match items.first() {
             Some(Value::Uint(_)) => Value::Uint(0),
             Some(Value::Double(_)) => Value::Double(0.0),
@@ -191,7 +191,7 @@ fn flatten_into<'v>(
     Ok(())
 }
 
-/// Sorts keys and what belongs to them; equal ones stay in their order.
+/// Sorts pairs by their first value. The sort is stable.
 fn sorted<'v>(
     mut pairs: Vec<(Value<'v>, Value<'v>)>,
 ) -> Result<Vec<(Value<'v>, Value<'v>)>, Failure> {

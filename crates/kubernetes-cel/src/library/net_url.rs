@@ -1,4 +1,4 @@
-//! URLs as Go's `net/url` parses and writes them.
+//! URLs, parsed and formatted like Go's `net/url`.
 
 use crate::go_text::quote;
 use crate::library::addresses;
@@ -14,7 +14,7 @@ pub(super) enum Part {
     Fragment,
 }
 
-/// A parsed URL. Parts are bytes, because escapes stand for any.
+/// A parsed URL. Its parts are bytes, because an escape can stand for any byte.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Parsed {
     pub(super) scheme: String,
@@ -23,7 +23,7 @@ pub(super) struct Parsed {
     user: Option<(Vec<u8>, Option<Vec<u8>>)>,
     pub(super) host: Vec<u8>,
     path: Vec<u8>,
-    /// The path as given, if it is not escaped as Go escapes it.
+    /// The path as given, if its escapes differ from Go's.
     raw_path: Option<String>,
     pub(super) query: String,
     has_query: bool,
@@ -152,12 +152,12 @@ impl Parsed {
         split_host(&self.host).0
     }
 
-    /// The port, if there is one.
+    /// The port; empty if the URL has none.
     pub(super) fn port(&self) -> &[u8] {
         split_host(&self.host).1
     }
 
-    /// The URL as Go writes it.
+    /// The URL in Go's format.
     pub(super) fn write(&self) -> String {
         let mut out = String::new();
         if !self.scheme.is_empty() {
@@ -225,7 +225,7 @@ fn parse_host(scheme: &str, host: &str) -> Result<Vec<u8>, String> {
         (Some(1..), _) => return Err("invalid IP-literal".to_owned()),
         (Some(_), _) => return parse_bracketed(host),
         (None, Some(first)) => {
-            // Only databases list several hosts with ports.
+            // Only the URLs of databases list several hosts with ports.
             let is_web = ["http", "https"].contains(&scheme);
             let last = host.rfind(':').unwrap_or(first);
             check_port(&host[if is_web { first } else { last }..])?;
@@ -263,10 +263,10 @@ fn check_port(port: &str) -> Result<(), String> {
     }
 }
 
-/// The bytes that a part stands for.
+/// The bytes of a part after its escapes are decoded.
 ///
 /// # Errors
-/// The error of Go: an invalid escape, or a character that the part may not contain.
+/// Go's error: an invalid escape, or a character that is not allowed in the part.
 pub(super) fn unescape(text: &str, part: Part) -> Result<Vec<u8>, String> {
     let bytes = text.as_bytes();
     let mut unescaped = Vec::with_capacity(bytes.len());
@@ -319,7 +319,7 @@ fn escape(bytes: &[u8], part: Part) -> String {
     escaped
 }
 
-/// A part as it was given, if it is not escaped as Go escapes it.
+/// The part as given, if its escapes differ from Go's.
 fn raw(given: &str, unescaped: &[u8], part: Part) -> Option<String> {
     (escape(unescaped, part) != given).then(|| given.to_owned())
 }

@@ -1,4 +1,4 @@
-//! IP addresses as Go's `net/netip` parses them.
+//! IP addresses, parsed like Go's `net/netip`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -28,7 +28,7 @@ pub(super) fn parse(text: &str) -> Result<Parsed, String> {
     })
 }
 
-/// An error, and the rest of the address from there.
+/// An error, and the rest of the address at the position of the error.
 struct Why<'a> {
     what: &'static str,
     at: Option<&'a str>,

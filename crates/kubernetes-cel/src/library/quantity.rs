@@ -6,12 +6,12 @@ use std::sync::Arc;
 use super::{Extension, Native};
 use crate::value::{Failure, Outcome, Value};
 
-/// An amount.
+/// A quantity of Kubernetes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Quantity {
-    /// In billionths.
+    /// The amount in billionths.
     amount: i128,
-    /// Whether Go keeps it as a whole number, not as one of smaller parts or of many digits.
+    /// Whether Go stores the amount as an integer, not as a scaled or a decimal number.
     is_whole: bool,
 }
 
@@ -21,9 +21,9 @@ impl PartialEq for Quantity {
     }
 }
 
-/// Billionths of one.
+/// The number of billionths in one.
 const ONE: i128 = 1_000_000_000;
-/// The largest amount.
+/// The largest amount, in billionths.
 const LARGEST: i128 = i64::MAX as i128 * ONE;
 
 const WRONG_FORM: &str =
@@ -87,7 +87,7 @@ fn with<'v>(all: &[Value<'v>], of: fn(i128, i128) -> i128) -> Outcome<'v> {
         [Value::Extension(_), _] => match (quantity(&all[0]), quantity(&all[1])) {
             (Some(a), Some(b)) => {
                 let amount = of(a.amount, b.amount);
-                // Nothing is added as nothing, whatever its parts are.
+                // Adding zero keeps the representation of the other amount.
                 let is_whole = match (a.amount, b.amount) {
                     (_, 0) => a.is_whole,
                     (0, _) => b.is_whole,
@@ -111,7 +111,7 @@ impl Quantity {
     }
 }
 
-/// An amount as it is written. What is smaller than a billionth is rounded up.
+/// Parses an amount. Fractions of a billionth are rounded up.
 fn parse(text: &str) -> Result<Quantity, &'static str> {
     let (is_negative, rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -120,12 +120,12 @@ fn parse(text: &str) -> Result<Quantity, &'static str> {
     let end = rest.find(|char: char| !char.is_ascii_digit() && char != '.').unwrap_or(rest.len());
     let (number, suffix) = rest.split_at(end);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    // Without a digit it is nothing of the unit: Go takes `k` and `-`.
+    // A unit without digits is zero, because Go accepts `k` and `-`.
     if text.is_empty() || fraction.contains('.') {
         return Err(WRONG_FORM);
     }
     let (base, exponent) = scale(suffix)?;
-    // The number, in billionths, times a power of ten or of two.
+    // The number in billionths, times a power of ten or of two.
     let mut digits: Vec<u8> =
         whole.bytes().chain(fraction.bytes()).map(|byte| byte - b'0').collect();
     let mut point = whole.len() as i64 + 9;
@@ -136,7 +136,7 @@ fn parse(text: &str) -> Result<Quantity, &'static str> {
     let mut amount: i128 = 0;
     if point < digits.len() as i64 {
         let kept = usize::try_from(point).unwrap_or_default();
-        // Binary suffixes multiply what would be cut off.
+        // With a binary suffix, the digits are multiplied before they are cut off.
         if base == 10 {
             rounds_up = digits[kept..].iter().any(|digit| *digit != 0);
             digits.truncate(kept);
@@ -168,7 +168,7 @@ fn parse(text: &str) -> Result<Quantity, &'static str> {
         rounds_up |= amount % divisor != 0;
         amount /= divisor;
     }
-    /// As many digits as Go surely keeps in a whole number.
+    /// The number of digits that Go always stores in an integer.
     const DIGITS: usize = 18;
     let is_short = whole.len() + fraction.len() <= DIGITS && amount <= LARGEST;
     let is_whole = match base {
@@ -179,7 +179,7 @@ fn parse(text: &str) -> Result<Quantity, &'static str> {
     Ok(Quantity { amount: if is_negative { -amount } else { amount }, is_whole })
 }
 
-/// What a suffix multiplies with: a power of ten or of two.
+/// The base and the exponent of a suffix: a power of ten or of two.
 fn scale(suffix: &str) -> Result<(u32, i32), &'static str> {
     Ok(match suffix {
         "" => (10, 0),

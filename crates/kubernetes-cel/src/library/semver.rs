@@ -1,4 +1,4 @@
-//! Semantic versions, and what quantities and versions are compared by.
+//! Semantic versions, and the comparison of versions and quantities.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -7,14 +7,14 @@ use std::sync::Arc;
 use super::{Extension, Native};
 use crate::value::{Failure, Outcome, Value};
 
-/// `major.minor.patch-pre`; what stands behind a plus says nothing.
+/// `major.minor.patch-pre`. The build metadata after a plus is ignored.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Version {
     numbers: [u64; 3],
     pre: Vec<Part>,
 }
 
-/// A part of what stands behind a minus: numbers come before texts.
+/// A part of the pre-release after the minus. Numbers sort before strings.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Number(u64),
@@ -166,7 +166,7 @@ fn whole(text: &str, name: &str, capital: &str) -> Result<u64, String> {
     })
 }
 
-/// A version as people write it: `v1`, `1.2`, `01.2.3`.
+/// Normalizes a loosely written version: `v1`, `1.2`, `01.2.3`.
 fn normalized(text: &str) -> Result<String, String> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let mut parts: Vec<String> = text.splitn(3, '.').map(str::to_owned).collect();

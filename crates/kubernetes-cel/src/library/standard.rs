@@ -1,4 +1,4 @@
-//! Functions of the language itself, and of optional values.
+//! Functions of the language itself, and functions of optional values.
 
 use std::cmp::Ordering;
 
@@ -32,7 +32,7 @@ pub(super) fn native(name: &str) -> Option<Native> {
             _ => Err(Failure::no_such_overload()),
         },
         operators::MAP_INSERT => insert_all,
-        // Evaluation does it itself, because it is not failed by what fails.
+        // The evaluator implements this function, because an error in the argument does not cause an error.
         operators::NOT_STRICTLY_FALSE => |_, _| Ok(Value::Bool(true)),
         "size" => |_, all| match all {
             [value] => match value.size() {
@@ -79,7 +79,7 @@ pub(super) fn native(name: &str) -> Option<Native> {
     })
 }
 
-/// These functions of the language say what they were called with.
+/// The error of functions whose message contains the types of the arguments.
 fn not_optional(function: &str, all: &[Value<'_>]) -> Failure {
     let types: Vec<&str> = all.iter().map(Value::type_name).collect();
     Failure::new(format!("no such overload: {function}({})", types.join(", ")))
@@ -139,7 +139,7 @@ fn unwrap_all<'v>(call: &mut Invocation<'_>, all: &[Value<'v>]) -> Outcome<'v> {
     Ok(Value::list(values))
 }
 
-/// The entries of both maps, of which none may be in both.
+/// Merges two maps. A key in both maps is an error.
 fn insert_all<'v>(call: &mut Invocation<'_>, all: &[Value<'v>]) -> Outcome<'v> {
     use crate::value::{Entries, Map};
     let [Value::Map(into), Value::Map(from)] = all else {

@@ -1,4 +1,4 @@
-//! `format`: texts with places for values.
+//! `format`: templates with clauses, which are replaced by values.
 
 use super::Invocation;
 use super::texts::quote;
@@ -9,17 +9,17 @@ use crate::value::{Failure, Outcome, Value};
 /// A piece of a template.
 enum Piece<'a> {
     Text(&'a str),
-    /// A place for a value: what is written there, and with how many digits.
+    /// A clause: its verb, and its precision in digits.
     Clause(char, Option<usize>),
 }
 
-/// The most digits behind a point.
+/// The largest number of digits after the decimal point.
 const PRECISION: usize = 1_000;
 
-/// What is wrong with a template that ends where a clause begins.
+/// The error of a template that ends after the `%` of a clause.
 pub(crate) const UNEXPECTED_END: &str = "unexpected end of string";
 
-/// The clauses of a template, in their order, and behind them why the next one is none.
+/// The clauses of a template, in order. If a clause is invalid, its error is the last entry.
 pub(crate) fn clauses(template: &str) -> Vec<Result<char, String>> {
     let (pieces, fault) = pieces(template);
     let verbs = pieces.into_iter().filter_map(|piece| match piece {
@@ -29,7 +29,7 @@ pub(crate) fn clauses(template: &str) -> Vec<Result<char, String>> {
     verbs.chain(fault.map(Err)).collect()
 }
 
-/// That a clause does not fit a value of this type.
+/// The error of a clause whose value has this type.
 pub(crate) fn misfit(verb: char, given: &str) -> String {
     let fits = match verb {
         's' => {
@@ -45,7 +45,7 @@ pub(crate) fn misfit(verb: char, given: &str) -> String {
     format!("error during formatting: {fits}, was given {given}")
 }
 
-/// What a template consists of, and what is wrong with it behind that.
+/// The pieces of a template up to the first error, and this error.
 fn pieces(template: &str) -> (Vec<Piece<'_>>, Option<String>) {
     let mut pieces = Vec::new();
     let mut rest = template;
@@ -69,7 +69,7 @@ fn pieces(template: &str) -> (Vec<Piece<'_>>, Option<String>) {
     (pieces, None)
 }
 
-/// What a clause says behind its `%`, and what follows.
+/// The verb and the precision of a clause behind its `%`, and the rest of the template.
 fn clause_of(clause: &str) -> Result<(char, Option<usize>, &str), String> {
     let (precision, clause) = precision(clause)?;
     let Some(verb) = clause.chars().next() else {
@@ -118,14 +118,14 @@ pub(super) fn format<'v>(call: &mut Invocation<'_>, all: &[Value<'v>]) -> Outcom
                         Unfit::Type(given) => Failure::new(misfit(verb, given)),
                         Unfit::Limit => Failure::Limit,
                     })?;
-                // Costs do not count what is written.
+                // Costs do not count the size of the result.
                 call.meter.make(text.len())?;
                 written.push_str(&text);
             }
         }
     }
     match fault {
-        // A value is looked for before what is to be done with it.
+        // A missing value is reported before an invalid clause.
         Some(why) => {
             values.get(next).ok_or_else(|| out_of_range(next))??;
             Err(Failure::new(why))
@@ -134,11 +134,11 @@ pub(super) fn format<'v>(call: &mut Invocation<'_>, all: &[Value<'v>]) -> Outcom
     }
 }
 
-/// Why a value is not written.
+/// The reason why a value cannot be formatted.
 enum Unfit {
-    /// What is of this type does not fit.
+    /// The clause does not support values of this type.
     Type(&'static str),
-    /// It is too much.
+    /// The result exceeds the limit.
     Limit,
 }
 
@@ -148,10 +148,10 @@ impl From<Failure> for Unfit {
     }
 }
 
-/// What is written in the place of a clause.
+/// Formats a value for a clause.
 ///
 /// # Errors
-/// The type of what it does not fit, or that it is too much.
+/// The type of the value if it does not fit, or that the limit is exceeded.
 fn clause(
     verb: char,
     precision: Option<usize>,
@@ -189,7 +189,7 @@ fn clause(
     written.ok_or(Unfit::Type(value.type_name()))
 }
 
-/// A number as English writes it, with a comma before each three digits.
+/// A number in English format, with a comma between groups of three digits.
 fn grouped(number: &str) -> String {
     let end = number.find('.').unwrap_or(number.len());
     let (whole, fraction) = number.split_at(end);
@@ -209,7 +209,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A number and a power of ten, as it is written in English.
+/// A number in scientific notation, in English format.
 fn scientific(number: f64, precision: usize) -> String {
     let text = format!("{number:.precision$e}");
     let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
@@ -256,12 +256,12 @@ fn as_text(value: &Value<'_>, meter: &mut Meter) -> Result<String, Unfit> {
         }
         other => return Err(Unfit::Type(other.type_name())),
     };
-    // Of what is within it, too: so what lies deep counts for each level.
+    // Nested values are counted at each level.
     meter.make(text.len())?;
     Ok(text)
 }
 
-/// A value within a list or a map: texts stand in quotation marks.
+/// A value inside of a list or a map. Strings are quoted.
 fn within(value: &Value<'_>, meter: &mut Meter) -> Result<String, Unfit> {
     match value {
         Value::String(text) => {

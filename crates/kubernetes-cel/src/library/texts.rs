@@ -1,4 +1,4 @@
-//! Functions of texts, by their characters.
+//! Functions of strings, which work on characters.
 
 use super::{Invocation, Native, template};
 use crate::pattern::Pattern;
@@ -91,7 +91,7 @@ fn find_all<'v>(call: &mut Invocation<'_>, all: &[Value<'v>]) -> Outcome<'v> {
     let pattern = compiled(call, pattern.as_str())?;
     let mut all = Vec::new();
     for found in pattern.find_iter(text.as_str()).take(most) {
-        // Each of them is a text of its own.
+        // Each match is a separate string.
         call.meter.make_list(2)?;
         call.meter.make(found.len())?;
         all.push(Value::text(found));
@@ -103,7 +103,7 @@ fn out_of_range(index: i64) -> Failure {
     Failure::new(format!("index out of range: {index}"))
 }
 
-/// Where the character of this number begins, in bytes; the end counts too.
+/// The byte offset of the character at an index. The end of the string is also valid.
 fn byte_of(text: &str, index: i64) -> Option<usize> {
     let index = usize::try_from(index).ok()?;
     if text.is_ascii() {
@@ -144,7 +144,7 @@ fn index_of<'v>(all: &[Value<'v>], is_last: bool) -> Outcome<'v> {
     }
     let found = if is_last {
         let last = offset.unwrap_or(length - 1).min(length - count_chars(part) as i64);
-        // What begins at that character is still found, and ends where a character does.
+        // A match may start at the last character and ends at a character boundary.
         byte_of(text, last).and_then(|start| {
             let end = char_boundary(text, start + part.len());
             text[..end].rfind(part)
@@ -167,7 +167,7 @@ fn replace<'v>(call: &mut Invocation<'_>, all: &[Value<'v>]) -> Outcome<'v> {
     };
     let (text, from, to) = (text.as_str(), from.as_str(), to.as_str());
     let most = usize::try_from(most).unwrap_or(usize::MAX);
-    // What it becomes may be much longer than what it costs says.
+    // The result can be much longer than its cost suggests.
     let count = if from.is_empty() { text.len() + 1 } else { text.matches(from).count() };
     let added = count.min(most).saturating_mul(to.len());
     call.meter.make(added.saturating_add(text.len()).saturating_mul(2))?;
@@ -187,14 +187,14 @@ fn split<'v>(call: &mut Invocation<'_>, all: &[Value<'v>]) -> Outcome<'v> {
     if most == 0 {
         return Ok(Value::list(Vec::new()));
     }
-    // Each of them is a text of its own.
+    // Each part is a separate string.
     let count = if separator.is_empty() { text.len() } else { text.matches(separator).count() + 1 };
     call.meter.make_list(count.min(most).saturating_mul(2))?;
     call.meter.make(text.len())?;
     let parts: Vec<Value<'v>> = if separator.is_empty() {
         let ends = text.char_indices().map(|(at, char)| (at, at + char.len_utf8()));
         let numbered = ends.enumerate().take(most);
-        // The last one has the rest.
+        // The last part contains the rest of the string.
         let part = |(number, (start, end)): (usize, (usize, usize))| {
             let end = if number + 1 == most { text.len() } else { end };
             Value::text(&text[start..end])
@@ -234,7 +234,7 @@ fn join<'v>(call: &mut Invocation<'_>, all: &[Value<'v>]) -> Outcome<'v> {
     };
     let mut joined = String::new();
     for (at, item) in list.iter().enumerate() {
-        // Costs are told when it is done.
+        // The cost is computed after the call, so the size is limited here.
         if at > 0 {
             call.meter.make(separator.len())?;
             joined.push_str(separator);
@@ -250,7 +250,7 @@ fn join<'v>(call: &mut Invocation<'_>, all: &[Value<'v>]) -> Outcome<'v> {
     Ok(Value::text(joined))
 }
 
-/// A text in quotation marks, with its escapes.
+/// The string in double quotes, with escapes.
 pub(super) fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');

@@ -25,7 +25,7 @@ pub(super) fn native(name: &str) -> Option<Native> {
     })
 }
 
-/// How often a unit fits into a duration, or the part of a time.
+/// The number of whole units in a duration, or a part of a time.
 fn whole_or_part<'v>(all: &[Value<'v>], unit: i64, of: fn(&DateTime) -> i64) -> Outcome<'v> {
     match all {
         [Value::Duration(nanoseconds)] => Ok(Value::Int(nanoseconds / unit)),
@@ -42,7 +42,7 @@ fn part<'v>(all: &[Value<'v>], of: fn(&DateTime) -> i64) -> Outcome<'v> {
     Ok(Value::Int(of(&civil)))
 }
 
-/// The offset of a zone at a time, in seconds: of one by its name, or of `+01:30`.
+/// The offset of a time zone at a time, in seconds. The zone is a name, or an offset such as `+01:30`.
 fn offset(at: Moment, zone: &str) -> Result<i32, Failure> {
     let unknown = || Failure::new(format!("unknown time zone {zone}"));
     let Some((hours, minutes)) = zone.split_once(':') else {
@@ -61,7 +61,7 @@ fn offset(at: Moment, zone: &str) -> Result<i32, Failure> {
         Some(hours) => (-1, hours),
         None => (1, hours.strip_prefix('+').unwrap_or(hours)),
     };
-    /// More hours than a zone may be away.
+    /// The limit of the hours in an offset; an offset must be smaller.
     const AWAY: i32 = 100;
     let number = |text: &str| match text.parse::<i32>() {
         Ok(number) if number.abs() < AWAY => Ok(number),

@@ -8,19 +8,19 @@ use super::{Extension, Native};
 use crate::go_text::decode;
 use crate::value::{Entries, Failure, Key, Map, Outcome, Value};
 
-/// The limit of parameters in a query, as in Go. A query with more has none.
+/// The largest number of parameters in a query, same as in Go. A query with more parameters counts as empty.
 const MOST_PARAMETERS: usize = 10_000;
 
 /// A URL.
 #[derive(Clone, Debug)]
 pub(crate) struct Url {
     parsed: Parsed,
-    /// The URL as Go writes it. Equal URLs are written alike.
+    /// The URL in Go's format. Equal URLs have equal strings.
     text: String,
 }
 
 impl Url {
-    /// The URL as Go writes it.
+    /// The URL in Go's format.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
@@ -57,7 +57,7 @@ pub(super) fn native(name: &str) -> Option<Native> {
     })
 }
 
-/// Checks the URL of a request, a whole URL or a path, as the format `uri` does.
+/// Checks the URL of a request, which is a whole URL or a path, same as the format `uri`.
 ///
 /// # Errors
 /// The error of Go's `url.ParseRequestURI`.
@@ -82,7 +82,7 @@ fn part<'v>(all: &[Value<'v>], of: fn(&Parsed) -> Value<'static>) -> Outcome<'v>
     }
 }
 
-/// The values of each parameter. Parameters with invalid escapes are omitted.
+/// The values of each query parameter. Parameters with invalid escapes are omitted.
 fn query(query: &str) -> Value<'static> {
     let mut found: BTreeMap<String, Vec<Value<'static>>> = BTreeMap::new();
     let text = |part: &str| unescape(part, Part::Query).ok().map(|bytes| decode(&bytes));

@@ -1,4 +1,4 @@
-//! Operators and what they stand between, the loosest ones outside.
+//! Operators and their operands, by increasing precedence.
 
 use super::{Parser, Read};
 use crate::ast::{Call, Expr, Id, Kind, operators};
@@ -65,7 +65,7 @@ impl Parser<'_> {
         self.binary(&[("*", "_*_"), ("/", "_/_"), ("%", "_%_")], Self::unary)
     }
 
-    /// Operands of operators of one rank, from left to right.
+    /// Parses operators of the same precedence and their operands, which associate to the left.
     fn binary(
         &mut self,
         signs: &[(&str, &str)],
@@ -113,7 +113,7 @@ impl Parser<'_> {
     }
 }
 
-/// Terms between `&&` or `||`, which become a tree that is not deep.
+/// Terms of `&&` or `||`, which become a balanced tree.
 struct Terms {
     terms: Vec<Option<Expr>>,
     ids: Vec<Id>,

@@ -1,4 +1,4 @@
-//! What stands for itself: literals, names, lists, maps and messages, and what is in brackets.
+//! Primary expressions: literals, names, lists, maps, messages, and expressions in brackets.
 
 use super::{BEGINNING, Parser, RESERVED, Read, Stop};
 use crate::ast::{Element, Entry, Expr, Kind, Literal};
@@ -27,7 +27,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A variable, a function and its arguments, or a message and its fields.
+    /// Parses a variable, a function call, or a message with its fields.
     fn name(&mut self) -> Read<Expr> {
         let start = self.token().start;
         let leading = self.take(".").map_or("", |_| ".");
@@ -54,7 +54,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Where the name of a message ends that begins here: `a.b.C {`.
+    /// The end of the message name at this position, if there is one: `a.b.C {`.
     fn message_name_end(&self) -> Option<usize> {
         let kind = |at: usize| self.tokens.get(at).map(|token| &token.kind);
         let mut at = self.at + 1;

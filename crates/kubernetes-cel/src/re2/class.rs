@@ -1,4 +1,4 @@
-//! Classes in brackets.
+//! Character classes in brackets.
 
 use super::escape::NOTHING;
 use super::{Fault, INVALID_RANGE, Reader, literal};
@@ -55,7 +55,7 @@ impl Reader<'_> {
             let range = &range[..range.len() - self.rest.len()];
             return Err(Fault(INVALID_RANGE, range.to_owned()));
         }
-        // Surrogates are code points, and no characters of a string.
+        // Surrogates are code points, but not characters of a string.
         let low = char::from_u32(low).unwrap_or('\u{e000}');
         let high = char::from_u32(high).unwrap_or('\u{d7ff}');
         self.out.push_str(&match low <= high {

@@ -1,4 +1,4 @@
-//! What a backslash begins.
+//! Escape sequences.
 
 use super::{Fault, INVALID_ESCAPE, INVALID_RANGE, Reader, literal, names};
 
@@ -25,7 +25,7 @@ impl<'a> Reader<'a> {
             _ => {
                 let written = match self.set()? {
                     Some(set) => format!("[{set}]"),
-                    // A surrogate is a code point, and no character of a string.
+                    // A surrogate is a code point, but not a character of a string.
                     None => char::from_u32(self.escaped()?).map_or(NOTHING.to_owned(), literal),
                 };
                 self.out.push_str(&written);
@@ -39,7 +39,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads a class of Perl or Unicode, if one begins here; the result is written within brackets.
+    /// Reads a Perl or Unicode class, if there is one at this position. The result is valid inside of brackets.
     pub(super) fn set(&mut self) -> Result<Option<String>, Fault> {
         let text = self.rest;
         let ascii = match text.as_bytes().get(..2) {
@@ -59,7 +59,7 @@ impl<'a> Reader<'a> {
     fn unicode(&mut self, text: &'a str) -> Result<String, Fault> {
         let invalid = |of: &str| Fault(INVALID_RANGE, of.to_owned());
         let (name, length) = match text[2..].chars().next() {
-            // Go reads a character where there is none.
+            // Go reads a character here even at the end of the pattern.
             None => ("", text.len()),
             Some('{') => {
                 let end = text.find('}').ok_or_else(|| invalid(text))?;
@@ -119,11 +119,11 @@ fn octal(text: &str) -> &str {
     &text[..count]
 }
 
-/// The code point of `{1F999}` or `1F`. Invalid digits are read too, for the error.
+/// The code point of `{1F999}` or `1F`. Invalid digits are also consumed, for the error message.
 fn hexadecimal(chars: &mut std::str::Chars<'_>) -> Option<u32> {
     let first = chars.next()?;
     if first != '{' {
-        // The second is read whatever the first is.
+        // The second digit is consumed even if the first is invalid.
         let second = chars.next()?;
         return Some(first.to_digit(16)? * 16 + second.to_digit(16)?);
     }

@@ -1,7 +1,7 @@
-//! The names of Unicode classes that Go's `regexp` knows.
+//! The names of Unicode classes in Go's `regexp`.
 
-/// Names without `_`, `-` and blanks, in lower case. Go does not find scripts whose names have several
-/// words, such as `Old_Italic`.
+/// The names in lower case, without `_`, `-` and blanks. Go does not find scripts whose names have several words, such
+/// as `Old_Italic`.
 const NAMES: &str = "adlam ahom any arabic armenian ascii assigned avestan balinese bamum batak bengali bhaiksuki \
     bopomofo brahmi braille buginese buhid c carian casedletter cc cf chakma cham cherokee \
     chorasmian closepunctuation cn cntrl co combiningmark common connectorpunctuation control \
@@ -21,8 +21,8 @@ const NAMES: &str = "adlam ahom any arabic armenian ascii assigned avestan balin
     telugu thaana thai tibetan tifinagh tirhuta titlecaseletter toto ugaritic unassigned \
     uppercaseletter vai vithkuqi wancho yezidi yi z zl zp zs";
 
-/// The name under which a class of Go's `regexp` is known to the library; `None` if Go has no such class.
-/// Names are compared without their case, `_`, `-` and blanks.
+/// The name of a class of Go's `regexp` in the library; `None` if Go has no such class. The comparison ignores case,
+/// `_`, `-` and blanks.
 pub(super) fn known(name: &str) -> Option<String> {
     let plain = |char: &char| !['_', '-', ' '].contains(char);
     let name: String = name.chars().filter(plain).map(|char| char.to_ascii_lowercase()).collect();

@@ -1,7 +1,7 @@
 use super::translate;
 use crate::pattern::Pattern;
 
-/// Patterns, texts that they match, and texts that they do not.
+/// Patterns, strings that they match, and strings that they do not match.
 const MATCHES: &[(&str, &[&str], &[&str])] = &[
     ("^\\d+$", &["12"], &["٣", "a"]),
     ("^\\w\\W\\s\\S$", &["a- b"], &["éé x"]),
@@ -23,7 +23,7 @@ const MATCHES: &[(&str, &[&str], &[&str])] = &[
     ("^(?:)(?s).$", &["\n"], &["ab"]),
 ];
 
-/// Patterns that are none, and what Go says of them.
+/// Invalid patterns, and Go's errors.
 const FAULTS: &[(&str, &str)] = &[
     ("(", "missing closing ): `(`"),
     ("a)", "unexpected ): `a)`"),
