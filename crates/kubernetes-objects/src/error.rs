@@ -1,4 +1,4 @@
-//! Why something was refused: [`ApiError`] for the client, [`StartError`] for the operator.
+//! Errors: [`ApiError`] is for the client, [`StartError`] for the operator.
 
 mod api;
 mod field;

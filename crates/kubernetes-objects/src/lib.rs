@@ -1,10 +1,10 @@
-//! Kubernetes objects as JSON: metadata, names, selectors, patches, and the errors that an API server answers.
+//! Kubernetes objects as JSON: metadata, names, selectors, patches, and the errors that an API server returns.
 
 pub mod error;
 pub mod object;
 pub mod quota;
 
-/// The example of the README is tested.
+/// Tests the example of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,10 +1,8 @@
-//! Object and Key: what is kept of an object, and what it is called.
+//! [`Object`] and [`Key`]: a stored object and its key in a collection.
 //!
-//! An [`Object`] is its JSON, encoded once, plus the little that selectors
-//! need. Its bytes never hold the resourceVersion: that is put in on output.
-//! So the same bytes serve whatever revision a store gives them, a DELETED
-//! event shows the last content under a new revision without being encoded
-//! again, and partial metadata is a slice.
+//! An [`Object`] is its JSON, encoded once, with a small index for selectors. Its bytes never hold the resourceVersion,
+//! which is inserted on output. So the same bytes serve every revision that a store assigns. A DELETED event shows the
+//! last content with a new revision without another encoding. Partial metadata is a slice of the bytes.
 
 pub mod extent;
 pub mod json_patch;
@@ -43,9 +41,9 @@ use shape::Shown;
 /// A JSON object as a tree.
 pub type Tree = Map<String, Value>;
 
-/// The place of an object in its collection: `namespace/name`, or `name` for
-/// a cluster-scoped kind. Its order, byte by byte, is the order of lists. A copy is one pointer: what
-/// finds and remembers an object has many of them.
+/// The key of an object in its collection: `namespace/name`, or `name` for a cluster-scoped kind. The byte order of
+/// keys is the order of lists. A copy is one pointer, because indexes and caches hold many copies of the key of an
+/// object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(ArcStr);
 
@@ -58,12 +56,12 @@ impl Key {
         }
     }
 
-    /// The key that is written so.
+    /// The key with this string form.
     pub fn of_text(text: &str) -> Self {
         Self(text.into())
     }
 
-    /// As it is written.
+    /// The string form of the key.
     pub fn text(&self) -> &str {
         &self.0
     }
@@ -95,30 +93,30 @@ impl fmt::Display for Key {
     }
 }
 
-/// Where these bytes begin for the first time.
+/// The offset of the first occurrence of `wanted`.
 fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     bytes.windows(wanted.len()).position(|window| window == wanted)
 }
 
-/// Where these bytes begin for the last time.
+/// The offset of the last occurrence of `wanted`.
 fn find_last(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     bytes.windows(wanted.len()).rposition(|window| window == wanted)
 }
 
-/// An object that is shown in another shape is kept too, if it takes at most this many bytes more
-/// than the stored one. A default may be a megabyte, and there may be many objects.
+/// An object that was converted to another shape is cached, if it uses at most this many bytes more than the stored
+/// object. The limit exists because a default may be a megabyte, and there may be many objects.
 const SHOWN_MORE: usize = 4 << 10;
 
-/// What an object takes besides its texts, in bytes.
+/// The memory of an object besides its strings, in bytes.
 const OBJECT: usize = 600;
 
-/// A tree that cannot be kept as an object.
+/// The reason why a tree cannot be stored as an object.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct ObjectError(String);
 
 impl ObjectError {
-    /// Says why something is no object, or cannot become one.
+    /// An error that reports why a value is not an object or cannot become one.
     pub fn new(why: String) -> Self {
         Self(why)
     }
@@ -130,37 +128,36 @@ pub struct Object {
     key: Key,
     uid: Uid,
     labels: Labels,
-    /// Its JSON, or that of an object that is alike.
+    /// The JSON of the object or, with a `patch`, the JSON of a similar object.
     json: Bytes,
-    /// What makes its JSON of that.
+    /// The patch that turns `json` into the JSON of this object.
     patch: Option<Box<[u8]>>,
-    /// What its tree takes without what is said of its managers, in bytes.
+    /// The memory of the tree without its managed fields, in bytes.
     tree_size: u32,
-    /// What is where in its JSON.
+    /// The positions of the fields in the JSON that are read without parsing.
     places: Places,
-    /// The values of the fields that it can be selected by, once asked for.
+    /// The values of the selectable fields, once a selector has read them.
     selected: OnceLock<Box<selector::Selection>>,
-    /// By which definition it was written.
+    /// The shape in which the object was written.
     shape: Shape,
-    /// As it is shown, if that is another shape.
+    /// The object in another shape, once a reader has requested it.
     shown: Shown,
 }
 
 impl Object {
-    /// Encodes a tree, keys in byte order, as kube-apiserver does. A
-    /// resourceVersion in it is left out.
+    /// Encodes a tree with its keys in byte order, same as kube-apiserver. A resourceVersion in the tree is omitted.
     ///
     /// # Errors
-    /// When `metadata`, its name or its uid are missing, or labels are not texts.
+    /// If `metadata`, its name or its uid is missing, or if a label is not a string.
     pub fn from_tree(tree: &Tree) -> Result<Self, ObjectError> {
         Self::encoded(tree, None)
     }
 
-    /// Encodes a tree, with what stands beside it: the JSON of `metadata.managedFields`, or nothing.
-    /// What the tree says of them is left out.
+    /// Encodes a tree together with separate managed fields: the JSON of `metadata.managedFields`, or no bytes. Managed
+    /// fields in the tree are omitted.
     ///
     /// # Errors
-    /// As [`Object::from_tree`].
+    /// Same as [`Object::from_tree`].
     pub fn from_parts(tree: &Tree, managed_fields: &[u8]) -> Result<Self, ObjectError> {
         Self::encoded(tree, Some(managed_fields))
     }
@@ -185,7 +182,7 @@ impl Object {
             uid: Uid::within(&json, &places, uid),
             labels,
             tree_size: u32::try_from(tree_size).unwrap_or(u32::MAX),
-            // Boxed, so that no spare room is kept.
+            // A boxed slice has no spare capacity.
             json: json.into_boxed_slice().into(),
             patch: None,
             places,
@@ -195,24 +192,24 @@ impl Object {
         })
     }
 
-    /// The same object, as one that was written in this shape.
+    /// The same object with this shape.
     #[must_use]
     pub fn of_shape(self, shape: Shape) -> Self {
         Self { shape, ..self }
     }
 
-    /// By which definition it was written.
+    /// The shape in which the object was written.
     pub fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// A number that it has in common with objects that it can share its JSON with.
+    /// A hash that is equal for objects that can share their JSON.
     pub fn form(&self, hasher: &RandomState) -> u64 {
         patch::form(&self.json(), hasher)
     }
 
-    /// The same object: of its JSON only what differs from that of one of the others is kept, if it is like one of them. If it is
-    /// like several of them, it is the one from which least differs. Labels that are the same are there once.
+    /// Stores only the difference to the JSON of one of the others, if this object is like one of them. If several of
+    /// them are alike, the one with the smallest difference is used. Labels that are equal share their memory.
     #[must_use]
     pub fn sharing_with(mut self, others: &[&Self]) -> Self {
         if let Some(other) = others.iter().find(|other| other.labels == self.labels) {
@@ -221,9 +218,9 @@ impl Object {
         if self.is_sharing() || !self.places.managed_fields().is_empty() {
             return self;
         }
-        // Nothing in front of the metadata differs: that is read without a patch.
+        // Nothing before the metadata may differ, because that part is read without a patch.
         let (from, uid) = (self.places.metadata().start, self.uid.place());
-        // They often share one text.
+        // The others often share their JSON, which is compared once.
         let is_first = |at: usize, other: &Self| {
             others[..at].iter().all(|before| before.json.as_ptr() != other.json.as_ptr())
         };
@@ -238,16 +235,16 @@ impl Object {
         Self { uid, json: other.json.clone(), patch: Some(patch), ..self }
     }
 
-    /// Whether it shares its JSON with another one.
+    /// Whether the object shares its JSON with another object.
     pub fn is_sharing(&self) -> bool {
         self.patch.is_some()
     }
 
-    /// The object as it is shown in another shape. `make` makes it, once for all readers, unless
-    /// it is much larger.
+    /// Returns the object in another shape. `make` converts it, once for all readers. If the result is much larger than
+    /// the stored object, it is not cached and `make` is called for each reader.
     ///
     /// # Errors
-    /// Those of `make`; they are not kept.
+    /// The errors of `make`, which are not cached.
     pub fn shown<E>(
         &self,
         shape: Shape,
@@ -255,16 +252,17 @@ impl Object {
     ) -> Result<Arc<Self>, E> {
         self.shown.get_or_make(shape, self.size() + SHOWN_MORE, || {
             let made = make()?;
-            // What is the same is not kept twice.
+            // Equal content is stored once.
             let shown = if made.same_content(self) { self.clone() } else { made };
             Ok(shown.of_shape(shape))
         })
     }
 
-    /// The same object, if it still has the name, the namespace and the uid of another form of it.
+    /// Returns this object if its name, namespace and uid are equal to those of `other`, which is another form of the
+    /// object.
     ///
     /// # Errors
-    /// When it has others.
+    /// If one of them differs.
     pub fn still_is(self, other: &Self) -> Result<Self, ObjectError> {
         if (&self.key, self.uid()) == (&other.key, other.uid()) {
             return Ok(self);
@@ -272,22 +270,22 @@ impl Object {
         Err(ObjectError("metadata: name, namespace and uid may not change".to_owned()))
     }
 
-    /// Its place in the collection.
+    /// The key of the object in its collection.
     pub fn key(&self) -> &Key {
         &self.key
     }
 
-    /// Its uid.
+    /// The uid.
     pub fn uid(&self) -> &str {
         self.uid.text(self.patch.as_deref().unwrap_or(&self.json))
     }
 
-    /// Its labels.
+    /// The labels.
     pub fn labels(&self) -> &Labels {
         &self.labels
     }
 
-    /// Its JSON, without the resourceVersion.
+    /// The JSON of the object, without the resourceVersion.
     pub fn json(&self) -> Cow<'_, [u8]> {
         if !self.is_sharing() {
             return Cow::Borrowed(&self.json);
@@ -297,12 +295,12 @@ impl Object {
         Cow::Owned(json)
     }
 
-    /// What its JSON consists of, in order.
+    /// The pieces of the JSON, in order.
     fn pieces(&self) -> Pieces<'_> {
         Pieces::of(&self.json, self.patch.as_deref().unwrap_or_default())
     }
 
-    /// The version in which it is kept, as `example.com/v1`; nothing if it does not say so.
+    /// The version in which the object is stored, such as `example.com/v1`. Empty if the object does not contain it.
     pub fn api_version(&self) -> Cow<'_, str> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -310,7 +308,7 @@ impl Object {
             #[serde(borrow, default)]
             api_version: Cow<'a, str>,
         }
-        // It is nearly always the first member.
+        // `apiVersion` is nearly always the first field.
         let first = self.json.strip_prefix(b"{\"apiVersion\":\"").and_then(|rest| {
             let end = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'))?;
             let text = std::str::from_utf8(&rest[..end]).ok()?;
@@ -327,22 +325,22 @@ impl Object {
         )
     }
 
-    /// How many bytes of JSON it holds.
+    /// The size of the JSON, in bytes.
     pub fn json_size(&self) -> usize {
         self.pieces().map(<[u8]>::len).sum()
     }
 
-    /// How many bytes the tree takes that [`Object::to_parts`] makes.
+    /// The memory of the tree that [`Object::to_parts`] returns, in bytes.
     pub fn tree_size(&self) -> usize {
         self.tree_size as usize
     }
 
-    /// How many bytes of memory it takes, about, with its places in maps.
+    /// The approximate memory of the object, including its entries in maps, in bytes.
     pub fn size(&self) -> usize {
         self.json_size() + self.labels.size() + OBJECT
     }
 
-    /// Whether both have the same content, whatever their revisions.
+    /// Whether both objects have the same content, regardless of their revisions.
     pub fn same_content(&self, other: &Self) -> bool {
         match (&self.patch, &other.patch) {
             (None, None) => self.json == other.json,
@@ -350,17 +348,16 @@ impl Object {
         }
     }
 
-    /// Appends its JSON, with this resourceVersion; without any if it is `0`.
+    /// Appends the JSON of the object with this resourceVersion, or without one if it is `0`.
     pub fn write(&self, revision: impl fmt::Display, out: &mut impl BufMut) {
         self.write_range(0..usize::MAX, revision, out);
     }
 
-    /// The same without `apiVersion` and `kind`: an item of a list that says what its
-    /// items are.
+    /// Appends the JSON with this resourceVersion but without `apiVersion` and `kind`, for an item of a list that has
+    /// both.
     pub fn write_without_types(&self, revision: impl fmt::Display, out: &mut impl BufMut) {
-        // Members are in the order of their names, so both stand before the metadata,
-        // and what has members of its own before the one, or between the other and
-        // the metadata, no kind of Kubernetes has.
+        // Fields are in the order of their names, so `apiVersion` and `kind` are in front of `metadata`. No kind of
+        // Kubernetes has a field with fields of its own before `apiVersion`, or between `kind` and `metadata`.
         let mut start = 0;
         let head = &self.json[..self.places.metadata().start];
         let api_version = find(head, b"\"apiVersion\":\"");
@@ -375,7 +372,7 @@ impl Object {
         self.write_range(start..usize::MAX, revision, out);
     }
 
-    /// Appends the JSON of its metadata, with this resourceVersion.
+    /// Appends the JSON of the metadata, with this resourceVersion.
     pub fn write_metadata(&self, revision: impl fmt::Display, out: &mut impl BufMut) {
         self.write_range(self.places.metadata(), revision, out);
     }
@@ -385,14 +382,14 @@ impl Object {
         self.put(range.start..splice, out);
         let mut version = String::with_capacity(48);
         let _ = write!(version, ",\"resourceVersion\":\"{revision}\"");
-        // What is not kept has none.
+        // Objects that are not stored have no resourceVersion.
         if version != ",\"resourceVersion\":\"0\"" {
             out.put_slice(version.as_bytes());
         }
         self.put(splice..range.end, out);
     }
 
-    /// Appends this much of its JSON.
+    /// Appends this range of the JSON.
     fn put(&self, range: Range<usize>, out: &mut impl BufMut) {
         let mut at = 0;
         for piece in self.pieces() {
@@ -402,13 +399,13 @@ impl Object {
         }
     }
 
-    /// Its tree, without the resourceVersion.
+    /// The tree of the object, without the resourceVersion.
     pub fn to_tree(&self) -> Tree {
         tree_of(&self.json())
     }
 
-    /// Its tree, without the resourceVersion and what is said of its managers; and that, as JSON.
-    /// It is often half of an object, and nearly nobody has to look into it.
+    /// The tree without the resourceVersion and the managed fields, and the managed fields as JSON. Managed fields are
+    /// often half of an object, and few callers read them.
     pub fn to_parts(&self) -> (Tree, Bytes) {
         let Range { start, end } = self.places.managed_fields();
         if end == 0 {
@@ -417,20 +414,20 @@ impl Object {
         (tree_of(&self.json_without_managers()), self.json.slice(start..end))
     }
 
-    /// Its JSON, without the resourceVersion and what is said of its managers.
+    /// The JSON without the resourceVersion and the managed fields.
     pub fn json_without_managers(&self) -> Cow<'_, [u8]> {
         let Range { start, end } = self.places.managed_fields();
         if end == 0 {
             return self.json();
         }
-        // With its name, and with the comma before the name of the object, which always follows.
+        // The key is removed too, and so is the comma after the value: the name of the object always follows.
         let start_of_member = start - "\"\":".len() - MANAGED_FIELDS.len();
         Cow::Owned([&self.json[..start_of_member], &self.json[end + 1..]].concat())
     }
 }
 
-/// The tree of JSON that `encode` has made; anything else is a fault of memory. It is looked at once whether it is a text, and not
-/// again for each text in it.
+/// Parses JSON that `encode` has written. If the JSON is invalid, memory is corrupt and the tree is empty. UTF-8 is
+/// validated once for all of the JSON and not again for each string in it.
 fn tree_of(json: &[u8]) -> Tree {
     str::from_utf8(json).ok().and_then(|json| serde_json::from_str(json).ok()).unwrap_or_default()
 }
@@ -443,9 +440,8 @@ struct Encoded {
 const VERSION: &str = "resourceVersion";
 const MANAGED_FIELDS: &str = "managedFields";
 
-/// Writes the tree in byte order of its keys, and remembers where in the
-/// metadata a resourceVersion belongs: after every key that sorts before it,
-/// of which `name` is always one.
+/// Writes the tree in byte order of its keys, and records the position of a resourceVersion in the metadata. The
+/// position is after every key that sorts before `resourceVersion`; `name` is always one of these keys.
 fn encode(tree: &Tree, metadata: &Tree, managed_fields: Option<&[u8]>) -> Encoded {
     let mut encoded = Vec::with_capacity(512 + managed_fields.map_or(0, <[u8]>::len));
     let (mut splice, mut whole, mut of_managers) = (0, 0..0, 0..0);
@@ -497,22 +493,22 @@ fn encode(tree: &Tree, metadata: &Tree, managed_fields: Option<&[u8]>) -> Encode
     Encoded { places: Places::new(splice, whole, of_managers), json: encoded }
 }
 
-/// Trees keep their keys sorted unless a crate of the build asks serde_json
-/// to keep them as they came.
+/// The keys of a tree in byte order. Trees are sorted already, unless a crate in the build enables insertion order in
+/// serde_json.
 fn sorted_keys(tree: &Tree) -> Vec<&String> {
     let mut keys: Vec<&String> = tree.keys().collect();
     keys.sort_unstable();
     keys
 }
 
-/// A value as JSON, its numbers as Go writes them.
+/// A value as JSON, with numbers in Go's format.
 pub fn to_json(value: &Value) -> String {
     let mut json = Vec::new();
     write_json(&mut json, value);
     String::from_utf8(json).unwrap_or_default()
 }
 
-/// The same with what HTML and JavaScript give a sense escaped, as Go's encoder does it.
+/// A value as JSON, with the characters escaped that HTML and JavaScript interpret, same as Go's encoder.
 pub fn to_html_json(value: &Value) -> String {
     to_json(value)
         .replace('<', "\\u003c")
@@ -522,19 +518,18 @@ pub fn to_html_json(value: &Value) -> String {
         .replace('\u{2029}', "\\u2029")
 }
 
-/// Appends a value as JSON, its members as they come, and its numbers as Go writes them.
+/// Appends a value as JSON, with its fields in their order and numbers in Go's format.
 pub fn write_json<T: serde::Serialize + ?Sized>(json: &mut Vec<u8>, value: &T) {
-    // Texts, numbers and trees with text keys always encode.
+    // Strings, numbers and trees with string keys always encode.
     let _ = value.serialize(&mut serde_json::Serializer::with_formatter(json, GoNumbers));
 }
 
-/// Writes numbers as Go does: `1` where there is no fraction, an exponent only
-/// below 1e-6 and from 1e21 on.
+/// Writes numbers in Go's format: `1` without a fraction, and an exponent only below 1e-6 and from 1e21 on.
 struct GoNumbers;
 
 impl Formatter for GoNumbers {
     fn write_u64<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: u64) -> io::Result<()> {
-        #[allow(clippy::cast_precision_loss)] // what is no i64 is a float in Go
+        #[allow(clippy::cast_precision_loss)] // Go decodes an integer outside i64 as a float
         match i64::try_from(value) {
             Ok(value) => write!(writer, "{value}"),
             Err(_) => self.write_f64(writer, value as f64),
@@ -593,7 +588,8 @@ mod tests {
         );
     }
 
-    /// It is read in every form as what it is, whoever it shares its JSON with.
+    /// An object that shares its JSON is read in every form with its own content, regardless of the object it shares
+    /// with.
     #[test]
     fn what_is_shared_is_read_as_it_was() {
         let of = |name: &str, uid: &str, phase: &str| {
@@ -611,7 +607,7 @@ mod tests {
         let whole = of("second", "u-22", "Pending");
         assert_eq!(first.form(&hasher), whole.form(&hasher));
         let shared = whole.clone().sharing_with(&[&first]);
-        // A third one is the same whether it shares with one that is whole, or with one that is not.
+        // The third object has the same content, whether it shares with a whole object or with one that shares itself.
         let third = of("third", "u-333", "").sharing_with(&[&shared]);
         assert!(shared.is_sharing() && third.is_sharing() && !first.is_sharing());
         assert!(third.same_content(&of("third", "u-333", "")) && !third.same_content(&shared));
@@ -636,7 +632,7 @@ mod tests {
                 assert_eq!(String::from_utf8(one).unwrap(), String::from_utf8(other).unwrap());
             }
         }
-        // Of several that from which least differs is taken, and the labels of one that has the same.
+        // The most similar of several objects is used, and the labels of an object with equal labels.
         let far = object(json!({
             "apiVersion": "example.com/v1", "kind": "Foo",
             "metadata": {
@@ -655,7 +651,7 @@ mod tests {
         let of_far = far.clone().sharing_with(&[&first]);
         assert!(of_far.is_sharing() && of_far.same_content(&far));
         assert_eq!(of_far.labels().get("app"), Some("another"));
-        // What is of another form, has managers, or is of another kind, stays whole.
+        // Objects of another form, with managed fields, or of another kind stay whole.
         for other in [
             json!({"metadata": {"name": "a", "uid": "u"}}),
             json!({"metadata": {"name": "a", "uid": "u", "managedFields": [{"manager": "m"}]}}),
@@ -693,7 +689,7 @@ mod tests {
         assert_eq!(again.tree_size(), quota::of_tree(&tree));
         let whole = quota::of_tree(whole.as_object().unwrap());
         assert!(again.tree_size() + quota::of_json(&beside) >= whole);
-        // And where nothing is said.
+        // The same for an object without managed fields.
         let object = Object::from_parts(&tree, &[]).unwrap();
         let (same, nothing) = object.to_parts();
         assert_eq!((same, nothing.len()), (tree, 0));

@@ -1,10 +1,10 @@
-//! Memory that requests take: trees of JSON, counted while they grow, and selectors.
+//! Limits on the memory of requests: trees of JSON, which are counted while they grow, and selectors.
 //!
-//! A tree takes up to 130 times its text in JSON, and up to 240 times in YAML (more with aliases),
-//! so neither a bound on bodies nor one on requests bounds memory. Every request has an
-//! [`Account`]. What it parses, patches and fills in is charged there; what exceeds the limit of one
-//! request is refused for good (413), what exceeds that of all, or of one user, until there is room
-//! (429).
+//! A tree uses up to 130 times the size of its JSON, and up to 240 times the size of its YAML (more with aliases). So
+//! neither a limit on the size of bodies nor a limit on the number of requests limits memory. Every request has an
+//! [`Account`]. The trees that the request parses, patches and defaults are charged to this account. A request that
+//! exceeds the limit of one request is always rejected with 413. A request that exceeds the limit of all requests, or
+//! of one user, is rejected with 429 until other requests release memory.
 
 mod places;
 mod portion;
@@ -20,40 +20,43 @@ use serde_json::{Map, Value};
 
 use crate::error::{ApiError, Reason};
 
-/// The largest tree of one object, in bytes of memory. An object of 1.5 MiB, which is
-/// as much as is kept, takes more only if it is nested densely.
+/// The largest tree of one object, in bytes of memory. The largest object that is stored has 1.5 MiB of JSON. Its tree
+/// is larger than this limit only if it is nested densely.
 pub const TREE_LIMIT: usize = 16 << 20;
-/// What one request may take: what was sent, what is there, what becomes of both.
+/// The memory limit of one request, in bytes: the object that was sent, the stored object, and the results of the
+/// request.
 const REQUEST_LIMIT: usize = 4 * TREE_LIMIT;
-/// What all requests may take; in a small container one of them.
+/// The memory limit of all requests, in bytes. In a small container it can be as small as `LEAST_TREES`, the limit of
+/// one request.
 const TREES: usize = 5 * TREE_LIMIT;
 const LEAST_TREES: usize = REQUEST_LIMIT;
-/// What the requests of one user may take.
+/// The memory limit of all requests of one user, in bytes.
 const USER_LIMIT: usize = REQUEST_LIMIT;
-/// What is sent stands there twice: as it was sent, and as it is changed on its way.
+/// The number of copies of a tree that was sent: one as it was sent, and one that is changed while the request is
+/// processed.
 const SENT: usize = 2;
-/// What a tree that is being read may grow before it is charged.
+/// The number of bytes by which a tree that is being read grows before it is charged.
 const CHARGED: usize = 64 << 10;
 
-/// A value in a tree, wherever it is.
+/// The size of a value in a tree, in bytes.
 const VALUE: usize = size_of::<Value>();
-/// A node of a map: it has room for eleven members.
+/// The size of a node of a map, in bytes. A node has capacity for eleven entries.
 const NODE: usize = 640;
-/// Members in the first node of a map, and in each one that follows, at least.
+/// The number of entries in the first node of a map, and the smallest number of entries in each further node.
 const FIRST_NODE: usize = 11;
 const NEXT_NODE: usize = 5;
-/// Items for which a list has room at first.
+/// The initial capacity of a list, in items.
 const FIRST_ITEMS: usize = 4;
-/// What an allocation takes besides its bytes.
+/// The overhead of an allocation, in bytes.
 const ALLOCATION: usize = 24;
 
-/// What a text takes besides its value.
+/// The memory of a string besides its [`Value`], in bytes.
 pub fn of_text(text: &str) -> usize {
     if text.is_empty() { 0 } else { text.len() + ALLOCATION }
 }
 
-/// What the item at `index` takes of its list, besides what is in it: lists have room
-/// for as many again, and at first for a few.
+/// The memory of the item at `index` in its list, without the memory of its content, in bytes. Lists have spare
+/// capacity: up to as many items again, and a few items at first.
 pub fn of_item(index: usize) -> usize {
     match index {
         0 => FIRST_ITEMS * VALUE + ALLOCATION,
@@ -62,14 +65,14 @@ pub fn of_item(index: usize) -> usize {
     }
 }
 
-/// What the member at `index` takes of its object, besides its name and what is in it.
+/// The memory of the field at `index` in its object, without the memory of its name and its content, in bytes.
 pub fn of_member(index: usize) -> usize {
     let is_in_new_node =
         index == 0 || (index >= FIRST_NODE && (index - FIRST_NODE).is_multiple_of(NEXT_NODE));
     if is_in_new_node { NODE } else { 0 }
 }
 
-/// What a value takes, with all that is in it, but for its place.
+/// The memory of a value with its content, without the [`Value`] itself, in bytes.
 pub fn of_value(value: &Value) -> usize {
     match value {
         Value::Object(members) => of_tree(members),
@@ -82,28 +85,29 @@ pub fn of_value(value: &Value) -> usize {
     }
 }
 
-/// What an object takes, with all that is in it.
+/// The memory of an object with its content, in bytes.
 pub fn of_tree(tree: &Map<String, Value>) -> usize {
     let sizes = tree.iter().enumerate();
     sizes.map(|(index, (name, value))| of_member(index) + of_text(name) + of_value(value)).sum()
 }
 
-/// What a tree of this JSON takes at most, if most of it are objects of few members.
+/// An upper limit of the memory of the tree of this JSON, in bytes, if most of the JSON consists of objects with few
+/// fields.
 pub fn of_json(json: &[u8]) -> usize {
     let objects = json.iter().filter(|byte| **byte == b'{').count();
     objects * (NODE + NODE / NEXT_NODE + ALLOCATION) + json.len()
 }
 
-/// What the head of a request takes.
+/// The memory of the URI and the headers of a request, in bytes.
 pub fn of_head(uri: &Uri, headers: &HeaderMap) -> usize {
-    /// What a header takes besides its name and its value.
+    /// The memory of a header besides its name and its value, in bytes.
     const HEADER: usize = 100;
     let headers = headers.iter();
     let headers = headers.map(|(name, value)| name.as_str().len() + value.len() + HEADER);
     headers.sum::<usize>() + uri.path().len() + uri.query().map_or(0, str::len)
 }
 
-/// What all requests take.
+/// The memory of all requests, with its limits.
 #[derive(Clone, Debug)]
 pub struct Quota {
     taken: Arc<Mutex<Taken>>,
@@ -111,7 +115,7 @@ pub struct Quota {
     user_limit: usize,
 }
 
-/// What the trees of all requests may take, in bytes.
+/// The memory limit for the trees of all requests, in bytes.
 pub fn trees(portion: Portion) -> usize {
     portion.between(LEAST_TREES, TREES)
 }
@@ -123,18 +127,18 @@ struct Taken {
 }
 
 impl Quota {
-    /// So many bytes of trees, of which a user may take what one request may.
+    /// A quota of `limit` bytes for trees. The limit of one user is the limit of one request.
     pub fn of_trees(limit: usize) -> Self {
         Self { taken: Arc::default(), limit, user_limit: USER_LIMIT }
     }
 
-    /// So many bytes, of which a user may take a quarter.
+    /// A quota of `limit` bytes. The limit of one user is a quarter of it.
     pub fn new(limit: usize) -> Self {
         Self { taken: Arc::default(), limit, user_limit: limit / 4 }
     }
 
-    /// The account of a request by this user. A master is held to the limit of one request
-    /// and to no other, so that an operator gets through.
+    /// The account of a request by this user. Only the limit of one request applies to members of `system:masters`, so
+    /// that an operator can always send requests.
     pub fn account(&self, user: &str, is_master: bool) -> Account {
         let quota = (!is_master).then(|| (self.clone(), user.to_owned()));
         Account(Arc::new(Request { quota, taken: Mutex::new(0) }))
@@ -167,7 +171,7 @@ impl Quota {
     }
 }
 
-/// What one request takes. It is given back when the last copy of the account is dropped.
+/// The memory that one request uses. The memory is released when the last copy of the account is dropped.
 #[derive(Clone, Debug)]
 pub struct Account(Arc<Request>);
 
@@ -178,16 +182,15 @@ struct Request {
 }
 
 impl Account {
-    /// An account that is held to the limit of one request alone: of objects that no
-    /// client has sent.
+    /// An account for objects that no client has sent. Only the limit of one request applies to it.
     pub fn own() -> Self {
         Self(Arc::new(Request { quota: None, taken: Mutex::new(0) }))
     }
 
-    /// Takes so many bytes, until the account is dropped.
+    /// Charges `bytes` until the account is dropped.
     ///
     /// # Errors
-    /// 413 when the request takes too much, 429 when others take the room.
+    /// 413 if the request exceeds its limit; 429 if all requests, or the requests of the user, exceed theirs.
     pub fn take(&self, bytes: usize) -> Result<(), ApiError> {
         if bytes == 0 {
             return Ok(());
@@ -206,7 +209,7 @@ impl Account {
         Ok(())
     }
 
-    /// Gives back what was taken and is not needed any more.
+    /// Releases bytes that were charged and are no longer needed.
     pub fn give_back(&self, bytes: usize) {
         let Request { quota, taken } = &*self.0;
         let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
@@ -217,24 +220,25 @@ impl Account {
         }
     }
 
-    /// Whose it is; `None` if it is held to the limit of one request alone, as a master's.
+    /// The user of the request. `None` if only the limit of one request applies, for example to members of
+    /// `system:masters`.
     pub fn user(&self) -> Option<&str> {
         self.0.quota.as_ref().map(|(_, user)| user.as_str())
     }
 
-    /// Takes so many bytes, of whatever there is, as long as they are held.
+    /// Charges `bytes` for any purpose, until the result is dropped.
     ///
     /// # Errors
-    /// As `take`.
+    /// Same as [`Account::take`].
     pub fn reserve(&self, bytes: usize) -> Result<Room, ApiError> {
         self.take(bytes)?;
         Ok(Room { account: self.clone(), bytes })
     }
 
-    /// Takes room for a tree of so many bytes, as long as it is held.
+    /// Charges the memory of a tree of `tree` bytes, until the result is dropped.
     ///
     /// # Errors
-    /// As `take`; 413 when the tree is too large.
+    /// Same as [`Account::take`]; 413 if the tree is too large.
     pub fn room(&self, tree: usize) -> Result<Room, ApiError> {
         let mut room = Room { account: self.clone(), bytes: 0 };
         room.grow_to(tree)?;
@@ -251,7 +255,7 @@ impl Drop for Request {
     }
 }
 
-/// Room for a tree, until it is dropped.
+/// The memory that is charged for a tree, until this value is dropped.
 #[derive(Debug)]
 pub struct Room {
     account: Account,
@@ -259,10 +263,10 @@ pub struct Room {
 }
 
 impl Room {
-    /// Makes room for a tree of so many bytes.
+    /// Increases the charged memory to that of a tree of `tree` bytes.
     ///
     /// # Errors
-    /// As `Account::room`.
+    /// Same as [`Account::room`].
     pub fn grow_to(&mut self, tree: usize) -> Result<(), ApiError> {
         if tree > TREE_LIMIT {
             return Err(too_large());
@@ -280,18 +284,18 @@ impl Drop for Room {
     }
 }
 
-/// A tree that is being read. What it takes is charged in steps, to its request: taking
-/// room for every value by itself would be slow.
+/// A tree that is being read. Its memory is charged to its request in steps, because charging every value separately
+/// would be slow.
 #[derive(Debug)]
 pub struct Growth {
     account: Account,
-    /// What the tree takes so far, and what of it is not yet charged.
+    /// The memory of the tree so far, and the part of it that is not charged yet, in bytes.
     tree: usize,
     owed: usize,
 }
 
 impl Growth {
-    /// A tree of which nothing has been read.
+    /// A tree of which no value has been read yet.
     pub fn new(account: Account) -> Self {
         Self { account, tree: 0, owed: 0 }
     }
@@ -301,30 +305,30 @@ impl Growth {
         &self.account
     }
 
-    /// What the tree takes so far, in bytes of memory.
+    /// The memory of the tree so far, in bytes.
     pub fn tree(&self) -> usize {
         self.tree
     }
 
-    /// Counts what was read, in bytes of memory.
+    /// Counts values that were read, in bytes of memory.
     ///
     /// # Errors
-    /// As `Account::room`.
+    /// Same as [`Account::room`].
     pub fn grow(&mut self, bytes: usize) -> Result<(), ApiError> {
         self.tree += bytes;
         self.owed += bytes;
         if self.owed > CHARGED { self.settle() } else { Ok(()) }
     }
 
-    /// Counts a part of the tree that has been charged already.
+    /// Counts a part of the tree that is charged already.
     pub fn add_charged(&mut self, bytes: usize) {
         self.tree += bytes;
     }
 
-    /// Charges the rest.
+    /// Charges the memory that is not charged yet.
     ///
     /// # Errors
-    /// As `grow`.
+    /// Same as [`Growth::grow`].
     pub fn settle(&mut self) -> Result<(), ApiError> {
         let owed = std::mem::take(&mut self.owed);
         if self.tree > TREE_LIMIT {
@@ -333,14 +337,15 @@ impl Growth {
         self.account.take(SENT * owed)
     }
 
-    /// Gives back what was charged for the tree; answers with the account to read it anew.
+    /// Releases the memory that was charged for the tree. Returns the account, to which the tree can be charged when it
+    /// is read again.
     pub fn give_back(&self) -> Account {
         self.account.give_back(SENT * self.tree);
         self.account.clone()
     }
 }
 
-/// What is said of a tree that is too large.
+/// The error for a tree that is too large.
 fn too_large() -> ApiError {
     let message = format!(
         "Request entity too large: it takes more than {TREE_LIMIT} bytes of memory, because of many small objects and lists in each other"

@@ -1,4 +1,4 @@
-//! ApiError: a refusal as the client gets it.
+//! `ApiError`: an error as the client receives it.
 
 use std::collections::HashSet;
 use std::error::Error as StdError;
@@ -11,75 +11,76 @@ use super::status::Given;
 use super::text::beginning;
 use super::{FieldError, Reason, qualified, quote};
 
-/// One of several causes of a refusal: a field and what is wrong with it.
+/// One of several causes of an error: a field and the problem with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Cause {
     /// `FieldValueRequired`, `FieldValueInvalid`, …
     #[serde(skip_serializing_if = "str::is_empty")]
     pub reason: &'static str,
-    /// What is wrong, without the field.
+    /// The problem, without the field.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// The path of the field, as `spec.containers[0].name`.
+    /// The path of the field, such as `spec.containers[0].name`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub field: String,
 }
 
-/// What a refusal is about: `details` of a Kubernetes `Status`.
+/// The subject of an error: `details` of a Kubernetes `Status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Details {
-    /// Name of the object.
+    /// The name of the object.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Its API group.
+    /// The API group of the object.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub group: String,
-    /// The plural of the resource; the Kind when the reason is `Invalid`.
+    /// The plural of the resource, or the kind if the reason is `Invalid`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub kind: String,
-    /// Uid of the object.
+    /// The uid of the object.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// Each of the faults found.
+    /// The problems that were found.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<Cause>,
-    /// When to ask again, in seconds; 0 says nothing.
+    /// The time after which the client can retry, in seconds; 0 if no time is given.
     #[serde(skip_serializing_if = "is_zero")]
     pub retry_after_seconds: u32,
-    /// The refusal of another program, as a webhook: it is told instead of all the above.
+    /// The error of another program, such as a webhook. The client receives it instead of the fields above.
     #[serde(skip)]
     pub given: Option<Given>,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)] // the signature serde asks for
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
 fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// A refusal as the client gets it: a `Status` with an HTTP status code.
+/// An error as the client receives it: a `Status` with an HTTP status code.
 ///
-/// Its source, if any, is for the log and never sent.
+/// The source, if any, is logged and never sent.
 #[derive(Debug)]
 pub struct ApiError {
     pub(super) reason: Reason,
     pub(super) message: String,
     pub(super) details: Option<Box<Details>>,
     warnings: Vec<String>,
-    /// A token with which a list may be continued all the same.
+    /// A token with which the client can continue a list in spite of the error.
     pub(super) continue_token: Option<String>,
-    /// Whether authorization failed.
+    /// Whether the error is a failed authorization.
     is_of_authorization: bool,
-    /// The bound that was reached, if it was one.
+    /// The name of the limit that was exceeded, if any.
     bound: Option<&'static str>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
-/// At most this many bytes of errors are sent, and the one that goes beyond.
+/// The length of field errors after which further errors are omitted, in bytes. The error that crosses the limit is
+/// sent.
 const ERRORS_LENGTH: usize = 256 << 10;
 
 impl ApiError {
-    /// A refusal of this reason with this message and no details.
+    /// An error with this reason and message, and without details.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             reason,
@@ -93,40 +94,40 @@ impl ApiError {
         }
     }
 
-    /// The same refusal, with `details`.
+    /// Sets `details`.
     #[must_use]
     pub fn with_details(mut self, details: Details) -> Self {
         self.details = Some(Box::new(details));
         self
     }
 
-    /// The same refusal, with what else the client should know.
+    /// Sets the warnings that the client receives with the error.
     #[must_use]
     pub fn with_warnings(mut self, warnings: Vec<String>) -> Self {
         self.warnings = warnings;
         self
     }
 
-    /// The same refusal, marked as a failed authorization.
+    /// Marks the error as a failed authorization.
     #[must_use]
     pub fn of_authorization(mut self) -> Self {
         self.is_of_authorization = true;
         self
     }
 
-    /// Whether authorization failed.
+    /// Whether the error is a failed authorization.
     pub fn is_of_authorization(&self) -> bool {
         self.is_of_authorization
     }
 
-    /// The same refusal with what caused it, for the log.
+    /// Sets the source of the error, for the log.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// The same refusal with one more cause.
+    /// Adds a cause.
     #[must_use]
     pub fn with_cause(mut self, reason: &'static str, message: &str, field: &str) -> Self {
         let (message, field) = (message.to_owned(), field.to_owned());
@@ -135,7 +136,7 @@ impl ApiError {
         self
     }
 
-    /// The refusal of another program, as a webhook.
+    /// The error of another program, such as a webhook.
     pub fn given(given: Given, message: impl Into<String>) -> Self {
         let reason = Reason::of_status(given.code);
         Self::new(reason, message)
@@ -146,17 +147,17 @@ impl ApiError {
         self.details.as_ref().and_then(|details| details.given.as_ref())
     }
 
-    /// The HTTP status of the answer.
+    /// The HTTP status of the response.
     pub fn status(&self) -> StatusCode {
         self.as_given().map_or_else(|| self.reason.status(), |given| given.code)
     }
 
-    /// 400 with a free text.
+    /// 400 with this message.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(Reason::BadRequest, message)
     }
 
-    /// 401: Kubernetes says no more than that.
+    /// 401 without details, same as kube-apiserver.
     pub fn unauthorized() -> Self {
         Self::new(Reason::Unauthorized, "Unauthorized")
     }
@@ -173,9 +174,9 @@ impl ApiError {
             .with_details(Details::default())
     }
 
-    /// 503 for a kind or a version that is not served by this replica, where kube-apiserver has sent the request on. It
-    /// says of no time: controllers come back by their own backoff, where client-go would try again in place and hold up
-    /// one of their workers.
+    /// 503 for a kind or version that this replica does not serve, although kube-apiserver has forwarded the request to
+    /// it. The error has no retry time, so that controllers retry with their own backoff. With a retry time, client-go
+    /// would retry in place and block a worker of the controller.
     pub fn not_served_yet(group: &str, version: &str, resource: &str) -> Self {
         let message = format!(
             "this replica does not serve {resource} of {group}/{version}: another release may"
@@ -183,7 +184,7 @@ impl ApiError {
         Self::new(Reason::ServiceUnavailable, message)
     }
 
-    /// 414: nothing has a path as long as this.
+    /// 414: the path is longer than any path that is served.
     pub fn path_too_long(limit: usize) -> Self {
         let message = format!("Request URI too long: its path is longer than {limit} bytes");
         Self::new(Reason::UriTooLong, message)
@@ -198,7 +199,7 @@ impl ApiError {
         Self::new(Reason::MethodNotAllowed, message).with_details(about(group, resource, ""))
     }
 
-    /// 409: an object of this name is there.
+    /// 409: an object with this name exists.
     pub fn already_exists(group: &str, resource: &str, name: &str) -> Self {
         let message = format!("{} {} already exists", qualified(group, resource), quote(name));
         Self::new(Reason::AlreadyExists, message).with_details(about(group, resource, name))
@@ -211,8 +212,8 @@ impl ApiError {
         self
     }
 
-    /// 409: the object is not in the state that the request assumes. `kind` is
-    /// the plural or, for preconditions of a deletion, the Kind.
+    /// 409: the object is not in the state that the request assumes. `kind` is the plural or, for preconditions of a
+    /// deletion, the kind.
     pub fn conflict(group: &str, kind: &str, name: &str, cause: &str) -> Self {
         let message = format!(
             "Operation cannot be fulfilled on {} {}: {cause}",
@@ -239,9 +240,9 @@ impl ApiError {
             .with_details(Details::default())
     }
 
-    /// 422: the object breaks rules; `errors` says which, field by field.
+    /// 422: the object is invalid; `errors` names the invalid fields.
     ///
-    /// The message names each text once; the causes keep them all.
+    /// The message contains each error text once; the causes contain all errors.
     pub fn invalid(group: &str, kind: &str, name: &str, mut errors: Vec<FieldError>) -> Self {
         let mut length = 0;
         errors.retain(|error| {
@@ -267,52 +268,51 @@ impl ApiError {
         Self::invalid("meta.k8s.io", options, "", errors)
     }
 
-    /// 500: a fault of the server, in words that the client may see.
+    /// 500: an error of the server, with a message that the client may see.
     pub fn internal(message: impl fmt::Display) -> Self {
         let cause = Cause { message: message.to_string(), ..Cause::default() };
         Self::new(Reason::InternalError, format!("Internal error occurred: {message}"))
             .with_details(Details { causes: vec![cause], ..Details::default() })
     }
 
-    /// 500: the store cannot say what is under a key of a kind.
+    /// 500: the store cannot return the object under a key of a kind.
     pub fn unreadable(kind: &str, key: impl fmt::Display, why: impl fmt::Display) -> Self {
         Self::internal(format!("{kind} {}: {why}", quote(&key.to_string())))
     }
 
-    /// 410: the revision has left the history.
+    /// 410: the revision is no longer in the history.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(Reason::Expired, message)
     }
 
-    /// 410: what is left out of objects for the reader is something else now.
+    /// 410: the set of fields that are omitted for this reader has changed.
     pub fn fields_have_changed() -> Self {
         Self::expired("The fields that you may see have changed: list the objects again.")
     }
 
-    /// 410: the pages before can no longer be continued as they were; the token
-    /// continues with what is there now.
+    /// 410: the list cannot be continued at its revision any more. The token continues it with the current objects.
     pub fn continue_too_old(token: String) -> Self {
         let message = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
         Self { continue_token: Some(token), ..Self::expired(message) }
     }
 
-    /// 429: the client should ask again after so many seconds.
+    /// 429: the client can retry after this number of seconds.
     pub fn try_again(message: impl Into<String>, seconds: u32) -> Self {
         Self::new(Reason::TooManyRequests, message)
             .with_details(Details { retry_after_seconds: seconds, ..Details::default() })
     }
 
-    /// 429: too much is in flight.
+    /// 429: too many requests are in flight.
     pub fn too_many_requests() -> Self {
         Self::too_many_requests_for(1)
     }
 
-    /// The same, when it looks as if it were so for this many seconds.
+    /// 429 for too many requests that are expected to last for this number of seconds.
     pub fn too_many_requests_for(seconds: u32) -> Self {
         Self::try_again("Too many requests, please try again later.", seconds)
     }
 
-    /// 504: the revision lies in the future and did not arrive in time.
+    /// 504: the store did not reach the requested revision in time.
     pub fn revision_too_large(requested: impl fmt::Display, current: impl fmt::Display) -> Self {
         let cause = Cause {
             reason: "ResourceVersionTooLarge",
@@ -328,29 +328,29 @@ impl ApiError {
         })
     }
 
-    /// The same refusal, because this bound was reached; one of a few words, for metrics.
+    /// Records the limit that was exceeded. `bound` is one of a few names, for metrics.
     #[must_use]
     pub fn bounded_by(mut self, bound: &'static str) -> Self {
         self.bound = Some(bound);
         self
     }
 
-    /// The bound that was reached, if it was one.
+    /// The name of the limit that was exceeded, if any.
     pub fn bound(&self) -> Option<&'static str> {
         self.bound
     }
 
-    /// The reason of this refusal.
+    /// The reason of the error.
     pub fn reason(&self) -> Reason {
         self.reason
     }
 
-    /// Texts for `Warning` headers.
+    /// The messages for `Warning` headers.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// When the client should ask again, in seconds.
+    /// The time after which the client can retry, in seconds.
     pub fn retry_after_seconds(&self) -> Option<u32> {
         let given = self.as_given().and_then(|given| given.details.as_ref());
         let given = given.and_then(|details| details.get("retryAfterSeconds")?.as_u64());
@@ -385,7 +385,7 @@ fn about(group: &str, kind: &str, name: &str) -> Details {
     }
 }
 
-/// Messages of 403 may show what the caller sent to a browser.
+/// Messages of 403 may contain input of the client, and a browser may display them.
 fn escape_html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -1,11 +1,11 @@
-//! FieldError: one fault of one field.
+//! `FieldError`: one error of one field.
 
 use std::fmt;
 
 use super::text::beginning;
 use super::{Cause, quote};
 
-/// One fault of one field: `spec.weight: Required value`.
+/// One error of one field, such as `spec.weight: Required value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
     field: String,
@@ -14,7 +14,7 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    /// How many bytes it takes.
+    /// The memory of the error, in bytes.
     pub fn size(&self) -> usize {
         size_of::<Self>() + self.field.len() + self.body.len()
     }
@@ -35,38 +35,38 @@ impl FieldError {
         Self { field: field.into(), reason: "FieldValueForbidden", body }
     }
 
-    /// What the value names is not there. `value` is JSON text.
+    /// The object or item that the value refers to does not exist. `value` is JSON.
     pub fn not_found(field: impl Into<String>, value: impl fmt::Display) -> Self {
         let body = format!("Not found: {}", beginning(&value.to_string()));
         Self { field: field.into(), reason: "FieldValueNotFound", body }
     }
 
-    /// The value breaks a rule. `value` is JSON text: strings are quoted.
+    /// The value breaks a rule. `value` is JSON: strings are quoted.
     pub fn invalid(field: impl Into<String>, value: impl fmt::Display, detail: &str) -> Self {
         let body =
             format!("Invalid value: {}: {}", beginning(&value.to_string()), beginning(detail));
         Self { field: field.into(), reason: "FieldValueInvalid", body }
     }
 
-    /// The value breaks a rule, and is not shown.
+    /// The value breaks a rule. The message does not contain the value.
     pub fn invalid_unseen(field: impl Into<String>, detail: &str) -> Self {
         let body = format!("Invalid value: {}", beginning(detail));
         Self { field: field.into(), reason: "FieldValueInvalid", body }
     }
 
-    /// Something could not be found out.
+    /// The check of the field failed with an internal error.
     pub fn internal(field: impl Into<String>, detail: &str) -> Self {
         let body = format!("Internal error: {}", beginning(detail));
         Self { field: field.into(), reason: "InternalError", body }
     }
 
-    /// The value is there twice, and is not shown.
+    /// The value is a duplicate. The message does not contain the value.
     pub fn duplicate_unseen(field: impl Into<String>) -> Self {
         let body = "Duplicate value".to_owned();
         Self { field: field.into(), reason: "FieldValueDuplicate", body }
     }
 
-    /// Whether an object with it is not judged by the rules of its schema.
+    /// Whether an object with this error skips the validation rules of its schema.
     pub fn blocks_rules(&self) -> bool {
         const BLOCKING: [&str; 5] = [
             "FieldValueNotSupported",
@@ -78,8 +78,8 @@ impl FieldError {
         BLOCKING.contains(&self.reason)
     }
 
-    /// An error from its text: `spec.size: Invalid value: 0: must be positive`.
-    /// What names no sort of error is an invalid value.
+    /// Parses an error message, such as `spec.size: Invalid value: 0: must be positive`. A message without a known type
+    /// of error is an invalid value.
     pub fn from_text(text: &str) -> Self {
         const SORTS: [(&str, &str); 8] = [
             ("Required value", "FieldValueRequired"),
@@ -94,7 +94,7 @@ impl FieldError {
         let (field, body) = text.split_once(": ").unwrap_or(("<nil>", text));
         let sort = SORTS.into_iter().find(|(sort, _)| body.starts_with(sort));
         let (reason, body) = match sort {
-            // What a schema says of types has a reason of its own, and the words of an invalid value.
+            // Type errors of a schema have their own reason, and the wording of an invalid value.
             Some(("Invalid value", _)) if body.contains(" in body must be of type ") => {
                 ("FieldValueTypeInvalid", body.to_owned())
             }
@@ -104,7 +104,7 @@ impl FieldError {
         Self { field: field.to_owned(), reason, body }
     }
 
-    /// The same error; what is said of a whole object is said of no field, as Go writes it.
+    /// The same error. An empty field becomes `<nil>`, which is Go's notation for an error of the whole object.
     #[must_use]
     pub fn of_whole(self) -> Self {
         self.with_field(
@@ -112,7 +112,7 @@ impl FieldError {
         )
     }
 
-    /// The same error of a field that stands below another one.
+    /// The same error for a field below `parent`.
     #[must_use]
     pub fn below(self, parent: &str) -> Self {
         self.with_field(|field| match field {
@@ -123,37 +123,37 @@ impl FieldError {
         })
     }
 
-    /// The field that it is about.
+    /// The path of the field.
     pub fn field(&self) -> &str {
         &self.field
     }
 
-    /// The same fault in other words.
+    /// The same error with another message, which `change` makes of the present one.
     #[must_use]
     pub fn with_words(self, change: impl FnOnce(&str) -> String) -> Self {
         Self { body: change(&self.body), ..self }
     }
 
-    /// The same error of another field, which is made of the one that it has.
+    /// The same error with another field, which `change` makes of the present one.
     #[must_use]
     pub fn with_field(self, change: impl FnOnce(&str) -> String) -> Self {
         Self { field: change(&self.field), ..self }
     }
 
-    /// The value is there twice. `value` is JSON text.
+    /// The value is a duplicate. `value` is JSON.
     pub fn duplicate(field: impl Into<String>, value: impl fmt::Display) -> Self {
         let body = format!("Duplicate value: {}", beginning(&value.to_string()));
         Self { field: field.into(), reason: "FieldValueDuplicate", body }
     }
 
-    /// The value has the wrong type. `value` is JSON text.
+    /// The value has the wrong type. `value` is JSON.
     pub fn type_invalid(field: impl Into<String>, value: impl fmt::Display, detail: &str) -> Self {
         let body =
             format!("Invalid value: {}: {}", beginning(&value.to_string()), beginning(detail));
         Self { field: field.into(), reason: "FieldValueTypeInvalid", body }
     }
 
-    /// The value is none of the supported ones. `value` is JSON text.
+    /// The value is not one of the supported values. `value` is JSON.
     pub fn not_supported<S: AsRef<str>>(
         field: impl Into<String>,
         value: impl fmt::Display,
@@ -168,7 +168,7 @@ impl FieldError {
         Self { field: field.into(), reason: "FieldValueNotSupported", body }
     }
 
-    /// The text is longer than `limit`.
+    /// The string is longer than `limit`.
     pub fn too_long(field: impl Into<String>, limit: u64) -> Self {
         let unit = if limit == 1 { "byte" } else { "bytes" };
         let body = format!("Too long: may not be more than {limit} {unit}");
@@ -182,7 +182,7 @@ impl FieldError {
         Self { field: field.into(), reason: "FieldValueTooMany", body }
     }
 
-    /// How long it is, in bytes.
+    /// The length of the message, in bytes.
     pub(super) fn length(&self) -> usize {
         self.field.len() + self.body.len()
     }

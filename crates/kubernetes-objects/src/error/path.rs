@@ -1,19 +1,19 @@
 //! Paths of fields: `spec.parts[0].name`.
 //!
-//! Paths become text only when there is an error to report. Long names are truncated, because a
-//! hundred members below may repeat them.
+//! A path is formatted only when there is an error to report. Long names are truncated, because a hundred fields below
+//! a name may repeat it.
 
 use std::fmt::{self, Write as _};
 
-/// At most this many bytes of a path are shown.
+/// The longest path that is shown, in bytes.
 const LIMIT: usize = 2_048;
 
-/// Where in an object something is.
+/// The position of a value in an object.
 #[derive(Clone, Copy, Debug)]
 pub enum Path<'a> {
     /// The object itself.
     Root,
-    /// A member: `spec.name`.
+    /// A field: `spec.name`.
     Member(&'a Path<'a>, &'a str),
     /// The value of a key: `spec.map[key]`.
     Key(&'a Path<'a>, &'a str),
@@ -48,7 +48,7 @@ impl Path<'_> {
 impl fmt::Display for Path<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = Beginning::default();
-        // It fails when it has enough.
+        // Writing fails when the path is as long as the limit; the path is truncated then.
         let _ = self.write(&mut text);
         f.write_str(&text.0)
     }
@@ -66,7 +66,7 @@ impl From<Path<'_>> for String {
     }
 }
 
-/// The beginning of a text that may be long.
+/// The beginning of a string, truncated to `LIMIT` bytes.
 #[derive(Default)]
 struct Beginning(String);
 

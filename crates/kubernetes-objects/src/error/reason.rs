@@ -1,47 +1,47 @@
-//! Reason: the word that clients branch on.
+//! `Reason`: the machine-readable reason of an error, which clients branch on.
 
 use http::StatusCode;
 
-/// The machine-readable word of a refusal: `reason` of a Kubernetes `Status`.
+/// The machine-readable reason of an error: `reason` of a Kubernetes `Status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The request makes no sense, whatever the state of the server.
+    /// The request is invalid in any state of the server.
     BadRequest,
-    /// Nobody knows who is asking.
+    /// The request is not authenticated.
     Unauthorized,
-    /// The caller is known and may not.
+    /// The request is authenticated and not permitted.
     Forbidden,
-    /// No such object, kind or path.
+    /// The object, kind or path does not exist.
     NotFound,
-    /// The path is served, the method is not.
+    /// The path is served, but not with this method.
     MethodNotAllowed,
-    /// Nothing that the client accepts can be sent.
+    /// The response has no media type that the client accepts.
     NotAcceptable,
-    /// An object of this name is there.
+    /// An object with this name exists.
     AlreadyExists,
     /// The object is not in the state that the request assumes.
     Conflict,
-    /// The requested revision has left the history.
+    /// The requested revision is no longer in the history.
     Expired,
     /// The body is larger than the limit.
     RequestEntityTooLarge,
-    /// The path is longer than any that is served.
+    /// The path is longer than any path that is served.
     UriTooLong,
-    /// The body is in a format that is not read here.
+    /// The body has an unsupported media type.
     UnsupportedMediaType,
-    /// The object is understood and breaks a rule.
+    /// The object breaks a validation rule.
     Invalid,
-    /// Come back later: `details.retryAfterSeconds` says when.
+    /// The client must retry later, after `details.retryAfterSeconds`.
     TooManyRequests,
-    /// A fault of the server.
+    /// An error of the server.
     InternalError,
-    /// The answer did not arrive in time.
+    /// The response did not arrive in time.
     Timeout,
-    /// It cannot be answered here now.
+    /// The server cannot answer the request at present.
     ServiceUnavailable,
-    /// There is no room for what would be kept.
+    /// The store has no space for the object.
     InsufficientStorage,
-    /// A failure that kube-apiserver gives no reason.
+    /// A failure for which kube-apiserver has no reason.
     Unknown,
 }
 
@@ -90,7 +90,7 @@ impl Reason {
         all.into_iter().find(|reason| reason.status() == status).unwrap_or(Self::Unknown)
     }
 
-    /// The word on the wire.
+    /// The reason in a `Status`.
     pub fn word(self) -> &'static str {
         match self {
             Self::BadRequest => "BadRequest",

@@ -1,87 +1,87 @@
-//! Why the server does not start, or not go on: for the operator.
+//! `StartError`: an error that prevents the start of the server or stops it, for the operator.
 
 use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Why the server does not start, or not go on; names the flag, file or kind to change.
+/// An error that prevents the start of the server or stops it. The message names the flag, file or kind to change.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// A file cannot be read or does not hold what it should.
+    /// A file cannot be read or has invalid content.
     #[error("--{flag} {}: {message}", path.display())]
     File {
-        /// The flag that names the file, without the dashes.
+        /// The flag that names the file, without its dashes.
         flag: &'static str,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem with the file.
         message: String,
     },
-    /// A flag cannot be used.
+    /// A flag has an invalid value.
     #[error("{flag} {why}")]
     Flag {
-        /// The flag.
+        /// The name of the flag.
         flag: &'static str,
-        /// Why not.
+        /// The problem with its value.
         why: &'static str,
     },
-    /// The store can keep nothing any more.
+    /// The store has failed and accepts no more writes.
     #[error("the store has failed: {0}")]
     Store(String),
-    /// An object is kept in a version that its kind does not have.
+    /// An object is stored in a version that its kind does not have.
     #[error(
         "{kind} {key} is kept in {version}, which is not known here: a release that knows it must write it in another one (farm-operator migrate)"
     )]
     Version {
-        /// The kind, as `llamas.farm.example.com`.
+        /// The kind, such as `llamas.farm.example.com`.
         kind: String,
-        /// Namespace and name.
+        /// The namespace and the name of the object.
         key: String,
-        /// The version.
+        /// The version in which the object is stored.
         version: String,
     },
-    /// What is said of etcd cannot be used.
+    /// The etcd flags are invalid, or etcd cannot be used.
     #[error("{0}")]
     Etcd(String),
-    /// Objects do not go from one store to another.
+    /// Objects cannot be transferred from one store to another.
     #[error("{0}")]
     Transfer(String),
-    /// No copy of the store can be made.
+    /// The store cannot be backed up.
     #[error("no backup was made: {0}")]
     Backup(String),
-    /// The description of a kind cannot be served.
+    /// The definition of a kind cannot be served.
     #[error("kind {kind}: {}", faults.join("; "))]
     Kind {
-        /// The kind, as `llamas.farm.example.com`.
+        /// The kind, such as `llamas.farm.example.com`.
         kind: String,
-        /// Each fault: the path of a field in its CustomResourceDefinition and
-        /// what is wrong with it, as `spec.scope: must be Namespaced or Cluster`.
+        /// The errors: each names the path of a field in the CustomResourceDefinition and the problem with it, such as
+        /// `spec.scope: must be Namespaced or Cluster`.
         faults: Vec<String>,
     },
-    /// The address cannot be listened on.
+    /// The server cannot listen on the address.
     #[error("--bind-address and --secure-port: cannot listen on {address}: {source}")]
     Listen {
-        /// The address and port.
+        /// The address and the port.
         address: std::net::SocketAddr,
-        /// Why not.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// No cluster was found to work with.
+    /// No cluster was found.
     #[error(
         "no cluster to work with (--kubeconfig, $KUBECONFIG, or a service account in a pod): {0}"
     )]
     Cluster(String),
-    /// The server began and cannot go on.
+    /// The server has started and cannot continue.
     #[error("serving ended: {0}")]
     Serving(String),
-    /// TLS cannot be set up.
+    /// TLS cannot be configured.
     #[error("TLS: {0}")]
     Tls(String),
 }
 
 impl StartError {
-    /// A file, named by a flag, that cannot be used.
+    /// A file that a flag names and that cannot be used.
     pub fn file(flag: &'static str, path: impl Into<PathBuf>, message: impl ToString) -> Self {
         Self::File { flag, path: path.into(), message: message.to_string() }
     }

@@ -1,4 +1,4 @@
-//! Status: a refusal as it goes over the wire.
+//! `Status`: an error in its wire format.
 
 use std::borrow::Cow;
 
@@ -9,14 +9,14 @@ use serde_json::Value;
 use super::text::beginning;
 use super::{ApiError, Details, Reason};
 
-/// The refusal of another program, as a webhook: it is told to the client as it is.
+/// The error of another program, such as a webhook. The client receives it unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Given {
-    /// The status of the answer.
+    /// The HTTP status of the response.
     pub code: StatusCode,
-    /// The reason, which may be none of Kubernetes'.
+    /// The reason, which may be unknown to Kubernetes.
     pub reason: String,
-    /// The details.
+    /// The details, if the program sent any.
     pub details: Option<Value>,
 }
 
@@ -26,7 +26,7 @@ struct ListMeta<'a> {
     continue_token: Option<&'a str>,
 }
 
-/// `Status` of `meta/v1`, as it goes over the wire.
+/// `Status` of `meta/v1` in its wire format.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status<'a> {
@@ -50,14 +50,14 @@ enum StatusDetails<'a> {
 }
 
 impl ApiError {
-    /// The `Status` object of this refusal.
+    /// The `Status` object of this error.
     pub fn to_status(&self) -> Status<'_> {
         let message = match self.reason {
-            // The faults of an object are bounded where they are put together.
+            // `ApiError::invalid` limits the length of the field errors.
             Reason::Invalid => self.message.as_str().into(),
-            // And so is what others own.
+            // The conflicts with other field managers are limited where they are collected.
             Reason::Conflict if self.has_causes() => self.message.as_str().into(),
-            // The message of a webhook is bounded where its answer is read.
+            // The message of a webhook is limited where its response is read.
             _ if self.as_given().is_some() => self.message.as_str().into(),
             _ => beginning(&self.message),
         };

@@ -1,4 +1,4 @@
-//! Texts that messages are made of, as Go writes them.
+//! Parts of error messages, in Go's format.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -7,17 +7,18 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde_json::Value;
 
-/// `llamas.farm.example.com`; the core group has no suffix. Of what is long the beginning.
+/// The name of a resource with its group, such as `llamas.farm.example.com`. The core group has no suffix. A long name
+/// is truncated.
 pub fn qualified(group: &str, resource: &str) -> String {
     let (group, resource) = (beginning(group), beginning(resource));
     if group.is_empty() { resource.into_owned() } else { format!("{resource}.{group}") }
 }
 
-/// At most this many bytes of what a client has sent are shown to it: more is of no use to
-/// anybody, and escapes make six times as much of it.
+/// The largest number of bytes of a client's input that an error message contains. More is of no use to a reader, and
+/// escapes can increase the size six times.
 const SHOWN: usize = 4 << 10;
 
-/// A text, or the beginning of one that is long.
+/// The string, truncated if it is long.
 pub fn beginning(text: &str) -> Cow<'_, str> {
     if text.len() <= SHOWN {
         return text.into();
@@ -26,7 +27,7 @@ pub fn beginning(text: &str) -> Cow<'_, str> {
     format!("{}...", &text[..end]).into()
 }
 
-/// A text in double quotes, escaped as Go's `%q` does; of one that is long the beginning.
+/// The string in double quotes, escaped same as Go's `%q`, and truncated if it is long.
 pub fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len().min(SHOWN) + 2);
     quoted.push('"');
@@ -57,7 +58,7 @@ pub fn quote(text: &str) -> String {
     quoted
 }
 
-/// Whether a character can be seen, as Go's `unicode.IsPrint` says.
+/// Whether a character is printable, same as Go's `unicode.IsPrint`.
 pub fn is_printed(character: char) -> bool {
     static PRINTED: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"^[\p{L}\p{M}\p{N}\p{P}\p{S}]$").ok());
@@ -68,7 +69,7 @@ pub fn is_printed(character: char) -> bool {
     PRINTED.as_ref().is_some_and(|printed| printed.is_match(&text))
 }
 
-/// As Go prints a float: `1e+10`, and `1000` without an exponent.
+/// A float in Go's format: `1e+10`, and `1000` without an exponent.
 pub fn go_float(number: f64) -> String {
     let text = format!("{number:e}");
     let Some((digits, exponent)) = text.split_once('e') else { return text };
@@ -82,7 +83,7 @@ pub fn go_float(number: f64) -> String {
     }
 }
 
-/// As Go's `%v` of what it reads of JSON; of what is long the beginning.
+/// A JSON value in the format of Go's `%v`. Long lists and objects are truncated.
 pub fn go_value(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
@@ -101,7 +102,7 @@ pub fn go_value(value: &Value) -> String {
     }
 }
 
-/// Texts one after the other; nobody reads more than the beginning.
+/// Joins strings until the result is as long as an error message can show.
 pub fn joined(texts: impl Iterator<Item = String>, separator: &str) -> String {
     let mut joined = String::new();
     for (index, text) in texts.enumerate() {
@@ -114,7 +115,7 @@ pub fn joined(texts: impl Iterator<Item = String>, separator: &str) -> String {
     joined
 }
 
-/// What Go calls a type of JSON.
+/// Go's name of a JSON type.
 pub fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -126,7 +127,7 @@ pub fn go_type(value: &Value) -> &'static str {
     }
 }
 
-/// What Go says of a document that is no object, when it looks for its kind.
+/// Go's error for a document that is not an object, when Go reads its kind.
 pub fn no_object(found: &Value) -> String {
     let found = go_type(found);
     format!(

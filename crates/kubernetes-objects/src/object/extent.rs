@@ -1,20 +1,20 @@
-//! How deep an object is, and how much it holds.
+//! The depth and the size of an object.
 
 use serde_json::Value;
 
 use super::Tree;
 
-/// How deep an object may be; what is deeper no parser of JSON reads.
+/// The largest depth of an object. Parsers of JSON reject deeper values.
 pub const DEPTH_LIMIT: usize = 127;
 
-/// The extent of a value. Whoever walks stops beyond the depth.
+/// The extent of a value. Values beyond the depth limit are not visited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
-    /// Objects and lists that stand in each other.
+    /// The depth: the number of nested objects and lists.
     pub depth: usize,
-    /// Members and items, at all depths.
+    /// The number of fields and items, at all depths.
     pub values: usize,
-    /// Bytes of all texts as JSON has them, without the names of members.
+    /// The size of all strings in JSON, without the names of fields, in bytes.
     pub texts: usize,
 }
 
@@ -26,15 +26,15 @@ impl Extent {
         extent
     }
 
-    /// The extent of an object with what is said of its managers: JSON, or nothing.
+    /// Adds the managed fields of the object: JSON, or no bytes.
     pub fn with_managed_fields(self, json: &[u8]) -> Self {
         let of_managers = Self::of_json(json);
-        // They stand in the metadata of the object.
+        // Managed fields are part of the metadata of the object.
         let depth = self.depth.max(2 + of_managers.depth);
         Self { depth, values: self.values + of_managers.values, ..self }
     }
 
-    /// How deep JSON is, and how many objects and lists are in it.
+    /// The depth of JSON, and the number of its objects and lists.
     fn of_json(json: &[u8]) -> Self {
         let mut extent = Self::default();
         let (mut depth, mut is_text, mut is_escaped) = (0_usize, false, false);
@@ -55,7 +55,7 @@ impl Extent {
         extent
     }
 
-    /// Whether an object is deeper than it may be, which costs less than all of its extent.
+    /// Whether an object is deeper than the limit. This check is cheaper than the whole extent.
     pub fn is_too_deep(tree: &Tree) -> bool {
         fn is_deeper(value: &Value, left: usize) -> bool {
             match value {
@@ -94,7 +94,7 @@ impl Extent {
     }
 }
 
-/// What a byte of a text takes in JSON.
+/// The size of a byte of a string in JSON, in bytes.
 fn size_in_json(byte: u8) -> usize {
     match byte {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 8 | 12 => 2,

@@ -1,5 +1,5 @@
-//! JSON patch, RFC 6902, as kube-apiserver applies it: it is milder in a few
-//! places, and all of them are kept.
+//! JSON patch, RFC 6902, with the behavior of kube-apiserver, including the places where it is more lenient than the
+//! RFC.
 
 mod read;
 
@@ -11,52 +11,52 @@ use super::extent::{DEPTH_LIMIT, Extent};
 use crate::error::{ApiError, Details, Reason};
 use crate::quota::{self, Room};
 
-/// As kube-apiserver.
+/// The largest number of operations in a patch; same as kube-apiserver.
 pub const OPERATIONS_LIMIT: usize = 10_000;
-/// What all copies of a patch may add, in bytes of JSON; as kube-apiserver.
+/// The largest size of all copies of a patch, in bytes of JSON; same as kube-apiserver.
 const COPY_LIMIT: usize = 3 << 20;
-/// Values that all operations together may look at or move: seconds of work.
+/// The largest number of values that all operations together may read or move. This many values take seconds.
 const WORK_LIMIT: usize = 10_000_000;
 
-/// To look at so many bytes of a text costs as much as to look at a value.
+/// The number of bytes of a string that cost as much work to read as one value.
 const TEXT: usize = 16;
-/// To move an item of a list is so much cheaper than to look at a value.
+/// The number of list items that cost as much work to move as one value to read.
 const SHIFTED: usize = 16;
 
-/// One operation.
+/// One operation of a patch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Operation {
     /// `add`, `remove`, `replace`, `move`, `copy` or `test`.
     pub op: String,
-    /// Where.
+    /// The JSON pointer to the target.
     pub path: String,
-    /// Where from, of `move` and `copy`.
+    /// The JSON pointer to the source of `move` and `copy`.
     pub from: String,
-    /// What; nothing is null.
+    /// The value of `add`, `replace` and `test`; null if it is missing.
     pub value: Value,
 }
 
-/// Operations, one after the other.
+/// A list of operations, which are applied in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JsonPatch {
     operations: Vec<Operation>,
 }
 
-/// Where a value stands: names and indexes, from the root.
+/// A parsed JSON pointer: names and indexes, from the root.
 type Steps = Vec<String>;
 
 impl JsonPatch {
-    /// A patch of these operations.
+    /// A patch with these operations.
     pub fn new(operations: Vec<Operation>) -> Self {
         Self { operations }
     }
 
-    /// Whether it changes nothing.
+    /// Whether the patch has no operations.
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()
     }
 
-    /// Whether an operation is about what these steps lead to, around it or in it.
+    /// Whether an operation refers to the value at the path `wanted`, to a parent of it, or to a value inside of it.
     pub fn looks_at(&self, wanted: [&str; 2]) -> bool {
         let is_about = |path: &str| steps(path).iter().zip(wanted).all(|(one, other)| one == other);
         self.operations.iter().any(|operation| {
@@ -65,10 +65,11 @@ impl JsonPatch {
         })
     }
 
-    /// Applies all operations.
+    /// Applies all operations in order.
     ///
     /// # Errors
-    /// With what the first one failed for, for the log.
+    /// 422 with the reason why the first failing operation failed, for the log; 413 and 429 if the result exceeds a
+    /// memory limit.
     pub fn apply(&self, mut document: Value, room: &mut Room) -> Result<Value, ApiError> {
         let tree = quota::of_value(&document);
         let mut spent = Spent { copied: 0, work: 0, tree, room };
@@ -88,11 +89,11 @@ fn rejected() -> ApiError {
     ApiError::new(Reason::Invalid, message).with_details(Details::default())
 }
 
-/// Why an operation cannot be applied.
+/// The reason why an operation cannot be applied.
 enum Refused {
-    /// What is wrong, for the log.
+    /// The operation is invalid; the message is for the log.
     Unfit(String),
-    /// There is no room for what it makes.
+    /// The result exceeds a memory limit.
     NoRoom(ApiError),
 }
 
@@ -108,11 +109,11 @@ impl From<&str> for Refused {
     }
 }
 
-/// What the operations of a patch have cost.
+/// The resources that the operations of a patch have used.
 struct Spent<'a> {
     copied: usize,
     work: usize,
-    /// What the document takes.
+    /// The memory of the document, in bytes.
     tree: usize,
     room: &'a mut Room,
 }
@@ -123,26 +124,26 @@ impl Spent<'_> {
         if self.work > WORK_LIMIT { Err("too much work".into()) } else { Ok(()) }
     }
 
-    /// The work of going through a value.
+    /// Counts the work of visiting a value.
     fn look_at(&mut self, extent: Extent) -> Result<(), Refused> {
         self.work(extent.values + extent.texts / TEXT)
     }
 
-    /// Room for what is added to the document.
+    /// Charges the memory of a value that is added to the document.
     fn grow(&mut self, value: &Value) -> Result<(), Refused> {
-        // Its place is counted like an item, or the first member of an object.
+        // The place of the value is counted like the first field of an object, even if the value is an item of a list.
         self.tree += quota::of_value(value) + quota::of_member(0);
         self.room.grow_to(self.tree).map_err(Refused::NoRoom)
     }
 
-    /// What is taken out of the document takes no room any more.
+    /// Counts the work of removing a value from the document, and subtracts its memory.
     fn shrink(&mut self, value: &Value) -> Result<(), Refused> {
         self.look_at(Extent::of_value(value))?;
         self.tree = self.tree.saturating_sub(quota::of_value(value));
         Ok(())
     }
 
-    /// Checks that a value may stand at a path.
+    /// Checks that a value at a path is within the depth limit.
     fn place(&mut self, path: &[String], value: &Value) -> Result<(), Refused> {
         let extent = Extent::of_value(value);
         self.look_at(extent)?;
@@ -195,17 +196,17 @@ fn apply(
     }
 }
 
-/// At most this many steps of a path are followed: one more than an object is deep.
+/// The largest number of steps of a path that are followed: one more than the largest depth of an object.
 const STEPS_LIMIT: usize = DEPTH_LIMIT + 1;
 
-/// What stands before the first slash does not count.
+/// The steps of a JSON pointer. Characters before the first slash are ignored.
 fn steps(pointer: &str) -> Steps {
-    // What is deeper than an object may be leads nowhere anyway.
+    // A path that is deeper than an object can be refers to no value.
     let steps = pointer.split('/').skip(1).take(STEPS_LIMIT);
     steps.map(|step| step.replace("~1", "/").replace("~0", "~")).collect()
 }
 
-/// The value that holds what a path leads to, and the last step.
+/// The parent of the value at a path, and the last step of the path.
 fn container<'a, 'b>(
     document: &'a mut Value,
     path: &'b [String],
@@ -223,7 +224,7 @@ fn container<'a, 'b>(
     Ok((value, last))
 }
 
-/// What a path leads to; `None` is a member that its object does not have.
+/// The value at a path, or `None` if the parent is an object without this field.
 fn read<'a>(document: &'a mut Value, path: &[String]) -> Result<Option<&'a Value>, String> {
     if path.is_empty() {
         return Ok(Some(document));
@@ -238,7 +239,7 @@ fn read<'a>(document: &'a mut Value, path: &[String]) -> Result<Option<&'a Value
     }
 }
 
-/// An index; counted from the end if it is negative.
+/// Parses an index. A negative index counts from the end.
 fn place(step: &str, length: usize) -> Option<usize> {
     let index: i64 = step.parse().ok()?;
     if index < 0 {
@@ -265,7 +266,7 @@ fn add(
         }
         (Value::Array(items), "-") => items.push(value),
         (Value::Array(items), step) => {
-            // Behind the end there is room for one more.
+            // A negative index counts from the position behind the last item, so that -1 appends.
             let at = place(step, items.len() + usize::from(step.starts_with('-')));
             let at = at.filter(|&at| at <= items.len()).ok_or_else(|| out_of(step))?;
             spent.work((items.len() - at) / SHIFTED)?;
@@ -292,7 +293,7 @@ fn remove(document: &mut Value, path: &[String], spent: &mut Spent<'_>) -> Resul
     }
 }
 
-/// A member that is not there is set all the same.
+/// Replaces the value at a path. A field that is missing is added.
 fn replace(
     document: &mut Value,
     path: &[String],
@@ -337,7 +338,7 @@ mod tests {
         JsonPatch::new(operations.as_array().unwrap().iter().map(operation).collect())
     }
 
-    /// What comes of a patch, or why it is refused, for the log.
+    /// The result of a patch, or the reason why it failed, for the log.
     fn apply_(patch: &JsonPatch, document: Value) -> Result<Value, String> {
         let mut room = Account::own().room(0).unwrap();
         patch.apply(document, &mut room).map_err(|error| {
@@ -351,7 +352,7 @@ mod tests {
         assert_eq!(applied, expected, "{operations}");
     }
 
-    /// One operation that leaves `l` like this.
+    /// Checks the content of `l` after one operation.
     fn list(operation: Value, expected: Option<Value>) {
         let expected = expected.map(|l| json!({"a": {"b": 1}, "l": l, "a/b": {"m~n": 4}}));
         check(json!([operation]), expected);
@@ -379,7 +380,7 @@ mod tests {
         check(json!([{"op": "add", "path": "", "value": {}}]), None);
         check(json!([{"op": "remove", "path": ""}]), None);
         check(json!([{"op": "replace", "path": "", "value": {"x": 1}}]), Some(json!({"x": 1})));
-        // What stands before the first slash does not count.
+        // Characters before the first slash are ignored.
         check(json!([{"op": "replace", "path": "x/a", "value": 2}]), whole(json!(2)));
         check(json!([{"op": "poem", "path": "/a"}]), None);
     }

@@ -1,5 +1,5 @@
-//! An object as stores that outlive the process keep it: its JSON, and in front of it the little that
-//! was found out about it, so that nothing is parsed when it is read.
+//! The format of an object in stores that outlive the process: its JSON, with a header that contains the index of the
+//! object, so that reading the object does not parse the JSON.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::places::{Places, Uid};
 use super::{Key, Labels, Object, ObjectError, Shape};
 
-/// The form that is written. One that is not known is not guessed at.
+/// The version of the format that is written. Reading any other version is an error.
 const FORM: u8 = 1;
 
 #[derive(Deserialize, Serialize)]
@@ -22,7 +22,7 @@ struct Header {
 }
 
 impl Object {
-    /// Its bytes in a store.
+    /// The bytes of the object in a store.
     pub fn to_kept(&self) -> Vec<u8> {
         let (metadata, managed_fields) = (self.places.metadata(), self.places.managed_fields());
         let header = Header {
@@ -34,7 +34,7 @@ impl Object {
             metadata: (metadata.start, metadata.end),
             managed_fields: (managed_fields.start, managed_fields.end),
         };
-        // Texts and numbers always encode.
+        // Strings and numbers always encode.
         let header = serde_json::to_vec(&header).unwrap_or_default();
         let length = u32::try_from(header.len()).unwrap_or_default();
         let mut kept = Vec::with_capacity(5 + header.len() + self.json_size());
@@ -45,10 +45,10 @@ impl Object {
         kept
     }
 
-    /// The object under a key, from its bytes in a store.
+    /// Reads the object under a key from its bytes in a store.
     ///
     /// # Errors
-    /// When they are in a form that is not known, or contradict themselves.
+    /// If the version of the format is unknown, or if the header does not fit the JSON.
     pub fn from_kept(key: Key, kept: &[u8]) -> Result<Self, ObjectError> {
         let unfit = |why: &str| ObjectError(why.to_owned());
         let (form, rest) = kept.split_first().ok_or_else(|| unfit("it is empty"))?;
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(one, other);
     }
 
-    /// Whatever is damaged, it is an error or an object that can be shown.
+    /// Damaged bytes are either an error or an object that can be written.
     #[test]
     fn damage_is_no_panic() {
         let object = object();

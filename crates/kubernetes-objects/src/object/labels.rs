@@ -1,4 +1,4 @@
-//! Labels of an object, in one block of memory.
+//! The labels of an object, in one allocation.
 
 use std::fmt::{self, Write as _};
 
@@ -8,23 +8,23 @@ use serde_json::Value;
 
 use super::{ObjectError, Tree};
 
-/// What labels take besides their texts, in bytes.
+/// The memory of labels besides their strings, in bytes.
 const LABELS: usize = 32;
-/// What a label takes besides its texts: how long they are is written down.
+/// The memory of a label besides its strings, in bytes: the encoded lengths of both strings.
 const LABEL: usize = 6;
 
-/// Labels, in byte order of their keys. A copy takes no more room.
+/// The labels of an object, in byte order of their keys. Copies share their memory.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Labels(
-    /// Keys and values in turns, each behind its length: `3:app3:web`.
+    /// Keys and values alternately, each behind its length: `3:app3:web`.
     ArcStr,
 );
 
 impl Labels {
-    /// The labels in an object's metadata.
+    /// The labels in the metadata of an object.
     ///
     /// # Errors
-    /// When one is not a text.
+    /// If a value is not a string.
     pub(super) fn of(metadata: &Tree) -> Result<Self, ObjectError> {
         let Some(Value::Object(labels)) = metadata.get("labels") else {
             return Ok(Self::default());
@@ -48,7 +48,7 @@ impl Labels {
         std::iter::from_fn(move || Some((take(&mut rest)?, take(&mut rest)?)))
     }
 
-    /// How many bytes of memory they take, about.
+    /// The approximate memory of the labels, in bytes.
     pub fn size(&self) -> usize {
         self.0.len() + if self.0.is_empty() { 0 } else { LABELS }
     }
@@ -58,14 +58,14 @@ impl Labels {
         let texts = pairs.iter().map(|(key, value)| key.len() + value.len() + LABEL);
         let mut written = String::with_capacity(texts.sum());
         for text in pairs.iter().flat_map(|(key, value)| [key, value]) {
-            // A text takes what is written to it.
+            // Writing to a string cannot fail.
             let _ = write!(written, "{}:{text}", text.len());
         }
         Self(written.into())
     }
 }
 
-/// The next text, taken away from what follows.
+/// Removes the next string from the beginning of `rest`.
 fn take<'a>(rest: &mut &'a str) -> Option<&'a str> {
     let (length, texts) = rest.split_once(':')?;
     let (text, behind) = texts.split_at_checked(length.parse().ok()?)?;
@@ -85,7 +85,7 @@ impl fmt::Debug for Labels {
     }
 }
 
-/// As pairs: stores keep them so.
+/// Labels are serialized as pairs, which is their format in stores.
 impl Serialize for Labels {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.iter())
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(format!("{labels:?}").matches("web:1").count(), 1);
     }
 
-    /// It is the form in which stores have kept them.
+    /// The serialized form must stay the same, because stores contain it.
     #[test]
     fn are_written_as_pairs() {
         let labels: Labels =

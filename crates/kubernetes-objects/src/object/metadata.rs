@@ -1,4 +1,4 @@
-//! ObjectMeta: what is read and changed of it.
+//! `ObjectMeta`: functions that read and change it.
 
 use std::sync::LazyLock;
 
@@ -6,15 +6,15 @@ use serde_json::{Map, Value};
 
 use super::Tree;
 
-/// At most this many unknown members are reported; nobody fixes more at a time.
+/// The largest number of unknown fields that an error reports, because a user does not fix more at a time.
 pub const UNKNOWN_LIMIT: usize = 100;
 
-/// Members that every object has, and no schema needs to name.
+/// Fields that every object has, and that a schema does not need to define.
 pub const OF_EVERY_OBJECT: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// Changes the metadata of an object.
 ///
-/// Anything else under `metadata`, null among it, is replaced by an empty object.
+/// If `metadata` is not an object, for example null, `change` receives an empty object instead.
 pub fn edit(tree: &mut Tree, change: impl FnOnce(&mut Tree)) {
     let mut metadata = match tree.remove("metadata") {
         Some(Value::Object(metadata)) => metadata,
@@ -24,18 +24,18 @@ pub fn edit(tree: &mut Tree, change: impl FnOnce(&mut Tree)) {
     tree.insert("metadata".to_owned(), Value::Object(metadata));
 }
 
-/// The metadata of an object; nothing if there is none.
+/// The metadata of an object; empty if the object has none.
 pub fn of(tree: &Tree) -> &Tree {
     static NOTHING: LazyLock<Tree> = LazyLock::new(Tree::new);
     tree.get("metadata").and_then(Value::as_object).unwrap_or(&NOTHING)
 }
 
-/// A text in the metadata of an object, or nothing.
+/// A string field in the metadata of an object; empty if the field is missing.
 pub fn text<'a>(tree: &'a Tree, field: &str) -> &'a str {
     of(tree).get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether an object is being deleted: it is there until nothing holds it.
+/// Whether an object is being deleted. It exists until nothing, such as a finalizer, blocks its deletion.
 pub fn is_being_deleted(tree: &Tree) -> bool {
     of(tree).contains_key("deletionTimestamp")
 }
@@ -46,12 +46,12 @@ pub fn finalizers(tree: &Tree) -> Vec<&str> {
     list.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// The name of an object, or nothing.
+/// The name of an object; empty if it has none.
 pub fn name(tree: &Tree) -> &str {
     text(tree, "name")
 }
 
-/// The prefix that a name is made from, if one is given.
+/// The prefix from which a name is generated, if the object has one.
 pub fn prefix(tree: &Tree) -> Option<&str> {
     let metadata = tree.get("metadata")?;
     metadata["generateName"].as_str().filter(|prefix| !prefix.is_empty())

@@ -1,6 +1,6 @@
-//! Rules for names, labels and their values, with kube-apiserver's words.
+//! Validation of names, labels and their values, with kube-apiserver's messages.
 //!
-//! Each function returns what is wrong, one text per fault.
+//! Each function returns a message for each problem.
 
 const LABEL_LIMIT: usize = 63;
 const SUBDOMAIN_LIMIT: usize = 253;
@@ -12,7 +12,7 @@ const NAME_PART: &str = "name part must consist of alphanumeric characters, '-',
 const LABEL_KEY: &str = "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
-/// DNS-1123 subdomain: names of objects.
+/// Checks a DNS-1123 subdomain, such as the name of an object.
 pub fn check_dns_1123_subdomain(name: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if name.len() > SUBDOMAIN_LIMIT {
@@ -24,7 +24,7 @@ pub fn check_dns_1123_subdomain(name: &str) -> Vec<String> {
     faults
 }
 
-/// DNS-1123 label: names of namespaces.
+/// Checks a DNS-1123 label, such as the name of a namespace.
 pub fn check_dns_1123_label(name: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if name.len() > LABEL_LIMIT {
@@ -37,7 +37,7 @@ pub fn check_dns_1123_label(name: &str) -> Vec<String> {
     faults
 }
 
-/// DNS-1035 label: names of kinds and versions.
+/// Checks a DNS-1035 label, such as the name of a kind or a version.
 pub fn check_dns_1035_label(name: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if name.len() > LABEL_LIMIT {
@@ -49,7 +49,7 @@ pub fn check_dns_1035_label(name: &str) -> Vec<String> {
     faults
 }
 
-/// Keys of labels and annotations, names of finalizers: `prefix/name`.
+/// Checks the key of a label or an annotation, or the name of a finalizer: `prefix/name`.
 pub fn check_label_key(key: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let name = match key.splitn(3, '/').collect::<Vec<_>>().as_slice() {
@@ -77,8 +77,7 @@ pub fn check_label_key(key: &str) -> Vec<String> {
     faults
 }
 
-/// A fault of a subdomain, said of the prefix of a label key: there the
-/// length is counted in bytes.
+/// The message for an invalid subdomain that is the prefix of a label key. There the length is counted in bytes.
 fn prefix_fault(fault: &str) -> String {
     if fault.starts_with("must be no more") {
         format!("prefix part must be no more than {SUBDOMAIN_LIMIT} bytes")
@@ -87,7 +86,7 @@ fn prefix_fault(fault: &str) -> String {
     }
 }
 
-/// Values of labels.
+/// Checks the value of a label.
 pub fn check_label_value(value: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if value.len() > LABEL_LIMIT {
@@ -99,7 +98,7 @@ pub fn check_label_value(value: &str) -> Vec<String> {
     faults
 }
 
-/// Names that go into a path: not `.`, `..`, without `/` and `%`.
+/// Checks a name that is part of a URL path. It is not `.` or `..`, and contains neither `/` nor `%`.
 pub fn check_path_segment(name: &str) -> Vec<String> {
     if name == "." || name == ".." {
         return vec![format!("may not be '{name}'")];
@@ -107,7 +106,7 @@ pub fn check_path_segment(name: &str) -> Vec<String> {
     check_path_segment_prefix(name)
 }
 
-/// What such names may begin with.
+/// Checks a prefix of a name that is part of a URL path.
 pub fn check_path_segment_prefix(prefix: &str) -> Vec<String> {
     let held = ['/', '%'].into_iter().filter(|&held| prefix.contains(held));
     held.map(|held| format!("may not contain '{held}'")).collect()

@@ -1,12 +1,12 @@
-//! The JSON of an object as what differs from that of another one: of objects that are alike only one text is kept whole.
+//! The JSON of an object as a patch of the JSON of a similar object. Of similar objects, only one JSON is stored whole.
 //!
-//! Two texts are alike if they are the same but for scalars. A patch says what of the scalars of the one stands in the other in
-//! place of what.
+//! Two JSON texts are alike if they differ only in scalars. A patch lists the scalars of the base that differ, and
+//! their replacements.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::ops::Range;
 
-/// Appends a number: seven bits in a byte, the low ones first, as long as there are more.
+/// Appends a number, with seven bits in a byte and the low bits first. The high bit marks that more bytes follow.
 fn write(number: usize, patch: &mut Vec<u8>) {
     let mut rest = number;
     while rest >= 0x80 {
@@ -16,7 +16,7 @@ fn write(number: usize, patch: &mut Vec<u8>) {
     patch.push(rest as u8);
 }
 
-/// The number that stands in front, taken away from what follows. Of damage nothing is read.
+/// Removes the number from the beginning of `patch`. Returns `None` if the patch is damaged.
 fn take_number(patch: &mut &[u8]) -> Option<usize> {
     let mut number = 0_usize;
     for (shift, byte) in (0..usize::BITS).step_by(7).zip(patch.iter()) {
@@ -29,7 +29,7 @@ fn take_number(patch: &mut &[u8]) -> Option<usize> {
     None
 }
 
-/// How many bytes two texts have in common at their beginning, and at their end behind that.
+/// The lengths of the common prefix of two byte strings and of the common suffix behind that prefix.
 fn common(one: &[u8], other: &[u8]) -> (usize, usize) {
     let same = |(one, other): &(&u8, &u8)| one == other;
     let front = one.iter().zip(other).take_while(same).count();
@@ -38,19 +38,23 @@ fn common(one: &[u8], other: &[u8]) -> (usize, usize) {
     (front, back)
 }
 
-/// What makes `text` of `base`, if they are alike, and all that differs stands at `from` or behind. The scalar of the text that
-/// holds the place `whole` stands in one piece where it differs; of others there is only what differs of them. Nothing if it
-/// would take more than a quarter of the text: then one that stays whole is of more use to those that are like it.
+/// The patch that turns `base` into `text`. `None` if they are not alike, or if they differ in front of the offset
+/// `from` of the base. Also `None` if the patch would be larger than a quarter of the text, because a text that stays
+/// whole is then a better base for similar texts.
 ///
-/// A patch is a row of pieces. In front of each are three numbers: how far behind the piece before it begins what it replaces,
-/// how long that is, and how long it is itself.
+/// For a scalar that differs, the patch contains only the part that differs. For the scalar at the offset `whole` of
+/// the text, it contains the whole scalar.
+///
+/// A patch is a sequence of pieces. Three numbers precede each piece: the distance between the end of the range that
+/// the previous piece replaces and the start of the range that this piece replaces, the length of the replaced range,
+/// and the length of the piece.
 pub(super) fn between(
     base: &[u8],
     text: &[u8],
     from: usize,
     whole: Option<usize>,
 ) -> Option<Box<[u8]>> {
-    // No object holds a base that is much larger than it is.
+    // An object does not hold a base that is more than twice as large as itself.
     if base.len() > 2 * text.len() {
         return None;
     }
@@ -91,7 +95,7 @@ pub(super) fn between(
     is_alike.then(|| patch.into_boxed_slice())
 }
 
-/// A number that texts have in common which are alike; others hardly ever.
+/// A hash that is equal for texts that are alike. For other texts it is hardly ever equal.
 pub(super) fn form(text: &[u8], hasher: &RandomState) -> u64 {
     let mut hash = hasher.build_hasher();
     let mut at = 0;
@@ -103,13 +107,13 @@ pub(super) fn form(text: &[u8], hasher: &RandomState) -> u64 {
     hash.finish()
 }
 
-/// The pieces that a text is made of: those of the base, and between them those of the patch.
+/// The pieces of a patched text: those of the base, with those of the patch between them.
 pub(super) struct Pieces<'a> {
     base: &'a [u8],
     patch: &'a [u8],
-    /// How much of the base has been taken.
+    /// The number of bytes of the base that have been returned or replaced.
     at: usize,
-    /// What comes next, before more of the base.
+    /// The next piece of the patch, which is returned before more of the base.
     own: Option<&'a [u8]>,
 }
 
@@ -142,7 +146,8 @@ impl<'a> Iterator for Pieces<'a> {
     }
 }
 
-/// Where the scalars of a text of JSON are that are no names of members. The text has no spaces, as all that is encoded here.
+/// The ranges of the scalars in JSON, without the names of fields. The JSON has no whitespace between tokens, like all
+/// JSON that this crate encodes.
 struct Scalars<'a> {
     text: &'a [u8],
     at: usize,
@@ -153,7 +158,7 @@ impl<'a> Scalars<'a> {
         Self { text, at: 0 }
     }
 
-    /// The end of the string that begins here.
+    /// The end of the string that begins at `start`.
     fn end_of_string(&self, start: usize) -> usize {
         let mut end = start + 1;
         while let Some(byte) = self.text.get(end) {
@@ -236,7 +241,7 @@ mod tests {
         }
     }
 
-    /// Whatever is made of a text, it is read from its patch as it was, and has the form of the other if there is one.
+    /// Any patched text is equal to the original, and both texts have the same hash if there is a patch.
     #[test]
     fn any_text_is_read_as_it_was() {
         let mut random = fastrand::Rng::with_seed(3);
@@ -273,7 +278,7 @@ mod tests {
         assert!(shared > 500, "{shared}");
     }
 
-    /// No patch that is damaged is a panic.
+    /// A damaged patch does not cause a panic.
     #[test]
     fn damage_is_no_panic() {
         let (base, text) =

@@ -1,8 +1,8 @@
-//! Where in the JSON of an object is what has to be found again.
+//! The positions of fields in the JSON of an object.
 
 use std::ops::Range;
 
-/// Where some of it begins and ends. No object is so large that a place does not fit: a request may have three megabytes.
+/// The positions in the JSON of an object, in bytes. Each fits in 32 bits, because a request is limited to 3 MiB.
 #[derive(Clone, Debug)]
 pub(super) struct Places {
     splice: u32,
@@ -25,23 +25,23 @@ impl Places {
         Self { splice: small(splice), metadata, managed_fields }
     }
 
-    /// Where `,"resourceVersion":"…"` goes.
+    /// The position at which `,"resourceVersion":"…"` is inserted.
     pub fn splice(&self) -> usize {
         self.splice as usize
     }
 
-    /// The `{…}` of metadata.
+    /// The range of the `{…}` of `metadata`.
     pub fn metadata(&self) -> Range<usize> {
         range(&self.metadata)
     }
 
-    /// The `[…]` of `metadata.managedFields`; empty if there is none.
+    /// The range of the `[…]` of `metadata.managedFields`; empty if the object has none.
     pub fn managed_fields(&self) -> Range<usize> {
         range(&self.managed_fields)
     }
 }
 
-/// The uid of an object: it stands in its JSON, unless it is written in another way there.
+/// The uid of an object. It is a range of the JSON, unless the JSON contains it with escapes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Uid {
     Within(Range<u32>),
@@ -64,7 +64,7 @@ impl Uid {
         )
     }
 
-    /// The same of an object that shares its JSON: nobody else has its uid, so it stands in its patch, whole.
+    /// The uid of an object that shares its JSON. The uid is unique to the object, so the patch contains it whole.
     pub fn in_patch(patch: &[u8], uid: &str) -> Self {
         let scalar = ["\"", uid, "\""].concat();
         let found = super::find(patch, scalar.as_bytes());
@@ -74,7 +74,7 @@ impl Uid {
         )
     }
 
-    /// The same uid, of an object whose metadata begin at another place.
+    /// The same uid in an object whose metadata begin at another offset.
     pub fn moved(&self, from: usize, to: usize) -> Self {
         match self {
             Self::Within(place) => {
@@ -85,7 +85,7 @@ impl Uid {
         }
     }
 
-    /// Where in that JSON it begins, unless it is apart.
+    /// The offset of the uid in the JSON or the patch, unless it is stored apart.
     pub fn place(&self) -> Option<usize> {
         match self {
             Self::Within(place) => Some(place.start as usize),
@@ -93,7 +93,7 @@ impl Uid {
         }
     }
 
-    /// The uid, of an object with this JSON, or this patch.
+    /// The uid of an object with this JSON or this patch.
     pub fn text<'a>(&'a self, json: &'a [u8]) -> &'a str {
         match self {
             Self::Within(place) => {

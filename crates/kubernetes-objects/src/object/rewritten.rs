@@ -1,4 +1,4 @@
-//! The same object with other members, and the metadata that it had.
+//! An object with other fields and the same metadata.
 
 use std::ops::Range;
 
@@ -6,12 +6,12 @@ use super::places::Places;
 use super::{MANAGED_FIELDS, Object, Shown};
 use crate::quota;
 
-/// A member of an object beside its metadata: its name, its value as JSON, and what that takes as a tree.
+/// A top-level field of an object: its name, its value as JSON, and the memory of that value as a tree in bytes.
 pub type MemberJson<'a> = (&'a [u8], &'a [u8], usize);
 
 impl Object {
-    /// Whether it begins with this version and this kind, and its metadata follow, as those of most kinds do. Of one that shares
-    /// its JSON nothing is rewritten.
+    /// Whether the JSON begins with this `apiVersion` and this `kind`, followed by `metadata`, as in most kinds. False
+    /// for an object that shares its JSON, which cannot be rewritten.
     pub fn is_of(&self, api_version: &str, kind: &str) -> bool {
         if self.is_sharing() {
             return false;
@@ -24,7 +24,7 @@ impl Object {
         said == Some(kind.as_bytes())
     }
 
-    /// The JSON of its metadata without what is said of its managers, in two parts: before and behind that.
+    /// The JSON of the metadata without the managed fields, as two parts: before and behind the managed fields.
     fn metadata_without_managers(&self) -> (&[u8], &[u8]) {
         let Range { start, end } = self.places.metadata();
         let managed_fields = self.places.managed_fields();
@@ -32,26 +32,26 @@ impl Object {
             0 => (&self.json[start..end], &[]),
             end_of_managers => {
                 let of_managers = managed_fields.start - "\"\":".len() - MANAGED_FIELDS.len();
-                // The comma before the name of the object, which always follows.
+                // The comma behind the managed fields is removed too: the name of the object always follows.
                 (&self.json[start..of_managers], &self.json[end_of_managers + 1..end])
             }
         }
     }
 
-    /// The JSON of its metadata without what is said of its managers, and that, or nothing.
+    /// The JSON of the metadata without the managed fields, and the JSON of the managed fields, which may be empty.
     pub fn metadata_parts(&self) -> (Vec<u8>, &[u8]) {
         let (before, behind) = self.metadata_without_managers();
         ([before, behind].concat(), &self.json[self.places.managed_fields()])
     }
 
-    /// Whether this is its metadata, without what is said of its managers.
+    /// Whether `json` is the metadata of the object without the managed fields.
     pub fn has_metadata(&self, json: &[u8]) -> bool {
         let (before, behind) = self.metadata_without_managers();
         json.strip_prefix(before) == Some(behind)
     }
 
-    /// The object with these members, in the order of their names, and its metadata. What they say of `apiVersion` is
-    /// replaced.
+    /// The object with these fields, which must be in the order of their names, and with its own metadata. The
+    /// `apiVersion` among the fields is replaced. Returns `None` if the fields lack `apiVersion` or `metadata`.
     pub fn with_members<'a>(
         &self,
         members: impl Iterator<Item = MemberJson<'a>>,

@@ -1,4 +1,4 @@
-//! Which objects a reader wants: label selectors and field selectors.
+//! Label selectors and field selectors, which select the objects for a list or a watch.
 
 mod field;
 mod label;
@@ -9,16 +9,17 @@ pub use label::LabelSelector;
 pub use selectable::SelectableFields;
 pub(super) use selectable::Selection;
 
-/// Terms and values in a selector of labels or of fields, equal ones counted once: a
-/// watch holds them for as long as it lasts.
+/// The largest number of terms and values in a selector of labels or of fields. Equal ones count once. The limit exists
+/// because a watch holds its selector as long as it is open.
 const TERMS_LIMIT: usize = 500;
-/// What a term takes besides its texts, in bytes; a value in it takes as much.
+/// The memory of a term besides its strings, in bytes. A value of a term uses as much.
 const TERM: usize = 64;
 
-/// Terms and values as they are written, before it is known which are equal: reading them is work.
+/// The largest number of terms and values in the text of a selector, including equal ones, because parsing them is
+/// work.
 const WRITTEN_LIMIT: usize = 4 * TERMS_LIMIT;
 
-/// Refuses a text that is not worth reading.
+/// Rejects a text with too many terms and values before it is parsed.
 fn check_written(text: &str) -> Result<(), String> {
     let commas = text.bytes().filter(|&byte| byte == b',').count();
     if commas >= WRITTEN_LIMIT {
@@ -36,22 +37,22 @@ fn check_count(count: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Labels and fields together; an empty one selects everything.
+/// A label selector and a field selector. An empty selector selects every object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
-    /// What is asked of labels.
+    /// The requirements on labels.
     pub labels: LabelSelector,
-    /// What is asked of fields.
+    /// The requirements on fields.
     pub fields: FieldSelector,
 }
 
 impl Selector {
-    /// Whether everything is wanted.
+    /// Whether the selector selects every object.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// How many bytes it takes, about.
+    /// The approximate memory of the selector, in bytes.
     pub fn size(&self) -> usize {
         self.labels.size() + self.fields.size()
     }

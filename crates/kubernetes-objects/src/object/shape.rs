@@ -1,41 +1,41 @@
-//! Shape: by which definition an object was written.
+//! `Shape`: the definition that an object was written under.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Object;
 
-/// By which definition of its kind an object was written, as far as that says what objects
-/// hold: objects of the shape that a kind has now are shown as they are kept.
+/// The definition that an object was written under, as far as it affects the content of objects. An object with the
+/// current shape of its kind is returned as it is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Shape(u64);
 
 impl Shape {
-    /// The shape of this number. Zero is that of kinds whose definition never changes.
+    /// The shape with this number. Zero is the shape of kinds whose definition never changes.
     pub fn new(number: u64) -> Self {
         Self(number)
     }
 
-    /// Its number.
+    /// The number of the shape.
     pub fn number(self) -> u64 {
         self.0
     }
 
-    /// The shape of objects that another server has written, by a definition that nobody knows
-    /// here. No kind has it.
+    /// The shape of objects that another server has written under a definition that is unknown to this server. No kind
+    /// has this shape.
     pub fn of_another_server() -> Self {
-        // Those of definitions are odd.
+        // The shapes of definitions are odd numbers.
         Self(2)
     }
 }
 
-/// An object of an older shape as it is shown now, once somebody has asked for it. It is
-/// kept beside the object, so that only the first reader converts. A lock, because most objects never have one, and many
-/// are made and forgotten at once, where it costs nothing.
+/// An object of an older shape in its current shape, once a reader has requested it. It is cached beside the object, so
+/// that only the first reader converts. A lock is used because most objects never have a converted form, and many
+/// objects are created and dropped at once: an empty lock costs nothing.
 #[derive(Default)]
 pub(super) struct Shown(Mutex<Option<Box<InShape>>>);
 
-/// An object in another shape.
+/// An object and its shape.
 type InShape = (Shape, Arc<Object>);
 
 impl Shown {
@@ -43,7 +43,7 @@ impl Shown {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).as_deref().cloned()
     }
 
-    /// The object in this shape. It is kept if it takes at most so many bytes.
+    /// Returns the object in this shape, and creates it if necessary. It is cached if it uses at most `limit` bytes.
     pub(super) fn get_or_make<E>(
         &self,
         shape: Shape,
@@ -66,7 +66,7 @@ impl Shown {
     }
 }
 
-/// A copy is shown anew.
+/// A copy has an empty cache.
 impl Clone for Shown {
     fn clone(&self) -> Self {
         Self::default()

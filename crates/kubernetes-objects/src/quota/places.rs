@@ -1,14 +1,14 @@
-//! Places: so many at a time, and no user has all of them, nor have a few together.
+//! A limited number of slots, shared by all users so that neither one user nor a few users can take all of them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// One user has at most this part of the places at once, and then of those that others have left: a
-/// quarter. So the more of them have all they may, the less each may have, and there is something for
-/// the next one.
+/// The divisor of the per-user limit. A user without slots can take at most a quarter of all slots at once. A user with
+/// slots can hold at most a quarter of the slots that other users have left. So the limit of each user falls with the
+/// number of users at their limit, and free slots remain for the next user.
 const SHARE: usize = 4;
 
-/// So many places. Copies are the same ones.
+/// A limited number of slots. Copies share the same slots.
 #[derive(Clone, Debug)]
 pub struct Places {
     count: usize,
@@ -22,7 +22,7 @@ struct Taken {
     by_user: HashMap<String, usize>,
 }
 
-/// Some of the places, until it is dropped.
+/// Slots that are taken until this value is dropped.
 #[derive(Debug)]
 pub struct Place {
     places: Places,
@@ -31,17 +31,17 @@ pub struct Place {
 }
 
 impl Places {
-    /// So many places, of which one user has a quarter at most of what others have left.
+    /// `count` slots. One user can hold at most a quarter of the slots that other users have left.
     pub fn new(count: usize) -> Self {
         Self { count, is_divided: true, taken: Arc::default() }
     }
 
-    /// So many places, whoever has them.
+    /// `count` slots without a per-user limit.
     pub fn undivided(count: usize) -> Self {
         Self { count, is_divided: false, taken: Arc::default() }
     }
 
-    /// Takes so many places, if they are free and the user may have them.
+    /// Takes `wanted` slots, if they are free and within the limit of the user.
     pub fn take(&self, user: &str, wanted: usize) -> Option<Place> {
         let mut taken = self.taken_now();
         let of_user = taken.by_user.get(user).copied().unwrap_or_default();

@@ -1,24 +1,23 @@
-//! Portions: how large rooms are in a container that may not take what all of them may.
+//! The scale of memory budgets in a container that is too small for all budgets at their largest size.
 
-/// What is told apart.
+/// The number of steps between the smallest and the largest scale.
 const PARTS: usize = 1_000;
 
-/// How much every room gets of what lies between the least that it needs and the most that it is
-/// meant to have. All rooms get the same, so that none is starved for another.
+/// The scale of all memory budgets, between the smallest size that a budget needs and the largest size that it is meant
+/// to have. All budgets have the same scale, so that none is reduced in favor of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Portion(usize);
 
 impl Portion {
-    /// Every room is as large as it is meant to be.
+    /// The scale at which every budget has its largest size.
     pub const ALL: Self = Self(PARTS);
 
-    /// The largest portion with which everything fits; with none of them rooms are as small as
-    /// they may be.
+    /// The largest scale for which `fits` returns true. If no scale fits, every budget has its smallest size.
     pub fn largest(fits: impl Fn(Self) -> bool) -> Self {
         (0..=PARTS).rev().map(Self).find(|&portion| fits(portion)).unwrap_or(Self(0))
     }
 
-    /// The size of a room that needs the least and is meant to have the most.
+    /// The size of a budget with the smallest size `least` and the largest size `most`.
     pub fn between(self, least: usize, most: usize) -> usize {
         let range = most.saturating_sub(least);
         least + range / PARTS * self.0 + range % PARTS * self.0 / PARTS

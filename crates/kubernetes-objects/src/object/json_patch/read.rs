@@ -1,4 +1,4 @@
-//! Patches as webhooks write them.
+//! The parser of JSON patches from webhooks.
 
 use serde_json::Value;
 
@@ -7,11 +7,11 @@ use crate::error::go_type;
 use crate::object::Tree;
 
 impl JsonPatch {
-    /// The patch that is written in JSON, as a webhook writes it: what is wrong with a member is found when the operation is
-    /// applied.
+    /// Reads a patch from JSON, in the format of webhooks. An invalid field of an operation causes an error only when
+    /// the operation is applied.
     ///
     /// # Errors
-    /// When it is no list of objects, in Go's words; or has too many operations.
+    /// If the JSON is not a list of objects, with Go's message; or if the list has too many operations.
     pub fn read(patch: Value) -> Result<Self, String> {
         let mismatch = |found: &Value, expected: &str| {
             let found = go_type(found);
@@ -35,20 +35,20 @@ impl JsonPatch {
     }
 }
 
-/// A member that an operation cannot have.
+/// An invalid field of an operation.
 pub enum Unfit<'a> {
-    /// No operation has a member of this name.
+    /// Operations have no field of this name.
     Unknown(&'a str),
-    /// The member of this name is a text, and this is none.
+    /// The field of this name must be a string, and this value is not one.
     NoText(&'a str, &'a Value),
 }
 
 impl Operation {
-    /// The operation of these members. `unfit` is asked about those that do not fit; where it lets one pass, an unknown
-    /// member is left out, and an operation whose text is none fails when it is applied.
+    /// Reads an operation from its fields, and calls `unfit` for each invalid field. If `unfit` accepts an unknown
+    /// field, the field is ignored. If it accepts a value that is not a string, the operation fails when it is applied.
     ///
     /// # Errors
-    /// Those of `unfit`.
+    /// The errors of `unfit`.
     pub fn read(
         members: Tree,
         mut unfit: impl FnMut(Unfit<'_>) -> Result<(), String>,
@@ -73,7 +73,7 @@ impl Operation {
                 Value::Null => {}
                 other => {
                     unfit(Unfit::NoText(&name, &other))?;
-                    // No operation has this name.
+                    // No operation is called `unknown`, so it fails when it is applied.
                     operation.op = "unknown".to_owned();
                 }
             }

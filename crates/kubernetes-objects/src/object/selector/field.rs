@@ -7,11 +7,11 @@ use super::selectable::Selected;
 use super::{SelectableFields, TERM, check_count, check_written};
 use crate::object::Object;
 
-/// The name and the namespace, which every object is selected by.
+/// The fields that select objects of every kind.
 const NAME: &str = "metadata.name";
 const NAMESPACE: &str = "metadata.namespace";
 
-/// How a field is compared.
+/// The comparison in a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum FieldOperator {
     // `=` and `==`.
@@ -20,7 +20,7 @@ enum FieldOperator {
     NotEquals,
 }
 
-/// One term.
+/// One term of a selector.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct FieldRequirement {
     key: String,
@@ -28,15 +28,15 @@ struct FieldRequirement {
     value: String,
 }
 
-/// Terms that must all hold, each once.
+/// Terms that must all hold. Equal terms are stored once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSelector(Arc<[FieldRequirement]>);
 
 impl FieldSelector {
-    /// Parses a selector.
+    /// Parses a field selector.
     ///
     /// # Errors
-    /// With kube-apiserver's text, when the selector cannot be read.
+    /// If the selector is invalid, with kube-apiserver's message.
     pub fn parse(text: &str) -> Result<Self, String> {
         check_written(text)?;
         let mut requirements = Vec::new();
@@ -55,16 +55,16 @@ impl FieldSelector {
         Ok(Self(requirements.into()))
     }
 
-    /// How many bytes it takes, about.
+    /// The approximate memory of the selector, in bytes.
     pub fn size(&self) -> usize {
         self.0.iter().map(|term| 2 * TERM + term.key.len() + term.value.len()).sum()
     }
 
-    /// Refuses what a kind is not selected by; `fields` are those that it is
-    /// besides its name and, if it is namespaced, its namespace.
+    /// Rejects fields that the kind does not support. Every kind supports its name and, if it is namespaced, its
+    /// namespace; `fields` are the further fields that it supports.
     ///
     /// # Errors
-    /// With kube-apiserver's text.
+    /// With kube-apiserver's message.
     pub fn check(&self, namespaced: bool, fields: &SelectableFields) -> Result<(), String> {
         let is_known =
             |key: &str| key == NAME || (namespaced && key == NAMESPACE) || fields.has(key);
@@ -77,12 +77,12 @@ impl FieldSelector {
         }
     }
 
-    /// Whether anything but the place of an object counts.
+    /// Whether a term uses a field other than the name and the namespace.
     pub fn needs_content(&self) -> bool {
         self.0.iter().any(|requirement| ![NAME, NAMESPACE].contains(&requirement.key.as_str()))
     }
 
-    /// Whether the object fulfils every term; `fields` are those of its version.
+    /// Whether the object matches every term. `fields` are the selectable fields of the version.
     pub fn matches(&self, object: &Object, fields: &SelectableFields) -> bool {
         self.0.iter().all(|requirement| {
             let is_equal = match requirement.key.as_str() {
@@ -94,7 +94,7 @@ impl FieldSelector {
         })
     }
 
-    /// Whether nothing is asked.
+    /// Whether the selector has no terms.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -106,12 +106,12 @@ impl FieldSelector {
         self.0 = self.0.iter().cloned().chain([term]).collect();
     }
 
-    /// The one name that can match, if a term says so.
+    /// The only name that can match, if a term requires a name.
     pub fn name(&self) -> Option<&str> {
         self.required(NAME)
     }
 
-    /// The one namespace that can match, if a term says so.
+    /// The only namespace that can match, if a term requires a namespace.
     pub fn namespace(&self) -> Option<&str> {
         self.required(NAMESPACE)
     }
@@ -123,7 +123,7 @@ impl FieldSelector {
     }
 }
 
-/// Splits at commas that are not escaped.
+/// Splits a selector at the commas that are not escaped.
 fn split_terms(text: &str) -> Vec<&str> {
     let mut terms = Vec::new();
     let (mut start, mut escaped) = (0, false);
@@ -142,7 +142,7 @@ fn split_terms(text: &str) -> Vec<&str> {
     terms
 }
 
-/// Splits at the first operator.
+/// Splits a term at its first operator.
 fn split_term(term: &str) -> Option<(&str, FieldOperator, &str)> {
     const OPERATORS: [(&str, FieldOperator); 3] = [
         ("!=", FieldOperator::NotEquals),

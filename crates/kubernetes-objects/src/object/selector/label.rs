@@ -1,6 +1,6 @@
 //! Label selectors: `app=web,tier in (front,back),!canary`.
 //!
-//! The grammar and the texts of its errors are those of kube-apiserver.
+//! The grammar and the error messages are those of kube-apiserver.
 
 use std::collections::{BTreeSet, HashSet};
 use std::iter::Peekable;
@@ -11,7 +11,7 @@ use super::{TERM, check_count, check_written};
 use crate::error::quote;
 use crate::object::{Labels, names};
 
-/// How a label is compared.
+/// The comparison in a term.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum LabelOperator {
     /// `key`
@@ -20,7 +20,7 @@ pub enum LabelOperator {
     DoesNotExist,
     /// `key=a`, `key in (a,b)`
     In(BTreeSet<String>),
-    /// `key!=a`, `key notin (a,b)`: also true of objects without the label.
+    /// `key!=a`, `key notin (a,b)`. Objects without the label match too.
     NotIn(BTreeSet<String>),
     /// `key>5`
     GreaterThan(i64),
@@ -28,12 +28,12 @@ pub enum LabelOperator {
     LessThan(i64),
 }
 
-/// One term.
+/// One term of a selector.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LabelRequirement {
     /// The key of the label.
     pub key: String,
-    /// What is asked of it.
+    /// The requirement on the label.
     pub operator: LabelOperator,
 }
 
@@ -60,20 +60,20 @@ impl LabelRequirement {
     }
 }
 
-/// Terms that must all hold, each once.
+/// Terms that must all hold. Equal terms are stored once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector(Arc<[LabelRequirement]>);
 
 impl LabelSelector {
-    /// Whether nothing is asked.
+    /// Whether the selector has no terms.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Parses a selector.
+    /// Parses a label selector.
     ///
     /// # Errors
-    /// With kube-apiserver's text, when the selector cannot be read.
+    /// If the selector is invalid, with kube-apiserver's message.
     pub fn parse(text: &str) -> Result<Self, String> {
         check_written(text)?;
         let mut terms = Parser { tokens: scan(text).into_iter().peekable() }.selector()?;
@@ -84,7 +84,7 @@ impl LabelSelector {
         Ok(Self(terms.into()))
     }
 
-    /// How many bytes it takes, about.
+    /// The approximate memory of the selector, in bytes.
     pub fn size(&self) -> usize {
         let of_term = |term: &LabelRequirement| {
             let values = term.values().map(|value| TERM + value.len());
@@ -93,7 +93,7 @@ impl LabelSelector {
         self.0.iter().map(of_term).sum()
     }
 
-    /// Whether the labels fulfil every term.
+    /// Whether the labels match every term.
     pub fn matches(&self, labels: &Labels) -> bool {
         self.0.iter().all(|requirement| requirement.matches(labels))
     }
@@ -122,8 +122,8 @@ fn scan(text: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start_matches(is_blank);
     while !rest.is_empty() {
-        // NUL is how Go's scanner sees the end: it ends a token and goes with
-        // it, or it is the end itself.
+        // Go's scanner represents the end of the text by NUL. A NUL directly behind a token is part of that token; any
+        // other NUL is the end.
         if let Some(behind) = rest.strip_prefix('\0') {
             tokens.push(Token::End);
             rest = behind.trim_start_matches(is_blank);

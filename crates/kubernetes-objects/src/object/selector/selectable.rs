@@ -1,4 +1,4 @@
-//! Which fields objects of a version can be selected by, and their values.
+//! The fields of a version that field selectors can use, and their values in an object.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -7,29 +7,29 @@ use serde_json::Value;
 
 use crate::object::{Object, Tree};
 
-/// Values that are longer are told apart by hash: what readers ask for must
-/// not add much to what is kept.
+/// The longest value that is stored as a string, in bytes. Longer values are stored as hashes, so that the requests of
+/// readers add little memory to stored objects.
 const VALUE_LIMIT: usize = 15;
 
-/// Fields by their paths, as `spec.node`.
+/// Selectable fields, by their paths, such as `spec.node`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SelectableFields {
     fields: Arc<[Field]>,
-    /// Whether the error for another field lists the supported ones.
+    /// Whether the error for an unsupported field lists the supported fields.
     tells: bool,
 }
 
-/// What objects are selected by.
+/// One selectable field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Field {
     name: Arc<str>,
-    /// Where its value may be; the first that has one counts.
+    /// The paths of the value. The first path with a value is used.
     paths: Vec<String>,
-    /// Its value where an object has none.
+    /// The value for objects without a value at any of the paths.
     absent: &'static str,
 }
 
-/// The value of a field: its text and how long it is, if it is short, and its hash otherwise.
+/// The value of a field: a short value is stored with its length, a longer one as its hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Selected(u128);
 
@@ -54,7 +54,7 @@ impl Selected {
     }
 }
 
-/// The values of the fields of an object, in their order.
+/// The values of the selectable fields of an object, in the order of the fields.
 #[derive(Clone, Debug)]
 pub(in crate::object) struct Selection {
     fields: Arc<[Field]>,
@@ -62,7 +62,7 @@ pub(in crate::object) struct Selection {
 }
 
 impl SelectableFields {
-    /// These fields.
+    /// Selectable fields at these paths.
     pub fn new<S: Into<String>>(paths: impl IntoIterator<Item = S>) -> Self {
         let fields = paths.into_iter().map(|path| {
             let path: String = path.into();
@@ -71,19 +71,19 @@ impl SelectableFields {
         Self { fields: fields.collect(), tells: false }
     }
 
-    /// Only name and namespace; the error for another field says so.
+    /// Supports only name and namespace. The error for another field lists these two.
     pub fn name_and_namespace_only() -> Self {
         Self { fields: Arc::default(), tells: true }
     }
 
-    /// Adds a field, which is `absent` where an object has no value.
+    /// Adds a field, with the value `absent` for objects without a value at the path.
     #[must_use]
     pub fn with_field(self, path: &str, absent: &'static str) -> Self {
         self.with_field_at(path, &[path], absent)
     }
 
-    /// Adds a field of this name, whose value is at the first of these paths that has one, and
-    /// `absent` if none has.
+    /// Adds a field with this name. Its value is at the first of the paths that has a value, or `absent` if no path has
+    /// one.
     #[must_use]
     pub fn with_field_at(self, name: &str, paths: &[&str], absent: &'static str) -> Self {
         let paths = paths.iter().map(|path| (*path).to_owned()).collect();
@@ -91,23 +91,23 @@ impl SelectableFields {
         Self { fields: self.fields.iter().cloned().chain([field]).collect(), ..self }
     }
 
-    /// Whether the error for another field lists the supported ones.
+    /// Whether the error for an unsupported field lists the supported fields.
     pub(super) fn tells(&self) -> bool {
         self.tells
     }
 
-    /// Their paths.
+    /// The names of the fields.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.fields.iter().map(|field| &*field.name)
     }
 
-    /// Whether objects are selected by this field.
+    /// Whether field selectors can use this field.
     pub(super) fn has(&self, path: &str) -> bool {
         position(&self.fields, path).is_some()
     }
 
-    /// Whether a field of an object of the version has this value. All values
-    /// of an object are read when the first one is asked for.
+    /// Whether a field of an object of the version has this value. The first call reads and stores the values of all
+    /// selectable fields of the object.
     pub(super) fn is(&self, object: &Object, path: &str, value: &Selected) -> bool {
         let Some((position_here, field)) = position(&self.fields, path) else { return false };
         let Selection { fields, values } = &**object.selected.get_or_init(|| {
@@ -117,7 +117,7 @@ impl SelectableFields {
         });
         let position = match Arc::ptr_eq(fields, &self.fields) {
             true => Some(position_here),
-            // They were read when objects were selected by other fields.
+            // The stored values belong to an earlier set of selectable fields.
             false => position(fields, path).filter(|(_, one)| *one == field).map(|(at, _)| at),
         };
         match position.and_then(|position| values.get(position)) {
