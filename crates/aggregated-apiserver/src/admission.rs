@@ -1,9 +1,8 @@
-//! Admission: code that is asked about writes, after they were authorized and before
-//! anything is kept.
+//! Admission: code that changes, accepts or rejects writes, after they were authorized and before anything is stored.
 //!
-//! It is what kube-apiserver has plugins and webhooks for. A write passes two stages: in
-//! the first, objects may be changed; in the second, they are as they will be kept, and
-//! may only be refused. `write` says where the stages stand among the others.
+//! It corresponds to the admission plugins and webhooks of kube-apiserver. A write passes two stages. In the mutating
+//! stage, plugins may change the object. In the validating stage, the object is final, and plugins may only reject it.
+//! `write` defines the position of the stages in the pipeline.
 
 mod audit_annotations;
 mod error;
@@ -30,18 +29,19 @@ use futures::future::{BoxFuture, ready};
 
 use crate::object::Tree;
 
-/// An admission plugin: code that is asked about writes to any kind of a server.
+/// An admission plugin: code that is called for the writes to every kind of a server.
 ///
-/// For a single kind `Rules` say the same with its Rust type.
+/// `Rules` do the same for a single kind, with its Rust type.
 ///
-/// Kubernetes' own NamespaceLifecycle is asked first, then plugins in the order in which they
-/// were registered, then the `Rules` of the kind, then Kubernetes' own ResourceQuota. [`mutate`](AdmissionPlugin::mutate)
-/// of all plugins is called a second time if one of them [asks for it](AdmissionRequest::reinvoke); the `Rules` change the
-/// object once, after that. A write that another one has overtaken is asked about anew. A plugin that panics fails the request with 500, and the server goes on. While a plugin
-/// waits, its request holds its place among those in flight, and its memory; a slow plugin
-/// may lose every race for an object that changes often, until the request's time is over.
-/// Of built-in kinds, what depends on other fields is filled in behind the first stage, unless a plugin
-/// [needs](AdmissionPlugin::needs_defaults) it.
+/// The plugins are called in this order: Kubernetes' own NamespaceLifecycle, the plugins in the order of their
+/// registration, the `Rules` of the kind, and Kubernetes' own ResourceQuota. [`mutate`](AdmissionPlugin::mutate) of all
+/// plugins is called a second time if one of them [requests it](AdmissionRequest::reinvoke); the `Rules` change the
+/// object once, after that. A write that conflicts with a concurrent write runs through admission again.
+///
+/// A plugin that panics fails the request with 500, and the server continues. While a plugin waits, its request holds
+/// its permit in flight and its memory. A slow plugin may lose every race for an object that changes often, until the
+/// request times out. For built-in kinds, defaults that depend on other fields are set after the mutating stage, unless
+/// a plugin [needs](AdmissionPlugin::needs_defaults) them.
 ///
 /// ```
 /// use aggregated_apiserver::{
@@ -50,7 +50,7 @@ use crate::object::Tree;
 /// use futures::future::BoxFuture;
 /// use serde_json::{Map, Value};
 ///
-/// /// Objects that are labelled as protected are not deleted.
+/// /// Rejects the deletion of objects that are labelled as protected.
 /// struct Protection;
 ///
 /// impl AdmissionPlugin for Protection {
@@ -76,35 +76,37 @@ use crate::object::Tree;
 /// let kinds = Kinds::new().with_admission_plugin(Protection);
 /// ```
 ///
-/// Objects come without `metadata.managedFields`, and what a plugin says there is not kept.
+/// Objects are passed without `metadata.managedFields`, and a plugin cannot set them.
 pub trait AdmissionPlugin: Send + Sync + 'static {
-    /// The name of the plugin, for messages; without one that of its type.
+    /// The name of the plugin in messages; the name of its type by default.
     fn name(&self) -> &str {
         std::any::type_name::<Self>()
     }
 
-    /// Whether the plugin is asked about such writes. It is part of every write, so it must be
-    /// quick; a look at the object that is to be deleted costs reading it.
+    /// Whether the plugin is called for this write. `handles` is called for every write, so it must be fast; reading
+    /// the object of a deletion decodes it.
     fn handles(&self, request: &AdmissionRequest<'_>) -> bool;
 
-    /// Whether the plugin needs objects with all their defaults, as webhooks are sent them: then [`mutate`](Self::mutate) gets objects of
-    /// built-in kinds so, and what it changes belongs to no field manager.
+    /// Whether the plugin needs objects with all their defaults, same as webhooks do. If so, [`mutate`](Self::mutate)
+    /// gets objects of built-in kinds with them, and its changes belong to no field manager.
     fn needs_defaults(&self) -> bool {
         false
     }
 
-    /// Changes an object that is created or updated, before its validation. The object is as the client has sent it: a write to the object
-    /// itself has the status of the request, and a write to `status` has the spec of the request. The server resets these parts, and system
-    /// fields such as uid and generation, after the plugins. An object that a plugin has changed is pruned and defaulted again.
+    /// Changes an object that is created or updated, before its validation. The object is as the client has sent it: a
+    /// write to the object itself has the status of the request, and a write to `status` has the spec of the request.
+    /// The server resets these parts, and system fields such as uid and generation, after the plugins. An object that a
+    /// plugin has changed is pruned and defaulted again.
     ///
-    /// A plugin that changes the name, the namespace, apiVersion or kind fails the request with 500. A new object has no uid and no
-    /// creation time yet, and no name if the name is generated.
+    /// A plugin that changes the name, the namespace, apiVersion or kind fails the request with 500. A new object has
+    /// no uid and no creation time yet, and no name if the name is generated.
     ///
-    /// The function may be called a second time for one write, with the object that the first calls of all plugins have left. The second call must
-    /// change only fields that do not have the wanted value: a list must not get an item twice.
+    /// The function may be called a second time for one write, with the object that the first calls of all plugins have
+    /// left. The second call must change only fields that do not have the wanted value: a list must not get an item
+    /// twice.
     ///
     /// # Errors
-    /// Why the write is refused.
+    /// The reason for which the write is rejected.
     fn mutate<'a>(
         &'a self,
         _request: &'a AdmissionRequest<'_>,
@@ -113,11 +115,11 @@ pub trait AdmissionPlugin: Send + Sync + 'static {
         Box::pin(ready(Ok(())))
     }
 
-    /// Judges a write. `object` is what would be kept; a deletion has none, and the object
-    /// that would go is `request.old()`.
+    /// Validates a write. `object` is the object as it would be stored. A deletion has none; the object to delete is
+    /// `request.old()`.
     ///
     /// # Errors
-    /// Why the write is refused.
+    /// The reason for which the write is rejected.
     fn validate<'a>(
         &'a self,
         _request: &'a AdmissionRequest<'_>,
@@ -127,7 +129,7 @@ pub trait AdmissionPlugin: Send + Sync + 'static {
     }
 }
 
-/// The plugins of a server, in the order in which they are asked.
+/// The plugins of a server, in the order of their calls.
 #[derive(Clone, Default)]
 pub struct AdmissionChain {
     plugins: Vec<Arc<dyn AdmissionPlugin>>,
@@ -135,58 +137,58 @@ pub struct AdmissionChain {
     observer: Option<AdmissionObserver>,
 }
 
-/// How long a plugin, or all of them, took over a write.
+/// The duration of the calls of one plugin, or of all plugins, for one write.
 #[derive(Clone, Copy, Debug)]
 pub struct AdmissionTime<'a> {
-    /// The plugin; `None` for all of them together.
+    /// The plugin; `None` for the total of all plugins.
     pub plugin: Option<&'a str>,
-    /// What was to be done.
+    /// The operation of the write.
     pub operation: AdmissionOperation,
-    /// Whether it validated; else it could change the object.
+    /// Whether the call was a validation; otherwise it was a mutation.
     pub validates: bool,
-    /// Whether it has refused the write.
+    /// Whether the write was rejected.
     pub rejected: bool,
-    /// How long it took.
+    /// The duration.
     pub took: Duration,
 }
 
-/// Is told how long plugins took.
+/// Receives the durations of plugin calls.
 pub type AdmissionObserver = Arc<dyn Fn(&AdmissionTime<'_>) + Send + Sync>;
 
 impl AdmissionChain {
-    /// Adds a plugin, behind the others.
+    /// Adds a plugin after the others.
     pub fn push(&mut self, plugin: Arc<dyn AdmissionPlugin>) {
         self.plugins.push(plugin);
     }
 
-    /// Adds plugins, behind the others.
+    /// Adds plugins after the others.
     pub fn extend(&mut self, others: Self) {
         self.plugins.extend(others.plugins);
     }
 
-    /// Sets the plugin that judges when all others have, also the rules of the kind.
+    /// Sets the plugin that validates after all others and after the rules of the kind.
     pub fn set_last(&mut self, plugin: Arc<dyn AdmissionPlugin>) {
         self.last = Some(plugin);
     }
 
-    /// Tells this observer how long plugins took.
+    /// Sets the observer of the durations of plugin calls.
     pub fn set_observer(&mut self, observer: AdmissionObserver) {
         self.observer = Some(observer);
     }
 
-    /// Tells the observer how long a plugin, or all of them, took.
+    /// Reports the duration of a call to the observer.
     pub fn observe(&self, time: &AdmissionTime<'_>) {
         if let Some(observer) = &self.observer {
             observer(time);
         }
     }
 
-    /// The plugins but the last one, in the order in which they are asked.
+    /// The plugins except the last one, in the order of their calls.
     pub fn iter(&self) -> impl Iterator<Item = &dyn AdmissionPlugin> {
         self.plugins.iter().map(AsRef::as_ref)
     }
 
-    /// The plugin that judges when all others have.
+    /// The plugin that validates after all others.
     pub fn last(&self) -> Option<&dyn AdmissionPlugin> {
         self.last.as_deref()
     }

@@ -1,5 +1,4 @@
-//! Bytes that become trees, bounded by what becomes of them: JSON, YAML and protobuf;
-//! and trees that become protobuf.
+//! Parsers of JSON, YAML and protobuf, with limits on the size of the resulting trees, and the encoder of protobuf.
 
 mod go_text;
 mod managed_fields;
@@ -20,18 +19,15 @@ use serde_json::Value;
 use crate::quota::Account;
 use crate::schema::Types;
 
-/// Writes an object that is given in JSON as protobuf, with the envelope in which answers
-/// carry it; nothing if its kind is not among the types.
+/// Encodes a JSON object as protobuf, in the envelope of responses. Returns `None` if its kind is not among the types.
 pub fn write_protobuf(object: &Value, types: &Types) -> Option<Vec<u8>> {
     to_protobuf(object.as_object()?, types)
 }
 
-/// Reads an object in protobuf, with the envelope in which requests carry it, as JSON.
-/// What its messages say beyond the fields of its types is ignored.
+/// Decodes a protobuf object in the envelope of requests. Fields that its types do not define are ignored.
 ///
 /// # Errors
-/// What is wrong with it: it is broken, its kind is not among the types, or it holds
-/// more than a document may.
+/// The reason, if the message is malformed, its kind is not among the types, or it exceeds the limits of a document.
 pub fn read_protobuf(bytes: &[u8], types: &Types) -> Result<Value, String> {
     from_protobuf(bytes, types, &Account::own()).map_err(|unread| unread.to_string())
 }

@@ -1,7 +1,7 @@
-//! Writes: one pipeline for every object that is created, updated, patched, or put in.
+//! Writes: one pipeline for every object that is created, updated, patched, applied or restored.
 //!
-//! `pipeline` is the order of the stages; each stage is a file. What a write is about is said
-//! by `Attributes`, what somebody wants by `Change`; between them an object is a `Draft`.
+//! `pipeline` defines the order of the stages; each stage is a file. `Attributes` describe the request, and `Change` is
+//! the change that it requests. Between the stages, an object is a `Draft`.
 
 mod admission;
 mod applied;
@@ -66,7 +66,7 @@ use serde_json::Value;
 
 use crate::object::Tree;
 
-/// A text in an object, or nothing.
+/// A string field of an object; empty if it is missing or not a string.
 fn text(tree: &Tree, field: &str) -> String {
     tree.get(field).and_then(Value::as_str).unwrap_or_default().to_owned()
 }

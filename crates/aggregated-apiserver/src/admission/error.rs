@@ -1,4 +1,4 @@
-//! AdmissionError: why a plugin refuses a write.
+//! AdmissionError: the reason for which a plugin rejects a write.
 
 use http::StatusCode;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::object::{Tree, metadata};
 
 use super::AdmissionRequest;
 
-/// Why a plugin refuses a write.
+/// The reason for which a plugin rejects a write.
 #[derive(Debug)]
 pub struct AdmissionError(Why);
 
@@ -21,28 +21,28 @@ enum Why {
 }
 
 impl AdmissionError {
-    /// 403: the write is not allowed. The client reads
-    /// `llamas.farm.example.com "dolly" is forbidden: <why>`.
+    /// 403: the write is not allowed. The client gets `llamas.farm.example.com "dolly" is forbidden: <why>`.
     pub fn forbidden(why: impl Into<String>) -> Self {
         Self(Why::Forbidden(why.into()))
     }
 
-    /// 422: fields of the object are wrong.
+    /// 422: fields of the object are invalid.
     pub fn invalid(errors: Vec<FieldError>) -> Self {
         Self(Why::Invalid(errors))
     }
 
-    /// 503: the plugin cannot tell now. The client may try again.
+    /// 503: the plugin cannot decide now. The client may retry.
     pub fn unavailable(why: impl Into<String>) -> Self {
         Self(Why::Unavailable(why.into()))
     }
 
-    /// 429: the server has no capacity for what the plugin needs. The client may try again.
+    /// 429: the server has no capacity for the resources that the plugin needs. The client may retry.
     pub fn busy(why: impl Into<String>) -> Self {
         Self::answer(ApiError::try_again(why, 1).bounded_by("webhooks"))
     }
 
-    /// The refusal of a program that the plugin has asked, as a webhook: its status, reason, message and details.
+    /// The error of a program that the plugin has called, for example a webhook: its status, reason, message and
+    /// details.
     pub fn status(
         code: u16,
         reason: impl Into<String>,
@@ -54,12 +54,12 @@ impl AdmissionError {
         Self::answer(ApiError::given(Given { code, reason, details }, message))
     }
 
-    /// 400: the plugin cannot be asked about such a request.
+    /// 400: the plugin cannot handle such a request.
     pub fn bad_request(why: impl Into<String>) -> Self {
         Self::answer(ApiError::bad_request(why))
     }
 
-    /// 500: the plugin has failed. The client reads `Internal error occurred: <why>`.
+    /// 500: the plugin has failed. The client gets `Internal error occurred: <why>`.
     pub fn internal(why: impl Into<String>) -> Self {
         Self::answer(ApiError::internal(why.into()))
     }
@@ -69,12 +69,12 @@ impl AdmissionError {
         Self::answer(ApiError::not_found(group, resource, name))
     }
 
-    /// This answer.
+    /// This API error.
     pub(crate) fn answer(error: ApiError) -> Self {
         Self(Why::Answer(Box::new(error)))
     }
 
-    /// The answer to the client. `object` is what would have been kept.
+    /// The API error for the client. `object` is the object as it would have been stored.
     pub(crate) fn into_answer(self, request: &AdmissionRequest<'_>, object: &Tree) -> ApiError {
         let (group, resource) = (request.group, request.resource);
         match self.0 {
@@ -92,7 +92,8 @@ impl AdmissionError {
     }
 }
 
-/// What an object is called where it may have no name yet, as kube-apiserver calls it.
+/// The name of an object in messages. For an object without a name it is the prefix or `Unknown`, same as in
+/// kube-apiserver.
 pub(super) fn name(request: &AdmissionRequest<'_>, object: &Tree) -> String {
     let given = [metadata::name(object), metadata::prefix(object).unwrap_or_default()];
     let known = [request.name].into_iter().chain(given).find(|name| !name.is_empty());

@@ -13,9 +13,9 @@ use super::{
 use crate::kind::{ErasedRules, Prepared, RuleContext};
 use crate::object::{Tree, metadata};
 
-/// The rules that a user wrote for one kind. They are about objects, so they are not asked
-/// about deletions, nor about a `status` alone. They look at objects of one version: those of others are
-/// converted, and what the rules have prepared is converted back.
+/// The rules that a user wrote for one kind. They apply to objects, so they are not evaluated for deletions, nor for
+/// writes to `status`. They read objects of one version. Objects of other versions are converted, and the changes of
+/// the rules are converted back.
 #[derive(Debug)]
 pub struct KindRules(pub Arc<ErasedRules>);
 
@@ -32,7 +32,7 @@ impl AdmissionPlugin for KindRules {
         request: &'a AdmissionRequest<'_>,
         object: &'a mut AdmissionObject<'_>,
     ) -> BoxFuture<'a, Result<(), AdmissionError>> {
-        // What does not fit its type, or cannot be converted, is told when the object is validated.
+        // Validation reports an object that does not match its type or cannot be converted.
         let (Ok(converted), Ok(old)) = (self.converted(request, object), self.old(request)) else {
             return ready(Ok(())).boxed();
         };
@@ -47,7 +47,7 @@ impl AdmissionPlugin for KindRules {
         let back = |tree: &Tree| -> Result<Value, AdmissionError> {
             Ok(Value::Object(request.convert(tree, request.version)?.into_owned()))
         };
-        // What the rules have changed is changed, and nothing that a conversion makes anew.
+        // Only the changes of the rules are applied, not those that result from the conversion.
         let prepared = back(&converted)
             .and_then(|before| Ok(Prepared { before, after: back(&after)? }))
             .map(|prepared| prepared.apply_to(object));
@@ -62,9 +62,9 @@ impl AdmissionPlugin for KindRules {
         let Some(object) = object else { return ready(Ok(())).boxed() };
         let (converted, old) = match (self.converted(request, object), self.old(request)) {
             (Ok(converted), Ok(old)) => (converted, old),
-            // Nothing is kept of it, and nothing else would ever let it go.
+            // The object is removed, not stored. An error here would make it undeletable.
             (Err(_), _) | (_, Err(_)) if is_gone(object) => return ready(Ok(())).boxed(),
-            // Rules that were not told of the old object would take the change for a creation.
+            // Without the old object, the rules would treat the change as a create.
             (_, Err(error)) | (Err(error), _) => return ready(Err(error)).boxed(),
         };
         let verdict = self.0.judge(&converted, old.as_deref(), &context(request, old.as_deref()));
@@ -80,7 +80,7 @@ impl AdmissionPlugin for KindRules {
 }
 
 impl KindRules {
-    /// An object of the request, in the version of the rules.
+    /// Converts an object of the request to the version of the rules.
     fn converted<'a>(
         &self,
         request: &AdmissionRequest<'_>,
@@ -89,7 +89,7 @@ impl KindRules {
         request.convert(object, self.0.version())
     }
 
-    /// The object that is there, in the version of the rules.
+    /// The stored object, converted to the version of the rules.
     fn old<'a>(
         &self,
         request: &'a AdmissionRequest<'_>,
@@ -99,7 +99,7 @@ impl KindRules {
     }
 }
 
-/// Whether an object is deleted, and nothing holds it any more.
+/// Whether an object is being deleted and has no finalizers.
 fn is_gone(object: &Tree) -> bool {
     let finalizers = metadata::of(object).get("finalizers").and_then(Value::as_array);
     !metadata::text(object, "deletionTimestamp").is_empty() && finalizers.is_none_or(Vec::is_empty)

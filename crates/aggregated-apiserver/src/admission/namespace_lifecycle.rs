@@ -1,5 +1,5 @@
-//! NamespaceLifecycle: nothing is created in a namespace that is missing or being deleted,
-//! or the deletion of namespaces would never end; and some namespaces stay.
+//! NamespaceLifecycle: rejects creates in a namespace that is missing or being deleted, because the deletion of the
+//! namespace would never end otherwise. It also rejects the deletion of the namespaces that a cluster always has.
 
 use std::sync::Arc;
 
@@ -19,30 +19,30 @@ use crate::watch_cache::WatchCache;
 /// Namespaces that a cluster always has.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
-/// Kubernetes' admission plugin of this name.
+/// The admission plugin NamespaceLifecycle of Kubernetes.
 pub struct NamespaceLifecycle(Option<Arc<Namespaces>>);
 
 impl NamespaceLifecycle {
-    /// The plugin. Without namespaces to look at, only deletions of namespaces are judged.
+    /// Creates the plugin. Without `namespaces`, it checks only the deletion of namespaces.
     pub fn new(namespaces: Option<Namespaces>) -> Self {
         Self(namespaces.map(Arc::new))
     }
 }
 
-/// The namespace in which a create was admitted. Admission may take long, so the namespace is read again at the commit:
-/// it must still be there, be the same one, and not be terminating.
+/// The namespace in which a create was admitted. Admission may take long, so the namespace is read again at the commit.
+/// It must still exist, have the same uid, and not be terminating.
 pub struct AdmittedNamespace {
     name: String,
     uid: Option<String>,
     namespaces: Arc<Namespaces>,
-    /// Whether the informer had the namespace.
+    /// Whether the informer had the namespace when the create was admitted.
     was_in_view: bool,
-    /// The namespaces that this server itself stores, and the revision that was admitted. They are newer than what an
-    /// informer has.
+    /// The cache of the namespaces that this server itself stores, and the revision that was admitted. The cache is
+    /// newer than an informer.
     stored: Option<(Arc<WatchCache>, Revision)>,
 }
 
-/// The group, the resource and the name of an object that is created.
+/// The group, the resource and the name of a new object.
 type Named<'a> = (&'a str, &'a str, &'a str);
 
 impl AdmittedNamespace {
@@ -65,17 +65,17 @@ impl AdmittedNamespace {
         Self { name: name.to_owned(), uid, namespaces: Arc::clone(namespaces), was_in_view, stored }
     }
 
-    /// Why no object may be created in the namespace now, as far as this process knows. A namespace that this process does
-    /// not know is not refused.
+    /// Returns the error if no object may be created in the namespace now, as far as this process knows. A namespace
+    /// that this process does not know is not rejected.
     pub fn known_refusal(&self, object: Named<'_>) -> Option<ApiError> {
         refusal(self.known_state()?, &self.name, object)
     }
 
-    /// Refuses an object if none may be created in the namespace now. A namespace that this process does not know is read
-    /// from the cluster for this user.
+    /// Rejects an object if none may be created in the namespace now. A namespace that this process does not know is
+    /// read from the cluster, on behalf of this user.
     ///
     /// # Errors
-    /// Why the object is refused, or that the cluster does not answer.
+    /// The reason for the rejection; 500 if the namespace cannot be read.
     pub async fn check(&self, user: &str, object: Named<'_>) -> Result<(), ApiError> {
         let state = match self.known_state() {
             Some(state) => state,
@@ -108,7 +108,7 @@ impl AdmittedNamespace {
             Some(view) if view.uid == self.uid => Some(view.state),
             // The informer had the namespace, which was deleted or replaced since.
             _ if self.was_in_view && self.namespaces.are_in_view() => Some(NamespaceState::Missing),
-            // The informer may be behind the namespace that was admitted, or have lost its view.
+            // The informer may lag behind the namespace that was admitted, or may not be synced.
             _ => None,
         }
     }
@@ -159,7 +159,7 @@ fn is_namespace(request: &AdmissionRequest<'_>) -> bool {
     request.group.is_empty() && request.resource == "namespaces"
 }
 
-/// Refuses an object whose namespace takes none.
+/// Rejects an object whose namespace accepts no new objects.
 async fn check(
     namespaces: &Arc<Namespaces>,
     namespace: &str,
@@ -184,7 +184,7 @@ fn unread(error: ClusterError) -> ApiError {
     ApiError::internal(&error).caused_by(error.why())
 }
 
-/// Why this object may not be created in a namespace of this state, if that is so.
+/// Returns the error if this object may not be created in a namespace of this state.
 fn refusal(
     state: NamespaceState,
     namespace: &str,

@@ -5,8 +5,8 @@ use std::ops::{Deref, DerefMut};
 
 use crate::object::Tree;
 
-/// An object that a plugin may change: a JSON object. It knows whether it was touched, so
-/// that defaults are filled in again only then.
+/// An object that a plugin may change: a JSON object. It records whether it was touched, because only touched objects
+/// are defaulted again.
 pub struct AdmissionObject<'a> {
     tree: &'a mut Tree,
     is_touched: bool,
@@ -27,16 +27,16 @@ impl<'a> AdmissionObject<'a> {
         Self { tree, is_touched: false, fill: None }
     }
 
-    /// The same object, whose defaults are filled in by this.
+    /// Sets the function that fills in defaults.
     #[must_use]
     pub(crate) fn filled_by(self, fill: &'a Fill<'a>) -> Self {
         Self { fill: Some(fill), ..self }
     }
 
-    /// Fills in the defaults of what was changed.
+    /// Fills in the defaults of the changed object.
     ///
     /// # Errors
-    /// When it does not fit its type any more: why.
+    /// The reason, if the object does not match its type any more.
     pub fn set_defaults(&mut self) -> Result<(), String> {
         self.is_touched = true;
         match self.fill {

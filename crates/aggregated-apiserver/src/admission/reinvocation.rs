@@ -1,17 +1,17 @@
-//! The second call of the plugins that change objects. A plugin asks for it after it has changed an object, because the
-//! plugins before it have not seen the change.
+//! Reinvocation: the second call of the mutating plugins. A plugin requests it after it has changed an object, because
+//! the plugins before it have not seen the change.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use http::Extensions;
 
-/// The calls of the plugins for one write.
+/// The state of the plugin calls for one write.
 #[derive(Debug, Default)]
 pub(super) struct Reinvocation {
     is_requested: AtomicBool,
     has_begun: AtomicBool,
-    /// The data that plugins keep between the two calls, by its type.
+    /// The data that plugins store between the two calls, by type.
     state: Mutex<Extensions>,
 }
 
@@ -24,7 +24,7 @@ impl Reinvocation {
         self.has_begun.load(Ordering::Relaxed)
     }
 
-    /// Begins the second call, if a plugin has asked for it in the first.
+    /// Starts the second call, if a plugin has requested it in the first.
     pub(super) fn begin(&self) -> bool {
         self.is_requested.load(Ordering::Relaxed) && !self.has_begun.swap(true, Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! AdmissionRequest: what a plugin is told about a write.
+//! AdmissionRequest: the data of a write that plugins get.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -22,21 +22,21 @@ use crate::served_kind::{ServedKind, ServedKinds};
 use crate::user::User;
 use crate::watch_cache::{Scope, WatchCache};
 
-/// What is done to an object.
+/// The operation on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AdmissionOperation {
-    /// It is created, be it by a PUT.
+    /// A create, also one by a PUT.
     Create,
-    /// It is changed: by a PUT or a PATCH, of itself or of a subresource, or by what is posted
-    /// to a subresource, as a binding.
+    /// An update: a PUT or a PATCH of the object or of a subresource, or a POST to a subresource, for example a
+    /// binding.
     Update,
-    /// It is deleted, alone or with others.
+    /// A deletion, of one object or as part of a collection.
     Delete,
 }
 
 impl AdmissionOperation {
-    /// Its name in Kubernetes.
+    /// The name in Kubernetes.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Create => "CREATE",
@@ -46,37 +46,36 @@ impl AdmissionOperation {
     }
 }
 
-/// What a plugin is told about a write, besides the object.
+/// The data of a write that plugins get, except the object.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct AdmissionRequest<'a> {
-    /// What is done.
+    /// The operation.
     pub operation: AdmissionOperation,
     /// The API group of the kind; empty for the core group.
     pub group: &'a str,
-    /// The version of the request, in which the objects are.
+    /// The version of the request, which is the version of the objects.
     pub version: &'a str,
-    /// The plural, as in paths.
+    /// The plural name of the kind, same as in paths.
     pub resource: &'a str,
     /// The kind.
     pub kind: &'a str,
-    /// The subresource that is written, as `status`; empty for the object itself. A write to
-    /// any of them shows the object that it changes. An eviction is an update and then a
-    /// deletion, both of the subresource `eviction`.
+    /// The subresource that is written, for example `status`; empty for the object itself. For most subresources,
+    /// plugins get the whole object that the write changes. An eviction is an update and then a deletion, both of the
+    /// subresource `eviction`.
     pub subresource: &'a str,
-    /// The namespace, if the kind has any.
+    /// The namespace, if the kind is namespaced.
     pub namespace: Option<&'a str>,
-    /// The name in the path; of a new object the one that it says itself, which is empty if
-    /// it is still to be generated.
+    /// The name in the path. For a create it is the name in the object, which is empty if it is yet to be generated.
     pub name: &'a str,
     /// The user of the request.
     pub user: &'a User,
     /// The field manager: the client's `fieldManager`, otherwise the first part of its
     /// User-Agent.
     pub field_manager: &'a str,
-    /// When.
+    /// The time of the write.
     pub now: Timestamp,
-    /// Whether everything is checked and nothing is kept.
+    /// Whether the write is a dry run, which stores nothing.
     pub dry_run: bool,
     old: OldObject<'a>,
     served: &'a ServedKind,
@@ -90,32 +89,32 @@ pub struct AdmissionRequest<'a> {
     options: Option<Cow<'a, Tree>>,
     form: Option<&'a dyn Form>,
     is_of_collection: bool,
-    /// The resourceVersions of the object that is written and of the one that is there.
+    /// The resourceVersions of the written object and of the stored one.
     versions: (Option<&'a str>, Option<Cow<'a, str>>),
 }
 
-/// Another form of objects: that of a subresource which has a kind of its own.
+/// Another representation of objects: that of a subresource with its own kind.
 pub(crate) trait Form: fmt::Debug + Sync {
-    /// Its group, version and kind.
+    /// The group, version and kind of the representation.
     fn kind(&self) -> (&'static str, &'static str, &'static str);
 
-    /// An object in this form.
+    /// The representation of an object.
     ///
     /// # Errors
-    /// 500 when it has none.
+    /// 500 if the object has none.
     fn of(&self, object: &Tree) -> Result<Tree, ApiError>;
 
-    /// Takes over what can be changed in this form.
+    /// Applies a changed representation to the object.
     fn take_over(&self, object: &mut Tree, changed: &Tree);
 }
 
-/// The object that is there when a write begins.
+/// The stored object before the write.
 pub enum OldObject<'a> {
-    /// There is none.
+    /// The write has no stored object.
     None,
-    /// This one.
+    /// A decoded object.
     Borrowed(&'a Tree),
-    /// One that is decoded when a plugin reads it for the first time.
+    /// An object that is decoded when a plugin reads it for the first time.
     Lazy(&'a (dyn Fn() -> Tree + Sync), OnceLock<Tree>),
 }
 
@@ -125,11 +124,11 @@ impl fmt::Debug for OldObject<'_> {
     }
 }
 
-/// Memory that is counted as that of a request, until this is dropped.
+/// Memory that is charged to a request until this is dropped.
 #[derive(Debug)]
 pub struct ReservedMemory(#[allow(dead_code)] Option<Room>); // it is held
 
-/// What clients are to be told, whatever becomes of their requests.
+/// The warnings for the client, which it gets whether the write succeeds or not.
 #[derive(Debug, Default)]
 struct Warnings(Mutex<Vec<String>>);
 
@@ -173,49 +172,48 @@ impl<'a> AdmissionRequest<'a> {
         }
     }
 
-    /// The same request, which shows objects in another form.
+    /// Sets the representation of the objects.
     #[must_use]
     pub(crate) fn in_form(mut self, form: Option<&'a dyn Form>) -> Self {
         self.form = form;
         self
     }
 
-    /// The same request about objects of these resourceVersions: the one that is written, and the one that is there.
+    /// Sets the resourceVersions of the written object and of the stored one.
     #[must_use]
     pub(crate) fn at(mut self, new: Option<&'a str>, old: Option<Cow<'a, str>>) -> Self {
         self.versions = (new.filter(|new| !new.is_empty()), old);
         self
     }
 
-    /// The same request, which may be one of a whole collection.
+    /// Sets whether the request deletes a whole collection.
     #[must_use]
     pub(crate) fn of_collection(mut self, is_of_collection: bool) -> Self {
         self.is_of_collection = is_of_collection;
         self
     }
 
-    /// Whether a whole collection is deleted, of which this is one object.
+    /// Whether this object is deleted as part of a whole collection.
     pub fn is_of_collection(&self) -> bool {
         self.is_of_collection
     }
 
-    /// The resourceVersions of the object that is written, as far as its client or the server has said one, and of the one
-    /// that is there.
+    /// The resourceVersions of the written object, if the client or the server has set one, and of the stored object.
     pub fn resource_versions(&self) -> (Option<&str>, Option<&str>) {
         (self.versions.0, self.versions.1.as_deref())
     }
 
-    /// The group, version and kind of what clients read and write of the objects: those of the kind, or of its subresource, as
-    /// `autoscaling/v1`, `Scale`.
+    /// The group, version and kind of the objects that clients read and write: those of the kind, or those of the
+    /// subresource, for example `autoscaling/v1`, `Scale`.
     pub fn shown_kind(&self) -> (&str, &str, &str) {
         let own = (self.group, self.version, self.kind);
         self.form.map_or(own, |form| form.kind())
     }
 
-    /// An object as its clients read it: itself, or for example its Scale.
+    /// The representation of an object that clients read: the object itself, or for example its Scale.
     ///
     /// # Errors
-    /// 500 when it has none.
+    /// 500 if the object has no such representation.
     pub fn shown<'t>(&self, object: &'t Tree) -> Result<Cow<'t, Tree>, AdmissionError> {
         match self.form {
             None => Ok(Cow::Borrowed(object)),
@@ -223,7 +221,7 @@ impl<'a> AdmissionRequest<'a> {
         }
     }
 
-    /// Makes of an object what was made of what is [`shown`](Self::shown) of it.
+    /// Applies a changed representation, as returned by [`shown`](Self::shown), to the object.
     pub fn take_over(&self, object: &mut Tree, changed: Tree) {
         match self.form {
             None => *object = changed,
@@ -231,7 +229,7 @@ impl<'a> AdmissionRequest<'a> {
         }
     }
 
-    /// The same request, which takes its memory from here, with what the client has said of its options.
+    /// Sets the memory account, and the options of the client.
     #[must_use]
     pub(crate) fn with(mut self, account: &'a Account, options: Option<&'a Tree>) -> Self {
         self.account = Some(account);
@@ -239,7 +237,7 @@ impl<'a> AdmissionRequest<'a> {
         self
     }
 
-    /// The same request, whose audit event is this one, if it has any.
+    /// Sets the audit event, if the request has one.
     #[must_use]
     pub(crate) fn audited(mut self, audit: Option<&'a dyn AuditAnnotations>) -> Self {
         self.audit = audit;
@@ -251,21 +249,21 @@ impl<'a> AdmissionRequest<'a> {
         self.audit
     }
 
-    /// The same request with these options.
+    /// Sets the options.
     #[must_use]
     pub(crate) fn with_options(mut self, options: Tree) -> Self {
         self.options = Some(Cow::Owned(options));
         self
     }
 
-    /// The same request about this object.
+    /// Sets the stored object.
     #[must_use]
     pub(crate) fn about(mut self, old: OldObject<'a>) -> Self {
         self.old = old;
         self
     }
 
-    /// The options of the request, as the client has said them: `CreateOptions`, `UpdateOptions` or `DeleteOptions` of
+    /// The options of the request as the client has sent them: `CreateOptions`, `UpdateOptions` or `DeleteOptions` of
     /// `meta.k8s.io/v1`.
     pub fn operation_options(&self) -> Tree {
         let kind = match self.operation {
@@ -279,16 +277,16 @@ impl<'a> AdmissionRequest<'a> {
         options
     }
 
-    /// The versions in which the kind is served, but that of the request.
+    /// The served versions of the kind, except that of the request.
     pub fn other_versions(&self) -> impl Iterator<Item = &str> {
         let names = self.served.kind.versions.iter().map(|version| version.name.as_str());
         names.filter(|name| *name != self.version)
     }
 
-    /// An object of the request in another version in which the kind is served; a conversion webhook may be asked.
+    /// Converts an object of the request to another served version; this may call a conversion webhook.
     ///
     /// # Errors
-    /// 500 when it cannot be converted, 413 and 429 when there is no room for it.
+    /// 500 if the object cannot be converted, 413 and 429 if it exceeds a memory limit.
     pub async fn in_version(&self, tree: &Tree, version: &str) -> Result<Tree, AdmissionError> {
         let kind = &self.served.kind;
         let wanted = kind.api_version(version);
@@ -300,25 +298,25 @@ impl<'a> AdmissionRequest<'a> {
             let why = why.to_string();
             AdmissionError::answer(kind.unconvertible(metadata::name(tree), version, why).into())
         })?;
-        // Where nothing converts, versions differ in their names.
+        // Without a conversion, versions differ only in their names.
         converted.insert("apiVersion".to_owned(), wanted.into());
         Ok(converted)
     }
 
-    /// Takes so many bytes of the memory of the request, as long as they are held.
+    /// Charges this number of bytes to the request, until the result is dropped.
     ///
     /// # Errors
-    /// 413 when the request takes too much, 429 when others take the room.
+    /// 413 if the request exceeds its memory limit, 429 if other requests use the memory.
     pub fn reserve(&self, bytes: usize) -> Result<ReservedMemory, AdmissionError> {
         let room = self.account.map(|account| account.reserve(bytes)).transpose();
         room.map(ReservedMemory).map_err(AdmissionError::answer)
     }
 
-    /// Reads JSON that another program has answered, as a webhook, within the limits of an object. The memory that it takes is the request's as
-    /// long as the second value is held.
+    /// Parses JSON that another program has returned, for example a webhook, within the limits of an object. The memory
+    /// is charged to the request until the second value is dropped.
     ///
     /// # Errors
-    /// When it is no JSON, or is larger or deeper than an object may be: why.
+    /// The reason, if the input is no JSON, or is larger or deeper than an object may be.
     pub fn read_json(&self, json: &[u8]) -> Result<(Value, ReservedMemory), String> {
         let size = quota::of_json(json);
         let room = self.account.map(|account| account.reserve(size)).transpose();
@@ -327,10 +325,10 @@ impl<'a> AdmissionRequest<'a> {
         Ok((read.value, room))
     }
 
-    /// Applies a JSON patch (RFC 6902) to an object, as kube-apiserver applies those of webhooks.
+    /// Applies a JSON patch (RFC 6902) to an object, with the behaviour of kube-apiserver for patches of webhooks.
     ///
     /// # Errors
-    /// When it cannot be applied: why.
+    /// The reason, if the patch cannot be applied.
     pub fn patch(&self, object: &Tree, patch: &JsonPatch) -> Result<Tree, String> {
         let own = Account::own();
         let room = self.account.unwrap_or(&own).room(0);
@@ -346,12 +344,12 @@ impl<'a> AdmissionRequest<'a> {
         }
     }
 
-    /// Whether two objects of the kind are the same for kube-apiserver. It compares objects of a built-in kind as their Go type
-    /// reads them: an empty list is the same as no list, unknown fields do not count, and the quantities `1` and `1000m` are the
-    /// same. `version` is the version of both.
+    /// Whether kube-apiserver regards two objects of the kind as equal. It compares objects of a built-in kind after it
+    /// has decoded them into their Go type. An empty list equals a missing list, unknown fields are ignored, and the
+    /// quantities `1` and `1000m` are equal. `version` is the version of both.
     ///
     /// # Errors
-    /// 429 when there is no memory for the comparison.
+    /// 429 if there is no memory for the comparison.
     pub fn is_same(&self, one: &Tree, other: &Tree, version: &str) -> Result<bool, AdmissionError> {
         let schema = self.served.kind.version(version).map(|version| &version.schema);
         let schema = schema.filter(|schema| self.form.is_none() && schema.root().go.is_some());
@@ -361,12 +359,12 @@ impl<'a> AdmissionRequest<'a> {
             let mut tree = tree.clone();
             schema::normalize(schema.root(), &mut tree, Malformed::Refused).map(|_| tree)
         };
-        // What does not fit the type is refused afterwards.
+        // An object that does not match the type is rejected later.
         Ok(read(one).is_ok_and(|one| read(other) == Ok(one)))
     }
 
-    /// The object that is there, if one is changed or deleted, without its resourceVersion. If it
-    /// is deleted and cannot be converted to the version of the request, it is as it is kept.
+    /// The stored object of an update or a deletion, without its resourceVersion. If the object of a deletion cannot be
+    /// converted to the version of the request, it is in the storage version.
     pub fn old_object(&self) -> Option<&Tree> {
         match &self.old {
             OldObject::None => None,
@@ -375,29 +373,29 @@ impl<'a> AdmissionRequest<'a> {
         }
     }
 
-    /// The same as a Rust type; `None` also if it does not fit the type.
+    /// The stored object as a Rust type; `None` also if it does not match the type.
     pub fn old<K: DeserializeOwned>(&self) -> Option<K> {
         go_reader::read_object(self.old_object()?).ok()
     }
 
-    /// Asks for a second call of [`mutate`](super::AdmissionPlugin::mutate) of all plugins, because this one has changed the
-    /// object and the plugins before it have to see the change. There is no third call.
+    /// Requests a second call of [`mutate`](super::AdmissionPlugin::mutate) of all plugins, because this plugin has
+    /// changed the object and the plugins before it must see the change. There is no third call.
     pub fn reinvoke(&self) {
         self.reinvocation.request();
     }
 
-    /// Whether plugins are called for the second time.
+    /// Whether this is the second call of the plugins.
     pub fn is_reinvocation(&self) -> bool {
         self.reinvocation.has_begun()
     }
 
-    /// Begins the second call of the plugins, if one has asked for it in the first.
+    /// Starts the second call of the plugins, if a plugin has requested it in the first.
     pub(crate) fn begin_reinvocation(&self) -> bool {
         self.reinvocation.begin()
     }
 
-    /// Stores data of a plugin until its second call. A request stores one value of each type, so a plugin needs a type of
-    /// its own.
+    /// Stores data of a plugin until its second call. A request stores one value of each type, so each plugin needs its
+    /// own type.
     pub fn keep_state<T: Clone + Send + Sync + 'static>(&self, state: T) {
         self.reinvocation.keep(state);
     }
@@ -407,26 +405,25 @@ impl<'a> AdmissionRequest<'a> {
         self.reinvocation.take()
     }
 
-    /// Tells the client something, whatever becomes of the write: a `Warning` header, which
-    /// kubectl prints.
+    /// Adds a `Warning` header to the response, which kubectl prints, whether the write succeeds or not.
     pub fn warn(&self, text: impl Into<String>) {
         self.warnings.0.lock().unwrap_or_else(PoisonError::into_inner).push(text.into());
     }
 
-    /// What was to be told.
+    /// Takes the warnings.
     pub(crate) fn take_warnings(&self) -> Vec<String> {
         std::mem::take(&mut *self.warnings.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether code converts objects of the request into other versions.
+    /// Whether code converts objects of the kind to other versions.
     pub(super) fn converts_by_code(&self) -> bool {
         self.served.kind.is_converted_by_code()
     }
 
-    /// The object of the request in another version; as it is, if no code converts.
+    /// Converts an object of the request to another version; without a conversion by code it is unchanged.
     ///
     /// # Errors
-    /// When it cannot be converted: 422 if one of its fields is at fault, 500 otherwise.
+    /// The conversion error: 422 if a field of the object causes it, 500 otherwise.
     pub(super) fn convert<'t>(
         &self,
         tree: &'t Tree,
@@ -438,10 +435,10 @@ impl<'a> AdmissionRequest<'a> {
         })
     }
 
-    /// The object that is there in another version.
+    /// Converts the stored object to another version.
     ///
     /// # Errors
-    /// 500 when it cannot be converted: the request has not sent it.
+    /// 500 if the object cannot be converted, because the request has not sent it.
     pub(super) fn convert_old<'t>(
         &self,
         tree: &'t Tree,
@@ -454,45 +451,44 @@ impl<'a> AdmissionRequest<'a> {
         })
     }
 
-    /// The kind in service.
+    /// The served kind.
     pub(super) fn served(&self) -> &'a ServedKind {
         self.served
     }
 
-    /// Holds what is reserved for the object, until it was kept or will not be.
+    /// Stores the quota reservation of the object, until the object is stored or rejected.
     pub(super) fn hold(&self, reservation: Reservation) {
         *self.reservation.lock().unwrap_or_else(PoisonError::into_inner) = Some(reservation);
     }
 
-    /// What is reserved for the object.
+    /// Takes the quota reservation of the object.
     pub(crate) fn take_reservation(&self) -> Option<Reservation> {
         self.reservation.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Holds the namespace in which the object may be created, until the commit reads it again.
+    /// Stores the namespace in which the object was admitted, until the commit reads the namespace again.
     pub(super) fn hold_namespace(&self, namespace: AdmittedNamespace) {
         let mut held = self.admitted_namespace.lock().unwrap_or_else(PoisonError::into_inner);
         *held = Some(namespace);
     }
 
-    /// The namespace in which the object may be created, if that was asked.
+    /// Takes the namespace in which the object was admitted, if admission has checked one.
     pub(crate) fn take_namespace(&self) -> Option<AdmittedNamespace> {
         self.admitted_namespace.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// The cache of the namespaces that this server stores, if it does.
+    /// The cache of the namespaces, if this server stores them.
     pub(super) fn stored_namespaces(&self) -> Option<Arc<WatchCache>> {
         let (served, _) = self.kinds.find("", "v1", "namespaces")?;
         served.store().is_some().then(|| Arc::clone(&served.cache))
     }
 
-    /// Looks up an object of a kind that this server serves, as
-    /// `find("farm.example.com/v1", "llamas", Some("default"), "dolly")`; it is as new as the
-    /// last write that was acknowledged, and has no resourceVersion.
+    /// Looks up an object of a kind that this server serves: `find("farm.example.com/v1", "llamas", Some("default"),
+    /// "dolly")`. The object includes the last write that was acknowledged, and has no resourceVersion.
     ///
     /// # Errors
-    /// 503 when the kind is not served, has not synced yet, or the object does not fit the
-    /// type: then nothing is known, and a plugin that goes on would judge by nothing.
+    /// 503 if the kind is not served or not synced yet, or if the object does not match the type. A plugin must not
+    /// ignore the error, because it would decide without data.
     pub fn find<K: DeserializeOwned>(
         &self,
         api_version: &str,
@@ -505,12 +501,12 @@ impl<'a> AdmissionRequest<'a> {
         read_as(served, version, &found.object).map(Some)
     }
 
-    /// Looks up all objects of a kind that this server serves, of one namespace or of all, in the
-    /// order of their namespaces and names; as [`find`](Self::find) otherwise. Each is read anew:
-    /// this is for kinds of which there are few.
+    /// Looks up all objects of a kind that this server serves, in one namespace or in all, in the order of their
+    /// namespaces and names. Same as [`find`](Self::find) otherwise. Each object is decoded again, so this is for kinds
+    /// with few objects.
     ///
     /// # Errors
-    /// As [`find`](Self::find).
+    /// Same as [`find`](Self::find).
     pub fn find_all<K: DeserializeOwned>(
         &self,
         api_version: &str,
@@ -524,11 +520,11 @@ impl<'a> AdmissionRequest<'a> {
         found.map(|found| read_as(served, version, &found.object)).collect()
     }
 
-    /// Looks up the first objects of a kind, at most this many, with the number of all; as [`find_all`](Self::find_all)
-    /// otherwise.
+    /// Looks up the first `limit` objects of a kind, and returns the number of all. Same as
+    /// [`find_all`](Self::find_all) otherwise.
     ///
     /// # Errors
-    /// As [`find`](Self::find).
+    /// Same as [`find`](Self::find).
     pub fn find_first<K: DeserializeOwned>(
         &self,
         api_version: &str,
@@ -544,7 +540,7 @@ impl<'a> AdmissionRequest<'a> {
         Ok((first.collect::<Result<_, _>>()?, objects.count(&scope)))
     }
 
-    /// A kind that objects are looked up of, and its version.
+    /// The kind and the version of a lookup.
     fn looked_up(
         &self,
         api_version: &str,

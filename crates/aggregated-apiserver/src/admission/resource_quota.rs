@@ -1,8 +1,8 @@
-//! ResourceQuota: nothing is created beyond what the ResourceQuotas of its namespace allow.
+//! ResourceQuota: rejects creates beyond the limits that the ResourceQuotas of the namespace set.
 //!
-//! kube-apiserver is never asked for kinds that another server serves, and the controller that counts
-//! their objects refuses nothing. What is limited is what `spec.hard` says; what is used is counted
-//! here, so a new limit holds at once, and needs no controller.
+//! kube-apiserver is not called for kinds that another server serves, and the controller that counts their objects
+//! rejects nothing. The limits are those of `spec.hard`. The usage is counted here, so a new limit applies at once, and
+//! needs no controller.
 
 mod limits;
 mod usages;
@@ -18,14 +18,14 @@ use crate::kind::QuotaUsage;
 use crate::object::{Tree, metadata};
 use usages::Amounts;
 
-/// Kubernetes' admission plugin of this name.
+/// The admission plugin ResourceQuota of Kubernetes.
 pub struct ResourceQuota {
     limits: QuotaLimits,
     usages: QuotaUsages,
 }
 
 impl ResourceQuota {
-    /// The plugin.
+    /// Creates the plugin.
     pub fn new(limits: QuotaLimits, usages: QuotaUsages) -> Self {
         Self { limits, usages }
     }
@@ -78,7 +78,7 @@ impl AdmissionPlugin for ResourceQuota {
     }
 }
 
-/// What a write uses more than what is there.
+/// The usage that a write adds to that of the stored object.
 fn requested(request: &AdmissionRequest<'_>, object: &Tree) -> Amounts {
     let kind = &request.served().kind;
     let of = |tree: &Tree| {

@@ -1,18 +1,18 @@
-//! Texts in JSON as Go reads them: bytes that are not UTF-8, and halves of
-//! surrogate pairs, are no reason to refuse a document. Each becomes U+FFFD.
+//! Strings in JSON with the rules of Go: bytes that are not UTF-8, and unpaired surrogates, do not make a document
+//! invalid. Each becomes U+FFFD.
 
-/// The replacement, as an escape of JSON.
+/// The replacement character as a JSON escape.
 const ESCAPED: &[u8] = b"\\ufffd";
 const REPLACEMENT: &str = "\u{fffd}";
 
-/// The document with U+FFFD in place of invalid text; `None` if all of it is valid.
+/// The document with U+FFFD in place of invalid characters; `None` if the document is valid.
 pub fn mended(bytes: &[u8]) -> Option<Vec<u8>> {
     let utf8 = utf8(bytes);
     let mended = surrogates(utf8.as_deref().unwrap_or(bytes));
     mended.or(utf8)
 }
 
-/// Replaces each byte that is not of a character.
+/// Replaces each byte that is not part of a UTF-8 character.
 fn utf8(bytes: &[u8]) -> Option<Vec<u8>> {
     if std::str::from_utf8(bytes).is_ok() {
         return None;
@@ -27,14 +27,14 @@ fn utf8(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(mended)
 }
 
-/// Replaces escapes of surrogates that are not of a pair.
+/// Replaces the escapes of unpaired surrogates.
 fn surrogates(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut mended: Option<Vec<u8>> = None;
-    // Up to here the document has been copied.
+    // The document is copied up to `copied`.
     let (mut copied, mut at) = (0, 0);
     while let Some(found) = bytes[at..].iter().position(|&byte| byte == b'\\') {
         let start = at + found;
-        // Of any other escape the next character is no beginning of one.
+        // The character after the backslash of another escape cannot start an escape.
         at = (start + 2).min(bytes.len());
         let Some(unit) = unit(&bytes[start..]) else { continue };
         at = start + ESCAPED.len();
@@ -55,7 +55,7 @@ fn surrogates(bytes: &[u8]) -> Option<Vec<u8>> {
     mended
 }
 
-/// The unit of UTF-16 at the beginning of a text, if it begins with `\\u` and four digits.
+/// The UTF-16 code unit at the start of the bytes, if they start with `\\u` and four hexadecimal digits.
 fn unit(bytes: &[u8]) -> Option<u16> {
     let digits = bytes.strip_prefix(b"\\u")?.get(..4)?;
     if !digits.iter().all(u8::is_ascii_hexdigit) {
@@ -80,7 +80,7 @@ mod tests {
     fn what_is_no_text_is_replaced() {
         for (text, expected) in [
             (&b"\xff"[..], "\u{fffd}"),
-            // Go replaces bytes one by one.
+            // Go replaces each byte separately.
             (b"a\xe2\x82z", "a\u{fffd}\u{fffd}z"),
             (br"\ud800", r"\ufffd"),
             (br"\ud800\ud800\udc00x", r"\ufffd\ud800\udc00x"),

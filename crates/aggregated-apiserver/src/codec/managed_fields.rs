@@ -1,5 +1,5 @@
-//! What an object says of its managers, `metadata.managedFields`, read without making a tree of it: nearly
-//! always it is what the client was shown, and half of the object.
+//! Parses the `metadata.managedFields` of an object without a tree of values. They make up half of the object, and
+//! nearly always the client sends them back unchanged.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,47 +10,49 @@ use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// `metadata.managedFields` as servers write it, with nothing in it that would be dropped, refused or written
-/// otherwise.
+/// The JSON of `metadata.managedFields` in the format of servers: it contains nothing that would be dropped, rejected
+/// or encoded differently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManagedFieldsText {
-    /// All of it, as JSON.
+    /// The whole list, as JSON.
     pub text: Bytes,
-    /// Its entries, one at least.
+    /// The entries, at least one.
     pub entries: Vec<ManagedFieldsEntry>,
 }
 
-/// An entry of `metadata.managedFields`. All texts but the subresource say something.
+/// An entry of `metadata.managedFields`. No string except the subresource is empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManagedFieldsEntry {
-    /// As `example.com/v1`.
+    /// The apiVersion, for example `example.com/v1`.
     pub api_version: String,
-    /// Who manages the fields.
+    /// The name of the field manager.
     pub manager: String,
-    /// Whether they were applied, or updated.
+    /// Whether the operation is `Apply`; otherwise it is `Update`.
     pub is_applied: bool,
-    /// By which subresource; empty for the object itself.
+    /// The subresource; empty for the object itself.
     pub subresource: String,
-    /// When, as Go writes it.
+    /// The time, in the format of Go.
     pub time: String,
-    /// Where in the text the fields are: an object.
+    /// The position of the fields, a JSON object, in `text`.
     pub fields: Range<usize>,
 }
 
-/// More entries than this are not set apart, nor those with longer texts: servers write some ten.
+/// The largest number of entries, and the largest size of a string in bytes, with which `managedFields` are parsed
+/// here. Servers write about ten entries.
 const ENTRIES_LIMIT: usize = 64;
 const TEXT_LIMIT: usize = 512;
 
-/// Entries that were met in a document, and where: addresses, because a deserializer does not say where it is.
+/// Entries that were found in a document, and their memory addresses. They are addresses because a deserializer does
+/// not report positions.
 pub(super) struct Met {
     entries: Vec<ManagedFieldsEntry>,
-    /// From the first text of the first entry to the last one of the last.
+    /// From the first string of the first entry to the last string of the last entry.
     texts: Range<usize>,
 }
 
 impl Met {
-    /// Reads entries; `None` if one of them needs a second look. A deserializer that has failed
-    /// here cannot go on.
+    /// Parses the entries; `None` if one of them has an unusual format. A deserializer that has failed here cannot
+    /// continue.
     pub(super) fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Option<Self> {
         let entries = deserializer.deserialize_seq(PlainEntries).ok()?;
         let texts = entries.first()?.addresses()?.start..entries.last()?.addresses()?.end;
@@ -58,12 +60,12 @@ impl Met {
         Some(Self { entries, texts })
     }
 
-    /// What they are in the document in which they were met; `None` if it is another one.
+    /// The JSON of the entries in the document that contains them; `None` for another document.
     pub(super) fn text_in(self, document: &[u8]) -> Option<ManagedFieldsText> {
         let Self { mut entries, texts } = self;
         let start = document.as_ptr().addr();
         let before = document.get(..texts.start.checked_sub(start)?)?;
-        // Only the name of a member stands between.
+        // Only the name of a field precedes the first string.
         let from = before.iter().rposition(|byte| *byte == b'[')?;
         let end = texts.end.checked_sub(start)?;
         let to = end + document.get(end..)?.iter().position(|byte| *byte == b']')?;
@@ -76,7 +78,7 @@ impl Met {
     }
 }
 
-/// An entry with all that servers write, and nothing else.
+/// An entry with exactly the fields that servers write.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct PlainEntry<'a> {
@@ -97,7 +99,8 @@ struct PlainEntry<'a> {
 }
 
 impl PlainEntry<'_> {
-    /// Where its texts are; `None` if one is written with escapes, and so is nowhere.
+    /// The memory addresses of the strings; `None` if one contains escapes, because the document does not contain the
+    /// unescaped string.
     fn addresses(&self) -> Option<Range<usize>> {
         let texts = [
             &self.api_version,
@@ -108,7 +111,7 @@ impl PlainEntry<'_> {
             &self.time,
         ];
         let mut all = addresses_of(self.fields.get());
-        // The missing subresource is nowhere, too.
+        // A missing subresource is not in the document, either.
         for text in texts.into_iter().filter(|text| !text.is_empty()) {
             let Cow::Borrowed(text) = *text else { return None };
             let one = addresses_of(text);
@@ -117,7 +120,7 @@ impl PlainEntry<'_> {
         Some(all)
     }
 
-    /// `None` if it needs a second look.
+    /// Returns `None` if the entry has an unusual format.
     fn read(self) -> Option<ManagedFieldsEntry> {
         let is_said = !self.api_version.is_empty() && !self.manager.is_empty();
         let texts = [&self.api_version, &self.manager, &self.subresource];
@@ -145,7 +148,7 @@ fn addresses_of(text: &str) -> Range<usize> {
     start..start + text.len()
 }
 
-/// The entries of a list, if there are not too many.
+/// The entries of a list, if they are at most [`ENTRIES_LIMIT`].
 struct PlainEntries;
 
 impl<'de> Visitor<'de> for PlainEntries {
@@ -167,7 +170,7 @@ impl<'de> Visitor<'de> for PlainEntries {
     }
 }
 
-/// Whether a time is written as Go writes it: `2026-01-31T23:59:59Z`.
+/// Whether a time has the format of Go: `2026-01-31T23:59:59Z`.
 fn is_plain_time(time: &str) -> bool {
     const FORM: &[u8] = b"0000-00-00T00:00:00Z";
     let has_form = time.len() == FORM.len()
@@ -175,13 +178,14 @@ fn is_plain_time(time: &str) -> bool {
             b'0' => byte.is_ascii_digit(),
             form => byte == *form,
         });
-    // A second 60 is read, and is another time.
+    // The second 60 is valid, but is decoded as another time.
     has_form && !time.ends_with(":60Z") && time.parse::<jiff::Timestamp>().is_ok()
 }
 
-/// How many objects and lists are in JSON, at most: it may also be texts that look so.
+/// An upper limit for the number of objects and lists in JSON. Brackets within strings are counted too.
 pub fn most_in(json: &[u8]) -> usize {
-    // `{` and `[` differ in this bit. In parts whose sum is a byte a processor counts many at once.
+    // `{` and `[` differ in this bit only. The sum of a chunk fits into one byte, so that the processor counts many
+    // bytes at a time.
     let of_part = |part: &[u8]| part.iter().map(|byte| u8::from(byte | 0x20 == b'{')).sum::<u8>();
     json.chunks(usize::from(u8::MAX)).map(|part| usize::from(of_part(part))).sum()
 }

@@ -1,8 +1,6 @@
-//! Objects in protobuf, both directions: what typed clients written in Go send, and ask
-//! for first.
+//! Protobuf, both directions: the preferred encoding of typed Go clients.
 //!
-//! The envelope is `k8s`, a zero, and a message of version and kind, and of the bytes of
-//! the object.
+//! The envelope is `k8s`, a zero byte, and a message with the apiVersion and kind, and the bytes of the object.
 
 mod decode;
 mod encode;
@@ -10,5 +8,5 @@ mod encode;
 pub use decode::read;
 pub use encode::{event, item, list_frame, to_protobuf};
 
-/// What every object begins with.
+/// The prefix of every object.
 const MAGIC: &[u8] = b"k8s\0";

@@ -1,7 +1,7 @@
-//! JSON as a tree, with the fields that were given more than once.
+//! JSON as a tree, with the problems of duplicate fields.
 //!
-//! The last one counts, as everywhere in Kubernetes, but under `fieldValidation=Strict` they are an
-//! error. A document nests at most 128 levels deep.
+//! The last of several duplicate fields counts, same as everywhere in Kubernetes, but under `fieldValidation=Strict`
+//! duplicates are an error. A document nests at most 128 levels deep.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -14,23 +14,23 @@ use super::managed_fields::{self, ManagedFieldsText, Met};
 use crate::error::{ApiError, Path};
 use crate::quota::{self, Account, Growth};
 
-/// A document.
+/// A parsed document.
 #[derive(Debug)]
 pub struct Parsed {
-    /// Its tree.
+    /// The tree of the document.
     pub value: Value,
-    /// Problems with fields that were given more than once, in the words and the order of kube-apiserver.
+    /// The problems of duplicate fields, in the words and the order of kube-apiserver.
     pub duplicates: Vec<String>,
-    /// What an object says of its managers, as [`object_from_json`] sets it apart.
+    /// The `managedFields` of an object that [`object_from_json`] sets apart.
     pub managed_fields: Option<ManagedFieldsText>,
 }
 
-/// Why a body cannot be parsed.
+/// The reason for which a body cannot be parsed.
 #[derive(Debug)]
 pub enum ParseError {
-    /// It cannot be read; what is wrong.
+    /// The body is malformed; the reason.
     Malformed(String),
-    /// There is no room for what becomes of it.
+    /// The tree exceeds a memory limit.
     Refused(ApiError),
 }
 
@@ -55,34 +55,32 @@ impl From<String> for ParseError {
     }
 }
 
-/// Duplicates beyond this number are not listed: nobody reads them.
+/// The largest number of duplicate fields that are listed.
 const DUPLICATES_LIMIT: usize = 100;
-/// At most this many values are read from a document: members and items. A tree takes up to 130
-/// times its text in JSON, and more in YAML.
+/// The largest number of values in a document: fields and list elements. A tree uses up to 130 times the memory of its
+/// JSON, and more for YAML.
 pub const VALUES_LIMIT: usize = 50_000;
 
-/// All texts in a document together: an anchor of YAML may be repeated without
-/// being written again.
+/// The largest size of all strings in a document together, in bytes. An anchor of YAML repeats a string without its
+/// bytes.
 const TEXTS_LIMIT: usize = 3 << 20;
-/// What a path of what a manager owns takes once it is read, in bytes: sets are made of sets.
+/// The memory of one path in a parsed field set, in bytes. Field sets are nested.
 const PATH: usize = 400;
-/// How deep a document may nest; as the parser of JSON has it.
+/// The largest nesting depth of a document; same as in the JSON parser.
 pub(super) const DEPTH_LIMIT: usize = 128;
 
-/// Parses JSON. Where Go has words of its own for what is wrong, the
-/// error has them.
+/// Parses JSON. Errors have the words of Go, where Go has its own.
 pub fn from_json(bytes: &[u8], account: &Account) -> Result<Parsed, ParseError> {
     let seen = RefCell::new(Seen::new(account.clone()));
     let value = read(bytes, &seen)?;
     Ok(Parsed { value, duplicates: seen.into_inner().duplicates, managed_fields: None })
 }
 
-/// Parses the JSON of an object. What it says of its managers (`metadata.managedFields`) becomes no tree but
-/// stays as it is written, if it is written as servers write it: nearly always it is what the client was shown,
-/// and half of the object. The tree has a null in its place then.
+/// Parses the JSON of an object. Its `metadata.managedFields` remain JSON, and become null in the tree, if they have
+/// the format of servers. They make up half of the object, and nearly always the client sends them back unchanged.
 ///
 /// # Errors
-/// As [`from_json`].
+/// Same as [`from_json`].
 pub fn object_from_json(bytes: &[u8], account: &Account) -> Result<Parsed, ParseError> {
     let seen = Seen { managers: Managers::SetApart, ..Seen::new(account.clone()) };
     let seen = RefCell::new(seen);
@@ -91,7 +89,7 @@ pub fn object_from_json(bytes: &[u8], account: &Account) -> Result<Parsed, Parse
     Ok(Parsed { value, duplicates, managed_fields })
 }
 
-/// Parses JSON of at most so many values, which stands in something else.
+/// Parses JSON of at most this number of values, which is embedded in another document.
 pub fn from_json_within(
     bytes: &[u8],
     values: usize,
@@ -106,20 +104,20 @@ pub fn from_json_within(
     Ok(Within { value, values: seen.values - before, tree: seen.growth.tree() })
 }
 
-/// JSON that stands in something else.
+/// JSON that is embedded in another document.
 pub struct Within {
     pub value: Value,
-    /// How many values it holds.
+    /// The number of values.
     pub values: usize,
-    /// What its tree takes.
+    /// The memory of the tree, in bytes.
     pub tree: usize,
 }
 
-/// Reads JSON as Go does: what is no text there becomes U+FFFD.
+/// Parses JSON with the rules of Go: invalid characters become U+FFFD.
 fn read(bytes: &[u8], seen: &RefCell<Seen>) -> Result<Value, ParseError> {
     let before = seen.borrow().values;
     let again = |bytes: &[u8]| {
-        // What became of the first reading is gone.
+        // The tree of the first attempt was dropped.
         let account = seen.borrow().growth.give_back();
         let managers = seen.borrow().managers;
         *seen.borrow_mut() = Seen { values: before, managers, ..Seen::new(account) };
@@ -169,33 +167,33 @@ fn parse(bytes: &[u8], seen: &RefCell<Seen>) -> Result<Value, serde_json::Error>
     Ok(value)
 }
 
-/// What becomes of what an object says of its managers.
+/// The treatment of `managedFields`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Managers {
-    /// A part of the tree.
+    /// They are part of the tree.
     Read,
-    /// It stays as it is written, if it is written as servers write it.
+    /// They remain JSON, if they have the format of servers.
     SetApart,
-    /// It was to stay, and is written in another way: the document is read again.
+    /// They were to remain JSON, but have an unusual format, so the document is parsed again.
     NeedSecondLook,
 }
 
-/// What was seen so far.
+/// The state of the parser.
 pub(super) struct Seen {
     growth: Growth,
-    /// Why there is no room for more.
+    /// The memory limit that is exceeded.
     refused: Option<ApiError>,
-    /// Of the value that is read now.
+    /// The depth of the current value.
     depth: usize,
     values: usize,
     texts: usize,
-    /// Members given more than once, listed or not.
+    /// The number of duplicate fields, listed or not.
     repeated: usize,
     duplicates: Vec<String>,
     managers: Managers,
-    /// What is set apart, once it was met.
+    /// The `managedFields` that are set apart, while the document is parsed.
     met: Option<Met>,
-    /// The same at the end of the document.
+    /// The `managedFields` that are set apart, at the end of the document.
     managed_fields: Option<ManagedFieldsText>,
 }
 
@@ -215,7 +213,7 @@ impl Seen {
         }
     }
 
-    /// Counts what the tree takes, while it grows.
+    /// Charges the memory of the growing tree.
     pub(super) fn grow<E: serde::de::Error>(&mut self, bytes: usize) -> Result<(), E> {
         if self.refused.is_none() {
             self.refused = self.growth.grow(bytes).err();
@@ -226,7 +224,7 @@ impl Seen {
         }
     }
 
-    /// Charges the rest.
+    /// Charges the remaining memory.
     pub(super) fn settle(&mut self) -> Result<(), ParseError> {
         match self.refused.take() {
             Some(refused) => Err(refused.into()),
@@ -250,11 +248,11 @@ impl Seen {
         self.grow(quota::of_text(text))
     }
 
-    /// Sets apart what an object says of its managers.
+    /// Sets the `managedFields` of an object apart.
     fn set_apart(&mut self, document: &[u8]) -> Result<(), serde_json::Error> {
         let Some(met) = self.met.take() else { return Ok(()) };
         let Some(said) = met.text_in(document) else { return Err(self.need_second_look()) };
-        // What it may become counts: paths of sets.
+        // The paths of the field sets are counted, because they are parsed later.
         let paths = managed_fields::most_in(&said.text);
         self.values += paths;
         self.value()?;
@@ -286,12 +284,12 @@ struct Node<'a> {
     seen: &'a RefCell<Seen>,
 }
 
-/// Whether this is where an object says who manages its fields.
+/// Whether this is the path of `managedFields`.
 fn is_managers(path: &Path<'_>) -> bool {
     matches!(path, Path::Member(Path::Member(Path::Root, "metadata"), "managedFields"))
 }
 
-/// Whether this is part of what a manager owns: Go reads that as it is.
+/// Whether this path is within the fields of a manager, which Go does not parse.
 fn is_within_fields(path: &Path<'_>) -> bool {
     match path {
         Path::Root => false,
@@ -314,7 +312,7 @@ impl<'de> DeserializeSeed<'de> for Node<'_> {
         }
         let is_set_apart = seen.managers == Managers::SetApart && is_managers(self.path);
         if matches!(self.path, Path::Member(Path::Root, "metadata")) {
-            // Of two the last one counts.
+            // The last of several duplicate fields counts.
             seen.met = None;
         }
         drop(seen);

@@ -1,8 +1,7 @@
-//! YAML as a tree of JSON, read as kube-apiserver reads it: YAML 1.1, by the rules of go-yaml v2 and
-//! sigs.k8s.io/yaml.
+//! YAML as a JSON tree, with the rules of kube-apiserver: YAML 1.1, as implemented by go-yaml v2 and sigs.k8s.io/yaml.
 //!
-//! The grammar is that of libyaml, of which go-yaml is a port (`nodes`). Scalars are resolved by
-//! `scalar`; `tree` follows anchors and merge keys. Only the first document counts.
+//! The grammar is that of libyaml, of which go-yaml is a port (`nodes`). `scalar` resolves scalars; `tree` follows
+//! anchors and merge keys. Only the first document counts.
 
 mod go_text;
 mod nodes;
@@ -24,39 +23,39 @@ use crate::error::ApiError;
 use crate::queue::{Busy, Queue};
 use crate::quota::{self, Account, Portion};
 
-/// At most this many threads parse at a time, and in a small container one.
+/// The largest number of threads that parse at a time; one in a small container.
 const THREADS: usize = 3;
-/// Memory of a parser besides the tree, in bytes, at most.
+/// The largest memory of a parser besides the tree, in bytes.
 const PARSER: usize = 30 << 20;
-/// Documents of one user that wait for their turn: each holds its body.
+/// The largest number of waiting documents of one user; each holds its body.
 const WAITING: usize = 50;
 
-/// Messages that do not come from go-yaml.
+/// The prefixes of messages that are not from go-yaml.
 const IS_OF_JSON: [&str; 2] = ["json: ", "unsupported map key"];
-/// What go-yaml says before repeated keys.
+/// The prefix of go-yaml's message about repeated keys.
 pub const REPEATED_KEYS: &str = "yaml: unmarshal errors:\n  ";
 
-/// Returns the number of parsers of YAML that work at a time.
+/// Returns the number of concurrent YAML parsers.
 pub fn yaml_parsers(portion: Portion) -> usize {
     portion.between(1, THREADS)
 }
 
-/// Returns the memory limit of so many parsers of YAML, in bytes, with one more for operators.
+/// Returns the memory limit of this number of YAML parsers, in bytes, with one more for members of `system:masters`.
 pub fn yaml_memory(parsers: usize) -> usize {
     (parsers + 1) * PARSER
 }
 
-/// The parsers of YAML of a server.
+/// The YAML parsers of a server.
 #[derive(Clone, Debug)]
 pub struct YamlParsers {
-    /// One thread for each user at a time.
+    /// The queue of the parsers, with one thread for each user at a time.
     threads: Queue,
-    /// An operator does not stand in line.
+    /// The parser of members of `system:masters`, who are not queued.
     of_masters: Arc<Semaphore>,
 }
 
 impl YamlParsers {
-    /// Creates so many parsers, and one for operators.
+    /// Creates this number of parsers, and one for members of `system:masters`.
     pub fn new(parsers: usize) -> Self {
         let threads = Queue::new(parsers).with_waiting_of_user(WAITING);
         Self { threads, of_masters: Arc::new(Semaphore::new(1)) }
@@ -65,9 +64,9 @@ impl YamlParsers {
     /// Parses the first document.
     ///
     /// # Errors
-    /// The message of go-yaml for what is malformed; 413 and 429 when there is no memory for the tree.
+    /// The message of go-yaml if the document is malformed; 413 and 429 if there is no memory for the tree.
     pub async fn parse(&self, bytes: Bytes, account: &Account) -> Result<Parsed, ParseError> {
-        // The thread keeps its place when the request is gone.
+        // The thread holds its slot even if the request is cancelled.
         let place = match account.user() {
             Some(user) => {
                 let taken = self.threads.take(user).await;
@@ -91,10 +90,10 @@ impl YamlParsers {
     }
 }
 
-/// At most so many keys and values are read from a document of a file.
+/// The largest number of keys and values in a document of a file.
 const OF_FILE: usize = 1_000_000;
 
-/// Reads the documents of a YAML file as kubectl and kube-apiserver read them.
+/// Parses the documents of a YAML file with the rules of kubectl and kube-apiserver.
 ///
 /// # Errors
 /// The problem, with its line.
@@ -113,7 +112,7 @@ pub fn yaml_documents(text: &str) -> Result<Vec<Value>, String> {
     Ok(found)
 }
 
-/// The values that may still be read from a file, with what its aliases repeat.
+/// The number of values that may still be read from a file, including the values that aliases repeat.
 struct Left {
     nodes: usize,
 }

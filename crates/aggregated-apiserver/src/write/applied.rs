@@ -1,4 +1,4 @@
-//! Apply: what becomes of an object that somebody applies another one to.
+//! Server-side apply: computes the object that results from an apply request.
 
 use std::borrow::Cow;
 
@@ -20,31 +20,33 @@ use crate::object::{Tree, metadata};
 use crate::quota::{self, Room};
 use crate::schema::{self, Malformed};
 
-/// How much is taken while it is applied, in trees of both objects: sets of both, and what becomes of
-/// them before and after something is pruned.
+/// The memory that an apply uses, in trees of both objects: the field sets of both, and the merged object before and
+/// after pruning.
 const TAKEN: usize = 2;
 
-/// And what is pruned in another version: the whole object in two versions, what is left of it, and that with what its
-/// type demands.
+/// The additional memory if fields are pruned in another version, in trees of both objects: the whole object in two
+/// versions, the rest after pruning, and that rest with the fields that its type requires.
 const CONVERTED: usize = 4;
 
-/// An object as it was sent to be applied.
+/// An object that a client has sent to be applied.
 #[derive(Clone, Debug)]
 pub struct SubmittedApply {
     /// The object.
     pub tree: Tree,
-    /// What is odd about it, in the words of field validation.
+    /// Problems with its fields, in the words of field validation.
     pub problems: Vec<String>,
-    /// Whether what others own is taken from them.
+    /// Whether the apply takes over fields that other managers own.
     pub force: bool,
 }
 
-/// What becomes of the object that is there, or of none.
+/// Applies an object to the live object; without a live object, the draft is a new object.
 ///
 /// # Errors
-/// What kube-apiserver answers, in its order: an object of another type, or one that says who
-/// its managers are (400), what does not fit its type (500), what others own (409), and under
-/// `Strict` what was given twice (400).
+/// The errors of kube-apiserver, in its order:
+/// - 400 for an object of another type, and for one with `managedFields`.
+/// - 500 for an object that does not match its type.
+/// - 409 for fields that other managers own.
+/// - 400 for duplicate fields under `Strict`.
 pub(super) fn applied(
     attributes: &Attributes<'_>,
     submitted: &SubmittedApply,
@@ -105,7 +107,7 @@ fn applied_to_object(
 ) -> Result<Draft, ApiError> {
     let (sent, version) = (&submitted.tree, attributes.version);
     let manager = manager(attributes, Operation::Apply);
-    // What it says of its own version is judged when it is written.
+    // The commit checks the resourceVersion of the request.
     let revision = metadata::text(sent, "resourceVersion").to_owned();
     let mut config = Cow::Borrowed(sent);
     if metadata::of(sent).contains_key("managedFields") {
@@ -145,7 +147,7 @@ fn applied_to_object(
     Ok(Draft { revision, managers, is_applied: true, ..draft })
 }
 
-/// Applies a Scale: the number of replicas of an object.
+/// Applies a Scale, which sets the number of replicas of an object.
 fn applied_to_scale(
     attributes: &Attributes<'_>,
     submitted: &SubmittedApply,
@@ -172,7 +174,7 @@ fn applied_to_scale(
         .map_err(|why| inconvertible(attributes, &submitted.tree, &why))?;
     match (wanted, scale::wanted(paths, before)?) {
         (None, None) => return Err(scale::unsaid(paths)),
-        // Go writes down no number that is nothing.
+        // Go omits a number that is zero.
         (wanted, _) => scale::set_replicas(&mut tree, paths, wanted.unwrap_or_default()),
     }
     check_scale(attributes, &submitted.tree, live)?;
@@ -186,7 +188,7 @@ fn applied_to_scale(
     Ok(Draft { revision, managers, is_applied: true, ..draft })
 }
 
-/// Refuses a Scale that says that it is of another object.
+/// Rejects a Scale whose metadata names another object.
 fn check_scale(
     attributes: &Attributes<'_>,
     sent: &Tree,
@@ -202,7 +204,7 @@ fn check_scale(
     let (kind, uid) = (attributes.kind(), live.map(Live::uid).unwrap_or_default());
     let given = metadata::text(&said, "uid");
     if kind.is_typed() && !given.is_empty() && given != uid {
-        // Kubernetes' own kinds look for themselves.
+        // Kubernetes' own kinds check the uid themselves.
         let scale = format!("{}/scale", kind.names.plural);
         let cause =
             format!("Precondition failed: UID in precondition: {given}, UID in object meta: {uid}");
@@ -211,7 +213,7 @@ fn check_scale(
     check_uid(attributes, &said, uid)
 }
 
-/// Holds what was sent against its type, and what is there if its type may have changed since.
+/// Checks the request body against its type, and the live object too, if its type may have changed since it was stored.
 fn check_types(
     attributes: &Attributes<'_>,
     versions: &Versions<'_>,
@@ -236,7 +238,7 @@ fn gone() -> ApiError {
     ApiError::internal("the version of the request is gone")
 }
 
-/// Applies what was sent, which is of its type.
+/// Applies an object that is valid for its type.
 fn apply_to(
     (versions, manager): (&Versions<'_>, &Manager),
     (live, sent): (&Tree, &Tree),
@@ -268,14 +270,14 @@ fn apply_to(
     })
 }
 
-/// What an object is, as messages about types name it.
+/// The name and the type of an object, in the format of messages about types.
 fn type_of(attributes: &Attributes<'_>, sent: &Tree) -> String {
     let (namespace, name) = (metadata::text(sent, "namespace"), metadata::name(sent));
     let (version, kind) = expected_type(attributes);
     format!("{namespace}/{name}; {}, Kind={kind}", with_slash(&version))
 }
 
-/// The version of the core group is written with a slash in front.
+/// Puts a slash in front of a version of the core group.
 fn with_slash(version: &str) -> String {
     if version.contains('/') { version.to_owned() } else { format!("/{version}") }
 }
@@ -298,7 +300,7 @@ fn check_type(attributes: &Attributes<'_>, sent: &Tree) -> Result<(), ApiError> 
     Err(ApiError::bad_request(format!("invalid object type: {version}, Kind={sent_kind}")))
 }
 
-/// What was applied makes no object of the type.
+/// The error for an applied object that cannot be converted to its type.
 fn inconvertible(attributes: &Attributes<'_>, sent: &Tree, why: &str) -> ApiError {
     let (version, kind) = expected_type(attributes);
     let of_type = format!("{}, Kind={kind}", with_slash(&version));
@@ -309,7 +311,7 @@ fn inconvertible(attributes: &Attributes<'_>, sent: &Tree, why: &str) -> ApiErro
     ))
 }
 
-/// A failure that is told without a reason, as kube-apiserver tells it.
+/// An error without a reason, same as in kube-apiserver.
 fn untyped(message: String) -> ApiError {
     ApiError::new(Reason::Unknown, message)
 }

@@ -1,4 +1,4 @@
-//! Attributes: everything about a write but its object.
+//! Attributes: all data of a write except its object.
 
 use std::sync::Arc;
 
@@ -66,7 +66,7 @@ pub struct WriteOptions {
     pub dry_run: bool,
     /// The field manager: the client's, otherwise the first part of its User-Agent.
     pub field_manager: String,
-    /// The options above as the client has sent them, in the form of Kubernetes.
+    /// The options above as the client has sent them, in the format of Kubernetes.
     pub said: Option<Box<Tree>>,
 }
 
@@ -96,7 +96,7 @@ pub struct Environment<'a> {
     pub managed_fields: ManagedFields,
 }
 
-/// Everything about a write but its object.
+/// All data of a write except its object.
 #[derive(Clone, Copy)]
 pub struct Attributes<'a> {
     /// The kind.
@@ -107,7 +107,7 @@ pub struct Attributes<'a> {
     pub part: Part,
     /// The namespace in the path; `None` for a cluster-scoped kind.
     pub namespace: Option<&'a str>,
-    /// The name in the path; `None` for a create, whose object has the name.
+    /// The name in the path; `None` for a create, because the object contains the name.
     pub name: Option<&'a str>,
     /// The options of the write.
     pub options: &'a WriteOptions,
@@ -117,11 +117,11 @@ pub struct Attributes<'a> {
     pub now: Timestamp,
     /// The origin of the write.
     pub origin: Origin,
-    /// The memory account of the write.
+    /// The memory account that the write is charged to.
     pub account: &'a Account,
     /// The parts of the server that the write uses.
     pub environment: Environment<'a>,
-    /// Authorizes the create of an update that finds no object.
+    /// Authorizes the create if an update finds no object.
     pub authorizer: &'a dyn CreateAuthorizer,
     /// The section in which the write must not be cancelled.
     pub section: &'a CriticalSection,
@@ -135,10 +135,11 @@ impl<'a> Attributes<'a> {
         &self.served.kind
     }
 
-    /// Enters the commit gate of the kind: objects that a definition has validated are committed while it is served.
+    /// Enters the commit gate of the kind, so that an object is committed while the definition that has validated it is
+    /// still served.
     ///
     /// # Errors
-    /// 429 if another definition of the kind has replaced it: clients retry this by themselves.
+    /// 429 if another definition of the kind has replaced it; clients retry this automatically.
     pub(super) fn enter_gate(&self) -> Result<OwnedSemaphorePermit, ApiError> {
         self.served.gate.enter().ok_or_else(|| {
             let kind = self.kind().qualified();
@@ -148,7 +149,7 @@ impl<'a> Attributes<'a> {
         })
     }
 
-    /// The object that the store has under a key.
+    /// The stored object of a key.
     ///
     /// # Errors
     /// 500 if the object cannot be read, 503 if the store does not respond.
@@ -161,7 +162,7 @@ impl<'a> Attributes<'a> {
         kept.map_err(|error| store_error(self.kind(), key, error))
     }
 
-    /// The object that the store has under a key, unless it is hidden from the user.
+    /// The stored object of a key, unless it is hidden from the user.
     ///
     /// # Errors
     /// Same as [`stored`](Self::stored).
@@ -183,12 +184,12 @@ impl<'a> Attributes<'a> {
         Key::new(self.namespace, self.name.unwrap_or_default())
     }
 
-    /// The context of rules.
+    /// The context of validation rules.
     pub fn context(&self) -> RuleContext<'a> {
         RuleContext::new(self.user, self.now, self.options.dry_run)
     }
 
-    /// The request to admission about an object of this name.
+    /// The admission request for an object of this name.
     pub fn admission_request(
         &self,
         operation: AdmissionOperation,

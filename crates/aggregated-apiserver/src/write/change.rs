@@ -1,4 +1,4 @@
-//! Change: what somebody wants an object to become, and what the object becomes by it.
+//! Change: the requested change of an object, and the draft that results from it.
 
 use std::fmt;
 
@@ -13,23 +13,22 @@ use crate::error::ApiError;
 use crate::object::{Tree, metadata};
 use crate::quota::{self, Room};
 
-/// What somebody wants an object to become.
+/// The requested change of an object.
 pub enum Change<'a> {
-    /// There shall be this new object.
+    /// Create this object.
     Create(Submitted),
-    /// This shall be in its place: an object, or its Scale.
+    /// Replace the object, or its Scale.
     Update(Submitted),
-    /// This shall change of it, or of its Scale. `Err` is a patch that cannot be read, which
-    /// is told only if there is an object.
+    /// Patch the object, or its Scale. `Err` is a patch that cannot be parsed; the error is returned only if the object
+    /// exists.
     Patch(Result<SubmittedPatch, ApiError>),
-    /// It shall be so, as far as somebody says it; if there is none, there shall be one. `Err`
-    /// as for patches.
+    /// Apply these fields; create the object if there is none. `Err` is a body that cannot be parsed.
     Apply(Result<SubmittedApply, ApiError>),
-    /// Code makes something of it, anew if others are faster.
+    /// Compute the new object with code, which is called again after each conflict with another write.
     Code(&'a Code<'a>),
 }
 
-/// What code makes of an object that is there.
+/// Code that computes a new object from the live object.
 pub type Code<'a> = dyn Fn(&Live) -> Result<Tree, ApiError> + Sync + 'a;
 
 impl fmt::Debug for Change<'_> {
@@ -44,16 +43,16 @@ impl fmt::Debug for Change<'_> {
     }
 }
 
-/// How many generated names are tried if they are taken; as kube-apiserver.
+/// The largest number of attempts to generate a name that is not taken; same as kube-apiserver.
 const GENERATE_NAME_ATTEMPTS: usize = 8;
 
-/// An update that may create its object tries it at most this many times, if others create and
-/// delete the object meanwhile.
+/// The largest number of attempts of an update that may create its object, while other requests create and delete the
+/// object.
 const UPSERT_ATTEMPTS: usize = 4;
 
-/// A change that was decoded. It may be applied several times, if other writes are faster.
+/// A decoded change. It may be applied several times, because other writes can cause conflicts.
 pub(super) enum DecodedChange<'a> {
-    /// `None` after an object that cannot be made twice.
+    /// `None` after the create of an object that cannot be created again.
     Create(Option<Draft>),
     Update(Draft),
     Patch(Sent<SubmittedPatch>),
@@ -64,11 +63,11 @@ pub(super) enum DecodedChange<'a> {
 }
 
 impl<'a> DecodedChange<'a> {
-    /// Reads a change, as far as that can be done before the object is known.
+    /// Decodes a change, as far as that is possible without the live object.
     ///
     /// # Errors
-    /// What kube-apiserver answers, in its order: metadata of a wrong type (400), unknown
-    /// fields under `Strict` (400), another namespace or name than the path's (400).
+    /// Same as kube-apiserver, in the same order: 400 for metadata of a wrong type, 400 for unknown fields under
+    /// `Strict`, and 400 for a namespace or name that does not match the path.
     pub(super) fn decode(
         attributes: &Attributes<'_>,
         change: Change<'a>,
@@ -101,7 +100,7 @@ impl<'a> DecodedChange<'a> {
         }
     }
 
-    /// The verb of Kubernetes.
+    /// The verb in Kubernetes.
     pub(super) fn verb(&self) -> &'static str {
         match self {
             Self::Create(_) => "create",
@@ -110,8 +109,7 @@ impl<'a> DecodedChange<'a> {
         }
     }
 
-    /// A refusal of the write before it made a draft. What was odd about an object that was
-    /// sent is told, whatever becomes of it.
+    /// An error of the write before there is a draft, with the warnings about the fields of the submitted object.
     pub(super) fn refused(&self, error: ApiError) -> ApiError {
         match self {
             Self::Create(Some(draft)) | Self::Update(draft) => draft.refused(error),
@@ -119,7 +117,7 @@ impl<'a> DecodedChange<'a> {
         }
     }
 
-    /// Whether an object may be created once more, after so many times.
+    /// Whether the create may be attempted again after this number of attempts.
     pub(super) fn may_repeat_creation(&self, creations: usize) -> bool {
         match self {
             Self::Create(again) => again.is_some() && creations < GENERATE_NAME_ATTEMPTS,
@@ -127,11 +125,11 @@ impl<'a> DecodedChange<'a> {
         }
     }
 
-    /// What becomes of the object that is there, or of none.
+    /// Returns the draft that results from the change of the live object, or from a create.
     ///
     /// # Errors
-    /// 409 when it is another object of the same name, 400 and 422 when a patch cannot be
-    /// applied, 413 and 429 when there is no room for what it makes.
+    /// 409 if the uid is that of another object, 400 and 422 if a patch cannot be applied, 413 and 429 if the result
+    /// exceeds a memory limit.
     pub(super) fn change(
         &mut self,
         attributes: &Attributes<'_>,
@@ -141,7 +139,7 @@ impl<'a> DecodedChange<'a> {
         let key = attributes.key();
         match (self, live) {
             (Self::Create(draft), _) => {
-                // Where a name is made, another one may have to be.
+                // A generated name may be taken, so the draft is used again.
                 let is_nameless = |draft: &&Draft| metadata::name(&draft.tree).is_empty();
                 let again = draft.as_ref().filter(is_nameless).cloned();
                 let draft = std::mem::replace(draft, again);
@@ -200,15 +198,15 @@ impl<'a> DecodedChange<'a> {
     }
 }
 
-/// A patch as it was sent. What is wrong with it is told once there is an object, and an
-/// object may have to be looked at again.
+/// The body of a patch or apply request. Its parse error is returned once it is known that the object exists. A valid
+/// body can be read several times, because other writes can cause conflicts.
 pub(super) struct Sent<T>(Option<Result<T, ApiError>>);
 
 impl<T> Sent<T> {
-    /// The patch.
+    /// The parsed body.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The parse error.
     fn read(&mut self) -> Result<&T, ApiError> {
         if let Some(Err(error)) = self.0.take_if(|sent| sent.is_err()) {
             return Err(error);

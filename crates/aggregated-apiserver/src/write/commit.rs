@@ -1,5 +1,5 @@
-//! Commit: stores an object that may be stored, unless another write was faster. From here on a write must not be
-//! cancelled (`critical_section`).
+//! Commit: stores an object, unless a concurrent write has changed it. From here on a write must not be cancelled
+//! (`critical_section`).
 
 use std::sync::Arc;
 
@@ -16,33 +16,36 @@ use crate::error::{ApiError, Details, Reason, qualified, quote};
 use crate::object::{Key, Object, metadata};
 use crate::storage::{Collection, Commit, Expected, Revision, Store, StoreError, Versioned};
 
-/// What came of a commit.
+/// The result of a commit.
 pub(super) enum Committed {
-    /// This is there now, or would be.
+    /// The object that is stored now, or would be without the dry run.
     At(Versioned),
-    /// Somebody else was faster: the write begins again.
+    /// A concurrent write was faster, so the write must restart.
     Overtaken,
 }
 
-/// What else decides whether a new object is stored.
+/// Further conditions for the storage of a new object.
 pub(super) struct Conditions {
-    /// Where its name comes from.
+    /// The origin of its name.
     pub name: NameOrigin,
-    /// Whether the write may begin again if its name is taken.
+    /// Whether the write may restart if the name is taken.
     pub may_repeat: bool,
-    /// The namespace in which it was admitted, if that was asked.
+    /// The namespace in which the object was admitted, if admission has checked one.
     pub namespace: Option<AdmittedNamespace>,
-    /// What it uses of the quotas of its namespace, until it is counted.
+    /// The usage that the object reserves in the quotas of its namespace, until the object is counted.
     pub reservation: Option<Reservation>,
 }
 
-/// Keeps an object.
+/// Stores an object.
 ///
 /// # Errors
-/// 409 when its name is taken, 404 when the object is gone, 403 when its namespace has taken its share
-/// of the store, 507 when there is no room at all, 503 when the store does not answer, 504 when it is not
-/// known whether it was written, 429 when another definition of the kind has
-/// taken the place of the one that has judged it: clients ask again by themselves then.
+/// - 409 if its name is taken.
+/// - 404 if the object was deleted.
+/// - 403 if its namespace has reached its limit in the store.
+/// - 507 if the store is full.
+/// - 503 if the store does not respond.
+/// - 504 if the outcome is unknown.
+/// - 429 if another definition has replaced the one that has validated the object. Clients retry it automatically.
 pub(super) async fn commit(
     attributes: &Attributes<'_>,
     live: Option<&Live>,
@@ -100,7 +103,7 @@ async fn replace(
         marks: lets_go(live, &object),
     };
     match guards.commit(store, commit, entered).await {
-        // Of an object that has gone nothing more was written.
+        // The store has no later revision of an object that was removed.
         Ok(_) if goes => Ok(Committed::At(Versioned { revision: kept.revision, object })),
         Ok(revision) => Ok(Committed::At(Versioned { revision, object })),
         Err(StoreError::Absent) if live.is_created_if_missing => Ok(Committed::Overtaken),
@@ -171,8 +174,8 @@ async fn create(
     }
 }
 
-/// What is said of an object that the store has not kept: in the words of a quota, where others still
-/// have room.
+/// The error for an object that the store has not stored. A namespace that exceeds its limit gets the message of an
+/// exceeded quota, because other namespaces can still store objects.
 fn not_kept(attributes: &Attributes<'_>, object: &Object, error: StoreError) -> ApiError {
     let kind = attributes.kind();
     let advice = match attributes.origin {
@@ -194,7 +197,7 @@ fn not_kept(attributes: &Attributes<'_>, object: &Object, error: StoreError) -> 
     }
 }
 
-/// What becomes of a new object whose name is taken by another one.
+/// Handles a new object whose name is taken: the write restarts, or fails with 409.
 fn taken(
     attributes: &Attributes<'_>,
     key: &Key,

@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use super::guards::Outcome;
 use crate::quota::Portion;
 
-/// Bytes of objects in the commits of clients that need no permit otherwise, and the same in a small container.
+/// The limit of the commits that hold no other permit, in bytes of objects, and the same limit in a small container.
 const LIMIT: usize = 16 << 20;
 const LEAST: usize = LIMIT / 8;
 /// The limit of the number of these commits.
@@ -47,7 +47,7 @@ impl CommitLimit {
     }
 }
 
-/// The critical section of one write. Copies are the same one.
+/// The critical section of one write. Clones refer to the same section.
 #[derive(Clone, Debug, Default)]
 pub struct CriticalSection(Arc<State>);
 
@@ -69,12 +69,12 @@ pub struct Entered<'a> {
 }
 
 impl CriticalSection {
-    /// The critical section of a client whose commits are limited by this alone.
+    /// The critical section of a client whose commits are limited by `limit` alone.
     pub fn limited(limit: CommitLimit) -> Self {
         Self(Arc::new(State { limit: Some(limit), ..State::default() }))
     }
 
-    /// Enters the critical section to commit an object of this size. Waiting for that can be cancelled.
+    /// Enters the critical section to commit an object of this size. The wait for a permit can be cancelled.
     pub async fn enter(&self, bytes: usize) -> Entered<'_> {
         let permit = match &self.0.limit {
             Some(limit) => limit.acquire(bytes).await,
@@ -99,20 +99,20 @@ impl CriticalSection {
         self.0.has_created.load(Ordering::Relaxed)
     }
 
-    /// Takes the receiver of the outcome, if that was unknown when the store answered.
+    /// Takes the receiver of the outcome, if the outcome was unknown when the store responded.
     pub fn take_unknown(&self) -> Option<oneshot::Receiver<Outcome>> {
         self.0.unknown.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
 impl Entered<'_> {
-    /// Notes that the store has committed, and whether that has created an object.
+    /// Records that the store has committed, and whether the commit has created an object.
     pub fn committed(&self, has_created: bool) {
         self.state.has_committed.store(true, Ordering::Relaxed);
         self.state.has_created.fetch_or(has_created, Ordering::Relaxed);
     }
 
-    /// Notes that the outcome of a commit is unknown. The receiver gets the outcome later.
+    /// Records that the outcome of a commit is unknown. The receiver gets the outcome later.
     pub fn is_unknown(&self, outcome: oneshot::Receiver<Outcome>) {
         self.state.unknown.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(outcome);
     }

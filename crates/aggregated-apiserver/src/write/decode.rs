@@ -1,4 +1,4 @@
-//! What was sent becomes an object that its kind knows.
+//! Decode: turns a submitted object into a draft, and checks that it matches the path.
 
 use super::attributes::Attributes;
 use super::draft::{Draft, Submitted};
@@ -10,10 +10,10 @@ use crate::kind::{Kind, StoragePrefix, Version};
 use crate::object::{Key, Tree, metadata};
 use crate::schema::{self, Malformed};
 
-/// Drops what the kind does not know, and fills in its defaults.
+/// Drops the fields that the kind does not define, and fills in the defaults of the kind.
 ///
 /// # Errors
-/// Metadata of a wrong type, and under `Strict` unknown fields (400).
+/// 400 for metadata of a wrong type, and for unknown fields under `Strict`.
 pub fn decode(
     kind: &Kind,
     version: &Version,
@@ -21,7 +21,7 @@ pub fn decode(
     submitted: Submitted,
 ) -> Result<Draft, ApiError> {
     let Submitted { mut tree, duplicates, json, managed_fields } = submitted;
-    // A custom resource is called what it says that it is.
+    // Messages about a custom resource contain the kind that the object states.
     let name = match kind.is_typed() {
         true => kind.names.kind.clone(),
         false => text(&tree, "kind").to_owned(),
@@ -55,8 +55,7 @@ pub fn decode(
     Ok(Draft { sent_managers, ..Draft::new(tree, is_kind, warnings) })
 }
 
-/// Drops what is not known; answers whether it is of the kind, and with the paths of what
-/// was dropped.
+/// Drops unknown fields. Returns whether the object is of the kind, and the paths of the dropped fields.
 pub(super) fn prune(
     kind: &Kind,
     version: &Version,
@@ -74,7 +73,7 @@ pub(super) fn prune(
     Ok((is_kind, unknown))
 }
 
-/// Fills in the namespace of the path; another one is refused.
+/// Sets the namespace of the path. Another namespace in the object is rejected with 400.
 pub(super) fn check_namespace(tree: &mut Tree, namespace: Option<&str>) -> Result<(), ApiError> {
     let given = tree.get("metadata").and_then(|metadata| metadata["namespace"].as_str());
     if namespace.is_some() && given.is_some() && given != namespace {
@@ -91,11 +90,10 @@ pub(super) fn check_namespace(tree: &mut Tree, namespace: Option<&str>) -> Resul
     Ok(())
 }
 
-/// Refuses the body of a request to a subresource if it is for another object, or of another
-/// kind.
+/// Rejects the body of a subresource request if it is for another namespace or of another kind.
 ///
 /// # Errors
-/// 400 with what is wrong.
+/// 400 with the reason.
 pub fn check_posted(
     attributes: &Attributes<'_>,
     kind: &Kind,
@@ -107,10 +105,10 @@ pub fn check_posted(
     check_namespace(&mut draft.tree, attributes.namespace)
 }
 
-/// Refuses an object that is not the one that the path names.
+/// Rejects an object whose namespace or name does not match the path.
 ///
 /// # Errors
-/// 400 with what is wrong.
+/// 400 with the reason.
 pub(super) fn check_identity(tree: &mut Tree, key: &Key) -> Result<(), ApiError> {
     check_namespace(tree, key.namespace())?;
     let (given, name) = (metadata::name(tree), key.name());
@@ -127,10 +125,10 @@ pub(super) fn check_identity(tree: &mut Tree, key: &Key) -> Result<(), ApiError>
     Ok(())
 }
 
-/// Refuses an object with another uid than this one, which is empty if there is no object yet.
+/// Rejects an object with a uid other than this one, which is empty if there is no object yet.
 ///
 /// # Errors
-/// 409.
+/// 409 if the uids differ.
 pub(super) fn check_uid(
     attributes: &Attributes<'_>,
     tree: &Tree,
@@ -144,11 +142,11 @@ pub(super) fn check_uid(
     Err(precondition_failed(attributes, &cause))
 }
 
-/// Refuses to apply an object of a uid where there is no object. Where there is one of another
-/// uid, that is told when the object is validated.
+/// Rejects the apply of an object with a uid if no object exists. If the existing object has another uid, validation
+/// reports it.
 ///
 /// # Errors
-/// 409.
+/// 409 if no object exists.
 pub(super) fn check_applied_uid(
     attributes: &Attributes<'_>,
     tree: &Tree,
@@ -166,11 +164,10 @@ pub(super) fn check_applied_uid(
     Err(ApiError::conflict(&kind.group, &kind.names.plural, name, &cause))
 }
 
-/// Refuses the body of a request to a subresource if its uid or resourceVersion is not that of
-/// the object.
+/// Rejects the body of a subresource request if its uid or resourceVersion differs from that of the object.
 ///
 /// # Errors
-/// 409.
+/// 409 if one of them differs.
 pub fn check_preconditions(
     attributes: &Attributes<'_>,
     posted: &Tree,

@@ -1,4 +1,4 @@
-//! Marks an object that is deleted while something holds it.
+//! Marks an object as being deleted while finalizers or a grace period hold it.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -10,19 +10,19 @@ use crate::error::ApiError;
 use crate::kind::{Kind, Strategy};
 use crate::object::{Object, Tree, metadata};
 
-/// What becomes of what an object owns.
+/// The propagation policy: the handling of the objects that a deleted object owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
-    /// It goes after its owner.
+    /// Dependents are deleted after their owner.
     Background,
-    /// It goes first.
+    /// Dependents are deleted before their owner.
     Foreground,
-    /// It stays, and loses its owner.
+    /// Dependents are not deleted, and lose their owner reference.
     Orphan,
 }
 
 impl Propagation {
-    /// Its name in Kubernetes.
+    /// The name in Kubernetes.
     pub fn name(self) -> &'static str {
         match self {
             Self::Background => "Background",
@@ -32,17 +32,17 @@ impl Propagation {
     }
 }
 
-/// How an object is deleted.
+/// The options of the deletion of one object.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MarkOptions {
-    /// What becomes of what it owns.
+    /// The propagation policy, if the client has sent one.
     pub propagation: Option<Propagation>,
-    /// How many seconds it has to end, where objects have any.
+    /// The grace period in seconds, for kinds that have one.
     pub grace_period: Option<i64>,
 }
 
 impl MarkOptions {
-    /// How many seconds an object has to end.
+    /// The grace period of an object, in seconds.
     fn seconds(&self, strategy: &Strategy, tree: &Tree) -> i64 {
         let Some(usual) = strategy.grace_period.and_then(|period| period(tree)) else { return 0 };
         match self.grace_period.unwrap_or(usual) {
@@ -52,9 +52,8 @@ impl MarkOptions {
     }
 }
 
-/// Marks an object as being deleted, with the finalizers that the propagation
-/// asks for; `None` if nothing holds it, so that it can go at once.
-///
+/// Marks an object as being deleted, with the finalizers of the propagation policy. Returns `None` if nothing holds the
+/// object, so that it can be removed at once.
 /// # Errors
 /// Never in practice: the tree was an object before.
 pub fn mark(
@@ -82,12 +81,12 @@ pub fn mark(
     } else {
         end_in(&mut tree, seconds, options.grace_period, clock);
     }
-    // However large it is: what cannot be marked could never go.
+    // The size is not limited, because an object that cannot be marked could never be deleted.
     let marked = Object::from_parts(&tree, &managed_fields).map_err(ApiError::internal)?;
     Ok(Some(marked.of_shape(object.shape())))
 }
 
-/// An object that is to end in so many seconds, if it was not to end sooner.
+/// Sets the deletion time to the end of the grace period, unless the object already has an earlier one.
 fn end_in(tree: &mut Tree, seconds: i64, given: Option<i64>, clock: &Clock) {
     let metadata = metadata::of(tree);
     let ends = metadata.get("deletionTimestamp").and_then(Value::as_str);
@@ -100,7 +99,7 @@ fn end_in(tree: &mut Tree, seconds: i64, given: Option<i64>, clock: &Clock) {
         }
         Some(ends) => {
             let before = before.unwrap_or_default();
-            // It gets no more time than it had, and less only if that is asked for.
+            // The grace period never becomes longer, and becomes shorter only on request.
             if seconds >= before || (given.is_none() && seconds > 0) {
                 return;
             }
@@ -114,7 +113,7 @@ fn end_in(tree: &mut Tree, seconds: i64, given: Option<i64>, clock: &Clock) {
     });
 }
 
-/// The last state of an object, which is shown when it is removed.
+/// The last state of an object, which its `DELETED` event contains.
 ///
 /// # Errors
 /// Never in practice: the tree was an object before.
@@ -132,8 +131,8 @@ pub fn final_state(
     Ok(gone.of_shape(object.shape()))
 }
 
-/// Those of the garbage collector follow the propagation; where none is asked
-/// for, they stay as they are.
+/// Sets the finalizers of the garbage collector according to the propagation policy. Without a policy they do not
+/// change.
 fn set_finalizers(tree: &mut Tree, propagation: Option<Propagation>) {
     let Some(propagation) = propagation else { return };
     let wanted = match propagation {

@@ -1,4 +1,4 @@
-//! Draft: an object on its way through a write.
+//! Draft: an object between the stages of a write.
 
 use bytes::Bytes;
 
@@ -12,37 +12,37 @@ use crate::object::{Tree, metadata};
 pub struct Submitted {
     /// The object.
     pub tree: Tree,
-    /// Problems with fields that were given more than once.
+    /// Problems with duplicate fields.
     pub duplicates: Vec<String>,
-    /// The JSON that it was read from, if problems are reported in the order of the document.
+    /// The JSON document of the object, if problems are reported in the order of the document.
     pub json: Option<Bytes>,
-    /// What it says of its managers, if that does not stand in it.
+    /// The `managedFields` of the document, if they were parsed apart from `tree`.
     pub managed_fields: Option<SentText>,
 }
 
 impl Submitted {
-    /// An object that was not read from JSON.
+    /// An object that was not parsed from JSON.
     pub fn new(tree: Tree, duplicates: Vec<String>) -> Self {
         Self { tree, duplicates, json: None, managed_fields: None }
     }
 }
 
-/// An object on its way through a write.
+/// An object between the stages of a write.
 #[derive(Clone, Debug)]
 pub struct Draft {
-    /// The object, as far as it is made, without what is said of its managers.
+    /// The object at the current stage, without `managedFields`.
     pub tree: Tree,
-    /// What it said of its managers when it came.
+    /// The `managedFields` that the client has sent.
     pub sent_managers: SentManagers,
-    /// Who owns which fields, once that is known.
+    /// The managers and the fields that they own, once they are computed.
     pub managers: Managers,
-    /// Whether it says that it is of this kind; otherwise nothing was pruned.
+    /// Whether the object states this kind; otherwise no fields were pruned.
     pub is_kind: bool,
-    /// The resourceVersion that it came with.
+    /// The resourceVersion that the client has sent.
     pub revision: String,
-    /// Texts for `Warning` headers.
+    /// The messages of `Warning` headers.
     pub warnings: Vec<String>,
-    /// Whether it is known already who owns what, because it was applied.
+    /// Whether the managers are already computed, because the object was applied.
     pub is_applied: bool,
 }
 
@@ -54,7 +54,7 @@ impl Draft {
         Self { tree, sent_managers, managers, is_kind, revision, warnings, is_applied: false }
     }
 
-    /// A refusal of the write, with the warnings that its author is given all the same.
+    /// An error of the write, with the warnings that the client gets in any case.
     pub(super) fn refused(&self, error: ApiError) -> ApiError {
         match error.warnings() {
             [] => error.with_warnings(self.warnings.clone()),

@@ -1,5 +1,5 @@
-//! Resources that stand in an object: a template of what a controller is to
-//! make has `apiVersion`, `kind` and `metadata` of its own.
+//! Embedded resources: parts of an object with their own `apiVersion`, `kind` and `metadata`, for example the template
+//! of a controller.
 
 use serde_json::Value;
 
@@ -9,21 +9,21 @@ use crate::object::names::check_dns_1035_label;
 use crate::object::{Tree, to_json};
 use crate::schema::{ERRORS_LIMIT, Malformed, Type, coerce_metadata};
 
-/// What is wrong with each.
+/// Returns the invalid fields of all resources that are embedded in an object.
 pub(super) fn validate(of: Type<'_>, tree: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
     validate_members(of, tree, &Path::Root, &mut errors);
     errors
 }
 
-/// What is wrong with the names and the metadata of one resource, with paths from there.
+/// Returns the invalid names and metadata of one resource, with paths relative to it.
 pub(super) fn validate_resource(resource: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
     validate_names(resource, &Path::Root, &mut errors);
     errors
 }
 
-/// The same of one value of a schema.
+/// Returns the invalid fields of all resources that are embedded in one value of a schema.
 pub(super) fn validate_value(of: Type<'_>, value: &Value, path: &Path<'_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     validate_node(of, value, path, &mut errors);

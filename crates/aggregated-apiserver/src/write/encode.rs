@@ -1,4 +1,4 @@
-//! Encode: an object that was validated becomes bytes, within the limits of what is kept.
+//! Encode: turns a validated object into bytes, within the size limits of stored objects.
 
 use super::attributes::Attributes;
 use super::deletion::can_be_removed;
@@ -9,25 +9,25 @@ use crate::error::{ApiError, Reason};
 use crate::object::extent::{DEPTH_LIMIT, Extent};
 use crate::object::{Object, ObjectError, Tree, metadata};
 
-/// The largest object that is kept; as etcd.
+/// The largest stored object, in bytes of JSON; same as etcd.
 const OBJECT_LIMIT: usize = 3 << 19;
 
-/// Values in an object, each member and item: a tree of them costs many times its text. As
-/// many as are read, and what the system adds.
+/// The largest number of values in a stored object, each field and list element counted, because a tree of values is
+/// many times larger than its JSON. It is the limit of request bodies, plus a reserve for the fields that the server
+/// sets.
 const VALUES_LIMIT: usize = 50_000 + 1_000;
 
-/// An object in the version in which it is kept.
+/// An object in the storage version.
 pub(super) struct Encoded {
     pub object: Object,
-    /// Whether its last finalizer is gone, so that the object goes: this is what it would
-    /// have been.
+    /// Whether the last finalizer was removed, so that the commit removes the object. `object` is its last state then.
     pub goes: bool,
 }
 
-/// Encodes an object, and converts it to the version in which it is kept.
+/// Encodes an object, and converts it to the storage version.
 ///
 /// # Errors
-/// 413 when it is too large.
+/// 413 if the object is too large.
 pub(super) fn encode(
     attributes: &Attributes<'_>,
     live: Option<&Live>,
@@ -41,7 +41,8 @@ pub(super) fn encode(
         ApiError::from(kind.unconvertible(name, &kind.storage.name, why.to_string()))
     };
     if goes {
-        // It is shown, not kept: what is too large, or cannot be converted, can still go.
+        // The object is only returned, not stored. An object that is too large or cannot be converted can still be
+        // removed.
         let object =
             Object::from_parts(&draft.tree, &managed_fields).map_err(ApiError::internal)?;
         let object = match kind.is_converted_by_code() {
@@ -53,7 +54,7 @@ pub(super) fn encode(
     let size = live.map(|live| live.kept.object.json_size()).unwrap_or_default();
     let limit = OBJECT_LIMIT.max(size);
     let object = if kind.is_converted_by_code() {
-        // What is kept is held against the limits.
+        // The limits apply to the storage version.
         let refused = |why| kind.refuse_sent(metadata::name(&draft.tree), &kind.storage.name, why);
         let kept = kind.tree_to_storage(&draft.tree, attributes.version);
         let (tree, shape) = kept.map_err(refused)?;
@@ -65,7 +66,7 @@ pub(super) fn encode(
     Ok(Encoded { object, goes })
 }
 
-/// An object with what is said of its managers; without, if that is too much, and nobody applies.
+/// Encodes an object with its `managedFields`. They are omitted if they exceed a limit and the write is no apply.
 fn encode_some(
     limit: usize,
     (tree, is_applied): (&Tree, bool),
@@ -83,7 +84,7 @@ fn too_large(what: String) -> ApiError {
 
 fn encode_within(limit: usize, tree: &Tree, managed_fields: &[u8]) -> Result<Object, ApiError> {
     let extent = Extent::of(tree);
-    // Nearly always so little is said of managers that no limit can be met: then it is not walked.
+    // `managedFields` are nearly always too small to reach a limit, so they are not parsed.
     let most = codec::most_in(managed_fields);
     let extent = match 2 + most <= DEPTH_LIMIT && extent.values + most <= VALUES_LIMIT {
         true => extent,
@@ -96,7 +97,7 @@ fn encode_within(limit: usize, tree: &Tree, managed_fields: &[u8]) -> Result<Obj
         return Err(too_large(format!("an object holds at most {VALUES_LIMIT} values")));
     }
     if extent.texts > limit {
-        // It is not encoded: six bytes may become of one.
+        // It is not encoded, because one byte can become six.
         return Err(too_large(format!("limit is {limit}")));
     }
     let object = Object::from_parts(tree, managed_fields).map_err(ApiError::internal)?;

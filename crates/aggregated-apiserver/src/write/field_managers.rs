@@ -1,4 +1,4 @@
-//! Field managers: who owns which fields of an object.
+//! Field managers: tracks which manager owns which fields of an object.
 
 use std::borrow::Cow;
 
@@ -18,18 +18,18 @@ use crate::occasionally::{Occasionally, shown};
 use crate::quota::{self, Room, TREE_LIMIT};
 use crate::schema::{self, Malformed};
 
-/// Whether objects say who owns which of their fields.
+/// Whether objects have `metadata.managedFields`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ManagedFields {
-    /// They do.
+    /// `managedFields` are stored.
     #[default]
     Kept,
-    /// They do not, so nobody can apply.
+    /// `managedFields` are not stored, so server-side apply is not available.
     Dropped,
 }
 
 impl ManagedFields {
-    /// An object with what it says of its managers, or without.
+    /// Returns the object with its `managedFields`, or without them.
     #[must_use]
     pub fn of(self, tree: Tree) -> Tree {
         match self {
@@ -39,29 +39,30 @@ impl ManagedFields {
     }
 }
 
-/// What fields of which nobody knows better belong to.
+/// The manager of the fields whose owner is unknown at the first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
-/// How much is taken, in trees of the object, while its managers are told: sets of what has
-/// changed, of which each may take as much as two trees, and what the allocator keeps of them.
+/// The memory that the tracking uses, in trees of the object: the sets of changed fields, each as large as two trees,
+/// and the memory that the allocator retains for them.
 const TAKEN: usize = 10;
-/// And what is compared in another version: two objects of that, one version after the other.
+/// The additional memory if objects are compared in another version, in trees of the object: two objects, for one
+/// version at a time.
 const CONVERTED: usize = 2;
-/// And at most so much: half of what one request may take.
+/// The largest memory reservation for the tracking, in bytes: half of the limit of one request.
 const MOST_TAKEN: usize = 2 * TREE_LIMIT;
-/// How much a set takes, in bytes of its text.
+/// The memory of a set, in bytes per byte of its JSON.
 pub(super) const SET: usize = 40;
-/// The managers of an object that is not there.
+/// The managers of an object that does not exist.
 static NOBODY: Managers = Managers::none();
-/// Objects whose managers are not known any more.
+/// Throttles the log about objects whose managers are lost.
 static LOST: Occasionally = Occasionally::at_most(1);
-/// What a manager without a name is called.
+/// The name of a manager without a name.
 const UNKNOWN: &str = "unknown";
 
-/// Notes which fields the manager of a write owns from now on. It is told before mutating
-/// admission, because what plugins change is not the client's.
+/// Records the fields that the manager of a write owns from now on. This happens before mutating admission, because the
+/// fields that plugins change are not the client's.
 ///
 /// # Errors
-/// 429 when there is no room for it now.
+/// 429 if there is not enough memory now.
 pub(super) fn track(
     attributes: &Attributes<'_>,
     live: Option<&Live>,
@@ -70,7 +71,7 @@ pub(super) fn track(
     track_but(attributes, live, draft, None)
 }
 
-/// The same without fields that the system has filled in, beyond what the client has said.
+/// Same as [`track`], but without the fields that the server has filled in beyond those in `said`.
 pub(super) fn track_but(
     attributes: &Attributes<'_>,
     live: Option<&Live>,
@@ -88,11 +89,11 @@ pub(super) fn track_but(
     let size = (TAKEN + converted) * tree + SET * (kept.size() + sent.size());
     let room = match attributes.account.reserve(size.min(MOST_TAKEN)) {
         Ok(room) => room,
-        // As kube-apiserver lets go of it when an object is too large.
+        // kube-apiserver, too, drops `managedFields` when an object is too large.
         Err(refused) if refused.reason() == Reason::RequestEntityTooLarge => return Ok(None),
         Err(refused) => return Err(refused),
     };
-    // Who sends managers that own nothing does not wish that nobody is told of.
+    // A client that sends an empty entry resets `managedFields`; it does not turn off the tracking.
     let mut is_begun = !kept.is_empty() && !sent.is_reset();
     let (mut managers, are_kept) = match attributes.part {
         Part::Main if sent.is_reset() => (Managers::default(), false),
@@ -104,7 +105,7 @@ pub(super) fn track_but(
             is_begun |= sent.is_said();
             (managers, are_kept)
         }
-        // Code says nothing of managers.
+        // Code does not change `managedFields`.
         Part::Handler(_) => {
             draft.managers = kept.clone();
             return Ok(None);
@@ -119,13 +120,13 @@ pub(super) fn track_but(
     };
     draft.managers = tracked.unwrap_or_else(|why| {
         if is_incomplete() {
-            // It is told again.
+            // The tracking runs again.
             return Managers::default();
         }
-        // Validation says why, if it is to be said.
+        // Validation reports the reason, if the client must know it.
         tracing::debug!("nobody owns what cannot be taken apart: {why}");
         if attributes.kind().is_converted_by_code() && !kept.is_empty() {
-            // As kube-apiserver; but code can be mended.
+            // Same as kube-apiserver. It is logged, because the code of the conversion can be fixed.
             LOST.log(|suppressed| {
                 let (of, name) =
                     (attributes.kind().qualified(), shown(metadata::name(&draft.tree)));
@@ -140,8 +141,8 @@ pub(super) fn track_but(
     Ok(Some(room))
 }
 
-/// What managers an update of the object itself begins with, and whether what they own is as it is
-/// kept.
+/// Returns the managers that an update of the object itself starts with, and whether their field sets are the stored
+/// ones.
 fn starting(kept: &Managers, sent: &SentManagers) -> (Managers, bool) {
     match sent.read(kept) {
         Ok(Some(managers)) => {
@@ -158,7 +159,7 @@ fn tracked(
     tree: &Tree,
     (mut managers, are_kept, is_begun): (Managers, bool, bool),
 ) -> Result<Managers, String> {
-    // Nobody has begun to keep track of an object that is there.
+    // The tracking of an existing object has not started yet.
     if managers.is_empty() && live.is_some() && !is_begun {
         return Ok(managers);
     }
@@ -168,7 +169,7 @@ fn tracked(
     }
     let is_current = is_current(attributes, live);
     let versions = reconcile(attributes, are_kept && is_current, &mut managers)?;
-    // What was written in another version was held against the types of that one.
+    // An object that was written in another version was checked against the types of that version.
     let has_one_version = attributes.kind().all_versions().nth(1).is_none();
     let change = Update {
         versions: &versions,
@@ -182,10 +183,10 @@ fn tracked(
     Ok(managers)
 }
 
-/// Makes all sets those of the types as they are now, if they are not yet.
+/// Converts all field sets to the current types, unless they match them already.
 ///
 /// # Errors
-/// When somebody owns something in a version that is gone.
+/// The reason, if a manager owns fields in a version that no longer exists.
 pub(super) fn reconcile<'a>(
     attributes: &Attributes<'a>,
     are_current: bool,
@@ -196,14 +197,14 @@ pub(super) fn reconcile<'a>(
     Ok(versions)
 }
 
-/// Whether an object was kept with the types of now. Of a kind whose types may change nobody knows:
-/// a Scale or a deletion changes an object, too, and looks at nobody's sets.
+/// Whether an object was stored with the current types. It is false for a kind whose types may change: a Scale or a
+/// deletion also changes an object, and does not read the field sets.
 pub(super) fn is_current(attributes: &Attributes<'_>, live: Option<&Live>) -> bool {
     let kind = attributes.kind();
     !kind.may_change() && live.is_some_and(|live| kind.is_current(&live.kept.object))
 }
 
-/// The object as it was; empty but for its type if there was none.
+/// The object before the write; one with only its type if there was none.
 pub(super) fn before<'a>(attributes: &Attributes<'_>, live: Option<&'a Live>) -> Cow<'a, Tree> {
     match live {
         Some(live) => Cow::Borrowed(&live.tree),
@@ -211,7 +212,7 @@ pub(super) fn before<'a>(attributes: &Attributes<'_>, live: Option<&'a Live>) ->
     }
 }
 
-/// An object of which nothing is known but its type.
+/// An empty object of the type.
 pub(super) fn nothing(attributes: &Attributes<'_>) -> Tree {
     let (kind, version) = (attributes.kind(), attributes.version);
     let name = kind.api_version(&version.name);
@@ -219,13 +220,13 @@ pub(super) fn nothing(attributes: &Attributes<'_>) -> Tree {
     let mut nothing =
         members.map(|(name, text)| (name.to_owned(), text.into())).into_iter().collect();
     if kind.is_typed() {
-        // With what Go writes down of nothing.
+        // Go encodes some fields of an empty object.
         let _ = schema::normalize(version.schema.root(), &mut nothing, Malformed::Dropped);
     }
     nothing
 }
 
-/// Who writes.
+/// The manager of a write.
 pub(super) fn manager(attributes: &Attributes<'_>, operation: Operation) -> Manager {
     let name = &attributes.options.field_manager;
     Manager {
@@ -236,7 +237,7 @@ pub(super) fn manager(attributes: &Attributes<'_>, operation: Operation) -> Mana
     }
 }
 
-/// The versions of a kind, and what a write of this part sets back of each.
+/// The versions of a kind, each with the fields that a write to this part resets.
 pub(super) fn versions<'a>(attributes: &Attributes<'a>) -> Versions<'a> {
     let kind: &'a Kind = attributes.kind();
     let named = |name: &str| api_version(&kind.group, name);
@@ -247,7 +248,7 @@ pub(super) fn versions<'a>(attributes: &Attributes<'a>) -> Versions<'a> {
         }),
         false => empty,
     };
-    // Also those that are not served any more: what was written in them is still somebody's.
+    // The versions include those that are not served any more, because managers may still own fields in them.
     kind.all_versions().fold(empty, |versions, version| {
         let is_requested = version.name == attributes.version.name;
         let reset = match attributes.part {
@@ -259,11 +260,10 @@ pub(super) fn versions<'a>(attributes: &Attributes<'a>) -> Versions<'a> {
     })
 }
 
-/// Attributes all that is there to nobody in particular, before somebody applies for the first
-/// time.
+/// Attributes all fields of an object to the manager `before-first-apply`, at the first apply.
 ///
 /// # Errors
-/// When the object cannot be taken apart as its type says.
+/// The reason, if the object does not match its type.
 pub(super) fn before_first_apply(
     attributes: &Attributes<'_>,
     live: &Tree,
@@ -281,7 +281,7 @@ pub(super) fn before_first_apply(
     update(&change, managers)
 }
 
-/// An object with what is said of its managers: JSON, or nothing.
+/// Returns an object with these `managedFields`, which are JSON or empty.
 pub(super) fn with_managed_fields(mut tree: Tree, managed_fields: &[u8]) -> Tree {
     if let Ok(said) = serde_json::from_slice::<Value>(managed_fields) {
         metadata::edit(&mut tree, |metadata| {
@@ -291,9 +291,9 @@ pub(super) fn with_managed_fields(mut tree: Tree, managed_fields: &[u8]) -> Tree
     tree
 }
 
-/// Takes the times of before, if a write changes nothing but times.
+/// Keeps the previous timestamps if a write changes only timestamps.
 pub(super) fn keep_times(live: &Live, draft: &mut Draft) {
-    // Nearly all that changes an object gives it another generation.
+    // Nearly every change of an object increases its generation.
     let generation = |tree: &Tree| tree.get("metadata")?.get("generation")?.as_i64();
     if generation(&live.tree) == generation(&draft.tree)
         && live.managers().differ_in_time_only(&draft.managers)
@@ -303,11 +303,10 @@ pub(super) fn keep_times(live: &Live, draft: &mut Draft) {
     }
 }
 
-/// Names of field managers are at most this long, in bytes; as kube-apiserver.
+/// The largest length of the name of a field manager, in bytes; same as kube-apiserver.
 const LENGTH_LIMIT: usize = 128;
 
-/// The manager of a client that does not name one: the beginning of its User-Agent, as far
-/// as it can be printed.
+/// The manager of a client that does not name one: the printable characters of its User-Agent up to the first slash.
 pub fn manager_of_user_agent(user_agent: &str) -> String {
     let product = user_agent.split('/').next().unwrap_or_default();
     let mut manager = String::new();
@@ -336,7 +335,7 @@ mod tests {
             assert_eq!(manager_of_user_agent(user_agent), expected, "{user_agent}");
         }
         assert_eq!(manager_of_user_agent(&"a".repeat(200)).len(), LENGTH_LIMIT);
-        // No character is cut in two.
+        // A character is never split.
         assert_eq!(manager_of_user_agent(&"é".repeat(200)).len(), LENGTH_LIMIT);
         assert_eq!(manager_of_user_agent(&format!("a{}", "é".repeat(200))).len(), 127);
     }

@@ -1,23 +1,23 @@
-//! Field validation: what happens to fields that are unknown or given more than once.
+//! Field validation: the treatment of unknown and duplicate fields.
 
 use crate::codec::REPEATED_KEYS;
 
 /// The `fieldValidation` of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
-    /// Such fields are dropped silently.
+    /// The fields are dropped silently.
     Ignore,
-    /// Such fields are dropped, with a `Warning` header each.
+    /// The fields are dropped, with a `Warning` header each.
     #[default]
     Warn,
     /// The request fails.
     Strict,
 }
 
-/// Returns the warnings about unknown fields, after problems that have words already.
+/// Returns the warnings: the messages in `problems`, then one about each unknown field.
 ///
 /// # Errors
-/// All of them as one message, under `Strict`.
+/// All problems in one message, under `Strict`.
 pub(super) fn report(
     field_validation: FieldValidation,
     mut problems: Vec<String>,
@@ -31,7 +31,7 @@ pub(super) fn report(
     }
 }
 
-/// Splits what the parser of YAML says of repeated keys into a warning for each key.
+/// Splits the message of the YAML parser about repeated keys into one warning for each key.
 fn warnings(problems: Vec<String>) -> Vec<String> {
     let mut warnings = Vec::with_capacity(problems.len());
     for problem in problems {

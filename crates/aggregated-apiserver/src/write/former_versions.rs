@@ -1,11 +1,11 @@
-//! Versions of Kubernetes' own kinds that are no longer served, and that kube-apiserver still reads in patches.
+//! Removed versions of Kubernetes' own kinds, which kube-apiserver still accepts in patches.
 
 use serde_json::Value;
 
 use super::text;
 use crate::object::Tree;
 
-/// Versions in which objects look as in the served version: the group, its kinds, and the versions.
+/// Versions in which objects have the same fields as in the served version: the group, its kinds, and the versions.
 const FORMER: [(&str, &[&str], &[&str]); 10] = [
     ("apps", &["Deployment", "StatefulSet", "ControllerRevision"], &["apps/v1beta1"]),
     (
@@ -31,7 +31,8 @@ const FORMER: [(&str, &[&str], &[&str]); 10] = [
     ),
 ];
 
-/// Removes the version of an object of a group, if it is a former one: the served version takes its place.
+/// Removes the `apiVersion` of an object of a group if it is a former version, so that the served version is set
+/// instead.
 pub(super) fn update(tree: &mut Tree, group: &str) {
     let (given, kind) = (text(tree, "apiVersion"), text(tree, "kind"));
     let is_former = FORMER.iter().any(|(of_group, kinds, versions)| {
@@ -42,7 +43,8 @@ pub(super) fn update(tree: &mut Tree, group: &str) {
     }
 }
 
-/// Removes the type of an object that a strategic merge patch has changed, where it does not count.
+/// Removes the `apiVersion` and `kind` of an object that a strategic merge patch has changed, because they are ignored
+/// there.
 pub(super) fn ignore_type(tree: &mut Tree) {
     for field in ["apiVersion", "kind"] {
         if tree.get(field).is_some_and(Value::is_string) {

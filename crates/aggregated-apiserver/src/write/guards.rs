@@ -1,10 +1,10 @@
-//! The guards of a commit: the gate of its definition, its reservation of quotas, and its namespace. They are held until
-//! the outcome of the commit is known and seen in this process. Mostly that is so when the store answers. If it is not, a
-//! task holds the guards, and undoes a create that should not have happened.
+//! The guards of a commit: the gate of its definition, its quota reservation, and its namespace. They are held until
+//! the outcome of the commit is known and visible in this process. That is mostly so when the store responds. If it is
+//! not, a task holds the guards, and undoes a create that should not have happened.
 //!
-//! The permit in flight and the memory account of the request are not among the guards, because the task keeps none of
-//! the objects. While etcd is away, they would be held for as long as that, or for ten seconds after a short
-//! interruption, and would refuse the writes of the same user and then of all users. A place among the
+//! The permit in flight and the memory account of the request are not among the guards, because the task holds none of
+//! the objects. During an outage of etcd they would be held for the whole outage, or for ten seconds after a short
+//! interruption. The server would then reject the writes of the same user, and finally of all users. A slot of
 //! [`UnsettledWrites`] limits the number of these tasks instead.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -26,11 +26,12 @@ use crate::storage::{
     Collection, Commit, Expected, FRESHNESS_WAIT, Revision, Store, StoreError, Versioned,
 };
 
-/// The largest number of commits that are in flight or not settled. More than twice as many as can be in flight: after a
-/// short interruption of etcd there is a place for each commit that was in flight, and for those that follow.
+/// The largest number of commits that are in flight or not settled. It is more than twice the number that can be in
+/// flight: after a short interruption of etcd there is a slot for each commit that was in flight, and for the next
+/// ones.
 const UNSETTLED: usize = 1_024;
 
-/// The number of attempts to remove an object that was stored too late, while the store is away.
+/// The number of attempts to remove an object that was stored too late, while the store is unavailable.
 const UNDO_ATTEMPTS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -45,10 +46,10 @@ impl Default for UnsettledWrites {
 }
 
 impl UnsettledWrites {
-    /// A place for a commit; waits for it as long as a read waits for the store.
+    /// Acquires a slot for a commit. Waits at most as long as a read waits for the store.
     ///
     /// # Errors
-    /// 503 if no place becomes free: the store does not settle its writes.
+    /// 503 if no slot becomes free, because the store does not settle its writes.
     async fn place(&self) -> Result<OwnedSemaphorePermit, ApiError> {
         if let Ok(place) = Arc::clone(&self.0).try_acquire_owned() {
             return Ok(place);
@@ -58,18 +59,18 @@ impl UnsettledWrites {
     }
 }
 
-/// The outcome of a commit that was unknown when the store answered.
+/// The outcome of a commit that was unknown when the store responded.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It was committed, and this says whether it has created an object.
+    /// The write was committed; `is_created` is true if it has created an object.
     Committed { is_created: bool },
-    /// It was not committed, or was undone.
+    /// The write was not committed, or was undone.
     Refused(ApiError),
-    /// It stays unknown: another write has followed, or the store has failed.
+    /// The outcome remains unknown, because another write has followed or the store has failed.
     Unknown,
 }
 
-/// The guards of a commit. Copies hold the same guards.
+/// The guards of a commit. Clones hold the same guards.
 #[derive(Clone)]
 pub struct Guards<'a> {
     served: &'a ServedKind,
@@ -84,10 +85,10 @@ struct Held {
 }
 
 impl<'a> Attributes<'a> {
-    /// Enters the critical section to commit an object of this size, and takes the guards of the commit.
+    /// Enters the critical section to commit an object of this size, and acquires the guards of the commit.
     ///
     /// # Errors
-    /// 429 if another definition has taken the place of the one that judged the object, 503 if the store does not settle
+    /// 429 if another definition has replaced the one that has validated the object, 503 if the store does not settle
     /// its writes.
     pub async fn enter(
         &self,
@@ -104,15 +105,17 @@ impl<'a> Attributes<'a> {
 }
 
 impl Guards<'_> {
-    /// Why an object of this name may not be created now, if that is so: its definition or its namespace is going.
+    /// Returns the error if an object of this name must not be created now, because its definition or its namespace is
+    /// being deleted.
     pub fn refusal(&self, name: &str) -> Option<ApiError> {
         self.held.refusal(self.served, name)
     }
 
-    /// Commits. If the outcome is unknown or not seen here yet, a task holds the guards until it is.
+    /// Commits a write. If the outcome is unknown or not visible in this process yet, a task holds the guards until it
+    /// is.
     ///
     /// # Errors
-    /// As [`Store::commit`].
+    /// Same as [`Store::commit`].
     pub async fn commit(
         &self,
         store: &Arc<dyn Store>,
@@ -150,8 +153,8 @@ impl Held {
     }
 }
 
-/// Waits until the outcome of a commit is known and seen here, with its guards held. A create that happened although its
-/// definition or its namespace is going is undone.
+/// Waits, with the guards held, until the outcome of a commit is known and visible in this process. Undoes a create
+/// that has happened although its definition or its namespace is being deleted.
 async fn settle(
     (served, held): (ServedKind, Arc<Held>),
     store: Arc<dyn Store>,
@@ -193,7 +196,7 @@ async fn settle(
     outcome
 }
 
-/// A commit, without its object.
+/// The parameters of a commit, without its object.
 struct Intent {
     collection: Collection,
     key: Key,
@@ -209,7 +212,7 @@ impl Intent {
         Self { collection, key, expected, write }
     }
 
-    /// The outcome of a commit that is settled, by the object that is there now.
+    /// The outcome of a settled commit, derived from the object that is stored now.
     fn outcome(&self, found: Option<&Versioned>) -> Outcome {
         let is_before = match (self.expected, found) {
             (Expected::At(revision), Some(found)) => found.revision == revision,
@@ -237,7 +240,7 @@ fn hash(object: &Object) -> u64 {
     hasher.finish()
 }
 
-/// Removes an object that was stored too late, also if it was changed since.
+/// Removes an object that was stored too late, even if it was changed since.
 pub(super) async fn undo(
     store: &dyn Store,
     (collection, key): (&Collection, &Key),

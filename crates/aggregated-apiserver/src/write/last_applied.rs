@@ -1,19 +1,19 @@
-//! What kubectl has applied last: an annotation by which it was kept before servers knew who owns
-//! what. Whoever goes over to this server's way owns what it says.
+//! The last-applied annotation of kubectl: client-side apply records the applied object in it. When kubectl switches to
+//! server-side apply, it becomes the owner of the fields in the annotation.
 
 use serde_json::Value;
 
 use crate::apply::{Conflicts, Place, check, compare, owned};
 use crate::object::{Tree, metadata, to_html_json};
 
-/// The manager that goes over.
+/// The field manager of kubectl in server-side apply.
 pub(super) const KUBECTL: &str = "kubectl";
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// All annotations of an object together; as kube-apiserver.
+/// The largest size of all annotations of an object together, in bytes; same as kube-apiserver.
 const ANNOTATIONS_LIMIT: usize = 256 << 10;
 
-/// The conflicts that are left when what kubectl has applied last is its own; `None` if there are
-/// none.
+/// Returns the conflicts that remain if kubectl owns the fields that it has applied last; `None` if no conflict
+/// remains.
 pub(super) fn left(
     place: Place<'_>,
     (live, version): (&Tree, &str),
@@ -26,7 +26,7 @@ pub(super) fn left(
     Some(conflicts.without(&allowed))
 }
 
-/// What kubectl has applied last and is still so.
+/// The fields that kubectl has applied last and whose values have not changed since.
 fn allowed(place: Place<'_>, live: &Tree, version: &str) -> Option<crate::apply::FieldSet> {
     let last = annotation(live)?;
     let Ok(Value::Object(last)) = serde_json::from_str(last) else { return None };
@@ -40,7 +40,7 @@ fn allowed(place: Place<'_>, live: &Tree, version: &str) -> Option<crate::apply:
     Some(owned.difference(&changed.removed))
 }
 
-/// Says in an object what was applied, if it said so before.
+/// Updates the last-applied annotation, if the object has one.
 pub(super) fn renew(tree: &mut Tree, sent: &Tree) {
     if annotation(tree).is_none() {
         return;

@@ -1,4 +1,4 @@
-//! Live: the object that is there when it is written.
+//! Live: the stored object at the time of a write.
 
 use std::sync::OnceLock;
 
@@ -15,81 +15,81 @@ use crate::quota::{self, Room};
 use crate::storage::Versioned;
 use bytes::Bytes;
 
-/// An object that is there.
+/// The stored object at the time of a write.
 #[derive(Debug)]
 pub struct Live {
-    /// As the version of the request shows it, without what is said of its managers.
+    /// The object in the version of the request, without `managedFields`.
     pub tree: Tree,
-    /// What is said of them, as JSON; nothing if nothing is.
+    /// The `managedFields` as JSON; empty if the object has no managers.
     managed_fields: Bytes,
-    /// The same, once it was read.
+    /// The parsed `managedFields`, once they were parsed.
     managers: OnceLock<Managers>,
-    /// Its resourceVersion.
+    /// The resourceVersion.
     pub revision: String,
-    /// As it is kept.
+    /// The object in the storage version.
     pub kept: Versioned,
-    /// Whether the write creates the object, should it be gone when it is committed.
+    /// Whether the write creates the object if it was deleted before the commit.
     pub is_created_if_missing: bool,
     tree_size: usize,
-    /// The memory that its tree takes.
+    /// The memory of the tree.
     _room: Room,
 }
 
 impl Live {
-    /// Its uid.
+    /// The uid.
     pub fn uid(&self) -> &str {
         metadata::text(&self.tree, "uid")
     }
 
-    /// Who owns which of its fields. What cannot be read is nobody's.
+    /// The managers and the fields that they own. They are empty if `managedFields` cannot be parsed.
     pub fn managers(&self) -> &Managers {
         self.managers.get_or_init(|| Managers::read(&self.managed_fields).unwrap_or_default())
     }
 
-    /// Whether this is what is said of its managers, to the letter.
+    /// Whether the `managedFields` are exactly this JSON.
     pub fn says_of_managers(&self, managed_fields: &Bytes) -> bool {
         self.managed_fields == *managed_fields
     }
 
-    /// Who owns which of its fields, where that was read from the request already.
+    /// Sets the managers, which were already parsed from the request, and returns them.
     pub fn managers_are(&self, managers: &Managers) -> &Managers {
         self.managers.get_or_init(|| managers.clone())
     }
 
-    /// What its tree takes.
+    /// The size of the tree in memory, in bytes.
     pub fn tree_size(&self) -> usize {
         self.tree_size
     }
 
-    /// The object with its resourceVersion, as most patches meet it.
+    /// The object with its resourceVersion, but without `managedFields`. Most patches are applied to this.
     pub fn with_revision(&self) -> Tree {
         let mut tree = self.tree.clone();
         set_revision(&mut tree, &self.revision);
         tree
     }
 
-    /// The same with what is said of its managers, as clients see it.
+    /// The object with its resourceVersion and its `managedFields`, same as clients see it.
     ///
     /// # Errors
-    /// 413 and 429 when there is no room for it.
+    /// 413 and 429 if it exceeds a memory limit.
     pub fn whole(&self, room: &mut Room) -> Result<Tree, ApiError> {
-        // What becomes of it is read and written once more.
+        // The patched `managedFields` are parsed and encoded once more.
         room.grow_to(quota::of_tree(&self.tree) + 2 * quota::of_json(&self.managed_fields))?;
         Ok(with_managed_fields(self.with_revision(), &self.managed_fields))
     }
 }
 
-/// Says in an object which version of it this is.
+/// Sets the resourceVersion of an object.
 pub(super) fn set_revision(tree: &mut Tree, revision: &str) {
     metadata::edit(tree, |metadata| {
         metadata.insert("resourceVersion".to_owned(), revision.into());
     });
 }
 
-/// The object that is to be changed; `None` if one is to be created.
+/// The object that the write changes; `None` if the write creates one.
 ///
 /// # Errors
-/// 404 when there is none, or it is hidden from the user, and the write does not create it.
+/// 404 if there is no object, or it is hidden from the user, and the write does not create it.
 pub(super) async fn current(
     attributes: &Attributes<'_>,
     decoded: &DecodedChange<'_>,
@@ -100,7 +100,8 @@ pub(super) async fn current(
         return Err(ApiError::method_not_allowed(&kind.group, &kind.names.plural, verb));
     };
     if let DecodedChange::Create(draft) = decoded {
-        // What it is held against must be as new as others have been told.
+        // The create is validated against other objects, so they must be as recent as the newest change that other
+        // clients have seen.
         attributes.served.await_newest().await.map_err(unavailable)?;
         let name = draft.as_ref().map_or("", |draft| metadata::name(&draft.tree));
         return ensure_open(attributes, name).map(|()| None);
@@ -113,14 +114,15 @@ pub(super) async fn current(
         _ => false,
     };
     let creates = may_create && attributes.part == Part::Main;
-    // What is hidden is not there: whoever may create learns at the end of its creation that the name is taken.
+    // A hidden object is treated as missing. A client that may create objects gets the conflict of names only at the
+    // end of its create.
     let Some(kept) = kept.filter(|kept| attributes.sees(&kept.object)) else {
         if creates {
             return ensure_open(attributes, key.name()).map(|()| None);
         }
         return Err(ApiError::not_found(&kind.group, &kind.names.plural, key.name()));
     };
-    // While it is converted there are both.
+    // During the conversion there are both objects in memory.
     let of_kept = kept.object.tree_size();
     let of_kept = if kind.is_shown_as_kept(&kept.object, attributes.version) { 0 } else { of_kept };
     let _converting = attributes.account.reserve(of_kept)?;
@@ -150,7 +152,7 @@ fn ensure_open(attributes: &Attributes<'_>, name: &str) -> Result<(), ApiError> 
     }
 }
 
-/// The refusal of a new object whose definition is being deleted: 403.
+/// The error for a new object whose definition is being deleted: 403.
 pub(super) fn terminating(kind: &Kind, name: &str) -> ApiError {
     let why = "create not allowed while custom resource definition is terminating";
     ApiError::forbidden(&kind.group, &kind.names.plural, name, why)

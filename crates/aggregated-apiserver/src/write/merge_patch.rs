@@ -1,10 +1,10 @@
-//! JSON merge patch, RFC 7386, as kube-apiserver applies it.
+//! JSON merge patch (RFC 7386), with the behaviour of kube-apiserver.
 
 use serde_json::Value;
 
 use crate::object::Tree;
 
-/// What a patch makes of an object. One that is no object takes its place.
+/// Applies a patch to an object. A patch that is not an object replaces it.
 pub(super) fn apply(object: Tree, patch: &Value) -> Value {
     let Value::Object(patch) = patch else { return patch.clone() };
     let mut object = object;
@@ -12,8 +12,8 @@ pub(super) fn apply(object: Tree, patch: &Value) -> Value {
     Value::Object(object)
 }
 
-/// Merges a patch into an object: what is null goes, objects are merged,
-/// everything else is replaced.
+/// Merges a patch into an object: fields that are null in the patch are removed, objects are merged, and all other
+/// values are replaced.
 fn merge(object: &mut Tree, patch: &Tree) {
     for (key, value) in patch {
         match (object.get_mut(key), value) {
@@ -21,7 +21,7 @@ fn merge(object: &mut Tree, patch: &Tree) {
                 object.remove(key);
             }
             (Some(Value::Object(member)), Value::Object(patch)) => merge(member, patch),
-            // A list in the place of an object stays as it is.
+            // A list that replaces an object is copied unchanged.
             (Some(member @ Value::Object(_)), other) => *member = other.clone(),
             (_, other) => {
                 object.insert(key.clone(), without_nulls(other));
@@ -30,8 +30,8 @@ fn merge(object: &mut Tree, patch: &Tree) {
     }
 }
 
-/// What is new has no members that are null, in its lists neither: there
-/// kube-apiserver's library goes beyond the RFC.
+/// Returns a value without null fields, which new values do not contain, not even within lists. Here the library of
+/// kube-apiserver goes beyond the RFC.
 fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(members) => {
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Rows of RFC 7386, appendix A, that begin with an object, and others.
+    /// The examples of RFC 7386, appendix A, that start with an object, and others.
     #[test]
     fn rows() {
         let rows = [

@@ -1,4 +1,4 @@
-//! The rules of ObjectMeta, with kube-apiserver's words.
+//! The validation of ObjectMeta, with the messages of kube-apiserver.
 
 use std::collections::HashSet;
 
@@ -15,22 +15,21 @@ use crate::object::names::{
 use crate::object::{Tree, metadata};
 use crate::schema::ERRORS_LIMIT;
 
-/// All annotations of an object together; as kube-apiserver.
+/// The largest size of all annotations of an object together, in bytes; same as kube-apiserver.
 const ANNOTATIONS_LIMIT: usize = 256 << 10;
-/// As much of all owners is shown in more than one error.
+/// The largest text of all owner references that several errors repeat, in bytes.
 const SHOWN_LIMIT: usize = 4_096;
-/// Finalizers of the garbage collector: what is owned loses its owner first,
-/// or goes first.
+/// The finalizers of the garbage collector: dependents lose their owner reference first, or are deleted first.
 pub(super) const ORPHAN: &str = "orphan";
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
-/// Names of field managers, and of the subresources by which they write, are at most this long; as
+/// The largest length of the names of field managers, and of the subresources by which they write; same as
 /// kube-apiserver.
 const MANAGER_LIMIT: u64 = 128;
 const SUBRESOURCE_LIMIT: u64 = 256;
-/// Finalizers that need no domain in their name.
+/// Finalizers that are valid without a domain in their name.
 const WITHOUT_DOMAIN: [&str; 3] = [ORPHAN, FOREGROUND, "kubernetes"];
 
-/// What is wrong with the metadata of an object, new or not.
+/// Returns the invalid fields in the metadata of an object, for creates and updates.
 pub(super) fn validate(draft: &Draft, names: NameRule) -> Vec<FieldError> {
     let tree = &draft.tree;
     let metadata = metadata::of(tree);
@@ -42,7 +41,7 @@ pub(super) fn validate(draft: &Draft, names: NameRule) -> Vec<FieldError> {
     errors
 }
 
-/// What is wrong with those who own fields.
+/// Returns the invalid names in `managedFields`.
 fn validate_managers(managers: &Managers, errors: &mut Vec<FieldError>) {
     for (index, managed) in managers.in_order().into_iter().enumerate() {
         let path = |field: &str| format!("metadata.managedFields[{index}].{field}");
@@ -53,7 +52,7 @@ fn validate_managers(managers: &Managers, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// What is wrong with the name of a manager.
+/// Checks the name of a field manager.
 pub fn check_manager(manager: &str, path: &str, errors: &mut Vec<FieldError>) {
     if manager.len() as u64 > MANAGER_LIMIT {
         errors.push(FieldError::too_long(path, MANAGER_LIMIT));
@@ -67,8 +66,8 @@ pub fn check_manager(manager: &str, path: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// The same of a resource that stands in another one: it may have any name
-/// that a path can hold, and none.
+/// Returns the invalid fields in the metadata of an embedded resource. It may have any name that is a valid path
+/// segment, or no name.
 pub(super) fn validate_embedded(tree: &Tree) -> Vec<FieldError> {
     let metadata = metadata::of(tree);
     let text = |field: &str| metadata.get(field).and_then(Value::as_str);
@@ -92,8 +91,8 @@ pub(super) fn validate_embedded(tree: &Tree) -> Vec<FieldError> {
     errors
 }
 
-/// What is wrong with the change of an object's metadata. What is wrong with
-/// either is said again, as kube-apiserver does.
+/// Returns the invalid fields of a change of metadata. Errors of the new metadata itself are repeated, same as in
+/// kube-apiserver.
 pub(super) fn validate_update(tree: &Tree, old: &Tree) -> Vec<FieldError> {
     let (new, old_metadata) = (metadata::of(tree), metadata::of(old));
     let mut errors = Vec::new();
@@ -124,7 +123,7 @@ pub(super) fn validate_update(tree: &Tree, old: &Tree) -> Vec<FieldError> {
     errors
 }
 
-/// What the author of finalizers should know of those that are new.
+/// Returns the warnings about new finalizers whose names are not domain-qualified.
 pub(super) fn finalizer_warnings(tree: &Tree, old: Option<&Tree>) -> Vec<String> {
     let known = old.map(metadata::finalizers).unwrap_or_default();
     let known: HashSet<&str> = known.into_iter().collect();
@@ -203,7 +202,7 @@ fn validate_owners(metadata: &Tree, errors: &mut Vec<FieldError>) {
         if owner["controller"] == true {
             let name = format!("{}/{}", text("kind"), text("name"));
             if let Some(first) = &controller {
-                // Each error shows all of them: once is enough if they are many.
+                // Each error contains all references. One error is enough if they are long.
                 if all.as_ref().is_some_and(|all| all.len() > SHOWN_LIMIT) {
                     continue;
                 }
@@ -222,7 +221,7 @@ fn validate_owners(metadata: &Tree, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// A reference as messages show it: in the order of its type's fields.
+/// A reference in the format of messages: its fields are in the order of the Go type.
 fn shown(owner: &Value) -> String {
     let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
     let given = fields.iter().filter_map(|field| Some((*field, owner.get(*field)?)));
@@ -249,8 +248,8 @@ fn validate_finalizers(tree: &Tree, errors: &mut Vec<FieldError>) {
 fn validate_names(metadata: &Tree, names: NameRule, errors: &mut Vec<FieldError>) {
     let text = |field: &str| metadata.get(field).and_then(Value::as_str);
     if let Some(prefix) = text("generateName") {
-        // A trailing dash is what the suffix is put behind; as kube-apiserver
-        // masks it, what is before it goes too.
+        // The generated suffix replaces a trailing dash. Same as kube-apiserver, the masking also replaces the
+        // character before the dash.
         let masked = prefix.strip_suffix('-').and_then(|rest| {
             let last = rest.chars().next_back()?;
             Some(format!("{}a", &rest[..rest.len() - last.len_utf8()]))

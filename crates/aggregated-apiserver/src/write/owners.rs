@@ -1,4 +1,4 @@
-//! Owners: references that were given twice.
+//! Owner references: removes duplicates.
 
 use std::collections::HashSet;
 
@@ -7,15 +7,14 @@ use serde_json::Value;
 use crate::object::{Tree, metadata, to_json};
 use crate::schema::ERRORS_LIMIT;
 
-/// Where references were found to be given twice, in kube-apiserver's words.
+/// The stage at which duplicate references were found, for the message of kube-apiserver.
 #[derive(Clone, Copy)]
 pub(super) enum Found {
     InTheRequest,
     AfterAdmission,
 }
 
-/// Drops references that are the same as one before; answers with what their
-/// author should know.
+/// Drops duplicate owner references. Returns a warning about them.
 pub(super) fn without_duplicates(tree: &mut Tree, found: Found) -> Option<String> {
     if !metadata::of(tree).contains_key("ownerReferences") {
         return None;
@@ -25,7 +24,7 @@ pub(super) fn without_duplicates(tree: &mut Tree, found: Found) -> Option<String
         let Some(Value::Array(owners)) = metadata.get_mut("ownerReferences") else { return };
         let mut seen: HashSet<String> = HashSet::new();
         owners.retain(|owner| {
-            // Written with sorted keys, the same text is the same reference.
+            // `to_json` sorts the keys, so equal strings are equal references.
             let is_new = seen.insert(to_json(owner));
             if !is_new {
                 let uid = owner["uid"].as_str().unwrap_or_default();

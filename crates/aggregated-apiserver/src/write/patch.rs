@@ -1,4 +1,4 @@
-//! Patches: what becomes of an object that a patch is applied to.
+//! Patches: computes the object that results from a patch.
 
 use serde_json::Value;
 
@@ -17,20 +17,20 @@ use crate::schema::StrategicMergePatch;
 /// A change of parts of an object.
 #[derive(Clone, Debug)]
 pub enum Patch {
-    /// RFC 6902.
+    /// A JSON patch (RFC 6902).
     Json(JsonPatch),
-    /// RFC 7386.
+    /// A JSON merge patch (RFC 7386).
     Merge(Value),
-    /// As RFC 7386, with lists that are merged by the keys of their items.
+    /// A strategic merge patch: lists are merged by the keys of their elements.
     Strategic(StrategicMergePatch),
 }
 
-/// A patch as it was sent.
+/// A patch that a client has sent.
 #[derive(Clone, Debug)]
 pub struct SubmittedPatch {
     /// The patch.
     pub patch: Patch,
-    /// What is odd about it, in the words of field validation.
+    /// Problems with its fields, in the words of field validation.
     pub problems: Vec<String>,
 }
 
@@ -40,30 +40,30 @@ impl Patch {
         Self::Json(JsonPatch::new(operations))
     }
 
-    /// Whether what it makes of an object depends on what is said of its managers.
+    /// Whether the result of the patch depends on `metadata.managedFields`.
     fn looks_at_managers(&self) -> bool {
         match self {
             Self::Json(patch) => patch.looks_at(["metadata", "managedFields"]),
-            // Nothing is merged with a list.
+            // A merge patch replaces lists.
             Self::Merge(_) => false,
             Self::Strategic(patch) => {
                 let metadata = patch.patch.get("metadata").and_then(Value::as_object);
-                // Directives are members too: `$setElementOrder/managedFields`.
+                // Directives are fields too: `$setElementOrder/managedFields`.
                 let names = metadata.into_iter().flat_map(Tree::keys);
                 names.into_iter().any(|name| name.contains("managedFields"))
             }
         }
     }
 
-    /// Applies the patch to an object; what comes of it need not be one.
+    /// Applies the patch to an object. The result is not necessarily an object.
     ///
     /// # Errors
-    /// 422 when it cannot be applied.
+    /// 422 if the patch cannot be applied.
     pub(super) fn apply(&self, object: Tree, room: &mut Room) -> Result<Value, ApiError> {
         match self {
             Self::Json(patch) => patch.apply(Value::Object(object), room),
             Self::Merge(patch) => {
-                // Nothing is in the outcome that is in neither.
+                // Every value of the result is in the object or in the patch.
                 room.grow_to(quota::of_tree(&object) + quota::of_value(patch))?;
                 Ok(merge_patch::apply(object, patch))
             }
@@ -75,13 +75,12 @@ impl Patch {
     }
 }
 
-/// Applies a patch to an object, as the version of the request shows it, with
-/// its resourceVersion; drops what the kind does not know.
+/// Applies a patch to an object in the version of the request, with its resourceVersion. Drops the fields that the kind
+/// does not define.
 ///
 /// # Errors
-/// 422 when the patch cannot be applied, or what it makes is no object of the
-/// kind; under `Strict` also when something of it is unknown. 413 and 429 when there is
-/// no room for what it makes.
+/// 422 if the patch cannot be applied, if its result is no object of the kind, and under `Strict` if it has unknown
+/// fields. 413 and 429 if the result exceeds a memory limit.
 pub(super) fn apply_patch(
     attributes: &Attributes<'_>,
     submitted: &SubmittedPatch,
@@ -94,7 +93,7 @@ pub(super) fn apply_patch(
         true => submitted.patch.apply(live.whole(room)?, room)?,
         false => submitted.patch.apply(live.with_revision(), room)?,
     };
-    // It is shown as it was before anything is dropped: made again, as that is rare.
+    // The error contains the object before anything was dropped. It is computed again, because errors are rare.
     let mut unfit = |why: &str| {
         let whole = match live.whole(room) {
             Ok(whole) => whole,
@@ -142,7 +141,7 @@ pub(super) fn apply_patch(
     Ok(draft)
 }
 
-/// 422 for what a patch has made.
+/// The error for a patch with an invalid result: 422.
 pub(super) fn unfit_patch(shown: &str, why: &str) -> ApiError {
     let error = FieldError::invalid("patch", quote(shown), why);
     ApiError::invalid("", "", "", vec![error])

@@ -1,4 +1,4 @@
-//! Restore: objects that a server begins with, as they were elsewhere.
+//! Restore: stores objects from elsewhere, when a server starts.
 
 use std::sync::Arc;
 
@@ -26,10 +26,10 @@ use crate::served_kind::{ServedKind, ServedKinds};
 use crate::storage::{Commit, Expected, StoreError};
 use crate::user::User;
 
-/// The user of the writes with which a server begins.
+/// The user of the writes at the start of a server.
 const USER: &str = "system:apiserver";
 
-/// Allows everything: no client sent this write.
+/// Allows every create, because no client has sent the write.
 pub(super) struct AlwaysAllow;
 
 impl CreateAuthorizer for AlwaysAllow {
@@ -38,12 +38,11 @@ impl CreateAuthorizer for AlwaysAllow {
     }
 }
 
-/// Puts an object in as it is: with its uid, status, generation and creation time. It is
-/// validated, and admission is not asked. What it says of its version does not count, and it
-/// is not being deleted, wherever it comes from.
+/// Stores an object with its uid, status, generation and creation time. The object is validated, but admission is not
+/// called. Its resourceVersion and its deletion mark are ignored.
 ///
 /// # Errors
-/// What is wrong with it; 409 when one of its name is there.
+/// The validation errors; 409 if an object of its name exists.
 pub async fn restore(
     served: &ServedKind,
     version: &Version,
@@ -83,15 +82,15 @@ pub async fn restore(
         audit: None,
     };
     let submitted = Submitted::new(tree, Vec::new());
-    // Boxed, so that what starts a server need not hold all that a write does.
+    // Boxed, so that the future that starts a server does not contain the large future of a write.
     Box::pin(write(&attributes, Change::Create(submitted))).await.map(drop)
 }
 
-/// Stores an object as it is, without validation: one that is part of the program. It gets the fields that the system sets,
-/// unless it has them.
+/// Stores an object that is part of the program, without validation. Sets the fields that the server sets in new
+/// objects, unless the object has them.
 ///
 /// # Errors
-/// 409 when an object of its name is there, and those of the store.
+/// 409 if an object of its name exists, and the errors of the store.
 pub async fn restore_unchecked(
     served: &ServedKind,
     version: &Version,

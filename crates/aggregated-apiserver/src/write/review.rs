@@ -1,4 +1,4 @@
-//! Reviews: questions that are asked like an object is created, and not kept.
+//! Reviews: objects that are created like others, but only answered, not stored.
 
 use super::admission;
 use super::attributes::Attributes;
@@ -8,11 +8,10 @@ use super::field_managers::{track, with_managed_fields};
 use crate::error::ApiError;
 use crate::quota;
 
-/// Reads a question, and asks admission about it. It says who its managers are.
+/// Decodes a review, and calls admission for it. The draft has `managedFields`.
 ///
 /// # Errors
-/// Those of a creation, as far as they are met before anything is kept; 400 when it is no
-/// question of the kind.
+/// The errors of a create up to admission; 400 if the object is of another kind.
 pub async fn admit_review(
     attributes: &Attributes<'_>,
     submitted: Submitted,

@@ -1,4 +1,4 @@
-//! `scale`: the number of replicas of an object, whatever its kind.
+//! The `scale` subresource: the number of replicas of an object, for every kind that has one.
 
 use std::sync::Arc;
 
@@ -21,8 +21,7 @@ pub(super) const GROUP_VERSION: &str = "autoscaling/v1";
 pub(super) const KIND: &str = "Scale";
 const MOST: i64 = i32::MAX as i64;
 
-/// What is wrong with the fields that `scale` reads, in an object of a kind
-/// that has it.
+/// Returns the errors of the fields that `scale` reads, in an object of a kind that has it.
 pub(super) fn validate(paths: &ScalePaths, tree: &Tree) -> Vec<FieldError> {
     let mut errors: Vec<FieldError> =
         [&paths.spec_replicas].into_iter().filter_map(|path| replicas(tree, path).err()).collect();
@@ -30,7 +29,7 @@ pub(super) fn validate(paths: &ScalePaths, tree: &Tree) -> Vec<FieldError> {
     errors
 }
 
-/// The same of those below `status` alone.
+/// Returns the errors of the fields that `scale` reads below `status`.
 pub(super) fn validate_status(paths: &ScalePaths, tree: &Tree) -> Vec<FieldError> {
     let mut errors = Vec::new();
     errors.extend(replicas(tree, &paths.status_replicas).err());
@@ -42,10 +41,10 @@ pub(super) fn validate_status(paths: &ScalePaths, tree: &Tree) -> Vec<FieldError
     errors
 }
 
-/// Refuses a Scale of one of Kubernetes' own kinds that asks for less than nothing.
+/// Rejects a Scale of one of Kubernetes' own kinds with a negative number of replicas.
 ///
 /// # Errors
-/// 422, about the Scale.
+/// 422 with an error about the Scale.
 pub(super) fn check(paths: &ScalePaths, tree: &Tree) -> Result<(), ApiError> {
     let found = nested(tree, &paths.spec_replicas, Value::is_i64, "int64");
     let Some(wanted) = found.ok().flatten().and_then(Value::as_i64).filter(|wanted| *wanted < 0)
@@ -70,7 +69,7 @@ fn replicas(tree: &Tree, path: &FieldPath) -> Result<Option<i64>, FieldError> {
     }
 }
 
-/// The value at a path, in the words of Go for what is in the way.
+/// The value at a path. The error for a value of another type is that of Go.
 fn nested<'a>(
     tree: &'a Tree,
     path: &FieldPath,
@@ -112,18 +111,18 @@ fn go_value_type(value: &Value) -> &'static str {
     }
 }
 
-/// How many replicas an object asks for, if it says so.
+/// The desired number of replicas of an object, if it is set.
 ///
 /// # Errors
-/// 500 when what it says is no such number.
+/// 500 if the value is not a valid number of replicas.
 pub(super) fn wanted(paths: &ScalePaths, tree: &Tree) -> Result<Option<i64>, ApiError> {
     replicas(tree, &paths.spec_replicas).map_err(|error| internal(&error))
 }
 
-/// Where the Scale of objects of a version is.
+/// The paths of the Scale in objects of the version of the request.
 ///
 /// # Errors
-/// 404 when they have none.
+/// 404 if the version has no `scale` subresource.
 pub(super) fn paths<'a>(attributes: &Attributes<'a>) -> Result<&'a ScalePaths, ApiError> {
     paths_of(attributes.kind(), attributes.version)
 }
@@ -133,10 +132,10 @@ fn paths_of<'a>(kind: &Kind, version: &'a Version) -> Result<&'a ScalePaths, Api
     paths.ok_or_else(|| ApiError::not_found(&kind.group, &kind.names.plural, "scale"))
 }
 
-/// The Scale of an object that is kept, at its revision.
+/// The Scale of a stored object, at its revision.
 ///
 /// # Errors
-/// 500 when it does not say how many replicas are wanted.
+/// 500 if the desired number of replicas is not set.
 pub fn scale_of(
     kind: &Kind,
     version: &Version,
@@ -150,7 +149,7 @@ pub fn scale_of(
 /// The Scale of an object.
 ///
 /// # Errors
-/// 500 when it does not say how many replicas are wanted.
+/// 500 if the desired number of replicas is not set.
 pub(super) fn scale_of_tree(paths: &ScalePaths, tree: &Tree) -> Result<Object, ApiError> {
     let wanted = replicas(tree, &paths.spec_replicas).map_err(|error| internal(&error))?;
     let Some(wanted) = wanted else {
@@ -200,7 +199,7 @@ fn scale_tree(paths: &ScalePaths, tree: &Tree, wanted: i64) -> Result<Tree, ApiE
         && let Ok(Some(selector @ Value::Object(_))) =
             nested(tree, path, Value::is_object, "object")
     {
-        // Kubernetes' own kinds hold it in parts.
+        // The selector of Kubernetes' own kinds is an object.
         let selector = selector_text(selector);
         if !selector.is_empty() {
             scale["status"]["selector"] = selector.into();
@@ -218,10 +217,10 @@ fn scale_tree(paths: &ScalePaths, tree: &Tree, wanted: i64) -> Result<Tree, ApiE
     }
 }
 
-/// A label selector as one text: `app=web,tier in (a,b)`.
+/// A label selector as a string: `app=web,tier in (a,b)`.
 fn selector_text(selector: &Value) -> String {
     let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
-    // Where one is older than expressions it is labels alone.
+    // A selector of an older kind, without expressions, is a plain map of labels.
     let is_plain = |members: &&Tree| members.values().all(Value::is_string);
     let plain = selector.as_object().filter(is_plain);
     let labels = plain.or_else(|| selector["matchLabels"].as_object()).into_iter().flatten();
@@ -246,27 +245,27 @@ fn selector_text(selector: &Value) -> String {
     terms.into_iter().map(|(_, shown)| shown).collect::<Vec<_>>().join(",")
 }
 
-/// What is said of a body that is no Scale.
+/// The error for a body that is not a Scale: 400.
 pub fn no_scale() -> ApiError {
     let message =
         "no kind is registered for the type v1.Scale in scheme \"pkg/runtime/scheme.go:111\"";
     ApiError::bad_request(message)
 }
 
-/// A Scale that a client has sent, or that its patch has made.
+/// A Scale that a client has sent, or that results from a patch.
 #[derive(Clone, Debug)]
 pub struct SubmittedScale {
-    /// Its metadata: whose it is, and of which version.
+    /// The metadata, with the name and the resourceVersion of the object.
     metadata: Map<String, Value>,
     replicas: i64,
     warnings: Vec<String>,
 }
 
 impl SubmittedScale {
-    /// Reads a Scale that was put. A missing `replicas` means 0.
+    /// Reads the Scale of an update. A missing `replicas` means 0.
     ///
     /// # Errors
-    /// 400 when it is no Scale.
+    /// 400 if the body is not a Scale.
     pub fn submitted(
         submitted: Submitted,
         field_validation: FieldValidation,
@@ -275,11 +274,11 @@ impl SubmittedScale {
         read(tree, duplicates, field_validation).map_err(|_| no_scale())
     }
 
-    /// What a patch makes of the Scale of an object.
+    /// Applies a patch to the Scale of an object.
     ///
     /// # Errors
-    /// 422 when the patch cannot be applied, or makes no Scale; 400 when
-    /// neither object nor patch say how many replicas are wanted.
+    /// 422 if the patch cannot be applied or its result is not a Scale; 400 if neither the object nor the patch sets
+    /// the number of replicas.
     pub fn patched(
         paths: &ScalePaths,
         live: &Live,
@@ -303,7 +302,7 @@ impl SubmittedScale {
         Ok(submitted)
     }
 
-    /// The metadata, as that of an object.
+    /// The metadata in an otherwise empty object.
     pub fn as_object(&self) -> Tree {
         let mut tree = Tree::new();
         tree.insert("metadata".to_owned(), self.metadata.clone().into());
@@ -362,17 +361,17 @@ fn mismatch(found: &Value, field: &str, expected: &str) -> String {
     format!("json: cannot unmarshal {found} into Go struct field {field} of type {expected}")
 }
 
-/// What answers where neither an object nor what is sent says how many replicas are wanted.
+/// The error if neither the object nor the request sets the number of replicas: 400.
 pub(super) fn unsaid(paths: &ScalePaths) -> ApiError {
     let path = quote(paths.spec_replicas.text());
     let message = format!("the spec replicas field {path} cannot be empty");
     ApiError::new(Reason::BadRequest, message)
 }
 
-/// The replicas of a Scale that Go has not read yet.
+/// The replicas of a Scale that is not converted to its Go type yet.
 ///
 /// # Errors
-/// What Go's converter says of a fraction.
+/// The message of Go's converter for a fraction.
 pub(super) fn replicas_of(scale: &Tree) -> Result<Option<i64>, String> {
     let replicas = scale.get("spec").map_or(&Value::Null, |spec| &spec["replicas"]);
     match (replicas.as_i64(), replicas.as_f64()) {
@@ -380,13 +379,13 @@ pub(super) fn replicas_of(scale: &Tree) -> Result<Option<i64>, String> {
         (None, Some(float)) if float.fract() != 0.0 => {
             Err("cannot convert float64 to int32".to_owned())
         }
-        // It is none of int32, and validation says so.
+        // The number is no int32, which validation reports.
         (None, Some(float)) => Ok(Some(if float < 0.0 { i64::MIN } else { i64::MAX })),
         (None, None) => Ok(None),
     }
 }
 
-/// Says in an object how many replicas it asks for.
+/// Sets the desired number of replicas of an object.
 pub(super) fn set_replicas(tree: &mut Tree, paths: &ScalePaths, replicas: i64) {
     set(tree, paths.spec_replicas.steps().collect::<Vec<_>>().as_slice(), replicas);
 }

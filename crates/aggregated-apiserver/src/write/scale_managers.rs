@@ -1,4 +1,4 @@
-//! Managers of a Scale: those who own the number of replicas of an object, by its own path.
+//! Field managers of a Scale: maps them to managers of the object, where they own the path of the replicas.
 
 use serde_json::json;
 
@@ -13,10 +13,10 @@ use crate::error::ApiError;
 use crate::kind::{self, Version};
 use crate::object::Tree;
 
-/// Who owns what after the Scale of an object was updated.
+/// Returns the managers of an object after an update of its Scale.
 ///
 /// # Errors
-/// When the Scale cannot be made.
+/// The reason, if the Scale cannot be computed.
 pub(super) fn updated(
     attributes: &Attributes<'_>,
     (before, tree): (&Tree, &Tree),
@@ -27,7 +27,7 @@ pub(super) fn updated(
     let versions = versions(&schema.storage);
     let mut of_scale = to_scale(attributes, managers);
     if of_scale.is_empty() {
-        // Nobody has begun to keep track of it.
+        // The tracking of the object has not started yet.
         return Ok(managers.clone());
     }
     let change = Update {
@@ -42,19 +42,19 @@ pub(super) fn updated(
     Ok(to_object(attributes, managers, of_scale))
 }
 
-/// The one version that a Scale has.
+/// The only version of Scale.
 pub(super) fn versions(scale: &Version) -> Versions<'_> {
     let version = scale::GROUP_VERSION;
     Versions::new(version).with(version.to_owned(), &scale.schema, &[])
 }
 
-/// Who writes the Scale.
+/// The manager of a write to the Scale.
 pub(super) fn manager(attributes: &Attributes<'_>, operation: Operation) -> Manager {
     let api_version = scale::GROUP_VERSION.to_owned();
     Manager { api_version, ..field_managers::manager(attributes, operation) }
 }
 
-/// The Scale of an object, as far as managers own it.
+/// The part of the Scale of an object that managers can own.
 pub(super) fn scale_of(attributes: &Attributes<'_>, tree: &Tree) -> Result<Tree, String> {
     let paths = scale::paths(attributes).map_err(text)?;
     let wanted = scale::wanted(paths, tree).map_err(text)?;
@@ -72,7 +72,7 @@ fn text(error: ApiError) -> String {
     error.to_string()
 }
 
-/// Those who own the replicas of an object, as managers of its Scale.
+/// The managers that own the replicas of an object, as managers of its Scale.
 pub(super) fn to_scale(attributes: &Attributes<'_>, managers: &Managers) -> Managers {
     let mut of_scale = Managers::default();
     for Managed { manager, fields, time } in managers.iter() {
@@ -87,8 +87,7 @@ pub(super) fn to_scale(attributes: &Attributes<'_>, managers: &Managers) -> Mana
     of_scale
 }
 
-/// Those who own the fields of an object, of which the replicas belong to these managers of its
-/// Scale.
+/// The managers of an object, after its replicas were assigned to these managers of its Scale.
 pub(super) fn to_object(
     attributes: &Attributes<'_>,
     managers: &Managers,
@@ -108,15 +107,15 @@ pub(super) fn to_object(
         let fields = FieldSet::of_path(own.clone().into_iter()).into();
         let time = managers.get(manager).and_then(|known| known.time.clone());
         let owner = Manager { api_version: requested.clone(), ..manager.clone() };
-        // It has the place of a manager of the Scale.
+        // It takes the position of the manager of the Scale.
         all.insert_as(manager, Managed { manager: owner, fields, time });
     }
     all
 }
 
-/// Where the replicas are in objects of a version; `None` if there is no such version, and
-/// nothing if its objects have no Scale.
-#[allow(clippy::option_option)] // a version that is gone, and one without Scale
+/// The path of the replicas in objects of a version. The outer `None` is a version that does not exist, the inner one a
+/// version without `scale`.
+#[allow(clippy::option_option)] // a missing version, and a version without Scale
 fn path(attributes: &Attributes<'_>, api_version: &str) -> Option<Option<Vec<PathElement>>> {
     let kind = attributes.kind();
     let version =
@@ -125,7 +124,7 @@ fn path(attributes: &Attributes<'_>, api_version: &str) -> Option<Option<Vec<Pat
     Some(paths.map(|paths| paths.spec_replicas.steps().map(PathElement::field).collect()))
 }
 
-/// Where they are in a Scale.
+/// The path of the replicas in a Scale.
 fn replicas() -> FieldSet {
     FieldSet::of_path(["spec", "replicas"].map(PathElement::field).into_iter())
 }

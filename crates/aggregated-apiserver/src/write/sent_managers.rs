@@ -1,4 +1,4 @@
-//! What a client says of the managers of an object.
+//! The `managedFields` that a client sends with an object.
 
 use std::sync::Arc;
 
@@ -11,27 +11,27 @@ use crate::apply::{Fields, Managed, Manager, Managers, Operation};
 use crate::codec::ManagedFieldsText;
 use crate::object::Tree;
 
-/// What a client says of the managers of an object: `metadata.managedFields`. It is not read before there
-/// is room for what becomes of it, and nearly never, because it is what the client was shown.
+/// The `metadata.managedFields` that a client has sent. They are parsed only after memory was reserved for the result,
+/// and rarely, because most clients send back the stored ones.
 #[derive(Clone, Debug, Default)]
 pub struct SentManagers {
     said: Said,
     is_reset: bool,
 }
 
-/// What was set apart when an object was parsed: all of it, as JSON, and read.
+/// The `managedFields` that the parser of the object has set apart: the JSON, and the parsed managers.
 #[derive(Clone, Debug)]
 pub struct SentText {
     /// `metadata.managedFields`.
     pub text: Bytes,
-    /// What it says; each manager's fields are as they stand in the text.
+    /// The managers in the JSON; the fields of each are an unparsed slice of it.
     pub managers: Managers,
 }
 
 #[derive(Clone, Debug)]
 enum Said {
     Text(Arc<SentText>),
-    /// Each entry, as JSON.
+    /// The entries, each as JSON.
     Entries(Vec<String>),
 }
 
@@ -42,7 +42,7 @@ impl Default for Said {
 }
 
 impl SentText {
-    /// What was set apart, with managers made of it.
+    /// Builds the managers from the `managedFields` that the parser has set apart.
     pub fn of(said: ManagedFieldsText) -> Self {
         let ManagedFieldsText { text, entries } = said;
         let managers = entries.into_iter().map(|entry| Managed {
@@ -61,7 +61,7 @@ impl SentText {
 }
 
 impl SentManagers {
-    /// Takes it out of an object.
+    /// Removes the `managedFields` from an object, and returns both.
     pub(super) fn of(tree: Tree) -> (Tree, Self) {
         let (tree, entries) = without_managed_fields(tree);
         let is_reset = is_reset(&entries);
@@ -69,27 +69,27 @@ impl SentManagers {
         (tree, Self { said, is_reset })
     }
 
-    /// What was set apart when the object was parsed: entries that say something.
+    /// The `managedFields` that the parser has set apart; these have entries that are not empty.
     pub(super) fn of_text(text: SentText) -> Self {
         Self { said: Said::Text(Arc::new(text)), is_reset: false }
     }
 
-    /// The wish that nobody owns anything.
+    /// The request to remove all managers.
     pub(super) fn reset() -> Self {
         Self { is_reset: true, ..Self::default() }
     }
 
-    /// Whether anybody is said to own something.
+    /// Whether the client has sent managers.
     pub(super) fn is_said(&self) -> bool {
         !self.is_reset && self.size() > 0
     }
 
-    /// Whether a client wishes that nobody owns anything.
+    /// Whether the client requests to remove all managers.
     pub(super) fn is_reset(&self) -> bool {
         self.is_reset
     }
 
-    /// How many bytes it takes.
+    /// The size of the JSON, in bytes.
     pub(super) fn size(&self) -> usize {
         match &self.said {
             Said::Text(said) => said.text.len(),
@@ -97,7 +97,7 @@ impl SentManagers {
         }
     }
 
-    /// The managers of an object, if it is what that says to the letter: nothing has to be read then.
+    /// The managers, if their JSON is exactly that of the live object. Then nothing needs to be parsed.
     pub(super) fn if_of(&self, live: &Live) -> Option<&Managers> {
         match &self.said {
             Said::Text(said) if live.says_of_managers(&said.text) => Some(&said.managers),
@@ -105,10 +105,10 @@ impl SentManagers {
         }
     }
 
-    /// Reads it, where these are kept; `None` if nothing is said.
+    /// Parses the managers, with the stored managers as `kept`. Returns `None` if the client has sent none.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The parse error.
     pub(super) fn read(&self, kept: &Managers) -> Result<Option<Managers>, String> {
         match &self.said {
             Said::Entries(entries) if entries.is_empty() => Ok(None),
@@ -124,14 +124,14 @@ impl SentManagers {
     }
 }
 
-/// Whether an object says that it has no managers: Go tells an empty list from none, and JSON
-/// after it does not.
+/// Whether the `managedFields` of an object are an empty list. Go distinguishes an empty list from a missing one; JSON
+/// that Go has written does not.
 pub(super) fn is_emptied(tree: &Tree) -> bool {
     let said = tree.get("metadata").and_then(|metadata| metadata["managedFields"].as_array());
     said.is_some_and(Vec::is_empty)
 }
 
-/// An object without what it says of its managers, and that.
+/// Removes the `managedFields` from an object, and returns both.
 pub(super) fn without_managed_fields(mut tree: Tree) -> (Tree, Vec<Value>) {
     let Some(Value::Object(metadata)) = tree.get_mut("metadata") else { return (tree, Vec::new()) };
     let said = match metadata.remove("managedFields") {
@@ -170,7 +170,7 @@ mod tests {
         said.map(|said| String::from_utf8_lossy(&said.text).into_owned())
     }
 
-    /// As a tree, and as text if it is set apart.
+    /// The same `managedFields` from a tree, and from JSON if the parser sets them apart.
     fn sent(managed_fields: &str) -> (SentManagers, Option<SentManagers>) {
         let object = format!(r#"{{"metadata":{{"managedFields":{managed_fields}}}}}"#);
         let tree = codec::from_json(object.as_bytes(), &Account::own()).unwrap().value;
@@ -223,7 +223,7 @@ mod tests {
             plain.replace("00:00:00Z", "23:59:60Z"),
             plain.replace("Update", &"x".repeat(600)),
             format!("[{}]", vec![plain.trim_matches(['[', ']']); 65].join(",")),
-            // It is nowhere in the document as it is read.
+            // The parser sets apart slices of the document, and this name is not one, because it is unescaped.
             plain.replace("a b", r#"a\"b"#),
             plain.replace("00Z", "00+00:00"),
             plain.replace("00Z", "00.5Z"),
@@ -251,7 +251,7 @@ mod tests {
         ] {
             assert_eq!(sent(managed_fields).0.is_reset, is_reset, "{managed_fields}");
         }
-        // The last one counts, as of all that is given twice.
+        // The last of several duplicate fields counts.
         let twice = |one: &str, other: &str| format!("{one},\"managedFields\":{other}");
         let emptied = serde_json::json!({"metadata": {"managedFields": []}});
         assert_eq!(parsed(&twice(&plain, "[]")).0, emptied);
@@ -264,7 +264,7 @@ mod tests {
         let parsed = codec::object_from_json(twice.as_bytes(), &Account::own()).unwrap();
         let duplicates = vec!["duplicate field \"metadata\"".to_owned()];
         assert_eq!((parsed.managed_fields, parsed.duplicates), (None, duplicates));
-        // What a manager owns is read as it is.
+        // The fields of a manager are not parsed.
         let fields = entry(r#"{"f:a":{},"f:a":{}}"#, r#","more":1"#);
         let object = format!(r#"{{"metadata":{{"managedFields":{fields}}}}}"#);
         let parsed = codec::object_from_json(object.as_bytes(), &Account::own()).unwrap();

@@ -1,4 +1,4 @@
-//! The fields that the system sets in a new object, whatever the client has sent.
+//! The metadata that the server sets in a new object, regardless of the request.
 
 use serde_json::Value;
 
@@ -6,17 +6,17 @@ use crate::clock::{Clock, to_rfc_3339};
 use crate::error::ApiError;
 use crate::object::{Tree, metadata};
 
-/// At most this many bytes of a prefix are used for a generated name; as kube-apiserver.
+/// The largest part of a prefix that is used for a generated name, in bytes; same as kube-apiserver.
 const GENERATE_NAME_LIMIT: usize = 58;
 
-/// Fields that say something about an object as it is elsewhere, or was.
+/// Fields with the state of an object in another server or at an earlier time.
 const ELSEWHERE: [&str; 4] =
     ["deletionGracePeriodSeconds", "deletionTimestamp", "resourceVersion", "selfLink"];
 
-/// Fields that only the system sets, and that stay.
+/// Fields that only the server sets, and that never change.
 const SYSTEM: [&str; 3] = ["creationTimestamp", "generation", "uid"];
 
-/// Drops the fields that only the system sets; `keeps` keeps uid, creation time and generation.
+/// Drops the fields that only the server sets. If `keeps` is true, uid, creation time and generation remain.
 pub(super) fn wipe(tree: &mut Tree, keeps: bool) {
     metadata::edit(tree, |metadata| {
         for field in ELSEWHERE {
@@ -30,8 +30,8 @@ pub(super) fn wipe(tree: &mut Tree, keeps: bool) {
     });
 }
 
-/// Sets what was not kept: name (if only a prefix is given), uid, creation time and, where
-/// changes are counted, generation; answers whether the name was made.
+/// Sets the missing fields: the name (if only a prefix is set), the uid, the creation time, and the generation for
+/// kinds that have one. Returns whether the name was generated.
 pub(super) fn stamp(tree: &mut Tree, has_generation: bool, clock: &Clock) -> bool {
     metadata::edit(tree, |metadata| {
         metadata.entry("uid").or_insert_with(|| clock.uid().to_string().into());
@@ -47,7 +47,7 @@ pub(super) fn stamp(tree: &mut Tree, has_generation: bool, clock: &Clock) -> boo
     is_generated
 }
 
-/// Makes a name from the prefix.
+/// Generates a name from the prefix.
 fn rename(tree: &mut Tree, clock: &Clock) {
     let Some(prefix) = metadata::prefix(tree) else { return };
     let mut limit = prefix.len().min(GENERATE_NAME_LIMIT);
@@ -60,7 +60,7 @@ fn rename(tree: &mut Tree, clock: &Clock) {
     });
 }
 
-/// Refuses a new object with a revision: a client that sends one means another verb.
+/// Rejects a new object with a resourceVersion, because a client that sends one intends an update.
 pub(super) fn refuse_revision(revision: &str) -> Result<(), ApiError> {
     match revision.parse::<u64>() {
         Ok(number) if number != 0 => {

@@ -1,19 +1,18 @@
-//! What is said of an object with which a store has not done what it was asked for.
+//! API errors for the errors of a store.
 
 use crate::error::{ApiError, Details, Reason, quote};
 use crate::kind::Kind;
 use crate::object::Key;
 use crate::storage::StoreError;
 
-/// The answer where a store has failed. What a store refuses because somebody else was faster is for
-/// its caller to judge.
+/// The API error for an error of the store. The caller handles conflicts with concurrent writes.
 pub fn store_error(kind: &Kind, key: &Key, error: StoreError) -> ApiError {
     let what = || format!("{} {}: {error}", kind.qualified(), quote(&key.to_string()));
     match error {
         StoreError::Damaged => ApiError::unreadable(&kind.qualified(), key, error),
-        // Nothing was done, so clients may ask again by themselves.
+        // Nothing was committed, so clients may retry automatically.
         StoreError::Unavailable => unavailable(error),
-        // Clients must not ask again by themselves: it may have been done.
+        // Clients must not retry automatically, because the write may have been committed.
         StoreError::Unknown => unknown(what()),
         StoreError::TooLarge => ApiError::new(Reason::RequestEntityTooLarge, what()),
         StoreError::Full { .. } => {
@@ -28,13 +27,13 @@ pub fn store_error(kind: &Kind, key: &Key, error: StoreError) -> ApiError {
     }
 }
 
-/// The answer where a store does not answer, and nothing was done.
+/// The error if a store does not respond and nothing was committed: 503.
 pub fn unavailable(error: StoreError) -> ApiError {
     ApiError::new(Reason::ServiceUnavailable, error.to_string())
         .with_details(Details { retry_after_seconds: 1, ..Details::default() })
 }
 
-/// The answer where nobody knows whether it was done.
+/// The error if the outcome of a write is unknown: 504.
 fn unknown(what: String) -> ApiError {
     ApiError::new(Reason::Timeout, what)
 }

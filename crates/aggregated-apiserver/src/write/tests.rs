@@ -1,4 +1,4 @@
-//! What becomes of submitted objects.
+//! Tests of writes: creates, and their errors.
 
 mod changes;
 mod managers;
@@ -53,7 +53,7 @@ fn kind() -> Kind {
     Kind::parse(&serde_json::from_value(definition).unwrap(), None).unwrap()
 }
 
-/// A store with a kind, and nobody who is asked.
+/// A store with one kind, without admission plugins.
 struct World {
     served: ServedKind,
     store: Arc<MemoryStore>,
@@ -83,7 +83,7 @@ impl World {
         Self { served, store, clock, user: User::default(), account: Account::own() }
     }
 
-    /// Puts an object in as it is, whatever is wrong with it; answers with its revision.
+    /// Stores an object without validation, and returns its revision.
     fn keep(&self, tree: &Tree) -> Revision {
         self.keep_object(Object::from_tree(tree).unwrap())
     }
@@ -99,7 +99,7 @@ impl World {
         at_once(self.store.commit(commit)).unwrap()
     }
 
-    /// Writes what is called `name`, or is new.
+    /// Writes the object called `name`, or creates one.
     fn write(
         &self,
         target: (Option<&str>, Part),
@@ -109,7 +109,7 @@ impl World {
         self.write_as(&restore::AlwaysAllow, target, change, field_validation)
     }
 
-    /// The same with the rights of somebody.
+    /// Same as `write`, with the permissions of `authorizer`.
     fn write_as(
         &self,
         authorizer: &dyn CreateAuthorizer,
@@ -147,7 +147,7 @@ impl World {
     }
 }
 
-/// A store in memory does not wait.
+/// The future must be ready at once, because a store in memory never waits.
 fn at_once<T>(future: impl Future<Output = T>) -> T {
     future.now_or_never().unwrap()
 }
@@ -360,7 +360,7 @@ fn many_controllers_are_told_of_once() {
     assert!(message.contains("Only one reference can have Controller set to true"));
 }
 
-/// Somebody who may update and not create.
+/// A user that may update objects, but not create them.
 struct Updater;
 
 impl CreateAuthorizer for Updater {
@@ -382,16 +382,16 @@ fn an_update_that_creates_needs_the_right_to() {
         world.write_as(authorizer, (Some("a"), part), change, FieldValidation::Strict)
     };
     let refused = |size| put(&Updater, size, Part::Main).unwrap_err().reason();
-    // kube-apiserver validates first.
+    // kube-apiserver validates before it authorizes the create.
     assert_eq!((refused(1), refused(99)), (Reason::Forbidden, Reason::Invalid));
     let status = put(&restore::AlwaysAllow, 1, Part::Status).unwrap_err();
     assert_eq!(status.reason(), Reason::NotFound);
     assert!(put(&restore::AlwaysAllow, 1, Part::Main).unwrap().is_created);
-    // Once it is there, it is an update like any other, which has not seen the object.
+    // Once the object exists, this is an ordinary update without a resourceVersion.
     assert_eq!(refused(2), Reason::Invalid);
 }
 
-/// A store in which the definition of a kind goes while an object is written.
+/// A store that closes the definition of the kind during each commit.
 struct Closing(MemoryStore, Intake);
 
 impl Store for Closing {
@@ -440,7 +440,7 @@ fn an_object_does_not_outlive_its_definition() {
     assert!(at_once(store.get(&collection, &Key::new(Some("default"), "a"))).unwrap().is_none());
 }
 
-/// What was judged by a definition is not written once another one is in its place.
+/// An object that an old definition has validated is not committed after another definition has replaced it.
 #[tokio::test]
 async fn nothing_is_written_as_an_older_definition_says() {
     let world = World::new(kind());

@@ -1,14 +1,14 @@
-//! Turns: writes that take long come one after the other, so that other requests find a worker.
+//! Turns: slow writes run sequentially, so that other requests find a free worker.
 
 use crate::error::ApiError;
 use crate::queue::{Busy, Queue, QueuePlace};
 
-/// Writes of one user that wait for their turn.
+/// The largest number of waiting writes of one user.
 const WAITING: usize = 1_000;
-/// Whose turn it is when the server itself works; no client has this name.
+/// The user name of the queue for the server itself; no client has this name.
 const SERVER: &str = "";
 
-/// The turns of one server.
+/// The queue of the slow writes of one server.
 #[derive(Debug)]
 pub struct Turns(Queue);
 
@@ -19,18 +19,17 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Returns when nobody else does what takes long. Users have their turns one after the
-    /// other.
+    /// Waits until no other slow write runs. Waiting writes take turns round-robin over users.
     ///
     /// # Errors
-    /// 429, when too many wait or they take too long.
+    /// 429 if too many writes wait, or the wait is too long.
     pub async fn take(&self, user: &str) -> Result<QueuePlace, ApiError> {
         let refused =
             |busy: Busy| ApiError::too_many_requests_for(busy.retry_after).bounded_by("turns");
         self.0.take(user).await.map(|(place, _)| place).map_err(refused)
     }
 
-    /// The same for the server itself, which goes on without a turn before it gives up.
+    /// Waits for the turn of the server itself. If the queue rejects it, the server continues without a turn.
     pub async fn take_for_server(&self) -> Option<QueuePlace> {
         self.0.take(SERVER).await.ok().map(|(place, _)| place)
     }

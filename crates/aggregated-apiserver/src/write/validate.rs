@@ -1,4 +1,4 @@
-//! Validate: what is wrong with an object as it would be kept.
+//! Validate: checks an object before it is stored.
 
 use super::attributes::{Attributes, Origin, Part};
 use super::draft::Draft;
@@ -10,10 +10,10 @@ use crate::kind::{ErasedRules, Kind, ScalePaths, Version};
 use crate::object::{Tree, metadata};
 use crate::schema::{self, ERRORS_LIMIT};
 
-/// Refuses an object that may not be kept.
+/// Rejects an object that is invalid.
 ///
 /// # Errors
-/// 422 with everything that is wrong; 429 when rules take long, and too many wait for their turn.
+/// 422 with all invalid fields; 429 if rules take long and too many other writes wait for their turn.
 pub(super) async fn validate(
     attributes: &Attributes<'_>,
     live: Option<&Live>,
@@ -34,7 +34,7 @@ pub(super) async fn validate(
         (Some(old), Part::Status) => faults_of_status(kind, version, draft, old),
         (Some(_), Part::Finalizers | Part::Handler(_)) => Vec::new(),
     };
-    // Of its own kinds kube-apiserver says all that is wrong, with their metadata first.
+    // For its own kinds, kube-apiserver reports all errors, those of the metadata first.
     if let Some(rules) = kind.strategy_rules(version)
         && (errors.is_empty() || kind.is_typed())
         && draft.is_kind
@@ -56,7 +56,7 @@ pub(super) async fn validate(
     if let (Part::Status, Some(rules), Some(old), []) =
         (attributes.part, kind.rules_of(version), old, &errors[..])
     {
-        // Or nothing else of the object could be changed any more.
+        // Otherwise no other field of the object could be changed any more.
         if let (Err(why), Ok(())) = (rules.fit(tree), rules.fit(old)) {
             errors.push(ErasedRules::unfit(&why));
         }
@@ -71,19 +71,19 @@ pub(super) async fn validate(
     };
     errors.truncate(ERRORS_LIMIT);
     if !errors.is_empty() {
-        // What may stay is told also to whom something else is refused.
+        // The warnings of rules are returned even if other fields are rejected.
         draft.warnings.extend(of_rules);
         let tree = &draft.tree;
         return Err(invalid(kind, tree, old.is_some(), errors));
     }
     warnings.extend(of_rules);
-    // Of what is valid only.
+    // Valid objects alone get these warnings.
     warnings.extend(metadata_rules::finalizer_warnings(tree, old));
     draft.warnings.extend(warnings);
     Ok(())
 }
 
-/// Asks the rules of the schema, if nothing is wrong that keeps kube-apiserver from asking them; warnings.
+/// Evaluates the rules of the schema, unless there is an error for which kube-apiserver skips them. Returns warnings.
 async fn judge_by_rules(
     attributes: &Attributes<'_>,
     tree: &Tree,
@@ -101,7 +101,8 @@ async fn judge_by_rules(
     }
     let verdict = match schema::judge_by_rules_at_once(schema, tree, old) {
         Some(verdict) => verdict,
-        // Once more, from the beginning, where it takes long: one after the other, so that others find a worker.
+        // Slow rules are evaluated again from the start, sequentially over all requests, so that other requests find a
+        // free worker.
         None => {
             let has_turn =
                 attributes.kind().strategy.one_at_a_time || attributes.origin == Origin::Restored;
@@ -116,15 +117,16 @@ async fn judge_by_rules(
     Ok(verdict.warnings)
 }
 
-/// Whether a schema says something of an object. kube-apiserver looks one up by the version that the object
-/// says when it is changed: for another version of this group it finds none, and checks no more.
+/// Whether the schema applies to an object. On an update, kube-apiserver looks up the schema by the `apiVersion` of the
+/// object. For another version of this group it finds none, and checks nothing more.
 fn is_described(kind: &Kind, version: &Version, draft: &Draft, old: Option<&Tree>) -> bool {
     let given = text(&draft.tree, "apiVersion");
     let is_of_group = given.split_once('/').is_some_and(|(group, _)| group == kind.group);
     old.is_none() || given == kind.api_version(&version.name) || !draft.is_kind || !is_of_group
 }
 
-/// 422. A change names the group that the object says; a creation has been held to it.
+/// The error for an invalid object: 422. On an update it contains the group that the object states; on a create the
+/// group was checked already.
 fn invalid(kind: &Kind, tree: &Tree, is_change: bool, errors: Vec<FieldError>) -> ApiError {
     let api_version = text(tree, "apiVersion");
     let group = match is_change {
@@ -151,14 +153,14 @@ fn faults_of_new(kind: &Kind, version: &Version, draft: &Draft) -> Vec<FieldErro
     errors
 }
 
-/// What is wrong with an object of another kind.
+/// The error for an object of another kind.
 fn wrong_kind(kind: &Kind, tree: &Tree) -> FieldError {
     let must = format!("must be {}", kind.names.kind);
     FieldError::invalid("kind", quote(&text(tree, "kind")), &must)
 }
 
-/// Where the numbers of replicas are that are validated for their own sake. The code of a
-/// strategy does that itself.
+/// The paths of the replicas if they must be validated separately. The validation code of a strategy covers them
+/// itself.
 fn scale_paths<'a>(kind: &Kind, version: &'a Version) -> Option<&'a ScalePaths> {
     version.subresources.scale.as_ref().filter(|_| kind.strategy_rules(version).is_none())
 }
@@ -178,7 +180,7 @@ fn faults_of_status(kind: &Kind, version: &Version, draft: &Draft, old: &Tree) -
     errors
 }
 
-/// What is there twice, unless something was before.
+/// Returns the duplicate elements of lists, unless the old object has duplicates too.
 fn faults_of_lists(version: &Version, tree: &Tree, old: &Tree) -> Vec<FieldError> {
     let errors = schema::validate_list_types(version.schema.root(), tree);
     if errors.is_empty() || schema::validate_list_types(version.schema.root(), old).is_empty() {

@@ -1,4 +1,4 @@
-//! Validates the defaults of a schema against it: with an invalid one, no object could be valid.
+//! Validates the defaults of a schema against the schema, because an invalid default would make every object invalid.
 
 use serde_json::{Value, json};
 
@@ -10,12 +10,11 @@ use crate::schema::{
     normalize_numbers, prune_value, validate_value,
 };
 
-/// What a default is called.
+/// The name of a default in paths of errors.
 const FIELD: &str = "default";
 
-/// What is wrong with the defaults of a schema, each with its path from there; `of_root`
-/// is that of the whole object. As in kube-apiserver, those of additional properties are not
-/// looked at.
+/// Returns the errors of the defaults in a schema, each with its path. `of_root` is the default of the whole object.
+/// Same as in kube-apiserver, the defaults of additional properties are not checked.
 pub fn validate_defaults(schema: &Schema, of_root: Option<&Value>) -> Vec<String> {
     let (mut faults, mut work) = (Vec::new(), Faults::new());
     if let Some(default) = of_root {
@@ -35,20 +34,20 @@ pub fn validate_defaults(schema: &Schema, of_root: Option<&Value>) -> Vec<String
     faults.iter().map(ToString::to_string).collect()
 }
 
-/// Where a default stands below the resource that it is part of.
+/// The position of a default within the resource that contains it.
 enum Surroundings<'a> {
-    /// No resource is around it, or it is not about the resource's names.
+    /// No resource contains the default, or the default is not part of the names or the metadata of the resource.
     Unknown,
     /// The resource itself.
     Resource,
-    /// A member of what surrounds it.
+    /// A field of an object.
     Member(&'a Surroundings<'a>, &'a str),
-    /// An item of a list.
+    /// An element of a list.
     Item(&'a Surroundings<'a>),
 }
 
 impl Surroundings<'_> {
-    /// The smallest resource that has a value there.
+    /// The smallest resource with this value at this position.
     fn with(&self, value: Value) -> Option<Tree> {
         match self {
             Self::Unknown => None,
@@ -108,14 +107,13 @@ fn collect(
     }
 }
 
-/// What is wrong with a default that is part of the names of a resource, or of its metadata: what these
-/// may hold, no schema says.
+/// Returns the errors of a default that is part of the names or the metadata of a resource, which no schema describes.
 fn of_names(of: Type<'_>, default: &Value, resource: &Tree, work: &mut Faults) -> Vec<FieldError> {
     let found = embedded::validate_resource(resource);
     if found.is_empty() {
         return of_schema(of, default, work);
     }
-    // Their paths begin with a dot.
+    // The paths of these errors start with a dot.
     let texts = found.iter().map(|fault| fault.to_string().trim_start_matches('.').to_owned());
     let mut texts: Vec<String> = texts.collect();
     texts.dedup();
@@ -152,10 +150,10 @@ fn of_default(
     errors
 }
 
-/// What is wrong with a default by its schema, and by its rules.
+/// Returns the errors of a default according to its schema and its rules.
 fn of_schema(of: Type<'_>, default: &Value, work: &mut Faults) -> Vec<FieldError> {
     if of.int_or_string {
-        // What a definition may begin with is not asked, in kube-apiserver.
+        // kube-apiserver does not validate these defaults.
         return Vec::new();
     }
     let held = work.held();
@@ -173,7 +171,7 @@ fn of_schema(of: Type<'_>, default: &Value, work: &mut Faults) -> Vec<FieldError
     found.collect()
 }
 
-/// Whether resources have a member of this name by themselves.
+/// Whether every resource has a field of this name.
 fn is_meta(name: &str) -> bool {
     matches!(name, "apiVersion" | "kind" | "metadata")
 }

@@ -1,4 +1,4 @@
-//! What the ResourceQuotas of each namespace allow.
+//! The limits that the ResourceQuotas of each namespace set.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,31 +10,31 @@ use crate::object::Key;
 use crate::schema::Quantity;
 use crate::storage::{LogEntry, LogReader};
 
-/// What one ResourceQuota allows.
+/// The limits of one ResourceQuota.
 #[derive(Debug)]
 pub(super) struct Limit {
     /// The name of the quota.
     pub name: String,
-    /// What may be used, by the names of resources.
+    /// The largest amount of each resource, by the name of the resource.
     pub hard: BTreeMap<String, Quantity>,
 }
 
 /// The limits of one namespace, by the names of their quotas.
 type OfNamespace = BTreeMap<String, Arc<Limit>>;
 
-/// What the ResourceQuotas of each namespace allow; only of namespaces that have some.
+/// The limits of all namespaces that have ResourceQuotas.
 #[derive(Clone, Default)]
 pub struct QuotaLimits(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
     by_namespace: Mutex<HashMap<String, OfNamespace>>,
-    /// Where they come from, if they are not kept here.
+    /// The source of the quotas, if this server does not store them.
     cluster: Option<ResourceQuotas>,
 }
 
 impl QuotaLimits {
-    /// Those of the quotas of the cluster.
+    /// The limits of the quotas of the cluster.
     pub fn of_cluster(quotas: ResourceQuotas) -> Self {
         Self(Arc::new(Shared { by_namespace: Mutex::default(), cluster: Some(quotas) }))
     }
@@ -58,7 +58,7 @@ impl QuotaLimits {
     }
 }
 
-/// Follows quotas that are kept here: a quota holds for every write that begins after it was made.
+/// Follows the quotas that this server stores. A quota applies to every write that starts after the quota was created.
 impl LogReader for QuotaLimits {
     fn append(&self, entry: LogEntry) {
         let quota = entry.object.and_then(|object| serde_json::from_slice(&object.json()).ok());
@@ -66,7 +66,7 @@ impl LogReader for QuotaLimits {
     }
 }
 
-/// Notes what a quota allows, or that it is gone.
+/// Records the limits of a quota, or its deletion.
 fn set(by_namespace: &mut HashMap<String, OfNamespace>, key: &Key, quota: Option<&ResourceQuota>) {
     let Some(namespace) = key.namespace() else { return };
     let limit = quota.and_then(|quota| limit(key.name(), quota));
@@ -83,7 +83,7 @@ fn set(by_namespace: &mut HashMap<String, OfNamespace>, key: &Key, quota: Option
     of_namespace.insert(key.name().to_owned(), Arc::new(limit));
 }
 
-/// What a quota allows; nothing if it has scopes, which only Pods and claims are matched by.
+/// The limits of a quota. A quota with scopes has none here, because only Pods and claims can match scopes.
 fn limit(name: &str, quota: &ResourceQuota) -> Option<Limit> {
     let spec = quota.spec.as_ref()?;
     let selector = spec.scope_selector.as_ref();

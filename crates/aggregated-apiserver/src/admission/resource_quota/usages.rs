@@ -1,5 +1,4 @@
-//! What each namespace uses of its quotas: counted as objects come and go, and reserved for those that
-//! are on their way.
+//! The quota usage of each namespace: counted when objects are stored and removed, and reserved for writes in progress.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,15 +9,15 @@ use crate::object::Object;
 use crate::schema::Quantity;
 use crate::storage::{LogEntry, LogReader};
 
-/// Billionths in one: quantities are compared in them.
+/// The number of billionths in one. Quantities are compared in billionths.
 const NANO: i128 = 1_000_000_000;
 
-/// Amounts of what quotas limit, by the names of resources. Nothing of a resource is not in it.
+/// The amounts of resources that quotas limit, by the name of the resource. Resources with the amount zero are omitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Amounts(BTreeMap<String, u64>);
 
 impl Amounts {
-    /// What an object of a collection uses.
+    /// The usage of an object of a collection.
     pub fn of(collection: &str, usage: QuotaUsage, json: &[u8]) -> Self {
         let one = |name: &str| (name.to_owned(), 1);
         let count = one(&format!("count/{collection}"));
@@ -34,7 +33,7 @@ impl Amounts {
         })
     }
 
-    /// What is more than in others.
+    /// The amounts by which this exceeds `others`.
     pub fn beyond(mut self, others: &Self) -> Self {
         for (name, amount) in &mut self.0 {
             *amount = amount.saturating_sub(others.get(name));
@@ -66,18 +65,18 @@ impl Amounts {
     }
 }
 
-/// What all namespaces use.
+/// The usage of all namespaces.
 #[derive(Clone, Debug, Default)]
 pub struct QuotaUsages(Arc<Mutex<HashMap<String, OfNamespace>>>);
 
-/// What one namespace uses.
+/// The usage of one namespace.
 #[derive(Debug, Default)]
 struct OfNamespace {
-    /// By objects that are kept, and by those on their way.
+    /// The usage of the stored objects and of the writes in progress.
     used: Amounts,
-    /// What is reserved of it, by the uid of the object for which it is, and a number.
+    /// The reserved part of `used`, by the uid of the object; each reservation has a number.
     reserved: HashMap<String, Vec<(u64, Amounts)>>,
-    /// How many reservations there were.
+    /// The number of reservations so far.
     reservations: u64,
 }
 
@@ -88,17 +87,17 @@ impl OfNamespace {
 }
 
 impl QuotaUsages {
-    /// Who counts the objects of this kind, as they are kept.
+    /// Returns the log reader that counts the stored objects of this kind.
     pub fn counter(&self, kind: &Kind) -> Arc<dyn LogReader> {
         let (usages, usage) = (self.clone(), kind.strategy.quota_usage);
         Arc::new(Counter { usages, collection: kind.collection(), usage })
     }
 
-    /// Reserves what an object uses, if every limit allows that; without a uid it is only checked.
-    /// What no limit is about is not reserved.
+    /// Reserves the usage of an object, if every limit allows it; without a uid, the usage is only checked. Resources
+    /// without a limit are not reserved.
     ///
     /// # Errors
-    /// Which limit does not allow it, in the words of kube-apiserver.
+    /// The limit that is exceeded, in the words of kube-apiserver.
     pub(super) fn reserve(
         &self,
         namespace: &str,
@@ -131,7 +130,7 @@ impl QuotaUsages {
     }
 }
 
-/// Refuses what a quota does not allow.
+/// Rejects a request that exceeds the limit of a quota.
 fn check(limit: &Limit, used: &Amounts, requested: &Amounts) -> Result<(), String> {
     let (mut of_requested, mut of_used, mut of_hard) = (Vec::new(), Vec::new(), Vec::new());
     for (name, amount) in &requested.0 {
@@ -155,8 +154,8 @@ fn check(limit: &Limit, used: &Amounts, requested: &Amounts) -> Result<(), Strin
     ))
 }
 
-/// What is reserved for an object on its way. Once the object is kept, it is counted instead; when
-/// this is dropped before, it is free again.
+/// The reserved usage of a write in progress. When the object is stored, its usage is counted instead. If this is
+/// dropped before, the usage is released.
 #[derive(Debug)]
 pub struct Reservation {
     usages: QuotaUsages,
@@ -169,7 +168,7 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         let mut all = self.usages.lock();
         let Some(of_namespace) = all.get_mut(&self.namespace) else { return };
-        // It is not there any more if the object was kept.
+        // The entry is missing if the object was stored.
         let Some(reserved) = of_namespace.reserved.get_mut(&self.uid) else { return };
         if let Some(place) = reserved.iter().position(|(number, _)| *number == self.number) {
             let (_, amounts) = reserved.swap_remove(place);
@@ -184,7 +183,7 @@ impl Drop for Reservation {
     }
 }
 
-/// Counts the objects of one kind.
+/// Counts the stored objects of one kind.
 struct Counter {
     usages: QuotaUsages,
     collection: String,
@@ -209,7 +208,7 @@ impl LogReader for Counter {
         }
         let mut all = self.usages.lock();
         let of_namespace = all.entry(namespace.to_owned()).or_default();
-        // Of the writes that would make this change only one could be kept.
+        // Among the concurrent writes to this object, only one could be stored.
         let uid = object.as_ref().or(before.as_ref()).map(|object| object.uid());
         let reserved = uid.and_then(|uid| of_namespace.reserved.remove(uid));
         for (_, amounts) in reserved.into_iter().flatten() {
@@ -278,14 +277,14 @@ mod tests {
         drop(second);
         // A dry run reserves nothing.
         assert!(reserve(None).unwrap().is_none());
-        // What is kept counts once, before its reservation is dropped and after.
+        // A stored object counts once, before and after its reservation is dropped.
         append(&counter, None, Some(&object("1", 0)));
         let second = reserve(Some("2")).unwrap();
         assert_eq!(reserve(Some("3")).unwrap_err(), refused);
         drop(first);
         assert_eq!(reserve(Some("3")).unwrap_err(), refused);
         drop(second);
-        // A change changes nothing, and a removal frees room.
+        // An update does not change the count, and a removal releases it.
         append(&counter, Some(&object("1", 0)), Some(&object("1", 1)));
         append(&counter, Some(&object("1", 1)), None);
         assert!(usages.lock().is_empty());
@@ -322,7 +321,7 @@ mod tests {
         let grown = of(&object("1", 9)).beyond(&of(&object("1", 4)));
         assert_eq!(grown, Amounts([("sizes".to_owned(), 5)].into()));
         assert_eq!(of(&object("1", 3)).beyond(&of(&object("1", 4))), Amounts::default());
-        // Two writes of one object, of which one is kept.
+        // Two writes of one object, of which one is stored.
         let reserve = |amounts: &Amounts| usages.reserve("n", Some("1"), amounts.clone(), &limits);
         let first = reserve(&grown).unwrap();
         assert!(reserve(&grown).is_err());

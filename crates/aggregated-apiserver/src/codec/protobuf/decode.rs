@@ -1,5 +1,5 @@
-//! Reads protobuf: objects of Kubernetes' own kinds, and what is sent to every kind,
-//! options and scales.
+//! Decodes protobuf: objects of Kubernetes' own kinds, and the objects that clients send to every kind, such as options
+//! and scales.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -14,15 +14,13 @@ use crate::schema::{GoType, Presence, Type, Types};
 
 const NO_MAGIC: &str =
     "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]";
-/// Messages nest at most so deep; a Pod needs nine.
+/// The largest nesting depth of messages; a Pod needs nine.
 const DEPTH_LIMIT: usize = 64;
 
-/// Reads an object in protobuf, with the envelope in which requests carry it, as
-/// JSON. What its messages say beyond the fields of its types is ignored.
+/// Decodes a protobuf object in the envelope of requests. Fields that its types do not define are ignored.
 ///
 /// # Errors
-/// What is wrong with it: it is broken, its kind is not among the types, or it
-/// holds more than a document may.
+/// The reason, if the message is malformed, its kind is not among the types, or it exceeds the limits of a document.
 pub fn read(bytes: &[u8], types: &Types, account: &Account) -> Result<Value, ParseError> {
     let body = bytes.strip_prefix(MAGIC).ok_or_else(|| NO_MAGIC.to_owned())?;
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
@@ -138,7 +136,7 @@ impl Reader {
                 _ => {}
             }
         }
-        // An empty text is left out on the wire.
+        // An empty string is omitted on the wire.
         let empty = match of_value.go {
             Some(GoType::String | GoType::Bytes) => Value::String(String::new()),
             _ => Value::Null,
@@ -151,7 +149,7 @@ impl Reader {
         Ok(())
     }
 
-    /// A value of a type; none if it is nothing that JSON could say.
+    /// A value of a type; `None` for an empty time, which JSON represents as null.
     fn value(
         &mut self,
         of: Type<'_>,
@@ -166,7 +164,7 @@ impl Reader {
             (GoType::Bytes, WireValue::Bytes(bytes)) => STANDARD.encode(bytes).into(),
             (GoType::Bool, WireValue::Number(number)) => (number != 0).into(),
             (GoType::Int32 | GoType::Int64, WireValue::Number(number)) => {
-                #[allow(clippy::cast_possible_wrap)] // negative numbers are written like this
+                #[allow(clippy::cast_possible_wrap)] // negative numbers are encoded like this
                 Value::from(number as i64)
             }
             (GoType::Float64, WireValue::Fixed64(bits)) => f64::from_bits(bits).into(),
@@ -223,7 +221,7 @@ impl Reader {
         Ok(Some(value))
     }
 
-    /// One more value, or field that is not known.
+    /// Counts a value, or an unknown field.
     fn count(&mut self) -> Result<(), ParseError> {
         self.values += 1;
         if self.values > text::VALUES_LIMIT {
@@ -232,7 +230,7 @@ impl Reader {
         Ok(())
     }
 
-    /// A text of a list.
+    /// Decodes a string of a list.
     fn text(&mut self, bytes: &[u8], list: &mut Vec<Value>) -> Result<(), ParseError> {
         self.count()?;
         let text = utf8(bytes)?;
@@ -241,7 +239,7 @@ impl Reader {
         Ok(())
     }
 
-    /// A schema in one that is written as something else in JSON.
+    /// Decodes a schema that is nested in a type with another JSON representation.
     fn schema(
         &mut self,
         of: Type<'_>,
@@ -253,7 +251,7 @@ impl Reader {
         Ok(value.unwrap_or(Value::Null))
     }
 
-    /// JSON that is carried as it is. Its values count as those of the message do.
+    /// Parses embedded JSON. Its values count towards the limit of the message.
     fn json(&mut self, of: &str, bytes: &[u8]) -> Result<Value, ParseError> {
         if bytes.is_empty() {
             return Ok(Value::Null);
@@ -265,13 +263,13 @@ impl Reader {
             refused => refused,
         })?;
         self.values += parsed.values;
-        // It was paid for where it was read.
+        // `from_json_within` has charged the memory already.
         self.growth.add_charged(parsed.tree);
         Ok(parsed.value)
     }
 }
 
-/// What Go leaves out where it may.
+/// Whether Go encodes a value with `omitempty`.
 fn is_not_empty(value: &Value) -> bool {
     match value {
         Value::String(text) => !text.is_empty(),
@@ -281,12 +279,12 @@ fn is_not_empty(value: &Value) -> bool {
     }
 }
 
-/// An empty time is null.
+/// Decodes a time; an empty message is null.
 fn time(bytes: &[u8], is_exact: bool) -> Result<Option<Value>, String> {
     let (mut seconds, mut nanoseconds) = (0, 0);
     let mut wire = Wire { bytes };
     while let Some((number, part)) = wire.next()? {
-        #[allow(clippy::cast_possible_wrap)] // negative numbers are written like this
+        #[allow(clippy::cast_possible_wrap)] // negative numbers are encoded like this
         match (number, part) {
             (1, WireValue::Number(number)) => seconds = number as i64,
             (2, WireValue::Number(number)) => {
@@ -303,7 +301,7 @@ fn time(bytes: &[u8], is_exact: bool) -> Result<Option<Value>, String> {
     Ok(Some(if is_exact { format!("{time:.6}") } else { time.to_string() }.into()))
 }
 
-/// The bytes that are the only field of a message.
+/// The bytes in the only field of a message.
 fn first_bytes(bytes: &[u8]) -> Result<&[u8], String> {
     let mut wire = Wire { bytes };
     while let Some((number, part)) = wire.next()? {
@@ -318,7 +316,7 @@ fn int_or_string(bytes: &[u8]) -> Result<Value, String> {
     let (mut is_text, mut number_, mut text) = (false, 0, String::new());
     let mut wire = Wire { bytes };
     while let Some((number, part)) = wire.next()? {
-        #[allow(clippy::cast_possible_wrap)] // negative numbers are written like this
+        #[allow(clippy::cast_possible_wrap)] // negative numbers are encoded like this
         match (number, part) {
             (1, WireValue::Number(number)) => is_text = number == 1,
             (2, WireValue::Number(number)) => number_ = number as i64,
@@ -346,7 +344,7 @@ enum WireValue<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The fields of a message as they come.
+/// The fields of a message, in the order of the wire.
 struct Wire<'a> {
     bytes: &'a [u8],
 }
@@ -422,7 +420,7 @@ Part
  inner 2 Part
 ";
 
-    /// A field of bytes.
+    /// A length-delimited field.
     fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
         let mut out = vec![number << 3 | 2];
         let mut length = bytes.len();
@@ -496,7 +494,7 @@ Part
             deep = field(2, &deep);
         }
         assert!(read_(&field(3, &deep)).is_ok());
-        // Nothing is free: neither fields that are not known, nor keys and empty texts.
+        // Unknown fields, keys and empty strings count towards the limit, too.
         for many in [[0x78, 0].repeat(60_000), field(2, &[]).repeat(60_000)] {
             assert!(read_(&many).unwrap_err().starts_with("it has more than"));
         }

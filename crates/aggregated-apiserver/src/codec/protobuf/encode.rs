@@ -1,4 +1,4 @@
-//! Objects as protobuf: what clients in Go ask for first.
+//! Encodes objects as protobuf, the preferred encoding of Go clients.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,28 +9,26 @@ use super::MAGIC;
 use crate::object::{Tree, to_json};
 use crate::schema::{GoType, Type, TypeId, Types};
 
-/// A value that the wire delimits by its length.
+/// The wire type of a length-delimited value.
 const DELIMITED: u8 = 2;
 const VARINT: u8 = 0;
 const FIXED64: u8 = 1;
 
-/// Writes an object that is given in JSON as protobuf, with the envelope in which
-/// answers carry it; nothing if its kind is not among the types.
+/// Encodes a JSON object as protobuf, in the envelope of responses. Returns `None` if its kind is not among the types.
 pub fn to_protobuf(object: &Tree, types: &Types) -> Option<Vec<u8>> {
     let (types_of_object, id) = kind(object, types)?;
     let raw = message(types.get(id), object);
     Some(envelope(&types_of_object, &raw))
 }
 
-/// The message of an object alone, for a list or an event.
+/// The message of an object without its envelope, for a list.
 fn message(of: Type<'_>, object: &Tree) -> Vec<u8> {
     let mut out = Vec::new();
     write_message(of, object, &mut out);
     out
 }
 
-/// An event of a watch, with its length in front; nothing if the kind of its object is
-/// not among the types.
+/// A watch event, with its length in front. Returns `None` if the kind of its object is not among the types.
 pub fn event(event_type: &str, object: &Tree, types: &Types) -> Option<Vec<u8>> {
     let object = to_protobuf(object, types)?;
     let mut raw = Vec::with_capacity(object.len() + 8);
@@ -42,8 +40,7 @@ pub fn event(event_type: &str, object: &Tree, types: &Types) -> Option<Vec<u8>> 
     Some([&length.to_be_bytes()[..], &event].concat())
 }
 
-/// What stands around the items of a list, which take `items` bytes together: a message
-/// says first how long it is.
+/// The bytes before and after the items of a list, which have `items` bytes together. A message starts with its length.
 pub fn list_frame(
     api_version: &str,
     kind: &str,
@@ -70,7 +67,7 @@ pub fn item(of: Type<'_>, object: &Tree, items: &mut Vec<u8>) {
     write_bytes(2, &message(of, object), items);
 }
 
-/// What an object says that it is, as a message, and the type of that.
+/// The apiVersion and kind of an object as a message, and its type.
 fn kind(object: &Tree, types: &Types) -> Option<(Vec<u8>, TypeId)> {
     let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
@@ -95,7 +92,7 @@ fn envelope(types: &[u8], raw: &[u8]) -> Vec<u8> {
     out
 }
 
-/// As Go: how it is encoded, and in which language, is not said.
+/// Same as Go: `contentEncoding` and `contentType` are empty.
 fn write_end(out: &mut Vec<u8>) {
     write_bytes(3, &[], out);
     write_bytes(4, &[], out);
@@ -117,7 +114,7 @@ fn write_member(of: Type<'_>, number: u32, value: &Value, out: &mut Vec<u8>) {
         (Some(GoType::List), Value::Array(items)) => {
             let Some(of) = of.of_items() else { return };
             for item in items {
-                // What is nothing in a list has its place all the same.
+                // A null in a list keeps its position.
                 match item {
                     Value::Null => write_bytes(number, &[], out),
                     item => write_value(of, number, item, out),
@@ -137,7 +134,7 @@ fn write_member(of: Type<'_>, number: u32, value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-/// One value of a type. What is of another type is left out: it was of its types before.
+/// Encodes one value of a type. A value of another type is omitted, because objects match their types here.
 fn write_value(of: Type<'_>, number: u32, value: &Value, out: &mut Vec<u8>) {
     match (of.go, value) {
         (Some(GoType::Json), value) => {
@@ -218,7 +215,7 @@ fn write_texts(number: u32, items: &[Value], out: &mut Vec<u8>) {
     }
 }
 
-/// A whole number, as it is written: negative ones as if they were large.
+/// An integer as it is encoded: a negative number as a large one.
 fn integer(number: &serde_json::Number) -> u64 {
     number.as_i64().map(i64::cast_unsigned).or_else(|| number.as_u64()).unwrap_or_default()
 }
@@ -229,12 +226,12 @@ fn write_bytes(number: u32, bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// Writes what `write` writes, with its length in front.
+/// Writes the output of `write`, with its length in front.
 fn delimited(number: u32, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     write_tag(number, DELIMITED, out);
     let start = out.len();
     write(out);
-    // What was written is moved to make room for its length: once for each level.
+    // The output is moved by the size of its length, once for each level.
     let mut length = Vec::with_capacity(5);
     write_varint((out.len() - start) as u64, &mut length);
     out.splice(start..start, length);

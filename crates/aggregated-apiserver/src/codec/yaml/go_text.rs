@@ -1,4 +1,4 @@
-//! Values as Go's `%#v` prints them, for messages.
+//! Values in the format of Go's `%#v`, for messages.
 
 use std::fmt::Write as _;
 
@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::tree::Key;
 
-/// At most so many bytes of a value are shown.
+/// The largest size of a value in a message, in bytes.
 const LIMIT: usize = 1 << 10;
 
-/// A key.
+/// Formats a key.
 pub fn of_key(key: &Key) -> String {
     match key {
         Key::Null => "<nil>".to_owned(),
@@ -21,7 +21,7 @@ pub fn of_key(key: &Key) -> String {
     }
 }
 
-/// A value.
+/// Formats a value.
 pub fn of_value(value: &Value) -> String {
     let mut shown = String::new();
     write(value, &mut shown);
@@ -69,7 +69,7 @@ fn quoted(text: &str) -> String {
     crate::error::quote(text)
 }
 
-/// A number in 32 bits, as short as it can be read again: `%g`.
+/// The shortest digits from which a 32-bit number can be parsed again: `%g`.
 pub fn float_32(number: f64) -> String {
     if number.is_nan() {
         return ".nan".to_owned();
@@ -81,9 +81,9 @@ pub fn float_32(number: f64) -> String {
     float(number, &format!("{:e}", short.abs()))
 }
 
-/// A number by its shortest digits and exponent: `1.5e0`.
+/// Formats a number from its shortest digits and exponent: `1.5e0`.
 fn float(number: f64, shortest: &str) -> String {
-    /// Exponents that are written as such.
+    /// The exponents of numbers that are written without an exponent.
     const PLAIN: std::ops::RangeInclusive<i32> = -4..=5;
     let sign = if number.is_sign_negative() { "-" } else { "" };
     if number.is_nan() || number.is_infinite() {

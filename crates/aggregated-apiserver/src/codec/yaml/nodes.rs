@@ -1,4 +1,4 @@
-//! The nodes of the documents in a text.
+//! The nodes of YAML documents.
 
 use std::collections::HashMap;
 use std::io::{BufReader, Chain, Read as _};
@@ -6,33 +6,33 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use libyaml_safer::{Error, ErrorKind, EventData, Mark, Parser, ScalarStyle};
 
-/// A document. Its nodes refer to each other by their numbers.
+/// A document. Its nodes refer to each other by index.
 pub struct Document {
     nodes: Vec<Node>,
-    /// `None` if the text holds no document.
+    /// The root node; `None` if the input contains no document.
     pub root: Option<usize>,
 }
 
 /// A node.
 pub struct Node {
-    /// The line where it begins, from 1 on.
+    /// The line where the node starts, from 1 on.
     pub line: u64,
     pub content: Content,
 }
 
-/// What a node is.
+/// The content of a node.
 pub enum Content {
-    /// A scalar; the tag is empty if there is none. A plain scalar is resolved by its text.
+    /// A scalar; the tag is empty if it has none. A plain scalar is resolved by its text.
     Scalar { text: String, tag: String, is_plain: bool },
     /// A reference to the node of an anchor.
     Alias { name: String, target: usize },
-    /// The items of a list.
+    /// The elements of a list.
     Sequence(Vec<usize>),
-    /// Keys and values in turn.
+    /// Alternating keys and values.
     Mapping(Vec<usize>),
 }
 
-/// What a document may hold.
+/// The limits of a document.
 #[derive(Clone, Copy)]
 pub struct Limits {
     pub depth: usize,
@@ -40,7 +40,7 @@ pub struct Limits {
 }
 
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
-/// Bytes that are read at a time.
+/// The size of the read buffer, in bytes.
 const PIECE: usize = 4 << 10;
 
 impl Document {
@@ -53,33 +53,34 @@ impl Document {
         Ok(document.unwrap_or(Self { nodes: Vec::new(), root: None }))
     }
 
-    /// The node of a number.
+    /// The node of an index.
     pub fn node(&self, number: usize) -> &Node {
         &self.nodes[number]
     }
 }
 
-/// A text without the spaces of its last line, if it has nothing else and does not end: they are no line of a block scalar.
+/// The input without its last line, if that line contains only spaces and has no line break. Such spaces are not a line
+/// of a block scalar.
 fn without_blank_end(bytes: &[u8]) -> &[u8] {
     let start = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let is_blank = bytes[start..].iter().all(|byte| *byte == b' ');
     if is_blank { &bytes[..start] } else { bytes }
 }
 
-/// The documents of a text.
+/// The documents of an input.
 pub struct Documents<'a> {
     composer: Composer<'a>,
 }
 
 impl<'a> Documents<'a> {
-    /// Begins to read a text.
+    /// Starts to parse an input.
     ///
     /// # Errors
-    /// As `first`.
+    /// Same as [`Document::first`].
     pub fn of(bytes: &'a [u8], limits: Limits) -> Result<Self, String> {
         let mut parser = Parser::new();
         let bytes = without_blank_end(bytes);
-        // The parser expects the last line to end.
+        // The parser expects a line break at the end.
         let is_ended = bytes.ends_with(b"\n") || bytes.ends_with(b"\r");
         let end: &[u8] = if is_ended { b"" } else { b"\n" };
         parser.set_input(BufReader::with_capacity(PIECE, bytes.chain(end)));
@@ -97,10 +98,10 @@ impl<'a> Documents<'a> {
         Ok(Self { composer })
     }
 
-    /// Parses the next document; nothing after the last one.
+    /// Parses the next document; `None` after the last one.
     ///
     /// # Errors
-    /// As `first`.
+    /// Same as [`Document::first`].
     pub fn next(&mut self) -> Result<Option<Document>, String> {
         let composer = &mut self.composer;
         composer.anchors.clear();
@@ -123,7 +124,7 @@ impl<'a> Documents<'a> {
 
 struct Composer<'a> {
     bytes: &'a [u8],
-    /// The position of a line end that the text does not have.
+    /// The position of the line break that was added to the input.
     added: Option<u64>,
     parser: Parser<BufReader<Chain<&'a [u8], &'static [u8]>>>,
     limits: Limits,
@@ -131,13 +132,13 @@ struct Composer<'a> {
     anchors: HashMap<String, usize>,
 }
 
-/// An event, and the line where it begins.
+/// An event, and the line where it starts.
 type Event = (EventData, u64);
 
 impl Composer<'_> {
     fn next(&mut self) -> Result<Event, String> {
-        // The parser panics where a comma follows a tag in a flow collection, and at some escapes in tags. It
-        // is not used after that.
+        // The parser panics at a comma after a tag in a flow collection, and at some escapes in tags. It is not used
+        // after a panic.
         let parsed = catch_unwind(AssertUnwindSafe(|| self.parser.parse()));
         let Ok(parsed) = parsed else {
             return Err("did not find expected whitespace or line break".to_owned());
@@ -157,7 +158,7 @@ impl Composer<'_> {
         }
     }
 
-    /// Adds the node that begins with an event.
+    /// Adds the node that starts with an event.
     fn node(&mut self, (event, line): Event, depth: usize) -> Result<usize, String> {
         let Limits { depth: deepest, nodes } = self.limits;
         if depth >= deepest {
@@ -209,8 +210,8 @@ impl Composer<'_> {
     }
 }
 
-/// An error of the parser as go-yaml reports it: the line is that of the problem, or else of its context, and
-/// the first line is not told.
+/// An error of the parser in the format of go-yaml. The line is that of the problem, or else of its context. The first
+/// line is omitted.
 fn message(error: &Error, bytes: &[u8], added: Option<u64>) -> String {
     let problem = match error.kind() {
         ErrorKind::Reader | ErrorKind::Io => match error.problem() {
@@ -219,7 +220,7 @@ fn message(error: &Error, bytes: &[u8], added: Option<u64>) -> String {
         },
         _ => error.problem(),
     };
-    // A line end that was added begins no line within a quoted scalar; elsewhere the end of the text does.
+    // A line break that was added starts no line within a quoted scalar; elsewhere the end of the input does.
     let is_quoted = error.problem() == "found unexpected end of stream";
     let is_added = |mark: &Mark| is_quoted && added.is_some_and(|added| mark.index > added);
     let line = |mark: Option<Mark>| mark.map_or(0, |mark| mark.line - u64::from(is_added(&mark)));

@@ -1,5 +1,5 @@
-//! Scalars of YAML 1.1, resolved as go-yaml v2 resolves them: `yes` is a boolean, `0644` is octal, `1_000`
-//! is a number, `1:30` and timestamps are strings.
+//! Scalars of YAML 1.1, with the rules of go-yaml v2: `yes` is a boolean, `0644` is octal, `1_000` is a number, `1:30`
+//! and timestamps are strings.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -18,13 +18,13 @@ pub enum Scalar {
     Text(String),
 }
 
-/// The tags that decide how a scalar is read; all others make a string.
+/// The tags that determine the type of a scalar; a scalar with another tag is a string.
 const RESOLVED: [&str; 6] = ["str", "bool", "int", "float", "null", "timestamp"];
 
-/// Resolves a scalar that is plain or has a tag. An empty tag stands for none.
+/// Resolves a scalar that is plain or has a tag. An empty tag means that the scalar has none.
 ///
 /// # Errors
-/// The message of go-yaml, if the text does not fit the tag.
+/// The message of go-yaml, if the text does not match the tag.
 pub fn resolve(tag: &str, text: &str) -> Result<Scalar, String> {
     let short = tag.strip_prefix(PREFIX);
     if short == Some("binary") {
@@ -48,7 +48,7 @@ pub fn resolve(tag: &str, text: &str) -> Result<Scalar, String> {
     }
 }
 
-/// The value of a text, and its type. The tag tells whether it may be a timestamp.
+/// The value of a text, and its type. The tag determines whether it may be a timestamp.
 fn untagged(text: &str, tag: &str) -> (Scalar, &'static str) {
     if let Some(known) = known(text) {
         return known;
@@ -61,7 +61,7 @@ fn untagged(text: &str, tag: &str) -> (Scalar, &'static str) {
         Some(b'+' | b'-' | b'0'..=b'9') => {}
         _ => return (Scalar::Text(text.to_owned()), "str"),
     }
-    // A timestamp stays the string that it is.
+    // A timestamp remains a string.
     if ["", "timestamp"].contains(&tag) && is_timestamp(text) {
         return (Scalar::Text(text.to_owned()), "timestamp");
     }
@@ -72,7 +72,7 @@ fn untagged(text: &str, tag: &str) -> (Scalar, &'static str) {
     }
 }
 
-/// Words with a meaning of their own.
+/// Words with a special meaning.
 fn known(text: &str) -> Option<(Scalar, &'static str)> {
     Some(match text {
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
@@ -99,7 +99,7 @@ fn number(plain: &str) -> Option<Scalar> {
     if let Some(number) = decimal(plain) {
         return Some(Scalar::Float(number));
     }
-    // The sign may stand behind the prefix here.
+    // Here the sign may follow the prefix.
     match (plain.strip_prefix("0b"), plain.strip_prefix("-0b")) {
         (Some(digits), _) => of_radix(digits, 2),
         (_, Some(digits)) => i64::from_str_radix(&format!("-{digits}"), 2).ok().map(Scalar::Int),
@@ -107,7 +107,7 @@ fn number(plain: &str) -> Option<Scalar> {
     }
 }
 
-/// A whole number with the prefix of its radix; `0` alone is the prefix of octal numbers.
+/// An integer with the prefix of its radix; a leading `0` alone is the prefix of octal numbers.
 fn integer(plain: &str) -> Option<Scalar> {
     let (sign, unsigned) = match plain.as_bytes().first()? {
         b'+' => ("+", &plain[1..]),
@@ -225,7 +225,7 @@ fn skip(rest: &mut &str, text: &str) -> bool {
     }
 }
 
-/// Takes one or two digits of a number within bounds.
+/// Parses a number of one or two digits within bounds.
 fn within(rest: &mut &str, least: u32, most: u32) -> bool {
     digits(rest, 1, 2).is_some_and(|number| (least..=most).contains(&number))
 }

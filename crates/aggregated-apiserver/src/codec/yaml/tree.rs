@@ -1,4 +1,4 @@
-//! A document of YAML as a tree of JSON: anchors and merge keys are followed, keys become strings.
+//! Turns a YAML document into a JSON tree: follows anchors and merge keys, and turns keys into strings.
 
 use std::collections::HashSet;
 
@@ -8,27 +8,27 @@ use super::go_text::{float_32, of_key, of_value};
 use super::nodes::{Content, Document};
 use super::scalar::{Scalar, resolve};
 
-/// Counts what becomes of a document, and refuses more than there may be.
+/// Counts the values of a document, and returns an error when a limit is exceeded.
 pub trait Meter {
     /// Counts a value.
     fn value(&mut self) -> Result<(), String>;
     /// Counts a string or a key.
     fn text(&mut self, text: &str) -> Result<(), String>;
-    /// Counts an item of a list that has so many.
+    /// Counts an element of a list with this number of elements.
     fn item(&mut self, items: usize) -> Result<(), String>;
-    /// Counts a member of an object that has so many.
+    /// Counts a field of an object with this number of fields.
     fn member(&mut self, members: usize) -> Result<(), String>;
 }
 
-/// A tree, and the keys that were given more than once: `line 3: key "a" already set in map`.
+/// A tree, and the repeated keys: `line 3: key "a" already set in map`.
 pub struct Tree {
     pub value: Value,
     pub repeated: Vec<String>,
-    /// The first key that a mapping itself repeats. A key that overrides one of a merged mapping is none.
+    /// The first key that a mapping itself repeats. A key that overrides one of a merged mapping does not count.
     pub duplicate: Option<String>,
 }
 
-/// Repeated keys beyond this number are not reported, nor beyond so many bytes.
+/// The largest number of repeated keys that are reported, and the largest size of their messages in bytes.
 const REPEATED: usize = 1_000;
 const BYTES: usize = 64 << 10;
 
@@ -68,7 +68,7 @@ struct Decoder<'a, M> {
     of_aliases: usize,
     repeated: Vec<String>,
     bytes: usize,
-    /// The depth of merged mappings.
+    /// The nesting depth of merged mappings.
     merging: usize,
     duplicate: Option<String>,
 }
@@ -77,11 +77,11 @@ struct Decoder<'a, M> {
 #[derive(Default)]
 struct Members {
     map: Map<String, Value>,
-    /// Keys that were no strings.
+    /// The keys that are not strings.
     others: HashSet<String>,
-    /// The strings that these became.
+    /// The string forms of these keys.
     other_texts: HashSet<String>,
-    /// Keys of merged mappings.
+    /// The keys of merged mappings.
     merged: HashSet<String>,
 }
 
@@ -96,14 +96,14 @@ pub enum Key {
     Text(String),
 }
 
-/// A key, with its type: `1` and `1.0` are two keys.
+/// A key with its type, because `1` and `1.0` are different keys.
 fn of_type(key: &Key) -> String {
     match key {
         Key::Null => "null".to_owned(),
         Key::Bool(is_true) => format!("bool {is_true}"),
         Key::Int(number) => format!("int {number}"),
         Key::Uint(number) => format!("uint {number}"),
-        // Zero and negative zero are equal; what is no number is equal to nothing.
+        // Zero and negative zero are equal; NaN is equal to nothing.
         Key::Float(number) if *number == 0.0 => "float 0".to_owned(),
         Key::Float(number) => format!("float {number}"),
         Key::Text(text) => format!("string {text}"),
@@ -153,7 +153,7 @@ impl<M: Meter> Decoder<'_, M> {
         Ok(value)
     }
 
-    /// Counts a node, as go-yaml does against documents of which aliases make very much.
+    /// Counts a node. Same as go-yaml, it rejects documents in which aliases produce nearly all nodes.
     fn count(&mut self) -> Result<(), String> {
         self.decoded += 1;
         self.of_aliases += usize::from(!self.aliases.is_empty());
@@ -210,7 +210,7 @@ impl<M: Meter> Decoder<'_, M> {
         }
     }
 
-    /// Adds the members of a mapping, or of several, of which the first one counts.
+    /// Adds the fields of a mapping, or of several mappings; the first of several takes precedence.
     fn merge(&mut self, number: usize, members: &mut Members) -> Result<(), String> {
         match &self.document.node(number).content {
             Content::Sequence(list) => {
@@ -342,9 +342,9 @@ fn scalar(text: &str, tag: &str, is_plain: bool) -> Result<Scalar, String> {
     }
 }
 
-/// A number as `encoding/json` writes it and reads it again: a whole number below 1e21 has no fraction.
+/// A number after `encoding/json` has encoded and decoded it: an integer below 1e21 has no fraction.
 fn json_number(number: f64) -> Result<Value, String> {
-    /// From here on, Go writes an exponent.
+    /// The number from which on Go writes an exponent.
     const EXPONENT: f64 = 1e21;
     let unsupported = match number {
         number if number.is_nan() => Some("NaN"),
@@ -356,7 +356,7 @@ fn json_number(number: f64) -> Result<Value, String> {
         return Err(format!("json: unsupported value: {value}"));
     }
     if number.fract() == 0.0 && number.abs() < EXPONENT {
-        // The shortest digits that are read as the number again.
+        // The shortest digits from which the number can be parsed again.
         let digits = number.to_string();
         if let Ok(whole) = digits.parse::<i64>() {
             return Ok(whole.into());

@@ -1,8 +1,8 @@
-//! What becomes of an object that is there.
+//! Tests of changes of an existing object.
 
 use super::*;
 
-/// An object that is there.
+/// An existing object, and the store that contains it.
 struct There {
     world: World,
     tree: Tree,
@@ -36,7 +36,7 @@ impl There {
         self.world.write((Some("a"), part), change, FieldValidation::Strict)
     }
 
-    /// What is there now.
+    /// The object as it is stored now.
     fn now(&self) -> Option<Tree> {
         let collection = Collection::new(&self.world.served.kind.collection());
         let key = Key::new(Some("default"), "a");
@@ -45,7 +45,7 @@ impl There {
     }
 }
 
-/// What becomes of the object when a merge patch is applied to it.
+/// Applies a merge patch to the object.
 fn patched(live: &There, patch: Value) -> Result<Written, ApiError> {
     let submitted = SubmittedPatch { patch: Patch::Merge(patch), problems: Vec::new() };
     live.write(Part::Main, Change::Patch(Ok(submitted)))
@@ -136,7 +136,7 @@ fn an_object_that_goes_gains_no_finalizers() {
     let with = |finalizers: Value| patched(&live, json!({"metadata": {"finalizers": finalizers}}));
     let message = with(json!(["x/one", "x/new", "x/b"])).unwrap_err().to_string();
     assert!(message.ends_with("found new finalizers []string{\"x/b\", \"x/new\"}"), "{message}");
-    // Nothing takes the mark away.
+    // A patch cannot remove the deletion mark.
     let patch = json!({"metadata": {"deletionTimestamp": null}});
     assert_eq!(kept(patched(&live, patch).unwrap()), live.tree);
     with(json!(["x/two"])).unwrap();
@@ -198,7 +198,7 @@ fn a_patch_that_makes_no_object_is_refused() {
     );
 }
 
-/// A kind whose status is written apart, and that can be scaled.
+/// A kind with the subresources `status` and `scale`.
 fn scalable() -> Kind {
     let definition = json!({
         "metadata": {"name": "foos.example.com"},
@@ -332,7 +332,7 @@ fn an_object_is_restored_as_it_was() {
     let mut expected = tree(json!({}));
     expected["status"] = json!({"size": 3});
     assert_eq!(Value::Object(restored(&|_| {}).unwrap()), expected);
-    // What is not said is made up.
+    // Missing metadata is generated.
     let nothing = restored(&|tree| {
         tree["metadata"] = json!({"name": "a", "namespace": "default", "creationTimestamp": null});
     });
@@ -341,7 +341,7 @@ fn an_object_is_restored_as_it_was() {
     assert_eq!(metadata["creationTimestamp"], "2026-01-01T00:00:00Z");
     assert_eq!(metadata["generation"], 1);
     assert!(restored(&|tree| tree["status"]["size"] = json!(11)).is_err());
-    // It is not being deleted here.
+    // The restored object is not being deleted.
     let held = restored(&|tree| {
         tree["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         tree["metadata"]["finalizers"] = json!(["x/hold"]);

@@ -1,10 +1,10 @@
-//! What clients and other servers say of managers.
+//! Tests of `managedFields` from clients and from other servers.
 
 use crate::object::Shape;
 
 use super::*;
 
-/// An object that says this of its managers.
+/// An object with a manager of these fields.
 fn managed(fields: &Value) -> Value {
     let manager = json!({
         "apiVersion": "example.com/v1", "fieldsType": "FieldsV1", "fieldsV1": fields, "manager": "a",
@@ -17,7 +17,7 @@ fn managed(fields: &Value) -> Value {
     foo(metadata, json!({"size": 1, "list": [{"x": true}]}))
 }
 
-/// Puts this in the place of what has this revision.
+/// Updates the object at this revision.
 fn update(world: &World, revision: &Revision, mut tree: Value) -> (Value, Revision) {
     tree["metadata"]["resourceVersion"] = revision.to_string().into();
     let Value::Object(tree) = tree else { panic!("not an object") };
@@ -29,7 +29,7 @@ fn update(world: &World, revision: &Revision, mut tree: Value) -> (Value, Revisi
 
 #[test]
 fn sets_of_another_server_become_those_of_the_types() {
-    // A list that is one value has no owners of its items.
+    // An atomic list has no owners of its elements.
     let apart = json!({"f:spec": {"f:list": {"i:0": {}}}});
     let whole = json!({"f:spec": {"f:list": {}}});
     for (shape, expected) in [(Shape::default(), &apart), (Shape::of_another_server(), &whole)] {
@@ -47,11 +47,11 @@ fn sets_of_another_server_become_those_of_the_types() {
 #[test]
 fn sets_that_could_not_be_read_again_are_refused() {
     let deep = |depth: usize| (0..depth).fold(json!({}), |below, _| json!({ "f:a": below }));
-    // The set stands in an entry of the list in the metadata.
+    // The field set is nested in an entry of the list in the metadata.
     for (depth, is_kept) in [(122, true), (123, false), (127, false), (1_000, false)] {
         let world = World::new(kind());
         let revision = world.keep(managed(&json!({"f:spec": {"f:size": {}}})).as_object().unwrap());
-        // Protobuf carries them as JSON of its own, so nothing else bounds the depth.
+        // Protobuf contains field sets as separate JSON, so no other limit of the depth applies.
         let (written, revision) = update(&world, &revision, managed(&deep(depth)));
         let managers = written["metadata"].get("managedFields").and_then(Value::as_array);
         assert_eq!(
@@ -59,7 +59,7 @@ fn sets_that_could_not_be_read_again_are_refused() {
             is_kept,
             "{depth}"
         );
-        // And it can be written once more.
+        // The object can be updated once more.
         let (again, _) = update(&world, &revision, written.clone());
         assert_eq!(again["spec"], written["spec"], "{depth}");
     }

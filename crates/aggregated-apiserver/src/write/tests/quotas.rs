@@ -1,4 +1,4 @@
-//! Room that quotas reserve, while writes wait for their store.
+//! Tests of quota reservations, while writes wait for their store.
 
 use super::*;
 use crate::admission::{QuotaLimits, QuotaUsages, ResourceQuota};
@@ -6,7 +6,7 @@ use crate::storage::LogEntry;
 use futures::future::{join_all, ready};
 use std::time::Duration;
 
-/// A store that lets others go first.
+/// A store whose commits yield to other tasks first.
 struct Late(MemoryStore);
 
 impl Store for Late {
@@ -43,10 +43,10 @@ impl Store for Late {
     }
 }
 
-/// A world with a late store, and a quota of so many Foos.
+/// A world with a `Late` store, and a quota of `hard` Foos.
 fn limited(hard: &str) -> (World, AdmissionChain) {
     let mut world = World::new(kind());
-    // Each object has a uid of its own.
+    // The system clock gives each object a different uid.
     world.clock = Clock::system();
     let timeline = Arc::new(Timeline::starting(world.clock.now(), 7));
     let store =
@@ -72,7 +72,7 @@ fn limited(hard: &str) -> (World, AdmissionChain) {
     (world, admission)
 }
 
-/// What is answered to so many simultaneous creations, each of the name that `name` gives it.
+/// The results of `count` simultaneous creates; `name` returns the name of each.
 async fn create(
     (world, admission): &(World, AdmissionChain),
     count: usize,
@@ -130,11 +130,11 @@ async fn what_waits_for_its_store_takes_room() {
 #[tokio::test]
 async fn what_cannot_be_kept_gives_its_room_back() {
     let limited = limited("50");
-    // Four of each name: one of them is kept.
+    // Four creates share each name, and one of them succeeds.
     let answers = create(&limited, 40, |number| format!("f{}", number % 10), false).await;
     assert_eq!(count(&answers, Ok(())), 10);
     assert_eq!(count(&answers, Err(Reason::AlreadyExists)), 30);
-    // Dry runs are held to the quota, and take nothing.
+    // Dry runs are checked against the quota, but do not use it.
     let rehearsed = create(&limited, 60, |number| format!("g{number}"), true).await;
     assert_eq!(count(&rehearsed, Ok(())), 60);
     let answers = create(&limited, 60, |number| format!("g{number}"), false).await;
@@ -156,7 +156,7 @@ async fn a_request_that_is_given_up_gives_its_room_back() {
     assert_eq!(create(&limited, 1, |_| "b".to_owned(), false).await, [Ok(())]);
 }
 
-/// A store of several processes, which does not know what has become of writes.
+/// A store of several processes whose commits have an unknown outcome.
 struct Doubtful(MemoryStore);
 
 impl Store for Doubtful {
@@ -203,7 +203,7 @@ async fn a_reservation_is_held_until_an_unknown_outcome_is_known() {
     let attempt = async || create(&limited, 1, |_| "a".to_owned(), false).await[0];
     assert_eq!(attempt().await, Err(Reason::Timeout));
     assert_eq!(attempt().await, Err(Reason::Forbidden), "it may have been written");
-    // Nothing was, as is known then.
+    // After this time it is known that nothing was stored.
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(attempt().await, Err(Reason::Timeout));
 }
