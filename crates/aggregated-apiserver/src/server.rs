@@ -1,7 +1,7 @@
-//! ApiServer: from kinds to a server.
+//! [`ApiServer`]: builds a server from kinds.
 //!
-//! Configured, bound, running and drained are different types: what cannot be
-//! done in a state cannot be written.
+//! A configured, a bound, a running and a drained server have different types, so the compiler rejects operations that
+//! a state does not support.
 
 mod args;
 mod assemble;
@@ -73,7 +73,7 @@ use memory::{Bounds, Contents, Records, Said};
 use plain::PlainPorts;
 use serving_certificate::Identity;
 
-/// A server that is configured: its name and its kinds are known.
+/// A configured server, with its name and its kinds.
 ///
 /// ```no_run
 /// # use aggregated_apiserver::{ApiServer, Kinds, ServeArgs, StartError};
@@ -101,12 +101,11 @@ pub struct ApiServer {
     patterns: PatternCache,
 }
 
-/// What a server takes for the cluster: what it computes from, asks for
-/// rights, and looks for namespaces in.
+/// The cluster of a server, which is the source of computed objects, of permissions and of namespaces.
 pub enum ClusterClient {
-    /// What this client speaks to.
+    /// The cluster of this client.
     Client(Client),
-    /// The server itself, in this process.
+    /// The server itself, within this process.
     Loopback,
 }
 
@@ -117,8 +116,7 @@ impl From<Client> for ClusterClient {
 }
 
 impl ApiServer {
-    /// A server of this name, which its Service and its objects in the
-    /// cluster have too.
+    /// A server with this name. Its Service and its objects in the cluster have the same name.
     pub fn new(name: &str, kinds: Kinds) -> Self {
         Self {
             name: name.to_owned(),
@@ -141,23 +139,23 @@ impl ApiServer {
         }
     }
 
-    /// The same server, which says in `/version` that it behaves as this release
-    /// of Kubernetes: `v1.36.3`. Clients judge by that what they may ask for.
+    /// Sets the release of Kubernetes whose behavior `/version` reports, such as `v1.36.3`. Clients use it to decide
+    /// which features they can request.
     #[must_use]
     pub fn with_kubernetes_version(mut self, release: &str) -> Self {
         self.kubernetes = Some(release.to_owned());
         self
     }
 
-    /// The same server, which says in `/version` that it is built of this commit.
+    /// Sets the commit that `/version` reports.
     #[must_use]
     pub fn with_commit(mut self, commit: &str) -> Self {
         commit.clone_into(&mut self.commit);
         self
     }
 
-    /// The same server, which answers a GET of this path with this JSON, for whoever may get the
-    /// path. A path of Kubernetes' own stays what it is.
+    /// Adds a path at which the server returns this JSON for GET, to clients that are allowed to get the path. A path
+    /// of Kubernetes itself is not replaced.
     #[must_use]
     pub fn with_document(
         mut self,
@@ -170,7 +168,7 @@ impl ApiServer {
         self
     }
 
-    /// `/version`, and what else was given.
+    /// The document at `/version`, and the added documents.
     fn documents(&self) -> Documents {
         Documents {
             version: version::document(&self.name, self.kubernetes.as_deref(), &self.commit),
@@ -178,47 +176,46 @@ impl ApiServer {
         }
     }
 
-    /// The same server with another clock, and other random numbers.
+    /// Replaces the clock, and with it the source of random numbers.
     #[must_use]
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// The same server without this admission plugin. Without a cluster, NamespaceLifecycle would
-    /// find no namespace, and ResourceQuota no quota.
+    /// Disables an admission plugin. Without a cluster, NamespaceLifecycle would find no namespace, and ResourceQuota
+    /// no quota.
     #[must_use]
     pub fn without_admission_plugin(mut self, plugin: AdmissionPluginName) -> Self {
         self.disabled.push(plugin);
         self
     }
 
-    /// The same server, of whose store the objects of one namespace take no more than this share.
+    /// Sets the largest part of the store that the objects of one namespace may use.
     #[must_use]
     pub fn with_store_namespace_share(mut self, share: NamespaceShare) -> Self {
         self.namespace_share = share;
         self
     }
 
-    /// The same server, whose objects do not say who owns which of their fields. That saves its bytes
-    /// where nobody applies: [`Patch::Apply`](kube::api::Patch::Apply) and
-    /// `kubectl apply --server-side` are refused with 415.
+    /// Stores objects without `metadata.managedFields`, which saves their bytes where no client uses server-side apply.
+    /// [`Patch::Apply`](kube::api::Patch::Apply) and `kubectl apply --server-side` are rejected with 415.
     #[must_use]
     pub fn without_managed_fields(mut self) -> Self {
         self.managed_fields = ManagedFields::Dropped;
         self
     }
 
-    /// The same server, which takes no more memory than so many bytes, as far as that can be. One
-    /// that serves behind a cluster finds out by itself what its container may take.
+    /// Sets a memory limit in bytes, which the server observes as far as possible. A server with a cluster reads the
+    /// limit of its container by default.
     #[must_use]
     pub fn with_memory_limit(mut self, bytes: usize) -> Self {
         self.memory_limit = Some(bytes);
         self
     }
 
-    /// The same server, which keeps its objects in this store: one of your own, as the module
-    /// `store` shows. Flags that name another one are refused then.
+    /// Stores objects in this store, which can be your own implementation, as the module `store` shows. Flags that name
+    /// another store are then rejected.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -233,9 +230,10 @@ impl ApiServer {
         self
     }
 
-    /// The same server, which asks this code who may do what, and not the cluster: for each right that a request of a user needs who
-    /// is no member of `system:masters`, and again every few minutes while a watch lasts. Nothing of what it answers is remembered,
-    /// and requests wait for it, so it must be quick. Of its answers `allowed`, `denied` and `reason` count.
+    /// Authorizes requests with this function instead of the cluster. The function is called for each permission that a
+    /// request needs, unless the user is a member of `system:masters`, and again every few minutes while a watch is
+    /// open. Its results are not cached and requests wait for it, so it must be fast. The server reads the fields
+    /// `allowed`, `denied` and `reason` of its result.
     ///
     /// ```
     /// use aggregated_apiserver::{ApiServer, Kinds};
@@ -260,21 +258,19 @@ impl ApiServer {
         self
     }
 
-    /// The same server, whose requests are written down as these flags say; those of the command
-    /// line come first.
+    /// Records requests in an audit log as these flags configure it. Flags of the command line take precedence.
     ///
     /// # Errors
-    /// When the policy says something wrong, or the file cannot be opened.
+    /// If the policy is invalid, or the file cannot be opened.
     pub fn with_audit(mut self, args: &AuditArgs) -> Result<Self, StartError> {
         self.audit = args.open(&self.clock)?;
         Ok(self)
     }
 
-    /// The same server, whose requests leave spans where these flags say; those of the command line come
-    /// first.
+    /// Sends spans of requests as these flags configure it. Flags of the command line take precedence.
     ///
     /// # Errors
-    /// When the file says something wrong, or this program was built without traces.
+    /// If the file is invalid, or this program was built without tracing.
     pub fn with_traces(mut self, args: &TracingArgs) -> Result<Self, StartError> {
         self.traces = args.open(&self.name, &self.clock)?;
         Ok(self)
@@ -292,13 +288,13 @@ impl ApiServer {
         &self.kinds
     }
 
-    /// Its kinds, parsed and held against each other.
+    /// The kinds of the server, parsed and checked for conflicts with each other.
     pub(crate) fn parsed_kinds(&self) -> Result<Vec<Arc<Kind>>, StartError> {
         assemble::parse(&self.kinds)
     }
 
-    /// A client of the cluster that a kubeconfig names, or that is found without one, which asks once: who
-    /// looks at a cluster wants to see a 503, and not to have it tried again for minutes.
+    /// A client of the cluster that a kubeconfig names, or of the default cluster. The client does not retry, because a
+    /// command that inspects a cluster must report a 503 at once and not after minutes of retries.
     pub(crate) async fn cluster(kubeconfig: Option<&Path>) -> Result<Cluster, StartError> {
         tls::install_provider();
         let mut config = args::cluster_config(kubeconfig).await?;
@@ -308,8 +304,8 @@ impl ApiServer {
         Ok(Cluster::new(client))
     }
 
-    /// Its kinds whose objects are stored, as a store that outlives the process has them; those of
-    /// Kubernetes itself, whose versions are converted in another way, are left out.
+    /// The kinds with stored objects, as a store that outlives the process has them. Kinds of Kubernetes itself are
+    /// omitted, because their versions are converted in another way.
     pub(crate) fn stored_kinds(&self) -> Result<Vec<Kind>, StartError> {
         let kinds = assemble::parse(&self.kinds)?;
         let stored = kinds.into_iter().zip(self.kinds.iter());
@@ -319,7 +315,7 @@ impl ApiServer {
         Ok(stored.map(|(kind, _)| Arc::unwrap_or_clone(kind).with_shape()).collect())
     }
 
-    /// What it may take.
+    /// The memory limits of the server.
     fn bounds(&self, said: Said) -> Bounds {
         let mut records = Records::default();
         if let Some(audit) = &self.audit {
@@ -334,7 +330,7 @@ impl ApiServer {
         Bounds::within(self.memory_limit, contents)
     }
 
-    /// Its kinds, whose patterns are compiled for it alone.
+    /// The kinds of the server, with patterns that are compiled for this server alone.
     fn parse_own_kinds(&self) -> Result<Vec<Arc<Kind>>, StartError> {
         self.patterns.scope(|| assemble::parse(&self.kinds))
     }
@@ -358,21 +354,19 @@ impl ApiServer {
     /// Serves until SIGTERM or SIGINT, then drains.
     ///
     /// # Errors
-    /// When it cannot start; names the flag, file or kind to change. When it
-    /// cannot go on.
+    /// If the server cannot start: the error names the flag, file or kind to change. If the server cannot continue.
     pub async fn run(self, args: &Args) -> Result<(), StartError> {
         let delay = args.shutdown_delay_duration;
         self.bind(args).await?.start().await?.run(delay).await
     }
 
-    /// Checks kinds and flags, and listens.
+    /// Checks kinds and flags, and listens on the address.
     ///
     /// # Errors
-    /// When a kind cannot be served, a flag or file cannot be used, or the
-    /// address is taken.
+    /// If a kind cannot be served, a flag or a file cannot be used, or the address is in use.
     pub async fn bind(mut self, args: &Args) -> Result<Bound, StartError> {
         tls::install_provider();
-        // What is wrong with the kinds is said before anything else is tried.
+        // Errors in the kinds are reported first.
         let kinds = self.parse_own_kinds()?;
         let config = args.cluster_config().await?;
         let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
@@ -397,7 +391,7 @@ impl ApiServer {
             .with_source_memory(bounds.source_memory)
             .with_authorizer(self.authorizer.clone());
         if args.copy_stored_objects {
-            // Before the first request can arrive here.
+            // The copy must be complete before the first request can arrive.
             let stored = kinds.iter().zip(self.kinds.iter());
             let stored = stored.filter(|(_, registered)| registered.stored().is_some());
             let stored: Vec<Arc<Kind>> = stored.map(|(kind, _)| Arc::clone(kind)).collect();
@@ -407,10 +401,11 @@ impl ApiServer {
         self.listen((args, bounds), kinds, cluster, namespace, Loopback::default())
     }
 
-    /// The same without a cluster: the server asks itself instead.
+    /// Checks kinds and flags, and listens on the address, without a cluster. The server sends its own requests to
+    /// itself.
     ///
     /// # Errors
-    /// As [`ApiServer::bind`].
+    /// Same as [`ApiServer::bind`].
     pub fn bind_without_cluster(mut self, args: &Args) -> Result<Bound, StartError> {
         tls::install_provider();
         let kinds = self.parse_own_kinds()?;
@@ -425,7 +420,8 @@ impl ApiServer {
         self.listen((args, bounds), kinds, cluster, namespace, loopback)
     }
 
-    /// Opens what flags say of the audit log and of traces, before bounds are computed, because they are a part of them.
+    /// Opens the audit log and the traces that flags configure. The memory limits include both, so they are computed
+    /// afterwards.
     fn open_records(&mut self, args: &Args) -> Result<(), StartError> {
         if let Some(audit) = args.audit.open(&self.clock)? {
             self.audit = Some(audit);
@@ -436,7 +432,7 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Opens the store that is named, if one is.
+    /// Opens the store that the flags name, if any.
     fn open_store(&mut self, args: &Args, bounds: Bounds) -> Result<(), StartError> {
         if self.store.is_some() {
             return args.ensure_no_store();
@@ -488,7 +484,7 @@ impl ApiServer {
             secret: manifests::secret(&self.name),
             api_services: match impersonation {
                 Impersonation::Refused => manifests::api_service_names(&kinds),
-                // Without a cluster nobody calls it by the name of a Service.
+                // Without a cluster, no client uses the name of a Service.
                 Impersonation::Authorized => Vec::new(),
             },
         };
@@ -509,10 +505,10 @@ impl ApiServer {
         })
     }
 
-    /// The same server in this process, without a socket.
+    /// Starts the server within this process, without a socket.
     ///
     /// # Errors
-    /// When a kind cannot be served.
+    /// If a kind cannot be served.
     pub async fn in_process(
         self,
         cluster: impl Into<ClusterClient>,
@@ -552,10 +548,10 @@ impl ApiServer {
         Ok(InProcess { assembled, loopback, _closing: guard })
     }
 
-    /// Everything to deploy, as YAML.
+    /// The manifests of the deployment, as YAML.
     ///
     /// # Errors
-    /// When a kind cannot be served, or it is not said where etcd is.
+    /// If a kind cannot be served, or the servers of etcd are missing.
     pub fn manifests(&self, options: &manifests::Options) -> Result<String, StartError> {
         let kinds = assemble::parse(&self.kinds)?;
         if options.store == manifests::DeployedStore::Etcd && options.etcd_servers.is_empty() {
@@ -565,7 +561,7 @@ impl ApiServer {
     }
 }
 
-/// Does work that blocks. Where other tasks can run elsewhere meanwhile, they do.
+/// Runs blocking work. In a multi-threaded runtime, other tasks continue on other threads.
 fn blocking<T>(work: impl FnOnce() -> T) -> T {
     use tokio::runtime::{Handle, RuntimeFlavor};
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {

@@ -24,23 +24,23 @@ use crate::manifests;
 use crate::request::Inflights;
 use crate::storage::{Encryption, NamespaceShare};
 
-/// How many places there may be for requests: each level of users needs one, and more than memory has room
-/// for would be no bound.
+/// The range of the limits of concurrent requests. Each priority level needs at least one, and a limit that memory does
+/// not allow would be no limit.
 const PLACES: RangeInclusive<i64> = 20..=1_000_000;
 
-/// Longer than a watch of the cluster is quiet.
+/// The read timeout for the cluster. It is longer than the longest silence of a watch.
 const CLUSTER_SILENCE: Duration = Duration::from_secs(320);
 
-/// The groups of flags, as `--help` shows them.
+/// The headings of the flags in `--help`.
 const SERVING: &str = "Serving";
 const CLUSTER: &str = "Cluster";
 const CALLERS: &str = "Authentication";
 const OBJECTS: &str = "Storage and admission";
 const LIMITS: &str = "Limits";
 const LOG: &str = "Logging";
-/// Of `audit`.
+/// The heading of the flags in `audit`.
 const AUDIT: &str = "Audit log";
-/// Of `tracing_file`.
+/// The heading of the flags in `tracing_file`.
 const TRACES: &str = "Tracing";
 
 /// Flags of a server. Their defaults are those of the command line.
@@ -292,7 +292,7 @@ impl Default for Args {
 }
 
 impl Args {
-    /// What was said of memory.
+    /// The memory limits in the flags.
     pub(super) fn memory(&self) -> Said {
         let bytes = |mebibytes: Option<u32>| mebibytes.map(|count| (count as usize) << 20);
         Said {
@@ -306,7 +306,7 @@ impl Args {
         }
     }
 
-    /// Refuses flags that name a store, where a program has one of its own.
+    /// Rejects flags that name a store if the program has its own store.
     pub(super) fn ensure_no_store(&self) -> Result<(), StartError> {
         let flag = match self {
             Self { data_dir: Some(_), .. } => "--data-dir",
@@ -318,17 +318,17 @@ impl Args {
         Err(StartError::Flag { flag, why })
     }
 
-    /// How to reach the cluster.
+    /// The client configuration for the cluster.
     pub(super) async fn cluster_config(&self) -> Result<Config, StartError> {
         cluster_config(self.kubeconfig.as_deref()).await
     }
 }
 
-/// How to reach the cluster that a kubeconfig names; without one, what `$KUBECONFIG`, `~/.kube/config` or the
-/// service account of a Pod say.
+/// The client configuration for the cluster that a kubeconfig names. Without one, it is that of `$KUBECONFIG`,
+/// `~/.kube/config` or the service account of a Pod.
 ///
 /// # Errors
-/// When there is none, or it cannot be used.
+/// If there is no configuration, or it cannot be used.
 pub(super) async fn cluster_config(kubeconfig: Option<&Path>) -> Result<Config, StartError> {
     let mut config = match kubeconfig {
         None => Config::infer().await.map_err(|error| StartError::Cluster(error.to_string()))?,
@@ -341,16 +341,16 @@ pub(super) async fn cluster_config(kubeconfig: Option<&Path>) -> Result<Config, 
                 .map_err(|error| unusable(error.to_string()))?
         }
     };
-    // A cluster that takes a request and never answers is away.
+    // A cluster that accepts a request and never responds counts as unavailable.
     config.read_timeout = Some(CLUSTER_SILENCE);
     config.reset_reader_on_write = true;
     Ok(config)
 }
 
-/// How objects are encrypted where they are kept; not at all, if no file says so.
+/// The encryption of stored objects; none without a file.
 ///
 /// # Errors
-/// When the file cannot be used.
+/// If the file cannot be used.
 pub(crate) fn encryption(file: Option<&Path>) -> Result<Arc<Encryption>, StartError> {
     let Some(file) = file else { return Ok(Arc::default()) };
     let read = Encryption::read(file);
@@ -366,7 +366,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 fn positive_duration(text: &str) -> Result<Duration, String> {
-    // An hour is longer than anybody waits, and no answer holds memory for longer.
+    // No client waits for more than an hour, so no response holds memory for longer.
     const LONGEST: Duration = Duration::from_secs(60 * 60);
     let duration = duration(text)?;
     if duration.is_zero() || duration > LONGEST {

@@ -1,4 +1,4 @@
-//! From registered kinds to kinds in service, and a handler for them.
+//! Turns registered kinds into served kinds, with a handler and background tasks.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,14 +32,14 @@ use crate::storage::{
 use crate::watch_cache::{Scope, WatchCache, WindowBudget};
 use crate::write::{self, ManagedFields};
 
-/// Kinds in service, their handler, and what keeps them. Dropping it ends that.
+/// Served kinds with their handler and their background tasks. Dropping this value ends the tasks.
 pub(super) struct Assembled {
     pub kinds: ServedKinds,
     pub handler: SharedHandler,
     pub runtime: RuntimeKinds,
-    /// Where stored kinds are kept.
+    /// The store of stored kinds.
     pub store: Arc<dyn Store>,
-    /// Why it must not go on, once that is known.
+    /// The error that must stop the server, once it is known.
     pub refused: Arc<Failure>,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -50,37 +50,37 @@ impl Drop for Assembled {
     }
 }
 
-/// How long until it is tried again to put in what a server begins with.
+/// The time between two attempts to store the initial objects.
 const BEGIN_AGAIN: Duration = Duration::from_secs(5);
 
-/// ResourceQuotas, as a server has them that keeps them itself.
+/// The plural of ResourceQuotas, for a server that stores them itself.
 const RESOURCE_QUOTAS: &str = "resourcequotas";
 
-/// What a server keeps objects in, and what it holds writes to.
+/// The store of a server, and the limits of writes.
 pub(super) struct Limits {
-    /// Where objects are kept; in memory, if nothing is said.
+    /// The store; objects are in memory if it is `None`.
     pub store: Option<Arc<dyn Store>>,
-    /// Where requests are written down, if they are.
+    /// The audit log, if it is enabled.
     pub audit: Option<Arc<Audit>>,
-    /// Where the spans of requests go, if they leave any.
+    /// The destination of spans, if tracing is enabled.
     pub traces: Option<Arc<Traces>>,
-    /// Whether a namespace must be there, and stay.
+    /// Whether creates require a namespace that exists and is not being deleted.
     pub looks_at_namespaces: bool,
-    /// Whether ResourceQuotas hold.
+    /// Whether ResourceQuotas are enforced.
     pub enforces_quotas: bool,
-    /// The part of the store that a namespace may take.
+    /// The largest part of the store that one namespace may use.
     pub namespace_share: NamespaceShare,
-    /// Whether objects say who owns which of their fields.
+    /// Whether objects have `metadata.managedFields`.
     pub managed_fields: ManagedFields,
-    /// How long a request may take that is no watch.
+    /// The timeout of a request that is not a watch.
     pub request_timeout: Duration,
-    /// The patterns of its kinds.
+    /// The compiled patterns of the kinds.
     pub patterns: PatternCache,
-    /// What it may take of memory.
+    /// The memory limits.
     pub bounds: Bounds,
 }
 
-/// Parses every definition, and holds them against each other.
+/// Parses all definitions and checks them for conflicts with each other.
 pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
     let mut parsed: Vec<Arc<Kind>> = Vec::new();
     let mut taken: HashMap<(String, String), String> = HashMap::new();
@@ -152,7 +152,7 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
     Ok(parsed)
 }
 
-/// What a kind is computed from, and what its readers need for that.
+/// The sources of a computed kind, and the permissions that its readers need.
 fn computed_from(
     kind: &Kind,
     sources: &[SourceResource],
@@ -180,7 +180,7 @@ pub(super) fn fault(kind: &Kind, field: &str, message: &str) -> StartError {
 }
 
 impl Assembled {
-    /// Takes the kinds into service, as they were parsed.
+    /// Starts to serve the parsed kinds.
     pub(super) async fn new(
         parsed: Vec<Arc<Kind>>,
         (registered, copied): (&Kinds, &Copied),
@@ -191,7 +191,7 @@ impl Assembled {
         closing: CancellationToken,
     ) -> Result<Self, StartError> {
         let random = clock.random();
-        // Of what is computed, and of what is kept in memory.
+        // The timeline of computed objects and of objects that are stored in memory.
         let of_process = Arc::new(Timeline::starting(clock.now(), random));
         let Limits { store, audit, traces, namespace_share, managed_fields, .. } = limits;
         let Limits { request_timeout, bounds, patterns, .. } = limits;
@@ -209,7 +209,7 @@ impl Assembled {
         for (kind, registered) in parsed.into_iter().zip(registered.iter()) {
             let kind = Arc::unwrap_or_clone(kind).with_shown(&shown);
             let kind = kind.with_webhook_calls(webhooks.clone());
-            // What an earlier release has written may be of another definition.
+            // An earlier release may have stored objects under another definition.
             let kind = match kind.is_typed() || !store.outlives_process() {
                 true => Arc::new(kind),
                 false => Arc::new(kind.with_shape()),
@@ -275,7 +275,7 @@ impl Assembled {
         let refused = Arc::new(Failure::none());
         match store.is_known() {
             true => begin(&beginnings, &*store, &how).await?,
-            // The start does not wait for the store: until it has been read, requests get 429.
+            // The start does not wait for the store. Requests are rejected with 429 until the store has been read.
             false => {
                 let refused = Arc::clone(&refused);
                 waiting = Some(begin_later(beginnings, Arc::clone(&store), how, refused));
@@ -321,15 +321,14 @@ impl Assembled {
             (clock, usages),
             (closing, Arc::clone(&refused)),
         );
-        // From here on nothing fails that would leave them behind.
+        // The tasks start last, because an error after this line would leave them running.
         let mut tasks: Vec<_> = runs.into_iter().map(tokio::spawn).collect();
         tasks.extend(waiting.map(tokio::spawn));
         Ok(Self { kinds, handler, runtime, store, refused, tasks })
     }
 }
 
-/// Counts the objects of a kind against quotas, from now on. Those of a view are counted as what it
-/// shows.
+/// Counts the objects of a kind against quotas. Objects of a view are counted as objects of the kind behind the view.
 async fn count(
     served: &ServedKind,
     store: &dyn Store,
@@ -343,7 +342,7 @@ async fn count(
     followed.map_err(|error| fault(kind, "storage", &error.to_string()))
 }
 
-/// What quotas allow: those that are kept here, or those of the cluster.
+/// The limits of quotas, from ResourceQuotas in this store or in the cluster.
 async fn quota_limits(
     kinds: &ServedKinds,
     store: &dyn Store,
@@ -360,8 +359,8 @@ async fn quota_limits(
     Ok(limits)
 }
 
-/// Connects a cache with its collection, and puts objects in as they are elsewhere: they
-/// were validated there, and none may be missing here, whatever is demanded now.
+/// Connects a cache with its collection, and stores the copied objects. They are not validated again: the deployed
+/// server has validated them, and no object may be missing here.
 async fn copy(
     served: &ServedKind,
     store: &dyn Store,
@@ -391,19 +390,19 @@ async fn copy(
     Ok(())
 }
 
-/// What a kind begins with, in a store that is new.
+/// The initial objects of a kind in a new store.
 struct Beginning {
     served: ServedKind,
     initial: Vec<Result<Tree, String>>,
 }
 
-/// Puts the first objects in, and says that all is there.
+/// Stores the initial objects, and marks all kinds as synced.
 async fn begin(
     beginnings: &[Beginning],
     store: &dyn Store,
     (managed_fields, clock): &(ManagedFields, Clock),
 ) -> Result<(), StartError> {
-    // What somebody has removed from them does not come back with the next process.
+    // Initial objects that a user has deleted are not created again at the next start.
     let is_new = store.is_new();
     beginnings.iter().try_for_each(|beginning| check_versions(&beginning.served))?;
     for Beginning { served, initial } in beginnings {
@@ -429,8 +428,8 @@ async fn begin(
     Ok(())
 }
 
-/// Refuses objects in versions that their kind does not have: what is shown of them would be a guess, and
-/// a write of that would lose the rest.
+/// Rejects stored objects in versions that their kind does not have. Such objects could be shown only in part, and a
+/// write of this part would lose the rest.
 fn check_versions(served: &ServedKind) -> Result<(), StartError> {
     let kind = &served.kind;
     let kept = served.cache.snapshot();
@@ -445,7 +444,7 @@ fn check_versions(served: &ServedKind) -> Result<(), StartError> {
     }
 }
 
-/// The same as [`begin`], once the store has been read. What fails is tried again.
+/// Same as [`begin`], once the store has been read. Failed attempts are repeated.
 async fn begin_later(
     beginnings: Vec<Beginning>,
     store: Arc<dyn Store>,

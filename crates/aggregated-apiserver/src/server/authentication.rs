@@ -1,5 +1,5 @@
-//! The CAs and headers that authenticate callers: from the files of flags, else from the cluster;
-//! both are followed while the server runs.
+//! The CAs and headers for the authentication of callers. They come from the files of flags, or else from the cluster.
+//! Both are watched while the server runs.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,24 +16,24 @@ use crate::cluster::{Cluster, DelegatedAuthentication, RequestHeader};
 use crate::error::StartError;
 use crate::request::{Authentication, Impersonation};
 
-/// How often files are looked at again.
+/// The interval at which files are read again.
 const REREAD_EVERY: Duration = Duration::from_secs(10);
-/// How long the first callers wait until it is known whom to believe. A cluster that does not answer
-/// keeps nobody from health and discovery for longer.
+/// The longest time that the first callers wait until the CAs are known. A cluster that does not respond does not delay
+/// health checks and discovery for longer.
 const KNOWN_WITHIN: Duration = Duration::from_secs(5);
 
-/// Whom to believe, now.
+/// The present configuration of authentication.
 pub(super) struct Trusted {
     cluster: Cluster,
     flags: Flags,
     delegated: Arc<ArcSwap<DelegatedAuthentication>>,
     trust: Arc<ArcSwap<Trust>>,
     ready: watch::Sender<bool>,
-    /// Whether all that is said now could be used.
+    /// Whether the whole present configuration is valid.
     usable: AtomicBool,
 }
 
-/// What flags say.
+/// The configuration in the flags.
 struct Flags {
     client_ca: Option<PathBuf>,
     request_header: Option<(PathBuf, RequestHeader)>,
@@ -41,7 +41,7 @@ struct Flags {
 }
 
 impl Trusted {
-    /// What flags say. Without them nobody is authenticated until the cluster has answered.
+    /// Reads the configuration in the flags. Without it, no client is authenticated until the cluster has responded.
     pub(super) fn new(args: &Args, cluster: Cluster) -> Result<Self, StartError> {
         let header = |path: &PathBuf| {
             let header = RequestHeader {
@@ -77,13 +77,13 @@ impl Trusted {
         })
     }
 
-    /// Whether it is known whom to believe.
+    /// Whether the CAs are known.
     pub(super) fn ready(&self) -> watch::Receiver<bool> {
         self.ready.subscribe()
     }
 
-    /// Returns when it is known whom to believe, or after a while. kube-apiserver asks as soon as
-    /// somebody listens; refused with 401, it would know nothing of our kinds until it asks again.
+    /// Returns when the CAs are known, or after five seconds. kube-apiserver requests discovery as soon as the server
+    /// listens. If this request were rejected with 401, kube-apiserver would not know the kinds until its next request.
     pub(super) fn known(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut ready = self.ready();
         async move {
@@ -92,7 +92,7 @@ impl Trusted {
         }
     }
 
-    /// What requests are authenticated with.
+    /// The authentication of requests.
     pub(super) fn authentication(&self, impersonation: Impersonation) -> Authentication {
         let delegated = Arc::clone(&self.delegated);
         let cluster = Some(self.cluster.clone());
@@ -104,12 +104,12 @@ impl Trusted {
         }
     }
 
-    /// What client certificates are held against.
+    /// The CAs for the verification of client certificates.
     pub(super) fn trust(&self) -> Arc<ArcSwap<Trust>> {
         Arc::clone(&self.trust)
     }
 
-    /// Follows files and cluster, for ever.
+    /// Watches the files and the cluster until it is dropped.
     pub(super) async fn keep(self) {
         let mut said = DelegatedAuthentication::default();
         let mut cluster = if self.flags.say_everything() {
@@ -132,8 +132,8 @@ impl Trusted {
         }
     }
 
-    /// Takes what is said now; of what cannot be used the last good state
-    /// stays. Answers whether all could be used.
+    /// Applies the present configuration. For an invalid part, the last valid value stays. Returns whether all parts
+    /// are valid.
     fn accept(&self, said: &DelegatedAuthentication) -> bool {
         let delegated = match self.flags.overlay(said.clone()) {
             Ok(delegated) => delegated,
@@ -159,12 +159,12 @@ impl Trusted {
 }
 
 impl Flags {
-    /// Whether the cluster need not be asked.
+    /// Whether the flags configure everything, so that the cluster is not queried.
     fn say_everything(&self) -> bool {
         self.client_ca.is_some() && self.request_header.is_some()
     }
 
-    /// Puts what flags say over what the cluster says.
+    /// Overrides the configuration of the cluster with that of the flags.
     fn overlay(
         &self,
         mut said: DelegatedAuthentication,
@@ -182,7 +182,7 @@ impl Flags {
         Ok(said)
     }
 
-    /// Names the file behind a CA that cannot be used.
+    /// The error for an invalid CA, with the name of its file.
     fn blame(&self, why: &str) -> StartError {
         match (&self.request_header, &self.client_ca) {
             (Some((path, _)), _) if why.starts_with("requestheader") => {
@@ -194,7 +194,7 @@ impl Flags {
     }
 }
 
-/// Warns of what lets nobody in, and of what lets everybody in.
+/// Warns about a configuration that authenticates no client, or that lets every client act as any user.
 fn warn_of(delegated: &DelegatedAuthentication) {
     let Some(header) = &delegated.request_header else {
         tracing::warn!(
@@ -202,7 +202,7 @@ fn warn_of(delegated: &DelegatedAuthentication) {
         );
         return;
     };
-    // One CA for both, and any name allowed: then every user may speak for anybody.
+    // If both CAs are the same and any name is allowed, every user can act as any other user.
     let is_shared = delegated.client_ca.as_deref().map(str::trim) == Some(header.ca.trim());
     if header.allowed_names.is_empty() && is_shared {
         tracing::warn!(

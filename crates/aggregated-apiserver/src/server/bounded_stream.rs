@@ -1,4 +1,4 @@
-//! The bytes of one connection, with limits of time for what the client sends and takes.
+//! The byte stream of a connection, with time limits for what the client sends and receives.
 
 use std::io;
 use std::pin::Pin;
@@ -14,43 +14,43 @@ use super::frame_budget::{FrameBudget, PREFACE};
 use super::occupant::Occupant;
 use super::streams::Running;
 
-/// The longest time of the first bytes after the handshake, and of the head of a request over
-/// HTTP/1.1 from its first byte; as kube-apiserver's header timeout.
+/// The time limit for the first bytes after the handshake, and for the head of a request over HTTP/1.1 from its first
+/// byte. Same as kube-apiserver's header timeout.
 const HEAD: Duration = Duration::from_secs(32);
-/// The longest pause between two requests over HTTP/1.1. kube-apiserver's is 90 seconds, as is that of
-/// clients written in Go: they close a connection first, and never send a request that meets the end.
+/// The longest pause between two requests over HTTP/1.1. kube-apiserver and clients written in Go use 90 seconds. So
+/// these clients close the connection first, and never send a request at the moment when the server closes it.
 const IDLE: Duration = Duration::from_secs(95);
-/// How long a client may take nothing of what is sent: what waits for it is held in memory.
+/// The longest time in which a client may receive no byte of pending data, which is held in memory.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// How much is read before HTTP is left to answer: what is read of requests is held until they
-/// have their turn.
+/// The number of bytes that are read before the connection's task yields. Requests that were read are held in memory
+/// until they are processed.
 const TURN: usize = 64 << 10;
 
-/// A stream that holds the slot of its connection, and fails if a head does not arrive in time, if the
-/// client takes nothing of what is sent, or when the connection is cut.
+/// A stream that holds the slot of its connection. It fails if the head of a request is late, if the client does not
+/// receive what is sent, or if the connection is cut.
 pub(super) struct BoundedStream<S, H> {
     stream: S,
     received: usize,
-    /// Whether what was read is the beginning of HTTP/2, as far as it goes.
+    /// Whether the received bytes are a prefix of the HTTP/2 preface, or begin with the preface.
     is_preface: bool,
     phase: Phase,
     /// The number of requests when the phase began.
     requests: usize,
     occupant: Arc<Occupant>,
-    /// What was read since there was nothing to read.
+    /// The number of bytes read since the last read without data.
     in_turn: usize,
     /// The deadline of the phase.
     silence: Pin<Box<Sleep>>,
-    /// The deadline of what is sent.
+    /// The deadline of pending data.
     deadline: Pin<Box<Sleep>>,
-    /// Whether something waits to be sent, and the deadline is set.
+    /// Whether data is pending and `deadline` is set.
     is_stuck: bool,
-    /// What becomes of what is read.
+    /// The tasks of the connection's streams.
     streams: Arc<Running>,
-    /// Of a client that speaks for itself.
+    /// The budget of frames; `None` for the front proxy.
     budget: Option<FrameBudget>,
-    /// When more may be read.
+    /// The time at which reading continues, if the budget is exceeded.
     slowed: Option<Pin<Box<Sleep>>>,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
     _held: H,
@@ -70,8 +70,8 @@ enum Phase {
 }
 
 impl<S, H> BoundedStream<S, H> {
-    /// Fails when `cut` is cancelled; `held` is dropped with it. Nothing is read while too many
-    /// streams run, and frames that ask for nothing are read slowly if there is a budget for them.
+    /// A stream that fails when `cut` is cancelled; `held` is dropped with the stream. Nothing is read while too many
+    /// streams run. With a budget, frames that carry no request are read slowly.
     pub(super) fn new(
         stream: S,
         streams: Arc<Running>,
@@ -99,7 +99,7 @@ impl<S, H> BoundedStream<S, H> {
         }
     }
 
-    /// Follows what the client does, and sets the deadline for what it does next.
+    /// Updates the phase after a read, and sets the deadline of the new phase.
     fn note_read(&mut self, new: &[u8]) {
         let preface = PREFACE.get(self.received..).unwrap_or_default();
         let length = preface.len().min(new.len());
@@ -130,7 +130,7 @@ impl<S, H> BoundedStream<S, H> {
         self.silence.as_mut().reset(Instant::now() + time);
     }
 
-    /// Not ready while more of these frames have come than may.
+    /// Pending while more frames have arrived than the budget allows.
     fn poll_budget(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let Some(budget) = &mut self.budget else { return Poll::Ready(()) };
         while let Some(until) = budget.wait() {
@@ -141,14 +141,14 @@ impl<S, H> BoundedStream<S, H> {
         Poll::Ready(())
     }
 
-    /// Counts what was sent.
+    /// Counts the bytes that were sent.
     fn sent(&mut self, polled: &Poll<io::Result<usize>>) {
         if let (Poll::Ready(Ok(length)), Some(budget)) = (polled, &mut self.budget) {
             budget.sent(*length);
         }
     }
 
-    /// What was polled, unless it is not ready and the connection is cut; the task is woken then.
+    /// Returns `polled`, or an error if it is pending and the connection is cut. Cutting the connection wakes the task.
     fn unless_cut<T>(
         &mut self,
         polled: Poll<io::Result<T>>,
@@ -161,7 +161,7 @@ impl<S, H> BoundedStream<S, H> {
         polled
     }
 
-    /// The same of what is sent, which must not wait for ever.
+    /// Same as `unless_cut` for data that is sent, with a limit for the time that it is pending.
     fn unless_stuck<T>(
         &mut self,
         polled: Poll<io::Result<T>>,
@@ -320,7 +320,7 @@ mod tests {
         assert!(silence.is_err(), "only the test gives up");
     }
 
-    /// How long it takes until a read fails.
+    /// The time until a read fails, in seconds.
     async fn until_cut<S: AsyncRead + Unpin>(stream: &mut BoundedStream<S, ()>) -> u64 {
         let began = Instant::now();
         assert_eq!(stream.read_u8().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
@@ -356,7 +356,7 @@ mod tests {
         assert!(tokio::time::timeout(HEAD * 2, stream.read_u8()).await.is_err());
         assert!(occupant.may_give_way());
         let dribbles = async {
-            // Each byte comes soon, and the head never ends.
+            // Each byte arrives soon, but the head never ends.
             for _ in 0..100 {
                 sleep(HEAD / 4).await;
                 if theirs.write_all(b"G").await.is_err() {

@@ -1,10 +1,10 @@
-//! What is wrong with a bundle of CA certificates, in the words of clients in Go.
+//! Validation of a bundle of CA certificates, with the error messages of clients written in Go.
 
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::webhook::certificates;
 
-/// Why a bundle vouches for nobody; `None` if there is a certificate in it. One that is empty is none.
+/// The error of a bundle without a valid certificate. `None` if the bundle has a valid certificate or is empty.
 pub(super) fn fault(bundle: &[u8]) -> Option<String> {
     if bundle.is_empty() {
         return None;

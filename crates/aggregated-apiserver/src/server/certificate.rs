@@ -1,5 +1,4 @@
-//! Certificates of our own making: a CA, and a serving certificate for the
-//! names of our Service.
+//! Certificates that the server generates: a CA, and a serving certificate with the names of the Service.
 
 use std::time::Duration;
 
@@ -18,13 +17,13 @@ use crate::cluster::KeptCertificates;
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 const CA_DAYS: i32 = 3_650;
 const SERVING_DAYS: i32 = 365;
-/// Clocks of a cluster differ.
+/// The tolerated difference between the clocks of a cluster.
 const SKEW: SignedDuration = SignedDuration::from_mins(5);
 
-/// What must be done about certificates that were kept.
+/// The renewal that stored certificates need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Renewal {
-    /// Nothing.
+    /// No renewal.
     NotNeeded,
     /// A new serving certificate by the same CA.
     Serving,
@@ -32,7 +31,7 @@ pub(super) enum Renewal {
     All,
 }
 
-/// The names of a Service, as callers within the cluster use them.
+/// The names of a Service for callers within the cluster.
 pub(super) fn names(service: &str, namespace: &str) -> Vec<String> {
     vec![
         format!("{service}.{namespace}.svc"),
@@ -43,8 +42,7 @@ pub(super) fn names(service: &str, namespace: &str) -> Vec<String> {
     ]
 }
 
-/// What must be done about certificates that were kept. Two thirds of their
-/// time are used.
+/// The renewal that stored certificates need. A certificate is renewed after two thirds of its lifetime.
 pub(super) fn needed_renewal(kept: &KeptCertificates, names: &[String], now: Timestamp) -> Renewal {
     let (Some(ca), Some(serving)) = (Life::of(&kept.ca_bundle), Life::of(&kept.certificate)) else {
         return Renewal::All;
@@ -67,7 +65,7 @@ pub(super) fn needed_renewal(kept: &KeptCertificates, names: &[String], now: Tim
     }
 }
 
-/// Why who calls us under this name refuses a certificate, whoever has signed it.
+/// The reason why callers with this server name reject a certificate, regardless of its CA.
 pub(super) fn fault(certificate: &str, name: &str, now: Timestamp) -> Option<String> {
     let life = Life::of(certificate)?;
     if !tls::is_for(certificate, name) {
@@ -77,13 +75,13 @@ pub(super) fn fault(certificate: &str, name: &str, now: Timestamp) -> Option<Str
     Some(format!("has expired at {expired}"))
 }
 
-/// When the first certificate of a PEM text ends: seconds since 1970.
+/// The expiration of the first certificate in PEM, in seconds since 1970.
 pub(super) fn end(pem: &str) -> Option<i64> {
     Life::of(pem).map(|life| life.to)
 }
 
-/// Makes a CA and a serving certificate. Callers who know the CA of
-/// `previous` go on trusting: it stays in the bundle.
+/// Generates a CA and a serving certificate. The CA of `previous` stays in the bundle, so callers that know it can
+/// continue.
 pub(super) fn make(
     names: &[String],
     previous: Option<&KeptCertificates>,
@@ -105,7 +103,7 @@ pub(super) fn make(
     Ok(KeptCertificates { ca_bundle, ca_key: ca.key().serialize_pem(), certificate, key })
 }
 
-/// Makes a new serving certificate by the CA that was kept.
+/// Generates a new serving certificate, signed by the stored CA.
 pub(super) fn renew_serving(
     kept: &KeptCertificates,
     names: &[String],
@@ -142,7 +140,7 @@ fn set_life(params: &mut CertificateParams, now: Timestamp, days: i32) {
         rcgen::date_time_ymd(i32::from(date.year()), month, day)
     };
     params.not_before = date(now - SKEW);
-    // A day more, because the time of day is cut off.
+    // One more day, because the time of day is cut off.
     params.not_after = date(now + DAY * (days + 1));
 }
 
@@ -154,7 +152,7 @@ fn first_certificate(bundle: &str) -> Option<&str> {
     Some(&bundle[..end])
 }
 
-/// When a certificate holds, for whom, and with which key.
+/// The validity, the names and the public key of a certificate.
 struct Life {
     from: i64,
     to: i64,
@@ -163,7 +161,7 @@ struct Life {
 }
 
 impl Life {
-    /// That of the first certificate of a PEM text.
+    /// Reads the first certificate in PEM.
     fn of(pem: &str) -> Option<Self> {
         let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
         let (_, parsed) = X509Certificate::from_der(&der).ok()?;

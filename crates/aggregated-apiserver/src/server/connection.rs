@@ -1,4 +1,4 @@
-//! One connection: its place, its handshake, and HTTP on it until it ends.
+//! One connection: its slot, its TLS handshake, and HTTP until the connection ends.
 
 use std::convert::Infallible;
 use std::io;
@@ -39,60 +39,63 @@ use crate::occasionally::Occasionally;
 use crate::quota::Portion;
 use crate::request::{Peer, Standing, StreamReset, refuse, without_body};
 
-/// The limit of connections, besides those of the front proxy; each may use 100 kB. One address may
-/// have three quarters of them: a program with a thousand watches over HTTP/1.1 needs as many connections.
+/// The limit of connections, without those of the front proxy. Each may use 100 kB. One address may have three quarters
+/// of them, because a program with a thousand watches over HTTP/1.1 needs as many connections.
 const CONNECTIONS: usize = 1_340;
 const LEAST_CONNECTIONS: usize = 120;
 /// The limit of connections of the front proxy. kube-apiserver needs one, or one per request without HTTP/2.
 const OF_FRONT_PROXY: usize = 400;
 const LEAST_OF_FRONT_PROXY: usize = OF_FRONT_PROXY / 6;
-/// The limit of connections without a place that may complete their handshake and send a request, which waits for a place.
+/// The limit of connections without a place that may complete their handshake and send a request. The request waits for
+/// a place.
 const PROVISIONAL: usize = 100;
 const LEAST_PROVISIONAL: usize = 30;
 /// The limits of connections that wait before their handshake, and of their time: less than the ten
 /// seconds that clients written in Go allow for a handshake.
 const BACKLOG: usize = 1_000;
 const BACKLOG_PATIENCE: Duration = Duration::from_secs(8);
-/// The longest time of a handshake; as kube-apiserver's. If a place is needed, an overdue one ends sooner.
+/// The longest time of a handshake, same as kube-apiserver's. If a place is needed, an overdue handshake ends sooner.
 const HANDSHAKE: Duration = Duration::from_secs(32);
-/// How long the front proxy is served on one connection before it is asked to open another, and up to
-/// as long again: so its requests spread over the replicas, and come to new ones.
+/// The time after which a connection of the front proxy is closed gracefully; a random time of up to the same length is
+/// added. The front proxy then opens another connection, so its requests spread over the replicas and reach new
+/// replicas.
 const RENEWED_AFTER: Duration = Duration::from_secs(10 * 60);
 
-/// Streams of a connection: all users of a kube-apiserver share one. Twice as
-/// many as Go's aggregated servers have, so that beside a thousand watches there
-/// is room for what must be answered at once.
+/// The largest number of open streams on a connection of the front proxy, which all users of a kube-apiserver share. It
+/// is twice as large as in aggregated servers written in Go, so that short requests find a free stream beside a
+/// thousand watches.
 const STREAMS_OF_FRONT_PROXY: u32 = 2_000;
-/// The same of others; as kube-apiserver's.
+/// The largest number of open streams on other connections, same as kube-apiserver's.
 const STREAMS: u32 = 1_000;
-/// The same of those without a certificate, who may be anybody; as Go's servers have.
+/// The largest number of open streams on connections without a client certificate, same as in servers written in Go.
 const STREAMS_OF_STRANGER: u32 = 250;
-/// What a stream may send of its body before somebody reads it, and what all streams of a connection may:
-/// so many times as much that bodies that are not read yet keep no others from coming. They are read as
-/// soon as it is known that their users may send them.
+/// The largest unread body data of a stream and of all streams of a connection, in bytes. The second limit is so much
+/// larger because unread bodies must not block other bodies. A body is read as soon as its user is known to be allowed
+/// to send it.
 const WINDOW_OF_FRONT_PROXY: (u32, u32) = (512 << 10, 64 << 20);
-/// The same of others: all of its streams are one client's, and there may be many connections.
+/// The same limits on other connections. All streams of such a connection belong to one client, and there may be many
+/// connections.
 const WINDOW: (u32, u32) = (256 << 10, 256 << 10);
-/// Streams that the clients of a front proxy took back before the server has begun them: more end the connection.
-/// All users of a kube-apiserver may do so at once; the bytes that are read in a turn limit them. A
-/// client of its own may take back all of its open streams.
+/// The largest number of streams that clients of the front proxy have reset before the server starts them. More streams
+/// end the connection. All users of a kube-apiserver may reset streams at once; the number of bytes that are read at a
+/// time limits them. On other connections, a client may reset all of its open streams.
 const RESETS_OF_FRONT_PROXY: usize = 20_000;
-/// Bytes that wait to be sent on one stream: a slow watcher holds no more.
+/// The largest unsent data of a stream, in bytes. A slow watch holds no more.
 const SEND_BUFFER: usize = 64 << 10;
-/// Bytes of headers of one request, with 32 for each. What kube-apiserver takes from its clients is
-/// a megabyte, and it adds the user's groups, thousands of them; what is refused here is a fault of the
-/// connection to Go's clients, who leave it then.
+/// The largest head of a request of the front proxy, in bytes, with 32 bytes added for each header. kube-apiserver
+/// accepts heads of a megabyte and adds the groups of the user, which can be thousands. A head that is rejected here is
+/// a connection error for clients written in Go, and they close the connection.
 const HEAD_OF_FRONT_PROXY: u32 = 2 << 20;
-/// The same of all others: a token, and what programs say of themselves. A connection holds three
-/// times as much while a head is not finished.
+/// The largest head of any other request, in bytes: a token, and headers of the client program. A connection holds
+/// three times as much until a head is complete.
 const HEAD: u32 = 32 << 10;
-/// Headers of one request over HTTP/1.1; over HTTP/2 their bytes bound their number.
+/// The largest number of headers of a request over HTTP/1.1. Over HTTP/2 the size of the head limits their number.
 const HEADERS: usize = 2_000;
-/// A connection that does not answer a ping in time is gone; as Go's clients.
+/// The interval and the timeout of pings, same as in clients written in Go. A connection without a response is closed.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How many connections there may be.
+/// The limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     connections: usize,
@@ -109,8 +112,8 @@ impl Bounds {
         }
     }
 
-    /// What they may take in all, in bytes: TLS and HTTP/2 of each, and a head that is not
-    /// finished. The front proxy's are finished.
+    /// The largest memory of all connections, in bytes: for TLS and HTTP/2, and for an incomplete head. The front proxy
+    /// sends complete heads.
     pub(super) fn memory(&self) -> usize {
         const IDLE: usize = 40 << 10;
         let of_clients = self.connections + self.provisional;
@@ -118,7 +121,7 @@ impl Bounds {
     }
 }
 
-/// Serves connections: bounded, with TLS, and knowing who is there.
+/// Serves connections with TLS, within the limits, and authenticates their clients.
 pub(super) struct Connections {
     tls: RustlsAcceptor<NoDelayAcceptor>,
     trust: Arc<ArcSwap<Trust>>,
@@ -171,8 +174,7 @@ impl Connections {
         }
     }
 
-    /// Serves a connection until it ends. Once `draining` is cancelled no new request is
-    /// taken.
+    /// Serves a connection until it ends. Once `draining` is cancelled, it accepts no new request.
     pub(super) async fn serve(self: Arc<Self>, stream: TcpStream, draining: CancellationToken) {
         match self.connect(stream, &draining).await {
             Ok(connected) => self.serve_http(connected, draining).await,
@@ -180,7 +182,7 @@ impl Connections {
         }
     }
 
-    /// A place among all, or one for the handshake alone, and which of them it is.
+    /// A place among all connections, or a provisional place for the handshake. The flag is true for a place among all.
     async fn entry(
         &self,
         occupant: &Arc<Occupant>,
@@ -246,7 +248,7 @@ impl Connections {
     async fn serve_http(&self, connected: Connected, draining: CancellationToken) {
         let Connected { stream, peer, slot, is_front_proxy } = connected;
         let (occupant, cut) = (Arc::clone(slot.occupant()), slot.cut().clone());
-        // The front proxy's carries the requests of others, who must not suffer for one.
+        // A connection of the front proxy has requests of many users, so one stream must not end the connection.
         let ended_by_stream = if is_front_proxy { CancellationToken::new() } else { cut.clone() };
         let count = match (is_front_proxy, occupant.standing().is_authenticated()) {
             (true, _) => STREAMS_OF_FRONT_PROXY,
@@ -256,11 +258,11 @@ impl Connections {
         let streams = Streams::new(ended_by_stream, count, Arc::clone(&occupant));
         let running = streams.running();
         let http = http(streams, is_front_proxy, count);
-        // The front proxy's requests are counted by their users.
+        // Requests of the front proxy are counted per user.
         let heads = (!is_front_proxy).then(|| self.heads.of_connection(occupant.standing().from()));
         let (router, peer) = (self.router.clone(), Arc::new(peer));
         let of_requests = Arc::clone(&slot);
-        // Called as soon as a request has come, before it has its turn.
+        // This function is called as soon as the head of a request has arrived, before the request is processed.
         let service = service_fn(move |request: Request<Incoming>| {
             let occupant = of_requests.occupant();
             occupant.standing().mark_used();
@@ -273,7 +275,7 @@ impl Connections {
             let slot = Arc::clone(&of_requests);
             answer(router.clone(), Arc::clone(&peer), slot, in_flight, admitted)
         });
-        // The front proxy's frames are those of its many clients' requests.
+        // The front proxy's frames belong to requests of many clients, so they have no budget.
         let budget = (!is_front_proxy).then(FrameBudget::new);
         let stream = BoundedStream::new(
             stream,
@@ -316,7 +318,7 @@ impl Connections {
 /// deletion of namespaces for all clients.
 const PROBES: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 
-/// Answers a request of a connection, if there was memory for its head.
+/// Answers a request of a connection; rejects it if there is no memory for its head.
 async fn answer(
     router: Router,
     peer: Arc<PeerIdentity>,
@@ -330,7 +332,7 @@ async fn answer(
             Err(NoPlace) => Ok(refuse(&ApiError::too_many_requests())),
         },
         Some(request) => route(router, &peer, &slot, request).await,
-        // There is no room even for an answer that nobody reads.
+        // There is no memory even for a body that the client may never read.
         None => Ok(without_body(refuse(&ApiError::too_many_requests()))),
     };
     let Some(in_flight) = in_flight else { return response };
@@ -358,14 +360,14 @@ async fn route(
     router.oneshot(request).await
 }
 
-/// HTTP as it is spoken on a connection.
+/// The HTTP configuration of a connection.
 fn http(streams: Streams, is_front_proxy: bool, count: u32) -> Builder<Streams> {
     let (head, resets, (of_stream, of_all)) = match is_front_proxy {
         true => (HEAD_OF_FRONT_PROXY, RESETS_OF_FRONT_PROXY, WINDOW_OF_FRONT_PROXY),
         false => (HEAD, count as usize, WINDOW),
     };
     let mut http = Builder::new(streams);
-    // The stream ends heads that take too long: hyper's timer would end idle connections as soon.
+    // `BoundedStream` limits the time for a head. hyper's timer would also close idle connections after this time.
     http.http1()
         .timer(TokioTimer::new())
         .header_read_timeout(None)
@@ -383,7 +385,7 @@ fn http(streams: Streams, is_front_proxy: bool, count: u32) -> Builder<Streams> 
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_TIMEOUT);
     if is_front_proxy {
-        // A path that HTTP does not take resets its stream, and any user may send one.
+        // A path that HTTP does not allow resets its stream, and any user can send such a path.
         http2.max_local_error_reset_streams(None);
     }
     http

@@ -1,10 +1,9 @@
-//! What a process copies from the deployed one before it takes its place.
+//! The copy of the objects of the deployed server, for a process that takes its place.
 //!
-//! The garbage collector of a cluster asks the process that has the traffic for the
-//! owners of objects, and deletes objects whose owners are missing. So a process that is
-//! started for development must know the stored objects of the deployed one, by their
-//! uids, before it serves requests. Where it cannot copy them it must not answer that
-//! they are missing.
+//! The garbage collector of a cluster asks the process that receives the traffic for the owners of objects, and deletes
+//! objects without owners. So a process that is started for development must have the stored objects of the deployed
+//! server, with their uids, before it serves requests. If the objects cannot be copied, the process must not respond
+//! that they are missing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,15 +14,15 @@ use crate::cluster::Cluster;
 use crate::kind::{Kind, Version};
 use crate::object::Tree;
 
-/// What was copied of a kind.
+/// The copied objects of a kind.
 pub(super) struct CopiedObjects {
-    /// The version in which they were read.
+    /// The version in which the objects were read.
     pub version: Arc<Version>,
     /// The objects.
     pub trees: Vec<Tree>,
 }
 
-/// What was copied, by kind (`foos.example.com`), or why it could not be.
+/// The copied objects by kind (`foos.example.com`), or the reason why they cannot be copied.
 pub(super) type Copied = HashMap<String, Result<CopiedObjects, String>>;
 
 /// Copies the objects of these kinds.

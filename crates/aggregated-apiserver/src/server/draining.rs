@@ -1,9 +1,8 @@
-//! Bodies that are read to their end, whatever becomes of the request.
+//! Reads request bodies to their end, regardless of the response.
 //!
-//! A request may be answered before its body was read: it was refused, or the body is
-//! too large. If the rest is dropped then, the stream is reset or the connection is
-//! closed, and the client may not see the answer. So the rest is read, within bounds,
-//! and dropped.
+//! The server may respond to a request before its body is read, for example because the request is rejected or the body
+//! is too large. If the rest of the body were dropped, the stream would be reset or the connection closed, and the
+//! client might not receive the response. So the rest is read, within limits, and dropped.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -20,19 +19,19 @@ use tokio::runtime::Handle;
 use crate::quota::Places;
 use crate::request::Standing;
 
-/// How many bodies are read on at a time, those of one network a quarter: each holds its stream. Most
-/// have come before the answer has gone.
+/// The largest number of bodies that are read after the response; one network may have a quarter of them. Each holds
+/// its stream. Most bodies arrive before the response is sent.
 const BODIES: usize = 1_000;
-/// At most this many bytes are read: more than clients send by mistake. They are not kept.
+/// The largest number of bytes that are read and dropped per body: more than clients send by mistake.
 const LIMIT: usize = 16 << 20;
-/// For at most this long.
+/// The longest time in which a body is read.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Room for the bodies of a server that are read on.
+/// The slots of a server for bodies that are read after the response.
 #[derive(Clone)]
 pub(super) struct Drains(Places);
 
-/// A body of which the rest is read when it is dropped, if there is room.
+/// A body whose rest is read when it is dropped, if there is a free slot.
 struct Draining {
     body: Body,
     standing: Standing,
@@ -44,8 +43,8 @@ impl Drains {
         Self(Places::new(BODIES))
     }
 
-    /// The same request, of whose body nothing is left unread. With `Expect` the client
-    /// has not sent its body yet: reading on would ask for it.
+    /// The same request with a body that is read to its end. A request with `Expect` is unchanged: the client has not
+    /// sent its body yet, and reading would request it.
     pub(super) fn wrap(&self, request: Request, standing: &Standing) -> Request {
         if request.body().is_end_stream() || request.headers().contains_key(EXPECT) {
             return request;
@@ -80,7 +79,7 @@ impl Drop for Draining {
         if self.body.is_end_stream() {
             return;
         }
-        // Without room the stream is reset.
+        // Without a free slot, the stream is reset.
         let Some(place) = self.drains.0.take(self.standing.from(), 1) else { return };
         let mut body = std::mem::take(&mut self.body);
         if let Ok(runtime) = Handle::try_current() {
@@ -95,7 +94,7 @@ impl Drop for Draining {
                         }
                     }
                 };
-                // A client that says no more is not waited for.
+                // The server does not wait longer for a client that stops sending.
                 let _ = tokio::time::timeout(TIMEOUT, rest).await;
             });
         }

@@ -1,52 +1,51 @@
-//! Frames of HTTP/2 that ask for nothing and cost time all the same: PING, SETTINGS, RST_STREAM
-//! and the like. Nobody sends many of them, unless to keep the server busy; then they are
-//! read as slowly as they may come.
+//! The budget of HTTP/2 frames that carry no request but cost time, such as PING, SETTINGS and RST_STREAM. Only an
+//! attacker sends many of them. Frames beyond the budget are read slowly.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What every connection of HTTP/2 begins with.
+/// The first bytes of every HTTP/2 connection.
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// The head of a frame: its length in three bytes, its type, flags, and stream.
+/// The size of the head of a frame: a length of three bytes, type, flags, and stream.
 const FRAME_HEAD: usize = 9;
-/// DATA, HEADERS: they carry requests, if there is something in them. What becomes of small pieces is
-/// bounded where bodies are read.
+/// DATA and HEADERS. These frames have no cost unless they are empty, because they carry requests. Small pieces of
+/// bodies are limited where bodies are read.
 const CARRIERS: [u8; 2] = [0, 1];
 
-/// SETTINGS, and what it costs: every stream of the connection is looked at, and may go on. Clients
-/// send one, and an acknowledgement of the server's.
+/// SETTINGS, with its cost: it can affect every stream of the connection. Clients send one, and an acknowledgement of
+/// the server's.
 const SETTINGS: u8 = 4;
 const SETTINGS_COST: i64 = 3_000;
 const ACKNOWLEDGED: u8 = 1;
 
-/// How many such frames may come at once,
+/// The largest number of frames that may arrive at once.
 const BURST: i64 = 10_000;
-/// and in a second for long,
+/// The number of frames that may arrive per second in the long run.
 const PER_SECOND: i64 = 1_000;
-/// and for so many bytes that were sent: whoever reads says so in WINDOW_UPDATE frames.
+/// The number of sent bytes that allow one more frame, because clients that read send WINDOW_UPDATE frames.
 const SENT_PER_FRAME: u64 = 512;
-/// One read may bring more than was left. That is made up for before the next one, as far as a minute
-/// goes.
+/// The largest debt, in frames. One read may contain more frames than the budget allows. The next read waits for them,
+/// but for no more than a minute.
 const DEBT: i64 = 60 * PER_SECOND;
 
-/// Counts frames as their bytes come in.
+/// Counts frames as their bytes arrive.
 pub(super) struct FrameBudget {
     progress: Progress,
     left: i64,
     filled: Instant,
-    /// What was sent since the last frame was earned by it, in bytes.
+    /// The number of bytes sent that have not yet added a frame to the budget.
     sent: u64,
 }
 
 enum Progress {
-    /// So many bytes of the preface were seen.
+    /// The number of bytes of the preface that have arrived.
     Preface(usize),
-    /// So many bytes of the head of a frame were seen.
+    /// The bytes of the head of a frame, and how many of them have arrived.
     Head([u8; FRAME_HEAD], usize),
-    /// So many bytes of a frame are still to come.
+    /// The number of bytes of a frame that have not arrived yet.
     Payload(usize),
-    /// It is not HTTP/2.
+    /// The connection does not use HTTP/2.
     Other,
 }
 
@@ -104,7 +103,7 @@ impl FrameBudget {
         }
     }
 
-    /// Notes that so many bytes were sent.
+    /// Adds sent bytes to the budget.
     pub(super) fn sent(&mut self, bytes: usize) {
         self.sent += bytes as u64;
         let earned = i64::try_from(self.sent / SENT_PER_FRAME).unwrap_or(BURST);
@@ -112,7 +111,7 @@ impl FrameBudget {
         self.sent %= SENT_PER_FRAME;
     }
 
-    /// When more may be read, if not now.
+    /// The time at which reading may continue; `None` for now.
     pub(super) fn wait(&mut self) -> Option<Instant> {
         if self.left > 0 {
             return None;
@@ -125,7 +124,7 @@ impl FrameBudget {
         if self.left > 0 {
             return None;
         }
-        // What is sent meanwhile may have earned the rest.
+        // Bytes that are sent in the meantime may add the rest to the budget.
         Some(now + Duration::from_millis(100))
     }
 }
@@ -188,7 +187,7 @@ mod tests {
     async fn what_one_read_brings_is_made_up_for() {
         let mut budget = FrameBudget::new();
         budget.received(PREFACE);
-        // As many as one read may bring, each of which has every stream looked at.
+        // One read may contain this many frames, and each of them affects every stream.
         let settings = frame(4, b"012345");
         budget.received(&settings.repeat(1_000));
         let wait = async |budget: &mut FrameBudget| {
@@ -200,7 +199,7 @@ mod tests {
         };
         let waited = wait(&mut budget).await;
         assert!((59.0..=61.0).contains(&waited), "{waited}");
-        // One at a time is made up for by what it costs.
+        // A single frame waits only for its own cost.
         budget.received(&settings);
         let waited = wait(&mut budget).await;
         assert!((2.0..=4.0).contains(&waited), "{waited}");

@@ -1,5 +1,5 @@
-//! The heads of requests that have come and have not had their turn: HTTP reads them faster than
-//! they can be looked at.
+//! Memory for the heads of requests that have arrived and are not processed yet, because HTTP reads heads faster than
+//! they are processed.
 
 use std::sync::Arc;
 
@@ -7,31 +7,30 @@ use http::Request;
 
 use crate::quota::{self, Place, Places};
 
-/// What they are counted in.
+/// The unit in which heads are counted, in bytes.
 const UNIT: usize = 1 << 10;
-/// What the heads of all connections may take, besides those of the front proxy, in units; those of
-/// one network a quarter.
+/// The limit of the heads of all connections without the front proxy, in units. One network may use a quarter of it.
 const ALL: usize = 16 << 10;
-/// What those of one connection may take.
+/// The limit of the heads of one connection, in units.
 const OF_CONNECTION: usize = 1 << 10;
-/// A head that is not larger is not counted: what becomes of its request takes more.
+/// The largest size of a head that is not counted, in units. Processing its request uses more memory.
 const SMALL: usize = 2;
 
-/// Room for the heads of all connections.
+/// The memory for the heads of all connections.
 pub(super) struct Heads(Places);
 
-/// Room for those of one.
+/// The memory for the heads of one connection.
 pub(super) struct ConnectionHeads {
     network: String,
     own: Places,
     all: Places,
 }
 
-/// Room for one, as long as it is there.
+/// The memory for one head, until it is dropped.
 #[derive(Clone)]
 struct Room(#[allow(dead_code)] Arc<(Place, Place)>);
 
-/// There is no room.
+/// There is no memory for a head.
 #[derive(Debug)]
 pub(super) struct Full;
 
@@ -40,7 +39,7 @@ impl Heads {
         Self(Places::new(ALL))
     }
 
-    /// Of a connection from this network.
+    /// The memory for a connection from this network.
     pub(super) fn of_connection(&self, network: &str) -> ConnectionHeads {
         let (own, all) = (Places::undivided(OF_CONNECTION), self.0.clone());
         ConnectionHeads { network: network.to_owned(), own, all }
@@ -48,7 +47,7 @@ impl Heads {
 }
 
 impl ConnectionHeads {
-    /// The same request, which holds room for its head; or it is dropped.
+    /// The same request, which holds the memory for its head. Without memory the request is dropped.
     pub(super) fn admit<B>(&self, mut request: Request<B>) -> Result<Request<B>, Full> {
         let units = quota::of_head(request.uri(), request.headers()).div_ceil(UNIT);
         if units > SMALL {

@@ -1,8 +1,8 @@
 //! `/healthz`, `/livez` and `/readyz`.
 //!
-//! Liveness depends on nothing: a restart mends no cluster. Readiness depends
-//! on what no request can be answered without. It does not depend on what is
-//! computed: an unready server blocks the deletion of namespaces for everybody.
+//! Liveness depends on nothing, because a restart repairs no cluster. Readiness depends on everything that every
+//! request needs. It does not depend on computed kinds, because an unready server blocks the deletion of namespaces for
+//! all clients.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -17,24 +17,24 @@ use tokio_util::sync::CancellationToken;
 use crate::storage::Store;
 use crate::watch_cache::SourceState;
 
-/// How the server is.
+/// The health of the server.
 #[derive(Clone)]
 pub(super) struct Health {
     trusted: watch::Receiver<bool>,
     certificate: watch::Receiver<bool>,
-    /// Whether who has started the server has no more to do first.
+    /// Whether the code that starts the server has no more to do first.
     started: watch::Receiver<bool>,
-    /// Where objects are kept.
+    /// The store of objects.
     store: Arc<dyn Store>,
     closing: CancellationToken,
     shutting_down: Arc<AtomicBool>,
 }
 
-/// One check: what is wrong, if anything.
+/// One check and its result.
 struct Check {
     name: Cow<'static, str>,
     outcome: Result<(), Cow<'static, str>>,
-    /// Whether the server is still well if this is not.
+    /// Whether the server is healthy even if this check fails.
     only_tells: bool,
 }
 
@@ -44,8 +44,8 @@ impl Check {
         Self { name: name.into(), outcome, only_tells: false }
     }
 
-    /// Whether objects can be read and written. Once they are known, a store that is away only tells:
-    /// another replica has no other one, and discovery goes on.
+    /// Whether objects can be read and written. Once the objects have been read, an unavailable store does not make the
+    /// server unready: no other replica has another store, and discovery continues to work.
     fn of_store(store: &dyn Store) -> Self {
         let only_tells = store.failure().is_none() && store.is_known();
         let wrong = store.failure().or_else(|| store.trouble());
@@ -56,8 +56,8 @@ impl Check {
         }
     }
 
-    /// Whether something is in view that kinds are computed from. An unready
-    /// server would be in the way of everybody, so this only tells.
+    /// Whether a source of computed kinds is synced. A source does not make the server unready, because an unready
+    /// server blocks all clients.
     fn of_source(source: SourceState) -> Self {
         let SourceState {
             resource, is_synced, watch_error, excess, unreadable, is_left_out, ..
@@ -93,7 +93,7 @@ impl Health {
         Self { trusted, certificate, started, store, closing, shutting_down: Arc::default() }
     }
 
-    /// Turns `/readyz` red.
+    /// Makes `/readyz` fail.
     pub(super) fn shut_down(&self) {
         self.shutting_down.store(true, Ordering::Relaxed);
     }
@@ -118,8 +118,7 @@ impl Health {
         checks
     }
 
-    /// The answer of an endpoint. What kinds are computed from is told, and does
-    /// not count.
+    /// The response of an endpoint. Checks of sources are listed and have no effect on its status.
     pub(super) fn answer<B: From<String>>(
         &self,
         endpoint: &str,
@@ -152,7 +151,7 @@ impl Health {
         text(StatusCode::OK, "ok".to_owned())
     }
 
-    /// The answer of one check, which says what is wrong.
+    /// The response of one check, with its error.
     pub(super) fn answer_one<B: From<String>>(
         &self,
         endpoint: &str,

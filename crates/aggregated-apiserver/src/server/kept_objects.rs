@@ -1,13 +1,13 @@
-//! KeptObjects: the objects of a kind, for code of the server's own.
+//! `KeptObjects`: the stored objects of a kind, for code that is part of the server.
 
 use crate::object::Tree;
 use crate::storage::Versioned;
 use crate::watch_cache::{Scope, Snapshot};
 
-/// The objects of a kind at one moment, as they are kept.
+/// The stored objects of a kind at one moment.
 pub struct KeptObjects(Snapshot);
 
-/// One of them.
+/// One stored object.
 pub struct KeptObject<'a>(&'a Versioned);
 
 impl KeptObjects {
@@ -22,17 +22,17 @@ impl KeptObjects {
 }
 
 impl KeptObject<'_> {
-    /// Its namespace; empty if it is in none.
+    /// The namespace; empty for a cluster-scoped object.
     pub fn namespace(&self) -> &str {
         self.0.object.key().namespace().unwrap_or_default()
     }
 
-    /// Its name.
+    /// The name.
     pub fn name(&self) -> &str {
         self.0.object.key().name()
     }
 
-    /// Its resourceVersion, which another one follows with each change.
+    /// The resourceVersion, which increases with each change.
     pub fn resource_version(&self) -> u64 {
         self.0.revision.number()
     }

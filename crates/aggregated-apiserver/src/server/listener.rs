@@ -1,4 +1,4 @@
-//! The socket: connections are accepted until the server drains.
+//! The socket: it accepts connections until the server drains.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -13,13 +13,13 @@ use super::open_files;
 use crate::error::StartError;
 use crate::occasionally::Occasionally;
 
-/// Connections that wait to be accepted. When there are more their clients try again after a
-/// second, also a probe's; the library asks for 128.
+/// The largest number of connections that wait to be accepted. Clients of further connections, health probes included,
+/// retry after a second. The standard library uses 128.
 const BACKLOG: i32 = 4_096;
-/// How long to wait after a connection could not be accepted: there may be no files left.
+/// The pause after a connection could not be accepted, for example because the process has too many open files.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
-/// How long requests in flight may take when the server closes.
+/// The longest time for requests in flight when the server closes.
 pub(super) const DRAIN: Duration = Duration::from_secs(60);
 
 /// A socket that listens.
@@ -34,7 +34,7 @@ impl Listening {
         let fault = |source| StartError::Listen { address, source };
         let listener = TcpListener::bind(address).map_err(fault)?;
         listener.set_nonblocking(true).map_err(fault)?;
-        // Asking again changes the backlog.
+        // A second call of `listen` changes the backlog.
         let longer = rustix::net::listen(&listener, BACKLOG);
         longer.map_err(|error| fault(error.into()))?;
         let address = listener.local_addr().map_err(fault)?;
@@ -45,8 +45,8 @@ impl Listening {
         self.address
     }
 
-    /// Serves each connection in a task of its own, until it is told to drain. Whoever serves is
-    /// told so too. Connections that come before `begin` returns wait for it.
+    /// Serves each connection in its own task, until the server drains. `serve` receives the token that is cancelled
+    /// then. Connections that arrive before `begin` returns wait for it.
     pub(super) fn serve<F>(
         self,
         begin: impl Future<Output = ()> + Send + 'static,
@@ -71,8 +71,8 @@ impl Listening {
     }
 }
 
-/// Accepts connections until `draining` is cancelled; returns when the last one has ended. All
-/// of them end when it is dropped.
+/// Accepts connections until `draining` is cancelled, and returns when the last connection has ended. All connections
+/// end when the future is dropped.
 async fn accept<F>(
     listener: TcpListener,
     serve: impl Fn(TcpStream, CancellationToken) -> F,
@@ -102,13 +102,13 @@ where
             },
         }
     }
-    // Whoever comes now is refused at once.
+    // New connections are refused from here on.
     drop(listener);
     while open.join_next().await.is_some() {}
     Ok(())
 }
 
-/// A socket that is served. Dropping it ends every connection.
+/// A socket that is served. Dropping this value ends every connection.
 pub(super) struct Serving {
     draining: CancellationToken,
     closing: CancellationToken,
@@ -116,12 +116,12 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    /// Takes no more connections, and tells clients to send nothing more on those that there are.
+    /// Accepts no more connections, and tells clients to send no more requests on open connections.
     pub(super) fn begin_draining(&self) {
         self.draining.cancel();
     }
 
-    /// The same, and returns when requests in flight have been answered.
+    /// Drains the server and returns when requests in flight have been answered.
     pub(super) async fn drain(&mut self) {
         self.begin_draining();
         if timeout(DRAIN, self.ended()).await.is_err() {
@@ -130,7 +130,7 @@ impl Serving {
         }
     }
 
-    /// Returns when nobody is served any more; says why.
+    /// Returns the reason when no connection is served any more.
     pub(super) async fn ended(&mut self) -> String {
         (&mut self.task).await.unwrap_or_else(|error| error.to_string())
     }

@@ -22,7 +22,7 @@ pub fn start_logging(args: &Args) {
     };
 }
 
-/// What is logged at a verbosity: details from 2 on, and, as in kube-apiserver, a line for each request from 3 on.
+/// The log filter of a verbosity: details from 2 on, and a line for each request from 3 on, same as kube-apiserver.
 fn directives(verbosity: u8) -> String {
     let level = match verbosity {
         0..=3 => "info",

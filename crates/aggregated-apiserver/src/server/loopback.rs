@@ -1,5 +1,5 @@
-//! The way of a server to itself: clients whose requests it answers in this
-//! process, without a socket.
+//! The connection of a server to itself: clients that send requests to the handler within the process, without a
+//! socket.
 
 use std::sync::{Arc, Weak};
 
@@ -12,12 +12,12 @@ use tokio::sync::watch;
 use crate::request::{Handler, Peer, StreamReset};
 use crate::user::{MASTERS, User};
 
-/// Where requests without a namespace go.
+/// The namespace of requests without a namespace.
 const DEFAULT_NAMESPACE: &str = "default";
-/// As whom a server asks itself; as kube-apiserver.
+/// The user of a server's requests to itself, same as kube-apiserver's.
 const ITSELF: &str = "system:apiserver";
 
-/// The way to a server, which may not be there yet, and may be gone.
+/// The connection to a server that may not exist yet, or no longer.
 #[derive(Clone)]
 pub(super) struct Loopback(watch::Sender<Option<Weak<Handler>>>);
 
@@ -28,19 +28,18 @@ impl Default for Loopback {
 }
 
 impl Loopback {
-    /// From here on the server is there; until then requests wait.
+    /// Connects the handler. Requests wait until then.
     pub(super) fn connect(&self, handler: &Arc<Handler>) {
         self.0.send_replace(Some(Arc::downgrade(handler)));
     }
 
-    /// A client of the server itself, which may do everything. No connection
-    /// can be taken for it.
+    /// A client of the server itself with all permissions. Requests of a network connection cannot act as this user.
     pub(super) fn client_of_itself(&self) -> Client {
         let groups = vec![MASTERS.to_owned()];
         self.client(User { name: ITSELF.to_owned(), groups, ..User::default() })
     }
 
-    /// A client whose requests are this user's.
+    /// A client that sends requests as this user.
     pub(super) fn client(&self, user: User) -> Client {
         let (way, user) = (self.0.subscribe(), user.authenticated());
         let service = tower::service_fn(move |request: Request<KubeBody>| {
@@ -59,7 +58,7 @@ async fn respond(
     const GONE: &str = "the server in this process is gone";
     let handler = way.wait_for(Option::is_some).await.map_err(|_| GONE)?.clone();
     let handler = handler.as_ref().and_then(Weak::upgrade).ok_or(GONE)?;
-    // What is open ends with the server, not with the client.
+    // Open watches end with the server, not with the client.
     let answer = handler.answers().begin(StreamReset::default());
     Ok(handler.handle(&Peer::InProcess(user), &answer, request.map(Body::new)).await)
 }

@@ -1,4 +1,4 @@
-//! The memory that a server may take: all bounds together, held against what its container may.
+//! The memory limits of a server, adjusted to the memory of its container.
 
 use std::fs;
 
@@ -14,15 +14,15 @@ use crate::storage::{
 };
 use crate::watch_cache::{LEAST_WINDOW_LIMIT, LEAST_WINDOWS_LIMIT, WINDOW_LIMIT, WINDOWS_LIMIT};
 
-/// What a server takes that has nothing to do.
+/// The memory of an idle server, in bytes.
 const IDLE: usize = 24 << 20;
 
-/// What a server has that takes memory.
+/// The parts of a server that use memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Contents {
-    /// Kinds whose objects it stores.
+    /// The number of kinds with stored objects.
     stored: usize,
-    /// Types of the cluster that it has in view.
+    /// The number of types in the cluster that are sources.
     sources: usize,
     records: Records,
     said: Said,
@@ -31,20 +31,20 @@ pub(super) struct Contents {
 /// Audit events and spans, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Records {
-    /// Those that wait to be written and sent.
+    /// The events and spans that wait to be written and sent.
     pub waiting: usize,
-    /// What is kept for each watch until it is over.
+    /// The memory for each open watch.
     pub of_watch: usize,
 }
 
-/// What was said of bounds.
+/// The limits in the flags.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Said {
-    /// What the objects of each type of the cluster may take, in bytes.
+    /// The limit of the objects of each type of the cluster, in bytes.
     pub source_memory: Option<usize>,
-    /// What all objects that are stored may take, in bytes.
+    /// The limit of all stored objects, in bytes.
     pub store_memory: Option<usize>,
-    /// How many requests may be in flight.
+    /// The limits of requests in flight.
     pub inflights: Inflights,
 }
 
@@ -63,43 +63,43 @@ impl Contents {
         Self { stored, sources: sources.len(), records: Records::default(), said }
     }
 
-    /// The same, with audit events and spans.
+    /// Adds the memory of audit events and spans.
     pub(super) fn with_records(self, records: Records) -> Self {
         Self { records, ..self }
     }
 }
 
-/// What each thing may take at most, computed once when a server is configured. In a container
-/// that may take all of it each is as large as it is meant to be, and no larger in one that may take
-/// more. In a smaller one every room gets the same portion of what lies between the least that it
-/// needs and that; those of a server like farm-operator, as small as they may be, fit
-/// 256 MiB.
+/// The memory limits, computed once when a server is configured. If the container has enough memory for all of them,
+/// each limit has its largest value; more memory does not increase it. In a smaller container, all limits are at the
+/// same fraction between their smallest and their largest value. The smallest limits of a server like farm-operator fit
+/// into 256 MiB.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     contents: Contents,
-    /// Connections.
+    /// The limits of connections.
     pub connections: connection::Bounds,
-    /// Requests and their answers.
+    /// The limits of requests and their responses.
     pub requests: request::Bounds,
-    /// Objects that are stored, in bytes.
+    /// The limit of stored objects, in bytes.
     pub objects: usize,
-    /// The recent past of a kind, in bytes of objects.
+    /// The limit of recent changes of a kind, in bytes of objects.
     pub window: usize,
-    /// The recent past of all kinds, those that are added at run time included.
+    /// The limit of recent changes of all kinds, including kinds that are added at run time.
     pub windows: usize,
-    /// Objects that were replaced or removed, in bytes, on the disk and in memory until their readers have come. A change
-    /// in a window counts what was there before and what is there since, so windows can use half of their bytes.
+    /// The limit of replaced or deleted objects, in bytes, on disk and in memory until all readers have read the
+    /// change. A change in a window counts both the old and the new object, so windows can use half of their bytes for
+    /// old objects.
     pub history: usize,
-    /// The queue of writes of a store, in bytes of objects.
+    /// The limit of the write queue of a store, in bytes of objects.
     pub queue: usize,
-    /// The compiled patterns of schemas, in bytes.
+    /// The limit of compiled patterns of schemas, in bytes.
     pub patterns: usize,
-    /// The objects of a type of the cluster, in bytes.
+    /// The limit of the objects of a type of the cluster, in bytes.
     pub source_memory: usize,
 }
 
 impl Bounds {
-    /// The bounds of a server whose container may take so many bytes.
+    /// The limits of a server in a container with `limit` bytes of memory.
     pub(super) fn within(limit: Option<usize>, contents: Contents) -> Self {
         let portion = limit.map_or(Portion::ALL, |limit| {
             Portion::largest(|portion| Self::of(portion, contents).sum() <= limit)
@@ -125,8 +125,7 @@ impl Bounds {
         }
     }
 
-    /// What each thing may take at most, in bytes. Not all of it is taken at a time, unless
-    /// everybody does their worst at once.
+    /// The limits by name, in bytes. The limits are reached at the same time only in the worst case.
     fn parts(&self) -> Vec<(&'static str, usize)> {
         let Contents { stored, sources, records, .. } = self.contents;
         let mut parts = vec![("the program", IDLE), ("connections", self.connections.memory())];
@@ -137,7 +136,7 @@ impl Bounds {
             parts.push(("writes in the queue of the store", self.queue));
         }
         if stored > 0 || sources > 0 {
-            // Each change is kept as it was, as it is, and as it was sent.
+            // A change is stored with its old object and its new object, and in the form in which it was sent.
             parts.push(("their recent past", 2 * self.windows));
         }
         parts.push(("patterns of schemas", self.patterns));
@@ -158,15 +157,15 @@ impl Bounds {
         mebibytes(self.sum())
     }
 
-    /// What the start may take at most, while the store is read and requests wait: objects, their history and what was
-    /// read of the disk or of etcd.
+    /// The largest memory of the start, in bytes, while the store is read and requests wait: objects, their history,
+    /// and the data that was read from disk or etcd.
     fn start(&self) -> usize {
         let store =
             if self.contents.stored > 0 { self.objects + self.history + READING } else { 0 };
         IDLE + self.connections.memory() + store
     }
 
-    /// Logs the limits of memory, as a detail; as a warning if their sum exceeds that of the container.
+    /// Logs the memory limits as a detail, or as a warning if their sum exceeds the memory of the container.
     pub(super) fn tell(&self, limit: Option<usize>) {
         let parts = self.parts();
         let parts = parts.iter().map(|(what, bytes)| format!("{what} {}", mebibytes(*bytes)));
@@ -189,14 +188,14 @@ fn mebibytes(bytes: usize) -> usize {
     bytes >> 20
 }
 
-/// What the container of this process may take, in bytes; `None` if there is no limit.
+/// The memory limit of the container of this process, in bytes; `None` if there is no limit.
 pub(super) fn limit() -> Option<usize> {
     const FILES: [&str; 2] =
         ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
     FILES.iter().find_map(|file| fs::read_to_string(file).ok()).and_then(|text| read(&text))
 }
 
-/// Without a limit version 2 of control groups says `max`, and version 1 a number beyond any
+/// Parses a limit. Without a limit, version 2 of control groups contains `max`, and version 1 a number beyond any
 /// memory.
 fn read(text: &str) -> Option<usize> {
     text.trim().parse().ok().filter(|&limit| limit < 1 << 50)
@@ -210,8 +209,8 @@ mod tests {
     use super::*;
     use crate::manifests::MEMORY_LIMIT_MIB;
 
-    /// A server that stores more kinds than farm-operator. How many types of the cluster it has in view makes no
-    /// difference beyond a few of them.
+    /// A server that stores more kinds than farm-operator. Beyond a few types of the cluster, further types make no
+    /// difference.
     const CONTENTS: Contents = Contents {
         stored: 2,
         sources: 1_000,
@@ -252,7 +251,7 @@ mod tests {
         for (smaller, larger) in limits.iter().zip(&limits[1..]) {
             let (small, large) = (within(*smaller), within(*larger));
             assert!(small.sum() <= smaller << 20, "{smaller}: {:?}", small.parts());
-            // Nothing is left over that a room could have.
+            // The limits leave no memory unused.
             assert!(small.sum() > (smaller - 40) << 20, "{smaller}: {:?}", small.parts());
             for ((what, less), (_, more)) in small.parts().into_iter().zip(large.parts()) {
                 assert!(less <= more, "{what}");
@@ -270,7 +269,7 @@ mod tests {
         assert!(of("trees of requests") >= 64 << 20);
         assert!(of("answers") / 4 > LARGEST_OBJECT);
         assert!(of("objects in other versions") > LARGEST_OBJECT);
-        // Of a namespace's share, and of the window of a kind.
+        // The limit of a namespace, and the window of a kind.
         assert!(floor.objects / 4 > LARGEST_OBJECT && floor.window > LARGEST_OBJECT);
         assert!(floor.source_memory > LARGEST_OBJECT);
     }
@@ -381,7 +380,7 @@ mod tests {
 
     #[test]
     fn many_types_of_the_cluster_take_no_more_than_a_few() {
-        // What docs/performance.md says of farm-operator, which stores one kind.
+        // The memory limits of farm-operator, which stores one kind, as docs/performance.md lists them.
         for limit in [256, 512, 768, MEMORY_LIMIT_MIB] {
             let bounds = Bounds::within(Some(limit << 20), Contents { stored: 1, ..CONTENTS });
             let parts = bounds.parts().into_iter().map(|(what, bytes)| (what, mebibytes(bytes)));

@@ -34,7 +34,7 @@ pub(super) struct Occupant {
     standing: Standing,
     /// When the wait for a head began.
     awaited: Mutex<Instant>,
-    /// Whether a head is awaited: that of the first request, or a later one whose first byte has arrived.
+    /// Whether a head is awaited: the head of the first request, or of a later request whose first byte has arrived.
     awaits_head: AtomicBool,
     /// The time for a head.
     overdue: Duration,
@@ -227,7 +227,7 @@ mod tests {
         drop(request);
         assert!(connection.evict() && connection.closing().is_cancelled());
         assert!(!connection.may_give_way(), "the place was taken already");
-        // The request of an evicted connection waits for a place, and keeps that one.
+        // The request of an evicted connection waits for a place, and the connection can use its new place.
         let request = connection.begin();
         assert!(connection.is_evicted() && connection.is_in_use());
         connection.readmit();

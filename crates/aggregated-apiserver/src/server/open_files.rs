@@ -1,13 +1,13 @@
-//! Open files: every connection is one, and a system gives a process a thousand unless it asks
-//! for more.
+//! The limit of open files. Every connection is an open file, and a system allows a process a thousand of them by
+//! default.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Fewer than this many are less than all connections, the cluster's and files need.
+/// The smallest limit that is enough for all connections, for the cluster and for files.
 const ENOUGH: u64 = 4_096;
 
-/// Lets this process open as many files as the system allows it to, as Go does. Says so if
-/// these are few: then connections wait, the front proxy's too.
+/// Raises the limit of open files to the largest value that the system allows, same as Go. Logs a warning if this value
+/// is too small: then connections wait, including those of the front proxy.
 pub(super) fn raise_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current == limit.maximum {

@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection, as far as its client certificate says.
+//! The identity of a client, from the certificate of its connection.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,18 +13,18 @@ use crate::occasionally::{Occasionally, shown};
 use crate::request::{ClientCertificate, Presented};
 use crate::user::User;
 
-/// How long a judgement about a certificate holds while nothing changes: it
-/// may expire on a connection that lives for days.
+/// The longest time that the result of a verification is cached. A certificate may expire on a connection that is open
+/// for days.
 const JUDGEMENT: Duration = Duration::from_secs(60);
 
-/// What certificates of strangers can make the log say.
+/// The limits of log lines that unauthenticated certificates can cause.
 #[derive(Default)]
 pub(super) struct CertificateLines {
     not_allowed: Occasionally,
     unknown: Occasionally,
 }
 
-/// The client certificate of a connection, judged when a request needs it.
+/// The client certificate of a connection, verified when a request needs it.
 pub(super) struct PeerIdentity {
     chain: Vec<CertificateDer<'static>>,
     trust: Arc<ArcSwap<Trust>>,
@@ -47,7 +47,7 @@ impl PeerIdentity {
         Self { chain, trust, judged: Mutex::default(), lines }
     }
 
-    /// What the connection shows, as of now.
+    /// The verified identity of the connection at present.
     pub(super) fn presented(&self) -> Presented {
         if self.chain.is_empty() {
             return Presented::default();

@@ -1,8 +1,8 @@
 //! Places: the limit of open connections, and the rule by which a new connection gets one.
 //!
-//! A connection with a request in flight keeps its place, and so does a handshake that is not overdue.
-//! If all places are taken, a connection without a request is closed. If there is none, the new
-//! connection waits for a limited time.
+//! A connection with a request in flight keeps its place, and so does a handshake that is not overdue. If all places
+//! are taken, a connection without a request is closed. If every connection has a request, the new connection waits for
+//! a limited time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -101,7 +101,8 @@ impl Places {
         self.try_take(&mut table, occupant)
     }
 
-    /// A place for a connection, which waits for it; `None` if there is none in time, or too many wait.
+    /// Waits until the connection has a place. Returns `None` if no place is free in time, or too many connections
+    /// wait.
     pub(super) async fn wait(&self, occupant: &Arc<Occupant>, patience: Duration) -> Option<Place> {
         let place = {
             let mut table = self.table();
@@ -257,9 +258,9 @@ impl Table {
         self.by_network.get(&occupant.network()).copied().unwrap_or_default()
     }
 
-    /// The connection without a request that gives way: one without credentials if possible, of the
-    /// network with most connections, the one whose last request is longest ago. A network with more
-    /// connections takes no place of a network with fewer.
+    /// The number of the connection that is closed for a new one; it has no request. Connections without credentials
+    /// come first, then connections of the network with most connections, then the connection whose last request is
+    /// longest ago. A network with more connections takes no place of a network with fewer.
     fn of_busiest_network(&self, newcomer: &Occupant) -> Option<u64> {
         let own = self.of_network(newcomer);
         // Before its handshake a newcomer may be any client. One with a request needs its place more
@@ -283,8 +284,8 @@ impl Table {
         candidates.max().map(|(_, number)| number)
     }
 
-    /// The connection of a front proxy without a request that gives way. A connection of HTTP/1.1
-    /// takes no place of one of HTTP/2.
+    /// The number of the front proxy's connection that is closed for a new one; it has no request. A connection of
+    /// HTTP/1.1 takes no place of a connection of HTTP/2.
     fn least_recently_used(&self, newcomer: &Occupant) -> Option<u64> {
         let candidates = self.taken.iter().filter(|(_, one)| {
             one.may_give_way() && (newcomer.is_multiplexed() || !one.is_multiplexed())

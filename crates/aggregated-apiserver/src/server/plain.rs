@@ -1,5 +1,5 @@
-//! Ports of their own for probes and metrics, over plain HTTP, where an operator asks for them:
-//! whoever comes there can see no object.
+//! Separate ports for probes and metrics over plain HTTP, if an operator enables them. These ports give no access to
+//! objects.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -36,18 +36,18 @@ const WAITING: usize = 200;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Time for a connection that lost its place to end.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// Probes have short heads; less than this HTTP cannot be held to.
+/// The largest head of a request, in bytes. Probes have short heads, and HTTP does not support a smaller limit.
 const HEAD: usize = 8 << 10;
 
-/// Ports that listen, and do not answer yet.
+/// Ports that listen and do not respond yet.
 pub(super) struct PlainPorts {
     probes: Option<Listening>,
     metrics: Option<Listening>,
-    /// Whether metrics are shown where probes are answered: one address was given for both.
+    /// Whether probes and metrics have the same address.
     is_shared: bool,
 }
 
-/// Ports that answer, until they are dropped.
+/// Ports that respond, until they are dropped.
 pub(super) struct Plain {
     pub probes: Option<SocketAddr>,
     pub metrics: Option<SocketAddr>,
@@ -55,7 +55,7 @@ pub(super) struct Plain {
 }
 
 impl PlainPorts {
-    /// Listens where flags say.
+    /// Listens on the addresses in the flags.
     pub(super) fn bind(args: &Args) -> Result<Self, StartError> {
         let (probes, metrics) = (args.health_probe_bind_address, args.metrics_bind_address);
         let is_shared = metrics.is_some_and(|one| one.port() != 0) && probes == metrics;
@@ -67,7 +67,7 @@ impl PlainPorts {
         })
     }
 
-    /// Answers there.
+    /// Starts to respond.
     pub(super) fn serve(self, handler: &SharedHandler, health: &Health) -> Plain {
         let probes = self.probes.as_ref().map(Listening::address);
         let own = self.metrics.as_ref().map(Listening::address);
@@ -120,9 +120,9 @@ async fn serve_connection(
     let waited = draining.run_until_cancelled(places.wait(&occupant, PATIENCE)).await;
     let Some(place) = waited.flatten() else { return };
     let mut http = Builder::new(TokioExecutor::new()).http1_only();
-    // The stream ends heads that take too long: hyper's timer would end idle connections as soon.
+    // `BoundedStream` limits the time for a head. hyper's timer would also close idle connections after this time.
     http.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(HEAD);
-    // HTTP/1.1 has no streams of its own.
+    // HTTP/1.1 has no streams.
     let streams = Streams::new(CancellationToken::new(), 0, Arc::clone(&occupant)).running();
     let cut = CancellationToken::new();
     let stream = BoundedStream::new(stream, streams, None, Arc::clone(&occupant), cut, place);
@@ -139,7 +139,7 @@ async fn serve_connection(
     let mut serving = pin!(serving);
     tokio::select! {
         biased;
-        // What a probe is answered is short: nothing has to be finished.
+        // Responses to probes are short, so no response has to be finished.
         () = draining.cancelled() => return,
         () = occupant.closing().cancelled() => {}
         _ = serving.as_mut() => return,

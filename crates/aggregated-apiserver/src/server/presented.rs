@@ -1,5 +1,4 @@
-//! Which certificate a server shows, to somebody who only wants to see it, and whether a caller who knows
-//! these CAs takes it.
+//! Reads the certificate of a server, and checks whether a client with certain CAs trusts it.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -19,13 +18,13 @@ use tokio_rustls::TlsConnector;
 
 use super::{certificate, tls};
 
-/// How long connecting, and then greeting, may take: whoever is near answers sooner.
+/// The time limit of connecting, and of the TLS handshake. A server nearby responds sooner.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// The certificates that a server shows under this name, as PEM, leaf first. Nothing is sent to it.
+/// The certificates that a server presents for this name, as PEM, leaf first. No request is sent to the server.
 ///
 /// # Errors
-/// When it cannot be reached from here within three seconds, or does not speak TLS.
+/// If the server does not respond within three seconds, or does not use TLS.
 pub(crate) async fn presented(address: &str, name: &str) -> Result<String, String> {
     let provider = Arc::new(ring::default_provider());
     let shown = Arc::new(Shown(provider.signature_verification_algorithms));
@@ -46,7 +45,7 @@ pub(crate) async fn presented(address: &str, name: &str) -> Result<String, Strin
     Ok(connection.peer_certificates().unwrap_or_default().iter().map(pem).collect())
 }
 
-/// Why a caller who knows these CAs refuses a certificate under this name; nothing, if it does not.
+/// The reason why a client with these CAs rejects a certificate for this name; `None` if it does not.
 pub(crate) fn refusal(cas: &str, chain: &str, name: &str, now: Timestamp) -> Option<String> {
     let seconds = u64::try_from(now.as_second()).unwrap_or_default();
     let at = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
@@ -54,7 +53,7 @@ pub(crate) fn refusal(cas: &str, chain: &str, name: &str, now: Timestamp) -> Opt
     by_itself.or_else(|| tls::distrust(cas, chain, name, at))
 }
 
-/// Whether a text is certificates, at least one, and nothing else.
+/// Whether a string consists of certificates, at least one.
 pub(crate) fn is_bundle(pem: &str) -> bool {
     tls::is_bundle(pem)
 }
@@ -68,7 +67,7 @@ fn pem(certificate: &CertificateDer<'_>) -> String {
     pem + "-----END CERTIFICATE-----\n"
 }
 
-/// Takes any certificate: it is only looked at, and nothing is sent.
+/// Accepts any certificate. The certificate is only displayed, and no request is sent.
 #[derive(Debug)]
 struct Shown(WebPkiSupportedAlgorithms);
 

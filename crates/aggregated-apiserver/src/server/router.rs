@@ -1,4 +1,4 @@
-//! Which paths are answered by the server itself, and which by the handler of requests.
+//! The router: some paths are answered by the server itself, all others by the request handler.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::draining::Drains;
 use super::health::Health;
 use crate::request::{Answer, Peer, SharedHandler, StreamReset, panicked};
 
-/// Answers every request of a connection, which brings a `Peer` and a `StreamReset`.
+/// Routes every request of a connection. Requests have a `Peer` and a `StreamReset` as extensions.
 pub(super) fn router(handler: SharedHandler, health: Health) -> Router {
     let version = async |State(shared): State<Shared>| shared.handler.version();
     let mut router = Router::new().route("/version", get(version));
@@ -35,7 +35,7 @@ pub(super) fn router(handler: SharedHandler, health: Health) -> Router {
                                 Path(check): Path<String>,
                                 Extension(peer): Extension<Peer>,
                                 request: Request| {
-                        // A check says what is wrong, so not everybody may ask.
+                        // The result of a check contains errors, so it requires a permission.
                         let (head, _) = request.into_parts();
                         match shared.handler.permit(&peer, &head).await {
                             Ok(()) => {
@@ -49,7 +49,7 @@ pub(super) fn router(handler: SharedHandler, health: Health) -> Router {
             );
     }
     let shared: Shared = Arc::new(Answering { handler, health, drains: Drains::new() });
-    // A path that is served here, asked with another method, is refused as any other.
+    // A path of the router with another method is rejected like any other path.
     router
         .method_not_allowed_fallback(handle)
         .fallback(handle)
@@ -58,7 +58,7 @@ pub(super) fn router(handler: SharedHandler, health: Health) -> Router {
         .with_state(shared)
 }
 
-/// One count for all of it: it is cloned several times for each request, by all workers.
+/// One shared reference for all parts, because all workers clone it several times for each request.
 type Shared = Arc<Answering>;
 
 struct Answering {
@@ -67,7 +67,7 @@ struct Answering {
     drains: Drains,
 }
 
-/// A panic in a health check, or in what counts answers, answers 500; the handler catches those of
+/// Responds with 500 to a panic in a health check or in the accounting of responses. The handler catches panics of
 /// requests itself.
 async fn catch_panics(request: Request, next: Next) -> Response {
     let answer = AssertUnwindSafe(next.run(request)).catch_unwind().await;
@@ -87,7 +87,7 @@ async fn handle(
     shared.handler.handle(&peer, &answer, request).await
 }
 
-/// Counts what the answer holds until it has been sent. Whatever answers, this is asked.
+/// Accounts for the resources of a response until it is sent. This applies to every response.
 async fn hold(State(shared): State<Shared>, mut request: Request, next: Next) -> Response {
     let reset = request.extensions_mut().remove::<StreamReset>().unwrap_or_default();
     let answer = shared.handler.answers().begin(reset);

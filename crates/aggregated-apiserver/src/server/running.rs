@@ -1,4 +1,4 @@
-//! A server that is bound, one that runs, what is left of it, and one in this process.
+//! The states of a server: bound, running, drained; and a server within this process.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,10 +27,10 @@ use crate::kind::Kind;
 use crate::request::{Impersonation, Peer, StreamReset};
 use crate::user::User;
 
-/// How long the end waits until the last audit events are written and the last spans are sent, both at once.
+/// The longest time for writing the last audit events and sending the last spans at the end, both concurrently.
 const FLUSH: Duration = Duration::from_secs(5);
 
-/// A server that listens, and answers nobody yet.
+/// A server that listens and does not respond yet.
 pub struct Bound {
     pub(super) server: ApiServer,
     pub(super) bounds: Bounds,
@@ -45,26 +45,26 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Where it listens.
+    /// The address and port on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.listening.address()
     }
 
-    /// Answers requests. What needs the cluster is tried until it works.
+    /// Starts to respond to requests. Operations that need the cluster are repeated until they succeed.
     ///
     /// # Errors
-    /// When an initial object of a kind cannot be kept.
+    /// If an initial object of a kind cannot be stored.
     pub async fn start(self) -> Result<Running, StartError> {
         let (running, unready) = self.start_unready().await?;
         unready.mark_ready();
         Ok(running)
     }
 
-    /// The same, but the server is not ready before [`Unready::mark_ready`]: whoever starts it
-    /// may restore objects first.
+    /// Starts a server that is not ready before [`Unready::mark_ready`] is called, so that the caller can restore
+    /// objects first.
     ///
     /// # Errors
-    /// As [`Bound::start`].
+    /// Same as [`Bound::start`].
     pub async fn start_unready(self) -> Result<(Running, Unready), StartError> {
         let Self {
             server,
@@ -127,7 +127,7 @@ impl Bound {
     }
 }
 
-/// A server that answers and is not ready yet.
+/// A server that responds and is not ready yet.
 pub struct Unready(watch::Sender<bool>);
 
 impl Unready {
@@ -137,8 +137,7 @@ impl Unready {
     }
 }
 
-/// A server that answers. Dropping it ends everything at once;
-/// [`Running::drain`] is kinder.
+/// A server that responds. Dropping it ends every request at once; [`Running::drain`] lets requests finish.
 pub struct Running {
     assembled: Assembled,
     serving: listener::Serving,
@@ -151,27 +150,27 @@ pub struct Running {
 }
 
 impl Running {
-    /// A client in this process, whose requests are this user's.
+    /// A client within this process that sends requests as this user.
     pub fn client(&self, user: User) -> Client {
         self.loopback.client(user)
     }
 
-    /// Takes kinds into service, and out of it.
+    /// The interface that adds and removes kinds.
     pub fn runtime_kinds(&self) -> RuntimeKinds {
         self.assembled.runtime.clone()
     }
 
-    /// Where it listens.
+    /// The address and port on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where probes are answered over plain HTTP, if they are.
+    /// The address of probes over plain HTTP, if it is enabled.
     pub fn health_probe_address(&self) -> Option<SocketAddr> {
         self.plain.probes
     }
 
-    /// Where metrics are shown over plain HTTP, if they are.
+    /// The address of metrics over plain HTTP, if it is enabled.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.plain.metrics
     }
@@ -179,7 +178,7 @@ impl Running {
     /// Serves until SIGTERM or SIGINT, then drains.
     ///
     /// # Errors
-    /// When it cannot go on.
+    /// If the server cannot continue.
     pub async fn run(mut self, delay: Duration) -> Result<(), StartError> {
         tokio::select! {
             why = self.serving.ended() => return Err(StartError::Serving(why)),
@@ -191,21 +190,22 @@ impl Running {
         Ok(())
     }
 
-    /// Turns `/readyz` red, serves on for `delay`, then ends watches, lets
-    /// requests in flight finish, for a minute at most, and closes. The last audit events and spans
-    /// get five seconds then.
+    /// Drains the server. `/readyz` fails, and the server continues to serve for `delay`. Then it ends watches, gives
+    /// requests in flight at most a minute to finish, and closes. The last audit events and spans get five more
+    /// seconds.
     pub async fn drain(mut self, delay: Duration) -> Drained {
         tracing::info!("shutting down");
         self.health.shut_down();
         tokio::time::sleep(delay).await;
-        // Whoever is told that a watch has ended begins another one at once, and not on this connection.
+        // Clients reopen an ended watch at once. They must use another connection for it, so this server stops
+        // accepting requests first.
         self.serving.begin_draining();
         self.closing.cancel();
         self.serving.drain().await;
         self.assembled.handler.flush(FLUSH).await;
         let store = Arc::clone(&self.assembled.store);
         drop(self);
-        // The last reference ends the thread of a store and waits for it.
+        // Dropping the last reference to a store ends its thread and waits for it, which blocks.
         let _ = tokio::task::spawn_blocking(move || drop(store)).await;
         tracing::info!("drained");
         Drained(())
@@ -219,11 +219,11 @@ impl Drop for Running {
     }
 }
 
-/// A server that has answered everybody and is gone.
+/// A server that has answered its requests and has ended.
 #[derive(Debug)]
 pub struct Drained(());
 
-/// A server in this process. Dropping it ends everything.
+/// A server within this process. Dropping it ends everything.
 pub struct InProcess {
     pub(super) assembled: Assembled,
     pub(super) loopback: Loopback,
@@ -231,25 +231,24 @@ pub struct InProcess {
 }
 
 impl InProcess {
-    /// A client whose requests are this user's, who needs no credentials. It
-    /// answers errors once the server is gone.
+    /// A client that sends requests as this user and needs no credentials. Requests fail once the server has ended.
     pub fn client(&self, user: User) -> Client {
         self.loopback.client(user)
     }
 
-    /// Takes kinds into service, and out of it.
+    /// The interface that adds and removes kinds.
     pub fn runtime_kinds(&self) -> RuntimeKinds {
         self.assembled.runtime.clone()
     }
 
-    /// Answers a request of this user, who needs no credentials.
+    /// Responds to a request of this user, which needs no credentials.
     pub async fn respond(&self, user: User, request: Request<Body>) -> Response<Body> {
         let handler = &self.assembled.handler;
         let answer = handler.answers().begin(StreamReset::default());
         handler.handle(&Peer::InProcess(user), &answer, request).await
     }
 
-    /// Returns when every kind knows all its objects.
+    /// Returns when the caches of all kinds are synced.
     pub async fn wait_synced(&self) {
         for served in self.assembled.kinds.iter() {
             served.cache.wait_synced().await;

@@ -1,4 +1,4 @@
-//! Kinds that come and go while a server runs.
+//! Kinds that are added and removed while a server runs.
 
 mod followed;
 mod restore;
@@ -31,7 +31,8 @@ use crate::storage::{
 };
 use crate::watch_cache::{Scope, WatchCache, WindowBudget};
 
-/// How often a removal is tried again that the store could not do, or did not confirm, and how long it waits before.
+/// The number of retries of a removal that the store could not execute or did not confirm, and the pause before each
+/// retry.
 const REMOVAL_RETRIES: u32 = 20;
 const REMOVAL_PAUSE: Duration = Duration::from_millis(500);
 
@@ -40,48 +41,48 @@ const REMOVAL_PAUSE: Duration = Duration::from_millis(500);
 pub struct StoredKind {
     /// The API group; empty for the core group.
     pub group: String,
-    /// A version that is served: that in which objects are kept, if it is.
+    /// A version that is served; the storage version, if that one is served.
     pub version: String,
     /// The kind.
     pub kind: String,
     /// The plural.
     pub plural: String,
-    /// Whether it lives in namespaces.
+    /// Whether the kind is namespaced.
     pub is_namespaced: bool,
 }
 
-/// Names of a group that are taken.
+/// The names of a group that are in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TakenNames {
-    /// Plurals, singulars and short names.
+    /// The plurals, singulars and short names.
     pub resources: HashSet<String>,
-    /// Kinds, and those of their lists.
+    /// The kinds and their list kinds.
     pub kinds: HashSet<String>,
 }
 
-/// Takes kinds into service, and out of it, while a server runs.
+/// The interface that adds and removes kinds while a server runs.
 #[derive(Clone)]
 pub struct RuntimeKinds(Arc<Parts>);
 
 struct Parts {
     handler: Weak<Handler>,
     store: Arc<dyn Store>,
-    /// What the recent past of a kind may take, in bytes of objects, and that of all kinds.
+    /// The limit of recent changes of a kind, in bytes of objects, and the budget of all kinds.
     window: (usize, Arc<WindowBudget>),
     shared: Shared,
     clock: Clock,
-    /// Who counts against quotas, if they are enforced.
+    /// The counter of objects for quotas, if quotas are enforced.
     usages: Option<QuotaUsages>,
     closing: CancellationToken,
-    /// Why the server must not go on, once that is known.
+    /// The error that must stop the server, once it is known.
     refused: Arc<Failure>,
-    /// The caches of the kinds that were added at run time, by `foos.example.com`. Locked while kinds change.
+    /// The caches of the kinds that were added at run time, by `foos.example.com`. The lock is held while kinds change.
     caches: Mutex<HashMap<String, Followed>>,
 }
 
-/// What all kinds of a server share.
+/// The resources that all kinds of a server share.
 pub(super) struct Shared {
-    /// The caches of objects as they were shown.
+    /// The caches of converted objects.
     pub shown: ShownObjects,
     /// The calls of conversion webhooks.
     pub webhooks: Arc<ConversionWebhooks>,
@@ -113,8 +114,8 @@ impl RuntimeKinds {
         }))
     }
 
-    /// What is wrong with a definition, whatever else is served. What was wrong with the definition in whose place it comes, and is
-    /// as it was, may stay.
+    /// The errors of a definition, regardless of the other kinds. Errors that the replaced definition `old` has too are
+    /// allowed.
     pub fn check(
         definition: &CustomResourceDefinition,
         old: Option<&CustomResourceDefinition>,
@@ -123,15 +124,15 @@ impl RuntimeKinds {
         faults.iter().map(|fault| FieldError::from_text(fault)).collect()
     }
 
-    /// Why the certificates of a definition's webhook vouch for nobody; `None` if one of them can be read, or
-    /// there are none.
+    /// The error if a definition's webhook has a CA bundle without a readable certificate. `None` if one certificate is
+    /// readable or the bundle is empty.
     pub fn ca_bundle_fault(definition: &CustomResourceDefinition) -> Option<String> {
         let webhook = definition.spec.conversion.as_ref()?.webhook.as_ref()?;
         ca_bundle::fault(&webhook.client_config.as_ref()?.ca_bundle.as_ref()?.0)
     }
 
-    /// What a definition that can be served asks for and will not be enforced. Of formats that nobody knows only those are told
-    /// that were not there before.
+    /// The parts of a valid definition that are not enforced. Unknown formats are listed only if `old` does not have
+    /// them.
     pub fn unenforced(
         definition: &CustomResourceDefinition,
         old: Option<&CustomResourceDefinition>,
@@ -146,8 +147,7 @@ impl RuntimeKinds {
         told.chain(stored_definition::unenforced(&kind, definition)).collect()
     }
 
-    /// The names that other kinds of a group have: resources with their singulars
-    /// and short names, and kinds with those of their lists.
+    /// The names of other kinds in a group: plurals, singulars and short names, and kinds with their list kinds.
     pub fn taken_names(&self, group: &str, plural: &str) -> TakenNames {
         let mut taken = TakenNames::default();
         let Some(handler) = self.0.handler.upgrade() else { return taken };
@@ -163,17 +163,17 @@ impl RuntimeKinds {
         taken
     }
 
-    /// Serves the kind of a definition from now on, in the place of an older
-    /// definition of it: watches of it end then, and its objects are shown as the new
-    /// definition says. What cannot be enforced is left out; what is wrong with the definition, and is found by
-    /// [`RuntimeKinds::check`], is not looked for.
+    /// Serves the kind of a definition. If it replaces an older definition, open watches end, and objects are shown as
+    /// the new definition determines. Parts that cannot be enforced are omitted. Errors that [`RuntimeKinds::check`]
+    /// finds are not checked again.
     ///
     /// # Errors
-    /// When it cannot be served, or another kind has one of its names.
+    /// If the definition cannot be served, or another kind has one of its names.
     pub async fn serve(&self, definition: &CustomResourceDefinition) -> Result<(), StartError> {
         let Some(handler) = self.0.handler.upgrade() else { return Ok(()) };
         let turn = handler.turns().take_for_server().await;
-        // It was judged when it was written, perhaps by an older release, and its objects must be served.
+        // The definition was validated when it was written, perhaps by an older release. Its objects must be served in
+        // any case.
         let Shared { shown, webhooks, patterns } = &self.0.shared;
         let kind = patterns.scope(|| Kind::parse_kept(definition, &mut Vec::new()))?.with_shape();
         let kind = Arc::new(kind.with_shown(shown).with_webhook_calls(webhooks.clone()));
@@ -204,7 +204,7 @@ impl RuntimeKinds {
             }
         };
         let before = served.remove(is_it);
-        // What closes the kind closes it for requests that hold it as it was, too.
+        // Requests that still use the old kind share its `intake`, so closing the kind applies to them too.
         let intake = before.as_ref().map_or_else(Intake::default, |one| one.intake.clone());
         served.push(ServedKind {
             kind: Arc::clone(&kind),
@@ -224,9 +224,8 @@ impl RuntimeKinds {
         Ok(())
     }
 
-    /// Has the updates of the kind of this name (`foos.example.com`) followed: each of them is answered when
-    /// this code, which is given the name of the object, is done with it, or takes too long. The first who asks
-    /// for that is heard.
+    /// Calls this code after each update of the kind with this name (`foos.example.com`), with the name of the object.
+    /// The response to the update waits for the code, up to a timeout. Only the first call for a kind has an effect.
     pub fn follow_updates(
         &self,
         qualified: &str,
@@ -237,10 +236,10 @@ impl RuntimeKinds {
         }
     }
 
-    /// Returns when what is kept is known, and served: at once, unless that is read from another server.
+    /// Returns when the stored objects have been read and are served: at once, unless the store is another server.
     ///
     /// # Errors
-    /// When it will never be known.
+    /// If the objects cannot be read.
     pub async fn known(&self) -> Result<(), StartError> {
         let kinds = self.0.handler.upgrade().map(|handler| handler.kinds());
         let known = async {
@@ -257,29 +256,29 @@ impl RuntimeKinds {
         }
     }
 
-    /// Whether objects of another process may be there: what this one begins with may be among them.
-    /// In a store that others write to, too, they may come at any moment.
+    /// Whether the store may contain objects of another process, perhaps including initial objects of this one. In a
+    /// shared store such objects can appear at any time.
     pub fn were_kept(&self) -> bool {
         self.is_shared() || !self.0.store.is_new()
     }
 
-    /// Whether other servers write to the store, too.
+    /// Whether other servers write to the store too.
     pub fn is_shared(&self) -> bool {
         self.0.store.is_shared()
     }
 
-    /// Whether objects of the kind of this name (`foos.example.com`) are kept, whichever server has made them, and
-    /// whether it is served here or not.
+    /// Whether the store contains objects of the kind with this name (`foos.example.com`), regardless of the server
+    /// that created them and of whether this server serves the kind.
     ///
     /// # Errors
-    /// When the store does not answer.
+    /// If the store does not respond.
     pub async fn has_objects(&self, qualified: &str) -> Result<bool, StoreError> {
         await_newest(&*self.0.store).await?;
         let collections = self.0.store.collections();
         Ok(collections.iter().any(|collection| collection.as_str() == qualified))
     }
 
-    /// Whether the kind of this name (`foos.example.com`) came at run time and is served.
+    /// Whether the kind with this name (`foos.example.com`) was added at run time and is served.
     pub fn is_served(&self, qualified: &str) -> bool {
         let Some(handler) = self.0.handler.upgrade() else { return false };
         handler
@@ -288,7 +287,7 @@ impl RuntimeKinds {
             .any(|served| served.came_at_run_time && served.kind.qualified() == qualified)
     }
 
-    /// The versions of all groups that are served: group and version, each once.
+    /// The served versions of all groups, as unique pairs of group and version.
     pub fn versions(&self) -> Vec<(String, String)> {
         let mut versions = Vec::new();
         let Some(handler) = self.0.handler.upgrade() else { return versions };
@@ -303,7 +302,7 @@ impl RuntimeKinds {
         versions
     }
 
-    /// All kinds whose objects the server stores, in one version each.
+    /// All kinds with stored objects, each with one version.
     pub fn stored_kinds(&self) -> Vec<StoredKind> {
         let Some(handler) = self.0.handler.upgrade() else { return Vec::new() };
         let kinds = handler.kinds();
@@ -324,8 +323,8 @@ impl RuntimeKinds {
         named.collect()
     }
 
-    /// An object that the server serves, in this version, or as it is kept if it cannot be
-    /// converted; `None` also if its kind is not served.
+    /// An object in this version, or in its storage version if it cannot be converted. `None` also if the kind is not
+    /// served.
     pub fn find(
         &self,
         group: &str,
@@ -340,13 +339,13 @@ impl RuntimeKinds {
         Some(Value::Object(served.kind.in_version_or_as_kept(&found.object, version)))
     }
 
-    /// How often an object of a kind has come, changed or gone in this process: as long as that is the same, so are its objects.
-    /// `None` if the kind is not served.
+    /// The number of creations, changes and deletions of objects of a kind in this process. While it is the same, the
+    /// objects are the same. `None` if the kind is not served.
     pub fn changes(&self, group: &str, plural: &str) -> Option<u64> {
         Some(self.cache(group, plural)?.changes())
     }
 
-    /// All objects of a kind at one moment; `None` if it is not served.
+    /// All objects of a kind at one moment; `None` if the kind is not served.
     pub fn objects(&self, group: &str, plural: &str) -> Option<KeptObjects> {
         Some(KeptObjects::new(self.cache(group, plural)?.snapshot()))
     }
@@ -358,8 +357,8 @@ impl RuntimeKinds {
         kinds.iter().find(is_it).map(|served| Arc::clone(&served.cache))
     }
 
-    /// Removes an object whatever holds it, if it is still the one of this uid. Answers whether
-    /// it is gone: it is not if the store refuses that, or is away for ten seconds, which is logged.
+    /// Deletes an object regardless of its finalizers, if it has this uid. Returns whether the object is deleted. It is
+    /// not if the store rejects the deletion, or is unavailable for ten seconds; both are logged.
     pub async fn remove(
         &self,
         qualified: &str,
@@ -392,7 +391,7 @@ impl RuntimeKinds {
             let expected = Expected::At(revision);
             let commit = Commit { collection, key, expected, object: None, marks: true };
             match self.0.store.commit(commit).await {
-                // Somebody else wrote it: look again.
+                // Another client has changed the object, so it is read again.
                 Err(StoreError::Changed { .. } | StoreError::Exists) => {}
                 Ok(_) | Err(StoreError::Absent) => return true,
                 Err(error) if may_retry(&error) => tokio::time::sleep(REMOVAL_PAUSE).await,
@@ -401,7 +400,7 @@ impl RuntimeKinds {
         }
     }
 
-    /// Takes no new objects of the kind of this name from now on.
+    /// Accepts no more new objects of the kind with this name.
     pub async fn close(&self, qualified: &str) {
         let Some(handler) = self.0.handler.upgrade() else { return };
         if !self.0.caches.lock().await.contains_key(qualified) {
@@ -413,12 +412,12 @@ impl RuntimeKinds {
         }
     }
 
-    /// Serves the kind of this name (`foos.example.com`) no more; its watches
-    /// end, and what is left of its objects is gone.
+    /// Stops serving the kind with this name (`foos.example.com`). Its watches end, and its remaining objects are
+    /// deleted.
     ///
-    /// Another server of the same store may have the definition anew, with objects of its own:
-    /// `gone_until` is asked once it is known what is left, and says up to which `resourceVersion` that
-    /// is of the definition that is gone; `None` if all of it is.
+    /// Another server with the same store may have created the definition again, with new objects. `gone_until` is
+    /// called once the remaining objects are known. It returns the last `resourceVersion` of the deleted definition's
+    /// objects; `None` if all remaining objects belong to it.
     pub async fn withdraw(&self, qualified: &str, gone_until: impl AsyncFnOnce() -> Option<u64>) {
         let Some(handler) = self.0.handler.upgrade() else { return };
         let mut caches = self.0.caches.lock().await;
@@ -426,11 +425,11 @@ impl RuntimeKinds {
         let mut served = handler.kinds();
         if let Some(gone) = served.remove(|one| one.kind.qualified() == qualified) {
             handler.serve(served);
-            // Requests that were routed before it go on for a while.
+            // Requests that were routed earlier still use the kind.
             gone.intake.close();
             gone.gate.close().await;
             gone.ended.cancel();
-            // Commits that had passed the gate may not be in the cache yet, if another process has the store.
+            // If another process has the store, the cache may lack commits that had passed the gate.
             if let Err(error) = await_newest(&*self.0.store).await {
                 tracing::error!("objects of {qualified} may be left in the store: {error}");
             }
@@ -444,14 +443,14 @@ impl RuntimeKinds {
                 let key = object.key();
                 self.remove(qualified, key.namespace(), key.name(), object.uid()).await;
             }
-            // Requests that hold the kind may read its cache for a while.
+            // Requests that use the kind may still read its cache.
             gone.cache.forget_past();
         }
         followed.end(&*self.0.store, qualified);
     }
 }
 
-/// A name of a kind that another one of its group has.
+/// A name of a kind that another kind of its group already has.
 fn conflict<'a>(kind: &'a Kind, taken: &TakenNames) -> Option<(&'static str, &'a str)> {
     let names = &kind.names;
     let resources =

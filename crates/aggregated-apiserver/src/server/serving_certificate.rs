@@ -1,5 +1,4 @@
-//! Which certificate we serve with: that of two files, or one of our own
-//! making that a Secret keeps.
+//! The serving certificate: read from two files, or generated and stored in a Secret.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,30 +17,30 @@ use crate::cluster::{Cluster, KeptCertificates, Registration, SecretError};
 use crate::error::StartError;
 use crate::record::CertificateEnds;
 
-/// How often files are read again.
+/// The interval at which files are read again.
 const REREAD_EVERY: Duration = Duration::from_secs(10);
-/// How often Secret and APIServices are looked at while all is well. An APIService that was made
-/// anew does not know our CA, and until it does no namespace of the cluster can be deleted.
+/// The interval at which the Secret and the APIServices are read while there is no error. An APIService that was
+/// created again lacks the CA bundle, and until it has one no namespace of the cluster can be deleted.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// How often while an APIService of ours is not there yet.
+/// The interval while an APIService of the server does not exist yet.
 const LOOK_FOR_REGISTRATION_EVERY: Duration = Duration::from_secs(5);
-/// How long it may take to look at Secret and APIServices, with `SPREAD` in it.
+/// The longest time for reading and updating the Secret and the APIServices, including `SPREAD`.
 const ADOPTION: Duration = Duration::from_secs(90);
-/// How long every kube-apiserver may take to learn of a new CA.
+/// The longest time until every kube-apiserver uses a new CA.
 const SPREAD: Duration = Duration::from_secs(30);
-/// Pauses between failures, from and to.
+/// The shortest and the longest pause after an error.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
-/// Who we are in the cluster.
+/// The identity of the server in the cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Identity {
-    /// The name of our Service.
+    /// The name of the Service.
     pub service: String,
-    /// Its namespace.
+    /// The namespace of the Service.
     pub namespace: String,
     /// The name of the Secret.
     pub secret: String,
-    /// The names of our APIServices.
+    /// The names of the APIServices.
     pub api_services: Vec<String>,
 }
 
@@ -51,7 +50,7 @@ enum Source {
     Secret(Identity),
 }
 
-/// A certificate to serve with; may be replaced while the server runs.
+/// The serving certificate, which can change while the server runs.
 #[derive(Clone)]
 pub(super) struct Opened {
     source: Source,
@@ -60,7 +59,8 @@ pub(super) struct Opened {
     ends: Ends,
 }
 
-/// When what is served ends, and its CA, if that is ours: seconds since 1970; 0 if it is not known.
+/// The expiration of the serving certificate, and of its CA if the server generated it, in seconds since 1970; 0 if
+/// unknown.
 #[derive(Clone, Default)]
 struct Ends(Arc<[AtomicI64; 2]>);
 
@@ -73,8 +73,8 @@ impl Ends {
     }
 }
 
-/// Reads the files that flags name; without them a certificate is made that
-/// serves until the Secret has been read.
+/// Reads the files that the flags name. Without them, generates a certificate that is used until the Secret has been
+/// read.
 pub(super) fn open(args: &Args, identity: Identity) -> Result<Opened, StartError> {
     let files = args.tls_cert_file.clone().zip(args.tls_private_key_file.clone());
     let ends = Ends::default();
@@ -124,12 +124,12 @@ fn read(certificate: &PathBuf, key: &PathBuf) -> Result<Read, StartError> {
 }
 
 impl Opened {
-    /// What TLS is spoken with.
+    /// The TLS configuration.
     pub(super) fn tls(&self) -> RustlsConfig {
         self.tls.clone()
     }
 
-    /// When certificates end, for metrics.
+    /// The expiration of the certificates, for metrics.
     pub(super) fn ends(&self) -> CertificateEnds {
         let ends = self.ends.clone();
         Arc::new(move || {
@@ -140,12 +140,12 @@ impl Opened {
         })
     }
 
-    /// Whether it is the certificate that callers expect.
+    /// Whether the certificate is the one that callers expect.
     pub(super) fn ready(&self) -> watch::Receiver<bool> {
         self.ready.subscribe()
     }
 
-    /// Follows files or Secret, for ever.
+    /// Watches the files or the Secret until it is dropped.
     pub(super) async fn keep(self, cluster: Cluster) {
         match &self.source {
             Source::Files { certificate, key, name } => {
@@ -209,8 +209,8 @@ impl Opened {
         }
     }
 
-    /// Brings Secret, APIServices and what is served to one state, in this
-    /// order: who calls us knows the CA before we show its certificate.
+    /// Updates the Secret, the APIServices and the served certificate, in this order, so that callers have the CA
+    /// before the server uses a certificate of this CA.
     async fn adopt(
         &self,
         identity: &Identity,
@@ -219,7 +219,7 @@ impl Opened {
     ) -> Result<(), String> {
         let names = certificate::names(&identity.service, &identity.namespace);
         let kept = kept(identity, cluster, &names, state.served.as_ref()).await?;
-        // Before the first one nobody can trust what we serve: nothing to wait for.
+        // Before the first certificate from the Secret no caller can trust the server, so there is no reason to wait.
         if state.served.is_none() {
             self.serve(&kept, state)?;
         }
@@ -235,7 +235,7 @@ impl Opened {
         state.registrations = registrations;
         let is_new_ca = state.served.as_ref().is_some_and(|served| served.ca_key != kept.ca_key);
         if is_new_ca {
-            // Every kube-apiserver learns of it in its own time.
+            // Each kube-apiserver reads the new CA at its own time.
             tokio::time::sleep(SPREAD).await;
         }
         self.serve(&kept, state)
@@ -252,14 +252,14 @@ impl Opened {
     }
 }
 
-/// What was done so far.
+/// The state after the last update.
 #[derive(Default)]
 struct State {
     served: Option<KeptCertificates>,
     registrations: Vec<Registration>,
 }
 
-/// Says what stands in our way, once.
+/// Logs a registration that prevents requests, once.
 fn report(api_service: &str, now: Registration, before: Option<&Registration>) {
     if before == Some(&now) {
         return;
@@ -280,8 +280,8 @@ fn report(api_service: &str, now: Registration, before: Option<&Registration>) {
     }
 }
 
-/// What the Secret keeps, made or renewed if it must be. Of a Secret that has lost what it kept, what
-/// is served stays known until callers know what follows.
+/// The certificates in the Secret, generated or renewed if necessary. If the Secret has lost its certificates, the CA
+/// of the served certificate stays in the bundle until callers know the new CA.
 async fn kept(
     identity: &Identity,
     cluster: &Cluster,

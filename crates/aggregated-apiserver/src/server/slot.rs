@@ -1,4 +1,4 @@
-//! The slot of a connection: a place among all connections, or the right to wait for one.
+//! The slot of a connection: a place among all connections, or the permission to wait for one.
 //!
 //! A connection that finds no place may still complete its handshake, because it may be the front proxy,
 //! which has places of its own, or a health probe, which is answered without a place. Its first other request waits
@@ -34,7 +34,7 @@ pub(super) struct Slot {
     is_refused: AtomicBool,
     /// Held by the request that waits for the place of all.
     waiting: tokio::sync::Mutex<()>,
-    /// Cancelled when the connection ends, whatever is in flight.
+    /// Cancelled when the connection ends, regardless of requests in flight.
     cut: CancellationToken,
 }
 
@@ -69,7 +69,8 @@ impl Slot {
         &self.occupant
     }
 
-    /// Cancelled when the connection ends, whatever is in flight. Whoever cancels it ends it.
+    /// The token that is cancelled when the connection ends, regardless of requests in flight. Cancelling it ends the
+    /// connection.
     pub(super) fn cut(&self) -> &CancellationToken {
         &self.cut
     }
@@ -77,7 +78,7 @@ impl Slot {
     /// Returns when the connection has a place. The requests of one connection wait together.
     ///
     /// # Errors
-    /// When there is none in time. The connection ends then.
+    /// If there is no place in time. The connection ends in this case.
     pub(super) async fn admit(&self) -> Result<(), NoPlace> {
         if self.has_place() {
             return Ok(());

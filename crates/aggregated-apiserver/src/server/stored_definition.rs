@@ -1,4 +1,4 @@
-//! What the definition of a stored kind says and may not, and what it says and nobody enforces.
+//! Validation of the definition of a stored kind, and its parts that are not enforced.
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
@@ -9,8 +9,7 @@ use crate::error::StartError;
 use crate::kind::{Kind, Version};
 use crate::write;
 
-/// What a definition promises and this server does not do yet stops the start,
-/// unless it may be left out.
+/// Rejects a definition with parts that this server does not support yet, unless `allow_partial` permits to omit them.
 pub(super) fn check_stored(
     kind: &Kind,
     definition: &CustomResourceDefinition,
@@ -31,7 +30,7 @@ pub(super) fn check_stored(
     }
 }
 
-/// What a definition asks for and will not be enforced.
+/// The parts of a definition that are not enforced.
 pub(super) fn unenforced(kind: &Kind, definition: &CustomResourceDefinition) -> Vec<String> {
     let of_version = |(path, version): (String, &Version)| {
         let keywords = version.schema.unenforced().into_iter();
@@ -43,15 +42,15 @@ pub(super) fn unenforced(kind: &Kind, definition: &CustomResourceDefinition) -> 
     versions(kind, definition).flat_map(of_version).collect()
 }
 
-/// Says in the log what a definition asks for and will not be enforced.
+/// Logs the parts of a definition that are not enforced.
 pub(super) fn warn_of_unenforced(kind: &Kind, definition: &CustomResourceDefinition) {
     for fault in unenforced(kind, definition) {
         tracing::warn!("kind {}: {fault}", kind.qualified());
     }
 }
 
-/// What is wrong with a definition that comes in the place of an old one, if there is one. What was wrong with that one,
-/// and is as it was, may stay: it was accepted when less was demanded, and the rest of it must not become fixed for that.
+/// The errors of a definition that replaces `old`, if there is an old one. Errors that the old definition has too are
+/// allowed. It was accepted by less strict rules, and changes of its other parts must stay possible.
 pub(super) fn faults(
     definition: &CustomResourceDefinition,
     old: Option<&CustomResourceDefinition>,
@@ -68,7 +67,7 @@ pub(super) fn faults(
     lesser.extend(kind.faults_of_stored(definition));
     let mut faults = before.new_of_whole(lesser, definition);
     for (path, version) in versions(&kind, definition) {
-        // Where something else is at fault, nothing is said of defaults and rules.
+        // Defaults and rules are not checked where the schema has other errors.
         if !faults.iter().any(|fault| fault.starts_with(&path)) {
             let new = |faults| before.new_of_version(faults, version, &path);
             faults.extend(faults_of_defaults_or_rules(version, &path, new));
@@ -89,8 +88,8 @@ fn versions<'a>(
     })
 }
 
-/// What is wrong with the defaults of a version, or else with its rules, of which nothing is said where defaults are at fault; each
-/// without what may be wrong.
+/// The errors in the defaults of a version or, if its defaults have none, the errors in its rules. Allowed errors are
+/// omitted from both.
 fn faults_of_defaults_or_rules(
     version: &Version,
     path: &str,
@@ -113,14 +112,14 @@ fn faults_of_rules(version: &Version, path: &str) -> Vec<String> {
     version.faults_of_rules(path).iter().map(ToString::to_string).collect()
 }
 
-/// The definition in whose place another one comes. It is read only if something is wrong with that one.
+/// The replaced definition. It is parsed only if the new definition has an error.
 struct Before<'a> {
     old: Option<&'a CustomResourceDefinition>,
     parsed: OnceCell<Option<(Kind, Vec<String>)>>,
 }
 
 impl Before<'_> {
-    /// Its kind, and what is wrong with it besides defaults and rules.
+    /// The kind of the replaced definition, and its errors outside of defaults and rules.
     fn parsed(&self) -> Option<&(Kind, Vec<String>)> {
         let parse = || {
             let (old, mut faults) = (self.old?, Vec::new());
@@ -131,7 +130,7 @@ impl Before<'_> {
         self.parsed.get_or_init(parse).as_ref()
     }
 
-    /// The faults of a definition that it did not have.
+    /// The errors of the new definition that the replaced definition does not have.
     fn new_of_whole(
         &self,
         mut faults: Vec<String>,
@@ -146,7 +145,7 @@ impl Before<'_> {
         faults
     }
 
-    /// The faults of the defaults or rules of a version that its version of this name did not have.
+    /// The errors in the defaults or rules of a version that the same version of the replaced definition does not have.
     fn new_of_version(
         &self,
         mut faults: Vec<String>,
@@ -167,15 +166,16 @@ impl Before<'_> {
     }
 }
 
-/// Whether a fault is about what rules may cost. It does not say what of them: only in a schema that
-/// did not change they cost what they did.
+/// Whether an error is about the cost of rules. The message does not contain all of the cost, so such an error is the
+/// same only if the schema has not changed.
 fn is_of_costs(fault: &str) -> bool {
     fault.contains(" exceeds budget by factor of ")
         || fault.contains(": contributed to estimated rule cost total ")
 }
 
-/// What a fault is known by in another state of its definition: where it is, by the name of the version, because
-/// versions may come in another order; and what it says, without the schema that it shows, of which the rest may change.
+/// A string that identifies an error across states of its definition. It contains the name of the version instead of
+/// its index, because the order of versions may change. It omits a schema in the message, because the rest of the
+/// schema may change.
 fn identity(fault: &str, definition: &CustomResourceDefinition) -> String {
     let without_schema = || {
         let (field, rest) = fault.split_once(": Invalid value: {")?;

@@ -1,5 +1,5 @@
-//! The streams of an HTTP/2 connection: each can be ended from outside, and of those that are begun
-//! and taken back at once no more are there than can be ended meanwhile.
+//! The streams of an HTTP/2 connection. Each stream can be ended from outside. The number of streams that clients open
+//! and reset at once is limited.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,13 +16,13 @@ tokio::task_local! {
     static STREAM: StreamReset;
 }
 
-/// Streams whose tasks have not begun, at most: HTTP is faster than what it has begun.
+/// The largest number of streams whose tasks have not started yet. HTTP accepts streams faster than tasks start.
 const NOT_BEGUN: usize = 100;
-/// Streams whose tasks may be there besides those that are open: the client has taken them back, and
-/// their tasks do not know it yet.
+/// The largest number of tasks of streams that the client has reset, in addition to the tasks of open streams. Such a
+/// task has not noticed the reset yet.
 const TAKEN_BACK: usize = 200;
 
-/// Runs the streams of a connection, each as a task of its own.
+/// Runs each stream of a connection in its own task.
 #[derive(Clone)]
 pub(super) struct Streams {
     connection: CancellationToken,
@@ -31,7 +31,7 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    /// Of a connection that ends when this token is cancelled, and on which so many may be open.
+    /// The streams of a connection that ends when `connection` is cancelled, and that may have `open` streams open.
     pub(super) fn new(connection: CancellationToken, open: u32, occupant: Arc<Occupant>) -> Self {
         let running = Running {
             all: Tasks::new((open as usize).saturating_add(TAKEN_BACK)),
@@ -41,7 +41,7 @@ impl Streams {
         Self { connection, running: Arc::new(running), occupant }
     }
 
-    /// Their tasks.
+    /// The tasks of the streams.
     pub(super) fn running(&self) -> Arc<Running> {
         Arc::clone(&self.running)
     }
@@ -50,7 +50,7 @@ impl Streams {
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
     fn execute(&self, stream: F) {
         let reset = StreamReset::new(self.connection.clone());
-        // Boxed, because whatever holds a future and awaits it has room for it twice.
+        // The future is boxed, because a future that holds and awaits another future reserves its size twice.
         let stream = STREAM.scope(reset.clone(), reset.guard(Box::pin(stream)));
         let not_begun = Counted::new(self.running(), |running| &running.not_begun);
         let running = Counted::new(self.running(), |running| &running.all);
@@ -67,11 +67,11 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
 pub(super) struct Running {
     all: Tasks,
     not_begun: Tasks,
-    /// Who reads from the connection.
+    /// The task that reads from the connection.
     reader: AtomicWaker,
 }
 
-/// How many tasks there are, and how many there may be before no more is read.
+/// The number of tasks, and the number at which reading stops.
 struct Tasks {
     limit: usize,
     count: AtomicUsize,
@@ -88,19 +88,19 @@ impl Tasks {
 }
 
 impl Running {
-    /// Ready when there is room for the tasks of more streams.
+    /// Ready when the tasks of more streams may start.
     pub(super) fn poll_room(&self, context: &Context<'_>) -> Poll<()> {
         let is_full = || self.all.is_full() || self.not_begun.is_full();
         if !is_full() {
             return Poll::Ready(());
         }
         self.reader.register(context.waker());
-        // One may have ended in between.
+        // A task may have ended since the first check.
         if is_full() { Poll::Pending } else { Poll::Ready(()) }
     }
 }
 
-/// Counts a task among some of a connection, until it is dropped.
+/// Counts a task, until it is dropped.
 struct Counted {
     running: Arc<Running>,
     among: fn(&Running) -> &Tasks,
@@ -122,7 +122,7 @@ impl Drop for Counted {
     }
 }
 
-/// Ends the stream whose task this is; `None` over HTTP/1.1, which has none.
+/// The stream of the present task; `None` over HTTP/1.1, which has no streams.
 pub(super) fn current() -> Option<StreamReset> {
     STREAM.try_with(StreamReset::clone).ok()
 }
@@ -149,7 +149,7 @@ mod tests {
             streams.execute(std::future::pending());
         }
         assert!(room().now_or_never().is_none());
-        // They begin when they have their turn.
+        // The tasks start when the scheduler runs them.
         room().await;
     }
 
@@ -167,7 +167,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert!(!has_room().await);
-        // Who waits is woken by the first that ends.
+        // The first task that ends wakes the waiting reader.
         let waits = tokio::spawn({
             let running = streams.running();
             async move { poll_fn(|context| running.poll_room(context)).await }

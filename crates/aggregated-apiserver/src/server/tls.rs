@@ -1,4 +1,4 @@
-//! TLS: our certificate, and what client certificates are held against.
+//! TLS: the serving certificate, and the verification of client certificates.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use rustls::{
 
 use crate::cluster::DelegatedAuthentication;
 
-/// Makes ring the provider of cryptography, unless the program chose another.
+/// Installs ring as the provider of cryptography, unless the program has installed another one.
 pub(super) fn install_provider() {
     let _ = ring::default_provider().install_default();
 }
 
-/// A configuration that serves this certificate and asks for the client's.
+/// A TLS configuration that serves this certificate and requests a client certificate.
 pub(super) fn server_config(certificate: &str, key: &str) -> Result<Arc<ServerConfig>, String> {
     let chain = certificates("certificate", certificate)?;
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
@@ -41,7 +41,7 @@ pub(super) fn server_config(certificate: &str, key: &str) -> Result<Arc<ServerCo
     Ok(Arc::new(config))
 }
 
-/// The certificates of a PEM text; at least one.
+/// The certificates in PEM. A string without a certificate is an error.
 fn certificates(what: &str, pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let certificates = CertificateDer::pem_slice_iter(pem.as_bytes())
         .collect::<Result<Vec<_>, _>>()
@@ -52,9 +52,8 @@ fn certificates(what: &str, pem: &str) -> Result<Vec<CertificateDer<'static>>, S
     Ok(certificates)
 }
 
-/// Asks for a client certificate and takes any: who signed it is looked at
-/// with each request, when the CAs of that moment are known. That the client
-/// holds the key is proven here.
+/// Requests a client certificate and accepts any certificate. Its CA is verified with each request, against the CAs of
+/// that moment. The handshake only proves that the client has the private key.
 struct Ask(WebPkiSupportedAlgorithms);
 
 impl fmt::Debug for Ask {
@@ -68,8 +67,8 @@ impl ClientCertVerifier for Ask {
         false
     }
 
-    /// No hints: a client that knows of another CA should show its certificate
-    /// all the same, or a change of the CA would lock it out.
+    /// Sends no hints. A client that knows another CA must still present its certificate, because otherwise a change of
+    /// the CA would lock it out.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }
@@ -108,17 +107,17 @@ impl ClientCertVerifier for Ask {
 
 /// The CAs of the client certificates that are trusted.
 pub(super) struct Trust {
-    /// Grows with each change, so that connections judge again.
+    /// A number that increases with each change, so that connections verify their client certificates again.
     pub generation: u64,
-    /// Common names that the front proxy's certificate may have; none means any.
+    /// The allowed common names of the front proxy's certificate; an empty list allows any name.
     pub allowed_names: Vec<String>,
     front_proxy: Option<Arc<dyn ClientCertVerifier>>,
     client: Option<Arc<dyn ClientCertVerifier>>,
 }
 
 impl Trust {
-    /// What is said now. Of CAs that cannot be used the last good ones stay,
-    /// each for itself; answers with what is wrong, too.
+    /// The CAs of the present configuration, and the errors in it. If one of the CAs is invalid, its last valid value
+    /// stays.
     pub(super) fn new(
         delegated: &DelegatedAuthentication,
         last: Option<&Self>,
@@ -169,7 +168,7 @@ impl Trust {
         verifies(self.client.as_ref(), chain)
     }
 
-    /// Which CAs are known, for the log.
+    /// The part of a log message that says which CAs are known.
     pub(super) fn describe(&self) -> &'static str {
         match (&self.front_proxy, &self.client) {
             (Some(_), Some(_)) => "neither the front proxy's CA signed it nor the clients'",
@@ -180,12 +179,12 @@ impl Trust {
     }
 }
 
-/// Whether a text is nothing but certificates.
+/// Whether a string consists of certificates, at least one.
 pub(super) fn is_bundle(pem: &str) -> bool {
     certificates("bundle", pem).is_ok()
 }
 
-/// Whether a certificate holds for a server of this name.
+/// Whether a certificate is valid for a server with this name.
 pub(super) fn is_for(certificate: &str, name: &str) -> bool {
     let Ok(chain) = certificates("certificate", certificate) else { return false };
     let parsed = chain.first().and_then(|leaf| ParsedCertificate::try_from(leaf).ok());
@@ -193,7 +192,7 @@ pub(super) fn is_for(certificate: &str, name: &str) -> bool {
     parsed.zip(name).is_some_and(|(leaf, name)| verify_server_name(&leaf, &name).is_ok())
 }
 
-/// Whether a server's chain leads to one of these CAs, for this name.
+/// Whether one of these CAs has signed a server's certificate chain for this name.
 pub(super) fn is_server_certificate_of(
     cas: &str,
     certificate: &str,
@@ -203,7 +202,7 @@ pub(super) fn is_server_certificate_of(
     distrust(cas, certificate, name, at).is_none()
 }
 
-/// Why a server's chain is not trusted by these CAs, for this name; nothing, if it is.
+/// The reason why these CAs do not verify a server's certificate chain for this name; `None` if they do.
 pub(super) fn distrust(cas: &str, certificate: &str, name: &str, at: UnixTime) -> Option<String> {
     let check = || -> Result<(), String> {
         let mut roots = RootCertStore::empty();
@@ -227,7 +226,7 @@ pub(super) fn distrust(cas: &str, certificate: &str, name: &str, at: UnixTime) -
 
 fn verifier(what: &str, pem: &str) -> Result<Arc<dyn ClientCertVerifier>, String> {
     let mut roots = RootCertStore::empty();
-    // One odd certificate must not shut out those that the others signed.
+    // One invalid CA must not lead to the rejection of clients with certificates of the other CAs.
     let (added, left_out) = roots.add_parsable_certificates(certificates(what, pem)?);
     if left_out > 0 {
         tracing::warn!("{what}: {left_out} of its certificates cannot be read and are left out");

@@ -1,4 +1,4 @@
-//! `/version`: what the server is, and as which release of Kubernetes it behaves.
+//! `/version`: the version of the server, and the release of Kubernetes whose behavior it has.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use crate::document::Document;
 
 const OWN: &str = env!("CARGO_PKG_VERSION");
 
-/// The document, in the order of kube-apiserver.
+/// The document, with fields in the order of kube-apiserver.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Version<'a> {
@@ -21,8 +21,8 @@ struct Version<'a> {
     platform: String,
 }
 
-/// The document: `v1.36.3+farm-operator.0.1.0` of a server that behaves as a release
-/// of Kubernetes, else its own version.
+/// The document. Its version is `v1.36.3+farm-operator.0.1.0` for a server with the behavior of a release of
+/// Kubernetes, and the server's own version otherwise.
 pub(super) fn document(name: &str, kubernetes: Option<&str>, commit: &str) -> Document {
     let git_version = match kubernetes {
         Some(release) => format!("{release}+{name}.{OWN}"),

@@ -1,4 +1,4 @@
-//! Flags of the audit log, as kube-apiserver has them.
+//! Flags of the audit log, same as kube-apiserver's.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -42,10 +42,10 @@ impl Default for AuditArgs {
 }
 
 impl AuditArgs {
-    /// The log, if one is wanted.
+    /// Opens the audit log, if the flags enable it.
     ///
     /// # Errors
-    /// When the policy says something wrong, or the file cannot be opened.
+    /// If the policy is invalid, or the file cannot be opened.
     pub(in crate::server) fn open(&self, clock: &Clock) -> Result<Option<Arc<Audit>>, StartError> {
         let (Some(policy_file), Some(path)) = (&self.audit_policy_file, &self.audit_log_path)
         else {

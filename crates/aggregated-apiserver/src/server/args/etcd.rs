@@ -1,4 +1,4 @@
-//! Flags that say where etcd is, under the names that kube-apiserver has for them.
+//! Flags of etcd, with kube-apiserver's names.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -48,7 +48,7 @@ pub struct EtcdArgs {
 }
 
 impl EtcdArgs {
-    /// Where etcd is, if anything is said of it.
+    /// The options of the store in etcd, if the flags enable it.
     pub(crate) fn options(&self, name: &str) -> Option<EtcdOptions> {
         if self.etcd_servers.is_empty() {
             return None;

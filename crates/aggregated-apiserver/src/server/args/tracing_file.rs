@@ -1,4 +1,4 @@
-//! The flag of traces, as kube-apiserver has it.
+//! The flag of tracing, same as kube-apiserver's.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ pub struct TracingArgs {
 }
 
 impl TracingArgs {
-    /// Where they go, if they are wanted, of a server of this name.
+    /// Opens the traces of a server with this name, if the flag enables them.
     ///
     /// # Errors
-    /// When the file says something wrong, or this program was built without traces.
+    /// If the file is invalid, or this program was built without tracing.
     pub(in crate::server) fn open(
         &self,
         service: &str,
@@ -32,7 +32,7 @@ impl TracingArgs {
         let unusable = |why: String| StartError::file("tracing-config-file", file, why);
         let text = std::fs::read_to_string(file).map_err(|error| unusable(error.to_string()))?;
         let configuration = TracingConfiguration::parse(&text).map_err(unusable)?;
-        // Replicas are told apart.
+        // The instance id distinguishes replicas.
         let instance = clock.uid().to_string();
         let traces = Traces::open(configuration, (service, &instance), clock.clone());
         let traces = traces.map_err(unusable)?;

@@ -17,7 +17,7 @@ fn occupant(address: &str, is_known: bool) -> Arc<Occupant> {
     Occupant::new(address.parse().unwrap(), standing)
 }
 
-/// Answers a request.
+/// Sends a request and receives its response.
 fn use_once(occupant: &Arc<Occupant>) {
     occupant.standing().mark_used();
     drop(occupant.begin());
@@ -28,7 +28,7 @@ impl World {
         Self { places: Places::new(limit, 10, Whose::Networks), taken: Vec::new() }
     }
 
-    /// A connection that has been answered, if it gets a place.
+    /// Opens a connection and uses it for a request. Returns whether the connection gets a place.
     fn take(&mut self, address: &str, is_known: bool) -> bool {
         let occupant = occupant(address, is_known);
         let place = self.places.take(&occupant);
@@ -38,7 +38,7 @@ impl World {
         is_taken
     }
 
-    /// The positions of the connections that had to give way.
+    /// The positions of the evicted connections.
     fn evicted(&self) -> Vec<usize> {
         let taken = self.taken.iter().enumerate();
         taken.filter(|(_, (_, one))| one.is_evicted()).map(|(at, _)| at).collect()
@@ -70,7 +70,7 @@ async fn the_oldest_stranger_of_the_busiest_network_gives_way() {
     assert!(world.take("10.0.0.2", false) && world.take("10.0.0.2", false));
     assert!(world.take("10.0.0.3", false));
     assert_eq!(world.evicted(), [2]);
-    // A stranger that was authenticated since is none.
+    // A connection counts as authenticated as soon as it is.
     world.taken[3].1.standing().mark_authenticated();
     world.taken[0].1.standing().mark_authenticated();
     assert!(world.take("10.0.0.4", true));
@@ -86,7 +86,7 @@ async fn a_known_connection_gives_way_to_a_network_with_fewer_alone() {
     assert!(!world.take("10.0.0.1", false), "its network has as many as any");
     assert!(world.take("10.0.0.3", false));
     assert_eq!(world.evicted(), [0]);
-    // The evicted connection leaves the place of the newcomer alone.
+    // When the evicted connection ends, the place of the newcomer stays taken.
     drop(world.taken.remove(0));
     assert!(world.take("10.0.0.4", true), "the newcomer before was a stranger");
     assert_eq!(world.evicted(), [3]);
@@ -106,7 +106,7 @@ async fn an_idle_connection_gives_way_to_a_request_of_its_own_network() {
     assert_eq!(world.evicted(), [1], "the least recently used");
 }
 
-/// Requests, and connections that are still in time with their first one.
+/// Covers requests, and connections whose first request is not overdue.
 #[tokio::test(start_paused = true)]
 async fn a_connection_with_a_request_never_gives_way() {
     let mut world = World::new(4);
@@ -176,7 +176,7 @@ async fn the_number_of_those_that_wait_is_limited_and_nothing_is_left_behind() {
     sleep(Duration::from_secs(1)).await;
     let refused = waiting.iter().filter(|one| one.is_finished()).count();
     assert_eq!(refused, 12, "eight of ten may be of one network");
-    // Waiters that give up leave nothing behind.
+    // Connections that stop waiting leave no entries behind.
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
     sleep(Duration::from_secs(1)).await;
     assert!(places.table().waiting.is_empty() && places.table().waiting_by_network.is_empty());

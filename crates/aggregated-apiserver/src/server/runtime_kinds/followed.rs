@@ -8,17 +8,17 @@ use crate::object::Key;
 use crate::storage::{Collection, LogEntry, LogReader, Revision, Store, StoreError, Versioned};
 use crate::watch_cache::{Scope, WatchCache};
 
-/// What follows the collection of a kind.
+/// The readers of the collection of a kind.
 pub(super) struct Followed {
     pub cache: Arc<WatchCache>,
     /// Counts the objects against quotas.
     counter: Option<Arc<dyn LogReader>>,
-    /// The readers that the store knows.
+    /// The readers that are registered with the store.
     readers: Vec<Arc<Detachable>>,
 }
 
-/// A reader that can be detached from its store. A store may hold its readers for ever (`Store::unfollow`), and a
-/// counter that still followed it would count objects of the next definition twice.
+/// A reader that can be detached from its store. A store may hold its readers until it is dropped (`Store::unfollow`).
+/// A counter that still followed the collection would count objects of the next definition twice.
 struct Detachable(Mutex<Option<Arc<dyn LogReader>>>);
 
 impl Detachable {
@@ -52,7 +52,7 @@ impl LogReader for Detachable {
 }
 
 impl Followed {
-    /// Follows the collection of a kind, for its readers and for quotas.
+    /// Follows the collection of a kind, for its cache and for quotas.
     pub(super) async fn new(parts: &Parts, kind: &Kind) -> Result<Self, StoreError> {
         let (window, windows) = &parts.window;
         let cache = WatchCache::sharing(parts.store.timeline(), *window, windows);
@@ -69,7 +69,7 @@ impl Followed {
         Ok(Self { cache, counter, readers })
     }
 
-    /// Follows no more. Objects that are left are not counted any more.
+    /// Stops following the collection, and subtracts the remaining objects from the quota counts.
     pub(super) fn end(self, store: &dyn Store, qualified: &str) {
         let collection = Collection::new(qualified);
         for reader in self.readers {

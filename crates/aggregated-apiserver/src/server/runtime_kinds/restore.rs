@@ -1,4 +1,4 @@
-//! Objects that a server begins with.
+//! Restores the initial objects of a server.
 
 use std::sync::Arc;
 
@@ -14,19 +14,19 @@ use crate::request::Handler;
 use crate::served_kind::{ServedKind, ServedKinds};
 use crate::write;
 
-/// Maximum number of unchecked objects that are given to a store at a time: it writes them together.
+/// The largest number of unchecked objects that are committed concurrently, so that the store can write them together.
 const COMMITS: usize = 64;
 
-/// Why an object cannot be restored.
+/// The reason why an object cannot be restored.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RestoreError {
-    /// There is an object of this name.
+    /// An object with this name exists.
     #[error("is there already")]
     Exists,
-    /// There is no room for it in the store or on its disk.
+    /// The store or its disk has no space for the object.
     #[error("{0}")]
     NoRoom(String),
-    /// It cannot be kept.
+    /// The object cannot be stored.
     #[error("{0}")]
     Unfit(String),
 }
@@ -42,12 +42,11 @@ impl From<ApiError> for RestoreError {
 }
 
 impl RuntimeKinds {
-    /// Stores an object as it is, with its uid and its status: for the objects that a server
-    /// begins with. An object that needs a namespace and has none goes into `default`. Of an object that is known to be
-    /// there nothing is written.
+    /// Stores an initial object of a server unchanged, with its uid and its status. An object that needs a namespace
+    /// and has none gets `default`. If the object is known to exist, nothing is written.
     ///
     /// # Errors
-    /// Why it cannot be kept.
+    /// The reason why the object cannot be stored.
     pub async fn restore(&self, object: Value) -> Result<(), RestoreError> {
         let Value::Object(mut tree) = object else {
             return Err(RestoreError::Unfit("is no object".to_owned()));
@@ -68,9 +67,9 @@ impl RuntimeKinds {
         Ok(write::restore(served, version, tree, &self.0.clock).await?)
     }
 
-    /// Stores objects that are part of the program, together, as they are: without validation and admission, so tests
-    /// of the program must show that they are valid. An object gets a uid, and a creation time if it has none. The
-    /// results are in the order of the objects.
+    /// Stores objects that are part of the program, concurrently and unchanged. They are neither validated nor
+    /// admitted, so tests of the program must show that they are valid. An object gets a uid, and a creation time if it
+    /// has none. The results are in the order of the objects.
     pub async fn restore_unchecked(&self, objects: Vec<Tree>) -> Vec<Result<(), RestoreError>> {
         let Some(handler) = self.0.handler.upgrade() else { return Vec::new() };
         let handler = &handler;

@@ -20,7 +20,7 @@ fn definition(versions: &[Value]) -> CustomResourceDefinition {
     serde_json::from_value(definition).unwrap()
 }
 
-/// How many faults there are in properties of a definition in the place of another one.
+/// The number of errors in properties of a definition that replaces another one.
 fn count(now: &Value, before: &Value) -> usize {
     let [now, before] = [now, before].map(|properties| definition(&[version("v1", properties)]));
     faults(&now, Some(&before)).len()
@@ -41,7 +41,7 @@ fn what_was_wrong_may_stay_and_nothing_else() {
         assert_eq!(count(&json!({"a": wrong, "b": wrong}), &now), 1, "{wrong}");
         assert_eq!(count(&json!({"a": wrong_otherwise}), &now), 1, "{wrong}");
     }
-    // What is allowed to be wrong hides nothing that is found later.
+    // An allowed error does not hide errors that are found later.
     let before = json!({"a": list});
     assert_eq!(count(&json!({"a": list, "b": default}), &before), 1);
     assert_eq!(count(&json!({"a": list, "b": broken}), &before), 1);
