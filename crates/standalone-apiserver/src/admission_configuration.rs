@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::built_in::PodSecurityConfiguration;
 
-/// A file may have at most this many bytes.
+/// The largest size of a file, in bytes.
 const FILE_LIMIT: u64 = 1 << 20;
 
 const API_VERSIONS: [&str; 2] = ["apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"];
@@ -27,7 +27,7 @@ struct Document {
 #[serde(deny_unknown_fields)]
 struct Plugin {
     name: String,
-    /// A file with the configuration, relative to the file that names it.
+    /// The path of a file with the configuration, relative to the file that contains this path.
     #[serde(default)]
     path: String,
     #[serde(default)]
@@ -37,7 +37,7 @@ struct Plugin {
 /// Reads the configuration of PodSecurity from a file.
 ///
 /// # Errors
-/// What cannot be read; names the file, and the plugin or the field.
+/// The reason for which the file cannot be read, with the file, and the plugin or the field.
 pub(crate) fn read(file: &Path) -> Result<PodSecurityConfiguration, String> {
     let at = |file: &Path, why: String| format!("{}: {why}", file.display());
     let document: Document = parse(file).map_err(|why| at(file, why))?;

@@ -1,5 +1,5 @@
-//! Admission webhooks: programs that MutatingWebhookConfigurations and ValidatingWebhookConfigurations name, and that are
-//! asked about writes as kube-apiserver asks them.
+//! Admission webhooks: calls the webhooks of MutatingWebhookConfigurations and ValidatingWebhookConfigurations for
+//! writes, with the behaviour of kube-apiserver.
 
 mod annotations;
 mod answer;
@@ -28,30 +28,30 @@ type Tree = Map<String, Value>;
 /// The webhooks of a server.
 #[derive(Default)]
 pub(crate) struct AdmissionWebhooks {
-    /// Where configurations are kept; there are none before that is known.
+    /// The stored configurations. Before they are set, there are no webhooks.
     objects: OnceLock<RuntimeKinds>,
     known: Mutex<Known>,
 }
 
 impl AdmissionWebhooks {
-    /// Webhooks of a server that is not there yet.
+    /// Creates the webhooks of a server that is not started yet.
     pub(crate) fn new() -> Arc<Self> {
         Arc::default()
     }
 
-    /// Reads configurations from here.
+    /// Sets the source of the configurations.
     pub(crate) fn set_objects(&self, objects: RuntimeKinds) {
         // A server starts once.
         let _ = self.objects.set(objects);
     }
 
-    /// The same kinds, about whose writes the webhooks are asked.
+    /// Adds the webhooks to these kinds as admission plugins.
     pub(crate) fn of(self: &Arc<Self>, kinds: Kinds) -> Kinds {
         let kinds = kinds.with_admission_plugin(MutatingWebhooks(Arc::clone(self)));
         kinds.with_admission_plugin(ValidatingWebhooks(Arc::clone(self)))
     }
 
-    /// What is configured now.
+    /// The webhooks that are configured now.
     fn hooks(&self) -> Arc<Hooks> {
         let Some(objects) = self.objects.get() else { return Arc::default() };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -62,7 +62,7 @@ impl AdmissionWebhooks {
     }
 }
 
-/// Asks the webhooks that may change objects, one after the other, in the order of their configurations' names.
+/// The admission plugin that calls mutating webhooks, sequentially, in the order of the names of their configurations.
 struct MutatingWebhooks(Arc<AdmissionWebhooks>);
 
 impl AdmissionPlugin for MutatingWebhooks {
@@ -92,7 +92,7 @@ impl AdmissionPlugin for MutatingWebhooks {
         request: &'a AdmissionRequest<'_>,
         _object: Option<&'a Tree>,
     ) -> BoxFuture<'a, Result<(), AdmissionError>> {
-        // What is deleted is not changed before it is judged.
+        // A deletion cannot be changed, so mutating webhooks validate it.
         if request.operation != AdmissionOperation::Delete {
             return ready(Ok(())).boxed();
         }
@@ -101,7 +101,7 @@ impl AdmissionPlugin for MutatingWebhooks {
     }
 }
 
-/// Asks the webhooks that judge objects, all at once.
+/// The admission plugin that calls validating webhooks, all concurrently.
 struct ValidatingWebhooks(Arc<AdmissionWebhooks>);
 
 impl AdmissionPlugin for ValidatingWebhooks {

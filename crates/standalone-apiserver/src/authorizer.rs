@@ -1,5 +1,5 @@
-//! Authorization by roles, as in a cluster: members of `system:masters` may do everything, and others what the roles
-//! allow that are bound to them.
+//! RBAC authorization: members of `system:masters` are allowed everything; other users have the permissions of the
+//! roles that are bound to them.
 
 mod aggregation;
 pub(crate) mod bootstrap_policy;
@@ -25,27 +25,27 @@ use roles::Roles;
 
 const MASTERS: &str = "system:masters";
 
-/// Decides who may do what.
+/// The RBAC authorizer.
 #[derive(Default)]
 pub(crate) struct Authorizer {
-    /// Where roles are kept; nobody has any before that is known.
+    /// The stored roles and bindings. Before they are set, only members of `system:masters` have permissions.
     objects: OnceLock<RuntimeKinds>,
     roles: Mutex<Roles>,
 }
 
 impl Authorizer {
-    /// One that knows no roles yet.
+    /// Creates an authorizer without roles.
     pub(crate) fn new() -> Arc<Self> {
         Arc::default()
     }
 
-    /// Reads roles from here.
+    /// Sets the source of roles and bindings.
     pub(crate) fn set_objects(&self, objects: RuntimeKinds) {
         // A server starts once.
         let _ = self.objects.set(objects);
     }
 
-    /// Answers what a SubjectAccessReview asks.
+    /// Answers a SubjectAccessReview.
     pub(crate) fn review(&self, spec: &SubjectAccessReviewSpec) -> SubjectAccessReviewStatus {
         let user = User {
             name: spec.user.clone().unwrap_or_default(),
@@ -60,7 +60,7 @@ impl Authorizer {
         self.decide(&user, request)
     }
 
-    /// Whether a user may do this, and why.
+    /// Decides whether a user is allowed a request, and why.
     pub(crate) fn decide(&self, user: &User, request: Request<'_>) -> SubjectAccessReviewStatus {
         let status = |allowed, reason: String| SubjectAccessReviewStatus {
             allowed,
@@ -88,7 +88,7 @@ impl Authorizer {
         }
     }
 
-    /// Everything that a user may do in a namespace.
+    /// The rules of all roles that a user has in a namespace.
     pub(crate) fn rules(&self, user: &User, namespace: &str) -> SubjectRulesReviewStatus {
         let mut status = SubjectRulesReviewStatus::default();
         let (roles, mut not_found) = (self.roles(), Vec::new());
@@ -125,7 +125,8 @@ impl Authorizer {
         status
     }
 
-    /// What rules allow that a user may not do, as kube-apiserver says it; `None` if there is nothing.
+    /// The permissions in `granted` that a user does not have, in the words of kube-apiserver; `None` if the user has
+    /// all of them.
     fn not_held(&self, user: &User, namespace: &str, granted: &[PolicyRule]) -> Option<String> {
         let (roles, mut held, mut not_found) = (self.roles(), Vec::new(), Vec::new());
         roles.visit(user, namespace, |granted| {
@@ -146,18 +147,18 @@ impl Authorizer {
     /// The rules of a role that is bound in a namespace.
     ///
     /// # Errors
-    /// That there is none.
+    /// The message that the role does not exist.
     fn rules_of_role(&self, role: &RoleRef, namespace: &str) -> Result<Vec<PolicyRule>, String> {
         Ok(self.roles().rules(role, namespace)?.cloned().collect())
     }
 
-    /// The ClusterRoles whose rules are not those that they aggregate: the name and resourceVersion of each, and its
-    /// rules as they must be.
+    /// The ClusterRoles whose rules are not up to date with those that they aggregate: the name and resourceVersion of
+    /// each, and its correct rules.
     pub(crate) fn stale_aggregations(&self) -> Vec<(String, u64, Vec<PolicyRule>)> {
         self.roles().stale_aggregations()
     }
 
-    /// Roles as they are now. What has changed is read beside the lock.
+    /// The current roles. Changed roles are parsed without holding the lock.
     fn roles(&self) -> Roles {
         let lock = || self.roles.lock().unwrap_or_else(PoisonError::into_inner);
         let mut roles = lock().clone();
@@ -165,22 +166,22 @@ impl Authorizer {
         if !roles.is_current(objects) {
             roles.refresh(objects);
             let before = std::mem::replace(&mut *lock(), roles.clone());
-            // It may be large: others do not wait until it is freed.
+            // Dropping many roles takes long, so it happens without holding the lock.
             drop(before);
         }
         roles
     }
 }
 
-/// How many rules a review of them tells.
+/// The largest number of rules in a SelfSubjectRulesReview.
 const MOST_RULES: usize = 10_000;
 
-/// Whether a user may do everything, whatever roles there are.
+/// Whether a user is allowed everything, regardless of roles.
 fn is_master(user: &User) -> bool {
     user.groups.iter().any(|group| group == MASTERS)
 }
 
-/// Why nothing is allowed where roles could not be found.
+/// The reason of a denial, if roles could not be found.
 fn reason_of(not_found: &[String]) -> String {
     match not_found {
         [] => String::new(),
@@ -188,10 +189,10 @@ fn reason_of(not_found: &[String]) -> String {
     }
 }
 
-/// How many failures are told.
+/// The largest number of errors in a message.
 const MOST_FAILURES: usize = 20;
 
-/// Several failures, as Go tells them together: each once.
+/// Joins several errors in the format of Go, without duplicates.
 fn together(failures: &[String]) -> String {
     let mut seen = BTreeSet::new();
     let mut each = failures.iter().filter(|failure| seen.insert(failure.as_str()));

@@ -1,5 +1,5 @@
-//! The kinds that Kubernetes has itself. Everything about one is in a file of its own,
-//! by group and kind: its row, columns, strategy, defaulting and validation.
+//! The built-in kinds of Kubernetes. Each has its own file, by group and kind, with its row, columns, strategy,
+//! defaulting and validation.
 
 mod admission;
 pub(crate) mod admissionregistration;
@@ -49,7 +49,8 @@ pub(crate) use admission::PodSecurityConfiguration;
 
 use crate::service_account_tokens::ServiceAccountTokens;
 
-/// The types of Kubernetes' own objects. A test reads all of the table, and a server does not start with one that cannot be read.
+/// The types of Kubernetes' own objects. A test parses the whole table, and a server does not start if it cannot be
+/// parsed.
 pub(crate) static TYPES: LazyLock<Arc<Types>> =
     LazyLock::new(|| READ_TYPES.clone().unwrap_or_default());
 
@@ -60,10 +61,10 @@ static READ_TYPES: LazyLock<Result<Arc<Types>, String>> = LazyLock::new(|| {
 
 const TABLE: &str = include_str!("built_in/types.txt");
 
-/// All built-in kinds but the view of events, in the order of discovery.
+/// All built-in kinds except the view of events, in the order of discovery.
 ///
 /// # Errors
-/// When one of them cannot be served.
+/// The reason, if a kind cannot be served.
 pub(crate) fn kinds(
     tokens: &Arc<ServiceAccountTokens>,
     pod_security: PodSecurityConfiguration,
@@ -114,10 +115,10 @@ pub(crate) fn kinds(
     .try_fold(admission::plugins(pod_security), |kinds, kind| Ok(kinds.merge(kind?)))
 }
 
-/// The events of `events.k8s.io`: a view of those of the core group.
+/// The events of `events.k8s.io`: a view of the events of the core group.
 ///
 /// # Errors
-/// When the kind cannot be served.
+/// The reason, if the kind cannot be served.
 pub(crate) fn events() -> Result<Kinds, BuiltInKindError> {
     Ok(events::event::row().kind()?.with_view(events::event::view()))
 }

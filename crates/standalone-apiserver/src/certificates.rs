@@ -1,5 +1,5 @@
-//! The certificates of a server without a cluster: its CA, its own, and that of
-//! its administrator. They are kept in a folder.
+//! The certificates of a standalone server: its CA, its serving certificate, and the client certificate of its
+//! administrator. They are stored in a directory.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -12,12 +12,13 @@ use rcgen::{
 };
 use uuid::Uuid;
 
-/// They are for this machine and trying things out: for ten years.
+/// The validity in years; the certificates are for local use.
 const YEARS: i32 = 10;
 const ADMIN: &str = "kubernetes-admin";
-/// A folder in which they are made begins so, with a random name: process ids are the same in several containers.
+/// The prefix of the directory in which certificates are created, followed by a random name, because process ids are
+/// the same in several containers.
 const UNFINISHED: &str = "pki.new.";
-/// What the files of the store in a folder begin with.
+/// The prefixes of the files of a store in the same directory.
 const OF_STORE: [&str; 3] = ["objects.db", "lock", "ballast"];
 const MASTERS: &str = "system:masters";
 
@@ -25,21 +26,21 @@ const MASTERS: &str = "system:masters";
 #[derive(Clone, Debug)]
 pub(crate) struct Certificates {
     pub ca: PathBuf,
-    /// A CA that has signed nothing: nobody speaks for others here.
+    /// A CA that has not signed anything, because no front proxy is trusted here.
     pub front_proxy_ca: PathBuf,
     pub serving: PathBuf,
     pub serving_key: PathBuf,
     pub admin: PathBuf,
     pub admin_key: PathBuf,
-    /// What signs tokens of ServiceAccounts.
+    /// The key that signs tokens of ServiceAccounts.
     pub account_key: PathBuf,
 }
 
 impl Certificates {
-    /// Those in a folder of the server; they are made if it is new or empty.
+    /// Opens the certificates in a directory of the server. They are created if the directory is new or empty.
     ///
     /// # Errors
-    /// When the folder cannot be read or written, or holds something else.
+    /// The reason, if the directory cannot be read or written, or contains other files.
     pub(crate) fn open(folder: &Path) -> Result<Self, String> {
         let said = |error: io::Error| error.to_string();
         let kept = folder.join("pki");
@@ -51,8 +52,8 @@ impl Certificates {
         for found in fs::read_dir(folder).map_err(said)? {
             let name = found.map_err(said)?.file_name();
             let name = name.to_string_lossy();
-            // Another process makes them at the same time, or was killed while it did. And objects may have been
-            // imported before the first start.
+            // Another process may be creating certificates, or was killed while it did. Objects may have been imported
+            // before the first start.
             if name.starts_with(UNFINISHED) || OF_STORE.iter().any(|file| name.starts_with(file)) {
                 continue;
             }
@@ -61,7 +62,7 @@ impl Certificates {
             }
             return Err("is not empty, and holds no certificates of ours".to_owned());
         }
-        // All of them appear at once.
+        // The files are renamed together, so that no process sees only some of them.
         let unfinished = folder.join(format!("{UNFINISHED}{}", Uuid::new_v4()));
         fs::create_dir(&unfinished).map_err(said)?;
         let made = Self::at(&unfinished)
@@ -72,7 +73,7 @@ impl Certificates {
         }
         match made {
             Ok(()) => Ok(files),
-            // Another process of the same folder was faster.
+            // Another process with the same directory was faster.
             Err(_) if files.are_there() => Ok(files),
             Err(error) => Err(error.to_string()),
         }
@@ -100,10 +101,10 @@ impl Certificates {
         [ca, front_proxy_ca, serving, serving_key, admin, admin_key]
     }
 
-    /// The key that signs tokens of ServiceAccounts. Folders of older versions have none: it is made then.
+    /// The key that signs tokens of ServiceAccounts. Directories of older versions lack it, so it is created.
     ///
     /// # Errors
-    /// When its file cannot be read or written, or holds something else.
+    /// The reason, if the file cannot be read or written, or does not contain a key.
     pub(crate) fn service_account_key(&self) -> Result<KeyPair, String> {
         let file = &self.account_key;
         let said = |why: String| format!("{}: {why}", file.display());
@@ -143,7 +144,7 @@ impl Certificates {
     }
 }
 
-/// Writes a file that only its owner may read, all of it or nothing.
+/// Writes a file that only its owner may read. The file appears only when it is complete.
 pub(crate) fn write_private(file: &Path, text: &str) -> io::Result<()> {
     let mut name = file.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", Uuid::new_v4()));
@@ -185,7 +186,7 @@ mod tests {
 
     use super::*;
 
-    /// How many start at the same time.
+    /// The number of servers that start concurrently.
     const SERVERS: usize = 4;
 
     #[test]
@@ -208,11 +209,11 @@ mod tests {
         assert!(Certificates::open(folder.path()).unwrap().are_there());
     }
 
-    /// Servers in containers of their own have the same process id, as these threads have.
+    /// Servers in different containers may have the same process id, same as these threads.
     #[test]
     fn are_made_once_by_servers_of_the_same_process_id() {
         let folder = tempfile::tempdir().unwrap();
-        // One of them was killed before.
+        // A server was killed while it created certificates.
         let left = folder.path().join(format!("{UNFINISHED}{}", std::process::id()));
         fs::create_dir(&left).unwrap();
         fs::write(left.join("ca.crt"), "half").unwrap();

@@ -1,5 +1,5 @@
-//! Objects that kube-apiserver makes for itself: its Service and endpoints, the CAs of
-//! its callers, and its APIServices.
+//! The objects that kube-apiserver creates for itself: its Service and endpoints, the CAs that verify its clients, and
+//! its APIServices.
 
 use std::collections::HashSet;
 use std::fs;
@@ -21,36 +21,36 @@ use crate::certificates::Certificates;
 use crate::files::LoadedObject;
 use crate::objects::{ObjectError, unless_kept};
 
-/// Who makes them in a cluster.
+/// The field manager of these objects in a cluster.
 pub(crate) const MANAGER: &str = "kube-apiserver";
-/// The address of the API among those of Services.
+/// The cluster IP of the API's Service.
 const ADDRESS: &str = "10.96.0.1";
-/// What an APIService says that was made for an API of the server itself.
+/// The label of APIServices that the server has created for its own APIs.
 const AUTOMATIC: &str = "kube-aggregator.kubernetes.io/automanaged";
-/// The same of a kind that the server has from its start, and of one of a definition.
+/// The values of this label, for a kind that is served from the start, and for a kind of a definition.
 const FROM_START: &str = "onstart";
 const WITH_DEFINITION: &str = "true";
-/// How many definitions are listed at a time: they may be large.
+/// The number of definitions in a page of a list, because they may be large.
 const PAGE: u32 = 100;
-/// How many servers the EndpointSlice names at most: those that began last.
+/// The largest number of servers in the EndpointSlice: those that started last.
 const SERVERS: usize = 16;
-/// How often an object is tried to be renewed that others renew, too.
+/// The number of attempts to renew an object that other servers renew concurrently.
 const ATTEMPTS: usize = 10;
-/// APIs that have no APIService: the one of APIServices themselves.
+/// The group without APIServices: that of APIServices themselves.
 const UNREGISTERED: &str = "apiregistration.k8s.io";
-/// Groups of definitions come behind those of Kubernetes.
+/// The group and version priorities. Groups of definitions follow those of Kubernetes.
 const PRIORITIES: (i32, i32) = (1_000, 100);
 
-/// The port that a server without a socket has by its Service.
+/// The port in the Service of a server that does not listen.
 const NO_PORT: u16 = 6443;
 
-/// The address of a server that listens, and its certificates.
+/// The address of a listening server, and its certificates.
 pub(crate) type Reached<'a> = (SocketAddr, &'a Certificates);
 
-/// The objects of a server; the last two only of one that listens.
+/// The objects of a server. The last two exist only if the server listens.
 ///
 /// # Errors
-/// When a certificate cannot be read.
+/// The reason, if a certificate cannot be read.
 pub(crate) fn objects(reached: Option<Reached<'_>>) -> io::Result<Vec<LoadedObject>> {
     let port = reached.map_or(NO_PORT, |(address, _)| address.port());
     let mut objects = vec![json!({
@@ -83,8 +83,7 @@ pub(crate) fn objects(reached: Option<Reached<'_>>) -> io::Result<Vec<LoadedObje
     Ok(objects.map(|object| LoadedObject { place: place.to_owned(), object }).collect())
 }
 
-/// Makes objects of the server say what is so now, where another process has kept them: its address
-/// may be another one.
+/// Updates objects of the server that another process has stored, because the address may have changed.
 pub(crate) async fn renew(
     client: &Client,
     kinds: &RuntimeKinds,
@@ -95,7 +94,7 @@ pub(crate) async fn renew(
         loop {
             match renew_one(client, &object).await {
                 Ok(()) => break,
-                // Another server has renewed it in between.
+                // Another server has renewed the object concurrently.
                 Err(kube::Error::Api(status)) if status.code == 409 && attempt < ATTEMPTS => {
                     attempt += 1;
                 }
@@ -130,8 +129,8 @@ async fn renew_one(client: &Client, object: &Value) -> kube::Result<()> {
     api.patch(&named.name_any(), &manager, &Patch::Merge(renewed)).await.map(drop)
 }
 
-/// The endpoints of this server, and those of others that were there before, if they are reached in the same
-/// way: an EndpointSlice has the same ports for all of them.
+/// The endpoints of this server, and the previous endpoints of other servers with the same ports, because all endpoints
+/// of an EndpointSlice have the same ports.
 fn endpoints(kept: &Value, own: &Value) -> Value {
     let mut all = own["endpoints"].as_array().cloned().unwrap_or_default();
     let ports = |slice: &Value| {
@@ -147,7 +146,7 @@ fn endpoints(kept: &Value, own: &Value) -> Value {
     all.into()
 }
 
-/// What aggregated servers authenticate their callers by.
+/// The ConfigMap with the CAs by which aggregated API servers authenticate requests.
 fn authentication(certificates: &Certificates) -> io::Result<Value> {
     Ok(json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -164,7 +163,7 @@ fn authentication(certificates: &Certificates) -> io::Result<Value> {
     }))
 }
 
-/// The APIServices of the versions that a server has from its start.
+/// The APIServices of the versions that a server serves from its start.
 pub(crate) fn api_services(kinds: &RuntimeKinds) -> Vec<LoadedObject> {
     api_services_made(kinds, FROM_START)
 }
@@ -188,12 +187,12 @@ fn api_services_made(kinds: &RuntimeKinds, when: &str) -> Vec<LoadedObject> {
     objects.map(|object| LoadedObject { place: place.to_owned(), object }).collect()
 }
 
-/// Makes APIServices for versions that are served since, and takes those away of
-/// versions that are served no more. What fails is done with the next change.
+/// Creates APIServices for new versions, and deletes those of versions that are not served any more. A failure is
+/// retried at the next change.
 ///
-/// What a definition asks for stays, whether it is served here yet or not; but not for the sake of the one with
-/// the uid `going`, which is about to be removed. Where other servers share the store, what was made for kinds that
-/// they have from their start stays, too: they may be of another release.
+/// The APIServices of stored definitions remain, whether their kinds are served here yet or not, except those of the
+/// definition with the uid `going`, which is about to be removed. If other servers share the store, the APIServices of
+/// kinds that are served from the start remain, too, because the other servers may be of another release.
 pub(crate) async fn keep_api_services(client: &Client, kinds: &RuntimeKinds, going: Option<&str>) {
     let wanted = api_services_made(kinds, WITH_DEFINITION);
     if let Err(error) = keep(client, &wanted, kinds.is_shared(), going).await {
@@ -243,7 +242,7 @@ async fn keep(
     Ok(())
 }
 
-/// The names of the APIServices that definitions ask for, but for the one with the uid `going`.
+/// The names of the APIServices of stored definitions, except the definition with the uid `going`.
 async fn defined(client: &Client, going: Option<&str>) -> kube::Result<HashSet<String>> {
     let all: Api<CustomResourceDefinition> = Api::all(client.clone());
     let mut defined = HashSet::new();
@@ -318,7 +317,7 @@ mod tests {
                 }],
             },
         });
-        // It is made at another server, and not served here yet.
+        // The definition was created at another server, and is not served here yet.
         let definitions: Api<CustomResourceDefinition> = Api::all(server.client.clone());
         let definition = serde_json::from_value(definition).unwrap();
         let uid = definitions.create(&post, &definition).await.unwrap().uid();
@@ -333,7 +332,7 @@ mod tests {
         assert_eq!(apps.labels().get(AUTOMATIC).map(String::as_str), Some(FROM_START));
         keep_api_services(&server.client, &server.kinds, uid.as_deref()).await;
         assert_eq!(left().await, ["v1.later.example.com"]);
-        // There is no other server that could serve it.
+        // No other server could serve it.
         keep(&server.client, &api_services(&server.kinds), false, None).await.unwrap();
         assert_eq!(left().await, ["v1.defined.example.com"; 0]);
     }
@@ -372,7 +371,7 @@ mod tests {
         assert_eq!(begun(6443, 1).await, [address(1), address(0)]);
         assert_eq!(begun(6443, 0).await, [address(0), address(1)]);
         assert_eq!(begun(6443, 0).await, [address(0), address(1)]);
-        // All endpoints of a slice have the same ports.
+        // All endpoints of an EndpointSlice have the same ports.
         assert_eq!(begun(6444, 2).await, [address(2)]);
         for index in 3..40 {
             begun(6444, index).await;
@@ -381,7 +380,7 @@ mod tests {
         assert_eq!(begun(6444, 39).await, last);
     }
 
-    /// Neither takes away what the other one has written since it looked.
+    /// No server overwrites the concurrent update of the other one.
     #[tokio::test]
     async fn servers_that_begin_at_the_same_time_are_all_endpoints() {
         let store = shared_store();

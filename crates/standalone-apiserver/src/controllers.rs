@@ -1,6 +1,5 @@
-//! The controllers that run beside a server, on its own client: what has to happen by
-//! itself so that deletions end and definitions are served. Each module says why it is a
-//! loop of its own and not a `kube::runtime::Controller`.
+//! The controllers of a standalone server, which use its own client. They complete deletions and serve definitions.
+//! Each module explains why it is a separate loop and not a `kube::runtime::Controller`.
 
 pub(crate) mod aggregated_roles;
 pub(crate) mod definitions;
@@ -17,11 +16,11 @@ use tokio::task::JoinHandle;
 
 use definitions::{Definitions, Now};
 
-/// Controllers that run, each as a task. They stop when this is dropped.
+/// Running controllers, each in a task. Dropping this stops them.
 pub(crate) struct Controllers(Vec<JoinHandle<()>>);
 
 impl Controllers {
-    /// Starts the controllers of every server, by its clock.
+    /// Starts the controllers that every server has, with its clock.
     pub(crate) fn start(
         client: &Client,
         kinds: &RuntimeKinds,
@@ -37,7 +36,7 @@ impl Controllers {
         ])
     }
 
-    /// Starts this controller too.
+    /// Starts another controller.
     pub(crate) fn with(mut self, task: impl Future<Output = ()> + Send + 'static) -> Self {
         self.0.push(tokio::spawn(task));
         self

@@ -1,4 +1,4 @@
-//! Faults on demand: what a cluster does on a bad day, when a test wants it.
+//! Fault injection: errors and interruptions that a test requests.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,19 +14,18 @@ use kube::client::Body;
 use serde_json::json;
 use tokio::sync::watch;
 
-/// The body of an answer.
+/// The body of a response.
 type Answer = UnsyncBoxBody<Bytes, io::Error>;
 
-/// Why a request or a watch breaks off.
+/// The message of a broken connection.
 const BROKEN: &str = "the connection was dropped on purpose";
 
-/// Faults of a server, as its clients see them. What was asked for holds for
-/// the clients of [`TestServer::client`](crate::TestServer::client) and
-/// `client_as`, not for the server itself.
+/// Injects faults into the requests of a server's clients. They apply to the clients of
+/// [`TestServer::client`](crate::TestServer::client) and `client_as`, not to the server itself.
 #[derive(Clone)]
 pub struct Faults {
     planned: Arc<Mutex<Planned>>,
-    /// How often watches have been ended, and how.
+    /// The number of times that watches were ended, and the last way.
     watches: watch::Sender<(u64, End)>,
 }
 
@@ -38,16 +37,16 @@ struct Planned {
     delay: Duration,
 }
 
-/// How watches end.
+/// The way in which watches end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// With an error event: what they follow is too long ago.
+    /// With an error event for an expired resourceVersion.
     Expired,
-    /// Without a word.
+    /// With a broken connection.
     Broken,
 }
 
-/// What happens to a request.
+/// The fault of a request.
 enum Fault {
     Refused(StatusCode),
     Conflict,
@@ -61,32 +60,32 @@ impl Default for Faults {
 }
 
 impl Faults {
-    /// The next `count` writes answer 409, as if somebody else was faster.
+    /// The next `count` writes return 409, same as after a concurrent write.
     pub fn conflict(&self, count: usize) {
         self.planned().conflicts = count;
     }
 
-    /// The next `count` requests answer this: 429, 500, 503 or any other.
+    /// The next `count` requests return this status: 429, 500, 503 or any other.
     pub fn refuse(&self, count: usize, status: StatusCode) {
         self.planned().refusals = Some((count, status));
     }
 
-    /// The next `count` requests are never answered: their connection is dropped.
+    /// The next `count` requests get no response; their connection is dropped.
     pub fn break_off(&self, count: usize) {
         self.planned().broken = count;
     }
 
-    /// Every request waits so long from now on, by the clock of the runtime.
+    /// Every request waits this long from now on, by the clock of the runtime.
     pub fn delay(&self, by: Duration) {
         self.planned().delay = by;
     }
 
-    /// All open watches end with 410: who follows must list anew.
+    /// All open watches end with 410, so that their clients must list again.
     pub fn expire_watches(&self) {
         self.end_watches(End::Expired);
     }
 
-    /// All open watches break off.
+    /// The connections of all open watches are dropped.
     pub fn break_watches(&self) {
         self.end_watches(End::Broken);
     }
@@ -102,7 +101,7 @@ impl Faults {
         self.planned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What happens to a request, and how long it waits before.
+    /// The delay and the fault of the next request.
     fn take(&self, is_write: bool) -> (Duration, Option<Fault>) {
         let mut planned = self.planned();
         let delay = planned.delay;
@@ -121,7 +120,7 @@ impl Faults {
         (delay, None)
     }
 
-    /// A client that meets these faults on the way to another one.
+    /// Wraps a client, so that its requests get these faults.
     pub(crate) fn before(&self, client: Client) -> Client {
         let namespace = client.default_namespace().to_owned();
         let faults = self.clone();
@@ -136,7 +135,7 @@ impl Faults {
         let is_write = !matches!(*request.method(), Method::GET | Method::HEAD);
         let query = request.uri().query().unwrap_or_default();
         let is_watch = query.split('&').any(|pair| pair == "watch=true" || pair == "watch=1");
-        // From here on what ends watches ends this one.
+        // A watch is ended only by calls after this line.
         let mut ends = self.watches.subscribe();
         ends.mark_unchanged();
         let (delay, fault) = self.take(is_write);
@@ -188,7 +187,7 @@ fn refusal(status: StatusCode, message: &str) -> Response<Answer> {
     response
 }
 
-/// A watch that goes on until it is ended.
+/// A watch that continues until it is ended.
 fn ended_by(answer: Response<Body>, ends: watch::Receiver<(u64, End)>) -> Response<Answer> {
     answer.map(|body| {
         let beginning = Some((body.into_data_stream(), ends));

@@ -1,4 +1,4 @@
-//! Objects in files: YAML or JSON, several documents to a file.
+//! Reads objects from files: YAML or JSON, with several documents per file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,23 +6,23 @@ use std::path::{Path, PathBuf};
 use aggregated_apiserver::yaml_documents;
 use serde_json::Value;
 
-/// A file may have at most this many bytes.
+/// The largest size of a file, in bytes.
 const FILE_LIMIT: u64 = 64 << 20;
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 
-/// An object, and where it stands.
+/// An object, and its position in a file.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadedObject {
-    /// `farm.yaml, document 2`, for messages.
+    /// The position for messages: `farm.yaml, document 2`.
     pub place: String,
     /// The object.
     pub object: Value,
 }
 
-/// The objects in a file, or in the files right in a folder, by their names.
+/// Reads the objects in a file, or in the YAML and JSON files directly in a directory, in the order of the file names.
 ///
 /// # Errors
-/// What cannot be read; names the file, and the line or the document.
+/// The reason for which a file cannot be read, with the file, and the line or the document.
 pub(crate) fn read(path: &Path) -> Result<Vec<LoadedObject>, String> {
     let fault = |error: std::io::Error| format!("{}: {error}", path.display());
     if !fs::metadata(path).map_err(fault)?.is_dir() {

@@ -1,5 +1,5 @@
-//! JSON web tokens, signed with ECDSA on P-256 (ES256): as much of RFC 7515 to 7519 as tokens
-//! of ServiceAccounts need. The cryptography is that of `ring`, which TLS brings already.
+//! JSON web tokens, signed with ECDSA on P-256 (ES256): the subset of RFC 7515 to 7519 that tokens of ServiceAccounts
+//! need. The cryptography is that of `ring`, which TLS requires already.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 /// The claims of a token.
 pub(crate) type Claims = Map<String, Value>;
 
-/// Longer texts are no tokens.
+/// The largest size of a token, in bytes.
 pub(crate) const LENGTH_LIMIT: usize = 16 << 10;
 
 /// A key that signs tokens.
@@ -23,15 +23,15 @@ pub(crate) struct SigningKey {
     random: SystemRandom,
     /// The point of the public key: `04`, x and y.
     public: Vec<u8>,
-    /// The name of the key: the hash of its public part, as kube-apiserver has it.
+    /// The name of the key: the hash of its public part, same as in kube-apiserver.
     id: String,
 }
 
 impl SigningKey {
-    /// The signing key of a key pair.
+    /// Creates the signing key of a key pair.
     ///
     /// # Errors
-    /// When it is none on P-256.
+    /// The reason, if it is not a key on P-256.
     pub(crate) fn new(pair: &KeyPair) -> Result<Self, String> {
         let random = SystemRandom::new();
         let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
@@ -41,10 +41,10 @@ impl SigningKey {
         Ok(Self { pair: signing, random, public: pair.public_key_raw().to_vec(), id })
     }
 
-    /// A token with these claims.
+    /// Signs a token with these claims.
     ///
     /// # Errors
-    /// When the system has no random numbers.
+    /// The reason, if the system provides no random numbers.
     pub(crate) fn sign(&self, claims: &Value) -> Result<String, String> {
         let header = json!({"alg": "ES256", "kid": self.id});
         let signed = format!("{}.{}", encode(header.to_string()), encode(claims.to_string()));
@@ -53,7 +53,7 @@ impl SigningKey {
         Ok(format!("{signed}.{}", encode(signature)))
     }
 
-    /// The claims of a token, if this key has signed it. The caller checks the times.
+    /// The claims of a token, if this key has signed it. The caller must check the times.
     pub(crate) fn verify(&self, token: &str) -> Option<Claims> {
         if token.len() > LENGTH_LIMIT {
             return None;

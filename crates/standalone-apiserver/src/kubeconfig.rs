@@ -10,14 +10,13 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::certificates::{Certificates, write_private};
 
-/// What the name of the cluster is in it, by which it is known to be ours.
+/// The name of the cluster, which identifies a kubeconfig of this program.
 const NAME: &str = "standalone";
 
-/// Whether a kubeconfig may be written here: one of ours may be overwritten,
-/// another may not.
+/// Checks whether a kubeconfig may be written here. A file of this program may be overwritten, another file may not.
 ///
 /// # Errors
-/// Why not.
+/// The reason for which it may not be written.
 pub(crate) fn check(file: &Path) -> Result<(), String> {
     match fs::read_to_string(file) {
         Ok(text) if is_ours(&text) => Ok(()),
@@ -27,11 +26,11 @@ pub(crate) fn check(file: &Path) -> Result<(), String> {
     }
 }
 
-/// Writes a kubeconfig for a server at this address, unless the file is the same already. On a full disk a file of this
-/// program is overwritten in its place, which needs no space.
+/// Writes a kubeconfig for a server at this address, unless the file is already the same. On a full disk, a file of
+/// this program is overwritten in place, which needs no space.
 ///
 /// # Errors
-/// Why not.
+/// The reason for which it cannot be written.
 pub(crate) fn write(
     file: &Path,
     address: SocketAddr,
@@ -43,7 +42,7 @@ pub(crate) fn write(
     };
     let ca = data(&certificates.ca)?;
     let (certificate, key) = (data(&certificates.admin)?, data(&certificates.admin_key)?);
-    // In the order and the form in which kubectl writes it.
+    // The order and the format are those of kubectl.
     let text = format!(
         "apiVersion: v1
 clusters:

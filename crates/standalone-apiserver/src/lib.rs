@@ -1,5 +1,5 @@
-//! A Kubernetes API server without a cluster: kinds of your own beside the
-//! built-in ones, in this process, for tests and for trying things out.
+//! A Kubernetes API server without a cluster: your own kinds and the built-in ones, in this process, for tests and
+//! experiments.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::ConfigMap;
@@ -17,10 +17,10 @@
 //! # }
 //! ```
 //!
-//! The server answers as kube-apiserver does. A scheduler, a kubelet and most controllers of a cluster are missing: a
-//! Pod stays Pending, a Deployment creates no ReplicaSet, and the dependents of a deleted owner stay. The server has
-//! controllers of its own for deletions (of namespaces, of definitions, of Pods after their grace period, of claims
-//! and volumes that are in use) and for the rules of aggregated ClusterRoles.
+//! The server behaves like kube-apiserver. A scheduler, a kubelet and most controllers of a cluster are missing: a Pod
+//! stays Pending, a Deployment creates no ReplicaSet, and the dependents of a deleted owner remain. The server has its
+//! own controllers for deletions (of namespaces, of definitions, of Pods after their grace period, of claims and
+//! volumes that are in use) and for the rules of aggregated ClusterRoles.
 
 mod admission_configuration;
 mod admission_webhooks;

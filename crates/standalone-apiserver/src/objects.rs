@@ -1,4 +1,4 @@
-//! Puts objects of any kind into a server.
+//! Loads objects of any kind into a server.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,7 +13,7 @@ use crate::built_in::default_toleration_seconds::add_tolerations;
 use crate::built_in::priority;
 use crate::files::LoadedObject;
 
-/// Namespaces that are there from the start.
+/// The namespaces that exist from the start.
 pub(crate) const NAMESPACES: [&str; 4] =
     ["default", "kube-node-lease", "kube-public", "kube-system"];
 
@@ -34,12 +34,12 @@ impl ObjectError {
 /// The identity of an object: apiVersion, kind, namespace and name.
 type Name = (String, String, String, String);
 
-/// Restores objects in their order, each with its status, after the namespaces that they need. An
-/// object that others name as their owner gets the uid that they name.
+/// Restores objects in their order, each with its status, after the namespaces that they need. An object that other
+/// objects reference as their owner gets the uid in these references.
 ///
-/// `own` are the server's own objects: those that are not among the objects. Objects of another process stay as they are,
-/// and nothing is written of them. Where there may be any, a missing object does not stop the start if there is no room for it, or
-/// if it is the server's own: a full disk must not prevent reads.
+/// `own` are the server's own objects that are not among `objects`. Objects that another process has stored do not
+/// change, and are not written. If there may be such objects, a missing object does not prevent the start if the store
+/// is full, or if the object is one of the server's own, because a full disk must not prevent reads.
 pub(crate) async fn load(
     kinds: &RuntimeKinds,
     objects: Vec<LoadedObject>,
@@ -95,7 +95,8 @@ pub(crate) async fn load(
     Ok(())
 }
 
-/// Logs why an object of the server itself cannot be written, where another process has written objects before.
+/// Logs the reason for which an object of the server itself cannot be written, if another process has written objects
+/// before.
 pub(crate) fn unless_kept(
     kinds: &RuntimeKinds,
     written: Result<(), ObjectError>,
@@ -109,7 +110,7 @@ pub(crate) fn unless_kept(
     }
 }
 
-/// Logs that there is no room for an object, where another process has written objects before.
+/// Logs that the store is full, if another process has written objects before.
 fn unless_full(
     kinds: &RuntimeKinds,
     what: &str,
@@ -124,7 +125,7 @@ fn unless_full(
     }
 }
 
-/// Restores an object. An object that another process has stored stays as it is.
+/// Restores an object. An object that another process has stored does not change.
 async fn restore(kinds: &RuntimeKinds, object: Value) -> Result<(), RestoreError> {
     match kinds.restore(object).await {
         Err(RestoreError::Exists) if kinds.were_kept() => Ok(()),
@@ -145,7 +146,7 @@ fn is(object: &Value, api_version: &str, kind: &str) -> bool {
     object["apiVersion"] == api_version && object["kind"] == kind
 }
 
-/// The PriorityClasses among these objects. Others are refused when they are restored.
+/// The valid PriorityClasses among these objects. Invalid ones are rejected when they are restored.
 fn priority_classes<'a>(objects: impl Iterator<Item = &'a LoadedObject>) -> Vec<PriorityClass> {
     let objects = objects.map(|loaded| &loaded.object);
     let classes =
@@ -153,7 +154,7 @@ fn priority_classes<'a>(objects: impl Iterator<Item = &'a LoadedObject>) -> Vec<
     classes.filter_map(|object| PriorityClass::deserialize(object).ok()).collect()
 }
 
-/// The uids by which objects name their owners.
+/// The uids in the owner references of objects.
 fn owners(objects: &[LoadedObject]) -> HashMap<Name, String> {
     let mut owners = HashMap::new();
     for LoadedObject { object, .. } in objects {
@@ -175,7 +176,7 @@ fn owners(objects: &[LoadedObject]) -> HashMap<Name, String> {
     owners
 }
 
-/// The identities of an object as a namespaced and as a cluster-scoped one.
+/// The identities of an object as a namespaced and as a cluster-scoped object.
 fn names(object: &Value) -> [Name; 2] {
     let namespace = text(object, "/metadata/namespace");
     // An object with a namespace is not cluster-scoped.
@@ -196,7 +197,7 @@ fn text(value: &Value, pointer: &str) -> String {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// `object 2 (Pod "web")`, for messages.
+/// The position, kind and name of an object for messages: `object 2 (Pod "web")`.
 fn describe(place: &str, object: &Value) -> String {
     format!("{place} ({} {:?})", text(object, "/kind"), text(object, "/metadata/name"))
 }
@@ -217,7 +218,7 @@ mod tests {
             .collect()
     }
 
-    /// Both servers have read the store before either has written to it.
+    /// Both servers read the store before either of them writes to it.
     #[tokio::test]
     async fn servers_that_begin_at_the_same_time_load_the_same() {
         let definition = json!({
@@ -284,7 +285,7 @@ mod tests {
             let mut pod =
                 json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
             pod["spec"]["containers"] = json!([{"name": "c", "image": "i"}]);
-            // A class that comes behind its Pods counts, too.
+            // A PriorityClass after its Pods counts, too.
             let objects: Vec<Value> =
                 [pod].into_iter().chain(classes.into_iter().cloned()).collect();
             let server = Member::start(&shared_store()).await;

@@ -1,4 +1,4 @@
-//! Reviews of users: who they are, and what they are allowed to do.
+//! Reviews of users: authentication of tokens, and authorization.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ pub(crate) fn kinds(
                 return Err(ReviewError::BadRequest(why.to_owned()));
             }
             let audiences = asked.spec.audiences.as_deref().unwrap_or_default();
-            // Tokens of the file are for this server.
+            // Static tokens are valid for the audience of this server.
             let is_ours = audiences.is_empty() || audiences.iter().any(|one| one == ISSUER);
             let known = tokens.iter().find(|(known, _)| is_ours && known == token);
             let authenticated = match known {
@@ -129,7 +129,7 @@ pub(crate) fn kinds(
     Ok(kinds)
 }
 
-/// A review has no metadata.
+/// Checks that a review has no metadata.
 fn check(metadata: &ObjectMeta, mut faults: Vec<FieldError>) -> Result<(), ReviewError> {
     let given = ObjectMeta { managed_fields: None, ..metadata.clone() };
     if given != ObjectMeta::default() {

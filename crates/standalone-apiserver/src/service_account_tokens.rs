@@ -1,5 +1,5 @@
-//! Tokens of ServiceAccounts: `serviceaccounts/token` issues them, and they are valid as long as
-//! their account, and the object that they are bound to, exists.
+//! Tokens of ServiceAccounts: `serviceaccounts/token` issues them. A token is valid while its account, and the object
+//! that it is bound to, exist.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -15,56 +15,55 @@ use crate::jwt::{self, Claims, SigningKey};
 
 /// The issuer of tokens, and their default audience.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc";
-/// Where the public keys are.
+/// The path of the public keys.
 pub(crate) const JWKS: &str = "/openid/v1/jwks";
 /// The path of the OpenID configuration.
 pub(crate) const CONFIGURATION: &str = "/.well-known/openid-configuration";
 
-/// How long a token is valid by default.
+/// The default validity of a token, in seconds.
 const SECONDS: i64 = 3_600;
 const LEAST_SECONDS: i64 = 600;
 const MOST_SECONDS: i64 = 1 << 32;
-/// A token stays valid for this many seconds after the deletionTimestamp of its object; as
-/// kube-apiserver.
+/// A token remains valid for this number of seconds after the deletionTimestamp of its object; same as kube-apiserver.
 const LEEWAY: i64 = 60;
 
 /// The group of all ServiceAccounts.
 pub(crate) const ACCOUNTS: &str = "system:serviceaccounts";
 const AUTHENTICATED: &str = "system:authenticated";
-/// The claim that says whose a token is.
+/// The claim with the account and the bound objects of a token.
 const CLAIM: &str = "kubernetes.io";
 const EXTRA: &str = "authentication.kubernetes.io";
 
 /// Issues and verifies tokens.
 pub(crate) struct ServiceAccountTokens {
     key: SigningKey,
-    /// The objects that are served, once the server runs.
+    /// The served objects, once the server runs.
     objects: OnceLock<RuntimeKinds>,
 }
 
 /// The user and audiences of a valid token.
 pub(crate) struct AuthenticatedToken {
     pub user: User,
-    /// Those of the requested ones that it is for; the server itself, if none was requested.
+    /// The requested audiences that the token is valid for; the server itself if none was requested.
     pub audiences: Vec<String>,
 }
 
 impl ServiceAccountTokens {
-    /// Tokens that this key signs.
+    /// Creates tokens that this key signs.
     ///
     /// # Errors
-    /// When it is no key for that.
+    /// The reason, if the key cannot sign tokens.
     pub(crate) fn new(key: &KeyPair) -> Result<Arc<Self>, String> {
         Ok(Arc::new(Self { key: SigningKey::new(key)?, objects: OnceLock::new() }))
     }
 
-    /// Finds accounts, and the objects that tokens are bound to, in this server.
+    /// Sets the source of accounts, and of the objects that tokens are bound to.
     pub(crate) fn set_objects(&self, objects: RuntimeKinds) {
         // A server starts once.
         let _ = self.objects.set(objects);
     }
 
-    /// The documents that say by which keys tokens can be verified: path, content type, content.
+    /// The documents with the keys that verify tokens: path, content type, content.
     pub(crate) fn documents(&self) -> [(&'static str, &'static str, Value); 2] {
         let configuration = json!({
             "issuer": ISSUER,
@@ -154,7 +153,7 @@ impl ServiceAccountTokens {
         }
     }
 
-    /// The claims of a token about the object that it is to be bound to.
+    /// The claims of a token about the object that the token is bound to.
     fn bound_object_claims(
         &self,
         reference: &Value,
@@ -216,7 +215,7 @@ impl ServiceAccountTokens {
         self.objects.get()?.find("", "v1", plural, namespace, name)
     }
 
-    /// The user of a token, and which of these audiences it is for; `None` if it is not valid now.
+    /// The user of a token, and the requested audiences that it is valid for; `None` if the token is invalid now.
     pub(crate) fn review(
         &self,
         token: &str,
@@ -241,7 +240,7 @@ impl ServiceAccountTokens {
         Some(AuthenticatedToken { user, audiences })
     }
 
-    /// The account of a token, if it and what the token is bound to is still there.
+    /// The account of a token, if the account and the bound object still exist.
     fn user(&self, claims: &Claims, now: i64) -> Option<User> {
         let whose = claims.get(CLAIM)?;
         let namespace = whose["namespace"].as_str()?;
@@ -254,7 +253,7 @@ impl ServiceAccountTokens {
             [("pod", "pods", true), ("secret", "secrets", true), ("node", "nodes", false)]
         {
             let Some(object) = whose.get(claim) else { continue };
-            // The node of a Pod may go before it.
+            // The node of a Pod may be deleted before the Pod.
             let is_of_pod = claim == "node" && whose.get("pod").is_some();
             let known = self.live_object(plural, is_namespaced.then_some(namespace), object, now);
             if known.is_none() && !is_of_pod {
@@ -281,7 +280,7 @@ impl ServiceAccountTokens {
         })
     }
 
-    /// The object of a claim, if it is still the one of its uid, and not long deleted.
+    /// The object of a claim, if its uid is the same, and it was not deleted more than [`LEEWAY`] seconds ago.
     fn live_object(
         &self,
         plural: &str,

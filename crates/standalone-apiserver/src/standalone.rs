@@ -1,4 +1,4 @@
-//! Standalone: the server as a program, on a port of this machine.
+//! The standalone server as a program, on a port of this machine.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -71,26 +71,25 @@ pub struct StandaloneArgs {
     pub admission_control_config_file: Option<PathBuf>,
 }
 
-/// Why a server without a cluster does not start, or not go on; names the flag,
-/// file or kind to change.
+/// The reason for which a standalone server does not start or continue. It contains the flag, file or kind to change.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StandaloneError {
-    /// The server itself.
+    /// An error of the server itself.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// A flag, and what is wrong with what it names.
+    /// An invalid flag.
     #[error("--{flag} {message}")]
     Flag {
         /// The flag, without the dashes.
         flag: &'static str,
-        /// What is wrong.
+        /// The problem.
         message: String,
     },
     /// An object that cannot be loaded.
     #[error("--load {0}")]
     Object(#[from] ObjectError),
-    /// A built-in kind is described wrongly.
+    /// The definition of a built-in kind is invalid.
     #[error("a built-in kind cannot be described: {0}")]
     BuiltIn(#[from] serde_json::Error),
     /// A built-in kind cannot be served.
@@ -115,16 +114,16 @@ pub struct Standalone {
 }
 
 impl Standalone {
-    /// A server of this name with these kinds.
+    /// Creates a server of this name with these kinds.
     pub fn new(name: &str, kinds: Kinds) -> Self {
         Self { name: name.to_owned(), kinds }
     }
 
-    /// Serves until SIGTERM or SIGINT, on the loopback address. Prints the line
-    /// that makes kubectl use it once it is ready.
+    /// Serves on the loopback address until SIGTERM or SIGINT. When the server is ready, it prints the line that
+    /// configures kubectl for it.
     ///
     /// # Errors
-    /// When it cannot start; names the flag, file or kind to change.
+    /// The reason, if the server cannot start, with the flag, file or kind to change.
     pub async fn run(self, args: &ServeArgs, own: &StandaloneArgs) -> Result<(), StandaloneError> {
         let tokens = match &own.token_auth_file {
             Some(file) => token_auth_file::read(file)
@@ -213,7 +212,7 @@ impl Standalone {
         let controllers = Controllers::start(&client, &kinds, serving, &now);
         let roles = aggregated_roles::run(client.clone(), authorizer);
         let controllers = controllers.with(roles).with(namespace_objects::run(client, ca));
-        // The last thing that can fail, and nobody is told of a server before.
+        // The kubeconfig is written last, so that it does not refer to a server that fails to start.
         kubeconfig::write(&config, address, &certificates)
             .map_err(|why| StandaloneError::file(flag, &config, &why))?;
         unready.mark_ready();
@@ -224,7 +223,7 @@ impl Standalone {
     }
 }
 
-/// A server that says by which keys tokens of ServiceAccounts can be verified, and decides itself who may do what.
+/// Adds the documents with the keys of ServiceAccount tokens, and the RBAC authorizer.
 pub(crate) fn with_own(
     server: ApiServer,
     accounts: &ServiceAccountTokens,
@@ -238,7 +237,7 @@ pub(crate) fn with_own(
     })
 }
 
-/// Flags of a server that listens on this machine alone, with these certificates.
+/// The flags of a server that listens only on this machine, with these certificates.
 pub(crate) fn on_this_machine(args: &ServeArgs, certificates: &Certificates) -> ServeArgs {
     let mut args = args.clone();
     args.bind_address = Ipv4Addr::LOCALHOST.into();
@@ -246,12 +245,12 @@ pub(crate) fn on_this_machine(args: &ServeArgs, certificates: &Certificates) -> 
     args.tls_private_key_file = Some(certificates.serving_key.clone());
     args.client_ca_file = Some(certificates.ca.clone());
     args.requestheader_client_ca_file = Some(certificates.front_proxy_ca.clone());
-    // Whoever runs it has it for themselves.
+    // The server has a single owner, so namespaces need no limits.
     args.store_namespace_share = NamespaceShare::WHOLE;
     args
 }
 
-/// The definition that an object is, if it is one.
+/// Parses an object as a CustomResourceDefinition, if it is one.
 fn definition(
     loaded: &LoadedObject,
 ) -> Option<Result<CustomResourceDefinition, serde_json::Error>> {
@@ -261,8 +260,8 @@ fn definition(
     is_one.then(|| serde_json::from_value(object.clone()))
 }
 
-/// Where certificates and kubeconfig are: a folder of the user's, or one that
-/// ends with the server.
+/// The directory of certificates and kubeconfig: a directory of the user, or a temporary one that is removed with the
+/// server.
 enum Folder {
     Kept(PathBuf),
     Temporary(TempDir),

@@ -30,26 +30,26 @@ use crate::service_account_tokens::ServiceAccountTokens;
 use crate::standalone::{KUBERNETES, on_this_machine, with_own};
 use crate::{built_in, cluster_objects, kubeconfig, reviews};
 
-/// As whom [`TestServer::client`] asks.
+/// The user of [`TestServer::client`].
 const ADMIN: &str = "kubernetes-admin";
 const MASTERS: &str = "system:masters";
 
-/// Why a [`TestServer`] cannot start.
+/// The reason for which a [`TestServer`] cannot start.
 #[derive(Debug, Error)]
 pub enum TestServerError {
     /// A kind cannot be served.
     #[error(transparent)]
     Kind(#[from] StartError),
-    /// An object cannot be kept.
+    /// An object cannot be stored.
     #[error(transparent)]
     Object(#[from] ObjectError),
-    /// There is no key for the tokens of ServiceAccounts.
+    /// The key for tokens of ServiceAccounts cannot be created.
     #[error("cannot sign tokens of ServiceAccounts: {0}")]
     Tokens(String),
-    /// It cannot listen.
+    /// The server cannot listen.
     #[error("cannot listen: {0}")]
     Listen(String),
-    /// A built-in kind is described wrongly.
+    /// The definition of a built-in kind is invalid.
     #[error("a built-in kind cannot be described: {0}")]
     BuiltIn(#[from] serde_json::Error),
     /// A built-in kind cannot be served.
@@ -57,7 +57,7 @@ pub enum TestServerError {
     BuiltInKind(#[from] BuiltInKindError),
 }
 
-/// What a [`TestServer`] is made of.
+/// Configures and starts a [`TestServer`].
 #[derive(Default)]
 pub struct TestServerBuilder {
     kinds: Kinds,
@@ -69,22 +69,22 @@ pub struct TestServerBuilder {
 }
 
 impl TestServerBuilder {
-    /// Listens on a free port of this machine too, for kubectl and programs in
-    /// other languages: [`TestServer::kubeconfig`] leads there.
+    /// Also listens on a free port of this machine, for kubectl and for programs in other languages; see
+    /// [`TestServer::kubeconfig`].
     #[must_use]
     pub fn listen(mut self) -> Self {
         self.listens = true;
         self
     }
 
-    /// Writes down its requests, as these flags say.
+    /// Writes audit events, according to these flags.
     #[must_use]
     pub fn audit(mut self, args: AuditArgs) -> Self {
         self.audit = Some(args);
         self
     }
 
-    /// Serves these kinds, besides the built-in ones.
+    /// Serves these kinds in addition to the built-in ones.
     #[must_use]
     pub fn kinds(mut self, kinds: Kinds) -> Self {
         self.kinds = self.kinds.merge(kinds);
@@ -98,26 +98,24 @@ impl TestServerBuilder {
         self
     }
 
-    /// Has these objects from the start, in this order, each with its status.
-    /// Their namespaces are made where they are missing.
+    /// Creates these objects at the start, in this order, each with its status. Missing namespaces are created.
     #[must_use]
     pub fn objects<K: Serialize>(mut self, objects: impl IntoIterator<Item = K>) -> Self {
         self.objects.extend(objects.into_iter().map(serde_json::to_value));
         self
     }
 
-    /// Stops the clock of the server at this time; it goes on when
-    /// [`TestServer::advance`] moves it.
+    /// Stops the clock of the server at this time. [`TestServer::advance`] advances it.
     #[must_use]
     pub fn time(mut self, time: Timestamp) -> Self {
         self.time = Some(time);
         self
     }
 
-    /// Starts the server, in this process and without a socket.
+    /// Starts the server in this process.
     ///
     /// # Errors
-    /// When a kind cannot be served, or an object cannot be kept.
+    /// The reason, if a kind cannot be served or an object cannot be stored.
     pub async fn start(self) -> Result<TestServer, TestServerError> {
         let objects = self.objects.into_iter().collect::<Result<Vec<Value>, _>>()?;
         let clock = TestClock::new(self.time);
@@ -148,7 +146,7 @@ impl TestServerBuilder {
         if let Some(audit) = &self.audit {
             server = server.with_audit(audit)?;
         }
-        // Boxed, so that what starts a server need not hold all that a start does.
+        // Boxed, so that the future that starts a server does not contain the large future of a start.
         let server = if self.listens {
             Box::pin(Server::listening(server)).await?
         } else {
@@ -180,11 +178,12 @@ impl TestServerBuilder {
     }
 }
 
-/// A Kubernetes API server in this process. Its objects, caches and limits are its own. The servers of one process share
-/// the lookups of webhooks' host names, because each lookup occupies a thread of the process, and how often a log line is
-/// repeated. A server without `listen()` uses no port and no file. Dropping the server ends everything that it started.
+/// A Kubernetes API server in this process, with its own objects, caches and limits. The servers of one process share
+/// two things: the lookups of webhooks' host names, because each lookup occupies a thread of the process, and the
+/// throttling of log lines. A server without `listen()` uses no port and no file. Dropping the server stops all its
+/// tasks.
 pub struct TestServer {
-    // Ended before the server is.
+    // Dropped before the server.
     _controllers: Controllers,
     server: Server,
     clock: TestClock,
@@ -192,20 +191,20 @@ pub struct TestServer {
 }
 
 impl TestServer {
-    /// A server with built-in kinds alone, until more is said.
+    /// Returns the builder of a server with the built-in kinds.
     pub fn builder() -> TestServerBuilder {
         TestServerBuilder::default()
     }
 
-    /// A client that may do everything.
+    /// A client that is allowed everything.
     pub fn client(&self) -> Client {
         self.faults.before(self.server.client(admin()))
     }
 
-    /// A client whose requests are those of this user, who may do what roles allow: those that are bound to it or to its
-    /// groups by RoleBindings and ClusterRoleBindings of the server. The groups are these and no others: discovery is for
-    /// `system:authenticated`, and a ServiceAccount has `system:serviceaccounts` and `system:serviceaccounts:NAMESPACE`. Members of
-    /// `system:masters` may do everything.
+    /// A client that sends requests as this user, with the permissions of the roles that RoleBindings and
+    /// ClusterRoleBindings of the server bind to the user or to its groups. The user has exactly these groups:
+    /// discovery requires `system:authenticated`, and a ServiceAccount has `system:serviceaccounts` and
+    /// `system:serviceaccounts:NAMESPACE`. Members of `system:masters` are allowed everything.
     pub fn client_as<G: Into<String>>(
         &self,
         user: impl Into<String>,
@@ -216,7 +215,7 @@ impl TestServer {
         self.faults.before(self.server.client(user))
     }
 
-    /// The kubeconfig of a server that listens. It is gone with the server.
+    /// The kubeconfig of a server that listens. It is removed with the server.
     pub fn kubeconfig(&self) -> Option<PathBuf> {
         match &self.server {
             Server::InProcess(_) => None,
@@ -224,7 +223,7 @@ impl TestServer {
         }
     }
 
-    /// What goes wrong on purpose.
+    /// The fault injection of this server.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
@@ -234,7 +233,7 @@ impl TestServer {
         self.clock.now()
     }
 
-    /// Moves the clock of the server.
+    /// Advances the clock of the server.
     pub fn advance(&self, by: Duration) {
         self.clock.advance(by);
     }
@@ -242,7 +241,7 @@ impl TestServer {
 
 const KUBECONFIG: &str = "kubeconfig";
 
-/// A server, on a port or not.
+/// A server that listens on a port, or not.
 enum Server {
     InProcess(InProcess),
     Listening { running: Box<Running>, folder: TempDir, certificates: Certificates },
@@ -262,7 +261,7 @@ impl Server {
         Ok(Self::Listening { running: Box::new(bound.start().await?), folder, certificates })
     }
 
-    /// The objects that the server makes for itself.
+    /// The objects that the server creates for itself.
     fn cluster_objects(&self) -> std::io::Result<Vec<LoadedObject>> {
         cluster_objects::objects(match self {
             Self::InProcess(_) => None,
@@ -287,12 +286,12 @@ impl Server {
     }
 }
 
-/// Who may do everything.
+/// The user that is allowed everything.
 pub(crate) fn admin() -> User {
     User { name: ADMIN.to_owned(), groups: vec![MASTERS.to_owned()], ..User::default() }
 }
 
-/// The clock of a server: that of the machine, moved, or one that stands.
+/// The clock of a server: the system clock with an offset, or a stopped clock.
 #[derive(Clone)]
 struct TestClock {
     standing: Option<Timestamp>,

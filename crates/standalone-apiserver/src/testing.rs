@@ -1,4 +1,4 @@
-//! Servers of one store, for tests of what they do to each other.
+//! Servers with a shared store, for tests of their interaction.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +16,7 @@ use crate::controllers::definitions::Definitions;
 use crate::service_account_tokens::ServiceAccountTokens;
 use crate::test_server::admin;
 
-/// A store that several servers write to, and that says to each that it is new.
+/// A store that several servers write to. Each server opens it as a new store.
 struct SharedStore {
     timeline: Arc<Timeline>,
     shelves: Mutex<Shelves>,
@@ -79,7 +79,7 @@ pub(crate) fn shared_store() -> Arc<dyn Store> {
     Arc::new(SharedStore { timeline, shelves: Mutex::new(shelves) })
 }
 
-/// One of the servers of a store. No controller of it runs by itself.
+/// A server of a shared store. None of its controllers is started automatically.
 pub(crate) struct Member {
     pub client: Client,
     pub kinds: RuntimeKinds,

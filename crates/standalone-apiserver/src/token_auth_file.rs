@@ -1,5 +1,5 @@
-//! Tokens of callers, as kube-apiserver's `--token-auth-file` has them: a line
-//! each of token, user, uid and, in quotes, groups.
+//! The file of static tokens, in the format of kube-apiserver's `--token-auth-file`: each line has a token, a user, a
+//! uid and, in quotes, groups.
 
 use std::fs;
 use std::path::Path;
@@ -8,13 +8,13 @@ use aggregated_apiserver::User;
 
 use crate::reviews::Tokens;
 
-/// The group of every caller that was recognised.
+/// The group of authenticated users.
 const AUTHENTICATED: &str = "system:authenticated";
 
 /// Reads a file of tokens.
 ///
 /// # Errors
-/// When it cannot be read; names the line.
+/// The reason for which the file cannot be read, with the line.
 pub(crate) fn read(file: &Path) -> Result<Tokens, String> {
     parse(&fs::read_to_string(file).map_err(|error| error.to_string())?)
 }
@@ -52,7 +52,7 @@ fn parse(text: &str) -> Result<Tokens, String> {
     Ok(tokens)
 }
 
-/// The fields of a line of CSV: what is in quotes may hold commas.
+/// The fields of a CSV line. A field in quotes may contain commas.
 fn fields(line: &str) -> Vec<String> {
     let (mut fields, mut field) = (Vec::new(), String::new());
     let mut is_quoted = false;

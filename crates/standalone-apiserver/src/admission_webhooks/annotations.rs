@@ -8,8 +8,8 @@ use serde_json::value::RawValue;
 
 use super::configured::Hook;
 
-/// The key that notes that a validating webhook, the one of this number among those that are called, has failed and the
-/// write went on.
+/// The key for a validating webhook that has failed without failing the write. `number` is its index among the called
+/// webhooks.
 pub(super) fn failed_open(number: usize) -> String {
     format!("failed-open.validating.webhook.admission.k8s.io/round_0_index_{number}")
 }
@@ -18,9 +18,9 @@ pub(super) fn failed_open(number: usize) -> String {
 pub(super) struct Call<'a> {
     pub hook: &'a Hook,
     pub request: &'a AdmissionRequest<'a>,
-    /// How often webhooks were called before.
+    /// The number of earlier rounds of calls.
     pub round: usize,
-    /// The number of the webhook among all mutating webhooks.
+    /// The index of the webhook among all mutating webhooks.
     pub number: usize,
 }
 
@@ -44,12 +44,12 @@ struct Patch<'a> {
 type Operation = Option<BTreeMap<String, Option<Box<RawValue>>>>;
 
 impl Call<'_> {
-    /// The key that notes that the webhook has failed and the write went on.
+    /// The key for a webhook that has failed without failing the write.
     pub(super) fn failed_open(&self) -> String {
         self.key("failed-open.mutation")
     }
 
-    /// Notes whether the webhook has changed the object.
+    /// Records whether the webhook has changed the object.
     pub(super) fn note_mutation(&self, mutated: bool) {
         if !self.request.is_audited() {
             return;
@@ -61,7 +61,7 @@ impl Call<'_> {
         }
     }
 
-    /// Notes the patch of the webhook, if the event holds bodies.
+    /// Records the patch of the webhook, if the event contains bodies.
     pub(super) fn note_patch(&self, sent: &[u8]) {
         self.request.annotate_with_body(&self.key("patch"), || {
             let operations: Vec<Operation> = serde_json::from_slice(sent).ok()?;
@@ -76,7 +76,7 @@ impl Call<'_> {
     }
 }
 
-/// JSON without white space between its tokens, in which strings escape the characters that Go escapes.
+/// Removes white space between the tokens of JSON, and escapes the characters in strings that Go escapes.
 fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     let (mut is_string, mut is_escaped) = (false, false);

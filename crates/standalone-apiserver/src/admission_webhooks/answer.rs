@@ -1,4 +1,4 @@
-//! What webhooks answer: held against what was asked, in kube-apiserver's words.
+//! The responses of webhooks: parses them and checks them against the request, with the messages of kube-apiserver.
 
 use aggregated_apiserver::{AdmissionError, AdmissionRequest, JsonPatch, ReservedMemory};
 use base64::Engine;
@@ -10,25 +10,25 @@ use serde_json::value::RawValue;
 use super::Tree;
 use super::ask::Failure;
 
-/// So much of what a webhook says of a refusal is told to clients, in characters.
+/// The largest part of a webhook's message that clients get, in characters.
 const MESSAGE_LIMIT: usize = 64 << 10;
-/// No reason of Kubernetes is as long.
+/// The largest part of a reason that clients get, in characters. The reasons of Kubernetes are shorter.
 const REASON_LIMIT: usize = 1 << 10;
 const OK: u64 = 200;
 const LEAST_REFUSAL: u64 = 400;
 const LARGEST_REFUSAL: u64 = 599;
 
-/// What a webhook answers.
+/// The parsed response of a webhook.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     pub allowed: bool,
-    /// What it says of its refusal.
+    /// The status that the webhook returns with a rejection.
     pub result: Option<Tree>,
-    /// The patch, as it was sent.
+    /// The patch as the webhook has sent it.
     pub patch: Option<Vec<u8>>,
     pub patch_type: String,
     pub warnings: Vec<String>,
-    /// What it adds to the audit event of the request.
+    /// The annotations for the audit event of the request.
     pub audit_annotations: Annotations,
 }
 
@@ -40,13 +40,13 @@ pub(super) struct Annotations {
 }
 
 impl Annotations {
-    /// Their keys and values. Go reads null as the empty string.
+    /// The keys and values. Go decodes null as the empty string.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.values.iter().map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()))
     }
 }
 
-/// What was asked.
+/// The properties of the request that a response must match.
 #[derive(Clone, Copy)]
 pub(super) struct Asked<'a> {
     pub uid: &'a str,
@@ -56,7 +56,7 @@ pub(super) struct Asked<'a> {
     pub mutates: bool,
 }
 
-/// A review, as it is written down.
+/// The JSON of an AdmissionReview.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Review<'a> {
@@ -68,7 +68,7 @@ struct Review<'a> {
     response: Option<&'a RawValue>,
 }
 
-/// The response in it.
+/// The `response` of an AdmissionReview.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Response<'a> {
@@ -88,7 +88,8 @@ struct Response<'a> {
     status: Option<&'a RawValue>,
 }
 
-/// The bytes of a patch: base64, or a list of numbers, which is how Rust writes bytes, and which Go reads, too.
+/// The bytes of a patch: base64, or a list of numbers, which is the format of Rust's `serde` for bytes, and which Go
+/// accepts too.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum PatchBytes {
@@ -96,10 +97,10 @@ enum PatchBytes {
     Numbers(Vec<u8>),
 }
 
-/// Reads what a webhook answers to a request.
+/// Parses the response of a webhook.
 ///
 /// # Errors
-/// When it is no answer to what was asked.
+/// The reason, if the response is invalid or does not match the request.
 pub(super) fn read(
     sent: &[u8],
     asked: Asked<'_>,
@@ -143,7 +144,7 @@ pub(super) fn read(
     };
     let tree = |part: Option<&RawValue>| match part {
         None => Ok(Value::Null),
-        // What is kept of it is little.
+        // The memory is not reserved any longer, because these values are small.
         Some(part) => request.read_json(part.get().as_bytes()).map(|(value, _room)| value),
     };
     let warnings = match tree(response.warnings).map_err(unread)? {
@@ -168,7 +169,7 @@ pub(super) fn read(
     })
 }
 
-/// Reads the annotations of the audit event.
+/// Parses the annotations for the audit event.
 fn annotations(
     sent: Option<&RawValue>,
     request: &AdmissionRequest<'_>,
@@ -185,7 +186,7 @@ fn annotations(
     Ok(Annotations { values, _memory: Some(memory) })
 }
 
-/// Checks what an answer says that it is, if it says so.
+/// Checks the apiVersion and kind of a response, if it states both.
 fn check_kind(api_version: &str, kind: &str, asked: &str) -> Result<(), String> {
     if api_version.is_empty() || kind.is_empty() {
         return Ok(());
@@ -216,7 +217,7 @@ fn check_patch(mutates: bool, patch: &[u8], patch_type: Option<&str>) -> Result<
     Err(why.to_owned())
 }
 
-/// The refusal of a webhook, as it is told to the client.
+/// The rejection of a webhook as an API error.
 pub(super) fn refusal(name: &str, result: Option<Tree>) -> AdmissionError {
     let mut result = result.unwrap_or_default();
     let said = |name: &str, limit: usize| -> String {
@@ -236,10 +237,10 @@ pub(super) fn refusal(name: &str, result: Option<Tree>) -> AdmissionError {
     AdmissionError::status(code, reason, message, details)
 }
 
-/// The operations of a patch.
+/// Parses the operations of a patch.
 ///
 /// # Errors
-/// When it is none.
+/// The reason, if it is not a valid JSON patch.
 pub(super) fn operations(patch: Result<Value, String>) -> Result<JsonPatch, Failure> {
     patch.and_then(JsonPatch::read).map_err(|why| {
         Failure::Call(format!("received undecodable patch in webhook response: {why}"))

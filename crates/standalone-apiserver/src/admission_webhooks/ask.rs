@@ -1,4 +1,4 @@
-//! Asks one webhook.
+//! Calls one webhook.
 
 use aggregated_apiserver::{
     AdmissionError, AdmissionRequest, Webhook, WebhookBusy, WebhookCallError, WebhookCalls,
@@ -9,32 +9,33 @@ use super::answer::{self, Answer, Asked};
 use super::configured::Hook;
 use super::review::Question;
 
-/// So many calls at once. Each belongs to a request in flight, which may ask several webhooks at the same time.
+/// The largest number of concurrent calls. Each belongs to a request in flight, which may call several webhooks
+/// concurrently.
 const CALLS: usize = 256;
-/// And so many of one program: a webhook that writes objects itself, about which it is asked again, must not wait for its own
-/// calls to end.
+/// The largest number of concurrent calls of one program. A webhook may write objects for which it is called again, so
+/// these calls must not wait for its first calls to end.
 const CALLS_OF_ONE: usize = 64;
-/// So many answers that are read at once: each may take as much memory as one object.
+/// The largest number of responses that are read concurrently; each may use as much memory as one object.
 const ANSWERS_READ: usize = 16;
 
-/// The calls of a server.
+/// The limits of the calls of a server.
 pub(super) fn calls() -> WebhookCalls {
     WebhookCalls::new(CALLS, CALLS_OF_ONE, ANSWERS_READ)
 }
 
-/// Why a webhook has not allowed a write.
+/// The reason for which a webhook has not allowed a write.
 pub(super) enum Failure {
-    /// The webhook was called and failed, or its configuration is invalid: why, in kube-apiserver's words behind the name of the
-    /// webhook. The failure policy decides about the write.
+    /// The call has failed, or the configuration of the webhook is invalid. The message is the part of kube-apiserver's
+    /// message after the name of the webhook. The failure policy decides about the write.
     Call(String),
-    /// The write is refused.
+    /// The write is rejected.
     Refused(AdmissionError),
 }
 
-/// Asks a webhook, adds its audit annotations to the audit event, and tells the client its warnings.
+/// Calls a webhook, adds its annotations to the audit event, and its warnings to the response for the client.
 ///
 /// # Errors
-/// When it refuses the write, or cannot be asked.
+/// The reason, if the webhook rejects the write or cannot be called.
 pub(super) async fn ask(
     hook: &Hook,
     question: &Question<'_>,
@@ -49,7 +50,7 @@ pub(super) async fn ask(
         let why = "webhook does not accept known AdmissionReview versions (v1, v1beta1)";
         return Err(Failure::Call(format!("could not create admission objects: {why}")));
     };
-    // A call that was never made is no failure of the webhook: the write is refused whatever the failure policy.
+    // If the webhook was not called, it has not failed. The write is rejected regardless of the failure policy.
     let busy = |why: WebhookBusy| {
         Failure::Refused(AdmissionError::busy(format!("cannot call webhook {name:?}: {why}")))
     };
@@ -81,11 +82,11 @@ pub(super) async fn ask(
 }
 
 impl Failure {
-    /// What becomes of the write: the failure policy of a webhook may let it pass, which an audit annotation of this key
-    /// notes.
+    /// Applies the failure policy of a webhook. If it allows the write, an audit annotation with this key records the
+    /// failure.
     ///
     /// # Errors
-    /// When it is refused.
+    /// The rejection of the write.
     pub(super) fn judged(
         self,
         hook: &Hook,

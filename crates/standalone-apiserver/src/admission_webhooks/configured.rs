@@ -1,4 +1,4 @@
-//! The webhooks that are configured at a moment.
+//! The webhooks that are configured at one time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::ask;
 use crate::built_in::admissionregistration::GROUP;
 
 const PORT: i32 = 443;
-/// As long as is allowed, for what was kept by another release.
+/// The largest valid timeout, in seconds. Another release may have stored a larger one.
 const LONGEST: i32 = 30;
 const MUTATING: &str = MutatingWebhookConfiguration::URL_PATH_SEGMENT;
 const VALIDATING: &str = ValidatingWebhookConfiguration::URL_PATH_SEGMENT;
@@ -25,44 +25,44 @@ const VALIDATING: &str = ValidatingWebhookConfiguration::URL_PATH_SEGMENT;
 #[derive(Debug)]
 pub(super) struct Hook {
     pub name: String,
-    /// The name of its configuration.
+    /// The name of the configuration.
     pub configuration: String,
-    /// Where it is asked.
+    /// The URL.
     pub url: String,
-    /// Who vouches for it, as PEM; those whom the system trusts, if nothing is said.
+    /// The CA bundle as PEM; the system's trust store if it is missing.
     pub ca_bundle: Option<Vec<u8>>,
     pub rules: Vec<RuleWithOperations>,
-    /// Whether a write fails with its call.
+    /// Whether a write fails if the call of the webhook fails.
     pub fails_closed: bool,
-    /// Whether other versions of what its rules name are not meant.
+    /// Whether `matchPolicy` is `Exact`: the rules do not match other versions of a kind.
     pub is_exact: bool,
     pub namespace_selector: LabelSelector,
     pub object_selector: LabelSelector,
-    /// Whether it may be asked about what is only tried.
+    /// Whether the webhook may be called for dry runs.
     pub takes_dry_runs: bool,
     pub timeout: Duration,
-    /// The version of reviews that it reads, `v1` or `v1beta1`.
+    /// The AdmissionReview version that the webhook accepts, `v1` or `v1beta1`.
     pub review_version: Option<&'static str>,
-    /// Whether it is asked again if a later one has changed the object.
+    /// Whether the webhook is called again if a later webhook has changed the object.
     pub is_reinvoked: bool,
-    /// The calls of this server, which are limited together.
+    /// The calls of this server, with their common limits.
     pub calls: Arc<WebhookCalls>,
 }
 
-/// All of them, in the order of the names of their configurations.
+/// The configured webhooks, in the order of the names of their configurations.
 #[derive(Debug, Default)]
 pub(super) struct Hooks {
     pub mutating: Vec<Hook>,
     pub validating: Vec<Hook>,
 }
 
-/// What was read of the configurations, and when.
+/// The parsed configurations, with the state that they were read from.
 #[derive(Clone)]
 pub(super) struct Known {
-    /// How often both sorts had changed.
+    /// The numbers of changes of both kinds of configurations when they were read.
     changes: [Option<u64>; 2],
     hooks: Arc<Hooks>,
-    /// The calls of this server, which are limited together.
+    /// The calls of this server, with their common limits.
     calls: Arc<WebhookCalls>,
 }
 
@@ -73,14 +73,14 @@ impl Default for Known {
 }
 
 impl Known {
-    /// What was read.
+    /// The parsed webhooks.
     pub(super) fn hooks(self) -> Arc<Hooks> {
         self.hooks
     }
 
-    /// Reads configurations again if they have changed, and answers whether they have.
+    /// Parses the configurations again if they have changed. Returns whether they have changed.
     pub(super) fn refresh(&mut self, kinds: &RuntimeKinds) -> bool {
-        // Before the objects: what changes in between is read again.
+        // The numbers are read before the objects, so that a change in between causes another refresh.
         let changes = [MUTATING, VALIDATING].map(|plural| kinds.changes(GROUP, plural));
         if changes == self.changes {
             return false;
@@ -104,11 +104,11 @@ impl Known {
     }
 }
 
-/// Configurations, in the order of their names.
+/// The stored configurations, in the order of their names.
 fn objects<K: serde::de::DeserializeOwned>(kinds: &RuntimeKinds, plural: &str) -> Vec<K> {
     let kept = kinds.objects(GROUP, plural);
     let objects = kept.iter().flat_map(|kept| kept.iter());
-    // Those that are kept are of their type.
+    // Stored objects match their type.
     objects.filter_map(|one| serde_json::from_value(Value::Object(one.to_tree())).ok()).collect()
 }
 
@@ -162,7 +162,7 @@ impl Hook {
     }
 }
 
-/// Where a webhook is asked. A Service has the name that a cluster gives it.
+/// The URL of a webhook. A Service has its DNS name in the cluster.
 fn url(config: &WebhookClientConfig) -> String {
     if let Some(url) = &config.url {
         let has_path = url.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));

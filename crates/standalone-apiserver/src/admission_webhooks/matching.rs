@@ -1,4 +1,4 @@
-//! Which webhooks are asked about a write.
+//! Decides which webhooks are called for a write.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,8 @@ use super::configured::Hook;
 use crate::built_in::admissionregistration::GROUP;
 use crate::built_in::label_selector::{is_empty, matches};
 
-/// Kinds of the group of configurations, about which nobody is asked: a webhook must not keep others from mending it.
+/// The kinds for which no webhook is called, so that a broken webhook cannot prevent the repair of its own
+/// configuration.
 const EXEMPT: [&str; 6] = [
     "MutatingAdmissionPolicy",
     "MutatingAdmissionPolicyBinding",
@@ -23,12 +24,12 @@ const EXEMPT: [&str; 6] = [
     "ValidatingWebhookConfiguration",
 ];
 
-/// Whether no webhook is asked about a write.
+/// Whether no webhook is called for a write.
 pub(super) fn is_exempt(request: &AdmissionRequest<'_>) -> bool {
     request.group == GROUP && EXEMPT.contains(&request.kind)
 }
 
-/// The namespace of a write, as webhooks are told: a Namespace is in the one that it is.
+/// The namespace of a write in the data for webhooks. The namespace of a Namespace is its own name.
 pub(super) fn namespace<'a>(request: &'a AdmissionRequest<'_>) -> &'a str {
     if is_namespace(request) { request.name } else { request.namespace.unwrap_or_default() }
 }
@@ -37,7 +38,7 @@ fn is_namespace(request: &AdmissionRequest<'_>) -> bool {
     request.group.is_empty() && request.resource == "namespaces"
 }
 
-/// The version in which a webhook is asked about a write, if its rules are about it.
+/// The version in which a webhook gets the objects of a write, if its rules match the write.
 pub(super) fn version<'a>(hook: &Hook, request: &'a AdmissionRequest<'_>) -> Option<&'a str> {
     let is_about = |version: &str| hook.rules.iter().any(|rule| is_met(rule, request, version));
     if is_about(request.version) {
@@ -46,7 +47,7 @@ pub(super) fn version<'a>(hook: &Hook, request: &'a AdmissionRequest<'_>) -> Opt
     if hook.is_exact {
         return None;
     }
-    // Earlier rules come first.
+    // Earlier rules take precedence.
     let others = |rule: &RuleWithOperations| {
         request.other_versions().find(|version| is_met(rule, request, version))
     };
@@ -81,10 +82,10 @@ fn is_met(rule: &RuleWithOperations, request: &AdmissionRequest<'_>, version: &s
         && has_resource
 }
 
-/// Whether the selectors of a webhook select the object of a write, or the one that was there.
+/// Whether the selectors of a webhook match the object of a write, or the old object.
 ///
 /// # Errors
-/// 404 when its namespace is missing.
+/// 404 if the namespace is missing.
 pub(super) fn is_selected(
     hook: &Hook,
     request: &AdmissionRequest<'_>,
@@ -108,7 +109,7 @@ fn selects_namespace(
     request: &AdmissionRequest<'_>,
     object: Option<&Tree>,
 ) -> Result<bool, AdmissionError> {
-    // What is in no namespace is never exempt.
+    // A cluster-scoped object matches every namespace selector.
     let name = namespace(request);
     if is_empty(selector) || (request.namespace.is_none() && !is_namespace(request)) {
         return Ok(true);

@@ -1,26 +1,26 @@
-//! AdmissionReviews that are sent.
+//! The AdmissionReviews that are sent to webhooks.
 
 use aggregated_apiserver::{AdmissionOperation, AdmissionRequest};
 use serde_json::{Map, Value, json};
 
 use super::{Tree, matching};
 
-/// What a webhook is asked about.
+/// The data of a request to a webhook.
 pub(super) struct Question<'a> {
     pub request: &'a AdmissionRequest<'a>,
     /// The version of both objects.
     pub version: &'a str,
-    /// The object that would be kept; none of a deletion.
+    /// The object that would be stored; `None` for a deletion.
     pub object: Option<&'a Tree>,
-    /// The object that is there.
+    /// The stored object.
     pub old: Option<&'a Tree>,
 }
 
 impl Question<'_> {
-    /// A review of this version (`v1` or `v1beta1`) that asks it.
+    /// Returns the AdmissionReview in this version (`v1` or `v1beta1`).
     pub(super) fn review(&self, review_version: &str, uid: &str) -> String {
         let request = self.request;
-        // What a subresource shows is the same in each version.
+        // The representation of a subresource has the same version in all versions of the kind.
         let kind = |version: &str| {
             let (group, own, kind) = request.shown_kind();
             let version = if kind == request.kind { version } else { own };
@@ -53,7 +53,7 @@ impl Question<'_> {
                 asked[member] = text.into();
             }
         }
-        // The objects are large: they are written where they are.
+        // The objects are large, so they are written into the result without a copy in a tree.
         let asked = asked.to_string();
         let asked = asked.strip_suffix('}').unwrap_or_default();
         let (new_version, old_version) = request.resource_versions();
@@ -83,7 +83,7 @@ impl Question<'_> {
     }
 }
 
-/// An object in JSON, with its resourceVersion.
+/// The JSON of an object, with its resourceVersion.
 fn text_of(tree: Option<&Tree>, resource_version: Option<&str>) -> String {
     let Some(tree) = tree else { return "null".to_owned() };
     let mut text = String::from("{");

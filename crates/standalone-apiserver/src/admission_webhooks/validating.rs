@@ -1,4 +1,4 @@
-//! Webhooks that judge an object: all of them at the same time.
+//! Validating webhooks: they are called concurrently.
 
 use aggregated_apiserver::{AdmissionError, AdmissionRequest};
 use futures::future::join_all;
@@ -9,10 +9,10 @@ use super::mutating::in_version;
 use super::review::Question;
 use super::{Tree, annotations, matching};
 
-/// Has webhooks judge an object, or the deletion of the one that is there.
+/// Calls webhooks to validate an object, or its deletion.
 ///
 /// # Errors
-/// What the first of them refuses, or why it cannot be asked.
+/// The first rejection, or the reason for which a webhook cannot be called.
 pub(super) async fn validate(
     hooks: &[Hook],
     request: &AdmissionRequest<'_>,

@@ -1,4 +1,5 @@
-//! Aggregation: the rules of a ClusterRole that selects others by their labels, as kube-controller-manager writes them.
+//! Aggregation: the rules of a ClusterRole that selects other ClusterRoles by label, same as in
+//! kube-controller-manager.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,8 +8,8 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 
 use crate::built_in::label_selector;
 
-/// The rules of the roles that `role` selects, each once: in the order of its selectors, then of names. `None` if there
-/// are none. Rules of a selected role that is aggregated itself are those that it has now.
+/// The rules of the roles that `role` selects, without duplicates, in the order of its selectors, then of role names;
+/// `None` without any rules. A selected role that is aggregated itself contributes its current rules.
 pub(super) fn aggregated_rules(
     role: &ClusterRole,
     all: &BTreeMap<String, Arc<ClusterRole>>,
@@ -41,7 +42,7 @@ pub(super) fn has_rules(role: &ClusterRole, rules: Option<&Vec<PolicyRule>>) -> 
     covers(own, rules) && covers(rules, own)
 }
 
-/// Whether two rules are equal, where an empty list is the same as none.
+/// Whether two rules are equal; an empty list equals a missing list.
 fn is_same(one: &PolicyRule, other: &PolicyRule) -> bool {
     let lists = |rule: &PolicyRule| {
         let lists =

@@ -1,5 +1,5 @@
-//! The roles and bindings that kube-apiserver creates for itself, as objects: created at the start where they are
-//! missing, and reconciled where they are not.
+//! The default roles and bindings of kube-apiserver. At start, missing objects are created, and existing ones are
+//! reconciled.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
@@ -24,25 +24,25 @@ const TABLE: &str = include_str!("bootstrap_policy.json");
 const VERSION: &str = "v1";
 /// The field manager of aggregated rules in a cluster.
 pub(crate) const AGGREGATOR: &str = "clusterrole-aggregation-controller";
-/// An object that is `"false"` here is never reconciled.
+/// The annotation that disables the reconciliation of an object if it is `"false"`.
 pub(super) const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
-/// Number of attempts to write an object that other servers write too.
+/// The number of attempts to write an object that other servers may write concurrently.
 const ATTEMPTS: usize = 10;
 
-/// The objects as they are expected, without the rules of aggregated roles; empty if the table cannot be read, with which no
-/// server starts.
+/// The expected objects, without the rules of aggregated roles. The list is empty if the table cannot be parsed; then
+/// no server starts.
 static POLICY: LazyLock<Vec<Tree>> = LazyLock::new(|| {
     let table: Vec<Tree> = serde_json::from_str(TABLE).unwrap_or_default();
     table.into_iter().map(expected).collect()
 });
 
-/// The rules of the aggregated roles of the policy, as the controller would write them.
+/// The rules of the aggregated roles of the policy, same as the controller computes them.
 static AGGREGATED: LazyLock<HashMap<String, Vec<PolicyRule>>> = LazyLock::new(|| {
     let of_cluster = POLICY.iter().filter(|object| object["kind"] == "ClusterRole");
     let roles = of_cluster.filter_map(|role| serde_json::from_value(role.clone().into()).ok());
     let mut roles: BTreeMap<String, Arc<ClusterRole>> =
         roles.map(|role: ClusterRole| (role.name_any(), Arc::new(role))).collect();
-    // An aggregated role may select another one: one round for each is enough.
+    // An aggregated role may select another one, so there is one round for each role.
     let names: Vec<String> = roles.keys().cloned().collect();
     let is_aggregated = |name: &&String| roles[*name].aggregation_rule.is_some();
     let names: Vec<String> = names.iter().filter(is_aggregated).cloned().collect();
@@ -69,12 +69,12 @@ const PLURALS: [(&str, &str); 4] = [
 /// The name of an object: plural, namespace and name.
 type Name = (&'static str, String, String);
 
-/// Creates the objects of the policy that are missing, and adds to the others what they lack. Nothing is written that is
-/// there already. Where another process has written to the store before, a failed write is logged and does not stop
-/// the start: a full disk must not prevent reads.
+/// Creates the missing objects of the policy, and adds missing parts to existing objects. Unchanged objects are not
+/// written. If another process has written to the store before, a failed write is logged and does not prevent the
+/// start, because a full disk must not prevent reads.
 ///
 /// # Errors
-/// When a new store does not take an object.
+/// The reason, if an object cannot be written to a new store.
 pub(crate) async fn ensure(
     client: &Client,
     kinds: &RuntimeKinds,
@@ -129,7 +129,7 @@ async fn create(
     Ok(())
 }
 
-/// Reconciles an object that is there.
+/// Reconciles an existing object.
 async fn ensure_one(
     client: &Client,
     kinds: &RuntimeKinds,
@@ -167,7 +167,7 @@ async fn ensure_one(
         };
         match written {
             Ok(()) => return Ok(()),
-            // Another server has written it meanwhile.
+            // Another server has written the object concurrently.
             Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => {}
             Err(error) => return Err(error.to_string()),
         }
@@ -208,7 +208,7 @@ fn expected(mut entry: Tree) -> Tree {
     entry
 }
 
-/// An object of the policy as it is created.
+/// The object of the policy that is created.
 fn created(expected: &Tree, now: Timestamp) -> Tree {
     let mut object = expected.clone();
     let time = now.round(Unit::Second).unwrap_or(now).to_string();
@@ -262,7 +262,7 @@ fn name_of(object: &Tree) -> Name {
     (plural, text(metadata.get("namespace")), text(metadata.get("name")))
 }
 
-/// `ClusterRole "view"`, for messages.
+/// The kind and name of an object for messages: `ClusterRole "view"`.
 fn described(object: &Tree) -> String {
     let (_, _, name) = name_of(object);
     format!("{} {name:?}", text(object.get("kind")))

@@ -1,4 +1,4 @@
-//! Nobody grants what they do not have themselves.
+//! Prevents privilege escalation: a user cannot grant permissions that it does not have.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use crate::built_in::rbac::GROUP;
 
 type Tree = Map<String, Value>;
 
-/// Refuses roles and bindings by which a user would gain, or hand on, what it may not do itself: unless it may
-/// `escalate` roles, or `bind` the one that is bound.
+/// The admission plugin that rejects roles and bindings with permissions that the user does not have. A user with the
+/// verb `escalate` on the role, or `bind` on the bound role, is exempt.
 pub(crate) struct NoEscalation(pub(crate) Arc<Authorizer>);
 
 impl AdmissionPlugin for NoEscalation {
@@ -66,7 +66,7 @@ impl NoEscalation {
             }
             self.0.rules_of_role(&role, namespace).map_err(AdmissionError::forbidden)?
         } else {
-            // A right to some names is none to a new one, as in kube-apiserver where it is posted.
+            // Same as in kube-apiserver, a permission that is limited to names does not apply to a create.
             let is_new = request.operation == AdmissionOperation::Create;
             let name = if is_new { "" } else { request.name };
             if may("escalate", request.resource, name) {
@@ -105,7 +105,7 @@ impl NoEscalation {
     }
 }
 
-/// Whether two versions of an object differ only in what the garbage collector writes.
+/// Whether two versions of an object differ only in fields that the garbage collector writes.
 fn is_same_grant(old: &Tree, new: &Tree) -> bool {
     let rest = |tree: &Tree| {
         let mut tree = tree.clone();

@@ -248,7 +248,7 @@ impl<'a> Missing<'a> {
         });
         let mut lines: BTreeSet<String> = together.chain(alone).collect();
         if self.has_more {
-            // Sorts behind the other lines, which begin with a brace.
+            // The line sorts after the other lines, which start with a brace.
             lines.insert("~ and more".to_owned());
         }
         let lines: Vec<String> = lines.into_iter().collect();

@@ -1,5 +1,5 @@
-//! Reconciliation of an object of the bootstrap policy with the one that is there, by the rules of kube-apiserver: what is
-//! missing is added, what others have added stays.
+//! Reconciles an object of the bootstrap policy with the existing object, by the rules of kube-apiserver: missing parts
+//! are added, and parts that users have added remain.
 
 use k8s_openapi::api::rbac::v1::{PolicyRule, RoleRef};
 use serde::de::DeserializeOwned;
@@ -13,15 +13,15 @@ type Tree = Map<String, Value>;
 /// The result of a reconciliation.
 #[derive(Debug, PartialEq)]
 pub(super) enum Reconciled {
-    /// The object stays as it is.
+    /// The object does not change.
     Unchanged,
     /// This object replaces it.
     Changed(Tree),
-    /// The object must be deleted and created anew: a roleRef never changes.
+    /// The object must be deleted and created again, because a roleRef is immutable.
     Recreated,
 }
 
-/// Adds to an object what the policy expects of it.
+/// Adds the missing parts of the policy to an object.
 pub(super) fn reconcile(existing: &Tree, expected: &Tree) -> Reconciled {
     if metadata(existing)["annotations"][AUTO_UPDATE] == "false" {
         return Reconciled::Unchanged;
@@ -57,7 +57,7 @@ fn add_missing_rules(object: &mut Tree, expected: &Tree) {
     push(object, "rules", missing.into_iter().map(|rule| json!(rule)).collect());
 }
 
-/// Adds the selectors that the object does not have. One that is not aggregated in the policy becomes a plain role.
+/// Adds the selectors that the object lacks. An object that is not aggregated in the policy becomes a plain role.
 fn add_missing_selectors(object: &mut Tree, expected: &Tree) {
     const RULE: &str = "aggregationRule";
     let Some(Value::Object(expected)) = expected.get(RULE) else {
@@ -118,7 +118,7 @@ mod tests {
     fn missing_permissions_are_added_and_others_stay() {
         let expected = role(json!([rule(&["pods", "nodes"], &["get", "list"])]));
         assert_eq!(reconcile(&expected, &expected), Reconciled::Unchanged);
-        // The same permissions in other words.
+        // The same permissions in other rules.
         let other = role(json!([
             rule(&["pods"], &["get", "list"]),
             rule(&["nodes"], &["*"]),

@@ -1,4 +1,4 @@
-//! Roles and bindings, as they are kept at one moment.
+//! Roles and bindings at one time.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::ControlFlow;
@@ -16,20 +16,20 @@ use super::aggregation::{aggregated_rules, has_rules};
 use crate::built_in::label_selector;
 use crate::built_in::rbac::GROUP;
 
-/// Roles and bindings at one moment.
+/// Roles and bindings at one time.
 #[derive(Clone, Default)]
 pub(super) struct Roles {
     roles: Parsed<Role>,
     cluster_roles: Parsed<ClusterRole>,
     role_bindings: Parsed<RoleBinding>,
     cluster_role_bindings: Parsed<ClusterRoleBinding>,
-    /// Of each ClusterRole, which have the rules that it allows: itself, or those that it is made of.
+    /// For each ClusterRole, the roles with the rules that it grants: itself, or the roles that it aggregates.
     made_of: Arc<BTreeMap<String, Vec<Arc<ClusterRole>>>>,
 }
 
 /// The objects of a kind.
 struct Parsed<K> {
-    /// How often they had changed when they were read.
+    /// The number of changes of the kind when the objects were read.
     changes: Option<u64>,
     objects: Arc<Objects<K>>,
 }
@@ -54,9 +54,9 @@ impl<K: Resource + Metadata + DeserializeOwned + Default> Parsed<K> {
         self.changes == kinds.changes(GROUP, plural)
     }
 
-    /// Reads what has changed; what has not is kept as it was read.
+    /// Parses changed objects; unchanged ones remain.
     fn refresh(&mut self, kinds: &RuntimeKinds, plural: &str) {
-        // Before the objects: what changes in between is read again.
+        // The number is read before the objects, so that a change in between causes another refresh.
         let changes = kinds.changes(GROUP, plural);
         if changes == self.changes {
             return;
@@ -85,7 +85,7 @@ impl<K: Resource + Metadata + DeserializeOwned + Default> Parsed<K> {
     }
 }
 
-/// An object that is kept. One that cannot be read allows nothing.
+/// Parses a stored object. An object that cannot be parsed grants nothing.
 fn read<K: Resource + DeserializeOwned + Default>(kept: &KeptObject<'_>) -> K {
     serde_json::from_value(Value::Object(kept.to_tree())).unwrap_or_else(|error| {
         let (kind, namespace, name) = (K::KIND, kept.namespace(), kept.name());
@@ -94,7 +94,7 @@ fn read<K: Resource + DeserializeOwned + Default>(kept: &KeptObject<'_>) -> K {
     })
 }
 
-/// A rule that a user has, and where it comes from.
+/// A rule that a user has, with the binding that grants it.
 pub(super) struct Granted<'a> {
     pub(super) rule: &'a PolicyRule,
     binding: Binding<'a>,
@@ -104,14 +104,14 @@ pub(super) struct Granted<'a> {
 #[derive(Clone, Copy)]
 struct Binding<'a> {
     name: &'a str,
-    /// Empty of a ClusterRoleBinding.
+    /// The namespace; empty for a ClusterRoleBinding.
     namespace: &'a str,
     role: &'a RoleRef,
     subject: &'a Subject,
 }
 
 impl<'a> Binding<'a> {
-    /// What binds to one of these subjects, if one of them is the user.
+    /// The binding of a role to one of these subjects, if one of them is the user.
     fn of(
         user: &User,
         (name, namespace): (&'a str, &'a str),
@@ -125,7 +125,7 @@ impl<'a> Binding<'a> {
 }
 
 impl Granted<'_> {
-    /// Why it is allowed, as kube-apiserver says it.
+    /// The reason for which a request is allowed, in the words of kube-apiserver.
     pub(super) fn reason(&self) -> String {
         let Binding { name, namespace, role, subject } = self.binding;
         let (kind, binding) = match namespace {
@@ -144,11 +144,11 @@ impl Granted<'_> {
     }
 }
 
-/// How often all kinds are read again because one of them has changed meanwhile.
+/// The largest number of attempts to read all kinds without a concurrent change.
 const ATTEMPTS: usize = 5;
 
 impl Roles {
-    /// Whether nothing has changed since it was brought up to date.
+    /// Whether nothing has changed since the last refresh.
     pub(super) fn is_current(&self, kinds: &RuntimeKinds) -> bool {
         self.roles.is_current(kinds, "roles")
             && self.cluster_roles.is_current(kinds, "clusterroles")
@@ -156,7 +156,7 @@ impl Roles {
             && self.cluster_role_bindings.is_current(kinds, "clusterrolebindings")
     }
 
-    /// Brings it up to date, with all kinds of the same moment, unless they change all the time.
+    /// Reads all kinds again, as of the same time. If they change continuously, the times may differ.
     pub(super) fn refresh(&mut self, kinds: &RuntimeKinds) {
         for _ in 0..ATTEMPTS {
             self.roles.refresh(kinds, "roles");
@@ -172,8 +172,9 @@ impl Roles {
         }
     }
 
-    /// Calls `visit` with every rule that a user has in a namespace, or over all of them if that is empty, and with what cannot be found
-    /// of it, until it breaks. A role that is bound several times is visited once.
+    /// Calls `visit` with every rule that a user has in a namespace (in all namespaces if it is empty), and with the
+    /// error for every role that cannot be found, until `visit` breaks. A role that is bound several times is visited
+    /// once.
     pub(super) fn visit<'a>(
         &'a self,
         user: &User,
@@ -207,7 +208,7 @@ impl Roles {
     /// The rules of a role that is bound in a namespace.
     ///
     /// # Errors
-    /// That there is none.
+    /// The message that the role does not exist.
     pub(super) fn rules<'a>(
         &'a self,
         role: &RoleRef,
@@ -228,13 +229,13 @@ impl Roles {
         Ok(of_role.chain(parts.flat_map(|role| role.rules.iter().flatten())))
     }
 
-    /// The ClusterRoles whose rules this one allows.
+    /// The ClusterRoles whose rules a ClusterRole grants.
     fn cluster_role(&self, name: &str) -> Option<&[Arc<ClusterRole>]> {
         self.made_of.get(name).map(Vec::as_slice)
     }
 
-    /// The ClusterRoles whose rules are not those that they aggregate: the name and resourceVersion of each, and its
-    /// rules as they must be.
+    /// The ClusterRoles whose rules are not up to date with those that they aggregate: the name and resourceVersion of
+    /// each, and its correct rules.
     pub(super) fn stale_aggregations(&self) -> Vec<(String, u64, Vec<PolicyRule>)> {
         let all = self.all_cluster_roles();
         let objects = self.cluster_roles.objects.iter();
@@ -252,7 +253,7 @@ impl Roles {
         objects.map(|((_, name), (_, role))| (name.clone(), Arc::clone(role))).collect()
     }
 
-    /// Finds out which ClusterRoles are made of which.
+    /// Computes `made_of`.
     fn aggregate(&mut self) {
         let all = self.all_cluster_roles();
         let made_of = all.keys().map(|name| (name.clone(), parts(name, &all))).collect();
@@ -260,10 +261,10 @@ impl Roles {
     }
 }
 
-/// The roles that a role is made of, or itself, in the order of names.
+/// The roles that a role aggregates, or the role itself, in the order of names.
 fn parts(name: &str, all: &BTreeMap<String, Arc<ClusterRole>>) -> Vec<Arc<ClusterRole>> {
     let (mut parts, mut seen) = (Vec::new(), BTreeSet::new());
-    // A stack: what was selected first is on top.
+    // A stack, with the first selected role on top.
     let mut open = vec![name];
     while let Some(name) = open.pop() {
         let Some(role) = all.get(name).filter(|_| seen.insert(name.to_owned())) else { continue };
@@ -323,7 +324,7 @@ mod tests {
             let name = number.to_string();
             match number {
                 7 | 9 => with(&name, json!({"rules": [{"verbs": [name]}]})),
-                // What it says itself does not count.
+                // The rules in the object itself are ignored.
                 _ => with(&name, json!({"aggregationRule": selects, "rules": [{"verbs": ["x"]}]})),
             }
         });

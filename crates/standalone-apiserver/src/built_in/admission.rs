@@ -1,4 +1,4 @@
-//! Plugins of kube-apiserver that look at other objects of built-in kinds.
+//! The admission plugins of kube-apiserver that read other objects of built-in kinds.
 
 mod claim_resize;
 mod default_class;

@@ -1,5 +1,5 @@
-//! `admissionregistration.k8s.io`: the webhooks that are asked about writes. Who asks them is
-//! [`admission_webhooks`](crate::admission_webhooks).
+//! `admissionregistration.k8s.io`: the configurations of admission webhooks.
+//! [`admission_webhooks`](crate::admission_webhooks) calls the webhooks.
 
 mod configuration;
 mod defaults;

@@ -1,4 +1,4 @@
-//! Amounts as Go counts them: in whole numbers, or in thousandths, both rounded up.
+//! Amounts with the rounding of Go: whole numbers or thousandths, both rounded up.
 
 use aggregated_apiserver::Quantity;
 

@@ -1,30 +1,30 @@
-//! Checks that the validation of several kinds makes. Whoever adds one: kube-apiserver
-//! makes it too, and programs meet it. What is not checked, `docs/testing.md` says.
+//! Checks that the validation of several kinds shares. A new check must exist in kube-apiserver, too, and must matter
+//! to programs. `docs/testing.md` lists the checks that are missing.
 
 use aggregated_apiserver::{FieldError, Quantity};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 use serde::Serialize;
 use serde_json::Value;
 
-/// The faults of an object, in the order in which kube-apiserver finds them.
+/// The errors of an object, in the order of kube-apiserver.
 pub(crate) type FieldErrors = Vec<FieldError>;
 
-/// A text in quotes, as messages show it.
+/// A string in quotes, for messages.
 pub(crate) fn quote(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// A value in JSON, as messages show it.
+/// A value as JSON, for messages.
 pub(crate) fn to_json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
 const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 
-/// The message for a field that may not change.
+/// The message for a changed immutable field.
 pub(crate) const IMMUTABLE: &str = "field is immutable";
 
-/// Checks that a number is not negative, if it is there.
+/// Checks that a number, if it is set, is not negative.
 pub(crate) fn check_not_negative(
     field: impl Into<String>,
     value: Option<impl Into<i64>>,
@@ -54,7 +54,7 @@ pub(crate) fn check_immutable<T: PartialEq + Serialize>(
     }
 }
 
-/// Checks that a text is one of these.
+/// Checks that a string is one of these.
 pub(crate) fn check_one_of(
     field: impl Into<String>,
     value: Option<&String>,
@@ -66,7 +66,7 @@ pub(crate) fn check_one_of(
     }
 }
 
-/// Whether two values are the same, where empty lists are as good as missing ones.
+/// Whether two values are equal; an empty list equals a missing list.
 pub(crate) fn is_same<T: PartialEq + Serialize>(one: &T, other: &T) -> bool {
     one == other || without_empty(one) == without_empty(other)
 }
@@ -88,7 +88,7 @@ fn without_empty(value: &impl Serialize) -> Value {
     tree
 }
 
-/// Checks that a string is not empty, and returns whether it is so.
+/// Checks that a string is not empty. Returns whether it is.
 pub(crate) fn check_given(at: &str, value: &str, faults: &mut FieldErrors) -> bool {
     if value.is_empty() {
         faults.push(FieldError::required(at, ""));
@@ -96,7 +96,7 @@ pub(crate) fn check_given(at: &str, value: &str, faults: &mut FieldErrors) -> bo
     !value.is_empty()
 }
 
-/// Checks a text by a function that answers with what is wrong with it.
+/// Checks a string by a function that returns its errors.
 pub(crate) fn check_with(
     field: &str,
     value: &str,

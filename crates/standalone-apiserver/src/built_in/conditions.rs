@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::checks::{FieldErrors, check_one_of, check_with, quote};
 
-/// Go's zero time, which stands for a missing one: the beginning of year 1.
+/// Go's zero time, which represents a missing time: the start of year 1.
 pub(crate) const ZERO_TIME: Timestamp = Timestamp::constant(-62_135_596_800, 0);
 
 const LONGEST_REASON: usize = 1 << 10;
@@ -16,7 +16,7 @@ const LONGEST_MESSAGE: usize = 32 << 10;
 
 const REASON: &str = "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')";
 
-/// Checks conditions.
+/// Validates conditions.
 pub(crate) fn check(conditions: &[Condition], at: &str, faults: &mut FieldErrors) {
     let mut types = BTreeSet::new();
     for (index, condition) in conditions.iter().enumerate() {
@@ -64,7 +64,7 @@ fn check_one(condition: &Condition, at: &str, faults: &mut FieldErrors) {
     }
 }
 
-/// Whether a text is the reason of a condition, such as `MinimumReplicasAvailable`.
+/// Whether a string is a valid reason of a condition, such as `MinimumReplicasAvailable`.
 fn is_reason(text: &str) -> bool {
     let is_inner = |c: char| c.is_ascii_alphanumeric() || "_,:".contains(c);
     text.starts_with(|c: char| c.is_ascii_alphabetic())

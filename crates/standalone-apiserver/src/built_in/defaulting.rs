@@ -2,26 +2,26 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// Whether an object is being created. In an update it has a resourceVersion when defaults
-/// are set, also if the request has none.
+/// Whether an object is being created. In an update, the object has a resourceVersion when defaults are set, even if
+/// the request has none.
 pub(crate) fn is_new(metadata: &ObjectMeta) -> bool {
     metadata.resource_version.is_none()
 }
 
-/// Sets a text that is missing or empty.
+/// Sets a string that is missing or empty.
 pub(crate) fn set_default(field: &mut Option<String>, default: &str) {
     if field.as_ref().is_none_or(String::is_empty) {
         *field = Some(default.to_owned());
     }
 }
 
-/// Sets a text that is missing.
+/// Sets a string that is missing.
 pub(crate) fn set_missing(field: &mut Option<String>, default: &str) {
     field.get_or_insert_with(|| default.to_owned());
 }
 
-/// Keeps a field and the first element of its plural the same, such as `podIP` and
-/// `podIPs`. Where both are set and differ, the singular wins.
+/// Keeps a field consistent with the first element of its plural, for example `podIP` and `podIPs`. If both are set and
+/// differ, the singular takes precedence.
 pub(crate) fn sync_with_list<T>(
     one: &mut Option<String>,
     several: &mut Option<Vec<T>>,

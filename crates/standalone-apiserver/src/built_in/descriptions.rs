@@ -1,5 +1,4 @@
-//! The descriptions of types and fields in OpenAPI documents, taken from the Rust types
-//! when they are first asked for.
+//! The descriptions of types and fields in OpenAPI documents, generated from the Rust types at the first use.
 
 use std::sync::LazyLock;
 
@@ -32,7 +31,7 @@ use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
-/// The schemas of all types, by their names.
+/// The schemas of all types, by name.
 pub(super) fn all() -> &'static Map<String, Value> {
     static ALL: LazyLock<Map<String, Value>> = LazyLock::new(|| {
         let settings = SchemaSettings::openapi3().with(|settings| {

@@ -78,7 +78,7 @@ pub(crate) fn column<K: 'static>(of: fn(&K) -> Option<&LabelSelector>) -> Column
     Column::computed("Selector", move |object: &K, _| shown_selector(of(object))).wide()
 }
 
-/// A selector as kubectl shows it: `app=web,tier in (a,b)`.
+/// A selector in the format of kubectl: `app=web,tier in (a,b)`.
 pub(crate) fn shown_selector(selector: Option<&LabelSelector>) -> String {
     let Some(selector) = selector else { return NONE.to_owned() };
     let equal = selector.match_labels.iter().flatten().map(|(key, value)| format!("{key}={value}"));

@@ -1,4 +1,5 @@
-//! Addresses and networks (CIDRs), as kube-apiserver reads them in fields that are older than its strict rules.
+//! IP addresses and networks (CIDRs), with the rules of kube-apiserver for fields that are older than its strict
+//! validation.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,7 +10,7 @@ use super::checks::{FieldErrors, check_with, quote};
 const ADDRESS: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 const NETWORK: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
-/// An address and the length of the prefix that all of its network have in common.
+/// An address, and the length of the prefix of its network in bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Network {
     address: IpAddr,
@@ -17,7 +18,7 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Reads `10.9.8.0/24`. Zeros in front of a number do not count, as in old releases of Go.
+    /// Parses `10.9.8.0/24`. Leading zeros of a number are ignored, same as in old releases of Go.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (address, length) = text.split_once('/')?;
         let is_number = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
@@ -26,7 +27,7 @@ impl Network {
         (length <= bits(address)).then_some(Self { address, length })
     }
 
-    /// The network of this address: all bits behind the prefix are zero.
+    /// The network of this address: all bits after the prefix are zero.
     fn masked(self) -> Self {
         let address = match self.address {
             IpAddr::V4(address) => {
@@ -41,7 +42,7 @@ impl Network {
         Self { address, ..self }
     }
 
-    /// Whether this network is a part of another one, and smaller.
+    /// Whether this network is a proper part of another one.
     pub(crate) fn is_strictly_within(self, other: Self) -> bool {
         let is_same_family = self.address.is_ipv4() == other.address.is_ipv4();
         let first = Self { length: other.length, ..self.masked() };
@@ -53,7 +54,7 @@ fn bits(address: IpAddr) -> u32 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// Reads an address. Zeros in front of a number do not count, as in old releases of Go.
+/// Parses an address. Leading zeros of a number are ignored, same as in old releases of Go.
 pub(crate) fn parse_address(text: &str) -> Option<IpAddr> {
     text.parse().or_else(|_| without_leading_zeros(text).parse()).ok()
 }
@@ -78,17 +79,17 @@ pub(crate) fn check_address(at: &str, text: &str, faults: &mut FieldErrors) {
     faults.push(FieldError::invalid(at, quote(text), why));
 }
 
-/// Checks the address of an endpoint: it is one of a single machine that others reach.
+/// Checks the address of an endpoint: it must be a unicast address that other machines can reach.
 pub(crate) fn check_endpoint_address(at: &str, text: &str, faults: &mut FieldErrors) {
     check_with(at, text, faults_of_endpoint, faults);
 }
 
-/// What is wrong with an address as that of an endpoint.
+/// Returns the errors of the address of an endpoint.
 fn faults_of_endpoint(text: &str) -> Vec<String> {
     let Some(address) = parse_address(text) else {
         return vec!["must be a valid IP address".to_owned()];
     };
-    // Go takes an address of IPv4 in the form of one of IPv6 for what it is.
+    // Go treats an IPv4-mapped IPv6 address as an IPv4 address.
     let address = address.to_canonical();
     let is_in_fe80 = |address: Ipv6Addr| address.segments()[0] & 0xffc0 == 0xfe80;
     let is_in_ff02 = |address: Ipv6Addr| address.segments()[0] & 0xff0f == 0xff02;
@@ -110,7 +111,7 @@ fn faults_of_endpoint(text: &str) -> Vec<String> {
     faults.map(|(_, why)| why.to_owned()).collect()
 }
 
-/// Checks an address in the shortest form.
+/// Checks an address in canonical form.
 pub(crate) fn check_canonical_address(at: &str, text: &str, faults: &mut FieldErrors) {
     let before = faults.len();
     check_address(at, text, faults);
@@ -123,7 +124,7 @@ pub(crate) fn check_canonical_address(at: &str, text: &str, faults: &mut FieldEr
     }
 }
 
-/// Checks a network, and answers with what can be read.
+/// Checks a network. Returns it if it can be parsed.
 pub(crate) fn check_network(at: &str, text: &str, faults: &mut FieldErrors) -> Option<Network> {
     let network = Network::parse(text);
     let why = match network {
@@ -146,18 +147,18 @@ pub(crate) fn check_network(at: &str, text: &str, faults: &mut FieldErrors) -> O
     network
 }
 
-/// Whether these are two networks, one of each family.
+/// Whether these are two networks, one of each IP family.
 pub(crate) fn is_pair_of_networks(texts: &[String]) -> bool {
     let networks: Vec<Network> = texts.iter().filter_map(|text| Network::parse(text)).collect();
     matches!(networks.as_slice(), [one, other] if one.address.is_ipv4() != other.address.is_ipv4())
 }
 
-/// Whether this is an address of IPv4 in the form of one of IPv6.
+/// Whether this is an IPv4-mapped IPv6 address.
 fn is_mapped(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.to_ipv4_mapped().is_some())
 }
 
-/// A warning of a valid address that is not written in the shortest form.
+/// A warning about a valid address that is not in canonical form.
 pub(crate) fn warning_of_address(at: &str, text: &str) -> Option<String> {
     let address: Ipv6Addr = text.parse().ok()?;
     let shown = address.to_string();
@@ -170,7 +171,7 @@ pub(crate) fn warning_of_address(at: &str, text: &str) -> Option<String> {
     })
 }
 
-/// A warning of a valid network that is not written in the shortest form.
+/// A warning about a valid network that is not in canonical form.
 pub(crate) fn warning_of_network(at: &str, text: &str) -> Option<String> {
     let network = Network::parse(text).filter(|network| network.address.is_ipv6())?;
     let shown = format!("{}/{}", network.address, network.length);

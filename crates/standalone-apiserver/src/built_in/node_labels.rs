@@ -1,6 +1,6 @@
-//! Labels of Nodes that are deprecated.
+//! Deprecated labels of Nodes.
 
-/// Labels, and the advice for their users.
+/// The labels, and the advice about each.
 const DEPRECATED: [(&str, &str); 8] = [
     ("beta.kubernetes.io/arch", "deprecated since v1.14; use \"kubernetes.io/arch\" instead"),
     ("beta.kubernetes.io/os", "deprecated since v1.14; use \"kubernetes.io/os\" instead"),
@@ -24,7 +24,7 @@ const DEPRECATED: [(&str, &str); 8] = [
     ("node-role.kubernetes.io/master", "use \"node-role.kubernetes.io/control-plane\" instead"),
 ];
 
-/// The advice for users of a label, if it is deprecated.
+/// The advice about a label, if it is deprecated.
 pub(crate) fn deprecation(label: &str) -> Option<&'static str> {
     DEPRECATED.iter().find(|(deprecated, _)| *deprecated == label).map(|(_, why)| *why)
 }

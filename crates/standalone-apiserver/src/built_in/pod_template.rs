@@ -47,7 +47,7 @@ pub(crate) fn drop_disabled(template: &mut PodTemplateSpec, old: Option<&PodTemp
     }
 }
 
-/// Validates a template, in the place of an old one.
+/// Validates a template, compared with the old one if there is any.
 pub(crate) fn validate(
     template: &PodTemplateSpec,
     old: Option<&PodTemplateSpec>,
@@ -71,7 +71,7 @@ pub(crate) fn validate(
     }
 }
 
-/// Validates the annotations of a template, reported at this path.
+/// Validates the annotations of a template at this path.
 pub(crate) fn check_annotations(
     template: &PodTemplateSpec,
     old: Option<&PodTemplateSpec>,
@@ -89,7 +89,7 @@ pub(crate) fn check_annotations(
     annotations::validate(&Scope::new(spec, Owner::Template, metadata, old), at, faults);
 }
 
-/// The column of the containers of a workload; `pod` finds the PodSpec of its template.
+/// The column with the containers of a workload; `pod` returns the PodSpec of its template.
 pub(crate) fn containers_column<K: 'static>(pod: fn(&K) -> Option<&PodSpec>) -> Column<K> {
     Column::computed("Containers", move |object: &K, _| {
         let containers = pod(object).into_iter().flat_map(|pod| &pod.containers);
@@ -98,7 +98,7 @@ pub(crate) fn containers_column<K: 'static>(pod: fn(&K) -> Option<&PodSpec>) -> 
     .wide()
 }
 
-/// The column of the images of a workload.
+/// The column with the images of a workload.
 pub(crate) fn images_column<K: 'static>(pod: fn(&K) -> Option<&PodSpec>) -> Column<K> {
     Column::computed("Images", move |object: &K, _| {
         let containers = pod(object).into_iter().flat_map(|pod| &pod.containers);

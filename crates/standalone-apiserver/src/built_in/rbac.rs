@@ -1,4 +1,4 @@
-//! `rbac.authorization.k8s.io`. What roles and bindings allow, [`authorizer`](crate::authorizer) decides.
+//! `rbac.authorization.k8s.io`. [`authorizer`](crate::authorizer) evaluates roles and bindings.
 
 mod bindings;
 pub(super) mod cluster_role;

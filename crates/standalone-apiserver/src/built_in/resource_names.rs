@@ -1,10 +1,10 @@
-//! Names of resources: what Pods and claims ask for, and what is counted.
+//! Names of resources: those that Pods and claims request, and those that are counted.
 
 use aggregated_apiserver::{FieldError, names};
 
 use super::checks::{FieldErrors, check_with, quote};
 
-/// Objects that are counted: their numbers are whole.
+/// The countable resources, whose amounts are integers.
 const COUNTED: [&str; 9] = [
     "configmaps",
     "persistentvolumeclaims",
@@ -16,7 +16,7 @@ const COUNTED: [&str; 9] = [
     "services.loadbalancers",
     "services.nodeports",
 ];
-/// What of Pods and claims is added up.
+/// The resources of Pods and claims whose amounts are summed.
 const MEASURED: [&str; 10] = [
     "cpu",
     "ephemeral-storage",
@@ -32,33 +32,33 @@ const MEASURED: [&str; 10] = [
 /// The resources of containers without a domain in their name.
 const OF_CONTAINERS: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
-/// Whether a resource without a domain in its name is one.
+/// Whether a name without a domain is that of a standard resource.
 pub(crate) fn is_standard(name: &str) -> bool {
     name == "storage" || is_standard_of_quotas(name)
 }
 
-/// Whether a quota can limit a resource without a domain in its name.
+/// Whether a quota can limit the resource of a name without a domain.
 pub(crate) fn is_standard_of_quotas(name: &str) -> bool {
     let is_huge_page = name.starts_with("hugepages-") || name.starts_with("requests.hugepages-");
     COUNTED.contains(&name) || MEASURED.contains(&name) || is_huge_page
 }
 
-/// Whether containers can ask for a resource without a domain in its name.
+/// Whether containers can request the resource of a name without a domain.
 pub(crate) fn is_standard_of_containers(name: &str) -> bool {
     OF_CONTAINERS.contains(&name) || name.starts_with("hugepages-")
 }
 
-/// Whether amounts of a resource are whole numbers.
+/// Whether amounts of a resource are integers.
 pub(crate) fn is_whole(name: &str) -> bool {
     COUNTED.contains(&name) || is_extended(name)
 }
 
-/// Whether a resource is one of Kubernetes' own.
+/// Whether a resource belongs to Kubernetes itself.
 pub(crate) fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-/// Whether a resource is none of Kubernetes' own, as `example.com/gpu`.
+/// Whether a resource is an extended resource, such as `example.com/gpu`.
 pub(crate) fn is_extended(name: &str) -> bool {
     !is_native(name)
         && !name.starts_with("requests.")
@@ -75,7 +75,7 @@ pub(crate) fn check(name: &str, at: &str, faults: &mut FieldErrors) {
     }
 }
 
-/// Validates the name of a resource that containers ask for.
+/// Validates the name of a resource that containers request.
 pub(crate) fn check_of_container(name: &str, at: &str, faults: &mut FieldErrors) {
     check(name, at, faults);
     let invalid = |why: &str| FieldError::invalid(at, quote(name), why);

@@ -1,5 +1,4 @@
-//! A row: what a built-in kind is made of, and how it becomes a kind that a server
-//! serves.
+//! Row: the properties of a built-in kind, and its conversion to a kind that a server serves.
 
 use std::any::TypeId;
 
@@ -17,7 +16,7 @@ use thiserror::Error;
 
 use super::TYPES;
 
-/// A built-in kind that cannot be served: the server does not start.
+/// A built-in kind that cannot be served, which prevents the start of the server.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("built-in kind {kind} cannot be served: {why}")]
 pub struct BuiltInKindError {
@@ -31,15 +30,14 @@ impl BuiltInKindError {
     }
 }
 
-/// The category of what `kubectl get all` lists.
+/// The category of kinds that `kubectl get all` lists.
 pub(crate) const ALL: &[&str] = &["all"];
 
-/// What a built-in kind is made of. Its group, version, names and scope come from its
-/// Rust type.
+/// The properties of a built-in kind. Its group, version, names and scope come from its Rust type.
 pub(crate) struct Row<K> {
     pub(crate) short_names: &'static [&'static str],
     pub(crate) categories: &'static [&'static str],
-    /// What a client is told that uses the kind, if nobody should any more.
+    /// The warning for clients that use the kind, if it is deprecated.
     pub(crate) deprecation: Option<&'static str>,
     pub(crate) subresources: Subresources,
     /// Subresources that code handles.
@@ -56,8 +54,7 @@ where
     K: kube::Resource<DynamicType = ()>,
     <K as Resource>::Scope: 'static,
 {
-    /// A kind with this strategy, without subresources and rules, whose table shows its
-    /// age alone.
+    /// A kind with this strategy, without subresources and rules, whose table has only the column for the age.
     pub(crate) fn new(strategy: Strategy) -> Self {
         Self {
             short_names: &[],
@@ -71,10 +68,10 @@ where
         }
     }
 
-    /// The kind, for a server to serve.
+    /// Converts the row to a kind for a server.
     ///
     /// # Errors
-    /// When the row describes no kind that can be served.
+    /// The reason, if the row does not describe a kind that can be served.
     pub(crate) fn kind(self) -> Result<Kinds, BuiltInKindError> {
         self.registered().map_err(|why| BuiltInKindError::new(K::KIND, why))
     }
@@ -113,7 +110,7 @@ pub(crate) enum Subresources {
 }
 
 impl Subresources {
-    /// The subresources as a definition has them.
+    /// The subresources in the format of a definition.
     fn definition(self) -> Value {
         match self {
             Self::None => json!({}),
@@ -127,10 +124,10 @@ impl Subresources {
     }
 }
 
-/// A subresource to which objects of another kind are posted, and that keeps none of them.
+/// A subresource to which objects of another kind are posted. The objects are not stored.
 pub(crate) struct PostedSubresource {
     name: &'static str,
-    /// Versions whose objects look the same.
+    /// Further versions with the same fields.
     equivalent_versions: &'static [&'static str],
     definition: Result<CustomResourceDefinition, serde_json::Error>,
     handle: Handle,
@@ -141,7 +138,7 @@ type Handle = Box<
 >;
 
 impl PostedSubresource {
-    /// A subresource of this name, to which a `B` is posted.
+    /// Creates a subresource of this name, to which a `B` is posted.
     pub(crate) fn new<B>(
         name: &'static str,
         handle: impl Fn(&SubresourceRequest<'_>) -> Result<SubresourceOutcome, SubresourceError>
@@ -156,7 +153,7 @@ impl PostedSubresource {
         Self { name, equivalent_versions: &[], definition: review::<B>(), handle: Box::new(handle) }
     }
 
-    /// The same subresource, which takes objects of these versions too.
+    /// Accepts objects of these versions, too.
     pub(crate) fn with_versions(self, equivalent_versions: &'static [&'static str]) -> Self {
         Self { equivalent_versions, ..self }
     }
@@ -177,7 +174,7 @@ pub(crate) struct Column<K> {
     is_wide: bool,
 }
 
-/// Where the cells of a column come from.
+/// The source of the cells of a column.
 enum ColumnCells<K> {
     JsonPath(&'static str),
     Computed(Compute<K>),
@@ -186,12 +183,12 @@ enum ColumnCells<K> {
 type Compute<K> = Box<dyn Fn(&K, Timestamp) -> Value + Send + Sync>;
 
 impl<K: 'static> Column<K> {
-    /// A column of texts that a JSONPath finds.
+    /// A column of strings at a JSONPath.
     pub(crate) fn path(heading: &'static str, path: &'static str) -> Self {
         Self { heading, column_type: "string", cells: ColumnCells::JsonPath(path), is_wide: false }
     }
 
-    /// A column of texts that code computes from an object, at a time.
+    /// A column of strings that code computes from an object and the current time.
     pub(crate) fn computed<V: Into<Value>>(
         heading: &'static str,
         compute: impl Fn(&K, Timestamp) -> V + Send + Sync + 'static,
@@ -201,13 +198,13 @@ impl<K: 'static> Column<K> {
         Self { heading, column_type: "string", cells, is_wide: false }
     }
 
-    /// A column of counts, 0 where one is missing.
+    /// A column of counts; a missing count is 0.
     pub(crate) fn count(heading: &'static str, count: fn(&K) -> Option<i32>) -> Self {
         let count = move |object: &K, _| count(object).unwrap_or_default();
         Self::computed(heading, count).of_type("integer")
     }
 
-    /// The age of an object, which every table of Kubernetes shows as a text.
+    /// The column for the age of an object, which is a string in every table of Kubernetes.
     pub(crate) fn age() -> Self
     where
         K: Metadata<Ty = ObjectMeta>,
@@ -218,7 +215,7 @@ impl<K: 'static> Column<K> {
         })
     }
 
-    /// When an object was made, as kube-apiserver shows it of kinds that have no table of their own.
+    /// The column for the creation time, in the format of kube-apiserver for kinds without their own table.
     pub(crate) fn created_at() -> Self
     where
         K: Metadata<Ty = ObjectMeta>,
@@ -229,21 +226,21 @@ impl<K: 'static> Column<K> {
         .of_type("date")
     }
 
-    /// The same column of another type than `string`.
+    /// Sets another type than `string`.
     pub(crate) fn of_type(self, column_type: &'static str) -> Self {
         Self { column_type, ..self }
     }
 
-    /// The same column, shown only by `kubectl get -o wide`.
+    /// Shows the column only with `kubectl get -o wide`.
     pub(crate) fn wide(self) -> Self {
         Self { is_wide: true, ..self }
     }
 
-    /// The column as a definition has it.
+    /// The column in the format of a definition.
     fn definition(&self) -> Value {
         let path = match &self.cells {
             ColumnCells::JsonPath(path) => path,
-            // Every column needs a path; this one is not evaluated.
+            // Every column needs a path. This path is not evaluated.
             ColumnCells::Computed(_) => ".metadata.name",
         };
         json!({
@@ -253,7 +250,7 @@ impl<K: 'static> Column<K> {
         })
     }
 
-    /// The heading and the cell of an object, if code computes it.
+    /// The heading of the column and the cell of an object, if code computes it.
     #[cfg(test)]
     pub(crate) fn compute(&self, object: &K, now: Timestamp) -> Option<(&'static str, Value)> {
         match &self.cells {
@@ -270,8 +267,7 @@ impl<K: 'static> Column<K> {
     }
 }
 
-/// The definition of a review, such as a SubjectAccessReview: a kind whose objects are
-/// answered, and not kept.
+/// The definition of a review, such as a SubjectAccessReview: a kind whose objects are answered, but not stored.
 pub(crate) fn review<K>() -> Result<CustomResourceDefinition, serde_json::Error>
 where
     K: Resource,
@@ -294,8 +290,7 @@ where
     })
 }
 
-/// The only version of a kind. Its schema says nothing: objects are read as their types in
-/// `types.txt` say.
+/// The only version of a kind. Its schema is empty, because `types.txt` defines the types of its objects.
 fn version_of<K: Resource>() -> Value {
     json!({
         "name": K::VERSION, "served": true, "storage": true,
@@ -338,7 +333,7 @@ mod tests {
         assert!(error.starts_with("built-in kind Pod cannot be served: invalid type"), "{error}");
     }
 
-    /// What a row passes on to the library is judged there.
+    /// The library validates the parts of a row that are passed to it.
     #[tokio::test]
     async fn a_server_does_not_start_with_a_broken_name() {
         let short_names = &["Not a name"];

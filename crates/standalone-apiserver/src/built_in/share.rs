@@ -5,10 +5,10 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::checks::{FieldErrors, check_not_negative, quote, to_json};
 
-/// The message for a text that is no percentage.
+/// The message for a string that is not a percentage.
 pub(crate) const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
 
-/// Checks that this is a number that is not negative, or a percentage.
+/// Checks that a value is a non-negative number or a percentage.
 pub(crate) fn check(at: &str, share: &IntOrString, faults: &mut FieldErrors) {
     match share {
         IntOrString::Int(number) => check_not_negative(at, Some(*number), faults),
@@ -19,7 +19,7 @@ pub(crate) fn check(at: &str, share: &IntOrString, faults: &mut FieldErrors) {
     }
 }
 
-/// Checks that a percentage is not more than all.
+/// Checks that a percentage is at most 100.
 pub(crate) fn check_at_most_all(at: &str, share: &IntOrString, faults: &mut FieldErrors) {
     let IntOrString::String(text) = share else { return };
     if percent(text).is_some_and(|percent| percent > 100) {
@@ -28,7 +28,7 @@ pub(crate) fn check_at_most_all(at: &str, share: &IntOrString, faults: &mut Fiel
     }
 }
 
-/// Whether this is no Pod at all. A text that is no percentage counts as none.
+/// Whether a value is zero. A string that is not a percentage counts as zero.
 pub(crate) fn is_nothing(share: &IntOrString) -> bool {
     match share {
         IntOrString::Int(number) => *number == 0,
@@ -36,7 +36,7 @@ pub(crate) fn is_nothing(share: &IntOrString) -> bool {
     }
 }
 
-/// The share as tables show it: `3` or `25%`.
+/// The value in the format of tables: `3` or `25%`.
 pub(crate) fn text(share: &IntOrString) -> String {
     match share {
         IntOrString::Int(number) => number.to_string(),
@@ -44,7 +44,7 @@ pub(crate) fn text(share: &IntOrString) -> String {
     }
 }
 
-/// The number before the `%`; the largest one, if it is larger.
+/// The number before the `%`; `u64::MAX` if it is larger.
 fn percent(text: &str) -> Option<u64> {
     let digits = text.strip_suffix('%')?;
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());

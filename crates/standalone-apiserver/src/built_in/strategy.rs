@@ -1,9 +1,9 @@
-//! Strategies that several kinds share, or that theirs differs from in a few fields.
+//! Strategies that several kinds share, or modify in a few fields.
 
 use aggregated_apiserver::{SelectableFields, Strategy};
 
-/// What most built-in kinds have in common: a missing resourceVersion means an
-/// unconditional update, and a write to the status may change labels and annotations.
+/// The strategy of most built-in kinds: a missing resourceVersion means an unconditional update, and a write to the
+/// status may change labels and annotations.
 pub(crate) fn common() -> Strategy {
     Strategy {
         allows_unconditional_update: true,
@@ -12,18 +12,18 @@ pub(crate) fn common() -> Strategy {
     }
 }
 
-/// Objects count their changes in `metadata.generation`, and field selectors know their
-/// name and namespace alone.
+/// The common strategy of kinds whose `metadata.generation` counts changes, and whose only field selectors are name and
+/// namespace.
 pub(crate) fn with_generation() -> Strategy {
     Strategy { selectable: SelectableFields::name_and_namespace_only(), ..common() }
 }
 
-/// The same without `metadata.generation`.
+/// Same as [`with_generation`], but without `metadata.generation`.
 pub(crate) fn without_generation() -> Strategy {
     Strategy { has_generation: false, ..with_generation() }
 }
 
-/// The same, and an update must have a resourceVersion.
+/// Same as [`without_generation`], but an update must have a resourceVersion.
 pub(crate) fn requiring_resource_version() -> Strategy {
     Strategy { allows_unconditional_update: false, ..without_generation() }
 }

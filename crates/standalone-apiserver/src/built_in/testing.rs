@@ -1,4 +1,4 @@
-//! Runs what a kind's file says on JSON, for the unit tests of that file.
+//! Helpers for the unit tests of built-in kinds, which run the functions of a kind on JSON.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -8,17 +8,17 @@ use serde_json::{Map, Value};
 use super::checks::FieldErrors;
 use super::row::Column;
 
-/// The time at which objects are prepared, and tables shown.
+/// The time at which objects are defaulted and tables are rendered.
 pub(crate) fn now() -> Timestamp {
     "2024-05-01T12:00:00Z".parse().unwrap()
 }
 
-/// An object of a type.
+/// Parses an object of a type.
 pub(crate) fn object<K: DeserializeOwned>(object: Value) -> K {
     serde_json::from_value(object).unwrap()
 }
 
-/// What defaulting makes of an object.
+/// The result of defaulting an object.
 pub(crate) fn prepared<K>(prepare: impl FnOnce(&mut K), before: Value) -> Value
 where
     K: Serialize + DeserializeOwned,
@@ -28,7 +28,7 @@ where
     serde_json::to_value(object).unwrap()
 }
 
-/// The faults of an object that is created.
+/// The errors of a create.
 pub(crate) fn faults_of_new<K: DeserializeOwned>(
     validate: impl FnOnce(&K, Option<&K>) -> FieldErrors,
     new: Value,
@@ -36,7 +36,7 @@ pub(crate) fn faults_of_new<K: DeserializeOwned>(
     texts(&validate(&object(new), None))
 }
 
-/// The faults of an object that takes the place of an old one.
+/// The errors of an update of an old object.
 pub(crate) fn faults_of_update<K: DeserializeOwned>(
     validate: impl FnOnce(&K, Option<&K>) -> FieldErrors,
     old: Value,
@@ -45,12 +45,12 @@ pub(crate) fn faults_of_update<K: DeserializeOwned>(
     texts(&validate(&object(new), Some(&object(old))))
 }
 
-/// The texts of faults.
+/// The messages of errors.
 pub(crate) fn texts(faults: &FieldErrors) -> Vec<String> {
     faults.iter().map(ToString::to_string).collect()
 }
 
-/// The cells of an object that code computes, by their headings.
+/// The computed cells of an object, by heading.
 pub(crate) fn cells<K: DeserializeOwned + 'static>(columns: Vec<Column<K>>, shown: Value) -> Value {
     let shown = object(shown);
     let cells = columns.iter().filter_map(|column| column.compute(&shown, now()));

@@ -1,6 +1,6 @@
-//! Writes into the `rules` of aggregated ClusterRoles what the roles that they select allow.
+//! Updates the `rules` of aggregated ClusterRoles with the rules of the roles that they select.
 //!
-//! Not a `kube::runtime::Controller`, because any change of one role may concern all others.
+//! Not a `kube::runtime::Controller`, because a change of one role may affect all others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::authorizer::Authorizer;
 use crate::authorizer::bootstrap_policy::AGGREGATOR;
 
-/// The pause before a failed write is tried again: it doubles up to the second value.
+/// The pause before a failed write is retried: it doubles up to the second value.
 const RETRY_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
 
 /// Runs the controller.
@@ -37,7 +37,7 @@ pub(crate) async fn run(client: Client, authorizer: Arc<Authorizer>) {
 /// Maximum number of changes that are handled together.
 const CHANGES: usize = 1_000;
 
-/// Writes the rules of the roles that have others now. Returns false if one of them could not be written.
+/// Updates the roles whose rules have changed. Returns false if one of them could not be written.
 async fn update(client: &Client, authorizer: &Authorizer) -> bool {
     let mut is_done = true;
     for (name, version, rules) in authorizer.stale_aggregations() {
@@ -62,7 +62,7 @@ async fn write(
     let patch = Patch::Merge(json!({"metadata": metadata, "rules": rules}));
     match roles.patch_metadata(name, &written, &patch).await {
         Ok(_) => Ok(()),
-        // The role has changed or is deleted: its change is handled next.
+        // The role has changed or was deleted; that change is handled next.
         Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
         Err(error) => Err(error),
     }

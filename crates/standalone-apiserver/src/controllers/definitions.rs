@@ -1,9 +1,7 @@
-//! Serves the kinds of CustomResourceDefinitions, writes their status, and removes the
-//! objects of those that are deleted.
+//! Serves the kinds of CustomResourceDefinitions, updates their status, and removes the objects of deleted definitions.
 //!
-//! Not a `kube::runtime::Controller`, because that is not called for an object that is gone,
-//! where this one withdraws a kind, and because definitions are served one at a time, also
-//! those of [`Definitions::create`].
+//! Not a `kube::runtime::Controller`, because that is not called for a deleted object, when this controller must
+//! withdraw the kind. Also, definitions are served one at a time, including those of [`Definitions::create`].
 
 mod removal;
 mod status;
@@ -36,19 +34,18 @@ use crate::cluster_objects::{MANAGER, keep_api_services};
 use crate::objects::ObjectError;
 use status::{Conflict, INVALID_CA_BUNDLE, NOT_ACCEPTED, status};
 
-/// The finalizer of a definition, which stays until its objects are gone.
+/// The finalizer of a definition, which remains until the objects of the definition are deleted.
 pub(crate) const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
-/// How soon a failure is tried again, and a definition looked at whose objects have
-/// finalizers.
+/// The pause before a failure is retried, and before a definition whose objects have finalizers is checked again.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
-/// How often it is looked again for a definition that a list does not have, where that fails.
+/// The number of attempts to read a definition that a list does not contain.
 const LOOKS: usize = 10;
-/// The longest pause between two looks, while the number of objects stays the same.
+/// The longest pause between two attempts, while the number of objects stays the same.
 const RETRY_AT_LEAST_EVERY: Duration = Duration::from_secs(2);
-/// The generation of a definition that has to be looked at again: none has it.
+/// The generation of a definition that must be checked again. No definition has it.
 const NEVER: i64 = -1;
-/// How often a status is tried to be written.
+/// The number of attempts to write a status.
 const STATUS_ATTEMPTS: usize = 5;
 
 type DefinitionMeta = PartialObjectMeta<CustomResourceDefinition>;
@@ -57,30 +54,28 @@ type Change = watcher::Event<DefinitionMeta>;
 /// The clock of a server.
 pub(crate) type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// Serves definitions, and removes what they leave behind.
+/// The controller that serves definitions, and removes the objects of deleted ones.
 #[derive(Clone)]
 pub(crate) struct Definitions {
     client: Client,
     kinds: RuntimeKinds,
     now: Now,
-    /// Locked while a definition is served or withdrawn, so that this happens one at a
-    /// time.
+    /// Locked while a definition is served or withdrawn, so that this happens for one definition at a time.
     known: Arc<Mutex<Known>>,
-    /// Whether the controller runs: before, while objects are loaded, it writes no
-    /// APIServices.
+    /// Whether the controller runs. Before, while objects are loaded, it writes no APIServices.
     registers: Arc<AtomicBool>,
 }
 
-/// What was served last of each definition, by its name.
+/// The last served state of each definition, by name.
 type Known = HashMap<String, Seen>;
 
-/// What was served last of a definition.
+/// The last served state of a definition.
 struct Seen {
     uid: String,
     generation: i64,
     /// Whether all names in its spec were accepted.
     is_accepted: bool,
-    /// Its `resourceVersion`: objects that are older are not of a successor of the same name.
+    /// The `resourceVersion` of the definition. Older objects do not belong to a later definition of the same name.
     version: Option<String>,
 }
 
@@ -94,13 +89,13 @@ impl Seen {
         }
     }
 
-    /// Whether it was served in the same way.
+    /// Whether both states are served in the same way.
     fn is_as(&self, other: &Self) -> bool {
         let parts = |seen: &Self| (seen.uid.clone(), seen.generation, seen.is_accepted);
         parts(self) == parts(other)
     }
 
-    /// What tells the definition from others.
+    /// The metadata that identifies the definition.
     fn metadata(&self, name: &str) -> DefinitionMeta {
         let (uid, resource_version) = (Some(self.uid.clone()), self.version.clone());
         let name = Some(name.to_owned());
@@ -108,7 +103,7 @@ impl Seen {
     }
 }
 
-/// Whether it is this definition, and not another one of the same name, of which something is known.
+/// Whether the known definition of this name has this uid.
 fn is_known(known: &Known, name: &str, uid: &str) -> bool {
     known.get(name).is_some_and(|seen| seen.uid == uid)
 }
@@ -122,11 +117,11 @@ impl Definitions {
         Api::all(self.client.clone())
     }
 
-    /// Serves the kinds of the definitions that are there, of another process.
+    /// Serves the kinds of stored definitions, which another process has created.
     pub(crate) async fn serve_kept(&self) -> Result<(), ObjectError> {
         let failed = |error: kube::Error| ObjectError::new("CustomResourceDefinitions", error);
         let mut kept = self.api().list(&ListParams::default()).await.map_err(failed)?.items;
-        // Those whose names were accepted have them still.
+        // Definitions with accepted names are first, so that they do not lose their names.
         kept.sort_by_key(|definition| accepted(definition).is_none());
         let mut known = self.known.lock().await;
         for mut definition in kept {
@@ -134,7 +129,7 @@ impl Definitions {
             let served = if definition.metadata.deletion_timestamp.is_none() {
                 self.establish(&mut known, &name).await.map(drop)
             } else if let Some(names) = accepted(&definition) {
-                // Its objects cannot be deleted before they are served.
+                // The objects can be deleted only while the kind is served.
                 definition.spec.names = names;
                 self.serve_terminating(&mut known, &definition).await
             } else {
@@ -147,7 +142,7 @@ impl Definitions {
         Ok(())
     }
 
-    /// Serves what another process has begun to remove: nothing new comes into it.
+    /// Serves the kind of a definition that another process has started to delete. New objects are rejected.
     async fn serve_terminating(
         &self,
         known: &mut Known,
@@ -160,7 +155,7 @@ impl Definitions {
         Ok(())
     }
 
-    /// Creates a definition, and serves its kind before it returns. One that was kept stays as it is.
+    /// Creates a definition, and serves its kind before it returns. A stored definition does not change.
     pub(crate) async fn create(
         &self,
         what: &str,
@@ -168,7 +163,7 @@ impl Definitions {
     ) -> Result<(), ObjectError> {
         let failed = |error: kube::Error| ObjectError::new(what, error);
         let (name, were_kept) = (definition.name_any(), self.kinds.were_kept());
-        // Nothing is written that is there already.
+        // A stored definition is not written again.
         if !were_kept || self.api().get_metadata_opt(&name).await.map_err(failed)?.is_none() {
             match self.api().create(&PostParams::default(), definition).await {
                 Ok(_) => {}
@@ -178,7 +173,7 @@ impl Definitions {
         }
         let established = self.establish(&mut *self.known.lock().await, &name).await;
         match established {
-            // Its status can be written later.
+            // The status can be written later.
             Err(why) if were_kept && self.kinds.is_served(&name) => tracing::warn!("{what}: {why}"),
             established => drop(established.map_err(|why| ObjectError::new(what, why))?),
         }
@@ -200,8 +195,9 @@ impl Definitions {
         let all: Api<DefinitionMeta> = Api::all(self.client.clone());
         let changes = watcher(all, watcher::Config::default()).default_backoff();
         let definitions = Arc::new(self);
-        // Whoever changes a definition meets it changed with the next request. The server does not keep
-        // the controller alive, which has a client of it.
+        // A client that has changed a definition sees the change with its next request. The reference to the controller
+        // is weak, because the controller has a client of the server, and the server must not keep the controller
+        // alive.
         let serving = Arc::downgrade(&definitions);
         definitions.kinds.follow_updates(DEFINITIONS, move |name| {
             let (serving, name) = (serving.clone(), name.to_owned());
@@ -214,12 +210,12 @@ impl Definitions {
         Box::pin(definitions.follow(changes)).await;
     }
 
-    /// Does what changes ask for, until they end.
+    /// Handles changes until the stream ends.
     async fn follow(&self, changes: impl Stream<Item = watcher::Result<Change>>) {
         let mut changes = pin!(changes);
         let mut removing = JoinSet::new();
         let mut begun: HashSet<String> = HashSet::new();
-        // The uids of a list, while it comes.
+        // The uids of a list, while it is received.
         let mut listed: HashSet<String> = HashSet::new();
         while let Some(change) = changes.next().await {
             while removing.try_join_next().is_some() {}
@@ -251,8 +247,8 @@ impl Definitions {
         }
     }
 
-    /// Withdraws the kinds of definitions that are not in a list: what was deleted while nobody
-    /// watched is told by nothing else.
+    /// Withdraws the kinds of definitions that are missing in a list, because a deletion during an interruption of the
+    /// watch causes no event.
     async fn withdraw_missing(&self, listed: &HashSet<String>) {
         let missing: Vec<DefinitionMeta> = {
             let known = self.known.lock().await;
@@ -260,7 +256,7 @@ impl Definitions {
             missing.map(|(name, seen)| seen.metadata(name)).collect()
         };
         for gone in missing {
-            // It may have been made since the list.
+            // The definition may have been created after the list.
             let mut live = self.api().get_metadata_opt(&gone.name_any()).await;
             for _ in 0..LOOKS {
                 if live.is_ok() {
@@ -272,14 +268,14 @@ impl Definitions {
             match live {
                 Ok(live) if live.as_ref().is_some_and(|live| live.uid() == gone.uid()) => {}
                 Ok(_) => self.withdraw(&mut *self.known.lock().await, &gone).await,
-                // Others must not wait for it. The next list asks again.
+                // Other definitions must not wait. The next list checks this one again.
                 Err(error) => tracing::warn!("definition {}: {error}", gone.name_any()),
             }
         }
     }
 
-    /// Creates and deletes APIServices, so that there is one for each version that is served; `gone` is a
-    /// definition that asks for none any more.
+    /// Creates and deletes APIServices, so that each served version has one. `gone` is a definition whose versions need
+    /// none any more.
     async fn update_api_services(&self, gone: Option<&DefinitionMeta>) {
         if self.registers.load(Ordering::Relaxed) {
             let gone = gone.and_then(|gone| gone.uid());
@@ -287,7 +283,7 @@ impl Definitions {
         }
     }
 
-    /// Serves a definition, and those that wait for the names it gave up.
+    /// Serves a definition, and the definitions that wait for names that it has released.
     async fn reconcile(&self, name: &str) {
         let mut known = self.known.lock().await;
         match self.establish(&mut known, name).await {
@@ -297,9 +293,9 @@ impl Definitions {
         }
     }
 
-    /// Tries again to accept the names that were taken.
+    /// Retries the acceptance of names that were taken.
     async fn retry_refused(&self, known: &mut Known) {
-        // It is looked at anew.
+        // The definition is checked again.
         known
             .values_mut()
             .filter(|seen| !seen.is_accepted)
@@ -313,8 +309,8 @@ impl Definitions {
         }
     }
 
-    /// Serves a definition as it is now, and writes its status. Answers whether it gave up
-    /// names, which another definition may wait for.
+    /// Serves the current state of a definition, and writes its status. Returns whether the definition has released
+    /// names, for which another definition may wait.
     async fn establish(&self, known: &mut Known, name: &str) -> Result<bool, String> {
         let mut attempt = 1;
         loop {
@@ -328,13 +324,13 @@ impl Definitions {
             let is_new = !known.get(name).is_some_and(|before| before.is_as(&seen))
                 || !self.kinds.is_served(name);
             let mut refused = None;
-            // As in kube-apiserver, certificates hold up a definition only before it was ever served.
+            // Same as in kube-apiserver, an invalid CA bundle prevents only the first serving of a definition.
             let is_held = !is_established(&live)
                 && !self.kinds.is_served(name)
                 && RuntimeKinds::ca_bundle_fault(&live).is_some();
-            // A definition that is served goes on with the names that were accepted before.
+            // A served definition continues with the names that were accepted before.
             if is_new && !is_held && (is_accepted || self.kinds.is_served(name)) {
-                // A large definition is not copied for its names.
+                // The names are swapped, because copying a large definition is expensive.
                 let asked = std::mem::replace(&mut live.spec.names, names.clone());
                 refused = self.kinds.serve(&live).await.err().map(|error| error.to_string());
                 live.spec.names = asked;
@@ -371,8 +367,7 @@ impl Definitions {
         }
     }
 
-    /// Writes the status of a definition; `false` if the definition has changed meanwhile,
-    /// or is gone.
+    /// Writes the status of a definition. Returns `false` if the definition was changed concurrently, or deleted.
     async fn patch_status(
         &self,
         seen: &CustomResourceDefinition,
@@ -390,8 +385,8 @@ impl Definitions {
         }
     }
 
-    /// The names that are accepted, and why not all of the spec are. A name that was
-    /// accepted before stays.
+    /// The names that are accepted, and the reason if a name of the spec is not. Names that were accepted before
+    /// remain.
     fn accepted_names(
         &self,
         definition: &CustomResourceDefinition,
@@ -400,7 +395,7 @@ impl Definitions {
         let before = definition.status.as_ref().and_then(|status| status.accepted_names.clone());
         let mut names = before.unwrap_or_default();
         let mut taken = self.kinds.taken_names(&definition.spec.group, &asked.plural);
-        // A name may not change its place: the accepted names of the definition itself are taken, too.
+        // A name must not move to another field, so the accepted names of the definition itself are taken, too.
         taken.resources.insert(names.plural.clone());
         taken.resources.extend(names.singular.iter().cloned());
         taken.resources.extend(names.short_names.iter().flatten().cloned());
@@ -445,7 +440,7 @@ impl Definitions {
         (names, conflict)
     }
 
-    /// Withdraws the kind of a definition, so that others may have its names.
+    /// Withdraws the kind of a definition, so that other definitions can get its names.
     async fn withdraw(&self, known: &mut Known, gone: &DefinitionMeta) {
         let (name, uid) = (gone.name_any(), gone.uid().unwrap_or_default());
         if is_known(known, &name, &uid) && self.withdraw_kind(known, gone).await {
@@ -454,8 +449,8 @@ impl Definitions {
         }
     }
 
-    /// Withdraws the kind of a definition of the same name that another one has taken the place of:
-    /// what was closed with that one is open for this one.
+    /// Withdraws the kind of an earlier definition of the same name, because the kind was closed with the earlier
+    /// definition and must accept objects again.
     async fn withdraw_predecessor(&self, known: &mut Known, live: &CustomResourceDefinition) {
         let name = live.name_any();
         let before = known.get(&name).map(|seen| seen.metadata(&name));
@@ -464,7 +459,7 @@ impl Definitions {
         }
     }
 
-    /// Forgets a definition, and serves its kind no more; answers whether it was served.
+    /// Removes a definition from the known ones, and stops serving its kind. Returns whether the kind was served.
     async fn withdraw_kind(&self, known: &mut Known, gone: &DefinitionMeta) -> bool {
         let name = gone.name_any();
         known.remove(&name);
@@ -478,8 +473,8 @@ impl Definitions {
 }
 
 impl Definitions {
-    /// Up to which version objects are of a definition that is gone, where another process may have made
-    /// it anew; `None` if none has.
+    /// The largest resourceVersion of the objects of a deleted definition, if another process may have created a
+    /// definition of the same name; `None` otherwise.
     async fn gone_until(&self, gone: &DefinitionMeta) -> Option<u64> {
         match self.api().get_metadata_opt(&gone.name_any()).await {
             Ok(None) => None,
@@ -491,14 +486,14 @@ impl Definitions {
     }
 }
 
-/// Whether a definition says that it is served.
+/// Whether the status of a definition has the condition `Established`.
 pub(crate) fn is_established(definition: &CustomResourceDefinition) -> bool {
     let conditions = definition.status.as_ref().and_then(|status| status.conditions.as_ref());
     let mut conditions = conditions.into_iter().flatten();
     conditions.any(|one| one.type_ == "Established" && one.status == "True")
 }
 
-/// The names that a definition has, if any were accepted.
+/// The accepted names of a definition, if it has any.
 fn accepted(definition: &CustomResourceDefinition) -> Option<CustomResourceDefinitionNames> {
     definition.status.as_ref()?.accepted_names.clone().filter(|names| !names.plural.is_empty())
 }

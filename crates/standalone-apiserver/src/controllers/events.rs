@@ -1,8 +1,7 @@
-//! Deletes events after an hour, as kube-apiserver does, so that they do not fill the
-//! store.
+//! Deletes events after an hour, same as kube-apiserver, so that they do not fill the store.
 //!
-//! Not a `kube::runtime::Controller`, because that keeps a copy of each object that it
-//! watches: here a page of them a minute is enough.
+//! Not a `kube::runtime::Controller`, because that stores a copy of each object that it watches. Here a page of the
+//! events per minute is enough.
 
 use std::time::Duration;
 
@@ -13,11 +12,11 @@ use kube::{Client, ResourceExt};
 
 use super::definitions::Now;
 
-/// How long an event is kept after it was last reported.
+/// The time for which an event is stored after it was last reported.
 const TTL: SignedDuration = SignedDuration::from_hours(1);
-/// How often old events are looked for.
+/// The interval between two checks for old events.
 const PERIOD: Duration = Duration::from_secs(60);
-/// How many events are listed at once.
+/// The number of events in a page of a list.
 const PAGE: u32 = 500;
 
 /// Runs the controller, by the clock `now`.
@@ -38,7 +37,7 @@ async fn delete_old(client: &Client, now: Timestamp) -> kube::Result<()> {
         for event in found.items.iter().filter(|event| is_old(event, now)) {
             let namespace = event.namespace().unwrap_or_default();
             let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
-            // An event that was reported again meanwhile stays.
+            // An event that was reported again concurrently is not deleted.
             let same =
                 Preconditions { uid: event.uid(), resource_version: event.resource_version() };
             let parameters = DeleteParams::default().preconditions(same);
@@ -62,7 +61,7 @@ fn is_old(event: &Event, now: Timestamp) -> bool {
         event.last_timestamp.as_ref().map(|time| time.0),
         series.map(|time| time.0),
     ];
-    // Times in the future are mistakes of whoever reported it.
+    // A time in the future is a mistake of the reporting client.
     let last = reported.into_iter().flatten().filter(|time| *time <= now).max();
     last.is_some_and(|last| now.duration_since(last) > TTL)
 }

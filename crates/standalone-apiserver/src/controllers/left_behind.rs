@@ -1,8 +1,8 @@
-//! Deletes what an owner leaves behind: the objects of a namespace, or of a definition.
+//! Deletes the objects of a deleted owner: a namespace or a definition.
 //!
-//! Another server may be done with it meanwhile, and a client may have made the owner anew, with
-//! objects of the same names. So objects are listed, then the owner is looked at again, and
-//! then each is deleted by its uid: what was listed while the owner was there is its own.
+//! Another server may have removed the owner already, and a client may have created it again, with objects of the same
+//! names. So the objects are listed first, then the owner is checked, and then each object is deleted by its uid.
+//! Objects that were listed while the owner existed belong to it.
 
 use aggregated_apiserver::StoredKind;
 use futures::future::BoxFuture;
@@ -13,21 +13,21 @@ use kube::api::{
 use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt};
 
-/// How many objects are listed at a time.
+/// The number of objects in a page of a list.
 const PAGE: u32 = 500;
 
 pub(super) type ObjectMeta = PartialObjectMeta<DynamicObject>;
 
-/// What an owner leaves behind of one kind.
+/// The objects of one kind that belong to an owner.
 pub(super) struct LeftBehind<'a> {
     pub client: &'a Client,
     pub resource: &'a ApiResource,
-    /// Where: in all namespaces, or outside of them, if there is none.
+    /// The namespace of the objects; `None` for all namespaces and for cluster-scoped objects.
     pub namespace: Option<&'a str>,
 }
 
 impl LeftBehind<'_> {
-    /// Where an object is, or all of them.
+    /// The API for the objects in a namespace, or for all objects.
     pub(super) fn api(&self, namespace: Option<&str>) -> Api<DynamicObject> {
         match namespace {
             Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, self.resource),
@@ -35,7 +35,7 @@ impl LeftBehind<'_> {
         }
     }
 
-    /// The objects, a page at a time. Only their metadata: it can be read of what cannot be
+    /// The objects, one page at a time. Only their metadata is read, which is possible for objects that cannot be
     /// converted, too.
     pub(super) fn pages(&self) -> impl Stream<Item = kube::Result<Vec<ObjectMeta>>> {
         let all = self.api(self.namespace);
@@ -52,11 +52,10 @@ impl LeftBehind<'_> {
         })
     }
 
-    /// Deletes the objects, as long as the owner is there; answers whether it still was in the end.
+    /// Deletes the objects while the owner exists. Returns whether the owner still existed at the end.
     ///
     /// # Errors
-    /// When they cannot be listed, or what the first one is refused for, after all others were
-    /// deleted.
+    /// The reason, if the objects cannot be listed; or the first error of a deletion, after all others were attempted.
     pub(super) async fn delete<'f>(
         &self,
         how: &DeleteParams,
@@ -73,7 +72,7 @@ impl LeftBehind<'_> {
                 let own = Preconditions { uid: object.uid(), ..Preconditions::default() };
                 match api.delete(&object.name_any(), &how.clone().preconditions(own)).await {
                     Ok(_) => {}
-                    // It is gone, or another one has its name.
+                    // The object was deleted, or another object has its name.
                     Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => {}
                     Err(error) => refused = refused.or(Some(error)),
                 }
@@ -83,7 +82,7 @@ impl LeftBehind<'_> {
     }
 }
 
-/// How a kind is asked for.
+/// The API resource of a kind.
 pub(super) fn resource(stored: &StoredKind) -> ApiResource {
     let kind = GroupVersionKind::gvk(&stored.group, &stored.version, &stored.kind);
     ApiResource::from_gvk_with_plural(&kind, &stored.plural)
@@ -123,10 +122,10 @@ mod tests {
             maps.create(&PostParams::default(), &config_map(name)).await.unwrap();
         }
         let how = DeleteParams::default();
-        // The owner is gone before it is looked at again.
+        // The owner is removed before it is checked.
         assert!(!left.delete(&how, || ready(Ok(false)).boxed()).await.unwrap());
         assert_eq!(names(&maps).await, ["a", "b"]);
-        // It is replaced after that, with objects of the same names.
+        // The owner is replaced after the check, with objects of the same names.
         let replaced = || {
             let replaced = async {
                 maps.delete("a", &DeleteParams::default()).await?;

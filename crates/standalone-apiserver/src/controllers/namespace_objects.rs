@@ -1,8 +1,8 @@
-//! Creates what each namespace of a cluster has: the ServiceAccount `default` and the
-//! ConfigMap `kube-root-ca.crt`. Both are created again when they are deleted.
+//! Creates the objects that each namespace of a cluster has: the ServiceAccount `default` and the ConfigMap
+//! `kube-root-ca.crt`. Both are created again when they are deleted.
 //!
-//! Not a `kube::runtime::Controller`, because only a deletion of these objects matters,
-//! and that would try to create them again whenever one is created or changed.
+//! Not a `kube::runtime::Controller`, because only a deletion of these objects matters, and a `Controller` would try to
+//! create them whenever one is created or changed.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -17,11 +17,11 @@ use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-/// Who makes them in a cluster.
+/// The field manager of these objects in a cluster.
 const MANAGER: &str = "kube-controller-manager";
 const ACCOUNT: &str = "default";
 const CA: &str = "kube-root-ca.crt";
-/// How soon a failure is tried again.
+/// The pause before a failure is retried.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Runs the controller. `ca` is the CA of the API server, in PEM.
@@ -79,7 +79,7 @@ where
     deleted.boxed()
 }
 
-/// Creates what is missing in a namespace, unless that is being deleted or gone.
+/// Creates the missing objects of a namespace, unless the namespace is being deleted or does not exist.
 async fn create_missing(client: &Client, namespace: &str, ca: &str) -> kube::Result<()> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let live = namespaces.get_opt(namespace).await?;
@@ -100,7 +100,7 @@ async fn create_missing(client: &Client, namespace: &str, ca: &str) -> kube::Res
     unless_refused(maps.create(&post, &map).await)
 }
 
-/// Ignores that an object is there already, or that its namespace takes none any more.
+/// Ignores that an object exists already, or that its namespace accepts no new objects.
 fn unless_refused<K>(made: kube::Result<K>) -> kube::Result<()> {
     match made {
         Ok(_) => Ok(()),

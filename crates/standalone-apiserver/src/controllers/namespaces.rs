@@ -1,8 +1,8 @@
-//! Empties namespaces that are being deleted, then removes their finalizer, as the
-//! namespace controller does in a cluster.
+//! Empties namespaces that are being deleted, then removes their finalizer, same as the namespace controller of a
+//! cluster.
 //!
-//! Not a `kube::runtime::Controller`, because the pause before the next attempt depends on
-//! what the last one left, which would have to be kept beside it for each namespace.
+//! Not a `kube::runtime::Controller`, because the pause before the next attempt depends on the result of the last one,
+//! which would have to be stored separately for each namespace.
 
 use std::collections::HashSet;
 use std::pin::pin;
@@ -20,14 +20,14 @@ use tokio::time::Instant;
 
 use super::left_behind::{LeftBehind, ObjectMeta, resource};
 
-/// How soon a failure is tried again, and a namespace whose objects have finalizers.
+/// The pause before a failure is retried, and before a namespace whose objects have finalizers is checked again.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 /// The longest pause between two attempts, while the number of objects stays the same.
 const RETRY_AT_LEAST_EVERY: Duration = Duration::from_secs(2);
 /// The finalizer in the spec of a namespace, which this controller removes.
 pub(crate) const FINALIZER: &str = "kubernetes";
-/// How long a deleted namespace stays at least: tests that finalize it themselves, because
-/// they expect no controllers, read it once more before they do.
+/// The shortest time for which a deleted namespace remains. Tests that finalize a namespace themselves, because they
+/// expect no controllers, read it once more before.
 const STAYS_AT_LEAST: Duration = Duration::from_millis(100);
 
 /// Runs the controller.
@@ -45,7 +45,7 @@ pub(crate) async fn run(client: Client, kinds: RuntimeKinds) {
         }
         let Ok(namespace) = change else { continue };
         let uid = namespace.uid().unwrap_or_default();
-        // Each in a task of its own, so that none waits for another one.
+        // Each namespace has its own task, so that they do not wait for each other.
         if namespace.metadata.deletion_timestamp.is_some() && ending.insert(uid.clone()) {
             let (client, kinds, name) = (client.clone(), kinds.clone(), namespace.name_any());
             emptying.spawn(async move {
@@ -56,8 +56,8 @@ pub(crate) async fn run(client: Client, kinds: RuntimeKinds) {
     }
 }
 
-/// Empties a namespace and removes its finalizer. Tries until it is gone, or a namespace
-/// of the same name has taken its place.
+/// Empties a namespace and removes its finalizer. Retries until the namespace is removed, or a new namespace has its
+/// name.
 async fn finish(client: &Client, kinds: &RuntimeKinds, name: &str, uid: &str) {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let (mut pause, mut before) = (RETRY_AFTER, 0);
@@ -75,7 +75,7 @@ async fn finish(client: &Client, kinds: &RuntimeKinds, name: &str, uid: &str) {
             return;
         }
         match empty(client, kinds, name, uid).await {
-            // It is gone, or another namespace has its name.
+            // The namespace was removed, or another one has its name.
             Ok(None) => return,
             Ok(Some(0)) if Instant::now() < may_go => {
                 // Objects that were created just before the deletion are deleted next time.
@@ -100,7 +100,7 @@ async fn finish(client: &Client, kinds: &RuntimeKinds, name: &str, uid: &str) {
     }
 }
 
-/// Removes this controller's finalizer. A namespace is removed with the last one.
+/// Removes the finalizer of this controller. A namespace is removed with its last finalizer.
 async fn finalize(client: &Client, mut live: Namespace) -> kube::Result<()> {
     let finalizers = live.spec.as_mut().and_then(|spec| spec.finalizers.as_mut());
     let Some(finalizers) = finalizers.filter(|all| all.iter().any(|one| one == FINALIZER)) else {
@@ -111,7 +111,7 @@ async fn finalize(client: &Client, mut live: Namespace) -> kube::Result<()> {
     api.replace_subresource("finalize", &name, &PostParams::default(), &live).await.map(drop)
 }
 
-/// Deletes all objects of a namespace; answers with how many are left, or `None` if it is gone.
+/// Deletes all objects of a namespace. Returns the number of remaining objects, or `None` if the namespace was removed.
 async fn empty(
     client: &Client,
     kinds: &RuntimeKinds,
@@ -126,7 +126,7 @@ async fn empty(
         let live = namespaces.get_metadata_opt(name);
         live.map_ok(|live| live.is_some_and(|live| live.uid().as_deref() == Some(uid))).boxed()
     };
-    // No kubelet runs the Pods, so that they need no time to end.
+    // No kubelet runs the Pods, so they need no grace period.
     let at_once = DeleteParams::default().grace_period(0);
     let mut left = 0;
     for kind in kinds.stored_kinds().iter().filter(|kind| kind.is_namespaced) {
@@ -149,8 +149,8 @@ async fn empty(
     Ok(Some(left))
 }
 
-/// Whether an object waits for the garbage collector alone. There is none here, and the
-/// dependents that it would look after are deleted with the namespace.
+/// Whether only the finalizers of the garbage collector hold an object. There is no garbage collector here, and the
+/// dependents are deleted with the namespace.
 fn awaits_collector(object: &ObjectMeta) -> bool {
     const COLLECTOR: [&str; 2] = ["foregroundDeletion", "orphan"];
     let finalizers = object.finalizers();

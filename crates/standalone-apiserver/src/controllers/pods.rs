@@ -1,8 +1,7 @@
-//! Removes Pods that are being deleted when their grace period is over: no kubelet does
-//! it sooner.
+//! Removes Pods that are being deleted at the end of their grace period, because no kubelet removes them.
 //!
-//! Not a `kube::runtime::Controller`, because that requeues by the clock of the machine,
-//! and grace periods end by the clock of the server, which tests move.
+//! Not a `kube::runtime::Controller`, because that requeues by the system clock, and grace periods end by the clock of
+//! the server, which tests advance.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,7 +16,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::definitions::Now;
 
-/// How often the clock of the server is looked at while Pods are ending.
+/// The interval between two checks of the server's clock, while Pods are being deleted.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Pods that are being deleted, by their uids.
@@ -36,13 +35,13 @@ pub(crate) async fn run(client: Client, now: Now) {
                 Some(change) => observe(&mut ending, change),
                 None => return,
             },
-            // An interval, and no sleep: however many changes come, it is due.
+            // An interval instead of a sleep, because many changes would restart a sleep again and again.
             _ = tick.tick(), if !ending.is_empty() => remove_expired(&client, &mut ending, now()).await,
         }
     }
 }
 
-/// Remembers Pods that are being deleted, and forgets those that are gone.
+/// Adds Pods that are being deleted, and removes deleted ones.
 fn observe(
     ending: &mut Ending,
     change: Result<watcher::Event<PartialObjectMeta<Pod>>, watcher::Error>,
@@ -61,12 +60,12 @@ fn observe(
     }
 }
 
-/// Whether only finalizers keep a Pod, whose owners remove them.
+/// Whether only finalizers hold a Pod. The owners of the finalizers remove them.
 fn waits_for_finalizers(pod: &PartialObjectMeta<Pod>) -> bool {
     !pod.finalizers().is_empty() && pod.metadata.deletion_grace_period_seconds == Some(0)
 }
 
-/// Removes the Pods whose grace period is over. The next tick tries again what fails.
+/// Removes the Pods whose grace period is over. The next tick retries failures.
 async fn remove_expired(client: &Client, ending: &mut Ending, now: Timestamp) {
     let ends =
         |pod: &PartialObjectMeta<Pod>| pod.metadata.deletion_timestamp.as_ref().map(|time| time.0);
@@ -83,7 +82,7 @@ async fn remove_expired(client: &Client, ending: &mut Ending, now: Timestamp) {
         let at_once = DeleteParams::default().grace_period(0).preconditions(own);
         match api.delete(&pod.name_any(), &at_once).await {
             Ok(_) => drop(ending.remove(&uid)),
-            // It is gone, or another Pod has its name.
+            // The Pod was deleted, or another Pod has its name.
             Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => {
                 ending.remove(&uid);
             }

@@ -1,8 +1,8 @@
-//! Removes the finalizers of PersistentVolumeClaims and PersistentVolumes that are being deleted and
-//! are not used any more: a claim by no Pod on a node, a volume by no claim.
+//! Removes the finalizers of PersistentVolumeClaims and PersistentVolumes that are being deleted and are not used any
+//! more: claims that no Pod on a node uses, and volumes that no claim uses.
 //!
-//! Not a `kube::runtime::Controller`, because that keeps a copy of each object that it watches: here
-//! the objects that wait for their finalizer are enough, with the uids of the Pods that use them.
+//! Not a `kube::runtime::Controller`, because that stores a copy of each object that it watches. Here it is enough to
+//! store the objects that wait for the removal of their finalizer, and the uids of the Pods that use them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,13 +23,13 @@ use crate::built_in::storage_protection::{CLAIM_FINALIZER, VOLUME_FINALIZER};
 const RETRY_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
 /// Maximum number of changes that are handled together.
 const CHANGES: usize = 1_000;
-/// How many Pods are listed at a time.
+/// The number of Pods in a page of a list.
 const PAGE: u32 = 500;
 
 type Claim = PartialObjectMeta<PersistentVolumeClaim>;
 type PodMeta = PartialObjectMeta<Pod>;
 
-/// A change of an object that is watched.
+/// A change of a watched object.
 enum Change {
     Claim(watcher::Event<Claim>),
     Volume(Box<watcher::Event<PersistentVolume>>),
@@ -71,7 +71,7 @@ pub(crate) async fn run(client: Client) {
     }
 }
 
-/// The changes of all objects of a type. The watcher tries again what fails.
+/// The changes of all objects of a type. The watcher retries failures.
 fn changes<K>(
     client: &Client,
     change: fn(watcher::Event<K>) -> Change,
@@ -84,13 +84,13 @@ where
     events.filter_map(move |event| ready(event.ok().map(change)))
 }
 
-/// The uids of objects that are not tried again before the pause is over.
+/// The uids of objects that are not retried before the pause is over.
 type Failed = BTreeSet<String>;
 
-/// Objects that wait for their finalizer to be removed, by their uids.
+/// Objects that wait for the removal of their finalizer, by uid.
 type Waiting<K> = BTreeMap<String, K>;
 
-/// Notes an object that waits, and forgets one that does not.
+/// Adds an object that waits, and removes an object that does not.
 fn observe<K: ResourceExt>(waiting: &mut Waiting<K>, change: watcher::Event<K>, finalizer: &str) {
     match change {
         watcher::Event::Apply(object) | watcher::Event::InitApply(object) => {
@@ -111,7 +111,7 @@ fn waits<K: ResourceExt>(object: &K, finalizer: &str) -> bool {
     is_deleted && object.finalizers().iter().any(|one| one == finalizer)
 }
 
-/// Claims that wait for their finalizer to be removed.
+/// Claims that wait for the removal of their finalizer.
 #[derive(Default)]
 struct WaitingClaims {
     claims: Waiting<Claim>,
@@ -126,7 +126,7 @@ impl WaitingClaims {
         users.retain(|claim, _| claims.contains_key(claim));
     }
 
-    /// Has claims checked that a Pod does not use any more.
+    /// Schedules a check of the claims that a Pod does not use any more.
     fn observe_pod(&mut self, change: watcher::Event<PodMeta>) {
         match change {
             watcher::Event::Delete(pod) => self.leave(&pod.uid().unwrap_or_default()),
@@ -134,7 +134,7 @@ impl WaitingClaims {
                 self.leave(&pod.uid().unwrap_or_default());
             }
             watcher::Event::Apply(_) | watcher::Event::InitApply(_) | watcher::Event::Init => {}
-            // Deletions may have been missed.
+            // The watch may have missed deletions.
             watcher::Event::InitDone => self.users.clear(),
         }
     }
@@ -143,7 +143,7 @@ impl WaitingClaims {
         self.users.retain(|_, pods| !pods.remove(pod) || !pods.is_empty());
     }
 
-    /// The claims of each namespace that have to be checked, by their names.
+    /// The claims that must be checked, by namespace and name.
     fn due(&self, failed: &Failed) -> BTreeMap<String, Claims> {
         let mut due: BTreeMap<String, Claims> = BTreeMap::new();
         for (uid, claim) in &self.claims {
@@ -156,7 +156,7 @@ impl WaitingClaims {
     }
 }
 
-/// Claims of a namespace, by their names.
+/// The claims of a namespace, by name.
 type Claims = BTreeMap<String, Claim>;
 
 /// Releases the claims that no Pod uses.
@@ -185,10 +185,10 @@ async fn release_claims(client: &Client, waiting: &mut WaitingClaims, failed: &m
     }
 }
 
-/// The uids of the Pods that use each of these claims of a namespace; claims that no Pod uses are omitted.
+/// The uids of the Pods that use each of these claims of a namespace. Claims that no Pod uses are omitted.
 ///
 /// # Errors
-/// When Pods cannot be listed.
+/// The reason, if Pods cannot be listed.
 async fn users(
     client: &Client,
     namespace: &str,
@@ -211,8 +211,8 @@ async fn users(
     }
 }
 
-/// The names of those of the claims that a Pod uses. It uses them from when it is on a node until it is deleted, also when its
-/// containers have ended.
+/// The names of the claims that a Pod uses. A Pod uses its claims from its scheduling to a node until its deletion,
+/// even after its containers have terminated.
 fn used(pod: &Pod, claims: &Claims) -> Vec<String> {
     let Some(spec) = &pod.spec else { return Vec::new() };
     if spec.node_name.as_ref().is_none_or(String::is_empty) {
@@ -230,8 +230,8 @@ fn used(pod: &Pod, claims: &Claims) -> Vec<String> {
     names.collect()
 }
 
-/// Whether a kubelet needs no volume of the Pod any more, or the Pod was deleted by force. It may still wait for finalizers, and
-/// these for its claims.
+/// Whether no kubelet needs the volumes of the Pod any more, or the Pod was deleted by force. The Pod may still wait
+/// for finalizers, which may wait for its claims.
 fn is_shut_down(pod: &impl ResourceExt) -> bool {
     let metadata = pod.meta();
     metadata.deletion_timestamp.is_some() && metadata.deletion_grace_period_seconds == Some(0)
@@ -264,7 +264,7 @@ async fn release_volumes(
     waiting.retain(|uid, _| !released.contains(uid));
 }
 
-/// Removes the finalizer of an object as it was seen. Returns whether nothing is left to do for it.
+/// Removes the finalizer of an object in the observed version. Returns whether nothing is left to do for the object.
 async fn release<K, L>(api: &Api<K>, object: &L, finalizer: &str) -> bool
 where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug,
@@ -277,7 +277,7 @@ where
     let name = object.name_any();
     match api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(change)).await {
         Ok(_) => true,
-        // It is gone, or has changed: then its watch says so.
+        // The object was deleted or has changed; the watch reports that.
         Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => true,
         Err(error) => {
             tracing::debug!("finalizer of {name}: {error}");
@@ -305,7 +305,7 @@ mod tests {
     #[derive(Default)]
     struct Requests {
         lists_of_pods: AtomicUsize,
-        /// How many patches fail before one succeeds.
+        /// The number of patches that fail before one succeeds.
         failing_patches: AtomicUsize,
     }
 
@@ -400,7 +400,7 @@ mod tests {
         assert!(claims.get_opt("data").await.unwrap().is_some());
         pods.delete("user", &at_once).await.unwrap();
         data.await;
-        // When each of the claims was deleted, when the watches were synced, and when the Pod was deleted.
+        // Pods are listed when each claim was deleted, when the watches were synced, and when the Pod was deleted.
         let lists = requests.lists_of_pods.load(Ordering::Relaxed);
         assert!((2..=6).contains(&lists), "{lists}");
         controller.abort();

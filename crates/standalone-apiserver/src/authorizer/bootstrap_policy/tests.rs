@@ -9,7 +9,7 @@ use crate::authorizer::{Authorizer, Request};
 use crate::testing::{Member, shared_store};
 use aggregated_apiserver::User;
 
-/// A server with the policy, as a start leaves it.
+/// A server with the policy, in the state after a start.
 async fn server() -> Member {
     let server = Member::start(&shared_store()).await;
     ensure(&server.client, &server.kinds, Timestamp::UNIX_EPOCH).await.unwrap();
@@ -32,7 +32,7 @@ fn resource(verb: &str, group: &str, resource: &str) -> ResourceAttributes {
     }
 }
 
-/// What is stored without validation is what validation makes of it.
+/// Objects that are stored without validation equal validated ones.
 #[tokio::test]
 async fn the_table_is_valid() {
     let (server, checked) = (server().await, Member::start(&shared_store()).await);
@@ -127,7 +127,7 @@ async fn groups_have_what_they_have_in_a_cluster() {
     }
 }
 
-/// No ServiceAccount of `kube-system` has more than the policy names.
+/// No ServiceAccount of `kube-system` has permissions beyond those of the policy.
 #[tokio::test]
 async fn accounts_of_controllers_have_their_own_permissions_alone() {
     let server = server().await;

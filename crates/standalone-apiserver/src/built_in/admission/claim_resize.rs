@@ -12,7 +12,7 @@ use super::is_of;
 
 type Tree = Map<String, Value>;
 
-/// Kubernetes' admission plugin of this name.
+/// The admission plugin PersistentVolumeClaimResize of Kubernetes.
 pub(super) struct ClaimResize;
 
 impl AdmissionPlugin for ClaimResize {
@@ -67,7 +67,7 @@ fn requested(claim: &PersistentVolumeClaim) -> i128 {
     storage.and_then(|storage| Quantity::parse(&storage.0).ok()).map_or(0, |amount| amount.nanos())
 }
 
-/// The StorageClass that a claim names, by its field or by the annotation that came before it.
+/// The StorageClass that a claim names, in its field or in the older annotation.
 fn class_of(claim: &PersistentVolumeClaim) -> &str {
     let annotations = claim.metadata.annotations.as_ref();
     let annotation = annotations.and_then(|all| all.get("volume.beta.kubernetes.io/storage-class"));

@@ -1,5 +1,5 @@
-//! DefaultStorageClass and DefaultIngressClass: claims and Ingresses that name no class get the
-//! newest one that says it is the default.
+//! DefaultStorageClass and DefaultIngressClass: set the newest default class in claims and Ingresses that name no
+//! class.
 
 use aggregated_apiserver::{AdmissionError, AdmissionObject, AdmissionPlugin, AdmissionRequest};
 use futures::future::{BoxFuture, ready};
@@ -14,10 +14,10 @@ use super::creates;
 use crate::built_in::networking::ingress_class;
 use crate::built_in::storage::storage_class;
 
-/// Kubernetes' admission plugin of this name.
+/// The admission plugin DefaultStorageClass of Kubernetes.
 pub(super) struct DefaultStorageClass;
 
-/// Kubernetes' admission plugin of this name.
+/// The admission plugin DefaultIngressClass of Kubernetes.
 pub(super) struct DefaultIngressClass;
 
 impl AdmissionPlugin for DefaultStorageClass {
@@ -69,7 +69,7 @@ trait Class: Resource + Metadata<Ty = ObjectMeta> + DeserializeOwned {}
 impl Class for StorageClass {}
 impl Class for IngressClass {}
 
-/// Sets a field of the spec to the default class, unless it or the annotation names one.
+/// Sets a field of the spec to the default class, unless the field or the annotation names a class.
 fn set_class<K: Class>(
     request: &AdmissionRequest<'_>,
     object: &mut AdmissionObject<'_>,
@@ -93,7 +93,7 @@ fn set_class<K: Class>(
     Ok(())
 }
 
-/// The name of the newest class; of several that are as new, the first one.
+/// The name of the newest class; the first one if several are equally new.
 fn newest<'a, K: Class + 'a>(classes: impl Iterator<Item = &'a K>) -> Option<String> {
     let classes = classes.filter_map(|class| {
         let metadata = class.metadata();

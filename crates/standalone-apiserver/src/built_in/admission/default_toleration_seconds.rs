@@ -1,4 +1,4 @@
-//! DefaultTolerationSeconds: a Pod tolerates for a while that its node is not ready or unreachable.
+//! DefaultTolerationSeconds: adds tolerations to a Pod for a node that is not ready or unreachable, for a limited time.
 
 use aggregated_apiserver::{
     AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
@@ -8,13 +8,13 @@ use serde_json::{Map, Value, json};
 
 use super::is_of;
 
-/// The taints that a node gets when it is not ready or unreachable.
+/// The taints of a node that is not ready or unreachable.
 const TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 
-/// The seconds for which a Pod stays on a node with such a taint.
+/// The time for which a Pod remains on a node with such a taint, in seconds.
 const SECONDS: i64 = 300;
 
-/// Kubernetes' admission plugin of this name.
+/// The admission plugin DefaultTolerationSeconds of Kubernetes.
 pub(super) struct DefaultTolerationSeconds;
 
 impl AdmissionPlugin for DefaultTolerationSeconds {
@@ -38,7 +38,7 @@ impl AdmissionPlugin for DefaultTolerationSeconds {
     }
 }
 
-/// Adds the tolerations that a Pod does not have.
+/// Adds the missing tolerations to a Pod.
 pub(crate) fn add_tolerations(pod: &mut Map<String, Value>) {
     let added = missing(pod).into_iter().map(|key| {
         json!({

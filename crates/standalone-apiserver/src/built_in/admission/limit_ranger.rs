@@ -1,4 +1,5 @@
-//! LimitRanger: what containers, Pods and claims ask for where they say nothing, and what they may ask for.
+//! LimitRanger: sets default requests and limits of containers, and checks the requests and limits of containers, Pods
+//! and claims.
 
 mod constraints;
 mod pod_sums;
@@ -22,10 +23,10 @@ type Amounts = BTreeMap<String, Amount>;
 const PODS: &str = "pods";
 const CLAIMS: &str = "persistentvolumeclaims";
 
-/// What the plugin has set in a Pod.
+/// The annotation with the fields that the plugin has set in a Pod.
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
-/// Kubernetes' admission plugin of this name.
+/// The admission plugin LimitRanger of Kubernetes.
 pub(super) struct LimitRanger;
 
 impl AdmissionPlugin for LimitRanger {
@@ -34,7 +35,7 @@ impl AdmissionPlugin for LimitRanger {
     }
 
     fn handles(&self, request: &AdmissionRequest<'_>) -> bool {
-        // Containers do not change.
+        // The resources of containers do not change in an update.
         let is_claim =
             is_of(request, "", CLAIMS) && request.operation != AdmissionOperation::Delete;
         creates(request, "", PODS) || is_claim
@@ -75,7 +76,7 @@ fn limits(range: &LimitRange) -> &[LimitRangeItem] {
     range.spec.as_ref().map(|spec| spec.limits.as_slice()).unwrap_or_default()
 }
 
-/// Lets the containers of a Pod ask for what a LimitRange says, where they say nothing.
+/// Sets the default requests and limits of a LimitRange in the containers of a Pod that lack them.
 fn set_defaults(range: &LimitRange, pod: &mut AdmissionObject<'_>) {
     let (mut limited, mut requested) = (Amounts::new(), Amounts::new());
     for limit in limits(range).iter().filter(|limit| limit.type_ == "Container") {
@@ -112,7 +113,7 @@ fn set_in_container(
     let name = container.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
     let resources = container.entry("resources").or_insert_with(|| Map::new().into());
     let Value::Object(resources) = resources else { return };
-    // A container requests what it is limited to, and that comes before.
+    // The request of a container defaults to its own limit, which takes precedence over the LimitRange.
     let own = resources.get("limits").and_then(Value::as_object).cloned().unwrap_or_default();
     let own =
         own.into_iter().filter_map(|(name, amount)| Some((name, amount.as_str()?.to_owned())));
@@ -128,7 +129,7 @@ fn set_in_container(
     }
 }
 
-/// Fills in amounts that are missing; their names.
+/// Sets missing amounts, and returns their names.
 fn fill<'a>(resources: &mut Tree, field: &str, amounts: &'a Amounts) -> Vec<&'a str> {
     if amounts.is_empty() {
         return Vec::new();
@@ -154,7 +155,7 @@ fn judge(request: &AdmissionRequest<'_>, object: &Tree) -> Result<(), AdmissionE
     if ranges.is_empty() {
         return Ok(());
     }
-    // What does not fit its type is told where it is validated.
+    // Validation reports an object that does not match its type.
     let object = Value::Object(object.clone());
     let asked = match request.resource {
         PODS => serde_json::from_value::<Pod>(object).ok().map(Box::new).map(Asked::Pod),

@@ -35,11 +35,11 @@ const NAMESPACES: &str = "namespaces";
 const PODS: &str = "pods";
 const UNREADABLE: &str = "failed to decode pod";
 
-/// Writes to these subresources of a Pod change nothing that a level restricts.
+/// Subresources of a Pod whose writes change no field that a level restricts.
 const IGNORED_SUBRESOURCES: [&str; 8] =
     ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
 
-/// Kubernetes' admission plugin of this name.
+/// The admission plugin PodSecurity of Kubernetes.
 pub(super) struct PodSecurity(pub(super) Configuration);
 
 impl AdmissionPlugin for PodSecurity {
@@ -99,7 +99,7 @@ impl PodSecurity {
             annotate(request, ENFORCED_POLICY, &UNRESTRICTED.to_string());
             return Ok(());
         }
-        // The namespace decides about the Pod, so one that cannot be read is refused.
+        // The namespace decides about the Pod, so a Pod that cannot be parsed is rejected.
         let read = |pod| {
             Templated::read(pod).map_err(|_| {
                 annotate(request, ERROR, UNREADABLE);
@@ -127,7 +127,7 @@ impl PodSecurity {
         Ok(())
     }
 
-    /// Warns of a Pod template from which no Pod could be created. The template is stored all the same.
+    /// Warns about a Pod template whose Pods would be rejected. The template is stored nevertheless.
     fn warn_of_template(
         &self,
         request: &AdmissionRequest<'_>,
@@ -163,7 +163,7 @@ impl PodSecurity {
         Ok(())
     }
 
-    /// What exempts the request from all levels.
+    /// The property that exempts the request from all levels.
     fn exemption(&self, request: &AdmissionRequest<'_>) -> Option<&'static str> {
         let exemptions = &self.0.exemptions;
         let namespace = request.namespace.unwrap_or_default();
@@ -173,7 +173,7 @@ impl PodSecurity {
         exemptions.usernames.contains(&request.user.name).then_some("user")
     }
 
-    /// Whether the RuntimeClass of a Pod exempts it, which an audit annotation notes.
+    /// Whether the RuntimeClass of a Pod exempts it. If so, an audit annotation records it.
     fn is_class_exempt(&self, request: &AdmissionRequest<'_>, spec: &PodSpec) -> bool {
         let class = spec.runtime_class_name.as_ref().filter(|class| !class.is_empty());
         let exempt = class.is_some_and(|class| self.0.exemptions.runtime_classes.contains(class));
@@ -183,7 +183,8 @@ impl PodSecurity {
         exempt
     }
 
-    /// The policy of the namespace of the request with the errors of its labels; `None` if there is no such namespace.
+    /// The policy of the namespace of the request, with the errors of its labels; `None` if the namespace does not
+    /// exist.
     fn policy_of_namespace(
         &self,
         request: &AdmissionRequest<'_>,
@@ -219,7 +220,7 @@ fn template_path(group: &str, resource: &str) -> Option<&'static [&'static str]>
     }
 }
 
-/// Notes violations of the level of the mode `audit`.
+/// Records violations of the level of the mode `audit`.
 fn note_violations(request: &AdmissionRequest<'_>, policy: &Policy, pod: &PodView<'_>) {
     if request.is_audited()
         && let Some(violated) = violations(policy.audit, pod)
@@ -254,8 +255,8 @@ impl Templated {
     }
 }
 
-/// Whether an update may turn an allowed Pod into one that is not: of a Pod's containers only the images may
-/// change, and ephemeral containers may be added.
+/// Whether an update may turn an allowed Pod into a violating one. Only the images of a Pod's containers can change,
+/// and ephemeral containers can be added.
 fn changes_images(pod: &PodSpec, old: &PodSpec) -> bool {
     let changed = |new: &[Container], old: &[Container]| {
         new.len() != old.len() || new.iter().zip(old).any(|(new, old)| new.image != old.image)

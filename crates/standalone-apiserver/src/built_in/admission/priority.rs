@@ -1,4 +1,4 @@
-//! Priority: a Pod gets the priority of its PriorityClass.
+//! Priority: sets the priority of a Pod from its PriorityClass.
 
 use aggregated_apiserver::{
     AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
@@ -16,8 +16,8 @@ type Tree = Map<String, Value>;
 const GROUP: &str = PriorityClass::GROUP;
 const CLASSES: &str = PriorityClass::URL_PATH_SEGMENT;
 
-/// Kubernetes' admission plugin of this name. It also protects the classes of the system, which in kube-apiserver the
-/// storage of PriorityClasses does.
+/// The admission plugin Priority of Kubernetes. It also protects the system classes, which kube-apiserver does in the
+/// storage of PriorityClasses.
 pub(super) struct Priority;
 
 impl AdmissionPlugin for Priority {
@@ -89,8 +89,8 @@ fn set_priority(
     Ok(())
 }
 
-/// Completes a Pod that is stored without admission. `classes` are the PriorityClasses that are stored with it. A Pod of
-/// another class stays as it is.
+/// Completes a Pod that is stored without admission. `classes` are the PriorityClasses that are stored with it. A Pod
+/// with another class does not change.
 pub(crate) fn complete_loaded(pod: &mut Value, classes: &[PriorityClass]) {
     let Some(spec) = pod["spec"].as_object_mut() else { return };
     let class = match spec.get("priorityClassName").and_then(Value::as_str).unwrap_or_default() {
@@ -105,7 +105,7 @@ pub(crate) fn complete_loaded(pod: &mut Value, classes: &[PriorityClass]) {
     complete(spec, class);
 }
 
-/// Fills in the missing fields of a Pod of this class.
+/// Sets the missing fields of a Pod with this class.
 fn complete(spec: &mut Tree, class: Option<&PriorityClass>) {
     if let Some(name) = class.and_then(|class| class.metadata.name.as_deref()) {
         spec.insert("priorityClassName".to_owned(), name.into());
@@ -120,7 +120,7 @@ fn complete(spec: &mut Tree, class: Option<&PriorityClass>) {
     set_missing("preemptionPolicy", preemption_policy(class).into());
 }
 
-/// The preemption policy of Pods of this class.
+/// The preemption policy of Pods with this class.
 fn preemption_policy(class: Option<&PriorityClass>) -> &str {
     let policy = class.and_then(|class| class.preemption_policy.as_deref());
     policy.unwrap_or("PreemptLowerPriority")
@@ -133,7 +133,7 @@ fn default_class(request: &AdmissionRequest<'_>) -> Result<Option<PriorityClass>
     Ok(default_of(classes.iter()).cloned())
 }
 
-/// The default class: of several the one with the lowest value.
+/// The default class; if there are several, the one with the lowest value.
 fn default_of<'a>(classes: impl Iterator<Item = &'a PriorityClass>) -> Option<&'a PriorityClass> {
     let classes = classes.filter(|class| class.global_default.unwrap_or_default());
     classes.min_by_key(|class| class.value.unwrap_or_default())
@@ -142,7 +142,7 @@ fn default_of<'a>(classes: impl Iterator<Item = &'a PriorityClass>) -> Option<&'
 fn judge_class(request: &AdmissionRequest<'_>, class: Option<&Tree>) -> Result<(), AdmissionError> {
     let Some(class) = class else {
         let why = "this is a system priority class and cannot be deleted";
-        // The deletion of a collection deletes them too, as in kube-apiserver.
+        // The deletion of a collection deletes system classes, too, same as in kube-apiserver.
         let is_kept = request.operation == AdmissionOperation::Delete
             && !request.is_of_collection()
             && is_of_system(request.name);

@@ -1,5 +1,5 @@
-//! StorageObjectInUseProtection: a claim and a volume that are created get a finalizer, so that they
-//! stay as long as they are used. `controllers/storage_protection` removes it.
+//! StorageObjectInUseProtection: adds a finalizer to new claims and volumes, so that they are not removed while they
+//! are used. `controllers/storage_protection` removes the finalizer.
 
 use aggregated_apiserver::{AdmissionError, AdmissionObject, AdmissionPlugin, AdmissionRequest};
 use futures::future::{BoxFuture, ready};
@@ -13,7 +13,7 @@ pub(crate) const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
 /// The finalizer of a PersistentVolume.
 pub(crate) const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
 
-/// Kubernetes' admission plugin of this name.
+/// The admission plugin StorageObjectInUseProtection of Kubernetes.
 pub(super) struct StorageObjectInUseProtection;
 
 impl AdmissionPlugin for StorageObjectInUseProtection {

@@ -1,4 +1,4 @@
-//! TaintNodesByCondition: a Node that is created is not ready yet.
+//! TaintNodesByCondition: adds the taint for nodes that are not ready to a new Node.
 
 use aggregated_apiserver::{AdmissionError, AdmissionObject, AdmissionPlugin, AdmissionRequest};
 use futures::future::{BoxFuture, ready};
@@ -9,7 +9,7 @@ use super::creates;
 const KEY: &str = "node.kubernetes.io/not-ready";
 const EFFECT: &str = "NoSchedule";
 
-/// Kubernetes' admission plugin of this name.
+/// The admission plugin TaintNodesByCondition of Kubernetes.
 pub(super) struct TaintNodesByCondition;
 
 impl AdmissionPlugin for TaintNodesByCondition {

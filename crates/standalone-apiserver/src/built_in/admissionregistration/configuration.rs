@@ -1,4 +1,4 @@
-//! What both kinds have in common.
+//! The common parts of MutatingWebhookConfigurations and ValidatingWebhookConfigurations.
 
 use aggregated_apiserver::{Rules, Strategy};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -10,10 +10,10 @@ use crate::built_in::checks::FieldErrors;
 use crate::built_in::row::{Column, Row};
 use crate::built_in::strategy::requiring_resource_version;
 
-/// The end of names that kube-apiserver keeps for configurations in files.
+/// The suffix of names that kube-apiserver reserves for configurations in files.
 const STATIC_SUFFIX: &str = ".static.k8s.io";
 
-/// The row of a kind of configurations: how one is filled in and judged, and how many webhooks it has.
+/// The row of a kind of configurations, with its functions for defaulting, validation and counting webhooks.
 pub(super) fn row<K>(
     prepare: fn(&mut K),
     validate: fn(&K) -> FieldErrors,
@@ -41,7 +41,7 @@ fn strategy() -> Strategy {
     Strategy { has_generation: true, ..requiring_resource_version() }
 }
 
-/// Warns of a name that is meant for configurations in files.
+/// Warns about a name that is reserved for configurations in files.
 fn warnings(metadata: &ObjectMeta) -> Vec<String> {
     if !metadata.name.as_ref().is_some_and(|name| name.ends_with(STATIC_SUFFIX)) {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! What a webhook has where nothing is said.
+//! The defaults of webhooks.
 
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhook, RuleWithOperations, ValidatingWebhook, WebhookClientConfig,
@@ -35,7 +35,7 @@ pub(super) fn set_of_validating(webhook: &mut ValidatingWebhook) {
     .set();
 }
 
-/// The fields of either sort of webhook that have defaults.
+/// The fields with defaults, which both sorts of webhooks have.
 struct Fields<'a> {
     failure_policy: &'a mut Option<String>,
     match_policy: &'a mut Option<String>,

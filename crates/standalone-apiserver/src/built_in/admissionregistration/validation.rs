@@ -1,4 +1,4 @@
-//! What is wrong with webhooks, in kube-apiserver's words.
+//! The validation of webhooks, with the messages of kube-apiserver.
 
 use std::collections::BTreeSet;
 
@@ -12,9 +12,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use crate::built_in::checks::{FieldErrors, check_one_of, check_with, quote, to_json};
 use crate::built_in::label_selector;
 
-/// The versions of reviews that are sent.
+/// The versions of AdmissionReviews.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
-/// Webhooks that change something when they are asked cannot be asked for a dry run.
+/// The valid side effects. Webhooks with other side effects cannot be called for dry runs.
 const SIDE_EFFECTS: [&str; 2] = ["None", "NoneOnDryRun"];
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 
@@ -70,7 +70,7 @@ impl<'a> Webhook<'a> {
     }
 }
 
-/// What is wrong with the webhooks of a configuration.
+/// Returns the errors of the webhooks of a configuration.
 pub(super) fn faults<'a>(webhooks: impl Iterator<Item = Webhook<'a>>) -> FieldErrors {
     let (mut faults, mut names) = (Vec::new(), BTreeSet::new());
     for (index, webhook) in webhooks.enumerate() {
@@ -197,7 +197,7 @@ fn check_rule(rule: &RuleWithOperations, at: &str, faults: &mut FieldErrors) {
     check_one_of(format!("{at}.scope"), rule.scope.as_ref(), &scopes, faults);
 }
 
-/// Checks a list in which `*` stands alone.
+/// Checks that `*` is the only value of a list that contains it.
 fn check_wildcard(values: &[String], others: &str, at: &str, faults: &mut FieldErrors) {
     if values.is_empty() {
         faults.push(FieldError::required(at, ""));
@@ -211,7 +211,7 @@ fn check_resources(resources: &[String], at: &str, faults: &mut FieldErrors) {
     if resources.is_empty() {
         faults.push(FieldError::required(at, ""));
     }
-    // `x/*` and `*/x`.
+    // Resources such as `x/*` and `*/x`.
     let (mut of_any_subresource, mut of_any_resource) = (BTreeSet::new(), BTreeSet::new());
     let mut is_last_named = false;
     for (index, resource) in resources.iter().enumerate() {
@@ -221,7 +221,7 @@ fn check_resources(resources: &[String], at: &str, faults: &mut FieldErrors) {
             continue;
         }
         let Some((name, subresource)) = resource.split_once('/') else {
-            // kube-apiserver looks at the last one.
+            // kube-apiserver checks only the last one.
             is_last_named = resource != "*";
             continue;
         };

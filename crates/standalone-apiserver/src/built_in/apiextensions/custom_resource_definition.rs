@@ -35,8 +35,7 @@ pub(crate) fn row() -> Row<CustomResourceDefinition> {
 fn strategy() -> Strategy {
     Strategy {
         allows_unconditional_update: false,
-        // The list is never empty: only the controller removes a definition, when its
-        // objects are gone.
+        // The list is never empty: only the controller removes a definition, after its objects are deleted.
         held_by: Some("/spec/versions"),
         marked_by_time_alone: true,
         one_at_a_time: true,

@@ -78,7 +78,8 @@ fn set_port(api: &mut APIService) {
     }
 }
 
-/// Marks a new local API as available. APIs of other servers get no condition, because no controller checks them.
+/// Marks a new local API as available. APIs of other servers get no condition, because no controller checks their
+/// availability.
 fn mark_local(api: &mut APIService, now: Timestamp) {
     if api.spec.is_none() || service_of(api).is_some() {
         return;

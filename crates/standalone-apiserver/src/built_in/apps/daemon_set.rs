@@ -36,8 +36,8 @@ pub(crate) fn row() -> Row<DaemonSet> {
     }
 }
 
-/// In Go the count is a field, zero where a client leaves it out, and only then an annotation: whoever creates a
-/// DaemonSet owns it, and a change of the template does not change that.
+/// In Go, the count is a field that is zero if a client omits it, and is turned into an annotation later. So the client
+/// that creates a DaemonSet owns the annotation, and a change of the template does not change the owner.
 const FILLED: &[Filled] =
     &[Filled::field("/metadata/annotations/deprecated.daemonset.template.generation")
         .with_default("0")
@@ -83,7 +83,7 @@ fn prepare(set: &mut DaemonSet, old: Option<&DaemonSet>) {
         Some(old) => {
             let template = |set: &DaemonSet| set.spec.as_ref().map(|spec| spec.template.clone());
             let changes = i64::from(template(old) != template(set));
-            // A client may have begun at the last number there is; Go goes on at the first.
+            // A client may have started with the largest number. Go continues with the smallest.
             template_generation(old).wrapping_add(changes)
         }
     };
@@ -91,7 +91,7 @@ fn prepare(set: &mut DaemonSet, old: Option<&DaemonSet>) {
     annotations.insert(TEMPLATE_GENERATION.to_owned(), template_generation.to_string());
 }
 
-/// How often the template was changed, as the annotation says.
+/// The number of changes of the template, according to the annotation.
 fn template_generation(set: &DaemonSet) -> i64 {
     let annotation = set.metadata.annotations.as_ref().and_then(|all| all.get(TEMPLATE_GENERATION));
     annotation.and_then(|text| text.parse().ok()).unwrap_or_default()
@@ -141,7 +141,7 @@ fn validate_status(set: &DaemonSet, old: Option<&DaemonSet>) -> FieldErrors {
     faults
 }
 
-/// Warnings of the template of a DaemonSet that is new, or whose template changes.
+/// Warnings about the template of a DaemonSet that is new or has a changed template.
 fn warnings(set: &DaemonSet, old: Option<&DaemonSet>) -> Vec<String> {
     if old.is_some_and(|old| template_generation(old) == template_generation(set)) {
         return Vec::new();
@@ -155,7 +155,7 @@ fn check_selector(spec: &DaemonSetSpec, faults: &mut FieldErrors) {
     let before = faults.len();
     label_selector::validate(&spec.selector, "spec.selector", faults);
     let labels = spec.template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
-    // One that is missing in JSON is the default in Rust, and selects nothing.
+    // A selector that is missing in JSON is the default in Rust, and selects nothing.
     let is_missing = spec.selector == LabelSelector::default();
     if faults.len() == before && (is_missing || !label_selector::matches(&spec.selector, labels)) {
         let why = "`selector` does not match template `labels`";
@@ -167,7 +167,7 @@ fn check_selector(spec: &DaemonSetSpec, faults: &mut FieldErrors) {
     }
 }
 
-/// Validates how Pods are replaced.
+/// Validates the update strategy.
 fn check_strategy(strategy: &DaemonSetUpdateStrategy, faults: &mut FieldErrors) {
     const AT: &str = "spec.updateStrategy.rollingUpdate";
     match strategy.type_.as_deref().unwrap_or_default() {
@@ -205,7 +205,7 @@ fn check_strategy(strategy: &DaemonSetUpdateStrategy, faults: &mut FieldErrors) 
                     let shown =
                         |share: &Option<IntOrString>| to_json(share.as_ref().unwrap_or(&nothing));
                     let (unavailable, surge) = (&rolling.max_unavailable, &rolling.max_surge);
-                    // By the names of Go's fields.
+                    // The fields have the names of Go.
                     format!(
                         r#"{{"MaxUnavailable":{},"MaxSurge":{}}}"#,
                         shown(unavailable),

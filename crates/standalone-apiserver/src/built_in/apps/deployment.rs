@@ -138,7 +138,7 @@ fn validate_status(deployment: &Deployment, old: Option<&Deployment>) -> FieldEr
     faults
 }
 
-/// Warnings of the template of a Deployment that is new, or whose generation changes.
+/// Warnings about the template of a Deployment that is new or has a new generation.
 fn warnings(deployment: &Deployment, old: Option<&Deployment>) -> Vec<String> {
     let generation = |deployment: &Deployment| deployment.metadata.generation;
     if old.is_some_and(|old| generation(old) == generation(deployment)) {

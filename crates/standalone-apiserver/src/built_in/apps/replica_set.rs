@@ -58,7 +58,7 @@ fn validate(set: &ReplicaSet, old: Option<&ReplicaSet>) -> FieldErrors {
     let Some(spec) = &set.spec else { return faults };
     check_not_negative("spec.replicas", spec.replicas, &mut faults);
     check_not_negative("spec.minReadySeconds", spec.min_ready_seconds, &mut faults);
-    // In the words of kube-apiserver.
+    // The message of kube-apiserver names a Deployment here, too.
     check_selector(&spec.selector, "deployment", &mut faults);
     let old = old.and_then(|old| old.spec.as_ref());
     let old_template = old.and_then(|old| old.template.as_ref());
@@ -92,7 +92,7 @@ fn validate_status(set: &ReplicaSet) -> FieldErrors {
     faults
 }
 
-/// Warnings of the template of a ReplicaSet that is new, or whose generation changes.
+/// Warnings about the template of a ReplicaSet that is new or has a new generation.
 fn warnings(set: &ReplicaSet, old: Option<&ReplicaSet>) -> Vec<String> {
     let generation = |set: &ReplicaSet| set.metadata.generation;
     if old.is_some_and(|old| generation(old) == generation(set)) {

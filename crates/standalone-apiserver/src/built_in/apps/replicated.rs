@@ -1,4 +1,4 @@
-//! The validation that workloads share: of their selector, and of the template that it selects.
+//! The validation that workloads share: of their selector, and of their Pod template.
 
 use aggregated_apiserver::FieldError;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
@@ -10,7 +10,7 @@ use crate::built_in::checks::{
 use crate::built_in::label_selector;
 use crate::built_in::pod_template;
 
-/// Validates the selector. One that is missing in JSON is the default in Rust.
+/// Validates the selector. A selector that is missing in JSON is the default in Rust.
 pub(crate) fn check_selector(selector: &LabelSelector, of: &str, faults: &mut FieldErrors) {
     label_selector::validate(selector, "spec.selector", faults);
     if *selector == LabelSelector::default() {
@@ -21,7 +21,7 @@ pub(crate) fn check_selector(selector: &LabelSelector, of: &str, faults: &mut Fi
     }
 }
 
-/// Validates the template, in the place of an old one.
+/// Validates the template, compared with the old one if there is any.
 pub(crate) fn check_template(
     template: Option<&PodTemplateSpec>,
     old: Option<&PodTemplateSpec>,
@@ -48,7 +48,7 @@ pub(crate) fn check_template(
     check_runs_forever(template, "ReplicaSet", faults);
 }
 
-/// Checks that the Pods of a template are started again whenever they end. Messages call the workload `of`.
+/// Checks that the Pods of a template are always restarted. `of` is the name of the workload in messages.
 pub(crate) fn check_runs_forever(template: &PodTemplateSpec, of: &str, faults: &mut FieldErrors) {
     let policy = template.spec.as_ref().and_then(|spec| spec.restart_policy.as_ref());
     check_one_of("spec.template.spec.restartPolicy", policy, &["Always"], faults);
@@ -70,7 +70,8 @@ pub(crate) fn check_change(
     }
 }
 
-/// Checks counts of a status: none is negative, and each of these pairs names one that is not greater than another.
+/// Checks the counts of a status: none may be negative, and in each of these pairs, the first must not exceed the
+/// second.
 pub(crate) fn check_counts(
     counts: &[(&str, Option<i64>)],
     limits: &[(&str, &str, &str)],
@@ -90,7 +91,7 @@ pub(crate) fn check_counts(
     }
 }
 
-/// Checks that the count of names that were taken does not fall.
+/// Checks that the collision count does not decrease.
 pub(crate) fn check_collisions(new: Option<i32>, old: Option<i32>, faults: &mut FieldErrors) {
     if old.is_some_and(|old| new.is_none_or(|new| new < old)) {
         let value = new.unwrap_or(0);

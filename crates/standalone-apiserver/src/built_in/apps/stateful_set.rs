@@ -40,7 +40,7 @@ pub(crate) fn row() -> Row<StatefulSet> {
     }
 }
 
-/// Off by default in kube-apiserver: who sends it owns it, though it is not kept.
+/// The feature is off by default in kube-apiserver: the field is dropped, but the client that sends it owns it.
 const FILLED: &[Filled] = &[Filled::dropped("/spec/updateStrategy/rollingUpdate/maxUnavailable")];
 
 fn strategy() -> Strategy {
@@ -74,7 +74,7 @@ fn prepare(set: &mut StatefulSet, old: Option<&StatefulSet>) {
         rolling.partition.get_or_insert(0);
     }
     let old_template = old.and_then(|old| old.spec.as_ref()).map(|old| &old.template);
-    // Off by default in kube-apiserver, which keeps the field only of an object that has it.
+    // The feature is off by default in kube-apiserver, which stores the field only if the old object has it.
     let old =
         old.and_then(|old| old.spec.as_ref()?.update_strategy.as_ref()?.rolling_update.as_ref());
     if old.is_none_or(|old| old.max_unavailable.is_none())
@@ -100,7 +100,7 @@ fn validate(set: &StatefulSet, old: Option<&StatefulSet>) -> FieldErrors {
     let mut faults = Vec::new();
     let Some(spec) = &set.spec else { return faults };
     let old = old.and_then(|old| old.spec.as_ref());
-    // A template that was kept when less was demanded must not keep a set from being scaled.
+    // The template may have been stored when the validation was less strict; then it must not prevent scaling.
     let judges_template = old.is_none_or(|old| validate_spec(old, Some(old), true).is_empty());
     faults.append(&mut validate_spec(spec, old, judges_template));
     if old.is_some_and(|old| changes_more_than_it_may(spec, old)) {
@@ -110,8 +110,8 @@ fn validate(set: &StatefulSet, old: Option<&StatefulSet>) -> FieldErrors {
     faults
 }
 
-/// Validates a spec. If it takes the place of an old one, fields that cannot change are not judged again, and of the
-/// template only what belongs to the set, unless `judges_template`.
+/// Validates a spec. In an update, immutable fields are not validated again. Only the parts of the template that belong
+/// to the set are validated, unless `judges_template` is true.
 fn validate_spec(
     spec: &StatefulSetSpec,
     old: Option<&StatefulSetSpec>,
@@ -152,7 +152,7 @@ fn validate_spec(
     faults
 }
 
-/// Validates the template as its Pods will be: with the volumes of the claims that are made for each, and
+/// Validates the template in the form of its Pods: with the volumes of the claims that are created for each Pod, and
 /// without a host name, because each Pod gets its own.
 fn check_template(
     spec: &StatefulSetSpec,
@@ -168,7 +168,7 @@ fn check_template(
         faults.push(FieldError::invalid("spec.selector", to_json(&spec.selector), ""));
         return check_runs_forever(&template, "StatefulSet", faults);
     }
-    // One that is missing in JSON is the default in Rust, and selects nothing.
+    // A selector that is missing in JSON is the default in Rust, and selects nothing.
     if spec.selector == LabelSelector::default()
         || (!label_selector::is_empty(&spec.selector)
             && !label_selector::matches(&spec.selector, labels.as_ref()))
@@ -190,7 +190,7 @@ fn add_volumes(spec: &StatefulSetSpec, template: &mut PodTemplateSpec) {
     let Some(pod) = &mut template.spec else { return };
     (pod.subdomain, pod.hostname) = (None, None);
     let claims = spec.volume_claim_templates.iter().flatten();
-    // Each name once. One that is missing is found by the validation of volumes.
+    // Each name once. The validation of volumes reports a missing name.
     let names: BTreeSet<String> =
         claims.map(|claim| claim.metadata.name.clone().unwrap_or_default()).collect();
     if names.is_empty() {
@@ -206,7 +206,7 @@ fn add_volumes(spec: &StatefulSetSpec, template: &mut PodTemplateSpec) {
     pod.volumes = Some(names.iter().map(of_claim).chain(own).collect());
 }
 
-/// Whether a field has changed that may not.
+/// Whether an immutable field has changed.
 fn changes_more_than_it_may(new: &StatefulSetSpec, old: &StatefulSetSpec) -> bool {
     let may_change = StatefulSetSpec {
         replicas: new.replicas,
@@ -231,7 +231,7 @@ fn warnings(set: &StatefulSet, old: Option<&StatefulSet>) -> Vec<String> {
     let mut warnings: Vec<String> = template.map(of_template).unwrap_or_default();
     let claims = set.spec.iter().flat_map(|spec| spec.volume_claim_templates.iter().flatten());
     for (index, claim) in claims.enumerate() {
-        // As kube-apiserver names them, which are not where the amounts are.
+        // The path is that of kube-apiserver, which differs from the path of the amounts.
         let at = format!("spec.volumeClaimTemplates[{index}]");
         let at = if old.is_some() { at + ".Spec" } else { at };
         warnings.append(&mut persistent_volume_claim::warnings_of_sizes(claim.spec.as_ref(), &at));

@@ -14,7 +14,7 @@ use crate::built_in::row::{ALL, Column, Row, Subresources};
 use crate::built_in::strategy::without_generation;
 use validation::{validate, validate_status};
 
-/// How much of the processors that Pods request they shall use, where nothing is said of metrics.
+/// The default target: the CPU utilization in percent of the requests of Pods.
 const CPU_UTILIZATION: i32 = 80;
 
 pub(crate) fn row() -> Row<HorizontalPodAutoscaler> {
@@ -68,7 +68,7 @@ fn prepare(autoscaler: &mut HorizontalPodAutoscaler) {
     if let Some(behavior) = &mut spec.behavior {
         let up = behavior.scale_up.get_or_insert_default();
         set_scaling_defaults(up, &[("Pods", 4), ("Percent", 100)]);
-        // For how long it waits before it scales down is said by a flag of the controller.
+        // A flag of the controller sets the stabilization window for scaling down.
         up.stabilization_window_seconds.get_or_insert(0);
         let down = behavior.scale_down.get_or_insert_default();
         set_scaling_defaults(down, &[("Percent", 100)]);

@@ -17,7 +17,7 @@ use crate::built_in::pod_template::{self, containers_column, images_column, warn
 use crate::built_in::row::{ALL, Column, Row, Subresources};
 use crate::built_in::strategy;
 
-/// The name of a Job is that of its CronJob and a time.
+/// The largest length of a name. The name of a Job consists of the name of its CronJob and a timestamp.
 const CRON_NAME_LIMIT: usize = 52;
 
 pub(crate) fn row() -> Row<CronJob> {
@@ -131,7 +131,7 @@ fn validate(job: &CronJob, old: Option<&CronJob>) -> FieldErrors {
     faults
 }
 
-/// Validates the schedule. Only one that named its time zone before may do so.
+/// Validates the schedule. A time zone in the schedule is valid only if the old schedule has one.
 fn check_schedule(spec: &CronJobSpec, old: Option<&CronJobSpec>, faults: &mut FieldErrors) {
     const AT: &str = "spec.schedule";
     if !check_given(AT, &spec.schedule, faults) {
@@ -175,14 +175,14 @@ fn check_time_zone(zone: &str, faults: &mut FieldErrors) {
     }
 }
 
-/// Warnings of the template of a CronJob that is new, or whose generation changes, and of its schedule.
+/// Warnings about the template of a CronJob that is new or has a new generation, and about its schedule.
 fn warnings(job: &CronJob, old: Option<&CronJob>) -> Vec<String> {
     let generation = |job: &CronJob| job.metadata.generation;
     let is_changed = old.is_none_or(|old| generation(old) != generation(job));
     let of_name = old.is_none().then(|| warnings::of_name(job.metadata.name.as_deref())).flatten();
     let spec = job.spec.job_template.spec.as_ref().filter(|_| is_changed);
     let of_spec = spec.map(|spec| job_spec::warnings(spec, "spec.jobTemplate.spec"));
-    // As kube-apiserver names the field.
+    // The field has the name of kube-apiserver's message.
     let of_zone = "cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details";
     let has_zone = old.is_some() && job.spec.schedule.contains("TZ");
     let of_zone = has_zone.then(|| of_zone.to_owned());

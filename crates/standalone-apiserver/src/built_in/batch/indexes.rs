@@ -5,10 +5,10 @@ use crate::built_in::checks::quote;
 /// The first and the last index of an interval.
 type Interval = (i64, i64);
 
-/// Reads a list, and returns how many indexes it has.
+/// Parses a list, and returns its number of indexes.
 ///
 /// # Errors
-/// If the list is malformed, or has an index of `completions` or more.
+/// The reason, if the list is malformed, or contains an index that is not less than `completions`.
 pub(super) fn count(list: &str, completions: i32) -> Result<i64, String> {
     if list.is_empty() {
         return Ok(0);
@@ -51,7 +51,7 @@ fn interval(text: &str, completions: i32) -> Result<Interval, String> {
     }
 }
 
-/// The first index that both lists have. Intervals that cannot be read are skipped.
+/// The first index that is in both lists. Malformed intervals are skipped.
 pub(super) fn overlap(one: &str, other: &str, completions: i32) -> Option<i64> {
     let read = |list: &str| -> Vec<Interval> {
         list.split(',').filter_map(|text| interval(text, completions).ok()).collect()

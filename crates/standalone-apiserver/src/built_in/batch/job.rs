@@ -41,7 +41,7 @@ pub(crate) fn row() -> Row<Job> {
     }
 }
 
-/// What belongs to nobody unless a client says what it is.
+/// The fields that no manager owns unless a client sets them.
 const FILLED: &[Filled] = &[
     Filled::field("/metadata/labels").like("/spec/template/metadata/labels"),
     Filled::field("/spec/selector"),
@@ -66,7 +66,7 @@ fn prepare(job: &mut Job) {
         spec.completions = Some(1);
     }
     spec.parallelism.get_or_insert(1);
-    // With a limit for each index there is none for all together.
+    // With a limit for each index, there is no limit for all indexes together.
     let limit = if spec.backoff_limit_per_index.is_some() { i32::MAX } else { 6 };
     spec.backoff_limit.get_or_insert(limit);
     spec.suspend.get_or_insert(false);
@@ -78,7 +78,7 @@ fn prepare(job: &mut Job) {
     job_spec::set_defaults(spec);
 }
 
-/// A Job without labels gets those of its Pods.
+/// Sets the labels of a Job without labels to those of its Pods.
 fn set_default_labels(job: &mut Job) {
     let template = job.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref());
     let labels = template.and_then(|metadata| metadata.labels.clone());
@@ -96,8 +96,7 @@ fn set_selector(job: &mut Job) {
     }
 }
 
-/// Labels the Pods of a Job, with the new and the old names of its labels, and selects
-/// them.
+/// Labels the Pods of a Job, with the new and the old names of its labels, and sets the selector for these labels.
 fn add_selector(spec: &mut JobSpec, name: &str, uid: &str) {
     let labels = spec.template.metadata.get_or_insert_default().labels.get_or_insert_default();
     for (label, value) in [
@@ -114,7 +113,7 @@ fn add_selector(spec: &mut JobSpec, name: &str, uid: &str) {
         .or_insert_with(|| uid.to_owned());
 }
 
-/// Warnings of a Job that is new, or whose generation changes.
+/// Warnings about a Job that is new or has a new generation.
 fn warnings(job: &Job, old: Option<&Job>) -> Vec<String> {
     let generation = |job: &Job| job.metadata.generation;
     if old.is_some_and(|old| generation(old) == generation(job)) {

@@ -1,4 +1,4 @@
-//! JobSpecs, of Jobs and of the templates of CronJobs.
+//! JobSpecs: of Jobs and of the templates of CronJobs.
 
 use aggregated_apiserver::{FieldError, NameRule};
 use k8s_openapi::api::batch::v1::JobSpec;
@@ -20,7 +20,7 @@ pub(crate) fn set_defaults(spec: &mut JobSpec) {
     pod_template::set_defaults(&mut spec.template);
 }
 
-/// Validates a JobSpec, whose template takes the place of an old one.
+/// Validates a JobSpec, with its template compared with the old one if there is any.
 pub(crate) fn validate(
     spec: &JobSpec,
     old: Option<&PodTemplateSpec>,
@@ -52,7 +52,7 @@ pub(crate) fn validate(
     check_restart_policy(spec, &format!("{template}.spec.restartPolicy"), faults);
 }
 
-/// Warnings of a JobSpec.
+/// Warnings about a JobSpec.
 pub(crate) fn warnings(spec: &JobSpec, at: &str) -> Vec<String> {
     let is_large = spec.completions.unwrap_or(0) > MANY_COMPLETIONS
         && spec.parallelism.unwrap_or(0) > MANY_PARALLEL;
@@ -65,13 +65,13 @@ pub(crate) fn warnings(spec: &JobSpec, at: &str) -> Vec<String> {
     of_size.into_iter().chain(of_template).collect()
 }
 
-/// Above this the indexes that have failed are hard to list.
+/// The number of completions above which the failed indexes are hard to list.
 const MANY_COMPLETIONS: i32 = 100_000;
-/// The most Pods at a time, and the most failed indexes, of a Job with many completions.
+/// The largest parallelism, and the largest number of failed indexes, of a Job with many completions.
 const MANY_PARALLEL: i32 = 10_000;
-/// The most Pods at a time, and the most failed indexes, of a Job with an index.
+/// The largest parallelism, and the largest number of failed indexes, of an indexed Job.
 const INDEX_LIMIT: i32 = 100_000;
-/// The longest name of a manager, in bytes.
+/// The largest length of the name of a manager, in bytes.
 const MANAGER_LIMIT: u64 = 63;
 
 /// Whether the Pods of a Job have an index.
@@ -79,7 +79,7 @@ pub(crate) fn is_indexed(spec: &JobSpec) -> bool {
     spec.completion_mode.as_deref() == Some("Indexed")
 }
 
-/// Validates the name of a controller: a domain and a path.
+/// Validates the name of a controller, which consists of a domain and a path.
 fn check_manager(manager: &str, at: &str, faults: &mut FieldErrors) {
     const PATH: &str =
         "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
@@ -109,7 +109,7 @@ fn check_length(manager: &str, at: &str, faults: &mut FieldErrors) {
     }
 }
 
-/// Validates the counts that depend on whether Pods have an index.
+/// Validates the counts that depend on the completion mode.
 fn check_mode(spec: &JobSpec, at: &str, faults: &mut FieldErrors) {
     let modes = ["NonIndexed", "Indexed"];
     check_one_of(format!("{at}.completionMode"), spec.completion_mode.as_ref(), &modes, faults);

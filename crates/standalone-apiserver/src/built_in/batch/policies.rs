@@ -1,4 +1,4 @@
-//! When a Job has succeeded, and what a failed Pod means.
+//! The success policy and the Pod failure policy of Jobs.
 
 use std::collections::BTreeSet;
 
@@ -14,13 +14,13 @@ use super::job_spec::is_indexed;
 use crate::built_in::checks::{FieldErrors, check_not_negative, check_with, quote, to_json};
 use crate::built_in::pod_template::resources::in_order;
 
-/// The most rules of a policy.
+/// The largest number of rules of a policy.
 const RULE_LIMIT: u64 = 20;
-/// The most conditions of a rule.
+/// The largest number of conditions of a rule.
 const CONDITION_LIMIT: u64 = 20;
-/// The most exit codes of a rule.
+/// The largest number of exit codes of a rule.
 const EXIT_CODE_LIMIT: u64 = 255;
-/// The longest list of indexes, in bytes.
+/// The largest size of a list of indexes, in bytes.
 const INDEXES_LIMIT: u64 = 64 * 1024;
 
 /// Validates the policies of a Job.
@@ -49,7 +49,7 @@ pub(super) fn validate(spec: &JobSpec, at: &str, faults: &mut FieldErrors) {
     }
 }
 
-/// A policy as messages of kube-apiserver show it: by the names of Go's fields.
+/// A policy in the format of messages, with the field names of Go.
 fn shown(policy: &SuccessPolicy) -> String {
     let rule = |rule: &SuccessPolicyRule| {
         let (indexes, count) = (&rule.succeeded_indexes, rule.succeeded_count);
@@ -64,7 +64,7 @@ fn shown(policy: &SuccessPolicy) -> String {
     }
 }
 
-/// Checks a text that must be one of these, which messages for a missing one show in brackets.
+/// Checks that a string is one of these. The message for a missing string lists them in brackets.
 fn check_choice(at: &str, value: &str, all: &[&str], faults: &mut FieldErrors) {
     if value.is_empty() {
         let list = all.iter().map(|one| quote(one)).collect::<Vec<_>>().join(" ");
@@ -141,7 +141,7 @@ fn check_exit_codes(
     let at = format!("{at}.values");
     let values = &codes.values;
     if values.is_empty() {
-        // Whether the list is missing or empty, the type does not tell.
+        // The type does not distinguish a missing list from an empty one.
         faults.push(FieldError::invalid(&*at, "null", "at least one value is required"));
     } else if values.len() as u64 > EXIT_CODE_LIMIT {
         faults.push(FieldError::too_many(&*at, values.len(), EXIT_CODE_LIMIT));

@@ -2,7 +2,7 @@
 
 use crate::built_in::checks::quote;
 
-/// What is wrong with a schedule.
+/// Returns the error of a schedule, if it is invalid.
 pub(crate) fn fault_of_schedule(schedule: &str) -> Option<String> {
     const NAMES: [&str; 7] =
         ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
@@ -18,7 +18,7 @@ pub(crate) fn fault_of_schedule(schedule: &str) -> Option<String> {
     ];
     let mut schedule = schedule;
     if let Some(zone) = ["TZ=", "CRON_TZ="].iter().find_map(|name| schedule.strip_prefix(name)) {
-        // Without a space behind the zone the parser of Go panics.
+        // Without a space after the zone, the parser of Go panics.
         let Some((zone, rest)) = zone.split_once(' ') else {
             return Some(
                 "invalid schedule format: runtime error: slice bounds out of range [:-1]"
@@ -56,7 +56,7 @@ pub(crate) fn is_zone(name: &str) -> bool {
     matches!(name, "" | "UTC" | "Local") || jiff::tz::TimeZone::get(name).is_ok()
 }
 
-/// Whether a text is a duration as Go writes it, such as `1h30m`.
+/// Whether a string is a duration in the format of Go, such as `1h30m`.
 fn is_duration(text: &str) -> bool {
     let mut rest = text;
     while !rest.is_empty() {
@@ -74,7 +74,7 @@ fn is_duration(text: &str) -> bool {
     !text.is_empty()
 }
 
-/// The numbers and names that a field of a schedule may have.
+/// The valid numbers and names of a field of a schedule.
 #[derive(Clone, Copy)]
 struct CronField {
     least: u64,

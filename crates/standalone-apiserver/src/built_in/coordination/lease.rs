@@ -28,7 +28,7 @@ fn columns() -> Vec<Column<Lease>> {
     vec![Column::path("Holder", ".spec.holderIdentity"), Column::age()]
 }
 
-/// Drops the fields of coordinated leader election, which is off by default, unless they are there.
+/// Drops the fields of coordinated leader election, which is off by default, unless the old Lease has them.
 fn drop_disabled(lease: &mut Lease, old: Option<&Lease>) {
     let Some(spec) = &mut lease.spec else { return };
     let old = old.and_then(|old| old.spec.as_ref());

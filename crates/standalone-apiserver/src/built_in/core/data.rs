@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 
-/// The largest size of all values together, in bytes, as kube-apiserver has it.
+/// The largest size of all values together, in bytes; same as kube-apiserver.
 pub(crate) const SIZE_LIMIT: usize = 1 << 20;
 
-/// The message for a change of what is immutable.
+/// The message for a change of immutable data.
 pub(crate) const IMMUTABLE_DATA: &str = "field is immutable when `immutable` is set";
 
 const KEY_LIMIT: usize = 253;
 
-/// The message for a key with other characters.
+/// The message for a key with invalid characters.
 pub(crate) const KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
 
-/// What is wrong with a key.
+/// Returns the errors of a key.
 pub(crate) fn check_key(key: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if key.len() > KEY_LIMIT {
@@ -33,7 +33,7 @@ pub(crate) fn check_key(key: &str) -> Vec<String> {
     faults
 }
 
-/// The map, unless it is empty: an empty map and a missing one are the same.
+/// The map, or `None` if it is empty, because an empty map equals a missing one.
 pub(crate) fn none_if_empty<V>(map: &Option<BTreeMap<String, V>>) -> Option<&BTreeMap<String, V>> {
     map.as_ref().filter(|map| !map.is_empty())
 }

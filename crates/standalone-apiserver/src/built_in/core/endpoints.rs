@@ -1,4 +1,4 @@
-//! Endpoints: those of a Service, all in one object.
+//! Endpoints: all endpoints of a Service in one object.
 
 use aggregated_apiserver::{FieldError, Rules, StoragePrefix, Strategy, names};
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints};
@@ -11,10 +11,10 @@ use crate::built_in::pod_template::ports;
 use crate::built_in::row::{Column, Row};
 use crate::built_in::strategy::without_generation;
 
-/// How many endpoints a table shows.
+/// The number of endpoints in a table cell.
 const SHOWN: usize = 3;
 
-/// Who made Endpoints whose addresses are written as they should be.
+/// The label of Endpoints whose controller always writes addresses in canonical form.
 const MANAGED_BY: (&str, &str) = ("endpoints.kubernetes.io/managed-by", "endpoint-controller");
 
 pub(crate) fn row() -> Row<Endpoints> {
@@ -45,7 +45,7 @@ fn columns() -> Vec<Column<Endpoints>> {
     vec![Column::computed("Endpoints", |endpoints, _| shown(endpoints)), Column::age()]
 }
 
-/// `10.0.0.1:80,10.0.0.2:80,[2001:db8::1]:80 + 2 more...`
+/// The endpoints in the format `10.0.0.1:80,10.0.0.2:80,[2001:db8::1]:80 + 2 more...`.
 fn shown(endpoints: &Endpoints) -> String {
     let mut all = Vec::new();
     let mut count = 0;
@@ -65,7 +65,7 @@ fn shown(endpoints: &Endpoints) -> String {
     }
     match count > all.len() {
         true => format!("{} + {} more...", all.join(","), count - SHOWN),
-        // Where nobody is ready there is nothing to show.
+        // The cell is empty if no address is ready.
         false if endpoints.subsets.as_ref().is_some_and(|subsets| !subsets.is_empty()) => {
             all.join(",")
         }
@@ -144,7 +144,7 @@ fn check_port(port: &EndpointPort, needs_name: bool, at: &str, faults: &mut Fiel
     }
 }
 
-/// Warnings of addresses that are not written in the shortest form.
+/// Warnings about addresses that are not in canonical form.
 fn warnings(endpoints: &Endpoints) -> Vec<String> {
     let (label, controller) = MANAGED_BY;
     let labels = endpoints.metadata.labels.as_ref();

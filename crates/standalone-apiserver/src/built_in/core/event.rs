@@ -20,7 +20,7 @@ pub(crate) fn row() -> Row<Event> {
     }
 }
 
-/// The strategy of events. `about` is the field that holds the object of an event.
+/// The strategy of events. `about` is the field with the object of an event.
 pub(crate) fn strategy(about: &str) -> Strategy {
     let mut selectable = SelectableFields::default();
     for field in ["kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"]

@@ -1,4 +1,4 @@
-//! LimitRanges. What they allow is enforced by the admission plugin LimitRanger.
+//! LimitRanges. The admission plugin LimitRanger enforces them.
 
 mod validation;
 
@@ -28,7 +28,7 @@ fn strategy() -> Strategy {
 }
 
 fn prepare(range: &mut LimitRange) {
-    // One without a name gets some name.
+    // A LimitRange without a name gets its uid as its name.
     if range.metadata.name.as_ref().is_none_or(String::is_empty) {
         range.metadata.name.clone_from(&range.metadata.uid);
     }
@@ -38,7 +38,7 @@ fn prepare(range: &mut LimitRange) {
     }
 }
 
-/// A container is limited to the most that it may have, requests what it is limited to, and at least what it has to.
+/// Sets the default limit to the maximum, and the default request to the default limit or the minimum.
 fn set_defaults(limit: &mut LimitRangeItem) {
     fn fill(
         amounts: &mut Option<BTreeMap<String, Amount>>,

@@ -12,7 +12,7 @@ use crate::built_in::row::{Column, Row, Subresources};
 use crate::built_in::strategy::common;
 use crate::controllers::namespaces::FINALIZER;
 
-/// The label by which a namespace is selected by its name.
+/// The label that selects a namespace by its name.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 pub(crate) fn row() -> Row<Namespace> {
@@ -28,7 +28,7 @@ pub(crate) fn row() -> Row<Namespace> {
     }
 }
 
-/// What belongs to nobody unless a client says what it is.
+/// The fields that no manager owns unless a client sets them.
 const FILLED: &[Filled] = &[
     Filled::field("/spec/finalizers"),
     Filled::field("/metadata/labels/kubernetes.io~1metadata.name").of_generated_names(),
@@ -66,7 +66,7 @@ fn prepare(namespace: &mut Namespace) {
     namespace.metadata.labels.get_or_insert_default().insert(NAME_LABEL.to_owned(), name);
     let status = namespace.status.get_or_insert_with(NamespaceStatus::default);
     set_default(&mut status.phase, "Active");
-    // Every namespace has it, so that it stays until the controller has emptied it.
+    // Every namespace has this finalizer, so that it remains until the controller has emptied it.
     let spec = namespace.spec.get_or_insert_with(NamespaceSpec::default);
     let finalizers = spec.finalizers.get_or_insert_default();
     if !finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
@@ -100,7 +100,7 @@ fn validate(namespace: &Namespace, old: Option<&Namespace>) -> FieldErrors {
     faults
 }
 
-/// Validates the status of a namespace: its phase says whether it is deleted.
+/// Validates the status of a namespace: its phase depends on its deletion.
 fn validate_status(namespace: &Namespace) -> FieldErrors {
     let phase = namespace.status.as_ref().and_then(|status| status.phase.as_deref());
     let (expected, why) = match namespace.metadata.deletion_timestamp {

@@ -29,7 +29,7 @@ pub(crate) fn row() -> Row<Node> {
     }
 }
 
-/// What belongs to nobody unless a client says what it is.
+/// The fields that no manager owns unless a client sets them.
 const FILLED: &[Filled] = &[Filled::field("/spec/taints").by_admission()];
 
 fn strategy() -> Strategy {
@@ -93,7 +93,7 @@ fn prepare(node: &mut Node) {
     if let Some(status) = &mut node.status {
         round_up(&mut status.capacity);
         round_up(&mut status.allocatable);
-        // Kubelets are not configured through the API any more.
+        // The API no longer configures kubelets.
         status.config = None;
     }
     if let Some(status) = &mut node.status

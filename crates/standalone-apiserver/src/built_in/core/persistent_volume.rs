@@ -35,7 +35,7 @@ pub(crate) fn row() -> Row<PersistentVolume> {
 }
 
 fn strategy() -> Strategy {
-    // What belongs to nobody unless a client says what it is.
+    // The fields that no manager owns unless a client sets them.
     const FILLED: &[Filled] = &[
         Filled::field("/status/lastPhaseTransitionTime").replaced(),
         Filled::field("/metadata/finalizers").by_admission(),

@@ -16,7 +16,7 @@ use validation::{validate, validate_status, warnings};
 use validation::STORAGE;
 pub(crate) use validation::{check_access_modes, validate_spec, warnings_of_sizes};
 
-/// The annotation that named the class before there was a field for it.
+/// The annotation with the class, from before there was a field for it.
 pub(crate) const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 
 pub(crate) fn row() -> Row<PersistentVolumeClaim> {
@@ -34,7 +34,7 @@ pub(crate) fn row() -> Row<PersistentVolumeClaim> {
     }
 }
 
-/// What belongs to nobody unless a client says what it is.
+/// The fields that no manager owns unless a client sets them.
 const FILLED: &[Filled] = &[
     Filled::field("/metadata/finalizers").by_admission(),
     Filled::field("/spec/dataSource"),
@@ -90,7 +90,7 @@ fn bound_volume(claim: &PersistentVolumeClaim) -> Option<&String> {
     claim.spec.as_ref()?.volume_name.as_ref().filter(|name| !name.is_empty())
 }
 
-/// `RWO,RWX`: each once, in an order of their own.
+/// Access modes in the format `RWO,RWX`: without duplicates, in a fixed order.
 pub(crate) fn shown_modes(modes: &[String]) -> String {
     let all = [
         ("ReadWriteOnce", "RWO"),
@@ -102,7 +102,7 @@ pub(crate) fn shown_modes(modes: &[String]) -> String {
     shown.map(|(_, short)| *short).collect::<Vec<_>>().join(",")
 }
 
-/// The class of the storage that is claimed.
+/// The StorageClass of a claim.
 fn class(claim: &PersistentVolumeClaim) -> Option<&str> {
     let annotation = claim.metadata.annotations.as_ref().and_then(|all| all.get(CLASS_ANNOTATION));
     let field = || claim.spec.as_ref()?.storage_class_name.as_ref();
@@ -115,7 +115,7 @@ fn prepare(claim: &mut PersistentVolumeClaim, old: Option<&PersistentVolumeClaim
     let old = old.and_then(|old| old.spec.as_ref());
     let had_source =
         old.is_some_and(|old| old.data_source.is_some() || old.data_source_ref.is_some());
-    // The other namespace is a feature that is off by default.
+    // Data sources in another namespace are a feature that is off by default.
     let is_elsewhere = |source: &TypedObjectReference| {
         source.namespace.as_ref().is_some_and(|namespace| !namespace.is_empty())
     };
@@ -129,7 +129,7 @@ fn prepare(claim: &mut PersistentVolumeClaim, old: Option<&PersistentVolumeClaim
             ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
         )
     };
-    // Other sources than these two were always dropped, unless the newer field names them.
+    // Sources of other kinds than these two are always dropped, unless the newer field names them.
     if !had_source && spec.data_source_ref.is_none() {
         spec.data_source = spec.data_source.take().filter(is_known);
     }
@@ -142,8 +142,7 @@ pub(crate) fn set_defaults(claim: &mut PersistentVolumeClaim) {
     set_default(&mut claim.status.get_or_insert_default().phase, "Pending");
 }
 
-/// Fills in the older of the two fields that name a source from the newer one, and the other way
-/// round.
+/// Sets the older of the two fields for the data source from the newer one, and vice versa.
 fn agree_on_source(spec: &mut PersistentVolumeClaimSpec) {
     match (&spec.data_source, &spec.data_source_ref) {
         (Some(older), None) => {

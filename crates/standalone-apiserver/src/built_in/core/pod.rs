@@ -57,7 +57,7 @@ pub(crate) fn row() -> Row<Pod> {
     }
 }
 
-/// Refuses what is posted to a subresource of a Pod, if it is called something else.
+/// Rejects the body of a subresource request of a Pod, if its name differs from that of the Pod.
 fn check_name(request: &SubresourceRequest<'_>, kind: &str) -> Result<(), SubresourceError> {
     if request.body["metadata"]["name"].as_str().unwrap_or_default() == request.key.name() {
         return Ok(());
@@ -66,7 +66,7 @@ fn check_name(request: &SubresourceRequest<'_>, kind: &str) -> Result<(), Subres
     Err(SubresourceError::BadRequest(why))
 }
 
-/// Puts a condition in the place of the one of its type; its time changes with its status.
+/// Replaces the condition of the same type. The transition time changes only with the status.
 fn set_condition(pod: &mut Value, mut condition: Value, now: Timestamp) {
     if !pod["status"]["conditions"].is_array() {
         pod["status"]["conditions"] = json!([]);
@@ -85,7 +85,7 @@ fn set_condition(pod: &mut Value, mut condition: Value, now: Timestamp) {
     }
 }
 
-/// What belongs to nobody unless a client says what it is.
+/// The fields that no manager owns unless a client sets them.
 const FILLED: &[Filled] = &[
     Filled::field("/spec/preemptionPolicy").by_admission(),
     Filled::field("/spec/priority").by_admission(),
@@ -105,7 +105,7 @@ fn strategy() -> Strategy {
         .with_field("spec.hostNetwork", "false")
         .with_field("status.phase", "")
         .with_field("status.podIP", "")
-        // kube-apiserver knows the name, and no Pod has a value.
+        // kube-apiserver accepts the name of this field, but the field has no value in any Pod.
         .with_field_at("status.podIPs", &[], "")
         .with_field("status.nominatedNodeName", "");
     Strategy {
@@ -121,7 +121,7 @@ fn strategy() -> Strategy {
     }
 }
 
-/// Why a Pod runs no more.
+/// The reason for which a Pod has terminated.
 fn completed(pod: &Map<String, Value>) -> Option<Completed> {
     let (reason, message) = match pod.get("status")?["phase"].as_str()? {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),
@@ -131,7 +131,7 @@ fn completed(pod: &Map<String, Value>) -> Option<Completed> {
     Some(Completed { reason, message })
 }
 
-/// A Pod that was never bound to a node, or has ended, is removed at once.
+/// The grace period of a Pod in seconds. A Pod that was never bound to a node, or has terminated, is removed at once.
 fn grace_period(pod: &Map<String, Value>) -> Option<i64> {
     let text = |part: &str, field: &str| pod.get(part).and_then(|part| part[field].as_str());
     let is_bound = text("spec", "nodeName").is_some_and(|node| !node.is_empty());
@@ -140,8 +140,8 @@ fn grace_period(pod: &Map<String, Value>) -> Option<i64> {
     (is_bound && !is_over).then(|| usual.unwrap_or(30))
 }
 
-/// Keeps the generations that a kubelet has seen, where a change of the status leaves them out:
-/// older kubelets do not know them.
+/// Keeps the observed generations of a Pod if an update of the status omits them, because older kubelets do not send
+/// them.
 fn keep_observed_generations(pod: &mut Pod, old: Pod) {
     let (Some(status), Some(old)) = (&mut pod.status, old.status) else { return };
     let keep = |generation: &mut Option<i64>, old: Option<i64>| {
@@ -150,7 +150,7 @@ fn keep_observed_generations(pod: &mut Pod, old: Pod) {
         }
     };
     keep(&mut status.observed_generation, old.observed_generation);
-    // There may be several conditions of a type.
+    // There may be several conditions of the same type.
     let mut of_type: HashMap<String, VecDeque<Option<i64>>> = HashMap::new();
     for condition in old.conditions.into_iter().flatten() {
         of_type.entry(condition.type_).or_default().push_back(condition.observed_generation);
@@ -163,7 +163,7 @@ fn keep_observed_generations(pod: &mut Pod, old: Pod) {
 
 fn set_defaults(pod: &mut Pod) {
     let spec = pod.spec.get_or_insert_default();
-    // A Pod that may end at once has a second to do so; a template may say anything.
+    // A negative grace period of a Pod is changed to one second; in a template, it is not changed.
     if spec.termination_grace_period_seconds.is_some_and(|seconds| seconds < 0) {
         spec.termination_grace_period_seconds = Some(1);
     }
@@ -190,8 +190,8 @@ fn set_defaults(pod: &mut Pod) {
     }
 }
 
-/// Sets the fields that follow from others, after admission: those of a new Pod that its labels and annotations lead to, and those
-/// of the status.
+/// Sets the fields that depend on others, after admission: in a new Pod, those that depend on its labels and
+/// annotations, and the fields of the status.
 fn complete(pod: &mut Pod, now: Timestamp) {
     let is_new = is_new(&pod.metadata);
     let spec = pod.spec.get_or_insert_default();
@@ -220,7 +220,7 @@ fn complete(pod: &mut Pod, now: Timestamp) {
     }
 }
 
-/// Makes fields of the annotations that they have replaced.
+/// Sets the fields that have replaced annotations.
 fn set_app_armor_profiles(spec: &mut PodSpec, annotations: Option<&BTreeMap<String, String>>) {
     if spec.os.as_ref().is_some_and(|os| os.name == "windows") {
         return;
@@ -240,7 +240,7 @@ fn set_app_armor_profiles(spec: &mut PodSpec, annotations: Option<&BTreeMap<Stri
     }
 }
 
-/// In the network of its node, the ports of a container are ports of the node.
+/// Sets the host ports of a Pod on the host network, where the port of a container is a port of the node.
 fn default_host_ports(spec: &mut PodSpec) {
     if spec.host_network != Some(true) {
         return;
@@ -259,7 +259,7 @@ fn drop_disabled(pod: &mut Pod, old: Option<&Pod>) {
     spec::drop_disabled(pod.spec.get_or_insert_default(), old);
 }
 
-/// Warnings of a new Pod.
+/// Warnings about a new Pod.
 fn warnings(pod: &Pod) -> Vec<String> {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let faults = names::check_dns_1123_label(name);

@@ -67,7 +67,7 @@ fn prepare(controller: &mut ReplicationController) {
     spec.replicas.get_or_insert(1);
     let Some(template) = &mut spec.template else { return };
     pod_template::set_defaults(template);
-    // It selects, and is labelled as, the Pods that it makes.
+    // The selector and the labels default to the labels of the Pod template.
     let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.clone());
     let Some(labels) = labels.filter(|labels| !labels.is_empty()) else { return };
     let is_missing =
@@ -146,8 +146,8 @@ fn validate_status(controller: &ReplicationController) -> FieldErrors {
     faults
 }
 
-/// Warnings of the template of a ReplicationController that is new, or whose generation changes. On a change
-/// kube-apiserver looks at the template that is replaced.
+/// Warnings about the template of a ReplicationController that is new or has a new generation. On an update,
+/// kube-apiserver reads the old template.
 fn warnings(
     controller: &ReplicationController,
     old: Option<&ReplicationController>,

@@ -1,4 +1,4 @@
-//! ResourceQuotas. What they allow is enforced by the server that serves them.
+//! ResourceQuotas. The server that serves them enforces them.
 
 mod validation;
 
@@ -43,7 +43,7 @@ fn columns() -> Vec<Column<ResourceQuota>> {
     vec![column("Request", false), column("Limit", true), Column::age()]
 }
 
-/// What is used of each resource, of the limits of containers or of everything else.
+/// The usage of each resource: of limits, or of all other resources.
 fn cell(quota: &ResourceQuota, is_limits: bool) -> String {
     let status = quota.status.as_ref();
     let used = status.and_then(|status| status.used.as_ref());
@@ -63,7 +63,7 @@ fn prepare(quota: &mut ResourceQuota) {
     round_up(&mut status.used);
 }
 
-/// Requests that are larger than limits.
+/// Warnings about requests that exceed limits.
 fn warnings(quota: &ResourceQuota) -> Vec<String> {
     let nothing = BTreeMap::new();
     let hard = quota.spec.as_ref().and_then(|spec| spec.hard.as_ref()).unwrap_or(&nothing);

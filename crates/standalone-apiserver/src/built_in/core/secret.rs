@@ -12,7 +12,7 @@ use crate::built_in::defaulting::set_default;
 use crate::built_in::row::{Column, Row};
 use crate::built_in::strategy::common;
 
-/// What a certificate in PEM has.
+/// The prefix of a PEM block.
 const PEM: &[u8] = b"-----BEGIN";
 
 const ACCOUNT: &str = "kubernetes.io/service-account.name";
@@ -89,7 +89,7 @@ fn warnings(secret: &Secret) -> Vec<String> {
 
 /// Checks that a Secret has the data of its type.
 fn check_type(secret: &Secret, data: &BTreeMap<String, ByteString>, faults: &mut FieldErrors) {
-    // A private key for SSH may not be empty either.
+    // A private key for SSH must not be empty.
     let has = |key: &str| {
         data.get(key).is_some_and(|value| key != "ssh-privatekey" || !value.0.is_empty())
     };
@@ -140,7 +140,7 @@ mod tests {
     use crate::built_in::testing::{cells, faults_of_new, faults_of_update, object, prepared};
     use serde_json::json;
 
-    /// `-----BEGIN`, in base64.
+    /// The base64 of `-----BEGIN`.
     const PEM_TEXT: &str = "LS0tLS1CRUdJTg==";
 
     #[test]

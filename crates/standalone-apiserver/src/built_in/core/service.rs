@@ -17,7 +17,7 @@ use crate::built_in::strategy::common;
 use addresses::{Addresses, is_reached_from_outside};
 use validation::{validate, validate_status, warnings, warnings_of_status};
 
-/// How long a client is sent to the same Pod, with session affinity.
+/// The default timeout of session affinity, in seconds.
 const SESSION_SECONDS: i32 = 10_800;
 
 pub(crate) fn row() -> Row<Service> {
@@ -38,7 +38,7 @@ pub(crate) fn row() -> Row<Service> {
     }
 }
 
-/// What belongs to nobody unless a client says what it is.
+/// The fields that no manager owns unless a client sets them.
 const FILLED: &[Filled] = &[
     Filled::field("/spec/clusterIP"),
     Filled::field("/spec/clusterIPs"),
@@ -72,7 +72,7 @@ fn prepare(service: &mut Service, old: Option<&Service>, addresses: &Addresses) 
     let status = service.status.get_or_insert_default();
     let balancer = status.load_balancer.get_or_insert_default();
     let spec_type = service.spec.as_ref().and_then(|spec| spec.type_.as_deref());
-    // A Service that is no longer behind a load balancer loses the addresses of that one.
+    // A Service that no longer uses a load balancer loses the addresses of the load balancer.
     let old_type = old.and_then(|old| old.spec.as_ref()?.type_.as_deref());
     if old_type == Some("LoadBalancer") && spec_type != Some("LoadBalancer") {
         balancer.ingress = None;
@@ -111,13 +111,13 @@ fn prepare(service: &mut Service, old: Option<&Service>, addresses: &Addresses) 
         }
     }
     let old = old.and_then(|old| old.spec.as_ref());
-    // kube-apiserver drops what it has validated.
+    // kube-apiserver validates this field before it drops it.
     let policy = spec.internal_traffic_policy.as_deref();
     if spec.type_.as_deref() == Some("ExternalName") && matches!(policy, Some("Cluster" | "Local"))
     {
         spec.internal_traffic_policy = None;
     }
-    // A Service without ports is refused, and is allocated no address.
+    // A Service without ports is rejected, so it gets no address.
     let has_ports = spec.ports.as_ref().is_some_and(|ports| !ports.is_empty());
     if has_ports || spec.cluster_ip.is_some() || old.is_some() {
         addresses.allocate(spec, old);
@@ -168,7 +168,7 @@ mod tests {
                 json!({"type": "ExternalName", "externalName": "a.b", "ports": [{"port": 80}]}),
                 json!({"internalTrafficPolicy": null, "clusterIP": null}),
             ),
-            // It is refused, and is allocated no address.
+            // The Service is rejected, so it gets no address.
             (json!({}), json!({"clusterIP": null})),
             (
                 json!({"sessionAffinity": "ClientIP"}),

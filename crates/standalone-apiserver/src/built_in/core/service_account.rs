@@ -22,7 +22,7 @@ pub(crate) fn row(tokens: Arc<ServiceAccountTokens>) -> Row<ServiceAccount> {
     }
 }
 
-/// Of Secrets only the names are kept: they are of the same namespace.
+/// Keeps only the names of Secrets, because they are in the same namespace.
 fn prepare(account: &mut ServiceAccount) {
     for secret in account.secrets.iter_mut().flatten() {
         *secret = ObjectReference { name: secret.name.take(), ..ObjectReference::default() };

@@ -47,7 +47,7 @@ fn endpoints(slice: &EndpointSlice) -> String {
     first_three(addresses.collect())
 }
 
-/// The first three, and how many more there are.
+/// The first three strings, and the number of the others.
 fn first_three(all: Vec<String>) -> String {
     let first = all.iter().take(3).cloned().collect::<Vec<_>>().join(",");
     match all.len() {
@@ -64,7 +64,7 @@ fn prepare(slice: &mut EndpointSlice) {
     }
 }
 
-/// The fields of older versions are dropped, unless the endpoints stay as they are.
+/// Drops the fields of older versions, unless the endpoints do not change.
 fn drop_topology(slice: &mut EndpointSlice, old: Option<&EndpointSlice>) {
     if old.is_some_and(|old| old.endpoints == slice.endpoints) {
         return;

@@ -1,9 +1,8 @@
-//! Converts events between the core group, in whose form they are stored, and
-//! `events.k8s.io`.
+//! Converts events between the core group, which is the stored form, and `events.k8s.io`.
 
 use serde_json::{Map, Value};
 
-/// The fields that have another name in the core group, first, than in the other one.
+/// The fields with different names: first the name in the core group, then the name in `events.k8s.io`.
 const NAMES: [(&str, &str); 7] = [
     ("involvedObject", "regarding"),
     ("message", "note"),

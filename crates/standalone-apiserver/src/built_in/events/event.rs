@@ -1,5 +1,4 @@
-//! Events of `events.k8s.io`: another form of the events of the core group, which are
-//! stored.
+//! Events of `events.k8s.io`: another representation of the events of the core group, which are stored.
 
 use aggregated_apiserver::{FieldError, Rules, View};
 use jiff::Timestamp;
@@ -24,7 +23,7 @@ pub(crate) fn row() -> Row<Event> {
     }
 }
 
-/// How events of this group are stored as events of the core group.
+/// The view that stores events of this group as events of the core group.
 pub(crate) fn view() -> View {
     View { group: "", version: "v1", plural: "events", to_stored: to_core, from_stored: from_core }
 }
@@ -98,9 +97,9 @@ fn new_event(event: &Event) -> NewEvent {
     }
 }
 
-/// Only the series of an event may be updated.
+/// Checks that an update changes only the series of an event.
 fn check_change(event: &Event, old: &Event, faults: &mut FieldErrors) {
-    /// kube-apiserver reports each fault twice.
+    /// Checks a field. kube-apiserver reports each error twice.
     fn check<T: PartialEq + Serialize>(field: &str, new: &T, old: &T, faults: &mut FieldErrors) {
         check_immutable(field, new, old, faults);
         check_immutable(field, new, old, faults);
@@ -173,7 +172,7 @@ mod tests {
             json!({"series": {"count": 2, "lastObservedTime": "2024-05-01T12:00:01.000000Z"}});
         let old = event(json!({}));
         assert_eq!(faults_of_update(validate, old.clone(), event(series)), [] as [&str; 0]);
-        // kube-apiserver reports each of them twice.
+        // kube-apiserver reports each error twice.
         let fault = "reason: Invalid value: \"s\": field is immutable";
         let new = event(json!({"reason": "s"}));
         assert_eq!(faults_of_update(validate, old, new), [fault, fault]);

@@ -12,10 +12,10 @@ use crate::built_in::row::{Column, Row, Subresources};
 use crate::built_in::strategy::with_generation;
 use validation::{validate, validate_status, warnings, warnings_of_status};
 
-/// The annotation that named the class before there was a field for it.
+/// The annotation with the class, from before there was a field for it.
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 
-/// How many hosts a table shows.
+/// The number of hosts in a table cell.
 const SHOWN_HOSTS: usize = 3;
 
 pub(crate) fn row() -> Row<Ingress> {
@@ -34,7 +34,7 @@ pub(crate) fn row() -> Row<Ingress> {
 }
 
 fn strategy() -> Strategy {
-    // What belongs to nobody unless a client says what it is.
+    // The fields that no manager owns unless a client sets them.
     const FILLED: &[Filled] = &[Filled::field("/spec/ingressClassName")];
     Strategy { filled_by_system: FILLED, ..with_generation() }
 }
@@ -58,7 +58,7 @@ fn columns() -> Vec<Column<Ingress>> {
     ]
 }
 
-/// `a.example.com,b.example.com,c.example.com + 1 more...`
+/// The hosts in the format `a.example.com,b.example.com,c.example.com + 1 more...`.
 fn hosts(rules: &[IngressRule]) -> String {
     let hosts = |rules: &[IngressRule]| {
         let hosts = rules.iter().filter_map(|rule| rule.host.clone());
@@ -77,7 +77,7 @@ fn hosts(rules: &[IngressRule]) -> String {
     }
 }
 
-/// Where an Ingress is reached, as its status says.
+/// The addresses of an Ingress, according to its status.
 fn points(ingress: &Ingress) -> &[IngressLoadBalancerIngress] {
     let balancer = ingress.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     balancer.and_then(|balancer| balancer.ingress.as_deref()).unwrap_or_default()

@@ -10,7 +10,7 @@ use crate::built_in::checks::{FieldErrors, check_immutable, check_with, quote};
 use crate::built_in::row::{Column, Row};
 use crate::built_in::strategy::with_generation;
 
-/// The annotation of the class of Ingresses that name none.
+/// The annotation that marks the class for Ingresses without a class.
 const DEFAULT_ANNOTATION: &str = "ingressclass.kubernetes.io/is-default-class";
 
 const CONTROLLER_LIMIT: usize = 250;
@@ -45,13 +45,13 @@ fn columns() -> Vec<Column<IngressClass>> {
     ]
 }
 
-/// Whether Ingresses that name no class get this one.
+/// Whether this is the class for Ingresses without a class.
 pub(crate) fn is_default(class: &IngressClass) -> bool {
     let annotations = class.metadata.annotations.as_ref();
     annotations.and_then(|all| all.get(DEFAULT_ANNOTATION)).is_some_and(|value| value == "true")
 }
 
-/// `Kind.group/name`
+/// Parameters in the format `Kind.group/name`.
 fn shown_parameters(parameters: &IngressClassParametersReference) -> String {
     let IngressClassParametersReference { api_group, kind, name, .. } = parameters;
     match api_group {
@@ -83,7 +83,7 @@ fn validate(class: &IngressClass, old: Option<&IngressClass>) -> FieldErrors {
     faults
 }
 
-/// A controller is named as `acme.io/foo`.
+/// Checks the name of a controller, which has the format `acme.io/foo`.
 fn check_controller(controller: &str, faults: &mut FieldErrors) {
     const AT: &str = "spec.controller";
     if controller.len() > CONTROLLER_LIMIT {

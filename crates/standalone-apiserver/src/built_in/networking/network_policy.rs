@@ -40,7 +40,7 @@ fn prepare(policy: &mut NetworkPolicy) {
     let of_ingress = spec.ingress.iter_mut().flatten().map(|rule| &mut rule.ports);
     let of_egress = spec.egress.iter_mut().flatten().map(|rule| &mut rule.ports);
     for port in of_ingress.chain(of_egress).flatten().flatten() {
-        // A protocol that is empty is one, and refused.
+        // An empty protocol gets no default, and is rejected.
         port.protocol.get_or_insert_with(|| "TCP".to_owned());
     }
     if spec.policy_types.as_ref().is_none_or(Vec::is_empty) {
@@ -50,7 +50,7 @@ fn prepare(policy: &mut NetworkPolicy) {
     }
 }
 
-/// The peers of a policy, each with the path of its field, and before them the ports of the rule.
+/// The rules of a policy: the path, the field of the peers, the ports and the peers.
 fn rules(
     spec: &NetworkPolicySpec,
 ) -> impl Iterator<Item = (String, &'static str, &[NetworkPolicyPort], &[NetworkPolicyPeer])> {
@@ -96,7 +96,7 @@ fn validate(policy: &NetworkPolicy, old: Option<&NetworkPolicy>) -> FieldErrors 
     faults
 }
 
-/// All networks that a policy names: these may stay, whatever is wrong with them.
+/// All networks of a policy. They are not validated again in an update.
 fn networks(spec: &NetworkPolicySpec) -> Vec<&str> {
     let networks = blocks(spec)
         .flat_map(|(_, block)| std::iter::once(&block.cidr).chain(block.except.iter().flatten()));
@@ -112,7 +112,7 @@ fn check_port(port: &NetworkPolicyPort, at: &str, faults: &mut FieldErrors) {
             ports::check_port_number(&at, i64::from(*number), faults);
             let Some(end) = end else { return };
             if end < *number {
-                // The value that kube-apiserver shows is the port.
+                // In this error, kube-apiserver reports the port as the value.
                 let why = "must be greater than or equal to `port`";
                 faults.push(FieldError::invalid(&at_end, number, why));
             }
@@ -184,7 +184,7 @@ fn check_types(spec: &NetworkPolicySpec, faults: &mut FieldErrors) {
     }
 }
 
-/// Warnings of networks that are not written in the shortest form.
+/// Warnings about networks that are not in canonical form.
 fn warnings(policy: &NetworkPolicy) -> Vec<String> {
     let Some(spec) = &policy.spec else { return Vec::new() };
     let warnings = blocks(spec).flat_map(|(at, block)| {

@@ -47,7 +47,7 @@ pub(crate) fn validate(scope: &Scope<'_>, at: &str, faults: &mut FieldErrors) {
 
 type Terms<'a> = (&'static str, &'a [PodAffinityTerm], &'a [WeightedPodAffinityTerm]);
 
-/// The required and the preferred terms of the affinity to Pods, and of that away from them.
+/// The required and the preferred terms of the Pod affinity and of the Pod anti-affinity.
 pub(crate) fn pod_terms(affinity: &Affinity) -> Vec<Terms<'_>> {
     let to = affinity.pod_affinity.as_ref().map(|one| {
         let required = one.required_during_scheduling_ignored_during_execution.as_deref();
@@ -175,7 +175,7 @@ fn check_term(term: &PodAffinityTerm, allows: bool, at: &str, faults: &mut Field
     check_with(&at, &term.topology_key, names::check_label_key, faults);
 }
 
-/// Validates a selector, whose values may be invalid if it `allows` that.
+/// Validates a selector. Its values may be invalid if `allows` is true.
 fn check_selector(selector: &LabelSelector, allows: bool, at: &str, faults: &mut FieldErrors) {
     let mut own = Vec::new();
     label_selector::validate(selector, at, &mut own);
@@ -187,8 +187,8 @@ fn is_of_value(error: &FieldError) -> bool {
     error.field().contains(".matchExpressions[") && error.field().contains(".values[")
 }
 
-/// Validates the keys whose values Pods must share, or must not share. Errors in a key that the selector has
-/// too stand at a path without a field.
+/// Validates `matchLabelKeys` and `mismatchLabelKeys`. The path of an error about a key that the selector has, too, has
+/// no field.
 pub(crate) fn check_label_keys(
     matching: &[String],
     mismatching: &[String],
@@ -228,7 +228,7 @@ pub(crate) fn check_label_keys(
     }
 }
 
-/// Whether selectors of a PodSpec have values that no label can have.
+/// Whether selectors of a PodSpec have values that are not valid label values.
 pub(crate) fn has_invalid_label_values(spec: &PodSpec) -> bool {
     let Some(affinity) = &spec.affinity else { return false };
     let mut faults = Vec::new();
@@ -244,7 +244,7 @@ pub(crate) fn has_invalid_label_values(spec: &PodSpec) -> bool {
     faults.iter().any(is_of_value)
 }
 
-/// Whether the required affinity to nodes of a PodSpec has values that no label can have.
+/// Whether the required node affinity of a PodSpec has values that are not valid label values.
 pub(crate) fn has_invalid_node_label_values(spec: &PodSpec) -> bool {
     let nodes = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
     let required =

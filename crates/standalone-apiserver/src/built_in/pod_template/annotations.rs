@@ -1,4 +1,4 @@
-//! Annotations of Pods and templates that have a meaning.
+//! Annotations of Pods and templates that Kubernetes defines.
 
 use std::collections::BTreeMap;
 
@@ -12,16 +12,16 @@ use super::tolerations;
 use super::windows::containers;
 use crate::built_in::checks::{FieldErrors, quote};
 
-/// The annotation that says how willingly a Pod is deleted.
+/// The annotation with the deletion cost of a Pod.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
-/// The annotation of Pods that a kubelet made of a file.
+/// The annotation of static Pods, which a kubelet creates from a file.
 pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
 const TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerations";
-/// The seccomp profile of a Pod.
+/// The annotation with the seccomp profile of a Pod.
 pub(crate) const SECCOMP_OF_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
-/// The seccomp profile of a container, behind which its name stands.
+/// The prefix of the annotation with the seccomp profile of a container, followed by the name of the container.
 pub(crate) const SECCOMP_OF: &str = "container.seccomp.security.alpha.kubernetes.io/";
-/// The profile of AppArmor of a container, behind which its name stands.
+/// The prefix of the annotation with the AppArmor profile of a container, followed by the name of the container.
 pub(crate) const APP_ARMOR_OF: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 /// Validates annotations.
@@ -94,20 +94,20 @@ fn check_app_armor(
     }
 }
 
-/// Whether a text is a cost: a number that begins with no zero and no plus.
+/// Whether a string is a valid deletion cost: a number without leading zeros and without a plus.
 fn is_cost(text: &str) -> bool {
     let begins_well =
         text == "0" || text.starts_with(|first: char| matches!(first, '-' | '1'..='9'));
     begins_well && text.parse::<i32>().is_ok()
 }
 
-/// Whether metadata have a deletion cost that is no number.
+/// Whether metadata have a deletion cost that is not a number.
 pub(crate) fn has_invalid_deletion_cost(metadata: Option<&ObjectMeta>) -> bool {
     let annotations = metadata.and_then(|metadata| metadata.annotations.as_ref());
     annotations.and_then(|all| all.get(DELETION_COST)).is_some_and(|cost| !is_cost(cost))
 }
 
-/// Checks that annotations say the same as the fields that have replaced them.
+/// Checks that annotations are consistent with the fields that have replaced them.
 pub(crate) fn check_profiles(scope: &Scope<'_>, at: &str, faults: &mut FieldErrors) {
     let Some(all) = scope.metadata.and_then(|metadata| metadata.annotations.as_ref()) else {
         return;

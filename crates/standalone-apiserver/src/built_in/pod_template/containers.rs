@@ -56,7 +56,7 @@ pub(crate) fn validate(scope: &Scope<'_>, at: &str, faults: &mut FieldErrors) {
     check_ephemeral(scope, &format!("{at}.ephemeralContainers"), faults);
 }
 
-/// Checks that images have no spaces around them, which templates may have.
+/// Checks that images have no leading or trailing spaces, which are valid in templates.
 pub(crate) fn check_images(scope: &Scope<'_>, at: &str, faults: &mut FieldErrors) {
     let init = scope.spec.init_containers.as_deref().unwrap_or_default();
     for (list, containers) in [("containers", &*scope.spec.containers), ("initContainers", init)] {
@@ -66,7 +66,7 @@ pub(crate) fn check_images(scope: &Scope<'_>, at: &str, faults: &mut FieldErrors
     }
 }
 
-/// Checks that the image of a container has no spaces around it.
+/// Checks that the image of a container has no leading or trailing spaces.
 pub(crate) fn check_image(container: &Container, at: &str, faults: &mut FieldErrors) {
     let image = container.image.as_deref().unwrap_or_default();
     if image.trim() != image {
@@ -107,7 +107,8 @@ fn check_init(scope: &Scope<'_>, list: &str, faults: &mut FieldErrors) {
         } else if !container.name.is_empty() {
             names.insert(container.name.as_str());
         }
-        // Init containers run one after the other, and share no port. The path is that of a list of one.
+        // Init containers run sequentially, so they may use the same ports. The path is that of a list with one
+        // element.
         check_host_ports(&[(format!("{list}[0]"), container)], faults);
         if container.restart_policy.as_deref() == Some("Always") {
             probes::validate(container, scope, &at, faults);
@@ -137,7 +138,7 @@ fn check_init(scope: &Scope<'_>, list: &str, faults: &mut FieldErrors) {
     }
 }
 
-/// Validates ephemeral containers, of which little may be set.
+/// Validates ephemeral containers, in which most fields are forbidden.
 fn check_ephemeral(scope: &Scope<'_>, list: &str, faults: &mut FieldErrors) {
     const NOT_SET: &str = "cannot be set for an Ephemeral Container";
     let init = scope.spec.init_containers.iter().flatten();
@@ -192,7 +193,7 @@ fn check_ephemeral(scope: &Scope<'_>, list: &str, faults: &mut FieldErrors) {
     }
 }
 
-/// An ephemeral container as a container, which has the same fields.
+/// Converts an ephemeral container to a container, which has the same fields.
 fn as_container(ephemeral: &EphemeralContainer) -> Container {
     let one = ephemeral.clone();
     Container {
@@ -224,7 +225,7 @@ fn as_container(ephemeral: &EphemeralContainer) -> Container {
     }
 }
 
-/// Validates what containers of every sort have.
+/// Validates the fields that all types of containers have.
 fn check_common(container: &Container, scope: &Scope<'_>, at: &str, faults: &mut FieldErrors) {
     let name_at = format!("{at}.name");
     if check_given(&name_at, &container.name, faults) {

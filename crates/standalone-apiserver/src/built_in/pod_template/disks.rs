@@ -1,4 +1,4 @@
-//! The sources of volumes that are disks of a provider, or shares of a file system.
+//! The sources of volumes that are disks of a provider, or network file systems.
 
 use aggregated_apiserver::{FieldError, names};
 use k8s_openapi::api::core::v1::{
@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{
 use super::volume_sources::{Source, source};
 use crate::built_in::checks::{FieldErrors, check_given, check_one_of, check_with, quote, to_json};
 
-/// Sources of which little more is demanded than that fields are set.
+/// The sources for which validation mostly checks that fields are set.
 pub(super) fn of_providers<'a>(volume: &'a Volume, at: &'a str) -> Vec<Source<'a>> {
     let need = move |field: &str, value: &str, faults: &mut FieldErrors| {
         check_given(&format!("{at}.{field}"), value, faults);
@@ -150,7 +150,7 @@ fn check_initiator(name: &str, at: &str, faults: &mut FieldErrors) {
     }
 }
 
-/// Whether a name ends in `iqn.YYYY-MM.DOMAIN:IDENTIFIER`.
+/// Whether a name ends with `iqn.YYYY-MM.DOMAIN:IDENTIFIER`.
 fn is_iqn(name: &str) -> bool {
     let is_one = |rest: &str| {
         let Some((date, rest)) = rest.get(..7).zip(rest.get(7..)) else { return false };

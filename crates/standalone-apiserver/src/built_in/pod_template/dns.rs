@@ -1,4 +1,4 @@
-//! The resolution of names in containers.
+//! The DNS configuration of Pods.
 
 use aggregated_apiserver::{FieldError, NameRule};
 
@@ -12,7 +12,7 @@ const SEARCH_LENGTH_LIMIT: usize = 2048;
 const SUBDOMAIN_LIMIT: usize = 253;
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')";
 
-/// Validates the servers and the domains that are searched.
+/// Validates the name servers and the search domains.
 pub(crate) fn check_config(scope: &Scope<'_>, at: &str, faults: &mut FieldErrors) {
     let at = format!("{at}.dnsConfig");
     let config = scope.spec.dns_config.as_ref();
@@ -65,7 +65,7 @@ fn check_searches(searches: &[String], at: &str, faults: &mut FieldErrors) {
     }
 }
 
-/// The errors in a domain whose labels may have underscores.
+/// Returns the errors of a search domain, whose labels may have underscores.
 fn faults_of_search(search: &str) -> Vec<String> {
     let is_end = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let is_label = |label: &str| {
@@ -84,7 +84,7 @@ fn faults_of_search(search: &str) -> Vec<String> {
     faults
 }
 
-/// Validates the names that are resolved without a server.
+/// Validates host aliases.
 pub(crate) fn check_aliases(scope: &Scope<'_>, at: &str, faults: &mut FieldErrors) {
     for (index, alias) in scope.spec.host_aliases.iter().flatten().enumerate() {
         let at = format!("{at}.hostAliases[{index}]");

@@ -13,7 +13,7 @@ use crate::built_in::core::check_key;
 const VARIABLE: &str = "a valid environment variable name must consist only of printable ASCII characters other than '='";
 const ONE_SOURCE: &str = "may not have more than one field specified at a time";
 
-/// Fields of a Pod that a variable may refer to.
+/// The fields of a Pod that a variable can refer to.
 const FIELDS: [&str; 9] = [
     "metadata.name",
     "metadata.namespace",
@@ -26,7 +26,7 @@ const FIELDS: [&str; 9] = [
     "status.podIPs",
 ];
 
-/// Fields of a Pod that a file of a volume may show.
+/// The fields of a Pod that a file of a volume can contain.
 pub(crate) const FIELDS_OF_VOLUMES: [&str; 5] = [
     "metadata.annotations",
     "metadata.labels",
@@ -35,7 +35,7 @@ pub(crate) const FIELDS_OF_VOLUMES: [&str; 5] = [
     "metadata.uid",
 ];
 
-/// Fields of a Pod that have a label, whether they can be referred to or not.
+/// The fields of a Pod that have a field label, whether they can be referred to or not.
 const LABELLED: [&str; 14] = [
     "metadata.annotations",
     "metadata.labels",
@@ -53,7 +53,7 @@ const LABELLED: [&str; 14] = [
     "status.podIPs",
 ];
 
-/// Amounts of a container that can be referred to.
+/// The resources of a container that can be referred to.
 const AMOUNTS: [&str; 6] = [
     "limits.cpu",
     "limits.ephemeral-storage",
@@ -74,7 +74,7 @@ pub(crate) fn validate(container: &Container, at: &str, faults: &mut FieldErrors
     }
 }
 
-/// The errors in the name of a variable.
+/// Returns the errors in the name of a variable.
 fn faults_of_name(name: &str) -> Vec<String> {
     let is_good = |byte: u8| (b' '..=b'~').contains(&byte) && byte != b'=';
     if name.bytes().all(is_good) { Vec::new() } else { vec![VARIABLE.to_owned()] }
@@ -101,7 +101,7 @@ fn check_variable(variable: &EnvVar, at: &str, faults: &mut FieldErrors) {
     faults.push(FieldError::invalid(at, "\"\"", why));
 }
 
-/// Validates the sources of a value, and returns how many there are.
+/// Validates the sources of a value. Returns their number.
 fn check_value_from(from: &EnvVarSource, at: &str, faults: &mut FieldErrors) -> usize {
     let mut sources = 0;
     if let Some(field) = &from.field_ref {
@@ -180,7 +180,7 @@ pub(crate) fn check_field(
     }
 }
 
-/// Validates a reference to an amount of a container. In a volume it must name the container.
+/// Validates a reference to a resource of a container. In a volume, it must name the container.
 pub(crate) fn check_amount(
     amount: &ResourceFieldSelector,
     is_of_volume: bool,
@@ -235,7 +235,7 @@ fn check_file(file: &FileKeySelector, at: &str, faults: &mut FieldErrors) {
     }
 }
 
-/// Validates a source of several variables. What is wrong with the number of sources is reported of the list.
+/// Validates a source of several variables. An error about the number of sources has the path of the list.
 fn check_source(source: &EnvFromSource, list: &str, index: usize, faults: &mut FieldErrors) {
     let at = format!("{list}[{index}]");
     let prefix = source.prefix.as_deref().unwrap_or_default();
@@ -250,7 +250,7 @@ fn check_source(source: &EnvFromSource, list: &str, index: usize, faults: &mut F
         count += 1;
         let at = format!("{at}.{field}.name");
         if check_given(&at, name, faults) {
-            // A hyphen at the end, and the character before it, are not judged: a name may be completed later.
+            // A trailing hyphen and the character before it are not validated, because a suffix may complete the name.
             let before =
                 name.strip_suffix('-').and_then(|rest| rest.get(..rest.len().checked_sub(1)?));
             let judged = before.map_or_else(|| name.clone(), |before| format!("{before}a"));

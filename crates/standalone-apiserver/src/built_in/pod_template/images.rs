@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// A name with its domain: path, tag and digest.
+/// A reference with a domain: path, tag and digest.
 static REFERENCE: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let label = "(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])";
     let host = format!(r"(?:{label}(?:\.{label})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?");
@@ -15,16 +15,16 @@ static REFERENCE: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(&whole).ok()
 });
 
-/// The longest name, without tag and digest, in bytes.
+/// The largest size of a name without tag and digest, in bytes.
 const NAME_LIMIT: usize = 255;
 
-/// The default pull policy of an image: `Always` for the tag `latest`, also where it is implied.
-/// An image that cannot be parsed has no tag.
+/// The default pull policy of an image: `Always` for the tag `latest`, even if it is implied. An image that cannot be
+/// parsed has no tag.
 pub(crate) fn default_pull_policy(image: &str) -> &'static str {
     if tag(image).as_deref() == Some("latest") { "Always" } else { "IfNotPresent" }
 }
 
-/// The tag of an image; `latest` if it has neither tag nor digest, none if it cannot be parsed.
+/// The tag of an image; `latest` if it has neither tag nor digest, `None` if it cannot be parsed.
 fn tag(image: &str) -> Option<String> {
     let is_identifier = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     if image.len() == 64 && image.bytes().all(is_identifier) {
@@ -50,7 +50,7 @@ fn tag(image: &str) -> Option<String> {
     }
 }
 
-/// The domain of an image, and the rest of its name. An image without a domain is of Docker's registry.
+/// The domain of an image, and the rest of its name. An image without a domain is in Docker's registry.
 fn split_domain(image: &str) -> (String, String) {
     let hub = |path: String| ("docker.io".to_owned(), path);
     match image.split_once('/') {
@@ -67,7 +67,7 @@ fn split_domain(image: &str) -> (String, String) {
     }
 }
 
-/// Whether a digest is of a known algorithm, and of its length.
+/// Whether a digest has a known algorithm and the correct length.
 fn is_digest(digest: &str) -> bool {
     let Some((algorithm, hex)) = digest.split_once(':') else { return false };
     let length = match algorithm {

@@ -1,4 +1,4 @@
-//! Mounts of volumes, and block devices, in containers.
+//! Volume mounts and block devices of containers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,7 +61,7 @@ fn check_mounts(
     }
 }
 
-/// Validates what is mounted of a volume, and how. Most errors are reported of the list.
+/// Validates the options of a mount. Most errors have the path of the list.
 fn check_options(
     mount: &VolumeMount,
     container: &Container,

@@ -19,8 +19,8 @@ pub(crate) fn check_descending(at: &str, path: &str, faults: &mut FieldErrors) {
     check_backsteps(at, path, faults);
 }
 
-/// Checks the path of a file of a volume: relative, without `..`, and not named like the
-/// files that a kubelet keeps there.
+/// Checks the path of a file in a volume: it must be relative, without `..`, and must not have the prefix of files that
+/// a kubelet creates there.
 pub(crate) fn check_local(at: &str, path: &str, faults: &mut FieldErrors) {
     check_descending(at, path, faults);
     if path.starts_with("..") && path != ".." && !path.starts_with("../") {

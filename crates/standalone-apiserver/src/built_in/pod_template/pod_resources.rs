@@ -1,4 +1,4 @@
-//! The resources of a whole Pod, and what those of its containers come to.
+//! The resources at the Pod level, and the sums of the resources of containers.
 
 use std::collections::BTreeMap;
 
@@ -31,17 +31,17 @@ pub(crate) fn validate(scope: &Scope<'_>, at: &str, faults: &mut FieldErrors) {
     check_limits(scope.spec, resources, &at, faults);
 }
 
-/// Whether a Pod can ask for a resource besides its containers.
+/// Whether a resource can be requested at the Pod level.
 pub(crate) fn is_of_pods(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || is_huge_page(name)
 }
 
-/// What the containers of a Pod request together, at the time when they request most.
+/// The largest total of requests of the containers of a Pod at any time.
 pub(crate) fn requests_of_containers(spec: &PodSpec) -> BTreeMap<String, Quantity> {
     sum(spec, |resources| resources.requests.as_ref())
 }
 
-/// What the containers of a Pod are limited to together.
+/// The largest total of limits of the containers of a Pod at any time.
 pub(crate) fn limits_of_containers(spec: &PodSpec) -> BTreeMap<String, Quantity> {
     sum(spec, |resources| resources.limits.as_ref())
 }
@@ -57,7 +57,7 @@ fn sum(spec: &PodSpec, list: List) -> Amounts {
     };
     let mut all = Amounts::new();
     spec.containers.iter().for_each(|container| add(&mut all, &of(container)));
-    // An init container runs beside those before it that go on.
+    // An init container runs concurrently with the sidecars before it.
     let (mut going_on, mut most) = (Amounts::new(), Amounts::new());
     for container in spec.init_containers.iter().flatten() {
         let own = of(container);
@@ -97,7 +97,7 @@ fn check_name(name: &str, at: &str, faults: &mut FieldErrors) {
     }
 }
 
-/// Checks that containers request no more than the Pod.
+/// Checks that the total of the containers does not exceed the requests of the Pod.
 fn check_sums(spec: &PodSpec, own: &ResourceRequirements, at: &str, faults: &mut FieldErrors) {
     let lists = [
         ("requests", &own.requests, requests_of_containers(spec)),

@@ -37,7 +37,7 @@ pub(crate) fn check_ports(ports: &[ContainerPort], at: &str, faults: &mut FieldE
     }
 }
 
-/// Checks that no port of the node is taken twice by these containers, whose ports stand at their paths.
+/// Checks that host ports are unique in these containers, which have their paths.
 pub(crate) fn check_host_ports(containers: &[(String, &Container)], faults: &mut FieldErrors) {
     let mut taken = BTreeSet::new();
     for (at, container) in containers {
@@ -55,7 +55,8 @@ pub(crate) fn check_host_ports(containers: &[(String, &Container)], faults: &mut
     }
 }
 
-/// Checks that containers on the network of the node use the same port of it. In a template the port may be missing.
+/// Checks that containers on the host network use the same container port and host port. In a template, the host port
+/// may be missing.
 pub(crate) fn check_host_network(scope: &Scope<'_>, at: &str, faults: &mut FieldErrors) {
     if !scope.uses_host_network() {
         return;
@@ -79,7 +80,7 @@ pub(crate) fn check_port_number(at: &str, number: i64, faults: &mut FieldErrors)
     }
 }
 
-/// What is wrong with the name of a port.
+/// Returns the errors of the name of a port.
 pub(crate) fn faults_of_port_name(name: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if name.len() > 15 {

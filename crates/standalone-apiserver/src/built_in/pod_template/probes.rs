@@ -40,7 +40,7 @@ pub(crate) fn set_http_get_defaults(get: &mut HTTPGetAction) {
     set_default(&mut get.scheme, "HTTP");
 }
 
-/// What a probe decides about its container.
+/// The purpose of a probe.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Liveness,
@@ -117,7 +117,7 @@ fn check_lifecycle(lifecycle: &Lifecycle, scope: &Scope<'_>, at: &str, faults: &
     }
 }
 
-/// What a probe or a hook does.
+/// The action of a probe or of a lifecycle hook.
 #[derive(Clone, Copy)]
 enum Handler<'a> {
     Exec(&'a ExecAction),
@@ -127,7 +127,7 @@ enum Handler<'a> {
     Sleep(&'a SleepAction),
 }
 
-/// Checks that there is one handler, and validates the first. Others are refused.
+/// Checks that there is exactly one handler, and validates the first. Further handlers are rejected.
 fn check_handlers(
     handlers: [(&str, Option<Handler<'_>>); 4],
     grace: Option<i64>,

@@ -1,4 +1,4 @@
-//! Files of projected volumes, and those that show fields of the Pod.
+//! Files of projected volumes and of downward API volumes.
 
 use std::collections::BTreeSet;
 
@@ -14,9 +14,9 @@ use super::scope::Scope;
 use super::volume_sources::check_item;
 use crate::built_in::checks::{FieldErrors, check_given, quote};
 
-/// The shortest time that a token is valid, in seconds.
+/// The shortest validity of a token, in seconds.
 const SHORTEST: i64 = 10 * 60;
-/// The longest time that a token is valid, in seconds.
+/// The longest validity of a token, in seconds.
 const LONGEST: i64 = 1 << 32;
 
 /// Validates a projected volume.
@@ -79,7 +79,7 @@ fn check_source<'a>(
     }
 }
 
-/// Notes the path of a file. A path that is taken is reported of the volume, with the name of the source.
+/// Records the path of a file. An error about a duplicate path has the path of the volume, with the name of the source.
 fn take<'a>(
     path: &'a str,
     shown: &str,
@@ -92,7 +92,7 @@ fn take<'a>(
     }
 }
 
-/// Validates a token. Errors in its path are reported of the volume.
+/// Validates a token. Errors about its path have the path of the volume.
 fn check_token(
     token: &ServiceAccountTokenProjection,
     scope: &Scope<'_>,
@@ -117,7 +117,7 @@ fn check_token(
     }
 }
 
-/// Validates a file that shows a field of the Pod or an amount of a container.
+/// Validates a file with a field of the Pod or a resource of a container.
 pub(crate) fn check_file(file: &DownwardAPIVolumeFile, at: &str, faults: &mut FieldErrors) {
     let path_at = format!("{at}.path");
     check_given(&path_at, &file.path, faults);

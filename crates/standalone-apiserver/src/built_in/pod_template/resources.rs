@@ -1,4 +1,4 @@
-//! Amounts of resources: requests, limits, and what nodes have.
+//! Amounts of resources: requests, limits, and the capacity of nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +32,7 @@ pub(crate) fn validate(
     check_claims(resources, scope, &format!("{at}.claims"), faults);
 }
 
-/// Validates what a Pod uses besides its containers.
+/// Validates the overhead of a Pod.
 pub(crate) fn check_overhead(scope: &Scope<'_>, at: &str, faults: &mut FieldErrors) {
     let Some(overhead) = &scope.spec.overhead else { return };
     let limits = Some(overhead.clone());
@@ -40,7 +40,7 @@ pub(crate) fn check_overhead(scope: &Scope<'_>, at: &str, faults: &mut FieldErro
     check_amounts(&overhead, resource_names::check_of_container, scope, at, faults);
 }
 
-/// Validates amounts, whose names `check_name` judges.
+/// Validates amounts; `check_name` validates their names.
 pub(crate) fn check_amounts(
     resources: &ResourceRequirements,
     check_name: fn(&str, &str, &mut FieldErrors),
@@ -118,14 +118,14 @@ fn check_quantity(name: &str, amount: &Amount, at: &str, faults: &mut FieldError
         let why = "must be greater than or equal to 0";
         faults.push(FieldError::invalid(at, quote(&canonical(amount)), why));
     }
-    // Parts that are smaller than a thousandth were rounded up.
+    // Fractions of a thousandth were rounded up before.
     if resource_names::is_whole(name) && quantity.nanos() % 1_000_000_000 != 0 {
         let value = quote(&canonical(amount));
         faults.push(FieldError::invalid(at, value, "must be an integer"));
     }
 }
 
-/// Checks that the claims of a container are claims of the Pod, each once.
+/// Checks that the claims of a container are claims of the Pod, without duplicates.
 pub(crate) fn check_claims(
     resources: &ResourceRequirements,
     scope: &Scope<'_>,
@@ -201,7 +201,7 @@ pub(crate) fn check_pod_claims(scope: &Scope<'_>, at: &str, faults: &mut FieldEr
             _ => None,
         };
         if let Some(why) = why {
-            // By the names of Go's fields.
+            // The fields have the names of Go.
             let value = json!({
                 "Name": claim.name, "ResourceClaimName": named,
                 "ResourceClaimTemplateName": template,
@@ -220,23 +220,23 @@ pub(crate) fn check_pod_claims(scope: &Scope<'_>, at: &str, faults: &mut FieldEr
 
 const CLAIM_FIELDS: &[&str] = &["Name", "ResourceClaimName", "ResourceClaimTemplateName"];
 
-/// An object in JSON, with its fields in this order.
+/// The JSON of an object, with its fields in this order.
 pub(crate) fn in_order(value: &Value, fields: &[&str]) -> String {
     let fields = fields.iter().map(|field| format!("{}:{}", quote(field), value[field]));
     format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
 }
 
-/// An amount as Go writes it.
+/// An amount in the format of Go.
 pub(crate) fn canonical(amount: &Amount) -> String {
     Quantity::parse(&amount.0).map_or_else(|_| amount.0.clone(), |amount| amount.to_string())
 }
 
-/// Whether a resource is memory in pages of another size.
+/// Whether a resource is huge pages.
 pub(crate) fn is_huge_page(name: &str) -> bool {
     name.starts_with("hugepages-")
 }
 
-/// Whether an amount of huge pages is not a whole number of them.
+/// Whether an amount of huge pages is not a multiple of the page size.
 fn is_indivisible(name: &str, amount: &Amount) -> bool {
     let Some(size) = name.strip_prefix("hugepages-") else { return false };
     let size = Quantity::parse(size).map(|size| size.nanos()).unwrap_or(0);
@@ -246,7 +246,7 @@ fn is_indivisible(name: &str, amount: &Amount) -> bool {
     Quantity::parse(&amount.0).is_ok_and(|amount| whole_value(amount) % (size / 1_000_000_000) != 0)
 }
 
-/// Whether containers of a PodSpec have amounts of huge pages that are no whole number of them.
+/// Whether containers of a PodSpec have amounts of huge pages that are not a multiple of the page size.
 pub(crate) fn has_indivisible_huge_pages(spec: &PodSpec) -> bool {
     let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
     let resources = containers.filter_map(|container| container.resources.as_ref());

@@ -1,4 +1,4 @@
-//! When containers are restarted: rules of their own, and what a resize demands.
+//! Restart policies and rules of containers, and resize policies.
 
 use std::collections::BTreeSet;
 
@@ -7,9 +7,9 @@ use k8s_openapi::api::core::v1::{Container, ContainerResizePolicy};
 
 use crate::built_in::checks::{FieldErrors, quote};
 
-/// The most rules of a container.
+/// The largest number of rules of a container.
 const RULE_LIMIT: u64 = 20;
-/// The most exit codes of a rule.
+/// The largest number of exit codes of a rule.
 const EXIT_CODE_LIMIT: u64 = 255;
 
 /// Validates the restart policy of a container, and its rules.
@@ -57,7 +57,7 @@ pub(crate) fn check_policy(container: &Container, at: &str, faults: &mut FieldEr
     }
 }
 
-/// Validates the restart policy of an init container. Rules without a policy are not looked into.
+/// Validates the restart policy of an init container. Rules without a policy are not validated further.
 pub(crate) fn check_policy_of_init(container: &Container, at: &str, faults: &mut FieldErrors) {
     let has_rules = container.restart_policy_rules.as_ref().is_some_and(|rules| !rules.is_empty());
     if container.restart_policy.is_some() {
@@ -68,7 +68,7 @@ pub(crate) fn check_policy_of_init(container: &Container, at: &str, faults: &mut
     }
 }
 
-/// Validates what a resize of a container demands. All errors but duplicates are reported of the list.
+/// Validates the resize policies of a container. Errors have the path of the list, except those about duplicates.
 pub(crate) fn check_resize(
     policies: &[ContainerResizePolicy],
     pod_policy: Option<&str>,

@@ -1,4 +1,4 @@
-//! What the parts of a PodSpec are validated against.
+//! The context of the validation of a PodSpec.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ pub(crate) enum Owner {
     Template,
 }
 
-/// The PodSpec, its owner, and what of it other parts refer to.
+/// The PodSpec, its owner, and the parts of it that other parts refer to.
 pub(crate) struct Scope<'a> {
     pub(crate) spec: &'a PodSpec,
     pub(crate) owner: Owner,
@@ -46,7 +46,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// The name of the Pod, if it has one. A template names no Pod.
+    /// The name of the Pod, if it has one. The name of a template is not that of a Pod.
     pub(crate) fn pod_name(&self) -> Option<&'a str> {
         let name = self.metadata.filter(|_| self.owner == Owner::Pod)?.name.as_deref();
         name.filter(|name| !name.is_empty())
@@ -57,18 +57,18 @@ impl<'a> Scope<'a> {
         self.spec.os.as_ref().map(|os| os.name.as_str())
     }
 
-    /// Whether the Pod has no user namespace of its own.
+    /// Whether the Pod uses the user namespace of the node.
     pub(crate) fn uses_host_users(&self) -> bool {
         self.spec.host_users != Some(false)
     }
 
-    /// Whether all containers are on the network of the node.
+    /// Whether all containers are on the host network.
     pub(crate) fn uses_host_network(&self) -> bool {
         self.spec.host_network == Some(true)
     }
 }
 
-/// Values that are invalid today, but may stay because the old object has some.
+/// Invalid values that are allowed because the old object has some.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Allowances {
     pub(crate) label_values_in_selectors: bool,

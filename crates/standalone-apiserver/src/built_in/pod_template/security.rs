@@ -14,9 +14,9 @@ use super::scope::Scope;
 use super::windows;
 use crate::built_in::checks::{FieldErrors, check_given, check_one_of, quote};
 
-/// The longest path of a profile, in bytes.
+/// The largest size of the path of a profile, in bytes.
 const PROFILE_LIMIT: u64 = 4095;
-/// The longest name of a kernel parameter, in bytes.
+/// The largest size of the name of a sysctl, in bytes.
 const SYSCTL_LIMIT: usize = 253;
 const SYSCTL: &str = "must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
 
@@ -91,7 +91,7 @@ pub(crate) fn check_pod(scope: &Scope<'_>, spec_at: &str, faults: &mut FieldErro
     check_one_of(format!("{at}.seLinuxChangePolicy"), policy, policies, faults);
 }
 
-/// Checks the number of a user or of a group.
+/// Checks the id of a user or a group.
 pub(crate) fn check_id(at: &str, id: Option<i64>, faults: &mut FieldErrors) {
     if let Some(id) = id.filter(|id| !(0..=i64::from(i32::MAX)).contains(id)) {
         let why = format!("must be between 0 and {}, inclusive", i32::MAX);
@@ -116,7 +116,7 @@ fn check_seccomp(profile: Option<&SeccompProfile>, at: &str, faults: &mut FieldE
         }
         ("Localhost", Some(path)) => check_descending(&at, path, faults),
         (_, Some(path)) => {
-            // By the names of Go's fields.
+            // The fields have the names of Go.
             let value = json!({"Type": profile.type_, "LocalhostProfile": path});
             let value = in_order(&value, &["Type", "LocalhostProfile"]);
             let why = "can only be set when seccomp type is Localhost";
@@ -126,7 +126,7 @@ fn check_seccomp(profile: Option<&SeccompProfile>, at: &str, faults: &mut FieldE
     }
 }
 
-/// Validates a profile of AppArmor.
+/// Validates an AppArmor profile.
 pub(crate) fn check_app_armor(
     profile: Option<&AppArmorProfile>,
     at: &str,
@@ -195,13 +195,13 @@ fn is_sysctl(name: &str) -> bool {
     name.len() <= SYSCTL_LIMIT && name.split(['.', '/']).all(is_part)
 }
 
-/// Whether a PodSpec sets kernel parameters of the node.
+/// Whether a PodSpec sets sysctls of the node.
 pub(crate) fn has_host_sysctls(spec: &PodSpec) -> bool {
     let sysctls = spec.security_context.iter().flat_map(|context| context.sysctls.iter().flatten());
     sysctls.into_iter().any(|sysctl| host_fault(&sysctl.name, spec).is_some())
 }
 
-/// Why a kernel parameter cannot be set: it is one of a namespace of the node.
+/// Returns the reason for which a sysctl cannot be set, because it belongs to a namespace of the node.
 fn host_fault(name: &str, spec: &PodSpec) -> Option<&'static str> {
     const OF_IPC: [&str; 9] = [
         "kernel.sem",
@@ -237,7 +237,7 @@ fn host_fault(name: &str, spec: &PodSpec) -> Option<&'static str> {
     }
 }
 
-/// A security context as messages of kube-apiserver show it: by the names of Go's fields.
+/// A security context in the format of messages, with the field names of Go.
 fn shown(context: &SecurityContext) -> String {
     let capabilities = context
         .capabilities

@@ -1,4 +1,4 @@
-//! PodSpecs, of Pods and of templates.
+//! PodSpecs: of Pods and of templates.
 
 use std::collections::BTreeSet;
 
@@ -108,7 +108,7 @@ fn check_subdomain(name: &str) -> Vec<String> {
     NameRule::Dns1123Subdomain.check(name)
 }
 
-/// Validates the conditions that a Pod waits for, before it is scheduled and until it is ready.
+/// Validates scheduling gates and readiness gates.
 fn check_gates(spec: &PodSpec, at: &str, faults: &mut FieldErrors) {
     for (index, gate) in spec.readiness_gates.iter().flatten().enumerate() {
         let at = format!("{at}.readinessGates[{index}].conditionType");
@@ -124,7 +124,8 @@ fn check_gates(spec: &PodSpec, at: &str, faults: &mut FieldErrors) {
     }
 }
 
-/// Checks what a Pod with users of its own may not share with the node.
+/// Checks that a Pod with its own user namespace does not use the network, process ids, IPC or block devices of the
+/// node.
 fn check_host_users(scope: &Scope<'_>, at: &str, faults: &mut FieldErrors) {
     if scope.uses_host_users() {
         return;
@@ -149,7 +150,7 @@ fn check_host_users(scope: &Scope<'_>, at: &str, faults: &mut FieldErrors) {
     }
 }
 
-/// Validates the host name that replaces that of the Pod.
+/// Validates the host name override of a Pod.
 fn check_host_name(scope: &Scope<'_>, at: &str, faults: &mut FieldErrors) {
     const LIMIT: u64 = 64;
     let Some(name) = &scope.spec.hostname_override else { return };
@@ -168,7 +169,7 @@ fn check_host_name(scope: &Scope<'_>, at: &str, faults: &mut FieldErrors) {
     check_with(&at, name, check_subdomain, faults);
 }
 
-/// Validates names, and the time that a Pod may run.
+/// Validates names, and the active deadline of a Pod.
 fn check_names(spec: &PodSpec, at: &str, faults: &mut FieldErrors) {
     for (field, name) in
         [("serviceAccountName", &spec.service_account_name), ("nodeName", &spec.node_name)]

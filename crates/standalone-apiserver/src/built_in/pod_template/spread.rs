@@ -1,4 +1,4 @@
-//! How Pods are spread over the nodes.
+//! Topology spread constraints of Pods.
 
 use aggregated_apiserver::{FieldError, names};
 use k8s_openapi::api::core::v1::{PodSpec, TopologySpreadConstraint};
@@ -71,7 +71,7 @@ fn check_domains(one: &TopologySpreadConstraint, at: &str, faults: &mut FieldErr
     }
 }
 
-/// Validates keys as older releases did: the selector may not have one of them.
+/// Validates `matchLabelKeys` by the rules of older releases: the selector must not contain any of them.
 fn check_old_label_keys(one: &TopologySpreadConstraint, at: &str, faults: &mut FieldErrors) {
     let keys = one.match_label_keys.as_deref().unwrap_or_default();
     if keys.is_empty() {

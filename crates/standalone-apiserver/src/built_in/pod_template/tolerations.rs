@@ -18,7 +18,7 @@ pub(crate) fn validate(
     }
 }
 
-/// Validates a toleration, which may compare numbers if it `allows` that.
+/// Validates a toleration, which may compare numbers if `allows` is true.
 fn check(toleration: &Toleration, allows: bool, at: &str, faults: &mut FieldErrors) {
     let key = toleration.key.as_deref().unwrap_or_default();
     let operator = toleration.operator.as_deref().unwrap_or_default();
@@ -67,7 +67,7 @@ fn check(toleration: &Toleration, allows: bool, at: &str, faults: &mut FieldErro
     }
 }
 
-/// Checks that a value is a whole number.
+/// Checks that a value is an integer.
 fn check_number(value: &str, at: &str, faults: &mut FieldErrors) {
     if value.parse::<i64>().is_err() || value.starts_with('+') {
         let why = "must be a valid decimal integer in canonical form";

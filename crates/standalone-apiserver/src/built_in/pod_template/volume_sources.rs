@@ -13,10 +13,10 @@ use crate::built_in::checks::{FieldErrors, check_given, check_one_of, check_with
 use crate::built_in::core::persistent_volume_claim;
 use crate::built_in::label_selector;
 
-/// A source: whether it is there, the field that messages name if there is another one, and its validation.
+/// A source: whether it is set, the field in messages about several sources, and its validation.
 pub(super) type Source<'a> = (bool, &'static str, Box<dyn Fn(&mut FieldErrors) + 'a>);
 
-/// Validates the source of a volume. The first one is looked into, others are too many.
+/// Validates the source of a volume. The first source is validated; further sources are errors.
 pub(crate) fn validate(volume: &Volume, scope: &Scope<'_>, at: &str, faults: &mut FieldErrors) {
     let mut count = 0;
     if let Some(directory) = &volume.empty_dir {
@@ -46,7 +46,7 @@ pub(crate) fn validate(volume: &Volume, scope: &Scope<'_>, at: &str, faults: &mu
     }
 }
 
-/// The order in which kube-apiserver looks for sources, by the names in its messages.
+/// The order in which kube-apiserver validates sources, by their names in its messages.
 const ORDER: [&str; 29] = [
     "hostPath",
     "gitRepo",
@@ -79,7 +79,7 @@ const ORDER: [&str; 29] = [
     "image",
 ];
 
-/// Checks the name of a volume against its source, of which so many were seen.
+/// Checks the name of a volume against its source; `count` is the number of sources so far.
 fn check_name(
     volume: &Volume,
     source: &str,
@@ -109,7 +109,7 @@ fn check_name(
     }
 }
 
-/// A source that is looked into by `check`.
+/// A source that `check` validates.
 pub(super) fn source<'a, T>(
     given: &'a Option<T>,
     name: &'static str,
@@ -176,14 +176,14 @@ fn of_claims<'a>(volume: &'a Volume, at: &'a str) -> Vec<Source<'a>> {
     ]
 }
 
-/// Validates the files that keys are shown in.
+/// Validates the files to which keys are mapped.
 pub(crate) fn check_items(items: Option<&[KeyToPath]>, at: &str, faults: &mut FieldErrors) {
     for (index, item) in items.into_iter().flatten().enumerate() {
         check_item(item, &format!("{at}[{index}]"), faults);
     }
 }
 
-/// Validates the file that a key is shown in.
+/// Validates the file to which a key is mapped.
 pub(crate) fn check_item(item: &KeyToPath, at: &str, faults: &mut FieldErrors) {
     check_given(&format!("{at}.key"), &item.key, faults);
     let path_at = format!("{at}.path");

@@ -16,10 +16,10 @@ use super::windows::containers;
 use crate::built_in::checks::{FieldErrors, check_given, check_with, quote};
 use crate::built_in::defaulting::{set_default, set_missing};
 
-/// How long the token of a service account is valid.
+/// The default validity of the token of a ServiceAccount, in seconds.
 const TOKEN_SECONDS: i64 = 3_600;
 
-/// The mode of files: readable by all, writable by their owner.
+/// The default mode of files: readable by all users, writable by the owner.
 const MODE: i32 = 0o644;
 
 /// Sets the defaults of a volume.
@@ -96,7 +96,7 @@ fn set_downward_defaults(file: &mut DownwardAPIVolumeFile) {
     }
 }
 
-/// Removes the sources of files whose features are off by default, unless the old PodSpec has one.
+/// Removes projected sources whose features are off by default, unless the old PodSpec has one.
 pub(crate) fn drop_disabled(spec: &mut PodSpec, old: Option<&PodSpec>) {
     let old_sources: Vec<VolumeProjection> =
         old.into_iter().flat_map(projections).cloned().collect();
@@ -121,7 +121,7 @@ fn projections(spec: &PodSpec) -> impl Iterator<Item = &VolumeProjection> {
     projected.flat_map(|projected| projected.sources.iter().flatten())
 }
 
-/// Whether tokens of a PodSpec are put into files outside of their volumes.
+/// Whether tokens of a PodSpec have paths outside of their volumes.
 pub(crate) fn has_invalid_token_paths(spec: &PodSpec) -> bool {
     let mut faults = Vec::new();
     for token in projections(spec).filter_map(|source| source.service_account_token.as_ref()) {
@@ -130,7 +130,7 @@ pub(crate) fn has_invalid_token_paths(spec: &PodSpec) -> bool {
     !faults.is_empty()
 }
 
-/// Validates volumes; returns those without errors, which containers may mount.
+/// Validates volumes. Returns the volumes without errors, which containers can mount.
 pub(crate) fn validate<'a>(
     scope: &Scope<'a>,
     at: &str,
@@ -170,7 +170,7 @@ pub(crate) fn validate<'a>(
     valid
 }
 
-/// Checks that tokens are of a ServiceAccount, which a template need not name.
+/// Checks that tokens belong to a ServiceAccount, which is optional in a template.
 pub(crate) fn check_tokens(scope: &Scope<'_>, at: &str, faults: &mut FieldErrors) {
     if scope.spec.service_account_name.as_ref().is_some_and(|name| !name.is_empty()) {
         return;

@@ -1,4 +1,4 @@
-//! Warnings of Pods and of templates: valid specs that hardly mean what they say.
+//! Warnings about Pods and templates: valid specs that are probably not intended.
 
 mod overlaps;
 mod ports;
@@ -21,12 +21,12 @@ use crate::built_in::checks::quote;
 use crate::built_in::core::persistent_volume_claim;
 use crate::built_in::networks::warning_of_address;
 
-/// The most warnings of an object, where there may be one of each pair of its parts.
+/// The largest number of warnings about an object, if each pair of its parts may cause one.
 const LIMIT: usize = 1_000;
 
 const NO_POD: &str = "a null labelSelector results in matching no pod";
 
-/// Warnings of a name that is not one label of a domain, because host names are made of it.
+/// A warning about a name that is not a DNS label, because host names are derived from it.
 pub(crate) fn of_name(name: Option<&str>) -> Option<String> {
     let faults = names::check_dns_1123_label(name.unwrap_or_default());
     (!faults.is_empty()).then(|| {
@@ -37,23 +37,23 @@ pub(crate) fn of_name(name: Option<&str>) -> Option<String> {
     })
 }
 
-/// Warnings of a template at this path.
+/// Warnings about a template at this path.
 pub(crate) fn of_template(template: &PodTemplateSpec, at: &str) -> Vec<String> {
     let nothing = PodSpec::default();
     let spec = template.spec.as_ref().unwrap_or(&nothing);
     of_spec(spec, template.metadata.as_ref(), &format!("{at}."), true)
 }
 
-/// Warnings of a Pod.
+/// Warnings about a Pod.
 pub(crate) fn of_pod(spec: &PodSpec, metadata: &ObjectMeta) -> Vec<String> {
     of_spec(spec, Some(metadata), "", false)
 }
 
-/// What warnings are about.
+/// The subject of warnings.
 struct Context<'a> {
     spec: &'a PodSpec,
     annotations: BTreeMap<&'a str, &'a str>,
-    /// The path of the template, with a dot behind it; nothing of a Pod.
+    /// The path of the template, with a trailing dot; empty for a Pod.
     at: &'a str,
     is_template: bool,
 }
@@ -91,7 +91,7 @@ fn of_spec(
     warnings
 }
 
-/// Why a label of nodes should not be used.
+/// Returns the reason for which a label of nodes is deprecated.
 fn deprecation_of_label(key: &str) -> Option<&'static str> {
     Some(match key {
         "beta.kubernetes.io/arch" => "deprecated since v1.14; use \"kubernetes.io/arch\" instead",
@@ -245,7 +245,7 @@ fn of_duplicates(context: &Context<'_>, warnings: &mut Vec<String>) {
     }
 }
 
-/// Warnings of bytes that are no whole number.
+/// Warnings about sizes that are not a whole number of bytes.
 fn of_fractions(amounts: Option<&BTreeMap<String, Amount>>, at: &str, warnings: &mut Vec<String>) {
     for name in ["memory", "ephemeral-storage"] {
         let Some(amount) = amounts.and_then(|amounts| amounts.get(name)) else { continue };
@@ -297,7 +297,7 @@ fn of_profiles(container: &Container, context: &Context<'_>, at: &str, warnings:
     let is_warned = if context.is_template {
         own.is_none() && (of_pod.is_none() || of_pod != profile.as_ref())
     } else {
-        // Of a Pod the annotation was made the field before.
+        // In a Pod, defaulting has already turned the annotation into the field.
         let is_windows = context.spec.os.as_ref().is_some_and(|os| os.name == "windows");
         let is_made = own.is_some() && own == profile.as_ref() && own != of_pod;
         !is_windows && (is_made || (own.is_none() && profile.is_none()))
@@ -308,7 +308,7 @@ fn of_profiles(container: &Container, context: &Context<'_>, at: &str, warnings:
     }
 }
 
-/// The profile of AppArmor that an annotation stands for, if it is valid.
+/// The AppArmor profile of an annotation, if the annotation is valid.
 pub(crate) fn app_armor_profile(annotation: &str) -> Option<AppArmorProfile> {
     let (type_, path) = match annotation.strip_prefix("localhost/") {
         Some(path) if !path.is_empty() => ("Localhost", Some(path.to_owned())),
@@ -334,7 +334,7 @@ fn of_memory(container: &Container, at: &str, warnings: &mut Vec<String>) {
     }
 }
 
-/// Warnings of variables that hide another one, unless they extend its value.
+/// Warnings about variables that hide another one, unless they extend its value.
 fn of_variables(container: &Container, at: &str, warnings: &mut Vec<String>) {
     let mut seen = BTreeSet::new();
     for (index, variable) in container.env.iter().flatten().enumerate() {

@@ -1,4 +1,4 @@
-//! Pods for Windows, and what an operating system allows of a Pod.
+//! Pods for Windows, and the fields that each operating system allows.
 
 use aggregated_apiserver::{FieldError, NameRule};
 use k8s_openapi::api::core::v1::{
@@ -10,12 +10,12 @@ use crate::built_in::checks::{FieldErrors, check_with, quote};
 
 /// The largest credential spec, in KiB.
 const CREDENTIAL_KIB: usize = 64;
-/// The longest domain of a user is shorter than this, in bytes.
+/// The limit for the size of the domain of a user, in bytes; the size must be less.
 const DOMAIN_LIMIT: usize = 256;
-/// The longest name of a user, in bytes.
+/// The largest size of the name of a user, in bytes.
 const USER_LIMIT: usize = 104;
 
-/// Validates the options of Windows.
+/// Validates the Windows options.
 pub(crate) fn check_options(
     options: &WindowsSecurityContextOptions,
     at: &str,
@@ -42,7 +42,7 @@ pub(crate) fn check_options(
     }
 }
 
-/// The errors in the name of a user: `DOMAIN\USER` or `USER`.
+/// Returns the errors in the name of a user: `DOMAIN\USER` or `USER`.
 fn faults_of_user_name(name: &str) -> Vec<String> {
     let only = |why: &str| vec![format!("runAsUserName {why}")];
     if name.is_empty() {
@@ -88,7 +88,7 @@ fn is_net_bios(domain: &str) -> bool {
         && !domain.bytes().any(|byte| b"\\/:*?\"<>|".contains(&byte))
 }
 
-/// Whether a part of a domain has only letters, digits and hyphens, and no hyphen at its ends.
+/// Whether a part of a domain consists of letters, digits and hyphens, without a hyphen at its ends.
 fn is_dns_label(label: &str) -> bool {
     (1..=63).contains(&label.len())
         && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
@@ -104,7 +104,7 @@ pub(crate) fn containers<'a>(scope: &Scope<'a>, at: &str) -> Vec<(String, &'a Co
     init.chain(regular.map(|(index, one)| (format!("{at}.containers[{index}]"), one))).collect()
 }
 
-/// Checks that either all containers are processes of the node, or none.
+/// Checks that either all containers are host processes, or none.
 pub(crate) fn check_host_process(scope: &Scope<'_>, at: &str, faults: &mut FieldErrors) {
     let context = scope.spec.security_context.as_ref();
     let of_pod = context.and_then(|context| context.windows_options.as_ref()?.host_process);
@@ -137,7 +137,7 @@ pub(crate) fn check_host_process(scope: &Scope<'_>, at: &str, faults: &mut Field
     }
 }
 
-/// Validates the operating system, and what it allows.
+/// Validates the operating system, and the fields that it allows.
 pub(crate) fn check_os(scope: &Scope<'_>, at: &str, faults: &mut FieldErrors) {
     match scope.os() {
         None => {}

@@ -49,7 +49,7 @@ fn columns() -> Vec<Column<PodDisruptionBudget>> {
     ]
 }
 
-/// The counts of a status are there from the beginning.
+/// Sets the counts of a status, which exist from the start.
 fn prepare(budget: &mut PodDisruptionBudget) {
     let status = budget.status.get_or_insert_default();
     status.disruptions_allowed.get_or_insert(0);
@@ -99,7 +99,7 @@ fn validate_status(budget: &PodDisruptionBudget) -> FieldErrors {
     faults
 }
 
-/// A spec as messages of kube-apiserver show it: by the names of Go's fields.
+/// A spec in the format of messages, with the field names of Go.
 fn shown(spec: &PodDisruptionBudgetSpec) -> String {
     let member = |name: &str, value: Value| format!("{}:{value}", json!(name));
     let members = [

@@ -1,4 +1,4 @@
-//! What RoleBindings and ClusterRoleBindings have in common.
+//! The common parts of RoleBindings and ClusterRoleBindings.
 
 use aggregated_apiserver::{FieldError, names};
 use k8s_openapi::api::rbac::v1::{RoleRef, Subject};
@@ -12,21 +12,21 @@ use crate::built_in::row::Column;
 
 /// A kind that binds a role to subjects.
 pub(super) trait Binding: Resource + Metadata<Ty = ObjectMeta> + 'static {
-    /// The kinds of role that it may bind.
+    /// The kinds of roles that the kind can bind.
     const ROLES: &'static [&'static str];
-    /// Whether it is in a namespace, so that a ServiceAccount need not say which it is in.
+    /// Whether the kind is namespaced, so that the namespace of a ServiceAccount is optional.
     const IS_NAMESPACED: bool;
 
-    /// What is bound.
+    /// The bound role.
     fn role(&self) -> &RoleRef;
 
-    /// The same, to change it.
+    /// The bound role, mutable.
     fn role_mut(&mut self) -> &mut RoleRef;
 
-    /// Whom it is bound to.
+    /// The subjects.
     fn subjects(&self) -> &[Subject];
 
-    /// The same, to change them.
+    /// The subjects, mutable.
     fn subjects_mut(&mut self) -> &mut [Subject];
 }
 
@@ -110,7 +110,7 @@ fn check_subject(subject: &Subject, is_namespaced: bool, at: &str, faults: &mut 
     }
 }
 
-/// A role as messages of kube-apiserver show it: by the names of Go's fields.
+/// A role in the format of messages, with the field names of Go.
 fn shown(role: &RoleRef) -> String {
     let RoleRef { api_group, kind, name } = role;
     let [group, kind, name] = [api_group.as_deref().unwrap_or_default(), kind, name].map(quote);

@@ -5,15 +5,15 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 
 use crate::built_in::checks::{FieldErrors, to_json};
 
-/// Whether rules may be about paths, too.
+/// Whether rules may contain non-resource URLs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Paths {
     Allowed,
-    /// In a namespace there are none.
+    /// A rule in a namespace has no non-resource URLs.
     Refused,
 }
 
-/// Checks rules.
+/// Validates rules.
 pub(super) fn check(rules: Option<&Vec<PolicyRule>>, paths: Paths, faults: &mut FieldErrors) {
     for (index, rule) in rules.into_iter().flatten().enumerate() {
         check_rule(rule, paths, &format!("rules[{index}]"), faults);

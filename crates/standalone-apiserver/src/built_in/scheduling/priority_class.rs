@@ -9,12 +9,12 @@ use crate::built_in::defaulting::is_new;
 use crate::built_in::row::{Column, Row};
 use crate::built_in::strategy::without_generation;
 
-/// The names of classes that are Kubernetes' own begin with it.
+/// The prefix of the names of system classes.
 const PREFIX: &str = "system-";
-/// The largest value of any other class.
+/// The largest value of other classes.
 const HIGHEST: i32 = 1_000_000_000;
 
-/// The classes that are there from the beginning: name, value and description.
+/// The system classes, which exist from the start: name, value and description.
 const OF_SYSTEM: [(&str, i32, &str); 2] = [
     (
         "system-node-critical",
@@ -35,7 +35,7 @@ pub(crate) fn row() -> Row<PriorityClass> {
     Row { short_names: &["pc"], columns: columns(), rules, ..Row::new(without_generation()) }
 }
 
-/// The classes with which a server begins.
+/// The classes that a server has from the start.
 pub(crate) fn of_system() -> impl Iterator<Item = Value> {
     OF_SYSTEM.into_iter().map(|(name, value, description)| {
         json!({
@@ -47,7 +47,7 @@ pub(crate) fn of_system() -> impl Iterator<Item = Value> {
     })
 }
 
-/// Whether a class is there from the beginning, and may not be deleted.
+/// Whether a class is a system class, which cannot be deleted.
 pub(crate) fn is_of_system(name: &str) -> bool {
     OF_SYSTEM.iter().any(|(own, ..)| *own == name)
 }
@@ -69,7 +69,7 @@ fn columns() -> Vec<Column<PriorityClass>> {
 
 fn prepare(class: &mut PriorityClass, is_admitted: bool) {
     class.preemption_policy.get_or_insert_with(|| "PreemptLowerPriority".to_owned());
-    // It never grows.
+    // The generation never increases.
     if is_admitted && is_new(&class.metadata) {
         class.metadata.generation = Some(1);
     }

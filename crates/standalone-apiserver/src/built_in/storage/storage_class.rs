@@ -11,13 +11,13 @@ use crate::built_in::node_labels;
 use crate::built_in::row::{Column, Row};
 use crate::built_in::strategy::without_generation;
 
-/// The annotations of the class of claims that name none.
+/// The annotations that mark the class for claims without a class.
 const DEFAULT_ANNOTATIONS: [&str; 2] = [
     "storageclass.kubernetes.io/is-default-class",
     "storageclass.beta.kubernetes.io/is-default-class",
 ];
 
-/// How many parameters there may be, and how large they are together.
+/// The largest number of parameters, and their largest total size in bytes.
 const PARAMETERS: usize = 512;
 const SIZE: usize = 256 << 10;
 
@@ -53,7 +53,7 @@ fn columns() -> Vec<Column<StorageClass>> {
     ]
 }
 
-/// Whether claims that name no class get this one.
+/// Whether this is the class for claims without a class.
 pub(crate) fn is_default(class: &StorageClass) -> bool {
     let annotations = class.metadata.annotations.as_ref();
     let value = |key: &str| annotations.and_then(|all| all.get(key)).map(String::as_str);
@@ -70,7 +70,7 @@ fn validate(class: &StorageClass, old: Option<&StorageClass>) -> FieldErrors {
     if class.provisioner.is_empty() {
         faults.push(FieldError::required("provisioner", ""));
     } else {
-        // The value that kube-apiserver shows is in lower case too.
+        // kube-apiserver reports the value in lower case, too.
         let provisioner = class.provisioner.to_lowercase();
         check_with("provisioner", &provisioner, names::check_label_key, &mut faults);
     }
@@ -107,7 +107,7 @@ fn check_topologies(terms: &[TopologySelectorTerm], faults: &mut FieldErrors) {
     for (index, term) in terms.iter().enumerate() {
         let at = format!("allowedTopologies[{index}].matchLabelExpressions");
         let wanted = check_term(term, &at, faults);
-        // To kube-apiserver a term without expressions equals each of as many that nobody has written.
+        // In kube-apiserver, a term without expressions is a duplicate of as many empty terms as there are terms.
         let unwritten = if wanted.is_empty() { terms.len() } else { 0 };
         let count = unwritten + seen.iter().filter(|one| **one == wanted).count();
         let duplicate = || FieldError::duplicate(at.clone(), "\"\"");
@@ -116,10 +116,10 @@ fn check_topologies(terms: &[TopologySelectorTerm], faults: &mut FieldErrors) {
     }
 }
 
-/// How often it is told of one term that it is there already.
+/// The largest number of errors about duplicates of one term.
 const DUPLICATES: usize = 100;
 
-/// The values that a term wants of each label.
+/// The values that a term requires for each label.
 fn check_term<'a>(
     term: &'a TopologySelectorTerm,
     at: &str,
@@ -145,7 +145,7 @@ fn check_term<'a>(
     wanted
 }
 
-/// Warnings of deprecated labels of Nodes.
+/// Warnings about deprecated labels of Nodes.
 fn warnings(class: &StorageClass) -> Vec<String> {
     let mut warnings = Vec::new();
     for (index, term) in class.allowed_topologies.iter().flatten().enumerate() {

@@ -1,4 +1,4 @@
-//! The removal of definitions that are deleted, with their objects.
+//! Removes deleted definitions, with their objects.
 
 use std::pin::pin;
 
@@ -17,15 +17,15 @@ use super::{
     DEFINITIONS, Definitions, FINALIZER, Known, RETRY_AFTER, RETRY_AT_LEAST_EVERY, accepted,
 };
 
-/// The reason of the condition `Terminating`, when they cannot be.
+/// The reason of the condition `Terminating` if objects cannot be deleted.
 const FAILED: &str = "InstanceDeletionFailed";
-/// The reason and message of the condition `Terminating`, while objects are deleted.
+/// The reason and message of the condition `Terminating` while objects are deleted.
 const IN_PROGRESS: (&str, &str) =
     ("InstanceDeletionInProgress", "CustomResource deletion is in progress");
 
 impl Definitions {
-    /// Deletes the objects of a definition that is being deleted, then withdraws its kind
-    /// and removes the definition. Tries until that is done.
+    /// Deletes the objects of a definition that is being deleted, then withdraws its kind and removes the definition.
+    /// Retries until that is done.
     pub(super) async fn remove(&self, definition: &PartialObjectMeta<CustomResourceDefinition>) {
         let (name, uid) = (definition.name_any(), definition.uid().unwrap_or_default());
         let (mut pause, mut before) = (RETRY_AFTER, 0);
@@ -33,7 +33,7 @@ impl Definitions {
             let mut known = self.known.lock().await;
             let live = match self.api().get_opt(&name).await {
                 Ok(Some(live)) if live.uid().as_deref() == Some(&uid) => live,
-                // It is gone: the watch withdraws its kind.
+                // The definition was removed; the watch withdraws its kind.
                 Ok(_) => return,
                 Err(_) => {
                     drop(known);
@@ -84,9 +84,9 @@ impl Definitions {
         }
     }
 
-    /// Takes no more objects of a definition that is being deleted. Another server may have taken some while it
-    /// was not served here: then it is served until they are gone, or their finalizers would count for
-    /// nothing. Answers whether there may be any.
+    /// Rejects new objects of a definition that is being deleted. Another server may have accepted objects while this
+    /// server did not serve the kind. In that case the kind is served until the objects are deleted, because their
+    /// finalizers would be ignored otherwise. Returns whether there may be objects.
     async fn close(
         &self,
         known: &mut Known,
@@ -108,7 +108,8 @@ impl Definitions {
         if let Some(names) = accepted(live) {
             terminating.spec.names = names;
         }
-        // Objects are deleted in a served version. If the definition has none, the stored one is served until they are gone.
+        // Objects are deleted in a served version. A definition without a served version is served in its storage
+        // version until the objects are deleted.
         let versions = &mut terminating.spec.versions;
         if !versions.iter().any(|version| version.served) {
             versions.iter_mut().for_each(|version| version.served = version.storage);
@@ -117,8 +118,7 @@ impl Definitions {
         Ok(true)
     }
 
-    /// Sets the condition `Terminating`. If the definition has changed meanwhile, the next
-    /// attempt sets it.
+    /// Sets the condition `Terminating`. If the definition was changed concurrently, the next attempt sets it.
     async fn set_terminating(
         &self,
         live: &CustomResourceDefinition,
@@ -129,7 +129,8 @@ impl Definitions {
         let is_said = |said: &CustomResourceDefinitionCondition| {
             said.type_ == "Terminating" && said.reason.as_deref() == Some(FAILED)
         };
-        // What one server cannot do, another one may be doing: they do not take turns to say so.
+        // Another server may be able to delete the objects, so the failure remains, and the servers do not overwrite
+        // the condition alternately.
         if reason == IN_PROGRESS.0 && conditions.iter().any(is_said) {
             return;
         }
@@ -142,7 +143,7 @@ impl Definitions {
         }
     }
 
-    /// The kind of a definition as it is served here, in any version: its names and versions may be those that were
+    /// The kind of a definition as it is served here, in any version. Its names and versions may be those that were
     /// accepted before.
     fn served_kind(&self, definition: &CustomResourceDefinition) -> Option<StoredKind> {
         let spec = &definition.spec;
@@ -151,7 +152,8 @@ impl Definitions {
         self.kinds.stored_kinds().into_iter().find(is_it)
     }
 
-    /// Deletes all objects of a definition; answers with how many are left, or `None` if it is gone.
+    /// Deletes all objects of a definition. Returns the number of remaining objects, or `None` if the definition was
+    /// removed.
     async fn delete_objects(
         &self,
         definition: &CustomResourceDefinition,

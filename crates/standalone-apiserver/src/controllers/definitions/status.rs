@@ -10,19 +10,19 @@ use serde_json::{Value, json};
 
 use crate::built_in::approval;
 
-/// Why a name is not accepted: the reason of the condition, and its message.
+/// A conflict of names: the reason of the condition, and its message.
 pub(crate) type Conflict = (&'static str, String);
 
-/// Why a kind is not served: the reason of the condition, and its message.
+/// The reason and message of the condition of a kind that is not served.
 pub(crate) type Unserved = (&'static str, &'static str);
 
-/// Not all of its names are accepted.
+/// Some names of the definition are not accepted.
 pub(crate) const NOT_ACCEPTED: Unserved = ("NotAccepted", "not all names are accepted");
-/// Nobody could be vouched for by the certificates of its webhook.
+/// The CA bundle of the conversion webhook is invalid.
 pub(crate) const INVALID_CA_BUNDLE: Unserved =
     ("InvalidCABundle", "The conversion webhook CABundle is invalid");
 
-/// The status of a definition with these accepted names; `None` if it is so already.
+/// The status of a definition with these accepted names; `None` if the status does not change.
 pub(crate) fn status(
     definition: &CustomResourceDefinition,
     names: &CustomResourceDefinitionNames,
@@ -60,7 +60,7 @@ pub(crate) fn status(
     {
         return None;
     }
-    // In a merge patch null removes a member.
+    // Null removes a field in a merge patch.
     let names = json!({
         "plural": names.plural, "singular": names.singular, "shortNames": names.short_names,
         "kind": names.kind, "listKind": names.list_kind, "categories": names.categories,

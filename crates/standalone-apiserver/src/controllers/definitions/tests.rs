@@ -1,4 +1,4 @@
-//! Servers of one store, which are told of definitions at different times.
+//! Tests of servers with a shared store, which receive changes of definitions at different times.
 
 use aggregated_apiserver::store::{Collection, Commit, Expected, Object, Store};
 use futures::stream;
@@ -9,7 +9,7 @@ use super::*;
 use crate::testing::{Member, shared_store};
 
 const NAME: &str = "foos.example.com";
-/// How long anything may take that must happen.
+/// The largest duration of an operation.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn definition() -> CustomResourceDefinition {
@@ -39,7 +39,7 @@ fn foo(metadata: Value) -> DynamicObject {
     serde_json::from_value(foo).unwrap()
 }
 
-/// A list of these definitions, as a watch begins with it.
+/// The events of a list of these definitions, same as at the start of a watch.
 fn listed(definitions: &[&DefinitionMeta]) -> Vec<watcher::Result<Change>> {
     let mut list = vec![Ok(watcher::Event::Init)];
     list.extend(definitions.iter().map(|one| Ok(watcher::Event::InitApply((*one).clone()))));
@@ -57,7 +57,7 @@ impl Member {
         self.definitions.api().get_metadata_opt(NAME).await.unwrap()
     }
 
-    /// Marks the definition as going; answers with what it is then.
+    /// Deletes the definition, which its finalizer holds, and returns its state.
     async fn mark(&self) -> DefinitionMeta {
         self.definitions.api().delete(NAME, &DeleteParams::default()).await.unwrap();
         self.live().await.unwrap()
@@ -77,7 +77,7 @@ async fn a_server_that_has_not_served_a_kind_waits_for_its_finalizers() {
     foos(&maker).create(&PostParams::default(), &held).await.unwrap();
     let going = maker.mark().await;
     let freed = async {
-        // It is marked by the server that comes late.
+        // The late server marks the object.
         while foos(&maker).get("a").await.unwrap().metadata.deletion_timestamp.is_none() {
             tokio::task::yield_now().await;
         }
@@ -159,7 +159,8 @@ async fn a_successor_that_came_while_nobody_watched_takes_objects_and_keeps_them
     let made = maker.made().await;
     late.definitions.follow(stream::iter(listed(&[&made]))).await;
     let going = maker.mark().await;
-    // It knows that the first one goes, and takes no objects, but not that it is gone.
+    // The late server knows that the first definition is being deleted, and rejects objects, but does not know that it
+    // was removed.
     late.kinds.close(NAME).await;
     maker.removes(&going).await;
     let again = maker.made().await;
@@ -167,7 +168,7 @@ async fn a_successor_that_came_while_nobody_watched_takes_objects_and_keeps_them
     foos(&maker).create(&post, &foo(json!({"name": "a"}))).await.unwrap();
     late.definitions.follow(stream::iter(listed(&[&again]))).await;
     foos(&late).create(&post, &foo(json!({"name": "b"}))).await.unwrap();
-    // What is told late of the first one changes nothing.
+    // Late events of the first definition change nothing.
     let told = [Ok(watcher::Event::Apply(going.clone())), Ok(watcher::Event::Delete(going))];
     late.definitions.follow(stream::iter(told)).await;
     assert!(late.kinds.is_served(NAME));
@@ -176,7 +177,7 @@ async fn a_successor_that_came_while_nobody_watched_takes_objects_and_keeps_them
     assert_eq!(left, ["a", "b"]);
 }
 
-/// Keeps an object as it is, as a server of another release may have done.
+/// Stores an object without validation, same as a server of another release may have done.
 async fn keep(store: &Arc<dyn Store>, object: &Value) {
     let object = Object::from_tree(object.as_object().unwrap()).unwrap();
     let commit = Commit {
@@ -231,7 +232,7 @@ async fn what_was_kept_when_less_was_demanded_is_served() {
     a.data["list"] = json!(["x", "x"]);
     a.data["embedded"] = json!({"apiVersion": "v1", "kind": "Bar", "metadata": {"name": "bar"}});
     foos(&server).create(&PostParams::default(), &a).await.unwrap();
-    // What is at fault is said of who uses it.
+    // An invalid rule is reported when an object uses it.
     let mut b = a.clone();
     b.metadata.name = Some("b".to_owned());
     b.data["gone"] = "x".into();
@@ -252,7 +253,7 @@ async fn what_was_kept_when_less_was_demanded_is_served() {
     a.data["new"] = "y".into();
     let made = foos(&server).create(&PostParams::default(), &a).await.unwrap();
     assert_eq!(made.data["new"], "y");
-    // It cannot be made wrong in another way.
+    // Another invalid change is rejected.
     more["new"] = json!({"type": "string", "x-kubernetes-list-type": ""});
     assert!(change(&of_properties(more)).await.is_err());
 }

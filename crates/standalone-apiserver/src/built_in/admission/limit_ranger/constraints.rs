@@ -1,4 +1,4 @@
-//! What a LimitRange demands of amounts.
+//! The constraints of a LimitRange.
 
 use aggregated_apiserver::Quantity;
 use k8s_openapi::api::core::v1::{LimitRangeItem, PersistentVolumeClaim, Pod, PodSpec};
@@ -6,16 +6,16 @@ use k8s_openapi::api::core::v1::{LimitRangeItem, PersistentVolumeClaim, Pod, Pod
 use super::{Amounts, pod_sums};
 use crate::built_in::amounts::{milli_value, whole_value};
 
-/// What is larger is not counted in thousandths.
+/// The largest amount that is compared in thousandths.
 const MOST_IN_MILLI: i128 = i64::MAX as i128 / 1_000;
 
-/// What asks for something.
+/// The object whose resources are checked.
 pub(super) enum Asked {
     Pod(Box<Pod>),
     Claim(Box<PersistentVolumeClaim>),
 }
 
-/// What a Pod may not ask for.
+/// Returns the constraints that the resources of a Pod violate.
 pub(super) fn faults_of_limit(limit: &LimitRangeItem, pod: &Pod) -> Vec<String> {
     let nothing = PodSpec::default();
     let spec = pod.spec.as_ref().unwrap_or(&nothing);
@@ -36,7 +36,7 @@ pub(super) fn faults_of_limit(limit: &LimitRangeItem, pod: &Pod) -> Vec<String> 
     }
 }
 
-/// What a claim may not ask for. Its limits do not count.
+/// Returns the constraints that the requests of a claim violate. The limits of a claim are ignored.
 pub(super) fn faults_of_claim(
     limit: &LimitRangeItem,
     claim: &PersistentVolumeClaim,
@@ -75,9 +75,9 @@ fn faults<'a>(limit: &'a LimitRangeItem, requests: &Amounts, limits: &Amounts) -
     faults
 }
 
-/// One amount that is demanded, and what is there.
+/// A constraint on one resource, and the amounts that it is checked against.
 struct Constraint<'a> {
-    /// What is limited, as `Container`.
+    /// The constrained type, for example `Container`.
     limited: &'a str,
     resource: &'a str,
     enforced: Quantity,
@@ -103,7 +103,7 @@ impl<'a> Constraint<'a> {
         })
     }
 
-    /// Amounts in a unit in which all of them can be counted.
+    /// An amount in the unit in which all amounts can be compared.
     fn counted(&self, amount: Quantity) -> i128 {
         let all = [self.request, self.limit, Some(self.enforced)];
         let is_small = |amount: &Quantity| whole_value(*amount) <= MOST_IN_MILLI;

@@ -1,4 +1,4 @@
-//! What a Pod asks for as a whole.
+//! The total resources of a Pod.
 
 use aggregated_apiserver::Quantity;
 use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
@@ -6,15 +6,15 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 
 use super::Amounts;
 
-/// What a whole Pod can ask for itself.
+/// The resources that a Pod can request at the Pod level.
 const OF_PODS: [&str; 2] = ["cpu", "memory"];
 
-/// What its containers request, or its own requests.
+/// The sum of the requests of the containers, or the requests at the Pod level.
 pub(super) fn requests(spec: &PodSpec) -> Amounts {
     sums(spec, |resources| resources.requests.as_ref())
 }
 
-/// What its containers are limited to, or its own limits.
+/// The sum of the limits of the containers, or the limits at the Pod level.
 pub(super) fn limits(spec: &PodSpec) -> Amounts {
     sums(spec, |resources| resources.limits.as_ref())
 }
@@ -28,7 +28,7 @@ fn sums(spec: &PodSpec, of: fn(&ResourceRequirements) -> Option<&Amounts>) -> Am
     for container in &spec.containers {
         add(&mut all, &amounts(&container.resources));
     }
-    // Init containers run before the others, and beside those of them that stay.
+    // Init containers run before the regular containers, and concurrently with the sidecars before them.
     let (mut staying, mut most) = (Amounts::new(), Amounts::new());
     for container in spec.init_containers.iter().flatten() {
         let own = amounts(&container.resources);

@@ -2,20 +2,20 @@
 
 use aggregated_apiserver::{AdmissionRequest, FieldError};
 
-/// What a Pod is exempt by: `namespace`, `user` or `runtimeClass`.
+/// The property that exempts a Pod: `namespace`, `user` or `runtimeClass`.
 pub(super) const EXEMPT: &str = "exempt";
 /// The level that was enforced.
 pub(super) const ENFORCED_POLICY: &str = "enforce-policy";
-/// Violations of the level of the mode `audit`.
+/// The violations of the level of the mode `audit`.
 pub(super) const AUDIT_VIOLATIONS: &str = "audit-violations";
-/// Why a Pod could not be judged, or not by the labels of its namespace.
+/// The reason for which a Pod could not be checked, or not with the labels of its namespace.
 pub(super) const ERROR: &str = "error";
 
 pub(super) fn annotate(request: &AdmissionRequest<'_>, key: &str, value: &str) {
     request.annotate(&format!("pod-security.kubernetes.io/{key}"), value);
 }
 
-/// Notes that labels of the namespace are invalid.
+/// Records that labels of the namespace are invalid.
 pub(super) fn annotate_label_errors(request: &AdmissionRequest<'_>, errors: &[FieldError]) {
     let mut texts: Vec<String> = Vec::new();
     for text in errors.iter().map(ToString::to_string) {

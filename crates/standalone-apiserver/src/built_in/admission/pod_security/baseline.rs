@@ -42,7 +42,7 @@ const SYSCTLS: [&str; 12] = [
     "net.ipv4.tcp_wmem",
 ];
 
-/// The SELinux types that are allowed; the last one since 1.31.
+/// The allowed SELinux types; the last one since 1.31.
 const SE_LINUX_TYPES: [&str; 5] =
     ["", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"];
 
@@ -148,7 +148,7 @@ pub(super) fn host_ports(pod: &PodView<'_>) -> Option<Violation> {
         let used = container.ports.iter().filter_map(|port| port.host_port);
         let mut used = used.filter(|port| *port != 0).peekable();
         let is_bad = used.peek().is_some();
-        // In the order of strings, as the message has them.
+        // Sorted as strings, which is the order in the message.
         ports.extend(used.map(|port| port.to_string()));
         is_bad
     });
@@ -273,7 +273,7 @@ fn se_linux_types(pod: &PodView<'_>, allowed: &[&str]) -> Option<Violation> {
     )
 }
 
-/// Until 1.19 seccomp profiles were annotations.
+/// Seccomp profiles were annotations until 1.19.
 pub(super) fn seccomp_annotations(pod: &PodView<'_>) -> Option<Violation> {
     let of_containers = pod.containers.iter().map(|container| container.name);
     let keys = of_containers.map(|name| format!("{SECCOMP_OF_CONTAINERS}{name}"));

@@ -1,4 +1,4 @@
-//! Checks: which rules a level consists of, by release, and what they report together.
+//! The checks of each level, by release, and the message about their violations.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::policy::{Level, LevelVersion, Version};
 use super::view::PodView;
 use super::{baseline, restricted};
 
-/// The newest release in which a check has changed. Later ones have its rules.
+/// The newest release in which a check has changed. Later releases have the same rules.
 const NEWEST: i64 = 35;
 
 /// A rule that a Pod violates.
@@ -19,9 +19,9 @@ pub(super) struct Violation {
 struct Check {
     name: &'static str,
     level: Level,
-    /// The rule from this minor release on, oldest first.
+    /// The rules with the minor release since which each applies, oldest first.
     rules: &'static [(i64, Rule)],
-    /// The check of the baseline level that this one of the restricted level replaces.
+    /// The baseline check that this restricted check replaces.
     replaces: Option<&'static str>,
 }
 
@@ -93,7 +93,7 @@ impl Check {
     }
 }
 
-/// The rules of a level that a Pod violates, as messages list them with their details.
+/// The message about the rules of a level that a Pod violates, with details.
 pub(super) fn violations(level: LevelVersion, pod: &PodView<'_>) -> Option<String> {
     let violated = violated(level, pod);
     let with_detail = violated.into_iter().map(|Violation { reason, detail }| match &*detail {
@@ -103,7 +103,7 @@ pub(super) fn violations(level: LevelVersion, pod: &PodView<'_>) -> Option<Strin
     joined(with_detail.collect())
 }
 
-/// The reasons alone of the same violations.
+/// The same message without details.
 pub(super) fn reasons(level: LevelVersion, pod: &PodView<'_>) -> Option<String> {
     joined(violated(level, pod).into_iter().map(|violation| violation.reason).collect())
 }
@@ -131,14 +131,14 @@ pub(super) fn violation(reason: impl Into<String>, detail: impl Into<String>) ->
     Some(Violation { reason: reason.into(), detail: detail.into() })
 }
 
-/// Names in quotation marks, with commas.
+/// Names in quotation marks, separated by commas.
 pub(super) fn quoted<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> String {
     let names: Vec<String> =
         names.into_iter().map(|name| format!("\"{}\"", name.as_ref())).collect();
     names.join(", ")
 }
 
-/// A word for this many things.
+/// The singular or the plural of a word, depending on the count.
 pub(super) fn plural<'a>(one: &'a str, several: &'a str, count: usize) -> &'a str {
     if count == 1 { one } else { several }
 }
@@ -148,7 +148,7 @@ pub(super) fn containers(names: &[&str]) -> String {
     format!("{} {}", plural("container", "containers", names.len()), quoted(names))
 }
 
-/// What sets a forbidden value: the Pod, containers, or both; `None` for neither.
+/// The part that sets a forbidden value: the Pod, containers, or both; `None` if neither does.
 pub(super) fn setters(pod: bool, names: &[&str]) -> Option<String> {
     match (pod, names) {
         (false, []) => None,

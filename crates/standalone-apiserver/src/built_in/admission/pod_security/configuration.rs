@@ -1,29 +1,29 @@
-//! PodSecurityConfiguration: the levels of namespaces without labels, and what is exempt.
+//! PodSecurityConfiguration: the levels of namespaces without labels, and the exemptions.
 
 use serde::Deserialize;
 
 use super::policy::{Level, LevelVersion, Policy, UNRESTRICTED, level, version};
 
-/// The configuration of the plugin; by default every Pod is allowed and nothing is exempt.
+/// The configuration of the plugin. By default every Pod is allowed, and there are no exemptions.
 #[derive(Clone, Debug)]
 pub(crate) struct Configuration {
     pub(super) defaults: Policy,
     pub(super) exemptions: Exemptions,
 }
 
-/// What no level applies to.
+/// The exemptions from all levels.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Exemptions {
     /// Users that may create any Pod.
     pub usernames: Vec<String>,
-    /// Namespaces that may hold any Pod.
+    /// Namespaces that may contain any Pod.
     pub namespaces: Vec<String>,
-    /// RuntimeClasses whose Pods may do anything.
+    /// RuntimeClasses whose Pods are not restricted.
     pub runtime_classes: Vec<String>,
 }
 
-/// The document as it is written.
+/// The document of the configuration.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
@@ -61,10 +61,10 @@ impl Default for Configuration {
 }
 
 impl Configuration {
-    /// Reads a configuration.
+    /// Parses a configuration.
     ///
     /// # Errors
-    /// What is wrong with the document; names the field.
+    /// The problem with the document, and the field.
     pub(crate) fn parse(document: serde_json::Value) -> Result<Self, String> {
         let document: Document =
             serde_json::from_value(document).map_err(|error| error.to_string())?;
@@ -87,7 +87,7 @@ impl Configuration {
     }
 }
 
-/// The level of a mode; what is empty has the default of kube-apiserver.
+/// The level of a mode; empty values have the defaults of kube-apiserver.
 fn level_version(mode: &str, name: &str, of: &str) -> Result<LevelVersion, String> {
     let invalid = |field: String, value: &str, expected: &str| {
         format!("defaults.{field}: invalid value {value:?}: must be {expected}")

@@ -1,5 +1,4 @@
-//! Labels of namespaces: a policy must be valid, and existing Pods that violate a new level are listed in
-//! warnings.
+//! The labels of namespaces: the policy must be valid, and warnings list existing Pods that violate a new level.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +10,7 @@ use super::configuration::Configuration;
 use super::policy::{Level, LevelVersion, Policy, policy_of};
 use super::{PODS, Tree, view::PodView};
 
-/// At most this many Pods of a namespace are checked; same as kube-apiserver.
+/// The largest number of Pods of a namespace that are checked; same as kube-apiserver.
 const PODS_LIMIT: usize = 3000;
 
 pub(super) fn judge(
@@ -81,7 +80,7 @@ fn warn_of_exemption(
     ));
 }
 
-/// Warns of the Pods of a namespace that violate a level, each reason once.
+/// Warns about the Pods of a namespace that violate a level, with one warning for each reason.
 fn warn_of_pods(
     configuration: &Configuration,
     request: &AdmissionRequest<'_>,
@@ -127,7 +126,7 @@ fn warn_of_pods(
     Ok(())
 }
 
-/// Pods of which the first of each controller come first: the others are mostly equal to it.
+/// Moves the first Pod of each controller to the front, because the other Pods of a controller are mostly equal to it.
 fn by_controller(pods: Vec<Pod>) -> Vec<Pod> {
     let mut controllers = BTreeSet::new();
     let (mut first, mut others) = (Vec::new(), Vec::new());

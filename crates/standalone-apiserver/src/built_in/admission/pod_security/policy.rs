@@ -4,7 +4,7 @@ use std::fmt;
 
 use aggregated_apiserver::FieldError;
 
-/// How much a Pod may do on its node, from everything to little.
+/// The privileges of a Pod on its node, from all to few.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
     Privileged,
@@ -12,15 +12,15 @@ pub(super) enum Level {
     Restricted,
 }
 
-/// The release of Kubernetes whose rules of a level apply.
+/// The release of Kubernetes that defines the rules of a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
     Latest,
-    /// `v1.` and this number.
+    /// The minor release: `v1.` and this number.
     Minor(i64),
 }
 
-/// A level, as of a release.
+/// A level in the version of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LevelVersion {
     pub level: Level,
@@ -30,20 +30,20 @@ pub(super) struct LevelVersion {
 /// The levels of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Policy {
-    /// Pods that violate this level are refused.
+    /// Pods that violate this level are rejected.
     pub enforce: LevelVersion,
-    /// Violations of this level are noted in the audit log.
+    /// Violations of this level are recorded in the audit log.
     pub audit: LevelVersion,
-    /// Clients are warned of violations of this level.
+    /// Clients get warnings about violations of this level.
     pub warn: LevelVersion,
 }
 
-/// The level of a mode that nothing configures.
+/// The level of a mode without a configuration.
 pub(super) const UNRESTRICTED: LevelVersion =
     LevelVersion { level: Level::Privileged, version: Version::Latest };
 
 impl Policy {
-    /// Whether two policies allow, note and warn of the same Pods.
+    /// Whether two policies have the same effect for all Pods.
     pub(super) fn is_equivalent(&self, other: &Self) -> bool {
         let same = |one: LevelVersion, other: LevelVersion| {
             one == other || (one.level == Level::Privileged && other.level == Level::Privileged)
@@ -53,12 +53,12 @@ impl Policy {
             && same(self.warn, other.warn)
     }
 
-    /// Whether every Pod is allowed, without a warning or a note.
+    /// Whether every Pod is allowed, without warnings and audit annotations.
     pub(super) fn is_privileged(&self) -> bool {
         self.enforce.level == Level::Privileged && self.is_silent()
     }
 
-    /// Whether no Pod is noted or warned of.
+    /// Whether no Pod causes warnings or audit annotations.
     pub(super) fn is_silent(&self) -> bool {
         [self.audit, self.warn].iter().all(|one| one.level == Level::Privileged)
     }
@@ -78,8 +78,8 @@ impl fmt::Display for LevelVersion {
     }
 }
 
-/// Reads the policy from labels, and returns the errors of labels that are invalid. A level that is invalid
-/// enforces the restricted one, and neither audits nor warns.
+/// Parses the policy from labels, and returns the errors of invalid labels. An invalid level enforces the restricted
+/// level, and neither audits nor warns.
 pub(super) fn policy_of<'a>(
     defaults: &Policy,
     label: impl Fn(&str) -> Option<&'a str>,
@@ -121,7 +121,7 @@ pub(super) fn policy_of<'a>(
         audit: at(audit, versions[1], defaults.audit),
         warn: at(warn, versions[2], defaults.warn),
     };
-    // A namespace that enforces a level and names none for warnings warns of that level, for the workloads that
+    // If a namespace enforces a level and sets none for warnings, it warns about that level, for the workloads that
     // would create such Pods.
     let is_enforced = enforce.is_some_and(|(_, is_valid)| is_valid);
     if warn.is_none() && is_enforced && policy.enforce.level > policy.warn.level {
@@ -131,7 +131,7 @@ pub(super) fn policy_of<'a>(
     (policy, in_order_of_modes(errors, version_errors))
 }
 
-/// The errors of a mode's level and version stand beside each other.
+/// Sorts errors, so that the errors of a mode's level and version are adjacent.
 fn in_order_of_modes(
     levels: Vec<FieldError>,
     mut versions: Vec<(String, FieldError)>,
@@ -153,7 +153,7 @@ fn invalid(label: &str, value: &str, detail: &str) -> FieldError {
     FieldError::invalid(format!("metadata.labels[{label}]"), value, detail)
 }
 
-/// A string as messages show it.
+/// A string in the format of messages.
 struct Quoted<'a>(&'a str);
 
 impl fmt::Display for Quoted<'_> {

@@ -1,4 +1,4 @@
-//! A server whose PodSecurity plugin has a configuration.
+//! Tests of the PodSecurity plugin with a configuration.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::service_account_tokens::ServiceAccountTokens;
 use crate::test_server::{TestServer, admin};
 
 const NAMESPACES: &str = "/api/v1/namespaces?dryRun=All";
-/// How long an event may take until it is in the file.
+/// The largest time until an event is in the file.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn labels_that_are_invalid_are_noted() {
             "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels},
         })
     };
-    // These were stored when less was demanded.
+    // These namespaces were stored when the validation was less strict.
     let one = namespace("one", json!({"pod-security.kubernetes.io/audit": "loose"}));
     let three = namespace(
         "three",
@@ -153,7 +153,7 @@ async fn labels_of_an_exempt_namespace_are_reported_as_ignored() {
     assert!(!headers.contains_key("warning"));
 }
 
-/// The audit log in a folder, which holds requests for Pods.
+/// The flags for an audit log in a directory, with requests for Pods.
 fn audit_of_pods(folder: &Path) -> AuditArgs {
     let policy = "
         apiVersion: audit.k8s.io/v1
@@ -170,7 +170,7 @@ fn audit_of_pods(folder: &Path) -> AuditArgs {
     args
 }
 
-/// The annotations of PodSecurity in the audit log, by the last part of their keys, once there are so many events.
+/// The annotations of PodSecurity in the audit log, by the last part of their keys, once there are this many events.
 async fn annotations(folder: &Path, events: usize) -> Vec<Value> {
     let written = async {
         loop {

@@ -1,4 +1,4 @@
-//! What the checks read of a Pod.
+//! The parts of a Pod that the checks read.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{
     ContainerPort, Lifecycle, PodSecurityContext, PodSpec, Probe, SecurityContext,
 };
 
-/// A Pod, with its containers of all three lists: init containers, containers, ephemeral containers.
+/// A Pod, with its containers of all three lists: init containers, regular containers and ephemeral containers.
 pub(super) struct PodView<'a> {
     pub annotations: Option<&'a BTreeMap<String, String>>,
     pub spec: &'a PodSpec,
@@ -23,7 +23,7 @@ pub(super) struct ContainerView<'a> {
     pub lifecycle: Option<&'a Lifecycle>,
 }
 
-/// The view of a container, whose type differs from list to list and whose fields do not.
+/// The view of a container. Its type differs between the lists, but its fields do not.
 macro_rules! view {
     ($container:expr) => {
         ContainerView {
@@ -56,7 +56,7 @@ impl<'a> PodView<'a> {
         }
     }
 
-    /// The names of the containers for which a condition holds, in the order of the Pod.
+    /// The names of the containers that meet a condition, in the order of the Pod.
     pub(super) fn containers_that(
         &self,
         condition: impl FnMut(&&ContainerView<'a>) -> bool,
@@ -64,7 +64,7 @@ impl<'a> PodView<'a> {
         self.containers.iter().filter(condition).map(|container| container.name).collect()
     }
 
-    /// Whether the Pod has a user namespace of its own.
+    /// Whether the Pod has its own user namespace.
     pub(super) fn has_user_namespace(&self) -> bool {
         self.spec.host_users == Some(false)
     }

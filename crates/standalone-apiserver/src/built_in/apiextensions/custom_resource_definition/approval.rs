@@ -1,5 +1,5 @@
-//! Definitions in the groups of the Kubernetes community need an annotation that says
-//! where they were approved, or that they are not.
+//! The approval of definitions in the groups of the Kubernetes community: an annotation states where they were
+//! approved, or that they are not.
 
 use aggregated_apiserver::FieldError;
 use http::Uri;
@@ -11,7 +11,7 @@ const ANNOTATION: &str = "api-approved.kubernetes.io";
 const GROUPS: [&str; 2] = ["k8s.io", "kubernetes.io"];
 const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
 
-/// What the annotation of a definition in such a group says.
+/// The state of the annotation of a definition in such a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Approval {
     Missing,
@@ -36,7 +36,7 @@ pub(crate) fn condition(definition: &CustomResourceDefinition) -> Option<Conditi
     Some((status, reason, message))
 }
 
-/// Validates the annotation. A fault that the old definition has too is none.
+/// Validates the annotation. An error that the old definition has, too, is ignored.
 pub(crate) fn check(
     definition: &CustomResourceDefinition,
     old: Option<&CustomResourceDefinition>,

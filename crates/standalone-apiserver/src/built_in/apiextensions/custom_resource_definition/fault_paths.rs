@@ -1,12 +1,12 @@
-//! The paths of faults in versions, as kube-apiserver reports them.
+//! The paths of errors in versions, in the format of kube-apiserver.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinitionSpec, CustomResourceDefinitionVersion,
 };
 
-/// The path that kube-apiserver reports for a fault. It moves a part that all versions
-/// have alike out of them before it validates, so that such a fault is reported once, above
-/// the versions: `None` for all but the first version.
+/// The path that kube-apiserver reports for an error. Before it validates, kube-apiserver moves a part that all
+/// versions share to the top level. Such an error is reported once, above the versions: the result is `None` for all
+/// but the first version.
 pub(crate) fn hoisted(spec: &CustomResourceDefinitionSpec, at: &str) -> Option<String> {
     let place = || {
         let (index, rest) = at.strip_prefix("spec.versions[")?.split_once("].")?;
@@ -36,7 +36,7 @@ pub(crate) fn hoisted(spec: &CustomResourceDefinitionSpec, at: &str) -> Option<S
     }
 }
 
-/// Whether all versions have this part alike.
+/// Whether this part is equal in all versions.
 fn are_alike<'a, T: PartialEq + ?Sized + 'a>(
     versions: &'a [CustomResourceDefinitionVersion],
     part: impl Fn(&'a CustomResourceDefinitionVersion) -> &'a T,

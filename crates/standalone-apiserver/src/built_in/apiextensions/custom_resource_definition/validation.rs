@@ -35,7 +35,7 @@ pub(crate) fn validate(
         true => RuntimeKinds::check(&repaired(definition), old),
         false => RuntimeKinds::check(definition, old),
     };
-    // Names are validated here.
+    // This function validates the names.
     let is_of_name = |at: &str| {
         ["metadata.name", "spec.group", "spec.scope"].contains(&at) || at.starts_with("spec.names.")
     };
@@ -62,7 +62,7 @@ fn version_index(fault: &FieldError) -> Option<usize> {
     index.parse().ok()
 }
 
-/// An error in a version as kube-apiserver reports it: what all versions share is reported once.
+/// An error in a version in the format of kube-apiserver: errors in parts that all versions share are reported once.
 fn reported(spec: &CustomResourceDefinitionSpec, fault: FieldError) -> Option<FieldError> {
     let at = hoisted(spec, fault.field())?;
     let is_hoisted = at != fault.field();
@@ -73,8 +73,8 @@ fn reported(spec: &CustomResourceDefinitionSpec, fault: FieldError) -> Option<Fi
     Some(if is_hoisted { fault.with_words(hoist) } else { fault })
 }
 
-/// The definition with valid names and flags in the place of those that are missing or invalid, so that the rest of it can
-/// be validated.
+/// The definition with valid names and flags instead of missing or invalid ones, so that the rest of it can be
+/// validated.
 fn repaired(definition: &CustomResourceDefinition) -> CustomResourceDefinition {
     let mut repaired = definition.clone();
     repaired.metadata.name = Some("foos.example.com".to_owned());
@@ -118,8 +118,8 @@ fn check_name(definition: &CustomResourceDefinition, faults: &mut FieldErrors) {
     }
 }
 
-/// A new definition whose webhook's certificates cannot be read is not served; one that is served may not come
-/// to that.
+/// Checks the CA bundle of the webhook. A new definition with an invalid bundle is not served; an update must not make
+/// the bundle of a served definition invalid.
 fn check_ca_bundle(
     definition: &CustomResourceDefinition,
     old: Option<&CustomResourceDefinition>,
@@ -156,7 +156,7 @@ fn check_change(
     check_immutable("spec.names.plural", &new.names.plural, &old_spec.names.plural, faults);
 }
 
-/// Objects may still be stored in these versions.
+/// Checks the stored versions, because objects may still be stored in them.
 fn check_stored_versions(definition: &CustomResourceDefinition, faults: &mut FieldErrors) {
     const AT: &str = "status.storedVersions";
     let versions = &definition.spec.versions;
@@ -169,7 +169,7 @@ fn check_stored_versions(definition: &CustomResourceDefinition, faults: &mut Fie
     if stored.is_empty() {
         return invalid("must have at least one stored version");
     }
-    // Each stored version is found once, also if several versions have its name.
+    // Each stored version is found once, even if several versions have its name.
     let mut listed: BTreeSet<&str> = stored.iter().map(String::as_str).collect();
     for version in versions {
         let is_listed = listed.remove(version.name.as_str());
@@ -239,7 +239,7 @@ fn check_versions(spec: &CustomResourceDefinitionSpec, faults: &mut FieldErrors)
     check(names.len() == spec.versions.len(), "must contain unique version names");
     let stored = spec.versions.iter().filter(|version| version.storage).count();
     check(stored == 1, "must have exactly one version marked as storage version");
-    // kube-apiserver knows the first version by another field, too.
+    // kube-apiserver also reports the first version under the field `spec.version`.
     if let Some(first) = spec.versions.first() {
         check_label("spec.version", &first.name, faults);
     }

@@ -5,7 +5,7 @@ use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
 use crate::built_in::apps::replicated::{check_collisions, check_counts};
 use crate::built_in::checks::FieldErrors;
 
-/// Validates a status, in the place of an old one.
+/// Validates a status, compared with the old one if there is any.
 pub(super) fn validate(set: &StatefulSet, old: Option<&StatefulSet>) -> FieldErrors {
     let mut faults = Vec::new();
     let nothing = StatefulSetStatus::default();

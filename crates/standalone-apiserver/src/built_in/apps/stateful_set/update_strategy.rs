@@ -1,4 +1,4 @@
-//! How the Pods of a StatefulSet are replaced.
+//! The update strategy of StatefulSets.
 
 use aggregated_apiserver::FieldError;
 use k8s_openapi::api::apps::v1::{RollingUpdateStatefulSetStrategy, StatefulSetUpdateStrategy};
@@ -8,7 +8,7 @@ use super::{ON_DELETE, ROLLING};
 use crate::built_in::checks::{FieldErrors, check_not_negative, quote, to_json};
 use crate::built_in::share;
 
-/// Validates how Pods are replaced.
+/// Validates the update strategy.
 pub(super) fn validate(strategy: &StatefulSetUpdateStrategy, faults: &mut FieldErrors) {
     const AT: &str = "spec.updateStrategy.rollingUpdate";
     let rolling = strategy.rolling_update.as_ref();
@@ -37,7 +37,7 @@ pub(super) fn validate(strategy: &StatefulSetUpdateStrategy, faults: &mut FieldE
     }
 }
 
-/// A rolling update as messages of kube-apiserver show it: by the names of Go's fields.
+/// A rolling update in the format of messages, with the field names of Go.
 fn shown(rolling: &RollingUpdateStatefulSetStrategy) -> String {
     let (partition, unavailable) = (rolling.partition.unwrap_or(0), &rolling.max_unavailable);
     format!(r#"{{"Partition":{partition},"MaxUnavailable":{}}}"#, json!(unavailable))

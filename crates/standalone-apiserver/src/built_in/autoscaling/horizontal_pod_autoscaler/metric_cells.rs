@@ -1,4 +1,4 @@
-//! Metrics as tables show them: `cpu: 40%/80%, 500m/1 (avg)`.
+//! Metrics in the format of tables: `cpu: 40%/80%, 500m/1 (avg)`.
 
 use aggregated_apiserver::Quantity;
 use k8s_openapi::api::autoscaling::v2::{
@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 
 use crate::built_in::cell_texts::{NONE, UNKNOWN};
 
-/// How many metrics are shown.
+/// The number of metrics in a cell.
 const SHOWN: usize = 2;
 
 pub(super) fn shown(metrics: &[MetricSpec], current: &[MetricStatus]) -> String {
@@ -59,7 +59,7 @@ fn one(metric: &MetricSpec, current: Option<&MetricStatus>) -> String {
     }
 }
 
-/// A value, or the average of one: `5/10`, `<unknown>/10 (avg)`.
+/// A value, or an average value: `5/10`, `<unknown>/10 (avg)`.
 fn value(target: Option<&MetricTarget>, current: Option<&MetricValueStatus>) -> String {
     let average = target.and_then(|target| target.average_value.as_ref());
     if let Some(target) = average {
@@ -72,7 +72,7 @@ fn value(target: Option<&MetricTarget>, current: Option<&MetricValueStatus>) -> 
     format!("{}/{target}", current.unwrap_or_else(|| UNKNOWN.to_owned()))
 }
 
-/// What is used of a resource: `cpu: 40%/80%`, `memory: 1Gi/2Gi`.
+/// The usage of a resource: `cpu: 40%/80%`, `memory: 1Gi/2Gi`.
 fn usage(name: &str, target: &MetricTarget, current: Option<&MetricValueStatus>) -> String {
     if let Some(average) = &target.average_value {
         let current = current.map(|current| amount(current.average_value.as_ref()));
@@ -85,7 +85,7 @@ fn usage(name: &str, target: &MetricTarget, current: Option<&MetricValueStatus>)
     format!("{name}: {}/{target}", current.unwrap_or_else(|| UNKNOWN.to_owned()))
 }
 
-/// An amount as Go shows it; one that is missing is `<nil>`.
+/// An amount in the format of Go; a missing amount is `<nil>`.
 fn amount(amount: Option<&Amount>) -> String {
     let Some(amount) = amount else { return "<nil>".to_owned() };
     Quantity::parse(&amount.0).map_or_else(|_| amount.0.clone(), |amount| amount.to_string())

@@ -1,4 +1,4 @@
-//! The validation of what is measured.
+//! The validation of metrics.
 
 use aggregated_apiserver::{FieldError, Quantity, names};
 use k8s_openapi::api::autoscaling::v2::{
@@ -57,7 +57,7 @@ fn check_metric(metric: &MetricSpec, at: &str, group: ApiGroup, faults: &mut Fie
         ("ContainerResource", "containerResource", metric.container_resource.is_some()),
     ];
     let present = sources.iter().filter(|(_, _, is_present)| *is_present);
-    // Of several sources the first is looked at.
+    // Only the first of several sources is validated.
     if let Some((_, field, _)) = present.clone().next() {
         check_source(metric, field, &format!("{at}.{field}"), group, faults);
     }
@@ -77,7 +77,7 @@ fn check_metric(metric: &MetricSpec, at: &str, group: ApiGroup, faults: &mut Fie
     }
 }
 
-/// Validates the source that stands in a field.
+/// Validates the source in a field.
 fn check_source(
     metric: &MetricSpec,
     field: &str,
@@ -150,7 +150,7 @@ fn check_source(
     }
 }
 
-/// What is used of a resource is an amount or a share, and not both.
+/// Checks that the target of a resource is either an amount or a percentage.
 fn check_usage(target: &MetricTarget, at: &str, faults: &mut FieldErrors) {
     match (target.average_utilization, &target.average_value) {
         (None, None) => {

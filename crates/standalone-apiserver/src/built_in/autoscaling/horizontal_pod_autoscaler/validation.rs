@@ -17,7 +17,7 @@ pub(super) fn validate(
 ) -> FieldErrors {
     let mut faults = Vec::new();
     let spec = &autoscaler.spec;
-    // Scaling to nothing is a feature that is off by default.
+    // Scaling to zero is a feature that is off by default.
     if let Some(least) = spec.min_replicas.filter(|least| *least < 1) {
         let why = "must be greater than or equal to 1";
         faults.push(FieldError::invalid("spec.minReplicas", least, why));
@@ -66,10 +66,10 @@ pub(super) fn validate_status(autoscaler: &HorizontalPodAutoscaler) -> FieldErro
     faults
 }
 
-/// What the group of a reference may be.
+/// The valid groups of a reference.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ApiGroup {
-    /// It is not looked at.
+    /// The group is not checked.
     Any,
     MayBeCore,
     Named,
@@ -218,7 +218,7 @@ mod tests {
                 "spec.scaleTargetRef.apiVersion: Invalid value: \"a/b/c\": unexpected GroupVersion string: a/b/c"
             ]
         );
-        // What it was it may stay.
+        // An unchanged invalid reference is allowed.
         assert_eq!(faults_of_update(validate, of("v1", "Pod"), of("v1", "Pod")), [] as [&str; 0]);
         assert_eq!(faults_of_update(validate, of("v2", "Pod"), of("v1", "Pod")), [NO_GROUP]);
     }

@@ -1,4 +1,4 @@
-//! The validation of the status of Jobs: what has ended stays so, and counts agree.
+//! The validation of the status of Jobs: a finished Job remains finished, and counts are consistent.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::built_in::checks::{FieldErrors, check_not_negative, quote, to_json};
 
 const CONDITIONS: &str = "status.conditions";
 
-/// Whether a Job has a condition.
+/// Whether a condition of a Job is true.
 pub(super) fn is_true(status: &JobStatus, condition: &str) -> bool {
     has(status, condition, "True")
 }
@@ -21,7 +21,7 @@ fn has(status: &JobStatus, condition: &str, value: &str) -> bool {
     all.any(|one| one.type_ == condition && one.status == value)
 }
 
-/// The conditions that end a Job, and those that say that it will end.
+/// The conditions of a finished Job, and those of a Job that is about to finish.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Ends {
     is_complete: bool,
@@ -45,7 +45,7 @@ impl Ends {
     }
 }
 
-/// A change of a status. Most is judged only where it changes.
+/// A change of a status. Most fields are validated only if they change.
 struct Change<'a> {
     spec: &'a JobSpec,
     new: &'a JobStatus,
@@ -54,7 +54,7 @@ struct Change<'a> {
     old_ends: Ends,
 }
 
-/// Validates a status, in the place of an old one.
+/// Validates a status, compared with the old one if there is any.
 pub(super) fn validate(job: &Job, old: Option<&Job>) -> FieldErrors {
     let mut faults = Vec::new();
     let (no_spec, nothing) = (JobSpec::default(), JobStatus::default());
@@ -104,7 +104,7 @@ fn check_counts(status: &JobStatus, faults: &mut FieldErrors) {
     }
 }
 
-/// Checks that a Job does not end in two ways.
+/// Checks that a Job does not finish in two ways.
 fn check_ends(change: &Change<'_>, faults: &mut FieldErrors) {
     let (new, old) = (change.ends, change.old_ends);
     let mut push = |why: &str| faults.push(FieldError::invalid_unseen(CONDITIONS, why));
@@ -168,7 +168,7 @@ fn check_times(change: &Change<'_>, faults: &mut FieldErrors) {
     }
 }
 
-/// Checks that a Job that has ended has no Pods left.
+/// Checks that a finished Job has no running Pods.
 fn check_finished(change: &Change<'_>, faults: &mut FieldErrors) {
     let (new, old) = (change.new, change.old);
     let is_finished = change.ends.is_finished();
@@ -189,7 +189,7 @@ fn check_finished(change: &Change<'_>, faults: &mut FieldErrors) {
         && is_finished
         && pods.succeeded.iter().chain(&pods.failed).any(|uids| !uids.is_empty())
     {
-        // By the names of Go's fields.
+        // The fields have the names of Go.
         let value = format!(
             r#"{{"Succeeded":{},"Failed":{}}}"#,
             to_json(&pods.succeeded),
@@ -270,7 +270,7 @@ fn check_success(change: &Change<'_>, faults: &mut FieldErrors) {
     }
 }
 
-/// Checks that conditions stay, and that counts do not fall.
+/// Checks that conditions remain, and that counts do not decrease.
 fn check_decrease(change: &Change<'_>, faults: &mut FieldErrors) {
     let (new, old) = (change.ends, change.old_ends);
     for (condition, is_set, was_set) in [

@@ -14,7 +14,7 @@ const CONTROLLER_UID: &str = "batch.kubernetes.io/controller-uid";
 const OLD_JOB_NAME: &str = "job-name";
 const OLD_CONTROLLER_UID: &str = "controller-uid";
 
-/// Validates a Job, in the place of an old one.
+/// Validates a Job, compared with the old one if there is any.
 pub(super) fn validate(job: &Job, old: Option<&Job>) -> FieldErrors {
     let mut faults = Vec::new();
     let Some(spec) = &job.spec else { return faults };
@@ -34,7 +34,7 @@ pub(super) fn validate(job: &Job, old: Option<&Job>) -> FieldErrors {
         }
     }
     if let (Some(old), Some(old_spec)) = (old, old_spec) {
-        // kube-apiserver judges the spec of an update twice, and reports each error twice.
+        // kube-apiserver validates the spec of an update twice, and reports each error twice.
         job_spec::validate(spec, old_template, "spec", &mut faults);
         check_selector(spec, &mut faults);
         check_change(spec, old_spec, old.status.as_ref(), &mut faults);
@@ -47,7 +47,7 @@ fn labels(template: &PodTemplateSpec) -> impl Fn(&str) -> Option<String> {
     move |key| labels.as_ref()?.get(key).cloned()
 }
 
-/// Checks the labels and the selector that the server has made, unless the selector is the client's.
+/// Checks the generated labels and the generated selector, unless the client has set the selector.
 fn check_generated(job: &Job, spec: &JobSpec, old: Option<&JobSpec>, faults: &mut FieldErrors) {
     let Some(selector) = spec.selector.as_ref().filter(|_| spec.manual_selector != Some(true))
     else {
@@ -133,8 +133,8 @@ fn check_change(
     check_immutable("spec.successPolicy", &spec.success_policy, &old.success_policy, faults);
 }
 
-/// Checks the change of a template: of a suspended Job without Pods where Pods may run, and what their
-/// containers ask for.
+/// Checks the change of a template. In a suspended Job without Pods, the scheduling fields and the resources of
+/// containers may change.
 fn check_template(
     spec: &JobSpec,
     old: &JobSpec,
@@ -160,7 +160,7 @@ fn check_template(
     }
 }
 
-/// Takes over where Pods may run from the new template.
+/// Copies the scheduling fields from the new template.
 fn allow_scheduling(old: &mut PodTemplateSpec, new: &PodTemplateSpec) {
     let (Some(old_spec), Some(new_spec)) = (&mut old.spec, &new.spec) else { return };
     match (&new_spec.affinity, &mut old_spec.affinity) {
@@ -182,7 +182,7 @@ fn allow_scheduling(old: &mut PodTemplateSpec, new: &PodTemplateSpec) {
     old_spec.scheduling_gates.clone_from(&new_spec.scheduling_gates);
 }
 
-/// Takes over the resources of containers of the same names from the new template.
+/// Copies the resources of containers with the same names from the new template.
 fn allow_resources(old: &mut PodTemplateSpec, new: &PodTemplateSpec) {
     let (Some(old), Some(new)) = (&mut old.spec, &new.spec) else { return };
     let nothing = Vec::new();

@@ -50,7 +50,7 @@ pub(crate) fn cell(column: &str, event: &Event, now: Timestamp) -> Value {
     }
 }
 
-/// What the cells of an event show.
+/// The values in the cells of an event.
 struct Shown {
     first: Option<Timestamp>,
     last: Option<Timestamp>,

@@ -4,22 +4,22 @@ use aggregated_apiserver::{FieldError, names};
 
 use crate::built_in::checks::{FieldErrors, check_with, quote};
 
-/// The longest texts of an event with an `eventTime`, in bytes.
+/// The largest sizes of the strings of an event with an `eventTime`, in bytes.
 const TEXT_LIMIT: usize = 128;
 const MESSAGE_LIMIT: usize = 1_024;
 
-/// The fields of an event that are validated. The first of a pair is the name of a field.
+/// The validated fields of an event. The first element of a pair is the name of a field.
 pub(crate) struct NewEvent {
     pub(crate) namespace: String,
     pub(crate) namespace_of_object: String,
     pub(crate) has_event_time: bool,
     pub(crate) controller: (&'static str, String),
-    /// Instance, action and reason.
+    /// The reporting instance, the action and the reason.
     pub(crate) texts: [(&'static str, String); 3],
     pub(crate) message: (&'static str, String),
 }
 
-/// Validates a new event. With an `eventTime`, it must say who reports it, and why.
+/// Validates a new event. With an `eventTime`, it must state the reporting controller and the reason.
 pub(crate) fn check(event: &NewEvent, faults: &mut FieldErrors) {
     let (about, own) = (event.namespace_of_object.as_str(), event.namespace.as_str());
     // Events about cluster-scoped objects are in the namespace `default`.

@@ -12,7 +12,7 @@ use crate::built_in::resource_names;
 
 const TYPES: [&str; 3] = ["Pod", "Container", "PersistentVolumeClaim"];
 
-/// What is larger is not counted in thousandths.
+/// The largest amount that is compared in thousandths.
 pub(crate) const MOST_IN_MILLI: i128 = i64::MAX as i128 / 1_000;
 
 pub(super) fn validate(range: &LimitRange) -> FieldErrors {
@@ -83,7 +83,7 @@ fn check_limit(limit: &LimitRangeItem, at: &str, faults: &mut FieldErrors) {
 
 type Amounts = Option<BTreeMap<String, Amount>>;
 
-/// Checks what is said of one resource.
+/// Checks the amounts of one resource.
 fn check_amounts(
     limit: &LimitRangeItem,
     defaults: Option<(&Amounts, &Amounts)>,
@@ -126,7 +126,7 @@ fn check_amounts(
         );
         refuse("defaultRequest", request, why);
     }
-    // Of these two the value that kube-apiserver shows is the other one.
+    // In these two errors, kube-apiserver reports the value of the other field.
     if let (Some(default), Some(min)) = (default, min)
         && is_more(min, default)
     {
@@ -162,7 +162,7 @@ fn check_amounts(
     }
 }
 
-/// The largest ratio that two amounts allow, if this one is larger.
+/// The largest ratio that `min` and `max` allow, if `ratio` is larger.
 #[allow(clippy::cast_precision_loss)] // Go computes with the same numbers
 fn exceeded(ratio: Quantity, min: Quantity, max: Quantity) -> Option<f64> {
     let is_small = |amount: Quantity| whole_value(amount) < MOST_IN_MILLI;

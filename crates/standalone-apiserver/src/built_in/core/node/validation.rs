@@ -10,12 +10,12 @@ use crate::built_in::checks::{FieldErrors, check_not_negative_amount, check_with
 use crate::built_in::networks::{Network, check_network, is_pair_of_networks, warning_of_network};
 use crate::built_in::resource_names::is_whole;
 
-/// Where taints were named before there was a field for them.
+/// The annotation with taints, from before there was a field for them.
 const TAINTS: &str = "scheduler.alpha.kubernetes.io/taints";
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-/// Validates a Node. An update is checked twice, with the same errors, as in kube-apiserver.
+/// Validates a Node. An update is validated twice, with the same errors, same as in kube-apiserver.
 pub(super) fn validate(node: &Node, old: Option<&Node>) -> FieldErrors {
     let mut faults = Vec::new();
     check_annotations(node, &mut faults);
@@ -39,7 +39,7 @@ pub(super) fn validate_status(node: &Node, old: Option<&Node>) -> FieldErrors {
     faults
 }
 
-/// Warnings for the author of a Node.
+/// Warnings about a Node.
 pub(super) fn warnings(node: &Node) -> Vec<String> {
     let mut warnings = Vec::new();
     if external_id(node).is_some() {
@@ -91,7 +91,7 @@ fn check_update(node: &Node, old: &Node, faults: &mut FieldErrors) {
     }
 }
 
-/// Checks the taints of the annotation that held them.
+/// Checks the taints in the annotation.
 fn check_annotations(node: &Node, faults: &mut FieldErrors) {
     const AT: &str = "metadata.annotations";
     let annotation = node.metadata.annotations.as_ref().and_then(|all| all.get(TAINTS));
@@ -158,7 +158,7 @@ fn check_list_of_amounts(
     }
 }
 
-/// Features are named in the order of the alphabet, each once.
+/// Checks that feature names are sorted alphabetically, without duplicates.
 fn check_features(node: &Node, faults: &mut FieldErrors) {
     let features = status(node).and_then(|status| status.declared_features.as_deref());
     let features = features.unwrap_or_default();
@@ -181,7 +181,7 @@ fn check_features(node: &Node, faults: &mut FieldErrors) {
     }
 }
 
-/// What is wrong with the name of a feature, such as `MyFeature/mySubFeature`.
+/// Returns the error in the name of a feature, such as `MyFeature/mySubFeature`.
 fn fault_of_feature(name: &str) -> Option<&'static str> {
     if name.len() > 253 {
         return Some("must be no more than 253 characters");
@@ -225,7 +225,7 @@ fn check_pod_ranges(node: &Node, faults: &mut FieldErrors) {
     }
 }
 
-/// The networks of a Node are set once. Each one that has changed is an error.
+/// Checks that the Pod CIDRs of a Node do not change once they are set. Each changed one is an error.
 fn check_pod_ranges_kept(node: &Node, old: &Node, faults: &mut FieldErrors) {
     let (new, before) = (pod_ranges(node), pod_ranges(old));
     let changes = match (before.is_empty(), new.len() == before.len()) {

@@ -1,4 +1,4 @@
-//! Sources of volumes whose drivers once were a part of Kubernetes.
+//! The sources of volumes whose drivers were formerly part of Kubernetes.
 
 use aggregated_apiserver::{FieldError, names};
 use k8s_openapi::api::core::v1::{
@@ -11,7 +11,7 @@ use crate::built_in::checks::{FieldErrors, check_one_of, check_with, quote, to_j
 
 const UNITS: &str = "must be between 0 and 255, inclusive";
 
-/// Checks the source of this name, if it is one of them.
+/// Checks the source of this name, if it is one of these.
 pub(super) fn check(
     volume: &str,
     spec: &PersistentVolumeSpec,
@@ -102,7 +102,7 @@ fn check_partition(at: &str, partition: Option<i32>, faults: &mut FieldErrors) {
     }
 }
 
-/// Checks that a secret, if there is one, has a name and a namespace.
+/// Checks that a secret, if it is set, has a name and a namespace.
 fn check_secret(
     at: &str,
     secret: Option<(Option<&String>, Option<&String>)>,
@@ -165,7 +165,7 @@ fn check_quobyte(source: &QuobyteVolumeSource, faults: &mut FieldErrors) {
     check_required("spec.quobyte", &[("volume", &source.volume)], faults);
 }
 
-/// Whether a text is one that Go splits into a host and a port.
+/// Whether Go can split a string into a host and a port.
 fn is_host_and_port(text: &str) -> bool {
     let Some((host, _)) = text.rsplit_once(':') else { return false };
     match host.strip_prefix('[') {
@@ -207,7 +207,7 @@ fn check_iscsi(volume: &str, source: &ISCSIPersistentVolumeSource, faults: &mut 
 }
 
 fn check_iscsi_name(at: &str, name: &str, faults: &mut FieldErrors) {
-    // Behind the prefix, one character more.
+    // The prefix is followed by one more character.
     let is_number = |length: usize| {
         let rest: Vec<char> = name.chars().skip(4).collect();
         rest.len() == length && rest.iter().all(char::is_ascii_alphanumeric)
@@ -223,7 +223,7 @@ fn check_iscsi_name(at: &str, name: &str, faults: &mut FieldErrors) {
     }
 }
 
-/// `iqn.2001-04.com.example:storage`
+/// Whether a name has the format `iqn.2001-04.com.example:storage`.
 fn is_qualified(name: &str) -> bool {
     let Some((date, name)) = name.strip_prefix("iqn.").and_then(|rest| rest.split_at_checked(7))
     else {
@@ -273,7 +273,7 @@ fn check_fibre_channel(source: &FCVolumeSource, faults: &mut FieldErrors) {
     }
 }
 
-/// The options of a flexible volume are not in the namespaces of Kubernetes.
+/// Checks that the options of a flexible volume are not in the namespaces of Kubernetes.
 fn check_flexible(source: &FlexPersistentVolumeSource, faults: &mut FieldErrors) {
     const AT: &str = "spec.flexVolume";
     check_required(AT, &[("driver", &source.driver)], faults);

@@ -1,4 +1,4 @@
-//! Where the data of a PersistentVolume are.
+//! The sources of PersistentVolumes.
 
 use aggregated_apiserver::{FieldError, names};
 use k8s_openapi::api::core::v1::{
@@ -36,7 +36,7 @@ pub(super) fn set_defaults(spec: &mut PersistentVolumeSpec) {
     }
 }
 
-/// The sources of a volume, in the order in which they are looked at, and which of them are there.
+/// The sources of a volume, in the order of validation, and whether each is set.
 fn all(spec: &PersistentVolumeSpec) -> [(&'static str, bool); 22] {
     [
         ("hostPath", spec.host_path.is_some()),
@@ -64,11 +64,11 @@ fn all(spec: &PersistentVolumeSpec) -> [(&'static str, bool); 22] {
     ]
 }
 
-/// Checks that a volume of this name has one source, and checks that source.
+/// Checks that a volume of this name has exactly one source, and validates the source.
 pub(super) fn check(volume: &str, spec: &PersistentVolumeSpec, faults: &mut FieldErrors) {
     let mut count = 0;
     for (name, _) in all(spec).into_iter().filter(|(_, is_there)| *is_there) {
-        // One that is flexible is not counted against those before it.
+        // A flexVolume after another source is not an error.
         if count > 0 && name != "flexVolume" {
             faults.push(FieldError::forbidden(format!("spec.{name}"), ONE));
         } else {
@@ -100,7 +100,7 @@ fn check_one(volume: &str, spec: &PersistentVolumeSpec, name: &str, faults: &mut
     }
 }
 
-/// Checks a path, and answers whether there is one.
+/// Checks a path. Returns whether it is set.
 fn check_path(path: &str, at: &str, faults: &mut FieldErrors) -> bool {
     if path.is_empty() {
         faults.push(FieldError::required(at, ""));
@@ -181,7 +181,7 @@ fn check_secret(secret: &SecretReference, at: &str, faults: &mut FieldErrors) {
     }
 }
 
-/// A spec with its source alone; the secret by which a driver enlarges volumes may be named later.
+/// A spec with only its source. The secret by which a driver expands volumes is ignored, because it may be set later.
 pub(super) fn alone(
     spec: &PersistentVolumeSpec,
     old: &PersistentVolumeSpec,

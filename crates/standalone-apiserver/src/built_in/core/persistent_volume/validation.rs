@@ -13,7 +13,7 @@ use crate::built_in::checks::{
 use crate::built_in::core::persistent_volume_claim::{CLASS_ANNOTATION, check_access_modes};
 use crate::built_in::node_labels;
 
-/// The annotation that had mount options before there was a field for them.
+/// The annotation with mount options, from before there was a field for them.
 const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
 
 pub(super) fn validate(volume: &PersistentVolume, old: Option<&PersistentVolume>) -> FieldErrors {
@@ -24,7 +24,7 @@ pub(super) fn validate(volume: &PersistentVolume, old: Option<&PersistentVolume>
     check_spec(name, spec, &mut faults);
     check_mount_options(volume, spec, &mut faults);
     let Some(old) = old else { return faults };
-    // Of a change kube-apiserver tells twice what is wrong.
+    // kube-apiserver reports the errors of an update twice.
     check_spec(name, spec, &mut faults);
     let old = old.spec.as_ref().unwrap_or(&nothing);
     if sources::alone(spec, old) != sources::alone(old, old) {
@@ -186,7 +186,7 @@ fn check_field(one: &NodeSelectorRequirement, at: &str, faults: &mut FieldErrors
     }
 }
 
-/// Some sorts of volumes are mounted without options.
+/// Checks the mount options, which some types of volumes do not support.
 fn check_mount_options(
     volume: &PersistentVolume,
     spec: &PersistentVolumeSpec,
@@ -215,7 +215,7 @@ fn has_annotation(volume: &PersistentVolume, key: &str) -> bool {
     volume.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(key))
 }
 
-/// Warnings of what nobody should use any more.
+/// Warnings about deprecated fields.
 pub(super) fn warnings(volume: &PersistentVolume) -> Vec<String> {
     let nothing = PersistentVolumeSpec::default();
     let spec = volume.spec.as_ref().unwrap_or(&nothing);
@@ -249,7 +249,7 @@ pub(super) fn warnings(volume: &PersistentVolume) -> Vec<String> {
     warnings
 }
 
-/// Warnings of deprecated labels of the Nodes that can reach a volume.
+/// Warnings about deprecated labels of Nodes in the node affinity of a volume.
 fn warnings_of_affinity(spec: &PersistentVolumeSpec) -> Vec<String> {
     const AT: &str = "spec.nodeAffinity.required.nodeSelectorTerms";
     let required = spec.node_affinity.as_ref().and_then(|affinity| affinity.required.as_ref());

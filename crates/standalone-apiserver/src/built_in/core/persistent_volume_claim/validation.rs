@@ -1,4 +1,4 @@
-//! What is demanded of a PersistentVolumeClaim, and of templates of claims.
+//! The validation of PersistentVolumeClaims, and of templates of claims.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::built_in::checks::{
 };
 use crate::built_in::label_selector;
 
-/// The resource that a claim asks for.
+/// The resource that a claim requests.
 pub(super) const STORAGE: &str = "storage";
 
 const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
@@ -34,7 +34,7 @@ pub(super) fn validate(
     faults
 }
 
-/// The states of a claim that grows.
+/// The resize states of a claim.
 const RESIZES: [&str; 5] = [
     "ControllerResizeInProgress",
     "ControllerResizeInfeasible",
@@ -76,7 +76,7 @@ fn check_amount(at: &str, amount: &Amount, faults: &mut FieldErrors) {
     }
 }
 
-/// Of Kubernetes' own resources a claim has `storage` alone. Answers whether the name is right.
+/// Checks the name of a resource. `storage` is the only native resource of a claim. Returns whether the name is valid.
 fn check_resource_name(name: &str, at: &str, faults: &mut FieldErrors) -> bool {
     let before = faults.len();
     check_with(at, name, names::check_label_key, faults);
@@ -114,7 +114,7 @@ pub(crate) fn validate_spec(
     check_class(class, &format!("{at}.volumeAttributesClassName"), faults);
 }
 
-/// Validates how a volume is accessed.
+/// Validates the access modes of a volume.
 pub(crate) fn check_access_modes(modes: &[String], at: &str, faults: &mut FieldErrors) {
     for mode in modes {
         check_one_of(at, Some(mode), &MODES, faults);
@@ -144,7 +144,7 @@ fn check_class(class: Option<&str>, at: &str, faults: &mut FieldErrors) {
     }
 }
 
-/// Validates the two fields that name where data come from, and that they agree.
+/// Validates the two fields for the data source, and checks that they are consistent.
 fn check_sources(spec: &PersistentVolumeClaimSpec, at: &str, faults: &mut FieldErrors) {
     let (older, newer) = (spec.data_source.as_ref(), spec.data_source_ref.as_ref());
     if let Some(TypedLocalObjectReference { api_group, kind, name }) = older {
@@ -162,7 +162,7 @@ fn check_sources(spec: &PersistentVolumeClaimSpec, at: &str, faults: &mut FieldE
         }
     }
     let (Some(older), Some(newer)) = (older, newer) else { return };
-    // The value that kube-apiserver shows is the path of the field.
+    // In this error, kube-apiserver reports the path of the field as the value.
     let value = "{}";
     if is_elsewhere {
         let why = "may not be specified when dataSourceRef.namespace is specified";
@@ -193,8 +193,8 @@ fn check_source(
     }
 }
 
-/// Validates what has changed: of a claim that is bound the size and the class of its attributes, and of others
-/// the volume, once.
+/// Validates a change. In a bound claim, the size and the VolumeAttributesClass may change; in other claims, the volume
+/// may be set once.
 fn validate_change(
     claim: &PersistentVolumeClaim,
     old: &PersistentVolumeClaim,
@@ -221,7 +221,7 @@ fn validate_change(
         let at = format!("metadata.annotations.{CLASS_ANNOTATION}");
         let text = |class: Option<String>| class.unwrap_or_default();
         check_immutable(&at, &text(new_class.clone()), &text(old_class.clone()), faults);
-        // A class that was not named may be, once.
+        // A missing StorageClass may be set once.
         let is_unnamed = old_class.is_none() && old_spec.storage_class_name.is_none();
         if is_unnamed && new_spec.storage_class_name.is_some() {
             after.storage_class_name = None;
@@ -269,7 +269,7 @@ fn validate_change(
     }
 }
 
-/// Warnings of an annotation that is a field by now, and of sizes.
+/// Warnings about the deprecated annotation, and about sizes.
 pub(super) fn warnings(claim: &PersistentVolumeClaim) -> Vec<String> {
     let annotations = claim.metadata.annotations.as_ref();
     let is_old = annotations.is_some_and(|all| all.contains_key(CLASS_ANNOTATION));
@@ -280,7 +280,7 @@ pub(super) fn warnings(claim: &PersistentVolumeClaim) -> Vec<String> {
     is_old.then_some(old).into_iter().chain(sizes).collect()
 }
 
-/// Warnings of sizes that are no whole number of bytes, in the spec of a claim or of a template of claims.
+/// Warnings about sizes that are not a whole number of bytes, in the spec of a claim or of a template of claims.
 pub(crate) fn warnings_of_sizes(spec: Option<&PersistentVolumeClaimSpec>, at: &str) -> Vec<String> {
     let Some(resources) = spec.and_then(|spec| spec.resources.as_ref()) else { return Vec::new() };
     let fractional = |list: &str, amounts: Option<&BTreeMap<String, Amount>>| {

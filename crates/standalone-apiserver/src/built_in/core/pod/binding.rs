@@ -1,4 +1,4 @@
-//! `pods/binding`: a scheduler says on which node a Pod runs.
+//! `pods/binding`: a scheduler binds a Pod to a node.
 
 use aggregated_apiserver::{FieldError, SubresourceError, SubresourceOutcome, SubresourceRequest};
 use k8s_openapi::api::core::v1::Binding;
@@ -48,7 +48,7 @@ fn bind(request: &SubresourceRequest<'_>) -> Result<SubresourceOutcome, Subresou
     }
 }
 
-/// What is wrong with a binding.
+/// Returns the errors of a binding.
 fn check(request: &SubresourceRequest<'_>, kind: &str, node: &str) -> Result<(), SubresourceError> {
     check_name(request, "Binding")?;
     let mut errors = Vec::new();
@@ -62,7 +62,7 @@ fn check(request: &SubresourceRequest<'_>, kind: &str, node: &str) -> Result<(),
     let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
     match texts.as_slice() {
         [] => Ok(()),
-        // kube-apiserver says no more than this, and calls it a fault of its own.
+        // kube-apiserver returns only this message, as an internal error of its own.
         [one] => Err(SubresourceError::BadRequest(one.clone())),
         many => Err(SubresourceError::BadRequest(format!("[{}]", many.join(", ")))),
     }

@@ -26,22 +26,21 @@ pub(crate) fn columns() -> Vec<Column<Pod>> {
     ]
 }
 
-/// What the statuses of a Pod's containers come to.
+/// The summary of the statuses of a Pod's containers.
 #[derive(Default)]
 struct Summary {
     ready: usize,
     restarts: i64,
     last_restart: Option<Timestamp>,
-    /// The phase, or why a container waits, or how it has ended.
+    /// The phase, or the reason for which a container waits or has terminated.
     reason: String,
 }
 
 impl Summary {
-    /// Looks first at the containers that run one after the other before the others, then, if
-    /// they are done, at all others.
+    /// Summarizes the init containers first; if they are done, the regular containers.
     fn of(pod: &Pod) -> Self {
         let mut summary = Self { reason: reason(pod), ..Self::default() };
-        // Sidecars are init containers that go on beside the others.
+        // Sidecars are init containers that continue to run with the regular containers.
         let mut of_sidecars = Self::default();
         let is_initializing = summary.add_init_containers(&mut of_sidecars, pod);
         if !is_initializing || has_condition(pod, "Initialized") {
@@ -52,7 +51,7 @@ impl Summary {
         summary
     }
 
-    /// Answers whether one of them is not done.
+    /// Adds the init containers. Returns whether one of them is not done.
     fn add_init_containers(&mut self, of_sidecars: &mut Self, pod: &Pod) -> bool {
         let containers =
             pod.spec.as_ref().and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default();
@@ -122,7 +121,7 @@ impl Summary {
     }
 }
 
-/// How a container has ended.
+/// The reason for which a container has terminated.
 fn end(ended: &ContainerStateTerminated) -> String {
     match (&ended.reason, ended.signal) {
         (Some(reason), _) if !reason.is_empty() => reason.clone(),
@@ -143,7 +142,7 @@ fn ready_containers(pod: &Pod) -> String {
     format!("{}/{}", Summary::of(pod).ready, pod.spec.as_ref().map_or(0, of_spec))
 }
 
-/// The phase of a Pod, or why one of its containers waits or has ended.
+/// The phase of a Pod, or the reason for which one of its containers waits or has terminated.
 fn status(pod: &Pod) -> String {
     let status = pod.status.clone().unwrap_or_default();
     let phase = status.phase.unwrap_or_default();
@@ -159,7 +158,7 @@ fn status(pod: &Pod) -> String {
     Summary::of(pod).reason
 }
 
-/// What is said of a Pod without a look at its containers.
+/// The status of a Pod without its containers.
 fn reason(pod: &Pod) -> String {
     let is_gated = conditions(pod).iter().any(|condition| {
         condition.type_ == "PodScheduled" && condition.reason.as_deref() == Some("SchedulingGated")
@@ -305,7 +304,7 @@ mod tests {
         assert_eq!(pod(waits, json!([])), ["1/2", "Init:CrashLoopBackOff", "6"]);
         let failed = ended(json!({"exitCode": 3, "signal": 9}));
         assert_eq!(pod(failed, json!([])), ["1/2", "Init:Signal:9", "6"]);
-        // What they were restarted before is forgotten once they are done.
+        // The restarts of completed init containers do not count.
         assert_eq!(pod(ended(json!({"exitCode": 0})), json!([])), ["2/2", "Pending", "3"]);
         let initialized = json!([{"type": "Initialized", "status": "True"}]);
         assert_eq!(pod(init(json!({"running": {}})), initialized), ["2/2", "Init:1/2", "3"]);

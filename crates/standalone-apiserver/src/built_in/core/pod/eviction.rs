@@ -1,4 +1,4 @@
-//! `pods/eviction`: a Pod is deleted. Budgets are not asked yet.
+//! `pods/eviction`: deletes a Pod. PodDisruptionBudgets are not checked yet.
 
 use aggregated_apiserver::{SubresourceError, SubresourceOutcome, SubresourceRequest};
 use k8s_openapi::api::policy::v1::Eviction;

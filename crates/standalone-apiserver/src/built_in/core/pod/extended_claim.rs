@@ -9,7 +9,7 @@ use crate::built_in::checks::{FieldErrors, check_with, quote};
 
 const AT: &str = "status.extendedResourceClaimStatus";
 
-/// Validates the claim, as the status of a Pod with this spec describes it.
+/// Validates the claim in the status of a Pod with this spec.
 pub(super) fn validate(
     claim: &PodExtendedResourceClaimStatus,
     spec: &PodSpec,
@@ -41,7 +41,7 @@ pub(super) fn validate(
                 }
             }
         }
-        // Without the index, same as in kube-apiserver.
+        // The path has no index, same as in kube-apiserver.
         let name_at = format!("{AT}.requestName");
         check_with(&name_at, request, names::check_dns_1123_label, faults);
         if !seen.insert((container, resource, request)) {

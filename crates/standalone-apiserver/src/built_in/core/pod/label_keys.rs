@@ -1,4 +1,4 @@
-//! Selectors of Pods that share, or do not share, labels with the Pod that has them.
+//! Selectors of a Pod for other Pods that share, or do not share, labels with it.
 
 use std::collections::BTreeMap;
 

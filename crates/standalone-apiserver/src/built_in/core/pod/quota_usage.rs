@@ -1,8 +1,8 @@
-//! What a Pod uses of ResourceQuotas: one of `pods`, until it has ended.
+//! The quota usage of a Pod: one of `pods`, until it has terminated.
 
 use serde::Deserialize;
 
-/// What of a Pod says whether it is counted. The rest is skipped.
+/// The fields that determine whether a Pod is counted. Other fields are skipped.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Counted {

@@ -1,4 +1,4 @@
-//! The requests of a Pod, and its quality of service.
+//! The requests of a Pod, and its QoS class.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::built_in::pod_template::pod_resources::{
     is_of_pods, limits_of_containers, requests_of_containers,
 };
 
-/// A container requests what it is limited to, if it requests nothing else.
+/// Sets the requests of a container to its limits, where they are missing.
 pub(crate) fn default_requests(container: &mut Container) {
     let Some(resources) = &mut container.resources else { return };
     let Some(limits) = resources.limits.clone() else { return };
@@ -20,8 +20,8 @@ pub(crate) fn default_requests(container: &mut Container) {
     }
 }
 
-/// Fills in the limits and requests of a Pod that has some: huge pages are limited to what its containers are
-/// limited to, and the Pod requests what its containers request, or else what it is limited to.
+/// Sets missing limits and requests at the Pod level, if a Pod has some. The limits of huge pages are those of its
+/// containers. The requests are those of its containers, or else the limits of the Pod.
 pub(crate) fn default_pod_resources(spec: &mut PodSpec) {
     let containers_limits = limits_of_containers(spec);
     let containers_requests = requests_of_containers(spec);
@@ -57,7 +57,7 @@ pub(crate) fn default_pod_resources(spec: &mut PodSpec) {
     }
 }
 
-/// The QoS class of a Pod, by its own resources, or else by those of its containers.
+/// The QoS class of a Pod, by its resources at the Pod level, or else by those of its containers.
 pub(crate) fn qos_class(spec: &PodSpec) -> &'static str {
     let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
     let of_containers = containers.map(|container| container.resources.clone().unwrap_or_default());

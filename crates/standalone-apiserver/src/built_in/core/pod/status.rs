@@ -15,7 +15,7 @@ use crate::built_in::pod_template::security::check_id;
 
 const FAMILIES: &str = "may specify no more than one IP for each IP family";
 
-/// Validates a status, in the place of an old one.
+/// Validates a status, compared with the old one if there is any.
 pub(super) fn validate(pod: &Pod, old: Option<&Pod>) -> FieldErrors {
     let mut faults = Vec::new();
     let (nothing, no_spec) = (PodStatus::default(), PodSpec::default());
@@ -53,7 +53,7 @@ pub(super) fn validate(pod: &Pod, old: Option<&Pod>) -> FieldErrors {
     faults
 }
 
-/// Warnings of a status.
+/// Warnings about a status.
 pub(super) fn warnings(pod: &Pod) -> Vec<String> {
     let Some(status) = &pod.status else { return Vec::new() };
     let pods = status.pod_ips.iter().flatten().enumerate();
@@ -63,7 +63,7 @@ pub(super) fn warnings(pod: &Pod) -> Vec<String> {
     pods.chain(hosts).filter_map(|(at, ip)| warning_of_address(&at, ip)).collect()
 }
 
-/// The statuses of containers of every sort.
+/// The statuses of all types of containers.
 fn lists(status: &PodStatus) -> [(&'static str, &[ContainerStatus]); 3] {
     [
         ("containerStatuses", status.container_statuses.as_deref().unwrap_or_default()),
@@ -88,7 +88,7 @@ fn check_conditions(status: &PodStatus, faults: &mut FieldErrors) {
     }
 }
 
-/// Validates the node that the scheduler makes room on.
+/// Validates the nominated node, on which the scheduler preempts other Pods.
 fn check_node(status: &PodStatus, old: &PodStatus, spec: &PodSpec, faults: &mut FieldErrors) {
     const AT: &str = "status.nominatedNodeName";
     let new = status.nominated_node_name.as_deref().unwrap_or_default();
@@ -102,7 +102,7 @@ fn check_node(status: &PodStatus, old: &PodStatus, spec: &PodSpec, faults: &mut 
     }
 }
 
-/// Checks that containers that have ended stay so, unless they are restarted.
+/// Checks that terminated containers remain terminated, unless they are restarted.
 fn check_transitions(
     status: &PodStatus,
     old: &PodStatus,
@@ -142,7 +142,7 @@ fn has_ended(status: &ContainerStatus) -> bool {
     status.state.as_ref().is_some_and(|state| state.terminated.is_some())
 }
 
-/// Whether a container that has ended with this code is started again.
+/// Whether a container that has terminated with this exit code is restarted.
 fn restarts(container: &Container, spec: &PodSpec, exit_code: i32) -> bool {
     let policy = container.restart_policy.as_deref();
     if policy.is_some() {
@@ -182,7 +182,7 @@ fn check_claims(status: &PodStatus, spec: &PodSpec, faults: &mut FieldErrors) {
     }
 }
 
-/// Validates the addresses of the Pod and of its node: one of each family.
+/// Validates the addresses of the Pod and of its node: at most one of each IP family.
 fn check_addresses(status: &PodStatus, old: &PodStatus, faults: &mut FieldErrors) {
     let pods: Vec<&str> = status.pod_ips.iter().flatten().map(|one| one.ip.as_str()).collect();
     let known: Vec<&str> = old.pod_ips.iter().flatten().map(|one| one.ip.as_str()).collect();
@@ -286,7 +286,7 @@ fn check_devices(status: &PodStatus, spec: &PodSpec, faults: &mut FieldErrors) {
     }
 }
 
-/// Why a container has no device of this name.
+/// Returns the reason for which a container has no device of this name.
 fn unknown_device(name: &str, container: &Container) -> Option<&'static str> {
     let resources = container.resources.as_ref();
     if name.starts_with("claim:") {

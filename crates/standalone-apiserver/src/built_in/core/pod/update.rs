@@ -1,4 +1,4 @@
-//! The validation of updates of a Pod: next to nothing of its spec may change.
+//! The validation of updates of a Pod: most fields of its spec are immutable.
 
 use std::collections::BTreeSet;
 
@@ -63,7 +63,7 @@ pub(crate) fn validate(scope: &Scope<'_>, old: &PodSpec, faults: &mut FieldError
     }
 }
 
-/// Checks the time that the Pod may run, and returns whether the rest is judged too.
+/// Checks the active deadline. Returns whether the remaining fields are validated, too.
 fn check_deadline(spec: &PodSpec, old: &PodSpec, faults: &mut FieldErrors) -> bool {
     const AT: &str = "spec.activeDeadlineSeconds";
     match (spec.active_deadline_seconds, old.active_deadline_seconds) {
@@ -86,7 +86,7 @@ fn check_deadline(spec: &PodSpec, old: &PodSpec, faults: &mut FieldErrors) -> bo
     }
 }
 
-/// Checks that tolerations are only added; their `tolerationSeconds` may change.
+/// Checks that tolerations are only added. Their `tolerationSeconds` may change.
 fn check_tolerations(scope: &Scope<'_>, old: &PodSpec, faults: &mut FieldErrors) {
     let lasting =
         |one: &Toleration| to_json(&Toleration { toleration_seconds: None, ..one.clone() });
@@ -113,8 +113,8 @@ fn check_gates(spec: &PodSpec, old: &PodSpec, faults: &mut FieldErrors) {
     }
 }
 
-/// Lets the node selector and the node affinity of a Pod with gates get narrower. What is allowed is set back
-/// in `rest`.
+/// Allows the node selector and the node affinity of a Pod with scheduling gates to become stricter. Allowed changes
+/// are reverted in `rest`.
 fn allow_nodes(rest: &mut PodSpec, old: &PodSpec, faults: &mut FieldErrors) {
     let kept = |(key, value): (&String, &String)| {
         rest.node_selector.as_ref().and_then(|selector| selector.get(key)) == Some(value)
@@ -171,8 +171,8 @@ fn check_node_affinity(
     }
 }
 
-/// Whether a term has the requirements of an old one, and others behind them. An empty one selects nothing, and
-/// stays so.
+/// Whether a term has the requirements of an old one, followed by others. An empty term selects nothing, and must
+/// remain empty.
 fn only_adds(new: &NodeSelectorTerm, old: &NodeSelectorTerm) -> bool {
     let list = |list: &Option<Vec<NodeSelectorRequirement>>| list.clone().unwrap_or_default();
     let (new, old) = (

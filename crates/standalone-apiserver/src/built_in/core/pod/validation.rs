@@ -8,7 +8,7 @@ use crate::built_in::checks::FieldErrors;
 use crate::built_in::pod_template::scope::{Owner, Scope};
 use crate::built_in::pod_template::{annotations, spec};
 
-/// Validates a Pod, in the place of an old one.
+/// Validates a Pod, compared with the old one if there is any.
 pub(super) fn validate(pod: &Pod, old: Option<&Pod>) -> FieldErrors {
     let mut faults = Vec::new();
     let nothing = PodSpec::default();
@@ -22,7 +22,7 @@ pub(super) fn validate(pod: &Pod, old: Option<&Pod>) -> FieldErrors {
         Some((old_spec, old)) => {
             let old = old.and_then(|old| old.annotations.as_ref());
             annotations::check_change(pod.metadata.annotations.as_ref(), old, &mut faults);
-            // kube-apiserver judges the annotations of an update twice.
+            // kube-apiserver validates the annotations of an update twice.
             annotations::validate(&scope(), "metadata.annotations", &mut faults);
             update::validate(&scope(), old_spec, &mut faults);
         }
@@ -30,7 +30,7 @@ pub(super) fn validate(pod: &Pod, old: Option<&Pod>) -> FieldErrors {
     faults
 }
 
-/// Validates what only a new Pod must be.
+/// Validates the constraints for new Pods.
 fn check_creation(scope: &Scope<'_>, faults: &mut FieldErrors) {
     let spec = scope.spec;
     if spec.ephemeral_containers.as_ref().is_some_and(|containers| !containers.is_empty()) {

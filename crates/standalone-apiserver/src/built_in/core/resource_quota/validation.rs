@@ -1,4 +1,4 @@
-//! What is wrong with a ResourceQuota.
+//! The validation of ResourceQuotas.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,11 +9,11 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 use crate::built_in::checks::{FieldErrors, IMMUTABLE, check_with, quote, to_json};
 use crate::built_in::resource_names::{is_standard_of_quotas as is_standard, is_whole};
 
-/// What a quota of Pods with a scope may limit.
+/// The resources that a quota with a Pod scope can limit.
 const OF_PODS: [&str; 7] =
     ["cpu", "limits.cpu", "limits.memory", "memory", "pods", "requests.cpu", "requests.memory"];
 const OF_CLAIMS: [&str; 2] = ["persistentvolumeclaims", "requests.storage"];
-/// Scopes that objects are in or not.
+/// The scopes without values.
 const PLAIN_SCOPES: [&str; 5] =
     ["BestEffort", "CrossNamespacePodAffinity", "NotBestEffort", "NotTerminating", "Terminating"];
 const SCOPES_WITH_VALUES: [&str; 2] = ["PriorityClass", "VolumeAttributesClass"];

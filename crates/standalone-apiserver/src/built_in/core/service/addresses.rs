@@ -1,6 +1,6 @@
-//! Allocates cluster IPs and node ports to Services, in their order. Those that a Service
-//! names itself are not excluded, and those of a deleted Service are allocated again only
-//! when all others were: a million addresses, and 2,768 ports.
+//! Allocates cluster IPs and node ports to Services, in ascending order. Values that a Service sets itself are not
+//! excluded. Values of a deleted Service are allocated again only after all others: there are a million addresses, and
+//! 2,768 ports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 use k8s_openapi::api::core::v1::ServiceSpec;
 
-/// The Service CIDR of most clusters: 10.96.0.0/12. Its first address is that of the API
-/// server.
+/// The Service CIDR of most clusters: 10.96.0.0/12. The first address belongs to the API server.
 const RANGE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 0);
 const SIZE: u32 = 1 << 20;
 /// Node ports: 30000 to 32767.
@@ -24,8 +23,7 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// Allocates what a Service needs and does not have. In an update, it keeps what `old`
-    /// has.
+    /// Allocates the missing addresses and ports of a Service. In an update, it keeps those of `old`.
     pub(crate) fn allocate(&self, spec: &mut ServiceSpec, old: Option<&ServiceSpec>) {
         if let Some(old) = old {
             keep_allocated(spec, old);
@@ -85,7 +83,7 @@ impl Addresses {
     }
 }
 
-/// Sets the list of addresses of a client that knows the single address alone.
+/// Sets the list of addresses from the single address, for a client that does not know the list.
 fn follow_singular(spec: &mut ServiceSpec, old: Option<&ServiceSpec>) {
     let one = spec.cluster_ip.clone().unwrap_or_default();
     let Some(old) = old else {
@@ -132,8 +130,7 @@ pub(crate) fn is_reached_from_outside(spec: &ServiceSpec) -> bool {
     has_node_ports(spec) || (spec.type_.as_deref() == Some("ClusterIP") && has_cluster_ipes)
 }
 
-/// Takes over from the old Service what was allocated to it, where the update leaves it
-/// out.
+/// Copies the allocated values of the old Service that the update omits.
 fn keep_allocated(spec: &mut ServiceSpec, old: &ServiceSpec) {
     if has_cluster_ip(spec) && has_cluster_ip(old) {
         if is_empty(spec.cluster_ip.as_ref()) {
@@ -166,8 +163,7 @@ fn keep_allocated(spec: &mut ServiceSpec, old: &ServiceSpec) {
     }
 }
 
-/// Removes fields that the old type had and the new type has not, if the update did not
-/// change them.
+/// Removes fields that belong to the old type but not to the new one, unless the update has changed them.
 fn drop_fields_of_other_types(spec: &mut ServiceSpec, old: &ServiceSpec) {
     if has_cluster_ip(old) && !has_cluster_ip(spec) {
         if spec.cluster_ips == old.cluster_ips {

@@ -1,8 +1,8 @@
-//! What a Service uses of ResourceQuotas: its ports on nodes, and its load balancer.
+//! The quota usage of a Service: its node ports, and its load balancer.
 
 use serde::Deserialize;
 
-/// What of a Service says what it uses. The rest is skipped.
+/// The fields that determine the usage of a Service. Other fields are skipped.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Counted {

@@ -17,7 +17,7 @@ pub(crate) use warnings::warnings;
 
 const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 
-/// The longest time for which a client is sent to the same Pod: a day.
+/// The largest timeout of session affinity, in seconds: one day.
 const MAX_SESSION_SECONDS: i32 = 86_400;
 
 /// The annotations with the mode of topology-aware routing, the deprecated one first.
@@ -44,8 +44,8 @@ pub(crate) fn validate(service: &Service, old: Option<&Service>) -> FieldErrors 
     faults
 }
 
-/// What stands in the way of an allocation. kube-apiserver allocates before it validates, so
-/// these errors come alone.
+/// Returns the errors that prevent an allocation. kube-apiserver allocates before it validates, so these errors are
+/// reported alone.
 fn faults_of_allocation(spec: &ServiceSpec, old: Option<&ServiceSpec>) -> FieldErrors {
     let mut faults = Vec::new();
     if type_of(spec) != "ExternalName" {
@@ -141,7 +141,7 @@ fn check_session_affinity(spec: &ServiceSpec, faults: &mut FieldErrors) {
     }
 }
 
-/// Addresses that were there before may stay.
+/// Checks external IPs. Addresses of the old Service are not checked again.
 fn check_external_addresses(
     spec: &ServiceSpec,
     old: Option<&ServiceSpec>,

@@ -18,16 +18,16 @@ const AT_MOST_PORTS: usize = 20_000;
 
 const AT_MOST_ADDRESSES: usize = 100;
 
-/// Of zones, and of nodes.
+/// The largest number of hints for zones, and of hints for nodes.
 const AT_MOST_HINTS: usize = 8;
 
-/// Controllers that write addresses in the shortest form.
+/// The controllers that write addresses in canonical form.
 const CONTROLLERS: [&str; 2] =
     ["endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io"];
 
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 
-/// Validates an EndpointSlice. Endpoints that were there before may stay.
+/// Validates an EndpointSlice. Unchanged endpoints are not validated again.
 pub(super) fn validate(slice: &EndpointSlice, old: Option<&EndpointSlice>) -> FieldErrors {
     let mut faults = Vec::new();
     if slice.address_type.is_empty() {
@@ -37,7 +37,7 @@ pub(super) fn validate(slice: &EndpointSlice, old: Option<&EndpointSlice>) -> Fi
         check_one_of("addressType", Some(&slice.address_type), &types, &mut faults);
     }
     check_ports(slice, &mut faults);
-    // The server itself may listen on an address of its machine alone.
+    // The server itself may listen on a loopback address.
     if !is_of_server(slice) && old.is_none_or(|old| old.endpoints != slice.endpoints) {
         check_endpoints(slice, &mut faults);
     }
@@ -47,7 +47,7 @@ pub(super) fn validate(slice: &EndpointSlice, old: Option<&EndpointSlice>) -> Fi
     faults
 }
 
-/// Warnings for the author of an EndpointSlice.
+/// Warnings about an EndpointSlice.
 pub(super) fn warnings(slice: &EndpointSlice, old: Option<&EndpointSlice>) -> Vec<String> {
     let mut warnings = Vec::new();
     if old.is_none() && slice.address_type == "FQDN" {
@@ -65,7 +65,7 @@ pub(super) fn warnings(slice: &EndpointSlice, old: Option<&EndpointSlice>) -> Ve
     warnings
 }
 
-/// Whether a slice names this server.
+/// Whether an EndpointSlice is that of this server.
 fn is_of_server(slice: &EndpointSlice) -> bool {
     let ObjectMeta { name, namespace, .. } = &slice.metadata;
     (namespace.as_deref(), name.as_deref()) == (Some("default"), Some("kubernetes"))
@@ -160,7 +160,7 @@ fn check_hints(hints: &EndpointHints, at: &str, faults: &mut FieldErrors) {
     }
 }
 
-/// Checks hints, and answers whether there are not too many.
+/// Checks hints. Returns whether their number is within the limit.
 fn check_list_of_hints(
     hints: &[&str],
     check: fn(&str) -> Vec<String>,

@@ -53,7 +53,7 @@ fn annotation(ingress: &Ingress) -> Option<&str> {
     annotations.and_then(|all| all.get(CLASS_ANNOTATION)).map(String::as_str)
 }
 
-/// A warning of the annotation that is a field by now.
+/// A warning about the annotation that a field has replaced.
 pub(super) fn warnings(ingress: &Ingress, old: Option<&Ingress>) -> Vec<String> {
     let has_class = ingress.spec.as_ref().is_some_and(|spec| spec.ingress_class_name.is_some());
     let is_old_fashioned = old.is_none() && annotation(ingress).is_some() && !has_class;
@@ -84,7 +84,7 @@ pub(super) fn validate_status(ingress: &Ingress, old: Option<&Ingress>) -> Field
     faults
 }
 
-/// Warnings of addresses that are not written in the shortest form.
+/// Warnings about addresses that are not in canonical form.
 pub(super) fn warnings_of_status(ingress: &Ingress) -> Vec<String> {
     let points = points(ingress).iter().enumerate();
     let warnings = points.filter_map(|(index, point)| {
@@ -134,7 +134,7 @@ fn faults_of_wildcard(host: &str) -> Vec<String> {
     if host.len() > NAME_LIMIT {
         faults.push(format!("must be no more than {NAME_LIMIT} characters"));
     }
-    // How long it may be is said of the whole.
+    // The length limit applies to the whole host.
     let is_domain = |rest: &str| rest.split('.').all(is_label);
     if !host.strip_prefix("*.").is_some_and(is_domain) {
         faults.push(WILDCARD.to_owned());
@@ -365,7 +365,7 @@ mod tests {
                 "status.loadBalancer.ingress[1].hostname: Invalid value: \"1.2.3.4\": must be a DNS name, not an IP address",
             ]
         );
-        // An address that was wrong before may stay.
+        // An unchanged invalid address is allowed.
         let again = validate_status(&object(bad.clone()), Some(&object(bad)));
         assert_eq!(again.len(), 1);
         let loud = object(of(json!([{"ip": "2001:DB8::1"}])));

@@ -1,4 +1,4 @@
-//! Warnings of files of one volume whose paths overlap.
+//! Warnings about files in the same volume whose paths overlap.
 
 use std::fmt;
 
@@ -10,9 +10,9 @@ use crate::built_in::checks::quote;
 /// A file of a volume.
 #[derive(Clone, PartialEq, Eq)]
 struct File {
-    /// The path, with a slash behind it.
+    /// The path, with a trailing slash.
     path: String,
-    /// The source that it comes from; none where all files come from one.
+    /// The source of the file; empty if all files are from one source.
     source: String,
 }
 
@@ -21,7 +21,7 @@ impl File {
         Self { path: format!("{}/", path.trim_end_matches('/')), source: source.to_owned() }
     }
 
-    /// Whether one path is that of the other file, or of a directory that holds it.
+    /// Whether a path equals that of the other file, or is a directory that contains it.
     fn overlaps(&self, other: &Self) -> bool {
         let (one, other) = (self.path.as_str(), other.path.as_str());
         one != "/" && other != "/" && (one.starts_with(other) || other.starts_with(one))
@@ -38,7 +38,7 @@ impl fmt::Display for File {
     }
 }
 
-/// Warnings of all volumes.
+/// Warnings about all volumes.
 pub(super) fn of_volumes(spec: &PodSpec, warnings: &mut Vec<String>) {
     for volume in spec.volumes.iter().flatten() {
         of_volume(volume, warnings);
@@ -92,7 +92,7 @@ fn of_source(source: &VolumeProjection) -> Vec<File> {
     token.map(|token| File::new(&token.path, "ServiceAccountToken")).into_iter().collect()
 }
 
-/// Warns of each pair of files that overlap.
+/// Warns about each pair of overlapping files.
 fn warn(volume: &Volume, of: &str, files: &[File], warnings: &mut Vec<String>) {
     for (index, file) in files.iter().enumerate() {
         for before in files[..index].iter().filter(|before| before.overlaps(file)) {

@@ -1,4 +1,4 @@
-//! Warnings of ports that are there twice.
+//! Warnings about duplicate ports.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec};
 use super::LIMIT;
 use crate::built_in::checks::quote;
 
-/// Warnings of the ports of all containers.
+/// Warnings about the ports of all containers.
 pub(super) fn of_containers(spec: &PodSpec, at: &str, warnings: &mut Vec<String>) {
     let init = spec.init_containers.iter().flatten().enumerate();
     let init = init.map(|(index, one)| (format!("{at}spec.initContainers[{index}]"), one));
@@ -53,7 +53,7 @@ fn of_container(at: String, container: &Container) -> Vec<(String, &ContainerPor
     ports.map(|(index, port)| (format!("{at}.ports[{index}]"), port)).collect()
 }
 
-/// How two definitions of the same port conflict.
+/// The conflict between two definitions of the same port.
 fn conflict<'a>(port: &'a ContainerPort, other: &'a ContainerPort) -> Option<&'static str> {
     let host = |port: &ContainerPort| port.host_port.unwrap_or(0);
     let ip = |port: &'a ContainerPort| port.host_ip.as_deref().unwrap_or_default();
@@ -68,7 +68,7 @@ fn conflict<'a>(port: &'a ContainerPort, other: &'a ContainerPort) -> Option<&'s
     }
 }
 
-/// A port as Go prints its fields.
+/// A port in the format in which Go prints its fields.
 fn shown(port: &ContainerPort) -> String {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     format!(

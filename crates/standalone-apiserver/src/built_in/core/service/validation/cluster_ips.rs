@@ -1,4 +1,4 @@
-//! The addresses of Services, and their families.
+//! The cluster IPs of Services, and their IP families.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ fn families(spec: &ServiceSpec) -> &[String] {
     spec.ip_families.as_deref().unwrap_or_default()
 }
 
-/// Checks the addresses of a Service; those that were there before may stay as they are.
+/// Checks the addresses of a Service. Addresses of the old Service are not checked again.
 pub(super) fn check(spec: &ServiceSpec, old: Option<&ServiceSpec>, faults: &mut FieldErrors) {
     let all = addresses(spec);
     check_singular(spec, faults);
@@ -65,7 +65,7 @@ pub(super) fn check(spec: &ServiceSpec, old: Option<&ServiceSpec>, faults: &mut 
     }
 }
 
-/// The older field holds the first address.
+/// Checks that the older field contains the first address.
 fn check_singular(spec: &ServiceSpec, faults: &mut FieldErrors) {
     let all = addresses(spec);
     match (spec.cluster_ip.as_deref().unwrap_or_default(), all.first()) {
@@ -106,8 +106,7 @@ fn check_families_of_addresses(spec: &ServiceSpec, faults: &mut FieldErrors) {
     }
 }
 
-/// Checks that a Service keeps its first address and family, and releases others only when it is
-/// asked to.
+/// Checks that a Service keeps its first address and family, and releases others only on request.
 pub(super) fn check_change(spec: &ServiceSpec, old: &ServiceSpec, faults: &mut FieldErrors) {
     if type_of(spec) == "ExternalName" || type_of(old) == "ExternalName" {
         return;
@@ -172,8 +171,8 @@ fn check_release(released: &str, spec: &ServiceSpec, faults: &mut FieldErrors) {
     }
 }
 
-/// Checks that the cluster has the families: it has IPv4 alone. A headless Service without a selector
-/// needs none.
+/// Checks that the cluster supports the IP families. It supports only IPv4. A headless Service without a selector is
+/// not checked.
 pub(super) fn check_families(spec: &ServiceSpec, faults: &mut FieldErrors) {
     let selects = spec.selector.as_ref().is_some_and(|selector| !selector.is_empty());
     if type_of(spec) == "ExternalName" || (is_headless(spec) && !selects) {

@@ -54,7 +54,7 @@ fn check_port<'a>(
     }
 }
 
-/// The ports on nodes, with the paths of their fields and their protocols.
+/// The node ports, with the paths of their fields and their protocols.
 fn node_ports(spec: &ServiceSpec) -> impl Iterator<Item = (String, Option<&str>, i32)> {
     let ports = spec.ports.iter().flatten().enumerate();
     ports.filter_map(|(index, port)| {
@@ -63,7 +63,7 @@ fn node_ports(spec: &ServiceSpec) -> impl Iterator<Item = (String, Option<&str>,
     })
 }
 
-/// Checks that a Service that nodes do not serve has no ports on them.
+/// Checks that a Service of type ClusterIP has no node ports.
 pub(super) fn check_no_node_ports(spec: &ServiceSpec, faults: &mut FieldErrors) {
     if type_of(spec) == "ClusterIP" {
         let why = "may not be used when `type` is 'ClusterIP'";
@@ -71,7 +71,7 @@ pub(super) fn check_no_node_ports(spec: &ServiceSpec, faults: &mut FieldErrors) 
     }
 }
 
-/// Checks that no port of nodes is used twice.
+/// Checks that node ports are unique.
 pub(super) fn check_allocated_once(spec: &ServiceSpec, faults: &mut FieldErrors) {
     let mut used = BTreeSet::new();
     for (at, protocol, node_port) in node_ports(spec) {
@@ -83,7 +83,7 @@ pub(super) fn check_allocated_once(spec: &ServiceSpec, faults: &mut FieldErrors)
     }
 }
 
-/// Checks that no port is there twice.
+/// Checks that ports are unique.
 pub(super) fn check_duplicates(all: &[ServicePort], faults: &mut FieldErrors) {
     let mut used = BTreeSet::new();
     for (index, port) in all.iter().enumerate() {

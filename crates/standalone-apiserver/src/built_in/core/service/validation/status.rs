@@ -64,7 +64,7 @@ fn check_ingress(
     }
 }
 
-/// Warnings for the author of a status: its addresses in another form than the shortest.
+/// Warnings about addresses in the status that are not in canonical form.
 pub(crate) fn warnings_of_status(service: &Service) -> Vec<String> {
     let all = ingress(service).iter().enumerate();
     let addresses = all.filter_map(|(index, one)| Some((index, one.ip.as_deref()?)));

@@ -1,4 +1,4 @@
-//! The traffic that reaches a Service: load balancers, sources and policies.
+//! The traffic to a Service: load balancers, source ranges and traffic policies.
 
 use aggregated_apiserver::{FieldError, names};
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
@@ -9,7 +9,7 @@ use crate::built_in::checks::{FieldErrors, check_one_of, check_with, quote, to_j
 use crate::built_in::networks::check_network;
 use crate::built_in::pod_template::ports;
 
-/// Where the sources of a load balancer were named before there was a field for them.
+/// The annotation with the source ranges of a load balancer, from before there was a field for them.
 const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 
 const BALANCED_ONLY: &str = "may only be used when `type` is 'LoadBalancer'";
@@ -20,12 +20,12 @@ fn is_balanced(spec: &ServiceSpec) -> bool {
     type_of(spec) == "LoadBalancer"
 }
 
-/// Whether load balancers ask a port of each node for Pods.
+/// Whether load balancers check a health check port of each node.
 fn has_health_check(spec: &ServiceSpec) -> bool {
     is_balanced(spec) && spec.external_traffic_policy.as_deref() == Some("Local")
 }
 
-/// Checks what an update may not change.
+/// Checks that an update changes no immutable field.
 pub(super) fn check_change(spec: &ServiceSpec, old: &ServiceSpec, faults: &mut FieldErrors) {
     if is_balanced(spec) && is_balanced(old) && spec.load_balancer_class != old.load_balancer_class
     {
@@ -40,8 +40,7 @@ pub(super) fn check_change(spec: &ServiceSpec, old: &ServiceSpec, faults: &mut F
     }
 }
 
-/// Checks the networks that a load balancer takes requests from: those of the field, or else those of
-/// the annotation.
+/// Checks the source ranges of a load balancer: those of the field, or else those of the annotation.
 pub(super) fn check_source_ranges(
     service: &Service,
     old: Option<&Service>,

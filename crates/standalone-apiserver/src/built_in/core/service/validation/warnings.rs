@@ -1,4 +1,4 @@
-//! Warnings for the authors of Services.
+//! Warnings about Services.
 
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 
@@ -6,7 +6,7 @@ use super::{TOPOLOGY_ANNOTATIONS, annotation, type_of};
 use crate::built_in::checks::quote;
 use crate::built_in::networks::{warning_of_address, warning_of_network};
 
-/// Warnings for the author of a Service, in the order of kube-apiserver.
+/// The warnings about a Service, in the order of kube-apiserver.
 pub(crate) fn warnings(service: &Service) -> Vec<String> {
     let nothing = ServiceSpec::default();
     let spec = service.spec.as_ref().unwrap_or(&nothing);
@@ -62,7 +62,7 @@ fn warnings_of_addresses(at: &str, addresses: Option<&Vec<String>>) -> Vec<Strin
         .collect()
 }
 
-/// What is ignored of a headless Service.
+/// Warnings about fields that are ignored in a headless Service.
 fn warnings_of_headless(spec: &ServiceSpec) -> Vec<String> {
     let is_set = |text: Option<&String>| text.is_some_and(|text| !text.is_empty());
     let affinity = spec.session_affinity.as_deref().unwrap_or("None");
