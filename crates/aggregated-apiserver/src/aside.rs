@@ -1,4 +1,4 @@
-//! Work that takes long: the workers go on with everything else meanwhile.
+//! Blocking work: runs it without blocking the worker threads of the runtime.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
 
-/// Polls a future of which each poll may take long. Another thread becomes the worker until it
-/// returns, where there are several.
+/// Polls a future whose polls may block. In a multi-threaded runtime, another thread becomes the worker until the poll
+/// returns.
 pub fn poll<F: Future>(future: Pin<&mut F>, context: &mut Context<'_>) -> Poll<F::Output> {
     let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
     match flavor {
@@ -16,7 +16,7 @@ pub fn poll<F: Future>(future: Pin<&mut F>, context: &mut Context<'_>) -> Poll<F
     }
 }
 
-/// Does what may take long. Another thread becomes the worker until it is done, where there are several.
+/// Runs work that may block. In a multi-threaded runtime, another thread becomes the worker until the work is done.
 pub fn run<T>(work: impl FnOnce() -> T) -> T {
     let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
     match flavor {
@@ -38,7 +38,7 @@ mod tests {
     async fn others_go_on_meanwhile() {
         let (sender, receiver) = channel();
         let long = tokio::spawn(async move {
-            // It takes until another task was polled.
+            // The poll blocks until another task was polled.
             tokio::spawn(async move { sender.send(()) });
             let mut work = pin!(async move { receiver.recv_timeout(Duration::from_secs(60)) });
             poll_fn(|context| poll(work.as_mut(), context)).await

@@ -19,13 +19,12 @@ pub struct BackupOptions {
 }
 
 impl BackupOptions {
-    /// Copies the objects as they are at one moment, whether a server runs or not. Every row was read
-    /// again, and the copy is on the disk, when this returns. It is restored by putting it into an
-    /// empty folder as `objects.db`, and starting a server there. Answers with a line that says what
-    /// was copied.
+    /// Copies the objects as of one moment, whether a server runs or not. Returns when every row was read back and the
+    /// copy is on disk. To restore the copy, put it into an empty directory as `objects.db`, and start a server with
+    /// that directory. Returns a line that describes the copy.
     ///
     /// # Errors
-    /// When the folder holds no objects, they are damaged, or the file cannot be written.
+    /// The reason, if the directory contains no objects, if they are damaged, or if the file cannot be written.
     pub fn run(&self) -> Result<String, StartError> {
         let copied = if self.file == Path::new("-") {
             if io::stdout().is_terminal() {

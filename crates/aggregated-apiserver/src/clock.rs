@@ -1,4 +1,4 @@
-//! The clock, and random numbers: injected, so that tests can set both.
+//! The clock and the source of random numbers. Both are injected, so that tests can control them.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -7,19 +7,19 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use uuid::Uuid;
 
-/// Characters of generated names: no vowels, nothing that reads as another.
+/// The characters of generated names: no vowels, and no characters that look alike.
 const SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX_LENGTH: usize = 5;
 
-/// A number that is no secret, without asking the system each time: each thread asks it once for the keys
-/// that hash maps have, and no two maps have the same.
+/// A random number that is not secret, without a system call each time: each thread obtains the keys of its hash maps
+/// once, and no two hash maps have the same keys.
 fn random() -> u64 {
     RandomState::new().hash_one(())
 }
 
 type Source<T> = Arc<dyn Fn() -> T + Send + Sync>;
 
-/// Where the time and random numbers come from.
+/// The source of time and random numbers.
 #[derive(Clone)]
 pub struct Clock {
     now: Source<Timestamp>,
@@ -28,7 +28,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The clock of the machine and random uids.
+    /// The system clock, with random uids.
     pub fn system() -> Self {
         Self {
             now: Arc::new(Timestamp::now),
@@ -37,7 +37,7 @@ impl Clock {
         }
     }
 
-    /// The time, the uids of objects, and all other random numbers come from these functions.
+    /// Creates a clock with these functions for the time, for the uids of objects, and for all other random numbers.
     pub fn new(
         now: impl Fn() -> Timestamp + Send + Sync + 'static,
         uid: impl Fn() -> Uuid + Send + Sync + 'static,
@@ -46,13 +46,13 @@ impl Clock {
         Self { now: Arc::new(now), uid: Arc::new(uid), random: Arc::new(random) }
     }
 
-    /// The same, with the time from this function.
+    /// Replaces the source of the time.
     #[must_use]
     pub fn with_now(self, now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         Self { now: Arc::new(now), ..self }
     }
 
-    /// The time.
+    /// The current time.
     pub(crate) fn now(&self) -> Timestamp {
         (self.now)()
     }
@@ -67,7 +67,7 @@ impl Clock {
         (self.random)()
     }
 
-    /// The five characters that make a generated name unique.
+    /// The five random characters at the end of a generated name.
     pub(crate) fn name_suffix(&self) -> String {
         let mut number = self.random();
         let base = SUFFIX_ALPHABET.len() as u64;
@@ -87,12 +87,12 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// A time as `metadata.creationTimestamp` shows it: whole seconds, UTC.
+/// A time in the format of `metadata.creationTimestamp`: whole seconds, UTC.
 pub fn to_rfc_3339(time: Timestamp) -> String {
     truncate_to_seconds(time).to_string()
 }
 
-/// A time without its fraction of a second, as conditions and metadata show it.
+/// A time without its fraction of a second, which is the precision of conditions and metadata.
 ///
 /// ```
 /// let time = "2026-01-02T03:04:05.6Z".parse()?;

@@ -1,5 +1,5 @@
-//! Steps that convert objects by a webhook: it is asked what they need to know, with many objects in a
-//! call, and they are done again with its answers.
+//! Conversion by webhooks. A step of code collects the conversions that it needs; the webhook is called for many
+//! objects at a time, and the step is run again with the results.
 
 mod counts;
 mod review;
@@ -28,36 +28,40 @@ use crate::quota::{self, Account};
 use crate::webhook::{Busy, CallError, Calls, Turn, Webhook};
 use counts::{Counts, Outcome};
 
-/// A call takes at most this long, as kube-apiserver's, with the wait for its turn.
+/// The largest duration of a call, including the wait for its turn; same as in kube-apiserver.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// So many calls at once, of all webhooks; until it answers a call is a connection and what is sent.
+/// The largest number of concurrent calls to all webhooks. A call without a response uses a connection and the request
+/// body.
 const CALLS: usize = 64;
-/// And so many of one webhook.
+/// The largest number of concurrent calls to one webhook.
 const CALLS_OF_ONE: usize = 4;
-/// So many answers that are read at once: each may take as much memory as one object.
+/// The largest number of responses that are read concurrently; each may use as much memory as one object.
 const ANSWERS_READ: usize = 16;
-/// How often a step is done again at most. It learns of one object at least each time, and looks at 512 at
-/// most (`verb/step`).
+/// The largest number of runs of a step. Each run learns the conversion of at least one object, and a step handles at
+/// most 512 objects (`verb/step`).
 const ROUNDS: usize = 1024;
-/// What a step may learn, in bytes of memory; its objects are a mebibyte of JSON.
+/// The memory limit of the conversions of one step, in bytes; its objects have at most one mebibyte of JSON.
 const KNOWN_BYTES: usize = 64 << 20;
-/// Answers, failures too, are remembered so long: watchers of one change ask within a moment.
+/// The time for which results and failures are cached, because the watches of one change need the same conversion at
+/// about the same time.
 const REMEMBERED: Duration = Duration::from_secs(1);
-/// What may be remembered, in bytes of memory.
+/// The memory limit of the cached results, in bytes.
 const REMEMBERED_BYTES: u64 = 8 << 20;
-/// Copies of an object that there are while it is converted: what is sent, and what is answered.
+/// The copies of an object in memory during its conversion: the request and the response.
 const COPIES: usize = 3;
 
-/// Of failures a few lines a minute.
+/// Throttles the log about failures to a few lines a minute.
 static FAILED: Occasionally = Occasionally::at_most(5);
 
-/// The calls of conversion webhooks by a server: their limits, their answers of the last moment and their metrics.
+/// The calls of conversion webhooks by a server: their limits, cached results and metrics.
 pub struct ConversionWebhooks {
     calls: Calls,
     counts: Counts,
-    /// The answers of calls, by what was asked. A caller that asks the same meanwhile waits for the same answer.
+    /// The results of calls, by the hash of the request. Concurrent callers with the same request wait for the same
+    /// result.
     answers: Cache<[u8; 32], Arc<[Conversion]>>,
-    /// The same, by what was asked and by user: requests of a user wait for one turn. Nothing stays here.
+    /// The calls in progress, by the hash of the request and of the user. Requests of one user wait for one turn.
+    /// Nothing is cached here.
     asked_by_user: Cache<[u8; 32], Arc<[Conversion]>>,
 }
 
@@ -87,11 +91,11 @@ impl fmt::Debug for ConversionWebhooks {
     }
 }
 
-/// Does a step that may convert objects of a kind, which a webhook may have to be asked for: then the step is
-/// done several times, and must come to the same each time.
+/// Runs a step that may convert objects of a kind. If the kind is converted by a webhook, the step is run several
+/// times, and must have the same result each time.
 ///
 /// # Errors
-/// 413 and 429 when there is no room for what is converted.
+/// 413 and 429 if the conversion exceeds a memory limit.
 pub async fn known<T>(
     kind: &Kind,
     account: &Account,
@@ -116,10 +120,10 @@ pub async fn known<T>(
     Err(ApiError::internal("a step has too many conversions"))
 }
 
-/// Asks about some of what was missing, the first of it at least.
+/// Calls the webhook for some of the missing conversions, at least for the first.
 ///
 /// # Errors
-/// 413 and 429 when there is no room for what is converted; 429 when the webhook has no turn in time.
+/// 413 and 429 if the conversion exceeds a memory limit; 429 if the call gets no turn in time.
 pub async fn answer(
     missing: Vec<Question>,
     conversions: &mut Conversions,
@@ -157,10 +161,10 @@ impl CallWebhooks for ConversionWebhooks {
     }
 }
 
-/// The answers to the first questions, one at least, which all have the same webhook and version.
+/// The results for the first questions, at least for one. All questions have the same webhook and version.
 ///
 /// # Errors
-/// When the webhook was not called. This is not remembered.
+/// The reason for which the webhook was not called. It is not cached.
 async fn remembered(
     webhooks: Arc<ConversionWebhooks>,
     questions: Arc<[Question]>,
@@ -173,12 +177,12 @@ async fn remembered(
         return Ok(answers);
     }
     let of_user = Sha256::new().chain_update(name).chain_update(&user).finalize().into();
-    // Boxed: a call is large.
+    // Boxed, because the future of a call is large.
     let asked = Box::pin(ask_with_others(&webhooks, name, (&questions, &texts), &user));
     webhooks.asked_by_user.try_get_with(of_user, asked).await
 }
 
-/// A name of questions with the same webhook and version as the first one.
+/// The cache key of questions with the same webhook and version.
 fn digest(Question { webhook, to, .. }: &Question, texts: &[String]) -> [u8; 32] {
     let mut hash = Sha256::new();
     let mut add = |bytes: &[u8]| {
@@ -193,8 +197,8 @@ fn digest(Question { webhook, to, .. }: &Question, texts: &[String]) -> [u8; 32]
     hash.finalize().into()
 }
 
-/// Asks, once for all users who ask the same: the first of them who has a turn makes the call. A user who has no turn in
-/// time refuses no other user.
+/// Calls the webhook once for all users with the same request: the first user with a turn makes the call. A user
+/// without a turn in time does not fail the requests of other users.
 async fn ask_with_others(
     webhooks: &ConversionWebhooks,
     name: [u8; 32],
@@ -223,7 +227,7 @@ async fn ask_with_others(
     match shared {
         Ok(answers) => Ok(answers),
         Err(busy) if is_own.load(Ordering::Relaxed) => Err(Busy::clone(&busy)),
-        // The user whose call it was has no turn.
+        // The user that made the shared call got no turn.
         Err(_) => {
             let answers = ask(webhooks, (questions, texts), user, None).await?;
             webhooks.answers.insert(name, Arc::clone(&answers)).await;
@@ -242,16 +246,16 @@ async fn ask(
     match ask_once(webhooks, questions, texts, (user, turn)).await {
         Err(Failure::Busy(busy)) => return Err(busy),
         Ok(converted) => answers = converted,
-        // A fault of one object must not be that of others.
+        // An error of one object must not fail the other objects.
         Err(Failure::Refused(_)) if questions.len() > 1 => {
             let until = Instant::now() + CALL_TIMEOUT;
             for (question, text) in questions.iter().zip(texts) {
                 let (question, text) = (std::slice::from_ref(question), std::slice::from_ref(text));
                 match ask_once(webhooks, question, text, (user, None)).await {
-                    // What was learned counts, and the rest is asked about in another call.
+                    // The results so far count; another call converts the rest.
                     Err(Failure::Busy(busy)) if answers.is_empty() => return Err(busy),
                     Err(Failure::Busy(_)) => break,
-                    // What is left is asked about in another call.
+                    // Another call converts the rest.
                     Ok(converted) if Instant::now() > until => {
                         answers.extend(converted);
                         break;
@@ -277,15 +281,15 @@ fn webhook(question: &Question) -> Webhook<'_> {
     Webhook { url: &webhook.url, ca_bundle: webhook.ca_bundle.as_deref() }
 }
 
-/// Why a call came to nothing.
+/// The reason for which a call failed.
 enum Failure {
     /// This server has no capacity for the call.
     Busy(Busy),
-    /// The webhook could not be asked.
+    /// The webhook could not be called.
     Away(String),
-    /// It answers that it cannot convert, or no review.
+    /// The webhook returned an error, or no valid ConversionReview.
     Refused(String),
-    /// Another number of objects than were sent: the whole message but its beginning.
+    /// The webhook returned another number of objects than were sent. This is the message without its beginning.
     Partial(String),
 }
 
@@ -365,7 +369,7 @@ async fn ask_once(
 }
 
 impl ConversionWebhooks {
-    /// A call has ended, in which this was asked first.
+    /// Counts a finished call, whose first object is this one.
     fn ended(&self, outcome: Outcome, took: Duration, question: &Question) {
         let version = |api_version: &str| {
             api_version.rsplit_once('/').map_or(api_version, |(_, version)| version).to_owned()
@@ -376,12 +380,12 @@ impl ConversionWebhooks {
         self.counts.ended(outcome, took, definition, (&versions.0, &versions.1));
     }
 
-    /// How the calls of this server ended.
+    /// The number of calls of this server, by outcome.
     pub fn outcomes(&self) -> Vec<WebhookCalls> {
         self.counts.outcomes()
     }
 
-    /// How long they took, by what they converted.
+    /// The durations of calls, by the converted kind and versions.
     pub fn definitions(&self) -> Vec<(Converted, CallTimes)> {
         self.counts.definitions()
     }
@@ -395,7 +399,7 @@ mod tests {
     fn question(calls: &Arc<ConversionWebhooks>) -> Question {
         let webhook = WebhookConversion {
             definition: "foos.example.com".to_owned(),
-            // There is no program there, which is a failure of the webhook once it is called.
+            // No program listens here, so each call fails.
             url: "https://127.0.0.1:1/convert".to_owned(),
             ca_bundle: None,
             review_version: "v1",
@@ -421,7 +425,7 @@ mod tests {
         answer(vec![question(&webhooks)], &mut conversions, &Account::own()).await.unwrap();
     }
 
-    /// The conversion of a question for a user.
+    /// Converts a question for a user.
     async fn converted(
         webhooks: &Arc<ConversionWebhooks>,
         user: &str,
@@ -473,7 +477,7 @@ mod tests {
         let webhooks = Arc::<ConversionWebhooks>::default();
         let first = question(&webhooks);
         let name = digest(&first, &[first.json()]);
-        // A call of another user that has begun.
+        // A call of another user that has started.
         let begun = std::future::pending::<Result<Arc<[Conversion]>, Busy>>();
         let mut eve = Box::pin(webhooks.answers.try_get_with(name, begun));
         assert!(futures::poll!(eve.as_mut()).is_pending());
@@ -485,7 +489,7 @@ mod tests {
             let turn = webhooks.calls.turn("127.0.0.1:1", user, CALL_TIMEOUT);
             assert!(turn.now_or_never().is_some(), "they hold no turn");
         }
-        // A call that is given up is made by those who wait.
+        // When a call is cancelled, a waiting user makes it.
         drop(eve);
         futures::future::join_all(others).await.into_iter().for_each(|one| drop(one.unwrap()));
     }

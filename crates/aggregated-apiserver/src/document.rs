@@ -1,4 +1,4 @@
-//! Document: an answer that depends only on the kinds, made once at start.
+//! Document: a response that depends only on the served kinds, and is generated once at start.
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -6,21 +6,21 @@ use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest, Sha512};
 
-/// A document that is made from the kinds.
+/// A document that is generated from the served kinds.
 #[derive(Clone, Debug)]
 pub struct Document {
-    /// Its bytes.
+    /// The body.
     pub body: Bytes,
-    /// Its media type.
+    /// The media type.
     pub content_type: &'static str,
-    /// The hash of its content, quoted.
+    /// The hash of the content, in quotes.
     pub etag: Option<HeaderValue>,
-    /// The `Cache-Control` header, where it is not that of every answer.
+    /// The `Cache-Control` header, if it differs from that of other responses.
     pub cache_control: Option<&'static str>,
 }
 
 impl Document {
-    /// A document in JSON, without a hash. The fields of its objects are in the order of kube-apiserver.
+    /// A JSON document without a hash. The fields of its objects are in the order of kube-apiserver.
     pub fn json(content: &Value) -> Self {
         let mut body = String::new();
         write_ordered(content, true, &mut body);
@@ -28,7 +28,7 @@ impl Document {
         Self::of_text(body)
     }
 
-    /// The same, indented, for a document that kube-apiserver always indents.
+    /// An indented JSON document without a hash, for documents that kube-apiserver always indents.
     pub fn indented_json(content: &impl Serialize) -> Self {
         // A tree with string keys always encodes.
         Self::of_text(serde_json::to_string_pretty(content).unwrap_or_default())
@@ -39,12 +39,12 @@ impl Document {
         Self { body: text.into(), content_type, etag: None, cache_control: None }
     }
 
-    /// A document in JSON that people read, without a hash.
+    /// An indented JSON document for human readers, without a hash.
     pub fn indented(content: &Value) -> Self {
         Self { body: format!("{content:#}").into(), ..Self::json(&Value::Null) }
     }
 
-    /// The same document with the hash of this text.
+    /// Sets the hash of this text as the ETag.
     #[must_use]
     pub fn hashed(mut self, text: &str) -> Self {
         self.etag = HeaderValue::from_str(&format!("\"{}\"", hash(text))).ok();
@@ -52,7 +52,7 @@ impl Document {
     }
 }
 
-/// The order of fields in documents of discovery, as Go declares them. Other fields follow by name.
+/// The order of fields in discovery documents, which is that of the Go types. Other fields follow by name.
 const FIELDS: [&str; 28] = [
     "metadata",
     "resource",
@@ -84,7 +84,8 @@ const FIELDS: [&str; 28] = [
     "serverAddress",
 ];
 
-/// Writes a value, the fields of each object in the order of [`FIELDS`]; `kind` and `apiVersion` first in the outermost one.
+/// Writes a value. The fields of each object are in the order of [`FIELDS`]; `kind` and `apiVersion` are first in the
+/// outermost object.
 fn write_ordered(value: &Value, is_outermost: bool, out: &mut String) {
     match value {
         Value::Object(fields) => {
@@ -128,7 +129,7 @@ fn write_list<'a, T>(
     out.push(closing);
 }
 
-/// SHA-512 in upper-case hexadecimal, as Kubernetes writes hashes of documents.
+/// The SHA-512 hash in upper-case hexadecimal, which is the format of Kubernetes for documents.
 pub fn hash(text: &str) -> String {
     use std::fmt::Write as _;
     let digest = Sha512::digest(text);

@@ -1,9 +1,8 @@
-//! Everything to deploy a server, as YAML.
+//! Manifests: all objects that are needed to deploy a server, as YAML.
 //!
-//! Rights are the least that works: what is computed from can be read, and
-//! the own Secret and APIServices by name. The APIService stands first, so
-//! that deleting the manifests removes it first: without it a server that is
-//! gone is in nobody's way.
+//! The permissions are the minimum that works: `list` and `watch` of the sources of computed kinds, and access by name
+//! to the Secret and the APIServices of the server. The APIService is first, so that deleting the manifests removes it
+//! first. An APIService without a server would block cluster-wide operations.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -47,7 +46,7 @@ pub struct Options {
     pub owner_resources: Vec<String>,
 }
 
-/// A resource that is written as `rollouts.argoproj.io`, or as `configmaps` of the core group.
+/// Checks a resource in the format `rollouts.argoproj.io`, or `configmaps` for the core group.
 fn owner_resource(text: &str) -> Result<String, String> {
     let (plural, group) = plural_and_group(text);
     let is_group = group.is_empty() || check_dns_1123_subdomain(group).is_empty();
@@ -57,7 +56,7 @@ fn owner_resource(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// `rollouts` and `argoproj.io`.
+/// Splits a resource into its plural and its group: `rollouts` and `argoproj.io`.
 fn plural_and_group(resource: &str) -> (&str, &str) {
     resource.split_once('.').unwrap_or((resource, ""))
 }
@@ -74,29 +73,31 @@ pub enum DeployedStore {
     Etcd,
 }
 
-/// The port that a server listens on, if no flag says another.
+/// The default port of a server.
 pub const PORT: u16 = 3000;
-/// What a container may take of memory: all bounds together are less (`server/memory`).
+/// The memory limit of a container, in MiB; the sum of all memory limits is lower (`server/memory`).
 pub const MEMORY_LIMIT_MIB: usize = 1_280;
-/// How long a Pod that ends goes on serving where there are several, because Services still lead to it.
+/// The time that a terminating Pod keeps serving, in seconds, if there are several replicas, because Services still
+/// route to it.
 pub const SHUTDOWN_DELAY_SECONDS: u64 = 10;
-/// How long a Pod may take to end: that, what requests and watches may take (a minute), what is left of audit events and
-/// spans (five seconds), and a little more. `server/running` tests that nothing is left out.
+/// The termination grace period of a Pod, in seconds: the delay above, the time for requests and watches (one minute),
+/// the time to flush audit events and spans (five seconds), and a reserve. `server/running` tests that the sum is
+/// complete.
 pub const GRACE_SECONDS: u64 = 80;
-/// What those who may edit a namespace may do with what is kept in it.
+/// The verbs on stored objects for users with the role `edit` in a namespace.
 const WRITING: [&str; 5] = ["create", "delete", "deletecollection", "patch", "update"];
-/// Any user but root: the image has no names.
+/// The user id of the process: any id except that of root, because the image has no user names.
 const USER: u32 = 65_532;
-/// Where the volume of a server is mounted.
+/// The mount path of the volume of a server.
 const DATA: &str = "/data";
-/// Where the certificates are that etcd is shown and held against.
+/// The mount path of the certificates for the connection to etcd: the CA and the client certificate.
 const ETCD: &str = "/etc/etcd";
-/// How many servers there are where they share an etcd.
+/// The number of replicas that share an etcd.
 const REPLICAS: u32 = 3;
 /// The size of the volume: several times the limit of objects and their history.
 const VOLUME: &str = "1Gi";
 
-/// All objects, in the order in which they should be made.
+/// Returns all objects as YAML, in the order in which they should be created.
 pub fn render(name: &str, parsed: &[Arc<Kind>], kinds: &Kinds, options: &Options) -> String {
     let namespace = options.namespace.as_deref().unwrap_or(name);
     let image = options.image.as_deref().unwrap_or(name);
@@ -128,19 +129,19 @@ pub fn render(name: &str, parsed: &[Arc<Kind>], kinds: &Kinds, options: &Options
     ));
     let mut yaml = format!("# Printed by `{name} manifests`.\n");
     for object in objects {
-        // What is made above has text keys only.
+        // The objects have only string keys, so the encoding cannot fail.
         let text = serde_saphyr::to_string(&object).unwrap_or_default();
         let _ = write!(yaml, "---\n{}\n", text.trim_end());
     }
     yaml
 }
 
-/// The Secret that keeps the serving certificate of a server.
+/// The name of the Secret with the serving certificate of a server.
 pub fn secret(name: &str) -> String {
     format!("{name}-serving-certificate")
 }
 
-/// The APIServices of kinds, as `v1alpha.farm.example.com`.
+/// The names of the APIServices of kinds, for example `v1alpha.farm.example.com`.
 pub fn api_service_names(parsed: &[Arc<Kind>]) -> Vec<String> {
     let mut names = Vec::new();
     for kind in parsed {
@@ -191,24 +192,24 @@ fn api_services(name: &str, namespace: &str, parsed: &[Arc<Kind>]) -> Vec<Value>
         .collect()
 }
 
-/// A right that a server cannot do without, as its manifests grant it.
+/// A permission that a server needs, and that its manifests grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// The API group; empty for the core group.
     pub group: String,
-    /// The plural.
+    /// The plural name of the resource.
     pub resource: String,
-    /// What may be done.
+    /// The verb.
     pub verb: String,
-    /// Where; everywhere, if it is empty.
+    /// The namespace; empty for the whole cluster.
     pub namespace: String,
-    /// With which object; with all, if it is empty.
+    /// The name of the object; empty for all objects.
     pub name: String,
-    /// The object of the manifests that grants it, as `ClusterRole farm-operator`.
+    /// The object of the manifests that grants the permission, for example `ClusterRole farm-operator`.
     pub by: String,
 }
 
-/// Every right that the manifests grant to a server.
+/// All permissions that the manifests grant to a server.
 pub fn grants(name: &str, namespace: &str, parsed: &[Arc<Kind>], kinds: &Kinds) -> Vec<Grant> {
     let mut grants = Vec::new();
     for object in rights((name, namespace), kinds, &api_service_names(parsed), &[]) {
@@ -220,7 +221,7 @@ pub fn grants(name: &str, namespace: &str, parsed: &[Arc<Kind>], kinds: &Kinds) 
             value.as_array().map(|all| all.iter().map(text).collect()).unwrap_or_default()
         };
         let rules = match object["roleRef"]["name"].as_str() {
-            // Of these roles Kubernetes itself says the rules: what a server needs of them.
+            // Kubernetes defines the rules of these roles; these are the ones that a server needs.
             Some("system:auth-delegator") => json!([
                 {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
                 {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
@@ -256,7 +257,7 @@ pub fn grants(name: &str, namespace: &str, parsed: &[Arc<Kind>], kinds: &Kinds) 
     grants
 }
 
-/// What the server itself may do.
+/// The roles and bindings of the server itself.
 fn rights(
     (name, namespace): (&str, &str),
     kinds: &Kinds,
@@ -272,7 +273,7 @@ fn rights(
     };
     let mut read = read(kinds);
     let mut rules = read.remove(&None).unwrap_or_default();
-    // A process that takes the place of the deployed one, for development, copies them.
+    // A process that replaces the deployed one during development copies its objects.
     for registered in kinds.iter().filter(|kind| matches!(kind.role, Role::Stored { .. })) {
         let spec = &registered.definition.spec;
         rules.push(json!({
@@ -304,7 +305,7 @@ fn rights(
         rules
             .push(json!({"apiGroups": [group], "resources": [plural], "verbs": ["list", "watch"]}));
     }
-    // What is created has no name yet to which a right could be bound: with that right alone nothing is read or changed.
+    // A `create` permission cannot be limited to a name. It does not include reading or changing a Secret.
     let secrets = json!([
         {
             "apiGroups": [""],
@@ -343,12 +344,12 @@ fn rights(
     rights
 }
 
-/// What everybody may do who may view or edit a namespace.
+/// The roles for the users with `view` or `edit` in a namespace.
 fn roles_of_users(parsed: &[Arc<Kind>], kinds: &Kinds) -> Vec<Value> {
     type Plurals<'a> = Vec<&'a str>;
     let mut groups: BTreeMap<&str, (Plurals<'_>, Plurals<'_>, Plurals<'_>)> = BTreeMap::new();
     for (kind, registered) in parsed.iter().zip(kinds.iter()) {
-        // Cluster-scoped kinds are not for those who own a namespace.
+        // Users with access to a namespace get no permissions on cluster-scoped kinds.
         if !kind.is_namespaced() {
             continue;
         }
@@ -359,7 +360,7 @@ fn roles_of_users(parsed: &[Arc<Kind>], kinds: &Kinds) -> Vec<Value> {
                 writable.push(kind.names.plural.as_str());
             }
             Role::Computed { .. } => readable.push(&kind.names.plural),
-            // To ask a question is to read: it is created, and nothing is kept.
+            // A review is a read: it is sent by a create, but not stored.
             Role::Reviewed(_) => asked.push(kind.names.plural.as_str()),
         }
     }
@@ -390,8 +391,8 @@ fn roles_of_users(parsed: &[Arc<Kind>], kinds: &Kinds) -> Vec<Value> {
     roles
 }
 
-/// Rules for all that kinds are computed from, by namespace; `None` is the whole cluster. What comes
-/// from a stream needs none, and what is only listed is not watched.
+/// The rules for the sources of computed kinds, by namespace; `None` is the whole cluster. A source that is read from a
+/// stream needs no rule, and a polled source needs no `watch`.
 fn read(kinds: &Kinds) -> BTreeMap<Option<&'static str>, Vec<Value>> {
     let streams = kinds.source_streams();
     let mut all: Vec<(SourceKind, bool)> = Vec::new();
@@ -431,8 +432,8 @@ fn read(kinds: &Kinds) -> BTreeMap<Option<&'static str>, Vec<Value>> {
     rules
 }
 
-/// What runs the server. There is one of it, also during an update, where its objects are in the memory of
-/// one process, or in a folder that is one process's; and several, where they are in etcd.
+/// The workload that runs the server. It has a single replica, also during an update, if the objects are in the memory
+/// or in the directory of one process. It has several replicas if the objects are in etcd.
 fn workload((name, namespace, image): (&str, &str, &str), options: &Options) -> Vec<Value> {
     let labels = json!({"app.kubernetes.io/name": name});
     let mut pod = json!({
@@ -456,7 +457,7 @@ fn workload((name, namespace, image): (&str, &str, &str), options: &Options) -> 
         }
         DeployedStore::Sqlite => {
             pod["securityContext"]["fsGroup"] = USER.into();
-            // For `backup` in this container, too.
+            // The `backup` command in this container needs the variable, too.
             pod["containers"][0]["env"] =
                 json!([{"name": "DATA_DIR", "value": format!("{DATA}/{name}")}]);
             pod["containers"][0]["volumeMounts"] = json!([{"name": "data", "mountPath": DATA}]);
@@ -464,7 +465,7 @@ fn workload((name, namespace, image): (&str, &str, &str), options: &Options) -> 
             spec["volumeClaimTemplates"] = json!([{
                 "metadata": {"name": "data"},
                 "spec": {
-                    // For one Pod: two Pods on one node must not mount the same folder.
+                    // For a single Pod, because two Pods on one node must not mount the same directory.
                     "accessModes": ["ReadWriteOncePod"],
                     "resources": {"requests": {"storage": VOLUME}},
                 },
@@ -473,7 +474,8 @@ fn workload((name, namespace, image): (&str, &str, &str), options: &Options) -> 
         }
         DeployedStore::Etcd => {
             spec["replicas"] = REPLICAS.into();
-            // A new Pod is ready before an old one is stopped, and that serves until requests go elsewhere.
+            // A new Pod is ready before an old one is stopped. The old Pod keeps serving until requests are routed to
+            // other Pods.
             spec["strategy"] = json!({
                 "type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
             });
@@ -502,7 +504,7 @@ fn workload((name, namespace, image): (&str, &str, &str), options: &Options) -> 
                     json!([{"name": "etcd", "mountPath": ETCD, "readOnly": true}]);
                 pod["volumes"] =
                     json!([{"name": "etcd", "secret": {"secretName": format!("{name}-etcd")}}]);
-                // It belongs to root.
+                // The files of the Secret belong to root.
                 pod["securityContext"]["fsGroup"] = USER.into();
             }
             pod["containers"][0]["env"] = env.into();
@@ -524,7 +526,7 @@ fn container(name: &str, image: &str) -> Value {
         "image": image,
         "args": ["--logging-format=json"],
         "ports": [{"name": "https", "containerPort": PORT}],
-        // A full house must not look dead.
+        // A server at its connection limit must not fail the probe.
         "livenessProbe": {"tcpSocket": {"port": "https"}, "periodSeconds": 10, "failureThreshold": 3},
         "readinessProbe": {
             "httpGet": {"path": "/readyz", "port": "https", "scheme": "HTTPS"},
@@ -558,7 +560,7 @@ mod tests {
     use crate::schema::Types;
     use crate::user::User;
 
-    /// A kind of which only what it reads counts.
+    /// A kind that only tests which sources are read.
     #[derive(kube::CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
     #[kube(group = "example.com", version = "v1", kind = "Read", namespaced)]
     struct ReadSpec {}

@@ -1,4 +1,5 @@
-//! Log lines that clients can cause: at most one or a few of each sort in a minute, with strings that are cut.
+//! Throttled log lines: lines that clients can cause are limited to a few of each sort per minute, and their strings
+//! are truncated.
 
 use std::fmt::Display;
 use std::sync::{Mutex, PoisonError};
@@ -9,14 +10,14 @@ use crate::error::quote;
 /// The target of lines that are logged with `-v 2` and above: details of a start and of what follows it.
 pub const DETAILS: &str = "details";
 
-/// How long so many lines are enough.
+/// The interval in which the number of lines is limited.
 const EVERY: Duration = Duration::from_secs(60);
-/// At most this many characters of what a stranger sent are logged.
+/// The largest number of characters of untrusted input in a log line.
 const SHOWN: usize = 200;
 
-/// One sort of line.
+/// A sort of log line.
 pub struct Occasionally {
-    /// How many are logged in a minute.
+    /// The largest number of lines per minute.
     most: u32,
     lines: Mutex<Lines>,
 }
@@ -35,13 +36,14 @@ impl Default for Occasionally {
 }
 
 impl Occasionally {
-    /// So many lines a minute.
+    /// Allows this number of lines per minute.
     pub const fn at_most(most: u32) -> Self {
         Self { most, lines: Mutex::new(Lines { since: None, logged: 0, suppressed: 0 }) }
     }
 
-    /// Logs a line, unless the lines of its sort have reached their number within the last minute. `log` receives the number
-    /// of lines that were suppressed since the last one; `None`, which is no field of a line, if there were none.
+    /// Logs a line, unless the limit of this sort was reached within the last minute. `log` receives the number of
+    /// lines that were suppressed since the last one. Without suppressed lines it receives `None`, so that the line has
+    /// no such field.
     pub fn log(&self, log: impl FnOnce(Option<u64>)) {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.since.is_none_or(|since| since.elapsed() >= EVERY) {
@@ -59,7 +61,7 @@ impl Occasionally {
     }
 }
 
-/// What a stranger sent, in quotes and cut.
+/// Untrusted input in quotes, truncated.
 pub fn shown(text: impl Display) -> String {
     let text = text.to_string();
     let cut: String = text.chars().take(SHOWN).collect();

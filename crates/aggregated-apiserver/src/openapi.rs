@@ -1,9 +1,8 @@
-//! OpenAPI: what can be asked of each kind, and what it holds.
+//! OpenAPI: the operations and the schemas of each kind.
 //!
-//! The documents are made when the first one is asked for, and depend only on
-//! the kinds. They name our group versions and nothing else: what a document
-//! lists, kube-aggregator publishes under our name. Each ETag is the hash of
-//! its content, because kube-aggregator believes it more than the content.
+//! The documents are generated at the first request, and depend only on the kinds. They contain only the group versions
+//! of this server, because kube-aggregator publishes the content of a document under the name of the server. Each ETag
+//! is the hash of the content, because kube-aggregator compares ETags instead of contents.
 
 mod kubernetes;
 mod operations;
@@ -20,7 +19,7 @@ use serde_json::{Map, Value, json};
 use crate::document::{Document, hash};
 use crate::served_kind::{Backing, ServedKinds};
 
-/// The documents.
+/// The OpenAPI documents.
 #[derive(Debug)]
 pub struct OpenApi {
     kinds: ServedKinds,
@@ -35,7 +34,7 @@ struct Documents {
     v3_by_version: BTreeMap<(String, String), Version>,
 }
 
-/// Members of a document: paths, or schemas.
+/// The entries of a document: paths or schemas.
 type Members = Map<String, Value>;
 
 /// The document of one version, and its hash.
@@ -51,7 +50,7 @@ impl OpenApi {
         Self { kinds: kinds.clone(), made: OnceLock::new(), v2_in_protobuf: OnceLock::new() }
     }
 
-    /// Whether the documents are there already: to make them takes long.
+    /// Whether the documents were generated already; generating them takes long.
     pub fn are_made(&self, in_protobuf: bool) -> bool {
         match in_protobuf {
             true => self.v2_in_protobuf.get().is_some(),
@@ -59,7 +58,7 @@ impl OpenApi {
         }
     }
 
-    /// Makes them.
+    /// Generates the documents.
     pub fn make(&self, in_protobuf: bool) {
         self.made();
         if in_protobuf {
@@ -94,9 +93,8 @@ impl OpenApi {
         &self.made().v3
     }
 
-    /// `/openapi/v3/apis/G/V`, `/openapi/v3/api/V`; whoever names its hash may keep it for ever.
-    /// Another hash is an old one. kube-aggregator cannot follow a redirect, so it gets the
-    /// current document.
+    /// `/openapi/v3/apis/G/V`, `/openapi/v3/api/V`. A request with the current hash may cache the document forever. A
+    /// request with an old hash gets the current document, because kube-aggregator cannot follow a redirect.
     pub fn v3_version(&self, group: &str, version: &str, asked: Option<&str>) -> Option<Document> {
         let key = (group.to_owned(), version.to_owned());
         let Version { hash, document } = self.made().v3_by_version.get(&key)?;
@@ -127,7 +125,7 @@ impl Documents {
                 let names = &kind.names;
                 let object = schemas::object(kind, version);
                 described.insert(schemas::name(kind, version, &names.kind), object);
-                // Questions are never listed.
+                // Reviews are never listed.
                 if !matches!(served.backing, Backing::Reviewed(_)) {
                     let list = schemas::list(kind, version);
                     described.insert(schemas::name(kind, version, &names.list_kind), list);

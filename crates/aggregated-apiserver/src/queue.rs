@@ -1,5 +1,5 @@
-//! A queue for places: when they are taken requests wait, and users have their turns one after
-//! the other, however many requests each has.
+//! A queue for permits: when no permit is free, requests wait, round-robin over users, regardless of the number of
+//! requests of each user.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,21 +8,23 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-/// One user has at most this part of the places, and of those that wait: a quarter.
+/// One user may hold one in this number of the permits, and may use the same part of the queue.
 const SHARE: usize = 4;
-/// How many wait for one place, and how many of one user for one that it may have.
+/// The length of the queue per permit, and the number of waiting requests of one user per permit that the user may
+/// hold.
 const WAITING: usize = 4;
 const WAITING_OF_USER: usize = 2;
-/// How many users of whom nothing waits yet may wait besides: nobody who waits takes their room.
+/// The number of further waiting requests of users without other waiting requests, so that a full queue does not reject
+/// new users.
 const USERS: usize = 1_000;
-/// How long a request waits.
+/// The longest time that a request waits.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// What is told to a client that may not wait, at most.
+/// The largest `Retry-After` of a rejected request, in seconds.
 const LONGEST_RETRY: u32 = 30;
-/// How much of the average is that of the requests before the last one.
+/// The weight of the previous average is `INERTIA - 1` of `INERTIA`.
 const INERTIA: u32 = 8;
 
-/// So many places, and who waits for them.
+/// A number of permits, and the requests that wait for them.
 #[derive(Clone, Debug)]
 pub struct Queue(Arc<Shared>);
 
@@ -39,9 +41,9 @@ struct State {
     taken: usize,
     waiting: usize,
     by_user: HashMap<String, OfUser>,
-    /// Users of whom requests wait, in the order of their turns.
+    /// The users with waiting requests, in the order of their turns.
     turns: VecDeque<String>,
-    /// About how long a place is taken.
+    /// The approximate time for which a permit is held.
     average: Duration,
 }
 
@@ -51,7 +53,7 @@ struct OfUser {
     waiting: VecDeque<oneshot::Sender<()>>,
 }
 
-/// One of the places, until it is dropped.
+/// A permit, which is released when it is dropped.
 #[derive(Debug)]
 pub struct QueuePlace {
     queue: Arc<Shared>,
@@ -59,39 +61,39 @@ pub struct QueuePlace {
     since: Instant,
 }
 
-/// Nothing was free in time.
+/// No permit became free in time.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Busy {
-    /// In how many seconds there may be a place, as it looks.
+    /// The estimated time until a permit is free, in seconds.
     pub retry_after: u32,
 }
 
 impl Queue {
-    /// A queue for so many places.
+    /// Creates a queue with this number of permits.
     pub fn new(places: usize) -> Self {
         let share = (places / SHARE).max(1);
         let waiting_of_user = share * WAITING_OF_USER;
         Self(Arc::new(Shared { places, share, waiting_of_user, state: Mutex::default() }))
     }
 
-    /// A queue of which one user may have all places: nobody else stands in it.
+    /// Creates a queue in which one user may hold all permits, for a single user.
     pub fn undivided(places: usize) -> Self {
         let waiting_of_user = places * WAITING_OF_USER;
         let share = places;
         Self(Arc::new(Shared { places, share, waiting_of_user, state: Mutex::default() }))
     }
 
-    /// The same queue, in which so many requests of one user may wait.
+    /// Sets the largest number of waiting requests of one user.
     #[must_use]
     pub fn with_waiting_of_user(self, waiting_of_user: usize) -> Self {
         let Shared { places, share, .. } = *self.0;
         Self(Arc::new(Shared { places, share, waiting_of_user, state: Mutex::default() }))
     }
 
-    /// A place, and how long it was waited for.
+    /// Acquires a permit, and returns the time that the request has waited.
     ///
     /// # Errors
-    /// When too many wait, or none was free in ten seconds.
+    /// [`Busy`] if too many requests wait, or no permit was free within ten seconds.
     pub async fn take(&self, user: &str) -> Result<(QueuePlace, Duration), Busy> {
         let since = Instant::now();
         let turn = {
@@ -128,18 +130,18 @@ impl Queue {
         }
     }
 
-    /// Whether a user has as many places as it may have.
+    /// Whether a user holds as many permits as it may.
     pub fn is_share_taken(&self, user: &str) -> bool {
         self.0.state().by_user.get(user).is_some_and(|of_user| of_user.taken >= self.0.share)
     }
 
-    /// How many places are taken.
+    /// The number of permits in use.
     pub fn taken(&self) -> usize {
         self.0.state().taken
     }
 }
 
-/// Somebody who waits, and may leave.
+/// A waiting request; dropping it leaves the queue.
 struct Waiter<'a> {
     queue: &'a Arc<Shared>,
     user: &'a str,
@@ -148,15 +150,15 @@ struct Waiter<'a> {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        // After this nobody gives a place to it any more.
+        // After this, the queue gives no permit to this request any more.
         self.turn.close();
         let was_given = self.turn.try_recv();
         let mut state = self.queue.state();
         match was_given {
-            // A place was given, and nobody has come for it.
+            // The request got a permit, but has stopped waiting.
             Ok(()) => self.queue.free(&mut state, self.user),
             Err(oneshot::error::TryRecvError::Empty) => {}
-            // It was taken, or the queue has seen that nobody waits.
+            // The permit was taken, or the queue has noticed that the request stopped waiting.
             Err(oneshot::error::TryRecvError::Closed) => {
                 let State { by_user, waiting, .. } = &mut *state;
                 if let Some(of_user) = by_user.get_mut(self.user) {
@@ -175,9 +177,9 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether one more may wait, of a user of whom so many do.
+    /// Whether a further request may wait, for a user with this number of waiting requests.
     fn may_wait(&self, state: &State, of_user: usize) -> bool {
-        // Of as many users as have places may wait as much as may of one.
+        // The requests of as many users as may hold permits can fill their own limits.
         let waiting = (self.places * WAITING).max(self.waiting_of_user * SHARE);
         match of_user {
             0 => state.waiting < waiting + USERS,
@@ -185,7 +187,7 @@ impl Shared {
         }
     }
 
-    /// Frees a place of a user, and gives what is free to those whose turn it is.
+    /// Releases the permit of a user, and gives free permits to the next waiting requests.
     fn free(&self, state: &mut State, user: &str) {
         state.taken -= 1;
         state.of(user).taken -= 1;
@@ -195,7 +197,7 @@ impl Shared {
             let Some(next) = state.turns.pop_front() else { return };
             let of_user = state.of(&next);
             if of_user.taken >= self.share {
-                // Somebody else, until this user has given back a place.
+                // Other users are next, until this user has released a permit.
                 state.turns.push_back(next);
                 passed += 1;
                 continue;
@@ -216,8 +218,8 @@ impl Shared {
         }
     }
 
-    /// When there may be a place: as many as wait go before, each for about as long as those
-    /// before them.
+    /// The estimated time until a permit is free, in seconds: all waiting requests go first, each for the average time
+    /// of previous requests.
     fn retry_after(&self, state: &State) -> u32 {
         let wait = state.average * u32::try_from(state.waiting).unwrap_or(u32::MAX);
         let seconds = wait.as_secs_f64() / self.places.max(1) as f64;
@@ -230,7 +232,7 @@ impl State {
         self.by_user.entry(user.to_owned()).or_default()
     }
 
-    /// Forgets a user who has nothing and waits for nothing.
+    /// Removes a user without permits and waiting requests.
     fn tidy(&mut self, user: &str) {
         let Some(of_user) = self.by_user.get(user) else { return };
         if !of_user.waiting.is_empty() {
@@ -277,7 +279,7 @@ mod tests {
         assert!(queue.0.state().by_user.is_empty() && queue.0.state().turns.is_empty());
     }
 
-    /// A hundred users take all there is, a second each time, and have many more that wait.
+    /// Twenty users use all permits, one second each time, and have many more waiting requests.
     #[tokio::test(start_paused = true)]
     async fn whoever_asks_once_does_not_wait_for_those_who_ask_a_hundred_times() {
         let queue = Queue::new(40);

@@ -1,4 +1,4 @@
-//! All objects of a store as lines of text, and back: from one store to another.
+//! Export, import and migration: all objects of a store as lines of JSON, and back into another store.
 
 mod renewal;
 
@@ -23,13 +23,13 @@ use crate::storage::{
     Store, StoreError, StoreOptions,
 };
 
-/// Objects that are on their way into a store at a time.
+/// The number of objects that are written to a store concurrently.
 const AT_ONCE: usize = 64;
-/// How long a store in etcd may take until it is known what is in it.
+/// The largest time that a store in etcd may take to load its objects.
 const KNOWN: Duration = Duration::from_secs(60);
-/// A server says what it takes; here all there is has room.
+/// The memory limit of the store. A server has its own limits; here the memory is not limited.
 const ROOM: usize = usize::MAX >> 8;
-/// Bytes of history that stay in a folder: as many as a server with memory to spare leaves there.
+/// The history that remains in a directory, in bytes: same as a server with enough memory.
 const HISTORY: usize = 16 << 20;
 const QUEUE: usize = 16 << 20;
 
@@ -49,7 +49,7 @@ pub struct TransferOptions {
     pub encryption_provider_config: Option<PathBuf>,
 }
 
-/// An object, a line.
+/// A line with one object.
 #[derive(Deserialize, Serialize)]
 struct Line {
     collection: String,
@@ -57,11 +57,11 @@ struct Line {
 }
 
 impl TransferOptions {
-    /// Writes every object that a server of this name keeps, a line of JSON each, in the order in which
-    /// they were written last. Answers with a line that says how many.
+    /// Writes all objects that a server of this name stores as lines of JSON, in the order of their last writes.
+    /// Returns a line with their number.
     ///
     /// # Errors
-    /// When the store cannot be read, or something in it cannot: the rest is written all the same.
+    /// The reason, if the store or an object in it cannot be read. The other objects are written nevertheless.
     pub async fn export(&self, name: &str, mut out: impl Write) -> Result<String, StartError> {
         let failed = |why: String| StartError::Transfer(format!("not all was exported: {why}"));
         let store = self.open(name).await?;
@@ -87,12 +87,12 @@ impl TransferOptions {
         Ok(format!("{} objects", kept.objects.len()))
     }
 
-    /// Keeps every object that was [exported](Self::export), with its uid, unless there is one of its name.
-    /// Answers with a line that says how many.
+    /// Stores all objects that were [exported](Self::export), with their uids, except those whose names exist already.
+    /// Returns a line with their number.
     ///
     /// # Errors
-    /// When the store cannot be written, or a line is none of an export: those before it are kept, and
-    /// some behind it may be.
+    /// The reason, if the store cannot be written, or if a line is not from an export. The lines before it are stored,
+    /// and some lines after it may be stored, too.
     pub async fn import(&self, name: &str, lines: impl BufRead) -> Result<String, StartError> {
         let store = self.open(name).await?;
         let written = stream::iter(lines.lines().enumerate()).map(async |(index, line)| {
@@ -116,14 +116,14 @@ impl TransferOptions {
         Ok(format!("{count} objects; {there} of the same names were there already"))
     }
 
-    /// Writes everything again that this server keeps in another way than it would write it now: not encrypted,
-    /// with another key, or, of kinds that the program registers, in another version than they are stored in. In
-    /// a folder revisions stay as they are, and no server may use it; in etcd servers go on, and what is
-    /// written again gets a new revision. Answers with a line that says how much.
+    /// Rewrites all objects that are stored in another form than the server would use now: without encryption, with
+    /// another key, or, for kinds that the program registers, in another version than the storage version. In a
+    /// directory, revisions do not change, and no server may use the directory. In etcd, servers may keep running, and
+    /// a rewritten object gets a new revision. Returns a line with the numbers of objects.
     ///
     /// # Errors
-    /// When the store cannot be used, or something in it cannot be read or converted, or is in a version that is not
-    /// known here: the rest is written all the same, if no key is missing.
+    /// The reason, if the store cannot be used, if an object cannot be read or converted, or if its version is unknown
+    /// here. The other objects are rewritten nevertheless, unless a key is missing.
     pub async fn migrate(&self, server: &ApiServer) -> Result<String, StartError> {
         let encryption = self.encryption()?;
         let renewal = Renewal::new(server.stored_kinds()?);
@@ -177,7 +177,7 @@ impl TransferOptions {
     }
 }
 
-/// What a line says is to be kept.
+/// The commit for a line.
 fn commit(line: &str) -> Result<Commit, String> {
     let Line { collection, object } =
         serde_json::from_str(line).map_err(|error| format!("it is none of an export: {error}"))?;
@@ -186,7 +186,7 @@ fn commit(line: &str) -> Result<Commit, String> {
     if object.key().name().is_empty() || collection.is_empty() || collection.contains('/') {
         return Err("it names no object".to_owned());
     }
-    // Which definition it was written by nobody knows here.
+    // The definition by which the object was written is unknown here.
     let object = object.of_shape(Shape::of_another_server());
     Ok(Commit {
         collection: Collection::new(&collection),
@@ -197,7 +197,7 @@ fn commit(line: &str) -> Result<Commit, String> {
     })
 }
 
-/// What there is, of all collections.
+/// The objects of all collections.
 #[derive(Default)]
 struct Kept {
     objects: Vec<(LogEntry, Collection)>,
@@ -215,7 +215,7 @@ impl Kept {
 
 type Objects = std::collections::HashMap<Key, LogEntry>;
 
-/// What a collection holds.
+/// The objects of one collection.
 #[derive(Default)]
 struct Taken(Mutex<(Objects, Vec<Key>)>);
 

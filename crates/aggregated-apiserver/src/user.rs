@@ -2,35 +2,35 @@
 
 use std::collections::BTreeMap;
 
-/// The group of every caller that was recognised.
+/// The group of authenticated users.
 pub const AUTHENTICATED: &str = "system:authenticated";
-/// The group of callers that gave no credentials.
+/// The group of users without credentials.
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// The name of callers that gave no credentials.
+/// The name of users without credentials.
 pub const ANONYMOUS: &str = "system:anonymous";
-/// The group that may do everything.
+/// The group that is allowed everything.
 pub const MASTERS: &str = "system:masters";
 
-/// The name of a controller manager that does not use service accounts.
+/// The user name of a controller manager without service accounts.
 const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
-/// The group of the service accounts of the namespace that holds the control plane.
+/// The group of the service accounts in the namespace of the control plane.
 const SYSTEM_ACCOUNTS: &str = "system:serviceaccounts:kube-system";
 
-/// A caller, as authentication found it.
+/// A user, with the attributes from authentication.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct User {
-    /// The name, as `jane` or `system:serviceaccount:ns:name`.
+    /// The name: `jane` or `system:serviceaccount:ns:name`.
     pub name: String,
-    /// The uid, where the authenticator knows one.
+    /// The uid, if the authenticator knows one.
     pub uid: Option<String>,
-    /// The groups, in the order in which they were given.
+    /// The groups, in the order of the authenticator.
     pub groups: Vec<String>,
     /// Further attributes, by lower-case key.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl User {
-    /// The caller without credentials.
+    /// The user of requests without credentials.
     pub(crate) fn anonymous() -> Self {
         Self {
             name: ANONYMOUS.to_owned(),
@@ -39,13 +39,13 @@ impl User {
         }
     }
 
-    /// Whether the caller has no credentials.
+    /// Whether the user has no credentials.
     pub(crate) fn is_anonymous(&self) -> bool {
         self.name == ANONYMOUS
     }
 
-    /// The same user as a member of `system:authenticated`, unless it is known
-    /// to be authenticated or not.
+    /// Adds the group `system:authenticated`, unless the user is anonymous or a group states whether it is
+    /// authenticated.
     #[must_use]
     pub(crate) fn authenticated(mut self) -> Self {
         let decided =
@@ -56,7 +56,7 @@ impl User {
         self
     }
 
-    /// What it takes, in bytes of memory.
+    /// The memory of the user, in bytes.
     pub(crate) fn size(&self) -> usize {
         const TEXT: usize = size_of::<String>();
         let of_text = |text: &String| TEXT + text.len();
@@ -65,8 +65,8 @@ impl User {
         self.name.len() + of_list(&self.groups) + extra.sum::<usize>()
     }
 
-    /// Whether the user keeps the cluster in order: collects garbage, empties namespaces, counts. Nothing may
-    /// be hidden from it, because what it does not find it takes for gone.
+    /// Whether the user is part of the control plane: it collects garbage, empties namespaces, or counts usage. No
+    /// object may be hidden from it, because it treats a missing object as deleted.
     pub(crate) fn is_of_control_plane(&self) -> bool {
         let is_in = |wanted: &str| self.groups.iter().any(|group| group == wanted);
         self.is_master() || self.name == CONTROLLER_MANAGER || is_in(SYSTEM_ACCOUNTS)

@@ -1,4 +1,5 @@
-//! Calls of webhooks: HTTPS, with limits for the bytes that they send, their time, and their number at once.
+//! Calls of webhooks over HTTPS, with limits on the size of responses, the duration, and the number of concurrent
+//! calls.
 
 mod call;
 mod call_time;
@@ -19,25 +20,25 @@ use http::Uri;
 
 const PORT: u16 = 443;
 
-/// Where a webhook is asked.
+/// The endpoint of a webhook.
 #[derive(Clone, Copy, Debug)]
 pub struct Webhook<'a> {
-    /// The address: `https://host:port/path`.
+    /// The URL: `https://host:port/path`.
     pub url: &'a str,
-    /// Who vouches for it, as PEM; those whom the system trusts, if nothing is said.
+    /// The CA bundle as PEM; the system's trust store if it is missing.
     pub ca_bundle: Option<&'a [u8]>,
 }
 
 impl Webhook<'_> {
-    /// The program that is asked, whatever its path: `host:port`.
+    /// The address of the program, without the path: `host:port`.
     pub fn address(&self) -> String {
         let uri = self.url.parse::<Uri>().unwrap_or_default();
         let (host, port) = (uri.host().unwrap_or_default(), uri.port_u16());
         format!("{}:{}", host.to_ascii_lowercase(), port.unwrap_or(PORT))
     }
 
-    /// Where it is asked, with the time that it has. Its path is cleaned as kube-apiserver's client does: envtest
-    /// names `https://host:port//path`, which servers in Go would redirect.
+    /// The URL of a call, with the timeout of the call. The path is cleaned, same as in kube-apiserver's client,
+    /// because servers in Go would redirect paths such as envtest's `https://host:port//path`.
     fn asked_url(&self, time: Duration) -> String {
         let (scheme, rest) = self.url.split_once("://").unwrap_or(("https", self.url));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -54,8 +55,7 @@ impl Webhook<'_> {
     }
 }
 
-/// The calls of webhooks that ask the same sort of question. They are bounded together, so that a silent webhook leaves
-/// turns to others.
+/// The calls of webhooks for one purpose. They share limits, so that a slow webhook leaves turns to other webhooks.
 #[derive(Debug)]
 pub struct Calls {
     turns: Turns,
@@ -63,19 +63,20 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// The limits of concurrent calls, of those of one webhook, and of large responses that are read at a time: each may use
-    /// as much memory as one object.
+    /// Creates limits for concurrent calls, for concurrent calls of one webhook, and for large responses that are read
+    /// concurrently. Each large response may use as much memory as one object.
     pub const fn new(calls: usize, of_one: usize, answers_read: usize) -> Self {
-        // Of the answers of one webhook a part is read at once, whatever the number of its calls.
+        // The responses of one webhook that are read concurrently are limited, too, regardless of the number of its
+        // calls.
         let reading = answers_read / 4;
         Self { turns: Turns::new(calls, of_one), reading: Turns::new(answers_read, reading) }
     }
 
-    /// Waits for a turn of the program at this address, for this user. The time of the call begins now: the wait is a
-    /// part of it.
+    /// Waits for a turn of the program at this address, for this user. The time of the call starts now and includes the
+    /// wait.
     ///
     /// # Errors
-    /// When there is no turn within the time: the webhook was not called.
+    /// The reason, if there is no turn within the time. The webhook was not called.
     pub async fn turn<'a>(
         &'a self,
         address: &'a str,
@@ -94,11 +95,11 @@ impl Calls {
         }
     }
 
-    /// Sends a body to a webhook whose turn it is, and reads the response, within the time of the turn.
+    /// Sends a body to a webhook that has a turn, and reads the response, within the time of the turn.
     ///
     /// # Errors
-    /// When the webhook fails, or this server cannot call it. A webhook that had no time because of queues of this
-    /// server has not failed.
+    /// The reason, if the webhook fails or this server cannot call it. If queues of this server have used the time of
+    /// the call, the webhook has not failed.
     pub async fn post(
         &self,
         webhook: Webhook<'_>,
@@ -122,15 +123,15 @@ impl Calls {
     }
 }
 
-/// The turn of a call, with the time that the call has. Dropping it gives the turn to another call.
+/// The turn of a call, with the time that the call has. Dropping it passes the turn to another call.
 #[derive(Debug)]
 pub struct Turn<'a> {
     turn: turns::Turn<'a>,
     time: CallTime,
 }
 
-/// This server has no capacity to call a webhook: why, in words. The webhook was not called, or its response was not
-/// read, so this is no failure of the webhook.
+/// The reason for which this server has no capacity to call a webhook. The webhook was not called, or its response was
+/// not read, so the webhook has not failed.
 #[derive(Clone, Debug)]
 pub struct Busy(String);
 
@@ -140,11 +141,11 @@ impl fmt::Display for Busy {
     }
 }
 
-/// Why a call has no result.
+/// The reason for which a call has no result.
 #[derive(Debug)]
 pub enum CallError {
-    /// The webhook cannot be reached, does not respond in time, or responds with an error: why, in Go's words where they
-    /// are known.
+    /// The webhook cannot be reached, does not respond in time, or responds with an error. The message is that of Go,
+    /// where Go has one.
     Failed(String),
     /// This server has no capacity for the call.
     Busy(Busy),
@@ -186,7 +187,7 @@ mod tests {
         }
     }
 
-    /// The result of a call of a program that accepts connections and answers nothing; and how long the call took.
+    /// Calls a program that accepts connections but never responds. Returns the result and the duration of the call.
     async fn call_of_a_silent_webhook(
         calls: &Calls,
         user: &str,

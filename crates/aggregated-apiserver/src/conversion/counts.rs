@@ -1,4 +1,4 @@
-//! How calls of webhooks ended, and how long they took, for metrics: by the words and buckets of kube-apiserver.
+//! Metrics of webhook calls: outcomes and durations, with the names and buckets of kube-apiserver.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,30 +6,30 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 const ENDLESS: f64 = f64::INFINITY;
-/// Seconds, of calls by how they ended.
+/// The bucket limits of call durations by outcome, in seconds.
 const BUCKETS: [f64; 16] =
     [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0, ENDLESS];
-/// Seconds, of calls by definition and versions.
+/// The bucket limits of call durations by definition and versions, in seconds.
 const OF_DEFINITIONS: [f64; 16] = [
     0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096,
     8.192, 16.384, ENDLESS,
 ];
-/// So many definitions and versions are told apart, because definitions may come and go while a server runs; what
-/// goes beyond that is counted together, without names.
+/// The largest number of combinations of definitions and versions with their own metrics, because definitions may be
+/// added and removed while a server runs. Further combinations are counted together, without names.
 const TOLD_APART: usize = 1_000;
 
-/// How a call ended.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// All objects are converted.
+    /// All objects were converted.
     Success,
-    /// The webhook could not be asked.
+    /// The webhook could not be called.
     Call,
-    /// It answers that it cannot convert, or no review.
+    /// The webhook returned an error, or no valid ConversionReview.
     Malformed,
-    /// Another number of objects than were sent.
+    /// The webhook returned another number of objects than were sent.
     Partial,
-    /// An object that is not the one that was sent.
+    /// The webhook returned an object that does not match the sent one.
     Invalid,
 }
 
@@ -48,40 +48,41 @@ impl Outcome {
     }
 }
 
-/// How long calls took.
+/// The durations of calls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallTimes {
-    /// How many took no longer than so many seconds, and longer than the bucket before; the last one has no end.
+    /// The upper limit of each bucket in seconds, and the number of calls in this bucket alone; the last limit is
+    /// infinite.
     pub buckets: Vec<(f64, u64)>,
-    /// Seconds that they took together.
+    /// The sum of the durations, in seconds.
     pub seconds: f64,
 }
 
-/// Calls that ended in the same way.
+/// The calls with the same outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WebhookCalls {
     /// `success` or `failure`.
     pub result: &'static str,
-    /// Why, if it is a failure.
+    /// The failure type; empty for a success.
     pub failure_type: &'static str,
-    /// How long they took.
+    /// The durations of the calls.
     pub times: CallTimes,
 }
 
-/// What a call converts, and whether it does. Without names it is one of those that are counted together.
+/// The definition and versions of a call, and its success. The names are empty for calls that are counted together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Converted {
-    /// The definition: `foos.example.com`.
+    /// The name of the definition: `foos.example.com`.
     pub definition: String,
-    /// The version that was sent.
+    /// The version of the sent objects.
     pub from: String,
-    /// The version that was asked for.
+    /// The requested version.
     pub to: String,
     /// Whether all objects were converted.
     pub succeeded: bool,
 }
 
-/// How many calls took how long.
+/// A histogram of call durations.
 #[derive(Debug)]
 struct Times {
     buckets: [AtomicU64; BUCKETS.len()],
@@ -113,7 +114,7 @@ impl Times {
     }
 }
 
-/// Calls by their outcomes, and by what they convert.
+/// The calls by outcome, and by definition.
 #[derive(Debug)]
 pub(super) struct Counts {
     outcomes: [Times; Outcome::ALL.len()],
@@ -128,7 +129,7 @@ impl Counts {
         }
     }
 
-    /// A call about objects of a definition has ended, which have one version and were to have another.
+    /// Counts a finished call for objects of a definition, from one version to another.
     pub(super) fn ended(
         &self,
         outcome: Outcome,
@@ -149,7 +150,7 @@ impl Counts {
         definitions.entry(converted).or_insert_with(Times::new).add(&OF_DEFINITIONS, took);
     }
 
-    /// What has happened until now, by outcome; of what has never happened nothing is said.
+    /// The calls so far, by outcome; outcomes without calls are omitted.
     pub(super) fn outcomes(&self) -> Vec<WebhookCalls> {
         let all = Outcome::ALL.into_iter().zip(&self.outcomes).map(|(outcome, times)| {
             let result = if outcome == Outcome::Success { "success" } else { "failure" };
@@ -162,7 +163,7 @@ impl Counts {
         all.filter(|calls| calls.times.buckets.iter().any(|(_, count)| *count > 0)).collect()
     }
 
-    /// What has happened until now, by what was converted.
+    /// The calls so far, by definition and versions.
     pub(super) fn definitions(&self) -> Vec<(Converted, CallTimes)> {
         let definitions = self.definitions.lock().unwrap_or_else(PoisonError::into_inner);
         let all = definitions.iter();

@@ -1,4 +1,4 @@
-//! ConversionReviews: what is sent to a webhook, and what it answers.
+//! ConversionReviews: the requests to conversion webhooks, and their responses.
 
 use serde_json::{Value, json};
 
@@ -7,10 +7,10 @@ use crate::quota::Account;
 
 const GROUP: &str = "apiextensions.k8s.io";
 const KIND: &str = "ConversionReview";
-/// So much of a webhook's reason is told to clients, in characters.
+/// The largest part of a webhook's message that clients get, in characters.
 const MESSAGE_LIMIT: usize = 4096;
 
-/// A review that asks for these objects, as JSON, in another version.
+/// A ConversionReview that requests these objects, given as JSON, in another version.
 pub(super) fn request(version: &str, uid: &str, to: &str, objects: &[String]) -> String {
     let length: usize = objects.iter().map(|object| object.len() + 1).sum();
     let mut body = String::with_capacity(length + 256);
@@ -27,10 +27,10 @@ pub(super) fn request(version: &str, uid: &str, to: &str, objects: &[String]) ->
     body + "]}}"
 }
 
-/// The objects of an answer.
+/// The objects of a response.
 ///
 /// # Errors
-/// When it says that it cannot convert, or is no answer to this request.
+/// The reason, if the response reports a failure, or does not match this request.
 pub(super) fn converted(answer: &[u8], version: &str, uid: &str) -> Result<Vec<Value>, String> {
     let read = codec::from_json(answer, &Account::own());
     let Value::Object(mut review) = read.map_err(|why| why.to_string())?.value else {

@@ -1,6 +1,5 @@
-//! What every document says alike: the schemas of `meta/v1` and the parameters
-//! of each verb, as Kubernetes 1.36 has them. A definition of one name must be
-//! the same everywhere, or kube-aggregator renames it.
+//! The parts that all documents share: the schemas of `meta/v1` and the parameters of each verb, same as in Kubernetes
+//! 1.36. Definitions with the same name must be equal everywhere, because kube-aggregator renames different ones.
 
 use std::sync::LazyLock;
 
@@ -10,7 +9,7 @@ static FACTS: LazyLock<Value> =
     LazyLock::new(|| serde_json::from_str(include_str!("kubernetes.json")).unwrap_or_default());
 static NOTHING: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
 
-/// One of its parts.
+/// A part of the shared facts.
 pub(super) fn map(part: &str) -> &'static Map<String, Value> {
     FACTS[part].as_object().unwrap_or(&NOTHING)
 }
@@ -20,7 +19,7 @@ pub(super) fn parameters(verb: &str) -> Vec<Value> {
     FACTS["parameters"][verb].as_array().cloned().unwrap_or_default()
 }
 
-/// A parameter of paths.
+/// A path parameter.
 pub(super) fn path_parameter(name: &str) -> Value {
     FACTS["pathParameters"][name].clone()
 }

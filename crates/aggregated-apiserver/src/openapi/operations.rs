@@ -1,4 +1,4 @@
-//! Operations on a kind, by path and method, in the words of version 3.
+//! The operations on a kind, by path and method, in OpenAPI 3.
 
 use serde_json::{Map, Value, json};
 
@@ -11,7 +11,7 @@ const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
 const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
 const SCALE: &str = "io.k8s.api.autoscaling.v1.Scale";
-/// What bodies and answers can be written in.
+/// The media types of request and response bodies.
 pub(super) const MEDIA_TYPES: [&str; 2] = ["application/json", "application/yaml"];
 const PATCH_TYPES: [&str; 4] = [
     "application/json-patch+json",
@@ -185,7 +185,7 @@ impl Operations<'_> {
         let body = match verb {
             Verb::Create | Verb::Update => Some((&MEDIA_TYPES[..], object.as_str(), true)),
             Verb::Patch => {
-                // kubectl looks for the keys of lists in the schemas.
+                // kubectl reads the keys of lists from the schemas.
                 let types = if self.kind.is_typed() { &PATCH_TYPES[..] } else { &PATCH_TYPES[..2] };
                 Some((types, PATCH, true))
             }
@@ -222,7 +222,7 @@ impl Operations<'_> {
     }
 }
 
-/// How an operation is called.
+/// The names of an operation.
 struct Words {
     verb: &'static str,
     action: &'static str,
@@ -256,7 +256,7 @@ impl Words {
     }
 }
 
-/// ` a`, ` an`, or nothing before a plural.
+/// ` a`, ` an`, or an empty string before a plural.
 fn article(noun: &str) -> &'static str {
     if noun.ends_with('s') && !noun.ends_with("ss") {
         return "";
@@ -276,7 +276,7 @@ fn capitalized(word: &str) -> String {
     first.into_iter().chain(characters).collect()
 }
 
-/// An operation in the words of version 2.
+/// Converts an operation to OpenAPI 2.
 pub(super) fn to_v2(path: &Value) -> Value {
     let Value::Object(path) = path else { return path.clone() };
     let converted = path.iter().map(|(method, operation)| {

@@ -1,9 +1,9 @@
-//! The document of version 2 in protobuf, which kubectl asks for where version 3
-//! says too little: messages of `openapiv2/OpenAPIv2.proto` of gnostic.
+//! The OpenAPI 2 document in protobuf, which kubectl requests where OpenAPI 3 lacks details: the messages of
+//! `openapiv2/OpenAPIv2.proto` of gnostic.
 
 use serde_json::Value;
 
-/// The document, of the one in JSON.
+/// Encodes the JSON document as protobuf.
 pub(super) fn document(document: &Value) -> Vec<u8> {
     let mut out = Message::default();
     out.text(1, &document["swagger"]);
@@ -206,7 +206,7 @@ impl Message {
         self.bytes(number, text.as_bytes());
     }
 
-    /// A text that may not be there.
+    /// Writes a string unless it is missing or empty.
     fn text(&mut self, number: u32, value: &Value) {
         if let Some(text) = value.as_str().filter(|text| !text.is_empty()) {
             self.string(number, text);
@@ -235,9 +235,9 @@ impl Message {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
-    /// Any value, as YAML.
+    /// Writes any value, as YAML.
     fn any(&mut self, value: &Value) {
-        // Trees with text keys always encode.
+        // Trees with string keys always encode.
         self.string(2, &serde_saphyr::to_string(value).unwrap_or_default());
     }
 

@@ -1,5 +1,5 @@
-//! Schemas of kinds as they are published: with what every object has, and
-//! made safe for clients.
+//! The published schemas of kinds: they include the fields that every object has, and are adapted to the limits of
+//! clients.
 
 use serde_json::{Map, Value, json};
 
@@ -12,7 +12,7 @@ const GROUP_VERSION_KIND: &str = "x-kubernetes-group-version-kind";
 const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
 const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 
-/// Where schemas stand in a document of version 3, and of version 2.
+/// The path of schemas in an OpenAPI 3 document, and in an OpenAPI 2 document.
 pub(super) const V3: &str = "#/components/schemas/";
 pub(super) const V2: &str = "#/definitions/";
 
@@ -27,7 +27,7 @@ pub(super) fn name(kind: &Kind, version: &Version, name: &str) -> String {
     format!("{}.{}.{name}", reversed.join("."), version.name)
 }
 
-/// Which kind a schema or an operation is about.
+/// The kind that a schema or an operation belongs to.
 pub(super) fn group_version_kind(kind: &Kind, version: &Version, name: &str) -> Value {
     json!({"group": kind.group, "kind": name, "version": version.name})
 }
@@ -89,8 +89,7 @@ fn add_properties(schema: &mut Value, more: &Map<String, Value>) {
     schema["properties"] = properties.into();
 }
 
-/// A schema of a definition in the words of OpenAPI: what an extension alone
-/// would say is said in full.
+/// The schema of a definition in OpenAPI. Facts that only an extension expresses are added as plain OpenAPI.
 fn publish(schema: &Value) -> Value {
     let Value::Object(given) = schema else { return normalize_numbers(schema) };
     let mut published = Map::new();
@@ -123,7 +122,7 @@ fn publish(schema: &Value) -> Value {
     published
 }
 
-/// Schemas that judge together, without what they forbid: that is not published.
+/// The branches of `allOf`, `anyOf`, `oneOf` and `not`, without `additionalProperties: false`, which is not published.
 fn opened(schema: &Value) -> Value {
     match schema {
         Value::Object(members) => {
@@ -152,8 +151,7 @@ fn unfold_int_or_string(schema: &mut Value) {
     }
 }
 
-/// A schema in the words of version 2, which has fewer: what it cannot say, or
-/// what its clients break on, is left out.
+/// Converts a schema to OpenAPI 2. Keywords that OpenAPI 2 lacks, or that its clients do not support, are omitted.
 pub(super) fn to_v2(schema: &Value, is_root: bool) -> Value {
     let Value::Object(given) = schema else { return schema.clone() };
     if is_root && is_true(given, PRESERVE) {
@@ -198,7 +196,7 @@ pub(super) fn to_v2(schema: &Value, is_root: bool) -> Value {
         };
         converted.insert(key.clone(), value);
     }
-    // A reference stands alone there.
+    // In OpenAPI 2, a reference has no wrapper.
     if let Some(path) = given.get("allOf").and_then(|all| all[0]["$ref"].as_str()) {
         converted.insert("$ref".to_owned(), path.replace(V3, V2).into());
     }

@@ -1,5 +1,5 @@
-//! Schemas of Kubernetes' own types, in the words of kube-apiserver: what the graph of
-//! types says, with the descriptions that were given with the types, if any.
+//! The schemas of Kubernetes' own types, in the format of kube-apiserver: generated from the graph of types, with the
+//! descriptions of the types, if there are any.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::schemas::V3;
 use crate::schema::{GoType, ListMerge, ListType, Member, Presence, Type, TypeId, TypeRef, Types};
 
-/// The schemas of a type and of everything in it, by their names.
+/// The schemas of a type and of all types that it references, by name.
 pub(super) fn schemas(types: &Types, root: TypeId) -> BTreeMap<String, Value> {
     let mut found = BTreeMap::new();
     let mut wanted = vec![root];
@@ -19,7 +19,7 @@ pub(super) fn schemas(types: &Types, root: TypeId) -> BTreeMap<String, Value> {
     found
 }
 
-/// The schema of a type alone.
+/// The schema of a type, without those of the types that it references.
 pub(super) fn root(types: &Types, id: TypeId) -> Value {
     named(types, id, &mut Vec::new())
 }
@@ -90,7 +90,7 @@ fn property(types: &Types, of: Type<'_>, member: &Member, wanted: &mut Vec<TypeI
     schema
 }
 
-/// A reference stands alone: what is said beside it, is said beside all of it.
+/// Wraps a reference in `allOf`, because a reference must not have other keywords beside it.
 fn stand_beside(schema: &mut Value) {
     if let Some(reference) = schema.get("$ref").cloned() {
         *schema = json!({"allOf": [{"$ref": reference}]});
@@ -144,7 +144,7 @@ fn reference(types: &Types, reference: &TypeRef, wanted: &mut Vec<TypeId>) -> Va
     }
 }
 
-/// What a list or a map holds. It is never nothing.
+/// The schema of the elements of a list or a map. An element is never null.
 fn element(types: &Types, of: Type<'_>, wanted: &mut Vec<TypeId>) -> Value {
     let Some((inner, of)) = of.element() else { return json!({}) };
     let mut schema = reference(types, inner, wanted);
@@ -155,7 +155,7 @@ fn element(types: &Types, of: Type<'_>, wanted: &mut Vec<TypeId>) -> Value {
     schema
 }
 
-/// The default of every member that is not nothing in Go.
+/// The default of a field that is required and no pointer in Go.
 fn implied(of: Type<'_>, member: &Member) -> Option<Value> {
     zero(of).filter(|_| member.presence == Presence::Required && !member.is_pointer)
 }
@@ -170,7 +170,7 @@ fn zero(of: Type<'_>) -> Option<Value> {
     }
 }
 
-/// What has no members.
+/// The schema of a type without fields.
 fn special(of: Type<'_>) -> Value {
     match of.go {
         Some(GoType::Bool) => json!({"type": "boolean"}),
@@ -184,7 +184,7 @@ fn special(of: Type<'_>) -> Value {
         Some(GoType::IntOrString) => {
             json!({"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]})
         }
-        // Of JSON in a definition nothing is said at all.
+        // The type `JSON` in a definition has an empty schema.
         Some(GoType::Json) if of.name != "JSON" => json!({"type": "object"}),
         _ => json!({}),
     }

@@ -1,4 +1,4 @@
-//! Renewal: which objects are written again in another version, and which are left as they are.
+//! Renewal: decides which objects are rewritten in another version.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,10 +7,10 @@ use crate::kind::Kind;
 use crate::object::Object;
 use crate::storage::Collection;
 
-/// Objects of one fault that a message names.
+/// The largest number of objects of one problem in a message.
 const NAMED: usize = 10;
 
-/// The kinds whose objects are written again, and those of their objects that cannot be.
+/// The kinds whose objects are rewritten, and the objects that cannot be rewritten.
 pub(super) struct Renewal {
     kinds: Vec<Kind>,
     unknown: Names,
@@ -31,12 +31,13 @@ impl Names {
 }
 
 impl Renewal {
-    /// The renewal of objects of these kinds.
+    /// Creates the renewal for objects of these kinds.
     pub(super) fn new(kinds: Vec<Kind>) -> Self {
         Self { kinds, unknown: Names::default(), unconvertible: Names::default() }
     }
 
-    /// An object as it is written again; `None` if it is left as it is, which is noted if it should not be.
+    /// Returns the rewritten object; `None` if the object does not change. An object that should change but cannot is
+    /// recorded.
     pub(super) fn of(&self, collection: &Collection, object: &Arc<Object>) -> Option<Arc<Object>> {
         let kind = self.kinds.iter().find(|kind| kind.qualified() == collection.as_str())?;
         let version = object.api_version();
@@ -56,10 +57,10 @@ impl Renewal {
         }
     }
 
-    /// A line that says what was done.
+    /// Returns a line with the results.
     ///
     /// # Errors
-    /// The same line with what was left as it is, if that should not be.
+    /// The same line with the objects that could not be rewritten, if there are any.
     pub(super) fn report(self, mut said: String, damaged: Vec<String>) -> Result<String, String> {
         let left = [
             ("damaged", damaged),
@@ -85,7 +86,7 @@ mod tests {
     use crate::kind::{ErasedConversion, Hub, VersionCode};
     use serde_json::{Value, json};
 
-    /// A kind that is kept in `v1`, to which what is broken cannot be converted.
+    /// A kind with the storage version `v1`, whose conversion fails for objects with the field `broken`.
     fn kind() -> Kind {
         let version = |name: &str| {
             let schema = json!({"openAPIV3Schema": {

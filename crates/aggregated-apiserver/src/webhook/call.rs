@@ -1,4 +1,4 @@
-//! One call of a webhook: HTTPS, a connection of its own.
+//! One call of a webhook: HTTPS, with a new connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,14 +23,14 @@ use super::lookup::{self, LookupError};
 use super::vouched_certificate::Vouched;
 use super::{Busy, CallError, Webhook, certificates};
 
-/// Of no answer more is read: as much as the largest object twice, and what stands around it.
+/// The largest size of a response, in bytes: twice the largest object, and the fields around it.
 const ANSWER_LIMIT: usize = 4 << 20;
-/// A response that is not longer is read at once, without a turn: most are shorter.
+/// A response of at most this size is read without a turn. Most responses are smaller.
 const SMALL: usize = 64 << 10;
-/// What is told of an answer that is no review.
+/// The largest part of an unexpected response in a message, in characters.
 const SHOWN: usize = 512;
 
-/// Ends a connection when it is not needed any more.
+/// Closes a connection when dropped.
 struct Ended(tokio::task::JoinHandle<()>);
 
 impl Drop for Ended {
@@ -39,7 +39,7 @@ impl Drop for Ended {
     }
 }
 
-/// The response of a webhook, as far as it was read.
+/// The response of a webhook, with the part of the body that was read.
 pub(super) struct Response {
     url: String,
     status: StatusCode,
@@ -49,23 +49,23 @@ pub(super) struct Response {
 }
 
 impl Response {
-    /// Reads a response that is no longer than most; the result is false if there is more.
+    /// Reads up to [`SMALL`] bytes of the body. The result is false if the body is larger.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// The reason, if the body cannot be read.
     pub(super) async fn read_small(&mut self) -> Result<bool, CallError> {
         self.read_up_to(SMALL).await
     }
 
-    /// Reads all of it.
+    /// Reads the rest of the body.
     ///
     /// # Errors
-    /// When it cannot be read, or is too large.
+    /// The reason, if the body cannot be read or is too large.
     pub(super) async fn read_rest(&mut self) -> Result<(), CallError> {
         self.read_up_to(usize::MAX).await.map(drop)
     }
 
-    /// Reads frames until so many bytes were read; the result is true at the end of the body.
+    /// Reads frames until `limit` bytes were read. The result is true at the end of the body.
     async fn read_up_to(&mut self, limit: usize) -> Result<bool, CallError> {
         while self.read.len() < limit {
             let Some(frame) = self.body.frame().await else { return Ok(true) };
@@ -80,10 +80,10 @@ impl Response {
         Ok(false)
     }
 
-    /// The body, once all of it was read.
+    /// Returns the body, after all of it was read.
     ///
     /// # Errors
-    /// When the status is an error.
+    /// The reason, if the status is an error.
     pub(super) fn finish(self) -> Result<Vec<u8>, CallError> {
         match self.status.is_success() {
             true => Ok(self.read),
@@ -96,7 +96,7 @@ impl Response {
     }
 }
 
-/// A call that is prepared: its URL and its certificates can be used.
+/// A prepared call, with a valid URL and valid certificates.
 pub(super) struct Call {
     url: String,
     uri: Uri,
@@ -109,7 +109,7 @@ impl Call {
     /// Prepares a call.
     ///
     /// # Errors
-    /// When the URL or the certificates of the webhook cannot be used.
+    /// The reason, if the URL or the certificates of the webhook are invalid.
     pub(super) fn new(webhook: Webhook<'_>, time: Duration) -> Result<Self, CallError> {
         let url = webhook.asked_url(time);
         let failed = |why: String| CallError::Failed(format!("Post \"{url}\": {why}"));
@@ -121,7 +121,7 @@ impl Call {
         Ok(Self { url, uri, port, config, name })
     }
 
-    /// The host, as URLs have it.
+    /// The host in the format of URLs.
     fn host(&self) -> &str {
         self.uri.host().unwrap_or_default()
     }
@@ -130,7 +130,7 @@ impl Call {
         CallError::Failed(format!("Post \"{}\": {why}", self.url))
     }
 
-    /// The error of a call whose webhook has not answered in time. If the call spent too much of its time in queues of this
+    /// The error for a webhook that has not responded in time. If the call spent too much of its time in queues of this
     /// server, the webhook has not failed.
     pub(super) fn late(&self, time: &CallTime) -> CallError {
         match time.excess_queued() {
@@ -148,7 +148,7 @@ impl Call {
     /// Looks up the addresses of the webhook.
     ///
     /// # Errors
-    /// When it has none, or no lookup ends within the time of the call.
+    /// The reason, if the host has no address, or no lookup ends within the time of the call.
     pub(super) async fn addresses(&self, time: &CallTime) -> Result<Vec<SocketAddr>, CallError> {
         let host = self.host();
         lookup::addresses(bare(host), self.port, time).await.map_err(|why| match why {
@@ -163,10 +163,10 @@ impl Call {
         })
     }
 
-    /// Sends a review, and waits for the head of the response.
+    /// Sends a request, and waits for the head of the response.
     ///
     /// # Errors
-    /// When that fails.
+    /// The reason, if the request fails.
     pub(super) async fn send(
         &self,
         addresses: &[SocketAddr],
@@ -209,9 +209,9 @@ fn bare(host: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
-/// Whether a connection failed because of this process or this machine: no files or memory are left.
+/// Whether a connection failed because this process or this machine has run out of files or memory.
 fn is_own(why: &io::Error) -> bool {
-    // Without a free local port no connection can be opened either.
+    // Without a free local port, no connection can be opened either.
     let own = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::ADDRNOTAVAIL];
     why.raw_os_error().is_some_and(|code| own.iter().any(|one| one.raw_os_error() == code))
 }
@@ -265,7 +265,7 @@ fn response_error(why: &hyper::Error) -> String {
     if why.is_incomplete_message() { "EOF".to_owned() } else { why.to_string() }
 }
 
-/// What a client in Go says of an answer that is an error.
+/// The message of a Go client about an error response.
 fn refused(status: StatusCode, answer: &[u8]) -> String {
     let answer = String::from_utf8_lossy(answer);
     let answer: String = answer.trim().chars().take(SHOWN).collect();

@@ -1,15 +1,15 @@
-//! The time of one call, and the part of it that the call spent in queues of this server.
+//! The time of one call, and the part of it that the call has spent in queues of this server.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-/// A webhook that does not answer in time has failed if it had all of the time but this part of it. Otherwise this
-/// server has used the time.
+/// If queues of this server have used at most one part in [`QUEUED_PART`] of the time, a webhook without a response has
+/// failed. Otherwise this server has used the time.
 const QUEUED_PART: u32 = 10;
 
-/// The time of a call: the name lookup, the queues of this server, the connection and the response are all part of it.
+/// The time of a call. It includes the name lookup, the queues of this server, the connection and the response.
 #[derive(Debug)]
 pub(super) struct CallTime {
     total: Duration,
@@ -22,28 +22,28 @@ pub(super) struct CallTime {
 pub(super) struct Over;
 
 impl CallTime {
-    /// The time of a call that begins now.
+    /// The time of a call that starts now.
     pub fn starting(total: Duration) -> Self {
         Self { total, ends: Instant::now() + total, queued: Mutex::default() }
     }
 
-    /// All of the time, as the webhook is told it.
+    /// The whole time, which is also the timeout that the webhook receives.
     pub fn total(&self) -> Duration {
         self.total
     }
 
-    /// Waits until the time is over at most.
+    /// Waits at most until the time is over.
     ///
     /// # Errors
-    /// When the time is over.
+    /// [`Over`] if the time is over.
     pub async fn limit<T>(&self, wait: impl Future<Output = T>) -> Result<T, Over> {
         timeout_at(self.ends, wait).await.map_err(|_| Over)
     }
 
-    /// Waits in a queue of this server, until the time is over at most.
+    /// Waits in a queue of this server, at most until the time is over.
     ///
     /// # Errors
-    /// When the time is over.
+    /// [`Over`] if the time is over.
     pub async fn queue<T>(&self, wait: impl Future<Output = T>) -> Result<T, Over> {
         let began = Instant::now();
         let waited = self.limit(wait).await;
@@ -56,7 +56,7 @@ impl CallTime {
         *self.queued.lock().unwrap_or_else(PoisonError::into_inner) += time;
     }
 
-    /// The time in queues, if the webhook had too little time because of it.
+    /// The time in queues, if it left too little time for the webhook.
     pub fn excess_queued(&self) -> Option<Duration> {
         let queued = *self.queued.lock().unwrap_or_else(PoisonError::into_inner);
         (queued > self.total / QUEUED_PART).then_some(queued)

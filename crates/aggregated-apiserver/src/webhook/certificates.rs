@@ -1,12 +1,12 @@
-//! The certificates of those who vouch for a webhook.
+//! The certificates in the CA bundle of a webhook.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// The certificates of a bundle, as DER. What is none is left out, as Go does.
+/// The certificates of a bundle, as DER. Invalid certificates are omitted, same as in Go.
 ///
 /// # Errors
-/// When none is left.
+/// The reason, if the bundle has no valid certificate.
 pub fn certificates(bundle: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
     const END: &str = "-----END CERTIFICATE-----";

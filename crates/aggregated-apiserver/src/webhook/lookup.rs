@@ -16,7 +16,8 @@ use tokio::time::Instant;
 use super::Busy;
 use super::call_time::{CallTime, Over};
 
-/// Lookups at a time, of all servers of this process: each occupies a thread until the resolver answers.
+/// The largest number of concurrent lookups of all servers of this process. Each occupies a thread until the resolver
+/// responds.
 const LOOKUPS: usize = 16;
 
 /// The lookups of this process.
@@ -24,12 +25,12 @@ static OF_PROCESS: LazyLock<Lookups> = LazyLock::new(|| Lookups::new(LOOKUPS));
 
 type Found = Arc<io::Result<Vec<IpAddr>>>;
 
-/// Why no address is known.
+/// The reason for which no address is known.
 #[derive(Debug)]
 pub(super) enum LookupError {
-    /// No thread looked up the name, because lookups of other names take long.
+    /// No thread was free for the lookup, because lookups of other names take long.
     Busy(Busy),
-    /// The resolver took longer than the call has.
+    /// The resolver took longer than the time of the call.
     Late,
     /// The resolver's error.
     Failed(io::Error),
@@ -38,7 +39,7 @@ pub(super) enum LookupError {
 /// Looks up the addresses of a host, within the time of a call.
 ///
 /// # Errors
-/// When there is no result in time, or the resolver knows no address.
+/// The reason, if there is no result in time, or the resolver finds no address.
 pub(super) async fn addresses(
     host: &str,
     port: u16,
@@ -57,22 +58,22 @@ pub(super) async fn addresses(
     }
 }
 
-/// A lookup that calls of the same host share. It belongs to no call: it waits and goes on for as long as one of them waits,
-/// whatever time the others have.
+/// A lookup that calls to the same host share. It belongs to no single call: it continues for as long as one of the
+/// calls waits, regardless of the time of the other calls.
 #[derive(Clone)]
 struct Lookup {
-    /// When a thread began to look up the name.
+    /// The time when a thread started the lookup.
     began: Arc<OnceLock<Instant>>,
-    /// `None` if the thread did not end.
+    /// `None` if the thread did not finish.
     found: Shared<BoxFuture<'static, Option<Found>>>,
 }
 
 /// Lookups with a limit.
 struct Lookups {
     permits: Arc<Semaphore>,
-    /// The results of the last moment, by host.
+    /// The results of the last second, by host.
     found: Cache<String, Found>,
-    /// Lookups that calls wait for.
+    /// The lookups that calls wait for, by host.
     waiting: Mutex<BTreeMap<String, WaitingLookup>>,
 }
 
@@ -100,7 +101,7 @@ impl Lookups {
             time.add_queued(until.saturating_duration_since(arrived));
             match found {
                 Ok(Some(found)) => return Ok(found),
-                // It ended with its runtime, which another server of this process may have had.
+                // The lookup ended with its runtime, which may belong to another server of this process.
                 Ok(None) => drop(self.lock().remove(host)),
                 Err(Over) if began.get().is_some() => return Err(LookupError::Late),
                 Err(Over) => {
@@ -115,7 +116,7 @@ impl Lookups {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The lookup of a host that other calls wait for, or a new one.
+    /// The running lookup of a host, or a new one.
     fn lookup(&self, host: &str) -> Lookup {
         let mut waiting = self.lock();
         if let Some((began, found)) = waiting.get(host)
@@ -135,8 +136,8 @@ impl Lookups {
     }
 }
 
-/// Looks up a host. The thread of a lookup goes on when no call waits any more, so the lookup holds its permit until the
-/// thread has ended.
+/// Looks up a host. The thread of a lookup continues even if no call waits any more, so the lookup holds its permit
+/// until the thread has finished.
 async fn look_up(
     host: String,
     permits: Arc<Semaphore>,
@@ -171,7 +172,7 @@ mod tests {
         let held = Arc::clone(&lookups.permits).acquire_owned().await.unwrap();
         let (short, long) = (seconds(1), seconds(30));
         let mut patient = Box::pin(lookups.look_up("localhost", &long));
-        // The first call of the host has little time, the second one has more.
+        // The first call to the host has little time; the second one has more.
         let refused = async {
             let hasty = lookups.look_up("localhost", &short);
             tokio::select! {
@@ -182,7 +183,7 @@ mod tests {
         };
         assert!(matches!(refused.await, LookupError::Busy(_)));
         assert!(short.excess_queued().is_some());
-        // The lookup has kept its position in the queue of lookups.
+        // The lookup still has its position in the queue of lookups.
         let mut other = Box::pin(Arc::clone(&lookups.permits).acquire_owned());
         assert!((&mut other).now_or_never().is_none());
         drop(held);

@@ -6,20 +6,22 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// The limit of calls of one webhook that wait for a turn.
+/// The largest number of calls of one webhook that wait for a turn.
 const WAITING: usize = 1_000;
 
-/// The turns of all webhooks. A webhook is known by host and port: several definitions, and several paths, may lead to
-/// the same program, and all of them have the turns of one.
+/// The turns of all webhooks. A webhook is identified by host and port: several definitions, and several paths, may
+/// refer to the same program, and they share its turns.
 ///
-/// Beyond its first turn a webhook gets another one only while it has fewer than half as many as are free. So
-/// a few webhooks that keep their turns leave one to the next webhook: if one may have four, seven of them take sixteen turns, nineteen sixty-four.
-/// Of the turns of one webhook a user gets another one only while it has fewer than are free, and users have their turns
+/// A webhook gets a further turn only while it holds fewer than half of the free turns. So a few slow webhooks leave a
+/// turn to the next webhook: if one webhook may hold four turns, seven slow webhooks use up sixteen turns, and nineteen
+/// use up sixty-four.
+///
+/// A user gets a further turn of a webhook only while it holds fewer turns than are free. Users get their turns
 /// round-robin.
 #[derive(Debug)]
 pub(super) struct Turns {
     all: usize,
-    /// The limit of turns of one webhook.
+    /// The largest number of turns of one webhook.
     of_one: usize,
     state: Mutex<State>,
 }
@@ -32,12 +34,12 @@ struct State {
     waited: u64,
 }
 
-/// A webhook with calls that have a turn, or wait for one.
+/// A webhook with calls that hold a turn or wait for one.
 #[derive(Debug, Default)]
 struct Webhook {
     taken: usize,
     waiting: usize,
-    /// The number of calls that got a turn.
+    /// The number of calls that have got a turn.
     called: u64,
     users: BTreeMap<String, OfUser>,
 }
@@ -46,9 +48,9 @@ struct Webhook {
 #[derive(Debug, Default)]
 struct OfUser {
     taken: usize,
-    /// The number of calls of the webhook when the last call for the user got a turn.
+    /// The value of `called` when the last call of the user got a turn.
     last: u64,
-    /// The calls that wait, the oldest first.
+    /// The waiting calls, the oldest first.
     waiting: VecDeque<Waiting>,
 }
 
@@ -60,7 +62,7 @@ struct Waiting {
     call: oneshot::Sender<()>,
 }
 
-/// The turn of a call, or its position in the queue; dropping it gives that back.
+/// The turn of a call, or its position in the queue. Dropping it releases either.
 #[derive(Debug)]
 pub(super) struct Turn<'a> {
     turns: &'a Turns,
@@ -75,7 +77,7 @@ pub(super) struct Caller<'a> {
     pub user: &'a str,
 }
 
-/// Too many calls of the webhook wait.
+/// The queue of the webhook is full.
 #[derive(Debug)]
 pub(super) struct Full;
 
@@ -87,7 +89,7 @@ impl<'a> Turn<'a> {
 }
 
 impl Turns {
-    /// The limit of turns, and that of one webhook.
+    /// Creates limits for all turns, and for those of one webhook.
     pub(super) const fn new(all: usize, of_one: usize) -> Self {
         let state = State { taken: 0, webhooks: BTreeMap::new(), waited: 0 };
         Self { all, of_one, state: Mutex::new(state) }
@@ -96,10 +98,10 @@ impl Turns {
     /// Waits for a turn of this webhook for this user.
     ///
     /// # Errors
-    /// When too many calls wait.
+    /// [`Full`] if too many calls wait.
     pub(super) async fn take<'a>(&'a self, caller: Caller<'a>) -> Result<Turn<'a>, Full> {
         let (turn, called) = self.wait(caller)?;
-        // The sender is only dropped after it has sent, so this is never an error.
+        // The sender is dropped only after it has sent, so this is never an error.
         let _ = called.await;
         Ok(turn)
     }
@@ -126,7 +128,8 @@ impl Turns {
 }
 
 impl State {
-    /// Gives turns to the calls that have waited longest, of webhooks and users that may have another one.
+    /// Gives free turns to the calls that have waited longest, among the webhooks and users that may get a further
+    /// turn.
     fn hand_out(&mut self, all: usize, of_one: usize) {
         while self.taken < all {
             let free = all - self.taken;
@@ -147,7 +150,7 @@ impl State {
         }
     }
 
-    /// Gives a turn back, or stops waiting for it.
+    /// Releases a turn, or a position in the queue.
     fn leave(&mut self, caller: Caller<'_>, number: u64) {
         let Some(webhook) = self.webhooks.get_mut(caller.webhook) else { return };
         let Some(user) = webhook.users.get_mut(caller.user) else { return };
@@ -172,8 +175,8 @@ impl State {
 }
 
 impl Webhook {
-    /// The next call, and its user: of the users who may have another turn the one whose last turn is
-    /// longest ago.
+    /// The next call, and its user: among the users that may get a further turn, the one whose last turn is longest
+    /// ago.
     fn next(&self, of_one: usize) -> Option<(u64, String)> {
         let free = of_one.saturating_sub(self.taken);
         let may = |user: &OfUser| user.taken == 0 || user.taken < free;
@@ -188,7 +191,7 @@ impl Webhook {
     fn call(&mut self, name: &str) {
         let Some(user) = self.users.get_mut(name) else { return };
         let Some(first) = user.waiting.pop_front() else { return };
-        // A call that is about to stop waiting gives it back.
+        // A call that is about to stop waiting releases the turn.
         let _ = first.call.send(());
         self.called += 1;
         user.last = self.called;
@@ -214,7 +217,7 @@ mod tests {
 
     const OF_ONE: usize = 4;
 
-    /// A call for a user of its own.
+    /// A call of a webhook for a user.
     fn call<'a>(webhook: &'a str, user: &'a str) -> Caller<'a> {
         Caller { webhook, user }
     }
@@ -223,7 +226,7 @@ mod tests {
         turns.take(call(webhook, user)).now_or_never().map(|taken| taken.unwrap())
     }
 
-    /// Users, one for each call.
+    /// The names of users, one for each call.
     fn users() -> Vec<String> {
         (0..100).map(|number| format!("user-{number:02}")).collect()
     }
@@ -279,7 +282,7 @@ mod tests {
             counts.push(kept.len() - before);
         }
         assert_eq!(counts, [32, 16, 8]);
-        // All that waits of one user is behind the first call of another one.
+        // Waiting calls of one user are behind the first call of another user.
         kept.extend(users.iter().map_while(|user| now(&turns, "a:443", user)));
         assert_eq!(kept.len(), 64);
         let eve: Vec<_> = (0..100).map(|_| turns.wait(call("a:443", "eve")).unwrap()).collect();
@@ -332,7 +335,7 @@ mod tests {
         assert!((&mut third).now_or_never().is_none() && (&mut fourth).now_or_never().is_none());
         drop(second.await);
         assert!((&mut fourth).now_or_never().is_none());
-        // Nor one that was called, and did not come.
+        // A call that got a turn and was then dropped takes none, either.
         drop(third);
         drop(fourth.await);
         let state = turns.lock();

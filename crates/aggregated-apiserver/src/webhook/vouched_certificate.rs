@@ -1,6 +1,7 @@
-//! Which certificates of a webhook are trusted: those that a CA of its bundle has signed, and those that
-//! stand in the bundle themselves. Such a one is what `openssl req -x509` makes: it is its own CA, says that it
-//! is a CA, and is shown by the webhook. A verifier by the letter takes no CA for a server; Go does, if it is in the bundle.
+//! Verifies the certificates of webhooks. A certificate is trusted if a CA of the bundle has signed it, or if the
+//! bundle contains the certificate itself. `openssl req -x509` creates the latter: a self-signed certificate that is
+//! marked as a CA, and that the webhook also uses as its server certificate. A strict verifier does not accept a CA as
+//! a server certificate; Go accepts it if it is in the bundle.
 
 use std::sync::Arc;
 
@@ -23,10 +24,10 @@ pub(super) struct Vouched {
 }
 
 impl Vouched {
-    /// A verifier that trusts what a bundle vouches for. `roots` are those of its certificates that can be CAs.
+    /// Creates a verifier for a bundle. `roots` are the certificates of the bundle that can be CAs.
     ///
     /// # Errors
-    /// When none can be.
+    /// The reason, if `roots` is empty.
     pub(super) fn new(
         roots: RootCertStore,
         bundle: Vec<CertificateDer<'static>>,
@@ -59,7 +60,7 @@ impl ServerCertVerifier for Vouched {
             return verified;
         }
         if !self.bundle.iter().any(|one| one == end_entity) {
-            // A CA that is in no bundle is not known. A verifier by the letter says that it is a CA.
+            // A CA that is not in the bundle is unknown. The strict verifier reports instead that it is a CA.
             return verified.map_err(|why| match why {
                 Error::InvalidCertificate(CertificateError::Other(_)) if is_ca(end_entity) => {
                     Error::InvalidCertificate(CertificateError::UnknownIssuer)
@@ -67,7 +68,7 @@ impl ServerCertVerifier for Vouched {
                 why => why,
             });
         }
-        // It needs no signature of another one. All else is asked of it.
+        // The certificate needs no signature of another CA. All other checks apply.
         verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
         check_time_and_usage(end_entity, now).map_err(Error::InvalidCertificate)?;
         Ok(ServerCertVerified::assertion())
@@ -114,7 +115,7 @@ fn check_time_and_usage(
     if now > parsed.validity().not_after {
         return Err(CertificateError::Expired);
     }
-    // One that names no purpose is for all.
+    // A certificate without purposes is valid for all purposes.
     match parsed.extended_key_usage().map_err(|_| bad)? {
         Some(usage) if !usage.value.any && !usage.value.server_auth => {
             Err(CertificateError::InvalidPurpose)
@@ -135,7 +136,7 @@ mod tests {
 
     const NAME: &str = "localhost";
 
-    /// What `openssl req -x509` makes.
+    /// A certificate in the format of `openssl req -x509`.
     fn its_own_ca() -> CertificateParams {
         let mut params = CertificateParams::new(vec![NAME.to_owned()]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -162,7 +163,7 @@ mod tests {
         verify(&[&own], &own, NAME).unwrap();
         let another = signed_by_itself(&its_own_ca());
         verify(&[&another, &own], &own, NAME).unwrap();
-        // The same names, and another key.
+        // Another certificate with the same names, but another key.
         verify(&[&another], &own, NAME).unwrap_err();
     }
 
