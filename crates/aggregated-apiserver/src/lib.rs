@@ -56,7 +56,7 @@
 //! static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 //! ```
 
-// The order is the path of a request; see ARCHITECTURE.md for who may use whom.
+// The order is the path of a request. ARCHITECTURE.md has a table of the allowed dependencies.
 mod server;
 
 mod request;
