@@ -1,8 +1,7 @@
 //! A real control plane on this machine, with farm-operator registered in it.
 //!
-//! `cargo run --example local_cluster` builds the control plane if it must
-//! (once, about five minutes), starts it, and makes a Deployment whose Pods
-//! look as if they ran. Ctrl-C ends and removes everything.
+//! `cargo run --example local_cluster` builds the control plane if necessary (once, about five minutes), starts it, and
+//! creates a Deployment whose Pods have the status of running Pods. Ctrl-C stops and removes everything.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -27,8 +26,7 @@ async fn interrupted() -> std::io::Result<()> {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    // From here on Ctrl-C and SIGTERM are ours: whenever they come, everything
-    // is ended and removed.
+    // From here on the program handles Ctrl-C and SIGTERM: at any time they stop and remove everything.
     let interrupted = tokio::spawn(interrupted());
     let programs = Programs::find()?;
     println!("starting etcd, kube-apiserver and kube-controller-manager");
@@ -60,7 +58,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Makes a Deployment, and says of its Pods what a kubelet would say.
+/// Creates a Deployment, and writes the status of its Pods in place of a kubelet.
 fn populate(cluster: &ControlPlane) -> Result<()> {
     const REPLICAS: usize = 3;
     let image = "registry.k8s.io/pause:3.10";
@@ -76,7 +74,7 @@ fn populate(cluster: &ControlPlane) -> Result<()> {
                 "metadata": {"labels": labels},
                 "spec": {
                     "containers": [{"name": "pause", "image": image}],
-                    // There is no kubelet that would say that they have ended.
+                    // There is no kubelet to report that the containers have ended.
                     "terminationGracePeriodSeconds": 0,
                 },
             },
@@ -112,7 +110,7 @@ fn populate(cluster: &ControlPlane) -> Result<()> {
     Ok(())
 }
 
-/// What a scheduler does.
+/// Binds a Pod to a node in place of a scheduler.
 fn bind(cluster: &ControlPlane, pod: &str, node: &str) -> Result<()> {
     let binding = json!({
         "apiVersion": "v1",

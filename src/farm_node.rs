@@ -1,4 +1,4 @@
-//! FarmNode: a Node, with what the Pods on it come to.
+//! FarmNode: a Node, with the sums over its Pods.
 
 mod room;
 
@@ -229,8 +229,9 @@ impl Computed for FarmNode {
         name.strip_prefix(PREFIX).filter(|name| !name.is_empty()).map(str::to_owned)
     }
 
-    /// Whoever may read Nodes is shown how many Pods are on them and what those request together, whatever they are called.
-    /// What is used is shown to those who may read the measurements of nodes.
+    /// The field permissions of farm nodes. Permission to read Nodes is enough to see the number of Pods and the sum of
+    /// their requests, whatever the names of the Pods. The usage is visible only with permission to read the metrics of
+    /// nodes.
     fn disclosures() -> Disclosures {
         Disclosures::new()
             .shows::<PodView>(["status.pods", "status.cpu", "status.memory"])
@@ -261,12 +262,12 @@ impl Computed for FarmNode {
     }
 }
 
-/// An index of Pods: the node that each is on.
+/// Indexes Pods by their node.
 fn node_name(pod: &PodView) -> Option<Text> {
     pod.spec.node_name.as_deref().map(Text::from)
 }
 
-/// As `kubectl get nodes` has it.
+/// The state, same as in `kubectl get nodes`.
 fn state(node: &NodeView) -> String {
     let ready = match node.condition("Ready") {
         Some(ready) if ready.is_true() => "Ready",

@@ -1,4 +1,5 @@
-//! FarmPod: a Pod, with what one would otherwise join by hand.
+//! FarmPod: a Pod joined with the objects that refer to it: its owners, its node, Services, budgets, claims, Events and
+//! usage.
 
 pub(crate) mod amounts;
 mod budgets;
@@ -57,7 +58,7 @@ use owner::{Chain, Owned};
 use status::Summary;
 use view::{given, owned};
 
-/// What a farm pod is called: this and the name of its Pod.
+/// The prefix of a farm pod's name; the name of its Pod follows.
 pub(crate) const PREFIX: &str = "farm-";
 
 /// What a Pod is, what it belongs to and where it runs.
@@ -331,24 +332,24 @@ pub struct FarmPodStatus {
     pub ip: Option<String>,
 }
 
-/// Of what stands between a Pod and the top only the metadata are of interest.
+/// Looks up owners of one kind. Only their metadata is read.
 type Above<K> = Lookup<OwnerView<K>>;
-/// What most Pods belong to.
+/// The owners that most Pods have.
 type Usual = (Above<ReplicaSet>, Above<Job>, Above<Deployment>, Above<CronJob>);
-/// What Pods belong to, of any kind.
+/// The owners of Pods, of any kind.
 type Owners = (Usual, MetadataLookup<AnyOwnerView>);
-/// What is measured of Pods.
+/// The measured usage of Pods.
 type Metrics = Lookup<PodMetricsView, Polled>;
-/// What a cluster may do without: servers for tests do.
+/// The watch options of an API that a cluster may lack, for example a test server.
 pub struct IfServed;
 
 impl Scoped for IfServed {
     const SCOPE: SourceScope = SourceScope::ALL.if_served();
 }
 
-/// What keeps Pods from being evicted, and what they keep.
+/// The PodDisruptionBudgets of Pods, and the claims that Pods mount.
 type Held = (Budgets, Lookup<ClaimedView, IfServed>);
-/// What is said of Pods in trouble.
+/// The warning Events about Pods.
 type Warnings = Lookup<EventView, WarningsOfPods>;
 
 impl Computed for FarmPod {
@@ -424,7 +425,7 @@ impl Computed for FarmPod {
     }
 }
 
-/// The object of a reference to an owner.
+/// Looks up the object that a reference to an owner names.
 fn look(
     ((sets, jobs, deployments, cron_jobs), others): &Owners,
     namespace: Option<&str>,
@@ -439,7 +440,7 @@ fn look(
         }
         ("batch", "Job") => jobs.get(namespace, name).map(|found| found as Arc<dyn Owned>),
         ("batch", "CronJob") => cron_jobs.get(namespace, name).map(|found| found as Arc<dyn Owned>),
-        // A mirror Pod belongs to its Node, of which nothing more is to be said.
+        // A mirror Pod belongs to its Node. The Node's metadata adds nothing.
         ("", "Node") => None,
         _ => {
             let found = others.get(api_version, kind, namespace, name);
@@ -448,14 +449,14 @@ fn look(
     }
 }
 
-/// What is said of a Pod in warnings; it is asked only of one that is in trouble.
+/// Returns the warning Events about a Pod. Called only for a Pod in trouble.
 fn warnings(pod: &PodView, events: &Warnings) -> Vec<Arc<EventView>> {
     let namespace = pod.metadata.namespace.as_deref();
     let uid = events::uid(pod);
     uid.map(|uid| events.find_by(events::pod_uid, namespace, &uid)).unwrap_or_default()
 }
 
-/// The names of the Services that select a Pod.
+/// Returns the names of the Services that select a Pod.
 fn selecting(pod: &PodView, services: &Lookup<ServiceView>) -> Vec<String> {
     let namespace = pod.metadata.namespace.as_deref();
     let Some(labels) = pod.metadata.labels.map() else { return Vec::new() };
@@ -463,7 +464,7 @@ fn selecting(pod: &PodView, services: &Lookup<ServiceView>) -> Vec<String> {
     found.iter().filter_map(|service| owned(service.metadata.name.as_ref())).collect()
 }
 
-/// The claims that a Pod mounts.
+/// Returns the claims that a Pod mounts.
 fn mounted(
     pod: &PodView,
     namespace: Option<&str>,

@@ -1,4 +1,4 @@
-//! FarmWorkload: a Deployment, StatefulSet, DaemonSet or Job, with what its Pods come to.
+//! FarmWorkload: a Deployment, StatefulSet, DaemonSet or Job, with the sums over its Pods.
 
 mod tally;
 mod variant;
@@ -204,16 +204,17 @@ pub struct Trouble {
     pub pods: i64,
 }
 
-/// What comes of the Pods of a workload.
+/// The fields that are computed from the Pods of a workload.
 const OF_PODS: [&str; 5] =
     ["status.lastRestartTime", "status.pods", "status.resources", "status.restarts", "status.why"];
 
 impl ComputedFromSeveral for FarmWorkload {
     type Variants = (Of<Deployment>, Of<StatefulSet>, Of<DaemonSet>, Of<Job>);
 
-    /// Whoever may read a workload is shown what it says of itself. What its Pods come to, why they do not run well, and with
-    /// them which ReplicaSets are between, is shown to those who may read Pods in the same namespace, and
-    /// usage to those who may read measurements of Pods as well.
+    /// The field permissions of farm workloads. Permission to read a workload is enough to see the fields that come
+    /// from the workload itself. The sums over its Pods and the cause of a problem, which also depend on the
+    /// ReplicaSets in between, are visible only with permission to read Pods in the same namespace. The usage also
+    /// requires permission to read the metrics of Pods.
     fn disclosures() -> Disclosures {
         Disclosures::new()
             .shows::<OwnerView<ReplicaSet>>(OF_PODS)
@@ -250,7 +251,7 @@ impl ComputedFromSeveral for FarmWorkload {
 }
 
 impl Trouble {
-    /// As `CrashLoopBackOff (2)`.
+    /// Formats a cause, for example `CrashLoopBackOff (2)`.
     fn cell(&self) -> String {
         match self.pods {
             0 => self.code.clone(),

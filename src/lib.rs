@@ -22,15 +22,15 @@ use aggregated_apiserver::{ApiServer, Kinds};
 /// The name of the program, its Service and its objects in the cluster.
 pub const NAME: &str = "farm-operator";
 
-/// The commit that the program is built of, if whoever has built it has said so, by `$FARM_OPERATOR_COMMIT`: the
-/// build itself asks nobody.
+/// The commit that the program is built from, if the environment variable `FARM_OPERATOR_COMMIT` is set for the build.
+/// The build itself does not run git.
 pub const COMMIT: Option<&str> = match option_env!("FARM_OPERATOR_COMMIT") {
-    // As a build argument that was not given.
+    // An empty value comes from a build argument that was not given.
     Some(commit) if commit.is_empty() => None,
     commit => commit,
 };
 
-/// Every kind that is served.
+/// Every kind that the program serves.
 pub fn kinds() -> Kinds {
     Kinds::new()
         .stored::<v1::Llama>()

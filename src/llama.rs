@@ -1,8 +1,8 @@
-//! Llama: a kind that the server keeps, in two versions.
+//! Llama: a stored kind with two versions.
 //!
-//! Objects are kept as `v1alpha` in this release: the release before it knows no other version, runs beside it during an
-//! update, and may come back. For the same reason `v1alpha` is not deprecated yet: a client that works with both releases has to use it, and
-//! a warning with every request would not help.
+//! The storage version is `v1alpha` in this release. The release before knows no other version, runs beside this one
+//! during an update, and can be restored by a rollback. For the same reason `v1alpha` is not deprecated yet: a client
+//! that works with both releases must use it, and a warning with every request would not help.
 
 mod conversion;
 pub mod v1;
@@ -12,11 +12,12 @@ use aggregated_apiserver::{Stored, Versions};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::ObjectMeta;
 
-/// The sample llama is the same one after every restart, so that what it owns
-/// is not collected as garbage.
+/// The uid of the sample llama. It is the same after every restart, so that the garbage collector does not delete its
+/// dependents.
 const DOLLY: &str = "d0111a00-0000-4000-8000-000000000001";
 
-/// What the rule of both versions says of a llama that is taller, in metres, than it is heavy, in kilograms.
+/// The message of the rule of both versions that rejects a llama with more height, in metres, than weight, in
+/// kilograms.
 const TALLER_THAN_HEAVY: &str = "must not be less than height: weight is in kilograms, height in metres; are they swapped, or is height in centimetres?";
 
 impl Stored for v1::Llama {

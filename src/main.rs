@@ -1,5 +1,4 @@
-//! farm-operator: serves llamas and farm pods behind kube-apiserver, or without
-//! a cluster.
+//! farm-operator: serves llamas and farm pods behind kube-apiserver, or without a cluster.
 
 use std::sync::LazyLock;
 
@@ -13,7 +12,7 @@ use standalone_apiserver::{Standalone, StandaloneArgs};
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// What `--version` says.
+/// The output of `--version`.
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     let version = env!("CARGO_PKG_VERSION");
     farm_operator::COMMIT.map_or(version.to_owned(), |commit| format!("{version} ({commit})"))

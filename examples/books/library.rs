@@ -1,4 +1,4 @@
-//! Books, and what changes among them.
+//! The kind `Book`, and a stream of the changes of Books.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,7 +31,7 @@ pub struct BookSpec {
     pub authors: Vec<String>,
 }
 
-/// A book that came or went.
+/// A book that was added or deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     Added { name: String, title: String },
@@ -47,16 +47,16 @@ impl fmt::Display for Change {
     }
 }
 
-/// Every book that is there and every change from then on, each told once,
-/// however often the connection breaks.
+/// Streams every existing book and every later change. Each change is reported once, even if the watch connection
+/// breaks.
 pub fn changes(books: Api<Book>) -> impl Stream<Item = Change> {
     let mut library = Library::default();
     let events = watcher(books, Config::default()).default_backoff();
     events.flat_map(move |event| stream::iter(library.take(event)))
 }
 
-/// The books that were told of, and those of a list that is being read: names
-/// and titles by uid, because a name may come again for another book.
+/// The reported books, and those of a list that is in progress. Names and titles are stored by uid, because another
+/// book can later have the same name.
 #[derive(Default)]
 struct Library {
     told: BTreeMap<String, (String, String)>,
@@ -87,7 +87,7 @@ impl Library {
         Vec::new()
     }
 
-    /// What happened while nothing was watched: the difference of a new list.
+    /// The changes that happened while there was no watch: the difference between the previous state and a new list.
     fn compare(&mut self) -> Vec<Change> {
         let before = mem::replace(&mut self.told, mem::take(&mut self.listed));
         let gone = before.iter().filter(|(uid, _)| !self.told.contains_key(*uid));

@@ -1,8 +1,6 @@
-//! A watcher of books: it defines the kind `Book`, and prints a line for each
-//! book that comes and for each that goes.
+//! A watcher of books: defines the kind `Book`, and prints a line for each Book that is added or deleted.
 //!
-//! `cargo run --example books`, then create a Book in another terminal. Ctrl-C
-//! ends it.
+//! Run `cargo run --example books`, then create a Book in another terminal. Ctrl-C ends the program.
 
 #[path = "../shared/definition.rs"]
 mod definition;

@@ -1,4 +1,4 @@
-//! A folder of YAML files, one for each object.
+//! A directory of YAML files, one for each object.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,19 +16,19 @@ use uuid::Uuid;
 use crate::kinds::qualified;
 use crate::record::Recorded;
 
-/// The name of a file is at most this long, without its end; most file systems take 255 bytes.
+/// The maximum length of a file name without its extension, in bytes. Most file systems allow 255 bytes.
 const NAME_LIMIT: usize = 200;
-/// What is left of a name that is longer.
+/// The number of bytes that remain of a longer name.
 const PREFIX: usize = 150;
-/// The CA of the cluster. A server that loads the folder does not look at it.
+/// The file with the CA of the cluster. A server that loads the directory ignores this file.
 const CERTIFICATES: &str = "ca.crt";
 
-/// A folder in which nothing was.
+/// A directory that was empty.
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Looks at a folder that is missing or empty. Files that are there would be
-    /// loaded with the new ones, so another one is refused.
+    /// Checks that a directory is missing or empty. Existing files would be loaded together with the new ones, so a
+    /// directory with files is rejected.
     pub fn open(path: &Path) -> Result<Self> {
         match fs::read_dir(path) {
             Ok(mut entries) => ensure!(entries.next().is_none(), "is not empty"),
@@ -38,7 +38,7 @@ impl Folder {
         Ok(Self(path.to_owned()))
     }
 
-    /// Writes a file for each object; answers with the number of files.
+    /// Writes a file for each object. Returns the number of files.
     #[instrument(skip_all, fields(folder = %self.0.display()), err(level = "debug"))]
     pub fn write(&self, objects: &[Recorded], certificates: Option<&str>) -> Result<usize> {
         let mut files = BTreeMap::new();
@@ -58,20 +58,20 @@ impl Folder {
     }
 }
 
-/// Makes a file that only its owner reads; one that is there is left alone.
+/// Creates a file that only its owner can read. An existing file is left unchanged.
 fn create(file: &Path, text: &str) -> io::Result<()> {
     let mut options = OpenOptions::new();
     let mut file = options.write(true).create_new(true).mode(0o600).open(file)?;
     file.write_all(text.as_bytes())
 }
 
-/// What is written must be read as what it was.
+/// Formats an object as YAML, and checks that the YAML parses as the same object.
 fn yaml(object: &Value) -> Result<String> {
     let text = serde_saphyr::to_string(object)?;
     if serde_saphyr::from_str::<Value>(&text).ok().as_ref() == Some(object) {
         return Ok(text);
     }
-    // JSON is YAML too.
+    // JSON is valid YAML.
     let text = serde_json::to_string_pretty(object)? + "\n";
     match serde_saphyr::from_str::<Value>(&text) {
         Ok(read) if read == *object => Ok(text),
@@ -79,8 +79,8 @@ fn yaml(object: &Value) -> Result<String> {
     }
 }
 
-/// The name of the file of an object, another one for each object. Nothing in
-/// it leads out of the folder, whatever the object is called.
+/// The file name of an object, unique for each object. The name cannot refer to a file outside of the directory,
+/// whatever the name of the object.
 fn file_name(kind: &str, namespace: Option<&str>, name: &str) -> String {
     let parts = [Some(kind), namespace, Some(name)];
     let parts: Vec<String> = parts.into_iter().flatten().map(escape).collect();
@@ -94,7 +94,7 @@ fn file_name(kind: &str, namespace: Option<&str>, name: &str) -> String {
     name + ".yaml"
 }
 
-/// Letters that file systems may hold for the same are escaped too.
+/// Escapes a part of a name. Upper-case letters are escaped too, because some file systems do not distinguish case.
 fn escape(part: &str) -> String {
     let mut escaped = String::with_capacity(part.len());
     for byte in part.bytes() {

@@ -1,4 +1,4 @@
-//! Kinds, as people name them.
+//! Finds kinds by the names that users type.
 
 use anyhow::{Context, Result, bail, ensure};
 use kube::Client;
@@ -18,19 +18,19 @@ pub struct Found {
 }
 
 impl Found {
-    /// The name that no other kind has: `pods`, `deployments.apps`.
+    /// The unique name of the kind: `pods`, `deployments.apps`.
     pub fn name(&self) -> String {
         qualified(&self.resource.plural, &self.resource.group)
     }
 }
 
-/// A plural and its group.
+/// Joins a plural and a group.
 pub fn qualified(plural: &str, group: &str) -> String {
     if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") }
 }
 
 impl Kinds {
-    /// Asks a cluster what it serves.
+    /// Discovers the kinds that a cluster serves.
     #[instrument(skip_all, err(level = "debug"))]
     pub async fn discover(client: &Client) -> Result<Self> {
         let mut groups = client.list_core_api_versions_aggregated().await?.items;
@@ -38,8 +38,8 @@ impl Kinds {
         Ok(Self(groups))
     }
 
-    /// The kind that is meant by a plural, singular, kind or short name, alone or
-    /// with its group behind a dot, in the version that the cluster prefers.
+    /// Finds a kind by its plural, singular, kind or short name, optionally followed by a dot and the group. Returns
+    /// the version that the cluster prefers.
     #[instrument(skip_all, fields(kind = asked), err(level = "debug"))]
     pub fn find(&self, asked: &str) -> Result<Found> {
         let (name, wanted) = match asked.split_once('.') {

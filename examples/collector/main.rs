@@ -1,8 +1,8 @@
-//! Records objects of a cluster: writes them into a folder of YAML files, which
-//! a server without a cluster serves again.
+//! Records objects of a cluster: writes them as YAML files into a directory, from which a server without a cluster can
+//! serve them.
 //!
-//! `cargo run --example collector -- --namespace default --kind pods,deploy --folder recording`,
-//! then `cargo run -- --standalone --load recording`.
+//! `cargo run --example collector -- --namespace default --kind pods,deploy --folder recording`, then `cargo run --
+//! --standalone --load recording`.
 
 #[path = "../shared/definition.rs"]
 mod definition;
@@ -57,7 +57,7 @@ struct Flags {
     note: Option<String>,
 }
 
-/// Part of the path of a request, so nothing else than a name may be in it.
+/// Parses the name of a namespace. It becomes part of a request path, so anything else than a name is rejected.
 fn namespace(text: &str) -> Result<String> {
     ensure!(text.len() <= 63 && !text.contains('.'), "a namespace has no such name");
     object_name(text)
@@ -109,7 +109,7 @@ async fn run(flags: &Flags) -> Result<()> {
         }
     }
 
-    // Everything is read before anything is written.
+    // All objects are read before a file is written.
     let mut record = Record::new(client.clone(), namespace, secret);
     if kinds.iter().any(|kind| kind.is_namespaced) {
         record.take_namespace().await.with_context(|| format!("--namespace {namespace}"))?;

@@ -1,4 +1,4 @@
-//! Reads objects, and takes out of them what another server must not get.
+//! Reads objects, and removes the fields that another server must not receive.
 
 use anyhow::{Result, ensure};
 use base64::Engine;
@@ -16,11 +16,11 @@ use tracing::{instrument, warn};
 use crate::kinds::Found;
 use crate::typed;
 
-/// At most this many objects are requested at once.
+/// The maximum number of objects in a list request.
 const PAGE: u32 = 500;
-/// In the place of a value: every type of Secret may have it.
+/// Replaces a value. It is valid for every type of Secret.
 const OMITTED: &str = "{}";
-/// What kubectl applied, with all values.
+/// The annotation in which kubectl stores the applied object, including all values.
 const APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// What becomes of the values of Secrets.
@@ -38,7 +38,7 @@ pub enum SecretValues {
 /// An object, and the plural and group of its kind.
 pub type Recorded = (ApiResource, DynamicObject);
 
-/// What was read so far.
+/// The objects that were read so far.
 pub struct Record {
     client: Client,
     namespace: String,
@@ -55,7 +55,7 @@ impl Record {
         self.objects
     }
 
-    /// Reads the namespace itself, for its labels.
+    /// Reads the namespace object, for its labels.
     #[instrument(skip_all, fields(namespace = self.namespace), err(level = "debug"))]
     pub async fn take_namespace(&mut self) -> Result<()> {
         let name = self.namespace.clone();
@@ -64,8 +64,7 @@ impl Record {
         Ok(())
     }
 
-    /// Reads all objects of a kind, and the definition of the kind if it has one;
-    /// answers with the number of objects.
+    /// Reads all objects of a kind, and the definition of the kind if it has one. Returns the number of objects.
     #[instrument(skip_all, fields(kind = kind.name()), err(level = "debug"))]
     pub async fn take(&mut self, kind: &Found) -> Result<usize> {
         if !kind.resource.group.is_empty() {
@@ -79,7 +78,7 @@ impl Record {
         };
         let before = self.objects.len();
         for object in list(&api).await? {
-            // Each cluster makes its own.
+            // Each cluster creates its own ConfigMap of this name.
             if kind.name() != "configmaps" || object.name_any() != typed::ROOT_CERTIFICATES {
                 self.keep(&kind.resource, object);
             }
@@ -87,8 +86,8 @@ impl Record {
         Ok(self.objects.len() - before)
     }
 
-    /// Reads one object without a type; answers whether it is there. What may not
-    /// be read counts as there.
+    /// Reads one object without a type. Returns whether the object exists; an object that is forbidden to read counts
+    /// as existing.
     async fn take_one(&mut self, resource: ApiResource, name: &str) -> Result<bool> {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
         match api.get_opt(name).await {
@@ -103,10 +102,10 @@ impl Record {
     }
 
     fn keep(&mut self, resource: &ApiResource, mut object: DynamicObject) {
-        // The items of a list do not say what they are.
+        // The items of a list contain neither apiVersion nor kind.
         let (api_version, kind) = (resource.api_version.clone(), resource.kind.clone());
         object.types = Some(TypeMeta { api_version, kind });
-        // What belongs to the server that it was read from.
+        // These fields are meaningful only on the original server.
         object.metadata.managed_fields = None;
         object.metadata.resource_version = None;
         object.metadata.self_link = None;
@@ -120,13 +119,13 @@ impl Record {
     }
 }
 
-/// The objects of all pages, and of one moment.
+/// Lists all pages, from one consistent snapshot.
 async fn list(api: &Api<DynamicObject>) -> kube::Result<Vec<DynamicObject>> {
     let (mut objects, mut parameters) = (Vec::new(), ListParams::default().limit(PAGE));
     loop {
         let page = match api.list(&parameters).await {
             Ok(page) => page,
-            // The moment is too long ago for the pages that are left.
+            // The continue token has expired.
             Err(kube::Error::Api(status)) if status.code == 410 => {
                 return Ok(api.list(&ListParams::default()).await?.items);
             }

@@ -1,4 +1,4 @@
-//! The kind `Recording`: what is to be recorded of a namespace, kept in the cluster.
+//! The kind `Recording`: selects the objects of a namespace to record. It is stored in the cluster.
 
 use std::fmt::Debug;
 
@@ -40,8 +40,8 @@ pub struct RecordingSpec {
     pub reason: Option<String>,
 }
 
-/// The Recording of this name. A cluster that does not know the kind learns it first; a Recording that breaks a rule of the
-/// kind is in no cluster, so there is nothing to check here.
+/// Returns the Recording of this name. Defines the kind first, if the cluster does not serve it. The cluster validates
+/// a Recording against the rules of the kind, so this function does not.
 #[instrument(skip(client), err(level = "debug"))]
 pub async fn read(client: &Client, namespace: &str, name: &str) -> Result<RecordingSpec> {
     define(client, &Recording::crd()).await?;

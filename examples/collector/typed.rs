@@ -1,4 +1,4 @@
-//! Objects of built-in kinds with types of our own.
+//! Objects of built-in kinds, with types of the program's own.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
@@ -8,11 +8,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tracing::{info, instrument};
 
-/// The ConfigMap that each namespace has, for its Pods.
+/// The ConfigMap with the cluster's CA certificates, which each namespace has for its Pods.
 pub const ROOT_CERTIFICATES: &str = "kube-root-ca.crt";
 
-/// A ConfigMap with exactly one value: the certificates by which Pods know
-/// their cluster.
+/// A ConfigMap with exactly one value: the CA certificates with which Pods verify their cluster.
 #[derive(Resource, Clone, Debug, Deserialize, Serialize)]
 #[resource(inherit = ConfigMap)]
 pub struct RootCertificates {
@@ -20,14 +19,14 @@ pub struct RootCertificates {
     data: RootData,
 }
 
-/// The value.
+/// The data of the ConfigMap.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 struct RootData {
     #[serde(rename = "ca.crt")]
     certificates: String,
 }
 
-/// The CA of the cluster, if it tells.
+/// The CA of the cluster, if it can be read.
 #[instrument(skip_all, fields(namespace = namespace), err(level = "debug"))]
 pub async fn root_certificates(client: Client, namespace: &str) -> kube::Result<Option<String>> {
     let maps: Api<RootCertificates> = Api::namespaced(client, namespace);
@@ -42,8 +41,7 @@ pub async fn root_certificates(client: Client, namespace: &str) -> kube::Result<
     Ok(None)
 }
 
-/// Notes in a ConfigMap when objects of which kinds were recorded; what else is
-/// in it stays.
+/// Records the time and the recorded kinds in a ConfigMap. Other values of the ConfigMap are left unchanged.
 #[instrument(skip_all, fields(namespace = namespace, name = name), err(level = "debug"))]
 pub async fn note(
     client: Client,
@@ -60,8 +58,8 @@ pub async fn note(
     Ok(())
 }
 
-/// The object of this name as it is, or this one, made now. If another client
-/// makes it at the same moment, that one is read.
+/// Returns the object of this name, or creates it from `object`. If another client creates it at the same time, that
+/// object is returned.
 pub async fn get_or_create<K>(api: &Api<K>, object: &K) -> kube::Result<K>
 where
     K: Resource + Clone + std::fmt::Debug + DeserializeOwned + Serialize,

@@ -1,4 +1,4 @@
-//! How long to wait before something is tried again.
+//! The pause before a retry.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,12 +7,12 @@ use std::time::Duration;
 const SHORTEST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Failures in a row, by the uid of the object.
+/// The number of consecutive failures, by the uid of the object.
 #[derive(Debug, Default)]
 pub struct Backoff(Mutex<HashMap<String, u32>>);
 
 impl Backoff {
-    /// Notes a failure; answers with a pause that doubles each time, up to a bound.
+    /// Counts a failure. Returns a pause that doubles with each failure, up to a limit.
     pub fn failed(&self, uid: &str) -> Duration {
         let mut failures = self.failures();
         let count = failures.entry(uid.to_owned()).or_default();
@@ -21,7 +21,7 @@ impl Backoff {
         pause
     }
 
-    /// Forgets the failures of an object.
+    /// Removes the failures of an object.
     pub fn succeeded(&self, uid: &str) {
         self.failures().remove(uid);
     }

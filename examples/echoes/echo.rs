@@ -1,4 +1,4 @@
-//! The kind `Echo`, and the Deployment that one is meant to have.
+//! The kind `Echo`, and the desired Deployment of an Echo.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,7 @@ use kube::{CustomResource, Resource, ResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The label of everything that belongs to an Echo. Its value is the uid: a
-/// name may be too long for a label.
+/// The label of all objects that belong to an Echo. Its value is the uid, because a name may be too long for a label.
 const LABEL: &str = "echoes.example.com/uid";
 const IMAGE: &str = "inanimate/echo-server";
 const PORT: i32 = 8080;
@@ -48,7 +47,7 @@ pub struct EchoStatus {
 }
 
 impl Echo {
-    /// The status of an Echo that has this Deployment.
+    /// The status of an Echo with this Deployment.
     pub fn status_with(&self, deployment: &Deployment) -> EchoStatus {
         let status = deployment.status.as_ref();
         EchoStatus {
@@ -58,14 +57,14 @@ impl Echo {
         }
     }
 
-    /// Whether a Deployment is this Echo's, and not just one of the same name.
+    /// Whether this Echo controls a Deployment, which could also have the same name by coincidence.
     pub fn owns(&self, deployment: &Deployment) -> bool {
         let owners = deployment.owner_references().iter();
         let mut controllers = owners.filter(|owner| owner.controller == Some(true));
         controllers.any(|owner| Some(&owner.uid) == self.metadata.uid.as_ref())
     }
 
-    /// The Deployment that this Echo is meant to have.
+    /// The desired Deployment of this Echo.
     pub fn deployment(&self) -> Deployment {
         let uid = self.uid().unwrap_or_default();
         let labels = BTreeMap::from([(LABEL.to_owned(), uid)]);

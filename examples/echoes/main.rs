@@ -1,8 +1,7 @@
-//! An operator of echoes: for each `Echo` it keeps a Deployment of that many
-//! echo servers.
+//! An operator of echoes: for each `Echo` it manages a Deployment with that many echo servers.
 //!
-//! `cargo run --example echoes`, then create an Echo in another terminal.
-//! Ctrl-C ends it, when what it has begun is done.
+//! Run `cargo run --example echoes`, then create an Echo in another terminal. Ctrl-C ends the program after the
+//! reconciliations in progress.
 
 mod backoff;
 #[path = "../shared/definition.rs"]
@@ -19,7 +18,7 @@ use anyhow::{Context, Result};
 use echo::Echo;
 use kube::CustomResourceExt;
 
-/// How long what has begun may take when the program is told to end.
+/// The time limit for reconciliations in progress when the program ends.
 const GRACE: Duration = Duration::from_secs(10);
 
 #[tokio::main]

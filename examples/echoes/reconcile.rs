@@ -1,5 +1,4 @@
-//! What the operator does about an Echo: whatever happened, it compares what
-//! there is with what is wanted.
+//! The reconciler of Echoes. Whatever the event, it compares the actual state with the desired state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,14 +20,14 @@ use crate::echo::Echo;
 use crate::program::cause;
 
 const NAME: &str = "echoes.example.com";
-/// What keeps an Echo until its Deployment is gone.
+/// The finalizer that blocks the deletion of an Echo until its Deployment is deleted.
 pub const FINALIZER: &str = "echoes.example.com/deployment";
-/// An Echo is looked at again after this time, even if nothing is heard of it.
+/// The interval after which an Echo is reconciled again without any event.
 const AGAIN: Duration = Duration::from_secs(600);
-/// As long as an Event's note may be.
+/// The maximum length of an Event's note, in characters.
 const NOTE_LIMIT: usize = 1000;
 
-/// Why an Echo is not as it is meant to be.
+/// The reason why an Echo does not have its desired state.
 #[derive(Debug, Error)]
 pub enum Fault {
     #[error(transparent)]
@@ -47,8 +46,7 @@ struct Operator {
     backoff: Backoff,
 }
 
-/// Follows all Echoes and their Deployments until `ended`, and for as long as
-/// what has begun then takes.
+/// Reconciles all Echoes and their Deployments until `ended` completes and the reconciliations in progress are done.
 pub async fn operate(client: Client, ended: impl Future<Output = ()> + Send + Sync + 'static) {
     let reporter = Reporter { controller: NAME.to_owned(), instance: None };
     let recorder = Recorder::new(client.clone(), reporter);
@@ -58,7 +56,7 @@ pub async fn operate(client: Client, ended: impl Future<Output = ()> + Send + Sy
         .graceful_shutdown_on(ended)
         .run(reconcile, retry, Arc::new(operator));
     let log = async |result| match result {
-        // The Echo is gone, or `retry` has logged the failure.
+        // The Echo was deleted, or `retry` has logged the failure.
         Ok(_)
         | Err(controller::Error::ObjectNotFound(_) | controller::Error::ReconcilerFailed(..)) => {}
         Err(error) => warn!("the watch goes on after a pause: {}", cause(&error)),
@@ -82,7 +80,7 @@ async fn reconcile(echo: Arc<Echo>, operator: Arc<Operator>) -> Result<Action, F
 
 fn retry(echo: Arc<Echo>, failure: &Failure, operator: Arc<Operator>) -> Action {
     let (name, uid) = (echo.name_any(), echo.uid().unwrap_or_default());
-    // What is gone since it was read is heard of by itself.
+    // The deletion of an object triggers an event of its own.
     if code(failure) == Some(404) {
         operator.backoff.succeeded(&uid);
         return Action::requeue(AGAIN);
@@ -96,7 +94,7 @@ fn retry(echo: Arc<Echo>, failure: &Failure, operator: Arc<Operator>) -> Action 
     Action::requeue(pause)
 }
 
-/// What the cluster answered, if it has refused something.
+/// The status code with which the cluster rejected a request, if it rejected one.
 fn code(failure: &Failure) -> Option<u16> {
     let error = match failure {
         Failure::ApplyFailed(Fault::Cluster(error))
@@ -124,8 +122,7 @@ impl Operator {
             Some(found) if found.metadata.deletion_timestamp.is_some() => {
                 return Err(Fault::Deleting(name));
             }
-            // The server fills in what is not said, as it did before, and writes
-            // nothing when the result is what is there.
+            // The server sets the same defaults as before, and writes nothing if the result is unchanged.
             Some(mut found) => {
                 let generation = found.metadata.generation;
                 found.labels_mut().extend(wanted.metadata.labels.unwrap_or_default());
@@ -169,7 +166,7 @@ impl Operator {
         }
     }
 
-    /// Reports a failure as an Event, unless the object has changed or gone meanwhile.
+    /// Reports a failure as an Event, unless the object was changed or deleted in the meantime.
     async fn tell(&self, echo: &Echo, failure: &Failure) {
         let (action, fault) = match failure {
             Failure::ApplyFailed(fault) => ("Apply", fault),
@@ -192,7 +189,7 @@ impl Operator {
     }
 }
 
-/// The objects of a kind in the namespace of an Echo.
+/// The API for a kind in the namespace of an Echo.
 fn api<K>(client: &Client, echo: &Echo) -> Api<K>
 where
     K: Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>,

@@ -1,4 +1,4 @@
-//! The kind `Foo`, what is known of it, and how that is answered.
+//! The kind `Foo`, its reflector, and the HTTP routes that serve it.
 
 use std::sync::Arc;
 
@@ -29,8 +29,8 @@ pub struct FooSpec {
     pub info: Option<String>,
 }
 
-/// Keeps the store as the cluster is, for ever. While the cluster is away the
-/// store holds what was known last.
+/// Updates the store from the cluster, without end. While the cluster is unreachable, the store contains the last known
+/// state.
 pub async fn follow(client: Client, writer: Writer<Foo>) {
     let foos = watcher(Api::<Foo>::all(client), watcher::Config::default());
     let foos = foos.default_backoff().modify(|one| one.metadata.managed_fields = None);
@@ -42,7 +42,7 @@ pub async fn follow(client: Client, writer: Writer<Foo>) {
     foos.reflect(writer).for_each(told).await;
 }
 
-/// Answers from the store.
+/// Serves the contents of the store.
 pub fn router(foos: Store<Foo>) -> Router {
     Router::new()
         .route("/foos", get(all))
@@ -78,7 +78,7 @@ async fn ready(State(foos): State<Store<Foo>>) -> Response {
     if is_ready(&foos) { "ok\n".into_response() } else { unready() }
 }
 
-/// Whether everything was read once. Before that an empty answer would be wrong.
+/// Whether the initial list is complete. Before that, an empty response would be wrong.
 fn is_ready(foos: &Store<Foo>) -> bool {
     matches!(foos.wait_until_ready().now_or_never(), Some(Ok(())))
 }

@@ -1,8 +1,6 @@
-//! Serves what a cluster knows of `Foo` from memory, over HTTP: a reflector
-//! behind a small web server.
+//! Serves the Foos of a cluster from memory, over HTTP: a reflector behind a small web server.
 //!
-//! `cargo run --example reflected`, then `curl http://127.0.0.1:8080/foos`.
-//! `deployment.yaml` runs it in a cluster.
+//! `cargo run --example reflected`, then `curl http://127.0.0.1:8080/foos`. `deployment.yaml` runs it in a cluster.
 
 #[path = "../shared/definition.rs"]
 mod definition;
@@ -24,7 +22,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// How long requests may take that are under way when the program is told to end.
+/// The time limit for requests in progress when the program ends.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Serves the Foos of a cluster from memory, over HTTP
@@ -61,7 +59,7 @@ async fn run(flags: &Flags) -> Result<()> {
         signal = program::interrupted() => signal?,
     }
     drop(end);
-    // A client that never finishes its request is left behind.
+    // The program does not wait longer for a client that never finishes its request.
     if let Ok(served) = timeout(GRACE, server).await {
         served??;
     }

@@ -1,4 +1,4 @@
-//! How a program defines the kind that it works with.
+//! Creates the CustomResourceDefinition of an example program.
 
 use std::time::Duration;
 
@@ -15,14 +15,13 @@ use tracing::{info, warn};
 
 use crate::program::cause;
 
-/// How long a cluster may take to establish a definition, or to remove an old one.
+/// The time limit for the cluster to establish a definition, or to delete an old one.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The longest pause between two attempts to reach the cluster.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Creates a definition, or brings an older one up to date, and waits until its
-/// kind is served. A server that is away is waited for. A program without the
-/// right to create definitions needs one that was created before.
+/// Creates a definition, or updates an older one, and waits until its kind is served. If the API server is unavailable,
+/// retries until it responds. A program without permission to create definitions requires an existing one.
 pub async fn define(client: &Client, definition: &CustomResourceDefinition) -> Result<()> {
     let name = definition.name_any();
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
@@ -62,12 +61,12 @@ async fn define_once(
         }
         let Some(found) = definitions.get_opt(name).await? else { continue };
         if found.metadata.deletion_timestamp.is_none() {
-            // A merge patch puts the list of versions in the place of the old one.
+            // A merge patch replaces the list of versions.
             let spec = Patch::Merge(json!({"spec": definition.spec}));
             definitions.patch(name, &PatchParams::default(), &spec).await?;
             break;
         }
-        // What is being deleted cannot be kept: it is made anew when it is gone.
+        // A deletion cannot be cancelled; the definition is created again after it.
         let uid = found.uid().unwrap_or_default();
         await_condition(definitions.clone(), name, is_deleted(&uid)).await?;
     }
@@ -75,7 +74,7 @@ async fn define_once(
     Ok(())
 }
 
-/// What the cluster says about a definition that it does not establish.
+/// The message of the cluster about a definition that it does not establish.
 async fn hindrance(definitions: &Api<CustomResourceDefinition>, name: &str) -> String {
     let found = definitions.get_opt(name).await.ok().flatten();
     let conditions = found.and_then(|found| found.status?.conditions).unwrap_or_default();

@@ -1,5 +1,4 @@
-//! What the example programs have in common: how they log, find their cluster,
-//! and end.
+//! Common parts of the example programs: logging, the connection to the cluster, and the exit.
 
 use std::env;
 use std::error::Error;
@@ -11,12 +10,11 @@ use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-/// What is logged if nothing else is asked for. A request that fails is told of by
-/// the code that has sent it.
+/// The default log filter. Failed requests are logged by the code that sent them, not by kube.
 const LOG: &str = "info,kube_client=off";
 
-/// Logs to standard error, so that standard output is the program's own.
-/// `RUST_LOG` says how much.
+/// Logs to standard error, because standard output is for the results of the program. The environment variable
+/// `RUST_LOG` sets the filter.
 pub fn start_logging() -> Result<()> {
     let wanted = env::var("RUST_LOG").unwrap_or_else(|_| LOG.to_owned());
     let filter = EnvFilter::try_new(&wanted).with_context(|| format!("RUST_LOG={wanted}"))?;
@@ -25,10 +23,10 @@ pub fn start_logging() -> Result<()> {
     Ok(())
 }
 
-/// A client of the cluster that `KUBECONFIG` names, or of the one around this Pod.
-/// It connects when it is used.
+/// A client of the cluster that `KUBECONFIG` names, or of the one in which this Pod runs. The client connects at its
+/// first request.
 pub async fn connect() -> Result<Client> {
-    // What it says itself names the files that it has looked for.
+    // The error message itself contains the files that were tried.
     let client = Client::try_default().await.map_err(|error| anyhow!("{error}"));
     client.context("no cluster is known, KUBECONFIG may lead to one")
 }
@@ -42,7 +40,7 @@ pub async fn interrupted() -> io::Result<()> {
     }
 }
 
-/// The innermost cause of an error, which says most in one line.
+/// The innermost cause of an error, which is the most informative one in a single line.
 pub fn cause(error: &(dyn Error + 'static)) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {
@@ -51,18 +49,18 @@ pub fn cause(error: &(dyn Error + 'static)) -> String {
     innermost.to_string()
 }
 
-/// The end of a program: an error is told in one line.
+/// Ends a program. An error is printed in one line.
 pub fn end(result: Result<()>) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
     eprintln!("Error: {}", one_line(&error));
     ExitCode::FAILURE
 }
 
-/// What was being done, and why it failed.
+/// Formats an error in one line: the failed operation, then the cause.
 pub fn one_line(error: &anyhow::Error) -> String {
     let mut parts = Vec::new();
     for part in error.chain() {
-        // What kube wraps around a cause repeats it.
+        // The wrappers of kube repeat the message of their cause.
         if part.is::<kube::Error>() {
             parts.push(cause(part));
             break;

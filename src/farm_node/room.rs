@@ -1,4 +1,4 @@
-//! How much of a resource a node has, and how much of that is taken.
+//! The capacity of a node for one resource, and the part that is requested and used.
 
 use aggregated_apiserver::{Quantity, Total};
 use schemars::JsonSchema;
@@ -8,7 +8,8 @@ use crate::farm_pod::amounts::{self, Written};
 use crate::farm_pod::resources;
 use crate::farm_pod::view::PodView;
 
-/// What has moved by less than so many percent of what there is, is told later.
+/// The smallest change of the usage, in percent of the allocatable amount, that is published at once. A smaller change
+/// is published later.
 const WORTH_PERCENT: i64 = 5;
 
 /// How much of a resource there is on a node, and how much of that is taken.
@@ -35,14 +36,14 @@ pub struct Room {
     pub percent_used: Option<i64>,
 }
 
-/// What the Pods of a node request: a sum that follows each change of a Pod.
+/// The sum of the requests of the Pods of a node. Each change of a Pod updates it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Requested {
-    /// How many Pods there are that have not ended.
+    /// The number of Pods that have not ended.
     pub pods: i64,
     /// Processors, in billionths.
     cpu: i128,
-    /// Bytes, in billionths.
+    /// Memory, in billionths of a byte.
     memory: i128,
 }
 
@@ -61,7 +62,7 @@ impl Total for Requested {
 }
 
 impl Requested {
-    /// What a Pod requests. One that has ended takes nothing any more.
+    /// The requests of a Pod. A Pod that has ended requests nothing.
     pub fn of(pod: &PodView) -> Self {
         if matches!(pod.status.phase.as_deref(), Some("Succeeded" | "Failed")) {
             return Self::default();
@@ -71,19 +72,19 @@ impl Requested {
         Self { pods: 1, cpu: nanos("cpu"), memory: nanos("memory") }
     }
 
-    /// The processors.
+    /// The requested processors.
     pub fn cpu(&self) -> Quantity {
         amounts::processors(self.cpu)
     }
 
-    /// The bytes.
+    /// The requested memory, in bytes.
     pub fn memory(&self) -> Quantity {
         amounts::bytes(self.memory)
     }
 }
 
 impl Room {
-    /// The room of a node for a resource of which its Pods request so much.
+    /// Computes the capacity of a node for a resource of which its Pods request `requested`.
     pub fn of(
         resource: &str,
         allocatable: &Written,
@@ -106,7 +107,7 @@ impl Room {
         }
     }
 
-    /// Whether so much more or less is used that it is worth telling.
+    /// Whether the usage changed enough to publish the object.
     pub fn has_moved(&self, shown: &Self) -> bool {
         match (self.percent_used, shown.percent_used) {
             (Some(now), Some(before)) => now.abs_diff(before) >= WORTH_PERCENT.unsigned_abs(),
@@ -114,7 +115,8 @@ impl Room {
         }
     }
 
-    /// As `4 (75%, 30%)`: what there is, how much of it is requested, and used if that is measured.
+    /// Formats the allocatable amount, the percentage requested and, if measured, the percentage used, for example `4
+    /// (75%, 30%)`.
     pub fn cell(&self, text: fn(&str) -> Option<String>) -> Option<String> {
         let all = text(self.allocatable.as_deref()?)?;
         let requested = self.percent_requested?;

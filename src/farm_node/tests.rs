@@ -67,7 +67,7 @@ fn what_its_pods_request_is_summed() {
     assert_eq!(status.memory.cell(resources::memory_cell).as_deref(), Some("4Gi (50%, 25%)"));
 }
 
-/// What comes of a lookup is in the fields that are declared for it, and nowhere else.
+/// Results of a lookup appear in the fields that are declared for it, and nowhere else.
 #[test]
 fn what_comes_of_lookups_is_declared() {
     let pods = [pod("a", "meadow", "Running", "250m")];

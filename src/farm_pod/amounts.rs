@@ -7,7 +7,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
 use super::compact::{List, Text};
 
-/// Amounts as they are written: how much there is of each resource.
+/// Amounts of resources as the strings of the object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Written {
     cpu: Option<Text>,
@@ -16,21 +16,20 @@ pub struct Written {
 }
 
 impl Written {
-    /// Every resource of which something is said.
+    /// Every resource that has an amount.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         let common = [("cpu", &self.cpu), ("memory", &self.memory)];
         let common = common.into_iter().filter_map(|(name, text)| Some((name, text.as_deref()?)));
         common.chain(self.others.iter().map(|(name, text)| (&**name, &**text)))
     }
 
-    /// How much there is of a resource, if that is said. What is no amount was never let in by
-    /// kube-apiserver, and is left out.
+    /// The amount of a resource, if it has one. An invalid quantity is omitted; kube-apiserver rejects such objects.
     pub fn get(&self, resource: &str) -> Option<Quantity> {
         let mut of_name = self.iter().filter(|(name, _)| *name == resource);
         of_name.next().and_then(|(_, text)| Quantity::parse(text).ok())
     }
 
-    /// The amounts.
+    /// Parses the amounts.
     pub fn read(&self) -> Amounts {
         let read = self
             .iter()
@@ -65,27 +64,28 @@ impl<'de> Deserialize<'de> for Written {
             }
         }
 
-        // It is a struct: its common members are part of what holds it.
+        // Deserialized as a struct: memory accounting then counts the common fields as part of the object that contains
+        // them, not as nodes of a map.
         deserializer.deserialize_struct("Amounts", &[], Reader)
     }
 }
 
-/// How much there is of each resource.
+/// The amount of each resource.
 #[derive(Clone, Debug, Default)]
 pub struct Amounts(Vec<(String, Quantity)>);
 
 impl Amounts {
-    /// How much there is of this resource, if that is said.
+    /// The amount of this resource, if it has one.
     pub fn get(&self, resource: &str) -> Option<Quantity> {
         self.iter().find(|(name, _)| *name == resource).map(|(_, amount)| amount)
     }
 
-    /// Every resource, in no order.
+    /// Every resource, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Quantity)> {
         self.0.iter().map(|(name, amount)| (name.as_str(), *amount))
     }
 
-    /// This much of a resource, instead of what there was.
+    /// Sets the amount of a resource.
     pub fn set(&mut self, resource: &str, amount: Quantity) {
         match self.0.iter_mut().find(|(name, _)| *name == resource) {
             Some((_, known)) => *known = amount,
@@ -93,7 +93,7 @@ impl Amounts {
         }
     }
 
-    /// Adds others.
+    /// Adds the amounts of `others`, resource by resource.
     pub fn add(&mut self, others: &Self) {
         for (resource, amount) in others.iter() {
             let sum = self.get(resource).map_or(amount, |known| known.plus(amount));
@@ -101,7 +101,7 @@ impl Amounts {
         }
     }
 
-    /// Of each resource the larger amount of both.
+    /// Raises each resource to the larger of the two amounts.
     pub fn raise(&mut self, others: &Self) {
         for (resource, amount) in others.iter() {
             if self.get(resource).is_none_or(|known| known.nanos() < amount.nanos()) {
@@ -111,16 +111,17 @@ impl Amounts {
     }
 }
 
-/// So many billionths are a whole.
+/// The number of billionths in one unit.
 pub const NANOS: i128 = 1_000_000_000;
 
-/// Processors, of which this many billionths are summed up, as `250m`.
+/// Converts a number of billionths of a processor to a quantity, for example `250m`. Fractions of a thousandth are
+/// rounded up.
 pub fn processors(nanos: i128) -> Quantity {
     let thousandths = nanos.saturating_add(999_999) / 1_000_000;
     read(&format!("{thousandths}m"))
 }
 
-/// Bytes, of which this many billionths are summed up, as `128Mi`.
+/// Converts a number of billionths of a byte to a quantity, for example `128Mi`.
 pub fn bytes(nanos: i128) -> Quantity {
     let bytes = nanos / NANOS;
     match bytes % 1024 {

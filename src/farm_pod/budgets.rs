@@ -1,7 +1,7 @@
 //! The PodDisruptionBudgets that cover a Pod, and how many of their Pods may be evicted.
 //!
-//! What a budget covers changes seldom, and its counters with each Pod that becomes ready: they are looked at apart,
-//! so that a rollout of many Pods does not have all of them computed again for each of them.
+//! The selector of a budget changes seldom; its counters change with each Pod that becomes ready. The two are separate
+//! lookups, so that a rollout of many Pods does not recompute all of them for each Pod.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,31 +18,31 @@ use super::object_view::ObjectView;
 use super::view::{PodView, owned};
 use super::{FarmPodStatus, IfServed};
 
-/// What is read of a PodDisruptionBudget that its author has said.
+/// The fields that are read of a PodDisruptionBudget, without its counters.
 pub type BudgetView = ObjectView<PodDisruptionBudget, BudgetSpecView>;
 
-/// What a budget is about.
+/// The spec of a budget.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BudgetSpecView {
-    /// The labels of the Pods that it covers.
+    /// The label selector of the Pods that the budget covers.
     pub selector: Option<LabelSelector>,
-    /// `AlwaysAllow`, where Pods that are not ready may always be evicted.
+    /// `AlwaysAllow` if Pods that are not ready may always be evicted.
     pub unhealthy_pod_eviction_policy: Option<Word>,
 }
 
-/// What has been counted of a PodDisruptionBudget.
+/// The counters of a PodDisruptionBudget.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct CountedView {
-    /// Its metadata.
+    /// The metadata of the budget.
     #[serde(default)]
     pub metadata: Generated,
-    /// How it is.
+    /// The status of the budget.
     #[serde(default)]
     pub status: BudgetStatusView,
 }
 
-/// Of which name a budget is, and of which generation.
+/// The name, namespace and generation of a budget.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Generated {
@@ -67,21 +67,22 @@ impl SourceType for CountedView {
     fn each_label(&self, _: &mut dyn FnMut(&str, &str)) {}
 }
 
-/// How a budget is.
+/// The status of a budget.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BudgetStatusView {
-    /// How many of its Pods may be evicted now.
+    /// The number of covered Pods that may be evicted now.
     pub disruptions_allowed: Option<i64>,
-    /// How many are ready.
+    /// The number of covered Pods that are ready.
     pub current_healthy: i64,
-    /// How many have to be.
+    /// The number of covered Pods that must be ready.
     pub desired_healthy: i64,
-    /// The generation that was counted for.
+    /// The generation of the budget that the counters were computed for.
     pub observed_generation: i64,
 }
 
-/// Counters move with each Pod. They are looked at no more often than usage is measured.
+/// The watch options of the counters. They change with each Pod, so they are read at most every 15 seconds, the
+/// interval of usage measurements.
 pub struct Counted;
 
 impl Scoped for Counted {
@@ -89,8 +90,8 @@ impl Scoped for Counted {
 }
 
 impl CountedView {
-    /// Whether its counters were made for another selector, or never: then they say nothing, though they are written
-    /// down as nought.
+    /// Whether the counters were computed for another selector, or never. Outdated counters are meaningless, although
+    /// the object contains zeros.
     fn is_outdated(&self) -> bool {
         self.status.observed_generation < self.metadata.generation.unwrap_or(0)
     }
@@ -107,14 +108,15 @@ pub struct Budget {
     pub disruptions_allowed: Option<i64>,
 }
 
-/// What keeps Pods from being evicted: what covers them, and what was counted of it.
+/// The budgets of Pods, and the counters of the budgets.
 pub type Budgets = (Lookup<BudgetView, IfServed>, Lookup<CountedView, Counted>);
 
-/// The budgets that cover a Pod, each with what was counted of it.
+/// The budgets that cover a Pod, each with its counters.
 pub struct Covering(Vec<(Arc<BudgetView>, Option<Arc<CountedView>>)>);
 
 impl Covering {
-    /// Those that cover what has the labels. Kubernetes asks them of each Pod, also of one without labels.
+    /// Returns the budgets that cover an object with these labels. Kubernetes matches budgets against every Pod,
+    /// including one without labels.
     pub fn of(labels: &Pairs, namespace: Option<&str>, budgets: &Budgets) -> Self {
         let (covering, counted) = budgets;
         let labels = labels.map().unwrap_or_default();
@@ -127,7 +129,7 @@ impl Covering {
         Self(with_counters.collect())
     }
 
-    /// What is shown of them.
+    /// Returns the budgets as the status of a farm pod lists them.
     pub fn shown(&self) -> Vec<Budget> {
         let shown = |(budget, counted): &(Arc<BudgetView>, Option<Arc<CountedView>>)| {
             let name = owned(budget.metadata.name.as_ref())?;
@@ -138,10 +140,12 @@ impl Covering {
         self.0.iter().filter_map(shown).collect()
     }
 
-    /// How many of the Pods that they cover may be evicted now, this one among them. `None` if no budget keeps
-    /// this one from being evicted, or that has not been counted. As kube-apiserver decides it: it asks
-    /// no budget of a Pod that has ended, has not begun or is being deleted, evicts none that several cover, and evicts
-    /// one that is not ready if its budget says so or has as many Pods that are ready as it needs.
+    /// The number of covered Pods, this one included, that may be evicted now. Returns `None` if no budget prevents the
+    /// eviction of this Pod, or if that has not been counted.
+    ///
+    /// Same decision as kube-apiserver's. It consults no budget for a Pod that has ended, has not started or is being
+    /// deleted. It does not evict a Pod that several budgets cover. It evicts a Pod that is not ready if the policy of
+    /// its budget is `AlwaysAllow`, or if as many Pods are ready as the budget requires.
     pub fn allowed(&self, pod: &PodView) -> Option<i64> {
         let phase = pod.status.phase.as_deref();
         let is_free = matches!(phase, Some("Pending" | "Succeeded" | "Failed"))
@@ -165,7 +169,7 @@ impl Covering {
         if !is_ready && is_met {
             return None;
         }
-        // Nothing is evicted until somebody has counted.
+        // kube-apiserver evicts nothing until the budget has been counted.
         match counted.is_outdated() {
             true => Some(0),
             false => status.disruptions_allowed.map(|allowed| allowed.max(0)),
@@ -173,13 +177,13 @@ impl Covering {
     }
 }
 
-/// What a budget covers: all Pods if its selector is empty, and none without one, or with one that is invalid.
+/// The selector of a budget. An empty selector matches all Pods; a missing or invalid selector matches none.
 fn selector(budget: &BudgetView) -> Option<Selector> {
     budget.spec.selector.clone()?.try_into().ok()
 }
 
-/// Whether what has been counted differs so much that it is worth telling: something may be evicted now, or nothing any
-/// more, or it was not known before.
+/// Whether the counters changed enough to publish the farm pod: evictions became possible or impossible, or the
+/// counters were unknown before.
 pub fn has_moved(shown: &FarmPodStatus, computed: &FarmPodStatus) -> bool {
     let allows = |allowed: Option<i64>| allowed.map(|allowed| allowed > 0);
     let of_all = |status: &FarmPodStatus| {
@@ -190,7 +194,7 @@ pub fn has_moved(shown: &FarmPodStatus, computed: &FarmPodStatus) -> bool {
         || of_all(shown) != of_all(computed)
 }
 
-/// As `web (1)`.
+/// Formats budgets for a table cell, for example `web (1)`.
 pub fn cell(budgets: &[Budget]) -> Option<String> {
     let text = |budget: &Budget| match budget.disruptions_allowed {
         Some(allowed) => format!("{} ({allowed})", budget.name),

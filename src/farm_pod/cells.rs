@@ -1,11 +1,11 @@
-//! The cells of farm pods that no path can say.
+//! The table cells of farm pods that a JSONPath cannot express.
 
 use aggregated_apiserver::{Cells, age};
 use jiff::Timestamp;
 
 use super::{FarmPod, FarmPodStatus, Why, budgets, images, resources, restarts};
 
-/// All of them.
+/// Returns the computed cells of farm pods.
 pub fn cells() -> Cells<FarmPod> {
     let of = |cell: fn(&FarmPodStatus) -> Option<String>| {
         move |farm_pod: &FarmPod, _: Timestamp| farm_pod.status.as_ref().and_then(cell)
@@ -49,7 +49,7 @@ fn text(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// As `OOMKilled (5m): container feeder ended with exit code 137 (SIGKILL)`.
+/// Formats a cause, for example `OOMKilled (5m): container feeder ended with exit code 137 (SIGKILL)`.
 fn why(why: &Why, now: Timestamp) -> String {
     let Why { code, message, since, .. } = why;
     let since = since.as_ref().map(|since| format!(" ({})", age(since.0, now))).unwrap_or_default();

@@ -8,26 +8,26 @@ use super::amounts::Written;
 use super::object_view::ObjectView;
 use super::view::{PodView, RequirementsView, VolumeView, Word, owned};
 
-/// What is read of a PersistentVolumeClaim.
+/// The fields that are read of a PersistentVolumeClaim.
 pub type ClaimedView = ObjectView<PersistentVolumeClaim, ClaimedSpecView, ClaimedStatusView>;
 
-/// What a claim asks for.
+/// The spec of a claim.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimedSpecView {
-    /// What makes its volume.
+    /// The StorageClass of the volume.
     pub storage_class_name: Option<Word>,
-    /// How large it is to be.
+    /// The requested size of the volume.
     pub resources: RequirementsView,
 }
 
-/// What there is for a claim.
+/// The status of a claim.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ClaimedStatusView {
     /// Pending, Bound or Lost.
     pub phase: Option<Word>,
-    /// How large its volume is.
+    /// The size of the volume.
     pub capacity: Written,
 }
 
@@ -49,7 +49,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// What is shown of the claim of a name.
+    /// Describes the claim of this name; only the name is known if `claim` is `None`.
     pub fn of(name: String, claim: Option<&ClaimedView>) -> Self {
         let Some(ClaimedView { spec, status, .. }) = claim else {
             return Self { name, ..Self::default() };
@@ -65,7 +65,7 @@ impl Claim {
     }
 }
 
-/// The names of the claims that a Pod mounts; what is made for it alone is called as both.
+/// The names of the claims that a Pod mounts. The claim of an ephemeral volume is named after the Pod and the volume.
 pub fn names(pod: &PodView, pod_name: &str) -> Vec<String> {
     let claim = |volume: &VolumeView| match volume {
         VolumeView::Claim(name) => Some((**name).to_owned()),

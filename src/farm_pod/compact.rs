@@ -1,5 +1,5 @@
-//! Types that take no more room than what is read into them: of a cluster's Pods there are many, and
-//! a `BTreeMap` of one entry takes half a kilobyte, a `Vec` of one element the room of four.
+//! Compact types for the values that are read of Pods, because a cluster has many Pods. A `BTreeMap` of one entry uses
+//! half a kilobyte, and a `Vec` of one element the memory of four.
 
 mod address;
 mod moment;
@@ -17,10 +17,10 @@ pub use moment::Moment;
 pub(crate) use shared::pooled;
 pub use shared::{Pool, Pooled, Shared, Word};
 
-/// A text that is read and never changed.
+/// A string that is never changed after it is read.
 pub type Text = Box<str>;
 
-/// A list that is read and never grows.
+/// A list that never grows after it is read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct List<T>(Box<[T]>);
 
@@ -75,7 +75,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
     }
 }
 
-/// Reads an element into a list.
+/// Deserializes an element into a list.
 struct Push<'a, T>(&'a mut Vec<T>);
 
 impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Push<'_, T> {
@@ -87,14 +87,14 @@ impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Push<'_, T> {
     }
 }
 
-/// Texts by texts, as labels are.
+/// A map from strings to strings, for example labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Pairs(List<(Text, Text)>);
 
 pooled!(Pairs);
 
 impl Pairs {
-    /// All of them, in the order in which they were written.
+    /// All pairs, in the order of the document.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (&**key, &**value))
     }
@@ -104,7 +104,7 @@ impl Pairs {
         self.iter().find(|(known, _)| *known == key).map(|(_, value)| value)
     }
 
-    /// The same as others know them; nothing if there are none.
+    /// The pairs as a `BTreeMap`; `None` without pairs.
     pub fn map(&self) -> Option<BTreeMap<String, String>> {
         let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
         (!self.0.is_empty()).then(|| self.iter().map(owned).collect())
@@ -138,7 +138,7 @@ impl<'de> Deserialize<'de> for Pairs {
     }
 }
 
-/// Reads a text into its place.
+/// Deserializes a string in place.
 struct Into<'a>(&'a mut Text);
 
 impl<'de> DeserializeSeed<'de> for Into<'_> {
@@ -150,7 +150,8 @@ impl<'de> DeserializeSeed<'de> for Into<'_> {
     }
 }
 
-/// Reads something from a text of which nothing is kept but that: an identifier, to serde.
+/// Parses a value from a string without storing the string. The string is deserialized as an identifier, so that memory
+/// accounting does not count it.
 pub fn parsed<'de, D: Deserializer<'de>, T>(
     deserializer: D,
     parse: fn(&str) -> Option<T>,

@@ -1,14 +1,14 @@
-//! Conditions: of most objects of a kind the same ones are so, at other times.
+//! Conditions of an object. Most objects of a kind have the same conditions, with different times.
 
 use serde::de::{Deserialize, Deserializer};
 
 use super::compact::{List, Moment, Shared, Word, pooled};
 
-/// What is so, and since when.
+/// The conditions of an object, each with its last transition time.
 #[derive(Clone, Debug, Default)]
 pub struct Conditions {
     shape: Shared<List<Shape>>,
-    /// Since when each of them is so.
+    /// The last transition time of each condition, in the order of `shape`.
     since: List<Moment>,
 }
 
@@ -24,7 +24,7 @@ struct Shape {
 pooled!(List<Shape>);
 
 impl Conditions {
-    /// All of them, in the order in which they were written.
+    /// All conditions, in the order of the document.
     pub fn iter(&self) -> impl Iterator<Item = ConditionView<'_>> {
         self.shape.iter().zip(&self.since).map(|(shape, since)| ConditionView {
             type_: &shape.type_,
@@ -35,7 +35,7 @@ impl Conditions {
         })
     }
 
-    /// The condition of this type: the first one, if there are several.
+    /// The condition of this type; the first one, if there are several.
     pub fn get(&self, kind: &str) -> Option<ConditionView<'_>> {
         self.iter().find(|condition| **condition.type_ == *kind)
     }
@@ -44,20 +44,20 @@ impl Conditions {
 /// A condition.
 #[derive(Clone, Copy, Debug)]
 pub struct ConditionView<'a> {
-    /// What it says.
+    /// The type of the condition.
     pub type_: &'a Word,
     /// `True`, `False` or `Unknown`.
     pub status: &'a Word,
-    /// Why, in a word.
+    /// The reason, one word in CamelCase.
     pub reason: Option<&'a Word>,
-    /// Why, in words.
+    /// The message.
     pub message: Option<&'a Word>,
-    /// Since when.
+    /// The time of the last transition.
     pub last_transition_time: Moment,
 }
 
 impl ConditionView<'_> {
-    /// Whether it is so.
+    /// Whether the status is `True`.
     pub fn is_true(self) -> bool {
         **self.status == *"True"
     }

@@ -1,4 +1,4 @@
-//! What farm pods show of what is looked up, and to which of those who may read Pods.
+//! The permissions that a user needs, besides reading farm pods, to see fields that come from lookups.
 
 use aggregated_apiserver::Disclosures;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
@@ -9,10 +9,11 @@ use super::{
     ServiceView,
 };
 
-/// What comes of owners: kinds and names, which stand in references to owners as well, and what those were installed by.
+/// Fields that come from owners: kinds and names, which are also in references to owners, and the release that
+/// installed them.
 const OF_OWNERS: [&str; 3] = ["status.owner", "status.owners", "status.release"];
 
-/// What is measured of a Pod.
+/// The measured usage of a Pod.
 pub(crate) const MEASURED: [&str; 6] = [
     "status.resources.cpu.percentOfLimit",
     "status.resources.cpu.percentOfRequest",
@@ -22,9 +23,12 @@ pub(crate) const MEASURED: [&str; 6] = [
     "status.resources.memory.usage",
 ];
 
-/// Whoever may read Pods is shown the names of the workloads that they belong to, where and on what they run, and why
-/// they do not run well, with the warnings of Events about them. Services, what becomes of claims (their names are said by the
-/// Pod), budgets and usage are shown to those who may read these in the same namespace.
+/// The field permissions of farm pods.
+///
+/// Permission to read Pods is enough to see the names of the workloads, the nodes, and the cause of a problem, which
+/// includes messages of warning Events. Services, budgets, usage, and the phase, size and storage class of claims are
+/// visible only with permission to read these objects in the namespace of the Pod. The names of claims come from the
+/// Pod itself.
 pub fn disclosures() -> Disclosures {
     Disclosures::new()
         .shows::<OwnerView<ReplicaSet>>(OF_OWNERS)

@@ -1,8 +1,8 @@
-//! What schedulers, kubelets and controllers say of a Pod in Events, where it says more than the
+//! Warning Events of schedulers, kubelets and controllers about a Pod. They are used where they contain more than the
 //! Pod itself.
 //!
-//! An Event that is repeated is counted up, every few seconds. Nothing is taken from it that
-//! changes then, so that a farm pod changes with what is new only.
+//! A repeated Event is updated every few seconds. The fields that such an update changes are not read, so that a farm
+//! pod changes only with new information.
 
 use aggregated_apiserver::{Scoped, SourceApi, SourceScope, SourceType};
 use jiff::Timestamp;
@@ -18,27 +18,27 @@ use super::metadata::Named;
 use super::view::{PodView, Text, Word, given};
 use super::why::Why;
 
-/// The uid that kubelets give to a Pod from a file: not that of the Pod which stands for it.
+/// The annotation with the uid that a kubelet gave to a static Pod. It differs from the uid of the mirror Pod.
 pub const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// What is read of an Event.
+/// The fields that are read of an Event.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EventView {
-    /// Its metadata.
+    /// The metadata of the Event.
     #[serde(default)]
     pub metadata: Named,
-    /// What it is about.
+    /// The object that the Event is about.
     #[serde(default)]
     pub involved_object: InvolvedObjectView,
-    /// What it says, in a word.
+    /// The reason, one word in CamelCase.
     pub reason: Option<Word>,
-    /// What it says, in words.
+    /// The message.
     pub message: Option<Word>,
-    /// When it was first said.
+    /// The time of the first occurrence.
     #[serde(default)]
     pub first_timestamp: Moment,
-    /// The same, of those who say it in the newer form.
+    /// The time of the first occurrence, in Events that use the newer field.
     #[serde(default)]
     pub event_time: Moment,
 }
@@ -59,13 +59,13 @@ impl SourceType for EventView {
     fn each_label(&self, _: &mut dyn FnMut(&str, &str)) {}
 }
 
-/// What an Event is about.
+/// The object that an Event is about.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InvolvedObjectView {
-    /// Which one.
+    /// The uid of the object.
     pub uid: Option<Text>,
-    /// Which part of it, as `spec.containers{feeder}`.
+    /// The part of the object, for example `spec.containers{feeder}`.
     pub field_path: Option<Word>,
 }
 
@@ -75,31 +75,31 @@ impl EventView {
     }
 
     fn is_about(&self, container: &str) -> bool {
-        // As `spec.initContainers{early}`.
+        // For example `spec.initContainers{early}`.
         let path = given(self.involved_object.field_path.as_ref()).unwrap_or_default();
         let name = path.split_once('{').map(|(_, name)| name.trim_end_matches('}'));
         name.is_none_or(|name| name == container)
     }
 }
 
-/// Of all Events only the warnings about Pods.
+/// The watch options of Events: only warnings about Pods.
 pub struct WarningsOfPods;
 
 impl Scoped for WarningsOfPods {
     const SCOPE: SourceScope = SourceScope::ALL.with_fields("involvedObject.kind=Pod,type=Warning");
 }
 
-/// An index: the uid of the Pod that each is about.
+/// Indexes Events by the uid of their Pod.
 pub fn pod_uid(event: &EventView) -> Option<Text> {
     event.involved_object.uid.clone()
 }
 
-/// The uid by which Events are about a Pod.
+/// The uid by which Events refer to a Pod.
 pub fn uid(pod: &PodView) -> Option<Cow<'_, str>> {
     pod.metadata.annotation(MIRROR).map(Cow::Borrowed).or_else(|| pod.metadata.uid())
 }
 
-/// What keeps a Pod from starting, once it has a node.
+/// Reasons why a Pod on a node does not start.
 const START: &[&str] = &[
     "FailedMount",
     "FailedAttachVolume",
@@ -109,17 +109,17 @@ const START: &[&str] = &[
     "NetworkNotReady",
     "FailedSync",
 ];
-/// What keeps a Pod from getting one.
+/// Reasons why a Pod is not scheduled.
 const SCHEDULING: &[&str] = &["FailedScheduling"];
-/// What keeps a Pod from ending.
+/// Reasons why a Pod does not end.
 const END: &[&str] = &["FailedKillPod", "FailedPreStopHook", "ExceededGracePeriod"];
-/// What probes say.
+/// Reasons of Events about probes.
 const PROBES: &[&str] = &["Unhealthy", "ProbeWarning"];
-/// What is said of images, and of containers that cannot be made.
+/// Reasons of Events about images, and about containers that cannot be created.
 const FAILED: &[&str] = &["Failed", "InspectFailed"];
 
-/// The cause, as the warnings of a Pod tell it. `was_killed` says whether the container that it is about did not
-/// end by itself.
+/// Refines a cause with the newest matching warning about the Pod. `was_killed` tells whether the container of the
+/// cause was killed rather than ended by itself.
 pub fn told(why: Why, was_killed: bool, warnings: &[Arc<EventView>]) -> Why {
     let container = why.container.clone().unwrap_or_default();
     let newest = |reasons: &[&str], begin: &str| {
@@ -139,9 +139,9 @@ pub fn told(why: Why, was_killed: bool, warnings: &[Arc<EventView>]) -> Why {
             failed.map(|event| beside(event, &why))
         }
         "StartupProbe" => newest(PROBES, "Startup probe").map(|event| beside(event, &why)),
-        // A probe may have failed long before, for once.
+        // Without a kill, a failed probe may be an old event that is unrelated.
         "CrashLoopBackOff" | "Error" if was_killed => {
-            // One that was killed for what its probe said did not fail by itself.
+            // A container that was killed because of its probe did not fail by itself.
             let killed = newest(PROBES, "Liveness probe").or(newest(PROBES, "Startup probe"));
             let code = |event: &EventView| match event.message.as_deref() {
                 Some(message) if message.starts_with("Liveness") => "LivenessProbe".to_owned(),
@@ -149,7 +149,7 @@ pub fn told(why: Why, was_killed: bool, warnings: &[Arc<EventView>]) -> Why {
             };
             killed.map(|event| Why { code: code(event), ..beside(event, &why) })
         }
-        // Older kubelets do not say why the image is not there.
+        // Older kubelets do not report why the image is missing.
         "ImagePullBackOff" if !why.message.contains("ErrImagePull") => {
             newest(FAILED, "Failed to pull image").map(|event| beside(event, &why))
         }
@@ -158,7 +158,7 @@ pub fn told(why: Why, was_killed: bool, warnings: &[Arc<EventView>]) -> Why {
     .unwrap_or(why)
 }
 
-/// What an Event says, where the Pod itself says next to nothing.
+/// Replaces the cause by an Event, because the Pod itself contains almost no information.
 fn instead(event: &EventView, why: &Why) -> Why {
     let code = given(event.reason.as_ref()).unwrap_or(&why.code);
     let message = event.message.as_deref().unwrap_or_default();
@@ -166,7 +166,7 @@ fn instead(event: &EventView, why: &Why) -> Why {
     Why { since: told.since.or_else(|| why.since.clone()), ..told }
 }
 
-/// The cause, and what an Event says of it.
+/// Appends the message of an Event to the cause.
 fn beside(event: &EventView, why: &Why) -> Why {
     let message = event.message.as_deref().unwrap_or_default();
     let message = format!("{}: {message}", why.message);
@@ -207,7 +207,7 @@ mod tests {
             ("FailedCreatePodSandBox", "no network"),
         );
         check("ContainerCreating", &[], ("ContainerCreating", "it is so"));
-        // What was in the way is over when it runs.
+        // An Event about the start is ignored once the container runs.
         check("ReadinessProbe", std::slice::from_ref(&mount), ("ReadinessProbe", "it is so"));
         let told = told(Why::new("NotStarted", "", None), false, &[mount]);
         assert_eq!(told.since.unwrap().0.to_string(), EARLY);

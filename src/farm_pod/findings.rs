@@ -1,4 +1,4 @@
-//! What could be better in a Pod: hygiene, as codes. None of it is trouble yet.
+//! Possible improvements of a Pod, as codes. None of them is a problem yet.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ pub enum Finding {
 }
 
 impl Finding {
-    /// As it is written.
+    /// The code as in the status of a farm pod.
     pub fn code(self) -> &'static str {
         match self {
             Self::NoLimits => "NoLimits",
@@ -49,16 +49,16 @@ impl Finding {
     }
 }
 
-/// Everything that could be better, in the order of the codes.
+/// Returns all findings of a Pod, in the order of the enum.
 pub fn findings(pod: &PodView) -> Vec<Finding> {
     let spec = &pod.spec;
-    // What runs before the others and ends needs no probes.
+    // Init containers that run to completion need no probes.
     let lasting = || {
         let sidecars = spec.init_containers.iter().filter(|container| container.is_sidecar());
         sidecars.chain(&spec.containers)
     };
     let all = || spec.init_containers.iter().chain(&spec.containers);
-    // What is said for the Pod as a whole is for each of its containers.
+    // The resources of the Pod apply to each of its containers.
     let lacks = |resource: &str, is_limit: bool| {
         let amounts = |of: &super::view::RequirementsView| {
             let amounts = if is_limit { &of.limits } else { &of.requests };
@@ -86,8 +86,7 @@ pub fn findings(pod: &PodView) -> Vec<Finding> {
     found.into_iter().filter(|(_, is_so)| *is_so).map(|(finding, _)| finding).collect()
 }
 
-/// Whether nothing keeps a container from running as root. What a container says stands above
-/// what its Pod says.
+/// Whether a container may run as root. The security context of the container takes precedence over that of its Pod.
 fn may_be_root(container: &ContainerView, pod: &PodView) -> bool {
     let (own, common) = (&container.security_context, &pod.spec.security_context);
     match own.run_as_user.or(common.run_as_user) {
@@ -101,7 +100,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    /// A Pod of which nothing is found.
+    /// A Pod without findings.
     fn clean() -> Value {
         let amounts = json!({"cpu": "1", "memory": "1Gi"});
         json!({

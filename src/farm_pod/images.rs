@@ -1,11 +1,11 @@
-//! What the containers of a Pod run.
+//! The images of the containers of a Pod.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::view::{ContainerView, PodView};
 
-/// So many digits of a digest are shown in tables.
+/// The number of digits of a digest in tables.
 const SHOWN_DIGITS: usize = 12;
 
 /// What a container runs.
@@ -24,19 +24,19 @@ pub struct Image {
     pub digest: Option<String>,
 }
 
-/// A reference to an image, in parts.
+/// A parsed reference to an image.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reference<'a> {
-    /// Everything before tag and digest.
+    /// The part before the tag and the digest.
     pub repository: &'a str,
     /// The tag.
     pub tag: Option<&'a str>,
-    /// As `sha256:…`.
+    /// The digest, for example `sha256:…`.
     pub digest: Option<&'a str>,
 }
 
 impl<'a> Reference<'a> {
-    /// Takes one apart.
+    /// Parses a reference.
     pub fn parse(text: &'a str) -> Self {
         let (named, digest) = match text.split_once('@') {
             Some((named, digest)) => (named, Some(digest).filter(|digest| !digest.is_empty())),
@@ -54,13 +54,13 @@ impl<'a> Reference<'a> {
         }
     }
 
-    /// Whether what runs may be another image tomorrow.
+    /// Whether the reference may resolve to another image later: it has no digest, and no tag or the tag `latest`.
     pub fn is_latest(&self) -> bool {
         self.digest.is_none() && self.tag.is_none_or(|tag| tag == "latest")
     }
 }
 
-/// The images of all containers, init containers first.
+/// Returns the images of all containers, init containers first.
 pub fn images(pod: &PodView) -> Vec<Image> {
     let spec = &pod.spec;
     spec.init_containers.iter().chain(&spec.containers).map(|one| image(one, pod)).collect()
@@ -80,7 +80,7 @@ fn image(container: &ContainerView, pod: &PodView) -> Image {
     }
 }
 
-/// The images without their registries, as `feeder:1.4,proxy@sha256:0123456789ab`; each once.
+/// Formats the images without their registries, each once, for example `feeder:1.4,proxy@sha256:0123456789ab`.
 pub fn cell(images: &[Image]) -> String {
     let mut shown: Vec<String> = Vec::new();
     for image in images {

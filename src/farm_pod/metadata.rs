@@ -1,4 +1,4 @@
-//! What is read of metadata, in little room: of annotations only those that something is made of.
+//! A compact form of object metadata. Only the annotations that a farm kind uses are stored.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,38 +10,38 @@ use uuid::fmt::Hyphenated;
 use super::compact::{List, Moment, Pairs, Shared, Text, Word, parsed, pooled};
 use super::{events, release};
 
-/// Metadata without the little that most objects do not have.
+/// The metadata of an object. Fields that few objects have are boxed in [`Rare`].
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(from = "Read")]
 pub struct Metadata {
-    /// Its name.
+    /// The name.
     pub name: Option<Text>,
-    /// The namespace that it is in.
+    /// The namespace, if the object has one.
     pub namespace: Option<Word>,
-    /// When it was created.
+    /// The time of the creation.
     pub creation_timestamp: Moment,
-    /// Its labels.
+    /// The labels.
     pub labels: Shared<Pairs>,
-    /// What it belongs to.
+    /// The owner references.
     pub owners: Shared<List<OwnerLink>>,
-    /// What most objects do not have, if it has some of it.
+    /// The fields that few objects have, if one of them is set.
     pub rare: Option<Box<Rare>>,
-    /// Its uid in the usual form of 36 characters. Another one is rare, and this one is nil then.
+    /// The uid, in the usual form of 36 characters. If the uid is missing or has another form, this one is nil.
     uid: Uuid,
 }
 
-/// What most objects do not have.
+/// Metadata fields that few objects have.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rare {
-    /// When it has to be gone, if it is being deleted.
+    /// The time by which the object must be deleted, if it is being deleted.
     pub deletion_timestamp: Moment,
-    /// How many seconds it has been given for that.
+    /// The grace period of the deletion, in seconds.
     pub deletion_grace_period_seconds: Option<i64>,
-    /// Those annotations that something is made of.
+    /// The annotations that a farm kind uses.
     pub annotations: List<(&'static str, Text)>,
-    /// Who has to agree before it is gone.
+    /// The finalizers that block the deletion.
     pub finalizers: List<Text>,
-    /// Its uid, in another form than the usual one.
+    /// The uid, if it does not have the usual form.
     uid: Option<Text>,
 }
 
@@ -88,7 +88,7 @@ impl From<Read> for Metadata {
 }
 
 impl Metadata {
-    /// Its uid.
+    /// The uid of the object.
     pub fn uid(&self) -> Option<Cow<'_, str>> {
         if !self.uid.is_nil() {
             return Some(self.uid.hyphenated().to_string().into());
@@ -96,34 +96,34 @@ impl Metadata {
         self.rare.as_ref()?.uid.as_deref().map(Cow::Borrowed)
     }
 
-    /// When it has to be gone, if it is being deleted.
+    /// The time by which the object must be deleted, if it is being deleted.
     pub fn deletion_timestamp(&self) -> Moment {
         self.rare.as_ref().map(|rare| rare.deletion_timestamp).unwrap_or_default()
     }
 
-    /// An annotation, if it is one of those that something is made of.
+    /// Returns an annotation, if it is one of those that are stored.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         let mut annotations = self.rare.iter().flat_map(|rare| &rare.annotations);
         annotations.find(|(known, _)| *known == key).map(|(_, value)| &**value)
     }
 
-    /// What controls it.
+    /// The owner reference of the controller.
     pub fn controller(&self) -> Option<&OwnerLink> {
         self.owners.iter().find(|owner| owner.is_controller)
     }
 }
 
-/// The name of what is looked up by that alone, or found by what it says.
+/// The metadata of an object that is looked up only by its name or by an index.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(default)]
 pub struct Named {
-    /// Its name.
+    /// The name.
     pub name: Option<Text>,
-    /// The namespace that it is in.
+    /// The namespace, if the object has one.
     pub namespace: Option<Word>,
 }
 
-/// A uid as it is read: nearly always in the usual form of 36 characters, which are 16 bytes.
+/// A uid as it is read. Almost all have the usual form of 36 characters, which are stored as 16 bytes.
 enum Uid {
     Usual(Uuid),
     Other(Text),
@@ -137,26 +137,26 @@ impl From<&str> for Uid {
     fn from(text: &str) -> Self {
         let mut written = [0; Hyphenated::LENGTH];
         let usual = Uuid::try_parse(text).ok();
-        // The same uid can be written in other forms: it is shown as it was written.
+        // The same uid can have other notations; it is shown as in the document.
         let usual = usual
             .filter(|uid| !uid.is_nil() && *uid.hyphenated().encode_lower(&mut written) == *text);
         usual.map_or_else(|| Self::Other(text.into()), Self::Usual)
     }
 }
 
-/// What an object belongs to.
+/// An owner reference.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OwnerLink {
-    /// As `apps/v1`.
+    /// For example `apps/v1`.
     pub api_version: Word,
-    /// As `ReplicaSet`.
+    /// For example `ReplicaSet`.
     pub kind: Word,
-    /// Its name.
+    /// The name of the owner.
     pub name: Text,
-    /// Its uid.
+    /// The uid of the owner.
     pub uid: Text,
-    /// Whether it is the one that controls the object.
+    /// Whether the owner is the controller of the object.
     #[serde(rename = "controller", deserialize_with = "or_not")]
     pub is_controller: bool,
 }
@@ -195,12 +195,13 @@ impl<'de> Deserialize<'de> for KnownAnnotations {
             }
         }
 
-        // Most of them are not kept: as a struct they are not taken for a map that is.
+        // Most annotations are not stored. Deserialized as a struct, so that memory accounting does not count the nodes
+        // of a map.
         deserializer.deserialize_struct("Annotations", &[], Reader)
     }
 }
 
-/// The key of an annotation, if it is a known one.
+/// The key of an annotation, if it is one of the stored ones.
 struct Key(Option<&'static str>);
 
 impl<'de> Deserialize<'de> for Key {

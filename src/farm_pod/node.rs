@@ -1,4 +1,4 @@
-//! The node that a Pod runs on: where it is, what it is, and how it is.
+//! The node that a Pod runs on: its location, its machine type and its condition.
 
 use k8s_openapi::api::core::v1::Node;
 use schemars::JsonSchema;
@@ -8,40 +8,40 @@ use super::amounts::Written;
 use super::object_view::ObjectView;
 use super::view::{ConditionView, Conditions, Word};
 
-/// What is read of a Node.
+/// The fields that are read of a Node.
 pub type NodeView = ObjectView<Node, NodeSpecView, NodeStatusView>;
 
-/// What is wanted of a node.
+/// The spec of a node.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSpecView {
-    /// Whether no more Pods are put on it.
+    /// Whether no further Pods are scheduled on the node.
     pub unschedulable: bool,
 }
 
-/// How a node is.
+/// The status of a node.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeStatusView {
-    /// What is so, and since when.
+    /// The conditions of the node.
     pub conditions: Conditions,
-    /// What Pods may take of it.
+    /// The resources that Pods can use.
     pub allocatable: Written,
-    /// What it runs.
+    /// The software versions of the node.
     pub node_info: NodeInfoView,
 }
 
-/// What a node runs.
+/// The software versions of a node.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeInfoView {
-    /// The version of its kubelet.
+    /// The version of the kubelet.
     pub kubelet_version: Option<Word>,
-    /// Its operating system.
+    /// The operating system.
     pub os_image: Option<Word>,
-    /// The version of its kernel.
+    /// The version of the kernel.
     pub kernel_version: Option<Word>,
-    /// What runs its containers.
+    /// The name and version of the container runtime.
     pub container_runtime_version: Option<Word>,
 }
 
@@ -92,8 +92,8 @@ const INSTANCE_TYPE: &[&str] =
 const ARCHITECTURE: &[&str] = &["kubernetes.io/arch", "beta.kubernetes.io/arch"];
 const OPERATING_SYSTEM: &[&str] = &["kubernetes.io/os", "beta.kubernetes.io/os"];
 
-/// Every cloud and every autoscaler has a label of its own. What makes nodes of several pools
-/// (Karpenter) stands before what the cloud says.
+/// The labels that contain the pool of a node; every cloud and every autoscaler has its own. The label of a tool that
+/// manages nodes of several pools (Karpenter) precedes those of the clouds.
 const POOL: &[&str] = &[
     "karpenter.sh/nodepool",
     "karpenter.sh/provisioner-name",
@@ -110,7 +110,7 @@ const POOL: &[&str] = &[
     "kops.k8s.io/instancegroup",
 ];
 
-/// Labels of nodes that may be taken back, and what they say then.
+/// Labels of nodes that the cloud can reclaim, with the value that means so.
 const SPOT: &[(&str, &str)] = &[
     ("karpenter.sh/capacity-type", "spot"),
     ("eks.amazonaws.com/capacityType", "SPOT"),
@@ -138,7 +138,7 @@ impl NodeView {
     }
 }
 
-/// What is known of the node of this name.
+/// Describes the node of this name; only the name is known if `node` is `None`.
 pub fn facts(name: &str, node: Option<&NodeView>) -> NodeFacts {
     let name = name.to_owned();
     let Some(node) = node else { return NodeFacts { name, ..NodeFacts::default() } };

@@ -1,4 +1,5 @@
-//! What is read of an object of any kind: its metadata, and of the rest what a view says.
+//! The fields that are read of an object of any kind: its metadata, and the parts of `spec` and `status` that a view
+//! declares.
 
 use std::any::TypeId;
 use std::borrow::Cow;
@@ -12,26 +13,26 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::metadata::Metadata;
 
-/// What is read of an object of this kind: its metadata in little room, and what is wanted and how it is as far as that is of
-/// interest. Where neither is, only metadata is asked for.
+/// The fields that are read of an object of kind `K`: compact metadata, and the declared parts of `spec` and `status`.
+/// If a view declares neither, only metadata is requested from the API server.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(bound = "Spec: Deserialize<'de> + Default, Status: Deserialize<'de> + Default")]
 pub struct ObjectView<K, Spec = IgnoredAny, Status = IgnoredAny> {
-    /// Its metadata.
+    /// The metadata of the object.
     #[serde(default)]
     pub metadata: Metadata,
-    /// What is wanted.
+    /// The declared part of `spec`.
     #[serde(default)]
     pub spec: Spec,
-    /// How it is.
+    /// The declared part of `status`.
     #[serde(default)]
     pub status: Status,
     #[serde(skip)]
     kind: PhantomData<fn() -> K>,
 }
 
-/// What is read of what Pods belong to: of its metadata nothing that its status moves, so that a change of the status
-/// touches nothing.
+/// The metadata of an owner of Pods. A change of the owner's status does not change this view, so it triggers no
+/// computation.
 pub type OwnerView<K> = ObjectView<K>;
 
 impl<K, Spec, Status> SourceType for ObjectView<K, Spec, Status>
@@ -67,10 +68,10 @@ where
     }
 }
 
-/// The same of an object whose kind is known only when something refers to it.
+/// The metadata of an owner whose kind is known only when an object refers to it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct AnyOwnerView {
-    /// Its metadata.
+    /// The metadata of the object.
     #[serde(default)]
     pub metadata: Metadata,
 }

@@ -1,4 +1,4 @@
-//! What a Pod belongs to, up to the top.
+//! The owners of a Pod, up to the top-level workload.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::metadata::{Metadata, OwnerLink};
 use super::object_view::{AnyOwnerView, OwnerView};
 
-/// So far is looked for the top. No workload is made of more, and owners may be a circle.
+/// The largest number of owners that are followed. No workload has more, and owner references can be circular.
 const MOST_OWNERS: usize = 8;
 
 /// The workload that a Pod belongs to.
@@ -30,9 +30,9 @@ impl From<&OwnerLink> for Owner {
     }
 }
 
-/// An object of which only the metadata are of interest.
+/// An object of which only the metadata is read.
 pub trait Owned {
-    /// Its metadata.
+    /// The metadata of the object.
     fn metadata(&self) -> &Metadata;
 }
 
@@ -48,12 +48,12 @@ impl Owned for AnyOwnerView {
     }
 }
 
-/// The owners of an object, the nearest first, each with what was found under its name.
+/// The owners of an object, nearest first, each with the object that was found under its name.
 pub struct Chain(Vec<(Owner, Option<Arc<dyn Owned>>)>);
 
 impl Chain {
-    /// Follows the controllers of an object with this metadata, by `look`, which finds the object of a reference. Where
-    /// what is next is not known (yet, or any more), or is another one of that name, the chain ends.
+    /// Follows the controllers of an object with this metadata. `look` finds the object of a reference. The chain ends
+    /// if the next owner is unknown (not yet or no longer), or if its name belongs to an object with another uid.
     pub fn follow(object: &Metadata, look: impl Fn(&OwnerLink) -> Option<Arc<dyn Owned>>) -> Self {
         let mut chain = Vec::new();
         let mut uids = Vec::new();
@@ -72,17 +72,17 @@ impl Chain {
         Self(chain)
     }
 
-    /// The last one.
+    /// The top-level owner.
     pub fn top(&self) -> Option<&Owner> {
         self.0.last().map(|(owner, _)| owner)
     }
 
-    /// All of them, the nearest first, as `ReplicaSet/web-1`.
+    /// All owners, nearest first, for example `ReplicaSet/web-1`.
     pub fn texts(&self) -> Vec<String> {
         self.0.iter().map(|(owner, _)| format!("{}/{}", owner.kind, owner.name)).collect()
     }
 
-    /// The metadata of those that were found, the nearest first.
+    /// The metadata of the owners that were found, nearest first.
     pub fn metadata(&self) -> impl Iterator<Item = &Metadata> {
         self.0.iter().filter_map(|(_, found)| found.as_deref().map(Owned::metadata))
     }
@@ -98,7 +98,7 @@ mod tests {
         json!({"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": format!("uid-{name}"), "controller": true})
     }
 
-    /// The owners of an object whose owner is `first`, among objects of a name, uid and owner.
+    /// The owners of an object whose owner is `first`. Each entry of `objects` has a name, a uid and an owner.
     fn chain(first: Value, objects: &[(&str, &str, Option<Value>)]) -> Vec<String> {
         let of = |name: &str, uid: &str, owner: Option<Value>| -> OwnerView<ReplicaSet> {
             let owners: Vec<Value> = owner.into_iter().collect();

@@ -1,5 +1,5 @@
-//! The release that a Pod belongs to, from the labels and annotations that Helm,
-//! Flux and Argo CD leave on what they make.
+//! The release that a Pod belongs to, from the labels and annotations that Helm, Flux and Argo CD set on the objects
+//! that they create.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ const HELM_NAME: &str = "meta.helm.sh/release-name";
 const HELM_NAMESPACE: &str = "meta.helm.sh/release-namespace";
 const ARGO_TRACKING: &str = "argocd.argoproj.io/tracking-id";
 
-/// The annotations that are looked at.
+/// The annotations that are read.
 pub const ANNOTATIONS: &[&str] = &[HELM_NAME, HELM_NAMESPACE, ARGO_TRACKING];
 
 /// What a Pod was installed by.
@@ -29,7 +29,7 @@ pub struct Release {
     pub chart: Option<String>,
 }
 
-/// The release of the first of these objects that says one: the Pod, and what it belongs to.
+/// The release of the first of these objects that has one: the Pod, then its owners.
 pub fn release<'a>(objects: impl IntoIterator<Item = &'a Metadata>) -> Option<Release> {
     objects.into_iter().find_map(of)
 }
@@ -45,14 +45,14 @@ fn of(object: &Metadata) -> Option<Release> {
         namespace,
         chart: chart.clone(),
     };
-    // What drives Helm is named before Helm.
+    // A tool that runs Helm takes precedence over Helm.
     if let Some(name) = label("helm.toolkit.fluxcd.io/name") {
         return Some(made("FluxHelm", name, label("helm.toolkit.fluxcd.io/namespace")));
     }
     if let Some(name) = label("kustomize.toolkit.fluxcd.io/name") {
         return Some(made("Flux", name, label("kustomize.toolkit.fluxcd.io/namespace")));
     }
-    // As `shop:apps/Deployment:default/web`.
+    // For example `shop:apps/Deployment:default/web`.
     let application = || {
         let tracked = annotation(ARGO_TRACKING)?;
         tracked.split(':').next().filter(|name| !name.is_empty()).map(str::to_owned)
@@ -62,13 +62,13 @@ fn of(object: &Metadata) -> Option<Release> {
     }
     let is_of_helm = label("app.kubernetes.io/managed-by").as_deref() == Some("Helm");
     let instance = || label("app.kubernetes.io/instance").filter(|_| is_of_helm);
-    // Helm 2 had labels of its own.
+    // The labels of Helm 2.
     let of_tiller = || label("release").filter(|_| label("heritage").as_deref() == Some("Tiller"));
     let name = annotation(HELM_NAME).or_else(instance).or_else(of_tiller)?;
     Some(made("Helm", name, annotation(HELM_NAMESPACE)))
 }
 
-/// As `Helm/feeder`.
+/// Formats a release, for example `Helm/feeder`.
 pub fn cell(release: &Release) -> String {
     format!("{}/{}", release.tool, release.name)
 }

@@ -1,7 +1,6 @@
-//! What a Pod asks for and may take, summed as the scheduler does it: sidecars
-//! count with the containers beside them, other init containers only where
-//! one of them needs more than all that comes later, and a resize that is
-//! under way counts as the larger of before and after.
+//! The requests and limits of a Pod, summed with the rules of the scheduler. Sidecars count with the main containers.
+//! Another init container counts only if it needs more than all containers that run after it. A pending resize counts
+//! as the larger of the old and the new amounts.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +62,7 @@ impl Amount {
     }
 }
 
-/// What a Pod asks for and may take.
+/// Returns the requests and limits of a Pod.
 pub fn resources(pod: &PodView) -> Resources {
     let (requests, limits) = (requests(pod), limits(pod));
     let of = |name| Amount::of(name, &requests, &limits);
@@ -76,7 +75,7 @@ pub fn resources(pod: &PodView) -> Resources {
     }
 }
 
-/// Does not compare what is used with limits that only some containers have.
+/// Removes the percentage of a limit that only some containers have, because the usage is that of all containers.
 pub fn drop_partial_limits(pod: &PodView, resources: &mut Resources) {
     let own = pod.spec.resources.limits.read();
     for (name, amount) in [("cpu", &mut resources.cpu), ("memory", &mut resources.memory)] {
@@ -89,12 +88,12 @@ pub fn drop_partial_limits(pod: &PodView, resources: &mut Resources) {
     }
 }
 
-/// Whether a resource is none of Kubernetes' own: those have no domain.
+/// Whether a resource is an extended one. The names of Kubernetes' own resources have no domain.
 fn is_extended(name: &str) -> bool {
     name.contains('/')
 }
 
-/// The requests of all containers, or those of the Pod itself, and its overhead.
+/// The requests of all containers, or those of the Pod itself, plus the overhead of the Pod.
 pub fn requests(pod: &PodView) -> Amounts {
     let mut sum = sum(pod, effective_requests);
     set_own(&mut sum, &pod.spec.resources.requests.read());
@@ -102,7 +101,8 @@ pub fn requests(pod: &PodView) -> Amounts {
     sum
 }
 
-/// The limits of all containers, or those of the Pod itself; what has no limit gets none by overhead.
+/// The limits of all containers, or those of the Pod itself, plus the overhead of the Pod. The overhead does not add a
+/// limit to a resource without one.
 pub fn limits(pod: &PodView) -> Amounts {
     let mut sum = sum(pod, effective_limits);
     set_own(&mut sum, &pod.spec.resources.limits.read());
@@ -114,7 +114,7 @@ pub fn limits(pod: &PodView) -> Amounts {
     sum
 }
 
-/// What is said for the Pod as a whole stands above what its containers say.
+/// Resources of the Pod as a whole take precedence over the sum of its containers.
 fn set_own(sum: &mut Amounts, own: &Amounts) {
     let may_be_said =
         |name: &str| matches!(name, "cpu" | "memory") || name.starts_with("hugepages-");
@@ -153,7 +153,7 @@ fn sum(
     sum
 }
 
-/// Whether the node has refused a resize for good.
+/// Whether the node has rejected a resize permanently.
 fn is_resize_infeasible(pod: &PodView) -> bool {
     let pending = pod.status.condition("PodResizePending");
     pending.is_some_and(|pending| pending.reason.is_some_and(|reason| **reason == *"Infeasible"))
@@ -195,8 +195,8 @@ fn effective_limits(
     most
 }
 
-/// What is used of what is requested or limited, as `48%`; where that is nothing, how much is used;
-/// where it is not measured, how much is requested, as `250m`.
+/// Formats the usage as a percentage of the request or limit, for example `48%`. Without either it formats the usage;
+/// without a measurement it formats the request, for example `250m`.
 pub fn usage_cell(
     amount: &Amount,
     percent: Option<i64>,
@@ -209,7 +209,7 @@ pub fn usage_cell(
     }
 }
 
-/// How much is used, and of what is requested and limited, as `120m (48%, 12%)`.
+/// Formats the usage, and its percentages of the request and of the limit, for example `120m (48%, 12%)`.
 pub fn used_cell(amount: &Amount, text: fn(&str) -> Option<String>) -> Option<String> {
     let used = text(amount.usage.as_deref()?)?;
     let percent =
@@ -218,12 +218,12 @@ pub fn used_cell(amount: &Amount, text: fn(&str) -> Option<String>) -> Option<St
     Some(format!("{used} ({request}, {limit})"))
 }
 
-/// An amount of processors as it is written.
+/// Formats an amount of processors.
 pub fn cpu_cell(amount: &str) -> Option<String> {
     Some(amount.to_owned())
 }
 
-/// An amount of memory as people read it, in five characters: `128Mi`, `1.1Gi`.
+/// Formats an amount of memory in five characters: `128Mi`, `1.1Gi`.
 pub fn memory_cell(amount: &str) -> Option<String> {
     const MEBI: i128 = 1 << 20;
     let bytes = Quantity::parse(amount).ok()?.nanos() / 1_000_000_000;

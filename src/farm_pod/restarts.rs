@@ -1,4 +1,4 @@
-//! How containers have ended, and the restarts of a Pod as a cell.
+//! The last end of a container, and the restarts of a Pod as a table cell.
 
 use aggregated_apiserver::age;
 use jiff::Timestamp;
@@ -45,7 +45,7 @@ fn finished(ended: &TerminatedView) -> Option<Timestamp> {
     ended.finished_at.timestamp()
 }
 
-/// As `3 (5m ago)`.
+/// Formats the restarts, for example `3 (5m ago)`.
 pub fn cell(restarts: i64, last: Option<&Time>, now: Timestamp) -> String {
     match last {
         Some(last) if restarts != 0 => format!("{restarts} ({} ago)", age(last.0, now)),

@@ -7,18 +7,18 @@ use serde::Deserialize;
 use super::compact::Pairs;
 use super::object_view::ObjectView;
 
-/// What is read of a Service.
+/// The fields that are read of a Service.
 pub type ServiceView = ObjectView<Service, ServiceSpecView>;
 
-/// What a Service is made of.
+/// The spec of a Service.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ServiceSpecView {
-    /// The labels of the Pods that it sends requests to.
+    /// The labels of the Pods that receive the requests.
     pub selector: Option<Pairs>,
 }
 
-/// What a Service selects: without a selector, or with an empty one, nothing.
+/// The selector of a Service. A missing or empty selector selects nothing.
 pub fn selector(service: &ServiceView) -> Option<Selector> {
     let selector = service.spec.selector.as_ref()?.map()?;
     Some(selector.into_iter().collect())

@@ -1,30 +1,29 @@
-//! The state of a Pod in a word, and how many of its containers are ready, as
-//! `kubectl get pods` has them: kube-apiserver makes those columns, and what is
-//! here must say the same of every Pod.
+//! The state of a Pod in one word and its number of ready containers, same as in `kubectl get pods`. kube-apiserver
+//! computes those columns; this module must compute the same values for every Pod.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::view::{ContainerStatusView, PodView, TerminatedView, given};
 
-/// What the containers of a Pod come to.
+/// The summary of the containers of a Pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// As `Running`, `CrashLoopBackOff` or `Init:1/2`.
+    /// For example `Running`, `CrashLoopBackOff` or `Init:1/2`.
     pub state: String,
-    /// How many containers are ready.
+    /// The number of ready containers.
     pub ready: usize,
-    /// How many there are: sidecars too, but no other init containers.
+    /// The number of containers, including sidecars but no other init containers.
     pub containers: usize,
-    /// How often they were restarted, and when last.
+    /// The restarts of the containers.
     pub restarts: Restarts,
 }
 
-/// How often containers were restarted.
+/// The restarts of containers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Restarts {
-    /// All together.
+    /// The sum over all containers.
     pub count: i64,
-    /// When the last of them had ended before it was started again.
+    /// The time at which the last restarted container had ended before its restart.
     pub last: Option<Time>,
 }
 
@@ -36,29 +35,29 @@ impl Restarts {
     }
 }
 
-/// How far the init containers have come.
+/// The progress of the init containers.
 #[derive(Default)]
 struct Initialization {
-    /// Where it is held up, if it is not over.
+    /// The state of the init container that blocks the Pod, or `None` if initialization is complete.
     held_up: Option<String>,
     ready: usize,
     restarts: Restarts,
     restarts_of_sidecars: Restarts,
 }
 
-/// What the other containers come to.
+/// The summary of the main containers.
 #[derive(Default)]
 struct Run {
-    /// What the first of them waits for, or has ended with.
+    /// The waiting reason or the end of the first container that waits or has ended.
     state: Option<String>,
-    /// What the first of those ended with that failed.
+    /// The end of the first container that failed.
     failure: Option<String>,
     ready: usize,
     restarts: Restarts,
 }
 
 impl Summary {
-    /// The summary of a Pod.
+    /// Computes the summary of a Pod.
     pub fn of(pod: &PodView) -> Self {
         let spec = &pod.spec;
         let sidecars = spec.init_containers.iter().filter(|container| container.is_sidecar());
@@ -66,7 +65,7 @@ impl Summary {
         let initialization = Initialization::of(pod);
         let (held_up, mut ready) = (initialization.held_up, initialization.ready);
         let mut restarts = initialization.restarts;
-        // A Pod that was once initialized has begun, whatever its init containers say now.
+        // A Pod that was once initialized has started, whatever the state of its init containers now.
         let mut state = held_up.clone().unwrap_or_else(|| state_without_containers(pod));
         if held_up.is_none() || pod.status.has("Initialized") {
             let run = Run::of(pod, initialization.restarts_of_sidecars);
@@ -78,7 +77,7 @@ impl Summary {
         Self { state, ready, containers, restarts }
     }
 
-    /// As `1/2`.
+    /// Formats the ready containers, for example `1/2`.
     pub fn readiness(&self) -> String {
         format!("{}/{}", self.ready, self.containers)
     }
@@ -135,7 +134,8 @@ impl Run {
         run
     }
 
-    /// What the containers make of a state; one that has ended well says nothing of the others.
+    /// Combines a state with that of the containers. A completed container does not decide the state while others run
+    /// or have failed.
     fn state_in(&self, pod: &PodView, before: String) -> String {
         let state = self.state.clone().unwrap_or(before);
         if state != "Completed" {
@@ -155,7 +155,7 @@ fn has_true_condition(pod: &PodView, kind: &str) -> bool {
     pod.status.conditions.iter().any(|one| **one.type_ == *kind && one.is_true())
 }
 
-/// What is said of a Pod that is being deleted: of one that has ended, nothing.
+/// The state of a Pod that is being deleted, or `None` if it has ended or is not being deleted.
 fn being_deleted(pod: &PodView) -> Option<&'static str> {
     pod.metadata.deletion_timestamp().time()?;
     if given(pod.status.reason.as_ref()) == Some("NodeLost") {
@@ -165,7 +165,7 @@ fn being_deleted(pod: &PodView) -> Option<&'static str> {
     (!is_over).then_some("Terminating")
 }
 
-/// What is said of a Pod without a look at its containers.
+/// The state of a Pod without regard to its containers.
 fn state_without_containers(pod: &PodView) -> String {
     let is_gated = pod.status.conditions.iter().any(|condition| {
         &**condition.type_ == "PodScheduled" && given(condition.reason) == Some("SchedulingGated")
@@ -181,7 +181,7 @@ fn waits_for(status: &ContainerStatusView) -> Option<&str> {
     given(status.state.waiting.as_ref()?.reason.as_ref())
 }
 
-/// How a container has ended: as `OOMKilled`, `Signal:9` or `ExitCode:3`.
+/// Formats the end of a container: its reason, for example `OOMKilled`, or else `Signal:9` or `ExitCode:3`.
 pub fn end(ended: &TerminatedView) -> String {
     match (given(ended.reason.as_ref()), ended.signal) {
         (Some(reason), _) => reason.to_owned(),

@@ -17,7 +17,7 @@ fn lookup<K: SourceType, S: Scoped>(objects: &[Value]) -> Lookup<K, S> {
     Lookup::from_objects(objects.iter().map(read))
 }
 
-/// What there is besides the Pod.
+/// The objects of a cluster besides the Pod.
 #[derive(Default)]
 struct Cluster {
     sets: Vec<Value>,
@@ -57,8 +57,8 @@ impl Cluster {
     }
 }
 
-/// Name, ready, status and restarts: what kube-apiserver shows of the same Pods, as
-/// `tests/control_plane/farm_pods.rs` makes sure. Then the code of why.
+/// Name, ready, status and restarts of each Pod, then the code of its cause. kube-apiserver shows the same name, ready,
+/// status and restarts; `tests/control_plane/farm_pods.rs` checks that.
 const SHOWN: &[(&str, &str, &str, &str, &str)] = &[
     ("runs", "1/1", "Running", "0", ""),
     ("restarted", "2/2", "Running", "3 (24h ago)", ""),
@@ -149,7 +149,7 @@ fn the_owner_is_the_workload() {
     check_owner(job, Some(("Backup", "all")));
     check_owner(reference("apps/v1", "StatefulSet", "db", "s"), Some(("StatefulSet", "db")));
     check_owner(reference("v1", "Node", "meadow", "m"), Some(("Node", "meadow")));
-    // Another ReplicaSet of the same name, one that is not there, one of another group.
+    // A ReplicaSet of the same name with another uid, one that does not exist, and one of another group.
     check_owner(set("old"), Some(("ReplicaSet", "web-1")));
     let missing = reference("apps/v1", "ReplicaSet", "web-2", "x");
     check_owner(missing, Some(("ReplicaSet", "web-2")));
@@ -157,7 +157,7 @@ fn the_owner_is_the_workload() {
     check_owner(other, Some(("ReplicaSet", "web-1")));
 }
 
-/// Above the workloads of Kubernetes there may be anything, in a namespace or not, and circles.
+/// Owners of workloads can be of any kind, with or without a namespace, and can be circular.
 #[test]
 fn owners_are_of_any_kind() {
     let object = |kind: &str, name: &str, namespace: Option<&str>, owner: Value| {
@@ -322,8 +322,8 @@ fn budgets_that_cover_it_say_how_many_may_go() {
     assert_eq!(naked.disruptions_allowed, Some(3));
 }
 
-/// kube-apiserver writes `disruptionsAllowed: 0` for a budget that nobody has counted, and evicts nothing until
-/// somebody has: how many may go now is none, and how many the budget allows is not known.
+/// kube-apiserver writes `disruptionsAllowed: 0` for a budget that has not been counted, and evicts nothing until it
+/// has been counted. So the Pod's number of allowed evictions is zero, and the budget's own number is unknown.
 #[test]
 fn a_budget_that_was_not_counted_allows_nothing_and_says_nothing() {
     let status = |observed: i64, allowed: i64| {
@@ -347,7 +347,7 @@ fn a_budget_that_was_not_counted_allows_nothing_and_says_nothing() {
     };
     let (uncounted, counted) = (status(0, 0), status(2, 0));
     check(&uncounted, "web", Some(0));
-    // What was counted before its author has changed it says nothing either.
+    // Counters from before the last change of the budget are unknown too.
     check(&status(1, 3), "web", Some(0));
     check(&counted, "web (0)", Some(0));
     check(&status(2, 3), "web (3)", Some(3));
@@ -355,7 +355,7 @@ fn a_budget_that_was_not_counted_allows_nothing_and_says_nothing() {
     assert!(!FarmPod::is_worth_publishing(&counted, &counted));
 }
 
-/// As kube-apiserver evicts.
+/// Same decisions as kube-apiserver's eviction.
 #[test]
 fn some_pods_are_evicted_whatever_budgets_say() {
     let check = |pod: Value, policy: Value, counted: Value, expected: Option<i64>| {
@@ -395,7 +395,7 @@ fn some_pods_are_evicted_whatever_budgets_say() {
     check(unready(), json!("IfHealthyBudget"), short, Some(0));
     check(unready(), json!(null), enough.clone(), None);
     check(unready(), json!("IfHealthyBudget"), enough, None);
-    // It needs none: then it has nothing to spare.
+    // The budget requires no ready Pod, so it has none to spare.
     check(unready(), json!(null), json!([0, 0, 2]), Some(0));
 }
 
@@ -487,7 +487,7 @@ fn labels_are_kept_and_most_annotations_are_not_read() {
     assert_eq!((annotations, managed_fields), (None, None));
 }
 
-/// A cluster in which all that is looked up has something to say of a Pod that is called so.
+/// A cluster in which every lookup finds something for a Pod of this name.
 fn crowded(pod: &str) -> Cluster {
     let metadata = |name: &str| json!({"namespace": "n", "name": name});
     let amounts = json!({"cpu": "100m", "memory": "64Mi"});
@@ -518,7 +518,7 @@ fn crowded(pod: &str) -> Cluster {
     }
 }
 
-/// What comes of a lookup is in the fields that are declared for it, and nowhere else.
+/// Results of a lookup appear in the fields that are declared for it, and nowhere else.
 #[test]
 fn what_comes_of_lookups_is_declared() {
     let mut differing = 0;
@@ -556,7 +556,7 @@ fn names() {
     assert_eq!(FarmPod::source_name("farm-"), None);
 }
 
-/// The paths of all scalars of a schema that are in no list or map.
+/// The paths of all scalar fields of a schema that are in no list or map.
 fn scalars(schema: &Value, path: &str, found: &mut Vec<String>) {
     let properties = schema["properties"].as_object();
     for (name, member) in properties.into_iter().flatten() {
@@ -578,7 +578,7 @@ fn every_scalar_is_selectable() {
     for part in ["spec", "status"] {
         scalars(&schema["properties"][part], &format!(".{part}"), &mut expected);
     }
-    // Disk space has the same form as what is measured, and is not.
+    // Disk space has the same type as CPU and memory, but its usage is not measured.
     expected.retain(|path| {
         !path.starts_with(".status.resources.ephemeralStorage")
             || [".limit", ".request"].iter().any(|end| path.ends_with(end))

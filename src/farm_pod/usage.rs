@@ -1,4 +1,4 @@
-//! What a Pod uses, as the metrics API measures it every so often.
+//! The usage of a Pod, as measured periodically by the metrics API.
 
 use std::time::Duration;
 
@@ -10,33 +10,34 @@ use super::metadata::Named;
 use super::resources::{Amount, Resources};
 use super::view::Text;
 
-/// What moved by less than this part of what is requested is told later, with what else changes.
+/// The smallest change of the usage, in percent of the request, that is published at once. A smaller change is
+/// published later, together with other changes.
 const WORTH_PERCENT: i128 = 10;
 
-/// What is read of the measurements of a Pod.
+/// The fields that are read of the measurements of a Pod.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct PodMetricsView {
-    /// Its metadata: what else there is to say of the Pod is known.
+    /// The name and namespace of the Pod.
     #[serde(default)]
     pub metadata: Named,
-    /// What its containers use.
+    /// The usage of its containers.
     #[serde(default, rename = "containers")]
     pub usages: Usages,
 }
 
-/// What each container of a Pod uses of processors and memory, as it is written: one text, because there is one for each Pod of
-/// a cluster.
+/// The CPU and memory usage of each container of a Pod, as the strings of the measurement. One string contains the
+/// usage of all containers, because there is one such value for each Pod of a cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Usages(Text);
 
 impl Usages {
-    /// What each container uses.
+    /// The usage of each container.
     fn iter(&self) -> impl Iterator<Item = Amounts> {
         self.0.split_terminator(BEHIND_CONTAINER).map(|container| {
             let (cpu, memory) = container.split_once(BEHIND_CPU).unwrap_or_default();
             let mut used = Amounts::default();
             for (name, text) in [("cpu", cpu), ("memory", memory)] {
-                // What is none was never let in by who measures.
+                // An invalid quantity is omitted. The metrics server does not produce any.
                 if let Ok(amount) = Quantity::parse(text) {
                     used.set(name, amount);
                 }
@@ -46,7 +47,7 @@ impl Usages {
     }
 }
 
-/// No amount is written with one of these.
+/// Separators. No quantity contains one of them.
 const BEHIND_CPU: char = ' ';
 const BEHIND_CONTAINER: char = '\n';
 
@@ -90,13 +91,13 @@ impl SourceType for PodMetricsView {
     fn each_label(&self, _: &mut dyn FnMut(&str, &str)) {}
 }
 
-/// What is read of the measurements of a node.
+/// The fields that are read of the measurements of a node.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct NodeMetricsView {
-    /// Its metadata.
+    /// The name of the node.
     #[serde(default)]
     pub metadata: Named,
-    /// What all of it uses.
+    /// The usage of the whole node.
     #[serde(default)]
     pub usage: Written,
 }
@@ -117,37 +118,38 @@ impl SourceType for NodeMetricsView {
     fn each_label(&self, _: &mut dyn FnMut(&str, &str)) {}
 }
 
-/// Where measurements are found.
+/// The metrics API of a kind of objects.
 fn measured_of(plural: &'static str, is_namespaced: bool) -> SourceApi {
     let (group, version) = ("metrics.k8s.io".into(), "v1beta1".into());
     SourceApi { group, version, plural: plural.into(), is_namespaced, is_metadata: false }
 }
 
-/// The metrics API has no watch; metrics-server measures every fifteen seconds, where there is one.
+/// The poll options of measurements, because the metrics API has no watch. metrics-server, where it is installed,
+/// measures every 15 seconds.
 pub struct Polled;
 
 impl Scoped for Polled {
     const SCOPE: SourceScope = SourceScope::ALL.polled_every(Duration::from_secs(15)).if_served();
 }
 
-/// Adds to what is requested and limited what all containers use.
+/// Adds the usage of all containers to the requests and limits.
 pub fn add(resources: &mut Resources, metrics: &PodMetricsView) {
     let mut used = Amounts::default();
     sum(&mut used, metrics);
     set(&mut resources.cpu, &mut resources.memory, &used);
 }
 
-/// Adds what all containers of a Pod use.
+/// Adds the usage of all containers of a Pod to `used`.
 pub fn sum(used: &mut Amounts, metrics: &PodMetricsView) {
     for container in metrics.usages.iter() {
         used.add(&container);
     }
 }
 
-/// Says how much is used.
+/// Sets the usage and its percentages.
 pub fn set(cpu: &mut Amount, memory: &mut Amount, used: &Amounts) {
     for (name, amount) in [("cpu", cpu), ("memory", memory)] {
-        // Processors are measured in billionths, which say no more than thousandths.
+        // Usage is measured in billionths of a processor; thousandths are precise enough.
         if let Some(used) = used.get(name).map(Quantity::in_thousandths) {
             *amount = measured(amount, used);
         }
@@ -168,7 +170,7 @@ fn measured(amount: &Amount, used: Quantity) -> Amount {
     }
 }
 
-/// Whether one of the resources is used so much more or less that it is worth telling.
+/// Whether the usage of a resource changed enough to publish the object.
 pub fn has_moved(shown: &Resources, computed: &Resources) -> bool {
     let pairs = [(&shown.cpu, &computed.cpu), (&shown.memory, &computed.memory)];
     pairs.into_iter().any(|(shown, computed)| {
@@ -215,7 +217,7 @@ mod tests {
         assert_eq!(unmeasured, resources(Some("1"), None));
     }
 
-    /// What of a container is not measured, or is no amount, adds nothing; the others do.
+    /// A usage that is missing or is no valid quantity adds nothing; the others are summed.
     #[test]
     fn what_is_not_measured_adds_nothing() {
         let containers = json!([
@@ -246,7 +248,7 @@ mod tests {
         check(Some("1"), &["500m"], &["599m"], false);
         check(Some("1"), &["500m"], &["600m"], true);
         check(Some("1"), &["500m"], &["400m"], true);
-        // Of what requests nothing, a tenth of what it used.
+        // Without a request, the threshold is a tenth of the previous usage.
         check(None, &["100m"], &["109m"], false);
         check(None, &["100m"], &["110m"], true);
         check(Some("1"), &["1m"], &["1m"], false);

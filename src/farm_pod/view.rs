@@ -1,7 +1,7 @@
-//! What is read of a Pod: only what is shown of it, or decides what is shown.
+//! The fields that are read of a Pod: only those that a farm kind shows, or that decide what it shows.
 //!
-//! A cluster has many Pods, and most of a Pod is of no interest here: its
-//! environment, mounts and probes would be ten times as much as what is kept.
+//! A cluster has many Pods, and most fields of a Pod are not needed here. Its environment, mounts and probes would use
+//! ten times as much memory as the fields that are stored.
 
 use std::ops::Deref;
 
@@ -16,22 +16,22 @@ use super::object_view::ObjectView;
 pub use super::compact::{Address, List, Moment, Shared, Text, Word};
 pub use super::conditions::{ConditionView, Conditions};
 
-/// What is there, and nothing more of it.
+/// Records that a field is present; its contents are not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub struct Present {}
 
-/// What is read of a Pod.
+/// The fields that are read of a Pod.
 pub type PodView = ObjectView<Pod, SpecView, StatusView>;
 
-/// What a Pod is made of.
+/// The spec of a Pod.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(from = "TemplateView")]
 pub struct SpecView {
-    /// What it has in common with others of its template.
+    /// The fields that are the same in all Pods of a template.
     template: Shared<TemplateView>,
-    /// The node that it was put on.
+    /// The node that the Pod is scheduled on.
     pub node_name: Option<Word>,
-    /// What is mounted, as far as it is of interest.
+    /// The volumes of interest.
     pub volumes: Shared<List<VolumeView>>,
 }
 
@@ -50,40 +50,40 @@ impl From<TemplateView> for SpecView {
     }
 }
 
-/// What the Pods of a template have in common.
+/// The fields that are the same in all Pods of a template.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TemplateView {
-    /// The containers that run side by side.
+    /// The main containers.
     pub containers: List<ContainerView>,
-    /// Those that run before, and those that stay beside them.
+    /// The init containers, including sidecars.
     pub init_containers: List<ContainerView>,
-    /// Whose rights it has.
+    /// The service account whose permissions the Pod has.
     pub service_account_name: Option<Word>,
-    /// Whether containers start again: Always, OnFailure or Never.
+    /// The restart policy of containers: Always, OnFailure or Never.
     pub restart_policy: Option<Word>,
-    /// How much it matters to the scheduler.
+    /// The priority for the scheduler.
     pub priority: Option<i32>,
-    /// The name of that.
+    /// The name of the priority class.
     pub priority_class_name: Option<Word>,
-    /// Conditions of others that it waits for before it is ready.
+    /// Additional conditions that must be true before the Pod is ready.
     pub readiness_gates: List<ReadinessGateView>,
-    /// What it takes by itself, besides its containers.
+    /// The overhead of the Pod besides its containers.
     pub overhead: Written,
-    /// What all containers take together.
+    /// The requests and limits of all containers together.
     pub resources: RequirementsView,
-    /// What its processes may do.
+    /// The security context of all containers.
     pub security_context: SecurityView,
-    /// Whether it is in the network of its node.
+    /// Whether the Pod uses the network of its node.
     #[serde(rename = "hostNetwork")]
     pub host_network: bool,
-    /// Whether it sees the processes of its node.
+    /// Whether the Pod sees the processes of its node.
     #[serde(rename = "hostPID")]
     pub host_pid: bool,
-    /// Whether it shares memory with processes of its node.
+    /// Whether the Pod shares IPC, for example shared memory, with processes of its node.
     #[serde(rename = "hostIPC")]
     pub host_ipc: bool,
-    /// What is of one Pod alone: it is here only while it is read.
+    /// Set only during deserialization: node name and volumes differ between the Pods of a template.
     node_name: Option<Word>,
     #[serde(deserialize_with = "of_interest")]
     volumes: List<VolumeView>,
@@ -91,81 +91,82 @@ pub struct TemplateView {
 
 pooled!(TemplateView);
 
-/// What a container is made of.
+/// The spec of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerView {
-    /// Its name.
+    /// The name of the container.
     pub name: Word,
-    /// What it runs.
+    /// The image that the container runs.
     pub image: Word,
     /// `Always` makes an init container a sidecar.
     pub restart_policy: Option<Word>,
-    /// What it takes.
+    /// The requests and limits.
     pub resources: RequirementsView,
-    /// Whether there is a probe that ends it.
+    /// Whether there is a liveness probe, whose failure restarts the container.
     pub liveness_probe: Option<Present>,
-    /// Whether there is a probe that takes it out of service.
+    /// Whether there is a readiness probe, whose failure removes the Pod from Services.
     pub readiness_probe: Option<Present>,
-    /// Whether there is a probe that it has to pass first.
+    /// Whether there is a startup probe, which must succeed before the other probes run.
     pub startup_probe: Option<Present>,
-    /// What its processes may do.
+    /// The security context of the container.
     pub security_context: SecurityView,
 }
 
 impl ContainerView {
-    /// Whether it is an init container that goes on beside the others.
+    /// Whether an init container is a sidecar, which runs beside the main containers.
     pub fn is_sidecar(&self) -> bool {
         self.restart_policy.as_deref() == Some("Always")
     }
 }
 
-/// What is asked for, and what is the most.
+/// Requests and limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(default)]
 pub struct RequirementsView {
-    /// What is asked for.
+    /// The requested amounts.
     pub requests: Written,
-    /// What is the most.
+    /// The largest allowed amounts.
     pub limits: Written,
 }
 
-/// What processes may do.
+/// The fields that are read of a security context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SecurityView {
-    /// All that the node may.
+    /// Whether the processes have all privileges of the node.
     pub privileged: Option<bool>,
-    /// To have more rights than who started them.
+    /// Whether a process can gain more privileges than its parent.
     pub allow_privilege_escalation: Option<bool>,
-    /// Whether they are refused as root.
+    /// Whether the container is rejected if it would run as root.
     pub run_as_non_root: Option<bool>,
-    /// The user that they are.
+    /// The user id of the processes.
     pub run_as_user: Option<i64>,
 }
 
-/// A condition that a Pod waits for.
+/// A readiness gate: a condition that a Pod waits for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReadinessGateView {
-    /// Its type.
+    /// The type of the condition.
     pub condition_type: Word,
 }
 
-/// What is mounted.
+/// A volume.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum VolumeView {
-    /// A folder of the node.
+    /// A directory of the node.
     HostPath,
-    /// A claim of this name.
+    /// A PersistentVolumeClaim of this name.
     Claim(Text),
-    /// A claim that is made for the Pod, and called as that and the volume, which has this name.
+    /// A claim that is created for the Pod. It is named after the Pod and the volume; the field is the name of the
+    /// volume.
     Ephemeral(Text),
 }
 
 pooled!(List<VolumeView>);
 
-/// Reads of volumes those that are of interest. The others have names that differ from Pod to Pod.
+/// Reads only the volumes of interest. The names of the others can differ from Pod to Pod.
 fn of_interest<'de, D: Deserializer<'de>>(deserializer: D) -> Result<List<VolumeView>, D::Error> {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase", default)]
@@ -194,19 +195,19 @@ fn of_interest<'de, D: Deserializer<'de>>(deserializer: D) -> Result<List<Volume
     Ok(read.into_iter().filter_map(view).collect::<Vec<_>>().into())
 }
 
-/// How a Pod is.
+/// The status of a Pod.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(from = "ReadPodStatus")]
 pub struct StatusView {
-    /// What it has in common with other Pods.
+    /// The fields that many Pods have in common.
     common: Shared<CommonStatusView>,
-    /// What is so, and since when.
+    /// The conditions of the Pod.
     pub conditions: Conditions,
-    /// Its address.
+    /// The IP address of the Pod.
     pub pod_ip: Address,
-    /// How its containers are.
+    /// The statuses of the main containers.
     pub container_statuses: List<ContainerStatusView>,
-    /// How its init containers are.
+    /// The statuses of the init containers.
     pub init_container_statuses: List<ContainerStatusView>,
 }
 
@@ -218,16 +219,16 @@ impl Deref for StatusView {
     }
 }
 
-/// What is said of many Pods.
+/// The fields of a status that many Pods have in common.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CommonStatusView {
-    /// How far it has come.
+    /// The phase.
     pub phase: Option<Word>,
-    /// Why it is so, as `Evicted`.
+    /// The reason of the phase, for example `Evicted`.
     pub reason: Option<Word>,
-    /// The same in words.
+    /// The message about the phase.
     pub message: Option<Word>,
-    /// Who goes first where memory is short.
+    /// The quality of service class, which decides the order of evictions when memory is short.
     pub qos_class: Option<Word>,
 }
 
@@ -261,32 +262,32 @@ impl From<ReadPodStatus> for StatusView {
 }
 
 impl StatusView {
-    /// The condition of this type: the first one, if there are several.
+    /// The condition of this type; the first one, if there are several.
     pub fn condition(&self, kind: &str) -> Option<ConditionView<'_>> {
         self.conditions.get(kind)
     }
 
-    /// Whether this condition is true.
+    /// Whether the condition of this type is true.
     pub fn has(&self, kind: &str) -> bool {
         self.condition(kind).is_some_and(ConditionView::is_true)
     }
 }
 
-/// How a container is.
+/// The status of a container.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(from = "ReadStatus")]
 pub struct ContainerStatusView {
-    /// What it has in common with those of other Pods.
+    /// The fields that containers of other Pods have in common with this one.
     container: Shared<RunContainerView>,
-    /// How it is now.
+    /// The current state.
     pub state: StateView,
-    /// How it was before it was restarted.
+    /// The state before the last restart.
     pub last_state: StateView,
-    /// How often it was restarted.
+    /// The number of restarts.
     pub restart_count: i32,
-    /// Whether it is ready.
+    /// Whether the container is ready.
     pub ready: bool,
-    /// Whether it has passed its startup probe.
+    /// Whether the container has passed its startup probe.
     pub started: Option<bool>,
 }
 
@@ -298,16 +299,16 @@ impl Deref for ContainerStatusView {
     }
 }
 
-/// A container as its node runs it.
+/// The part of a container status that the Pods of a template have in common.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RunContainerView {
-    /// Its name.
+    /// The name of the container.
     pub name: Word,
-    /// The digest of the image that runs.
+    /// The digest of the running image.
     pub digest: Option<Word>,
-    /// What it has been given.
+    /// The requests and limits that are in effect.
     pub resources: Option<RequirementsView>,
-    /// What its node has set aside for it.
+    /// The resources that the node has allocated to the container.
     pub allocated_resources: Written,
 }
 
@@ -343,63 +344,63 @@ impl From<ReadStatus> for ContainerStatusView {
     }
 }
 
-/// One of three states.
+/// The state of a container: waiting, running or terminated.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct StateView {
-    /// It waits.
+    /// Set if the container waits.
     pub waiting: Option<Box<WaitingView>>,
-    /// It runs.
+    /// Set if the container runs.
     pub running: Option<RunningView>,
-    /// It has ended.
+    /// Set if the container has ended.
     pub terminated: Option<Box<TerminatedView>>,
 }
 
-/// That a container runs.
+/// The state of a running container.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RunningView {
-    /// Since when.
+    /// The start time.
     pub started_at: Moment,
 }
 
-/// What a container waits for.
+/// The state of a waiting container.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct WaitingView {
-    /// As `CrashLoopBackOff`.
+    /// The reason, for example `CrashLoopBackOff`.
     pub reason: Option<Word>,
-    /// The same in words.
+    /// The message.
     pub message: Option<Word>,
 }
 
-/// How a container has ended.
+/// The state of a container that has ended.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TerminatedView {
-    /// What it returned.
+    /// The exit code.
     pub exit_code: i32,
-    /// What it was ended by.
+    /// The signal that ended the container.
     pub signal: Option<i32>,
-    /// As `OOMKilled`.
+    /// The reason, for example `OOMKilled`.
     pub reason: Option<Word>,
-    /// What it said last.
+    /// The last message of the container.
     pub message: Option<Word>,
-    /// When it ended.
+    /// The time of the end.
     pub finished_at: Moment,
 }
 
-/// Reads the digest of an image.
+/// Deserializes the digest of an image.
 fn digest<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Word>, D::Error> {
     parsed(deserializer, |image_id| Reference::parse(image_id).digest.map(Word::from))
 }
 
-/// The text, if there is any.
+/// The string, unless it is empty.
 pub fn given<T: Deref<Target = str>>(text: Option<&T>) -> Option<&str> {
     text.map(|text| &**text).filter(|text| !text.is_empty())
 }
 
-/// The same to be shown.
+/// An owned copy of the string, unless it is empty.
 pub fn owned<T: Deref<Target = str>>(text: Option<&T>) -> Option<String> {
     given(text).map(str::to_owned)
 }
@@ -408,7 +409,7 @@ pub fn owned<T: Deref<Target = str>>(text: Option<&T>) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// There is one for each Pod of a cluster: what is added to it belongs to what many have in common, or in a box.
+    /// There is one view for each Pod of a cluster. A new field belongs in a part that many Pods share, or in a box.
     #[test]
     fn a_pod_takes_little_room() {
         assert!(size_of::<PodView>() <= 176, "{}", size_of::<PodView>());

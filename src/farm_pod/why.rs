@@ -1,8 +1,7 @@
-//! Why a Pod does not run well: one cause, the one to look at first.
+//! The cause why a Pod does not run well: one cause, the one to examine first.
 //!
-//! A Pod in trouble says so in many places: what is wrong with a container makes
-//! it not ready too, and its node, when it is gone, all of it. So the causes are
-//! asked in an order, and the first that applies is the answer.
+//! A problem appears in many fields of a Pod: a failing container also makes the Pod not ready, and a lost node affects
+//! all of its Pods. So the causes are checked in a fixed order, and the first one that applies is returned.
 
 mod containers;
 
@@ -16,7 +15,7 @@ use super::metadata::Rare;
 use super::node::NodeView;
 use super::view::{ConditionView, PodView, VolumeView, given};
 
-/// A message is cut after so many characters: a container may have written four thousand.
+/// The largest number of characters of a message. A container can write a message of four thousand.
 const MESSAGE_CHARACTERS: usize = 256;
 
 /// Why a Pod does not run well.
@@ -36,13 +35,13 @@ pub struct Why {
 }
 
 impl Why {
-    /// A cause that is about no container; the message becomes one line.
+    /// Creates a cause without a container. The message is joined into one line.
     pub fn new(code: impl Into<String>, message: impl AsRef<str>, since: Option<Time>) -> Self {
         let (code, message) = (code.into(), one_line(message.as_ref()));
         Self { code, message, since, container: None }
     }
 
-    /// The cause that a condition names, or else this code.
+    /// The cause that a condition names. `code` is the default if the condition has no reason.
     fn of_condition(condition: ConditionView<'_>, code: &str) -> Self {
         let code = given(condition.reason).unwrap_or(code);
         let message = given(condition.message).unwrap_or_default();
@@ -50,7 +49,7 @@ impl Why {
     }
 }
 
-/// Why a Pod does not run well; nothing of one that does, or that has done what it had to.
+/// The cause why a Pod does not run well, or `None` if it runs well or has succeeded.
 pub fn why(pod: &PodView, node: Option<&NodeView>) -> Option<Why> {
     let deletion = being_deleted(pod, node);
     if deletion.is_some() || pod.status.phase.as_deref() == Some("Succeeded") {
@@ -68,18 +67,18 @@ pub fn why(pod: &PodView, node: Option<&NodeView>) -> Option<Why> {
     causes.iter().find_map(|cause| cause())
 }
 
-/// Whether the container that a cause is about, if it is about one, did not end by itself.
+/// Whether the container of a cause, if the cause has one, was killed rather than ended by itself.
 pub fn was_killed(pod: &PodView, container: Option<&str>) -> bool {
     container.is_some_and(|name| containers::was_killed(pod, name))
 }
 
-/// It is to go, and is still there.
+/// The Pod is being deleted.
 fn being_deleted(pod: &PodView, node: Option<&NodeView>) -> Option<Why> {
     let Rare { deletion_timestamp, deletion_grace_period_seconds, finalizers, .. } =
         pod.metadata.rare.as_deref()?;
     let deadline = deletion_timestamp.timestamp()?;
     let grace = SignedDuration::from_secs(deletion_grace_period_seconds.unwrap_or(0));
-    // The time in the object is that at which it has to be gone.
+    // `deletionTimestamp` is the time by which the object must be deleted.
     let since = deadline.checked_sub(grace).unwrap_or(deadline);
     let disruption = pod.status.condition("DisruptionTarget").filter(|one| one.is_true());
     let disruption = disruption.and_then(|one| given(one.message));
@@ -97,7 +96,7 @@ fn being_deleted(pod: &PodView, node: Option<&NodeView>) -> Option<Why> {
     Some(Why::new("Terminating", message, Some(Time(since))))
 }
 
-/// What kubelet and controllers say of the Pod as a whole, as `Evicted`.
+/// The reason that the kubelet or a controller set for the Pod as a whole, for example `Evicted`.
 fn said_of_the_pod(pod: &PodView) -> Option<Why> {
     let code = given(pod.status.reason.as_ref())?;
     let message = given(pod.status.message.as_ref()).unwrap_or_default();
@@ -106,7 +105,7 @@ fn said_of_the_pod(pod: &PodView) -> Option<Why> {
     Some(Why::new(code, message, since))
 }
 
-/// It has no node yet.
+/// The Pod has no node yet.
 fn not_scheduled(pod: &PodView) -> Option<Why> {
     if given(pod.spec.node_name.as_ref()).is_some() || !is_pending(pod) {
         return None;
@@ -117,7 +116,7 @@ fn not_scheduled(pod: &PodView) -> Option<Why> {
     Some(condition.map_or_else(unknown, |one| Why::of_condition(one, "Unschedulable")))
 }
 
-/// What its node says of itself, or does not say any more.
+/// The node of the Pod reports that it is not ready, or has stopped reporting.
 fn node_not_ready(pod: &PodView, node: Option<&NodeView>) -> Option<Why> {
     let node = node.filter(|_| !is_over(pod))?;
     let ready = node.condition("Ready").filter(|ready| !ready.is_true())?;
@@ -130,7 +129,7 @@ fn node_not_ready(pod: &PodView, node: Option<&NodeView>) -> Option<Why> {
     Some(Why::new("NodeNotReady", message, ready.last_transition_time.time()))
 }
 
-/// It has a node, and not one of its containers has begun.
+/// The Pod has a node, and none of its containers has started.
 fn not_started<'a>(pod: &'a PodView) -> Option<Why> {
     let status = &pod.status;
     if !is_pending(pod) {
@@ -159,13 +158,13 @@ fn not_started<'a>(pod: &'a PodView) -> Option<Why> {
     Some(Why::new("ContainerCreating", message, since))
 }
 
-/// The Pod is not ready, and no container says why.
+/// The Pod is not ready, and no container is the cause.
 fn not_ready(pod: &PodView) -> Option<Why> {
     let ready = pod.status.condition("Ready").filter(|ready| !ready.is_true() && !is_over(pod))?;
     Some(Why::of_condition(ready, "NotReady"))
 }
 
-/// It is to have more or less than it has.
+/// A resize of the Pod is pending.
 fn resize_pending(pod: &PodView) -> Option<Why> {
     let pending = pod.status.condition("PodResizePending").filter(|one| one.is_true())?;
     let reason = given(pending.reason).unwrap_or("Pending");
@@ -181,7 +180,7 @@ fn is_over(pod: &PodView) -> bool {
     matches!(pod.status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
-/// The text in one line, cut where it is long.
+/// Joins a string into one line, and truncates it if it is long.
 fn one_line(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(MESSAGE_CHARACTERS) {

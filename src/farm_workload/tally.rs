@@ -1,4 +1,4 @@
-//! What Pods come to: sums that follow each change of a Pod.
+//! Sums over the Pods of a workload. Each change of a Pod updates them.
 
 use std::collections::BTreeMap;
 
@@ -11,25 +11,25 @@ use crate::farm_pod::status::Summary;
 use crate::farm_pod::view::PodView;
 use crate::farm_pod::{PodMetricsView, usage, why};
 
-/// What a Pod says while nothing is wrong with it: it begins or ends.
+/// Causes that are no problem, because the Pod starts or ends.
 const PROGRESS: &[&str] =
     &["ContainerCreating", "Initializing", "NotScheduled", "NotStarted", "Terminating"];
 
-/// What Pods come to.
+/// The sums over Pods.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tally {
-    /// How many there are that have not ended.
+    /// The number of Pods that have not ended.
     pub pods: i64,
-    /// How often their containers were restarted.
+    /// The number of restarts of their containers.
     pub restarts: i64,
-    /// When the containers had ended that were restarted last, each so often.
+    /// The end times of the most recently restarted containers, with the number of Pods for each.
     restarted: BTreeMap<Timestamp, i64>,
-    /// What they request, in billionths.
+    /// The requested processors and bytes of memory, in billionths.
     cpu: i128,
     memory: i128,
-    /// Why they do not run well, each so often.
+    /// The codes of the causes, with the number of Pods for each.
     why: BTreeMap<String, i64>,
-    /// Why those have ended that have failed.
+    /// The codes of the causes of failed Pods, with the number of Pods for each.
     failures: BTreeMap<String, i64>,
 }
 
@@ -60,7 +60,7 @@ impl Total for Tally {
 }
 
 impl Tally {
-    /// What a Pod contributes. One that has ended takes nothing any more.
+    /// The contribution of a Pod. A Pod that has ended requests nothing.
     pub fn of(pod: &PodView) -> Self {
         let code = why::why(pod, None).map(|why| why.code);
         let code = code.map(|code| (code, 1)).into_iter().collect();
@@ -81,13 +81,13 @@ impl Tally {
         }
     }
 
-    /// When the last container had ended that was restarted.
+    /// The latest end time of a container that was restarted.
     pub fn last_restart(&self) -> Option<Timestamp> {
         self.restarted.last_key_value().map(|(time, _)| *time)
     }
 
-    /// The worst of what is wrong, and with how many Pods: what more of them say; what is no more than
-    /// progress last; and what has failed before, where nothing else is to be said.
+    /// The worst cause, with its number of Pods. A problem precedes mere progress, and the more frequent cause precedes
+    /// the rarer one. The causes of failed Pods count only if there is no other cause.
     pub fn worst(&self) -> Option<(&str, i64)> {
         let all = if self.why.is_empty() { &self.failures } else { &self.why };
         let weight = |code: &str, count: i64| (!PROGRESS.contains(&code), count);
@@ -95,12 +95,12 @@ impl Tally {
         worst.map(|(code, count)| (code.as_str(), *count))
     }
 
-    /// Whether one of them has trouble that is more than progress.
+    /// Whether a Pod has a problem that is more than progress.
     pub fn has_trouble(&self) -> bool {
         self.why.keys().any(|code| !PROGRESS.contains(&code.as_str()))
     }
 
-    /// How much processors and memory is requested.
+    /// The requested processors and memory.
     pub fn requests(&self) -> (Amount, Amount) {
         let amount = |amount: Quantity| Some(amount.to_string()).filter(|text| text != "0");
         let amount = |of| Amount { request: amount(of), ..Amount::default() };
@@ -108,10 +108,10 @@ impl Tally {
     }
 }
 
-/// What Pods use, as far as it is measured.
+/// The measured usage of Pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Used {
-    /// How many Pods are measured.
+    /// The number of Pods with a measurement.
     pods: i64,
     /// Processors, in billionths.
     cpu: i64,
@@ -134,7 +134,7 @@ impl Total for Used {
 }
 
 impl Used {
-    /// What a Pod contributes of which this is measured. What has ended uses nothing any more.
+    /// The contribution of a Pod with these measurements. A Pod that has ended uses nothing.
     pub fn of(pod: &PodView, metrics: &PodMetricsView) -> Self {
         if has_ended(pod) {
             return Self::default();
@@ -142,12 +142,12 @@ impl Used {
         let mut used = Amounts::default();
         usage::sum(&mut used, metrics);
         let nanos = |resource| used.get(resource).map_or(0, |amount| amount.nanos());
-        // More than nine billion processors, or bytes by the exabyte, is no measurement.
+        // More than nine billion processors, or exabytes of memory, is no valid measurement.
         let number = |amount: i128| i64::try_from(amount).unwrap_or_default();
         Self { pods: 1, cpu: number(nanos("cpu")), memory: number(nanos("memory") / NANOS) }
     }
 
-    /// The same as amounts; none, where nothing is measured.
+    /// The usage as amounts; empty if no Pod has a measurement.
     pub fn amounts(&self) -> Amounts {
         let mut used = Amounts::default();
         if self.pods > 0 {
@@ -158,7 +158,7 @@ impl Used {
     }
 }
 
-/// Whether a Pod has done what it had to, or has failed to.
+/// Whether a Pod has succeeded or failed.
 pub fn has_ended(pod: &PodView) -> bool {
     matches!(pod.status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }

@@ -16,7 +16,8 @@ fn metadata(name: &str, owner: Option<(&str, &str)>) -> Value {
     json!({"namespace": "n", "name": name, "uid": name, "ownerReferences": owners})
 }
 
-/// A Pod of an owner, in a state: `Running`, a phase that has ended, or what its container waits for.
+/// A Pod with an owner and a state: `Running`, a phase that means the Pod has ended, or the waiting reason of its
+/// container.
 fn pod(name: &str, owner: (&str, &str), state: &str) -> Value {
     let resources = json!({"requests": {"cpu": "250m", "memory": "128Mi"}});
     let (phase, container) = match state {
@@ -151,7 +152,7 @@ fn a_workload_without_pods_says_it_of_itself() {
     check(json!([late, refused]), Some("FailedCreate"));
 }
 
-/// What comes of a lookup is in the fields that are declared for it, and nowhere else.
+/// Results of a lookup appear in the fields that are declared for it, and nowhere else.
 #[test]
 fn what_comes_of_lookups_is_declared() {
     fn check<W: Workload>(pods: &[Value])

@@ -1,4 +1,4 @@
-//! How a workload is computed, whatever its kind.
+//! The computation of a farm workload, for every kind of workload.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::{FarmWorkload, FarmWorkloadSpec, FarmWorkloadStatus, Trouble};
 use crate::farm_pod::view::{ConditionView, PodView, Text, given};
 use crate::farm_pod::{OwnerView, PREFIX, PodMetricsView, Polled, Resources, release, usage, why};
 
-/// Workloads of this kind.
+/// Workloads of kind `W`.
 pub struct Of<W>(PhantomData<W>);
 
 impl<W: Workload> Variant for Of<W>
@@ -24,7 +24,7 @@ where
     type Source = WorkloadView<W>;
     type Related = (Lookup<PodView>, Lookup<OwnerView<ReplicaSet>>, Lookup<PodMetricsView, Polled>);
 
-    // A server for tests may have only some of them.
+    // A test server may serve only some of these kinds.
     const SCOPE: SourceScope = SourceScope::ALL.if_served();
 
     fn compute(workload: &Self::Source, related: &Self::Related) -> Option<FarmWorkload> {
@@ -32,7 +32,7 @@ where
         let name = workload.metadata.name.as_deref()?;
         let namespace = workload.metadata.namespace.as_deref();
         let own = workload.metadata.uid().unwrap_or_default();
-        // Only a Deployment has something between it and its Pods.
+        // Only a Deployment has ReplicaSets between itself and its Pods.
         let owners = if W::POD_OWNER == W::kind(&()) {
             vec![own.into_owned()]
         } else {
@@ -84,35 +84,35 @@ where
     }
 }
 
-/// An index of Pods: what controls each. One for workloads of every kind, so that there is one of each sum.
+/// Indexes Pods by their controller. All kinds of workloads share this index, so that each sum is computed once.
 fn owner_of(pod: &PodView) -> Option<Text> {
     let controller = pod.metadata.controller()?;
     Some(owner(&controller.kind, &controller.uid))
 }
 
-/// As the index has it.
+/// The key of the index by controller.
 fn owner(kind: &str, uid: &str) -> Text {
     format!("{kind} {uid}").into()
 }
 
-/// An index of Pods that do not run well: what controls each, and the code that it says why by.
+/// Indexes Pods that do not run well by their controller and the code of the cause.
 fn troubled_of(pod: &PodView) -> Option<Text> {
     let why = why::why(pod, None)?;
     Some(of_owner(&owner_of(pod)?, &why.code))
 }
 
-/// As the index of Pods in trouble has it.
+/// The key of the index of Pods in trouble.
 fn of_owner(owner: &str, code: &str) -> Text {
     format!("{owner} {code}").into()
 }
 
-/// An index of ReplicaSets: what controls each.
+/// Indexes ReplicaSets by their controller.
 fn set_owner(set: &OwnerView<ReplicaSet>) -> Option<Text> {
     set.metadata.controller().map(|owner| owner.uid.clone())
 }
 
-/// Why a workload does not run well: what its Pods say, or it says of itself. One that has what is wanted,
-/// and Pods that have no trouble, does.
+/// The cause why a workload does not run well, from its Pods or from its own conditions. A workload has no cause if all
+/// wanted replicas are ready and no Pod has a problem.
 fn trouble<W>(
     workload: &WorkloadView<W>,
     Counts { wanted, ready, .. }: Counts,
@@ -123,7 +123,7 @@ fn trouble<W>(
     if status.condition("Complete", true).is_some() {
         return None;
     }
-    // It is over: what its Pods say was on the way there.
+    // The Job has failed. The causes of its Pods are from before the failure.
     if let Some(failed) = status.condition("Failed", true) {
         return Some(of_condition(failed));
     }
@@ -131,7 +131,7 @@ fn trouble<W>(
     let stalled = stalled.or_else(|| status.condition("Progressing", false));
     let (code, count) = match (tally.worst(), stalled) {
         (Some(worst), _) if tally.has_trouble() => worst,
-        // Neither progress nor what has ended says more.
+        // The condition is more informative than progress or failed Pods.
         (_, Some(stalled)) => return Some(of_condition(stalled)),
         (Some(worst), None) if ready < wanted => worst,
         _ => return None,

@@ -1,4 +1,4 @@
-//! What is read of a workload, whatever its kind.
+//! The fields that are read of a workload, for every kind of workload.
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
@@ -8,10 +8,10 @@ use serde::Deserialize;
 use crate::farm_pod::ObjectView;
 use crate::farm_pod::view::{ConditionView, Conditions};
 
-/// What is read of a workload of this kind.
+/// The fields that are read of a workload of kind `K`.
 pub type WorkloadView<K> = ObjectView<K, WorkloadSpecView, WorkloadStatusView>;
 
-/// What is wanted of a workload.
+/// The spec of a workload.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadSpecView {
@@ -22,7 +22,7 @@ pub struct WorkloadSpecView {
     completions: Option<i64>,
 }
 
-/// What there is of a workload: each kind says it in words of its own.
+/// The status of a workload. Each kind has its own fields.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadStatusView {
@@ -38,36 +38,36 @@ pub struct WorkloadStatusView {
 }
 
 impl WorkloadStatusView {
-    /// The condition of this type, if it is so or, where that is wanted, is not.
+    /// The condition of this type, if its status is `True` or, for `is_true == false`, `False`.
     pub fn condition(&self, kind: &str, is_true: bool) -> Option<ConditionView<'_>> {
         let status = if is_true { "True" } else { "False" };
         self.conditions.iter().find(|one| &**one.type_ == kind && &**one.status == status)
     }
 }
 
-/// How many of a workload are wanted, and how many there are.
+/// The wanted and existing numbers of replicas of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
-    /// How many are wanted; of a Job, how many have to succeed.
+    /// The number of wanted replicas; for a Job, the number that must succeed.
     pub wanted: i64,
-    /// How many of these are ready; of a Job, how many have succeeded.
+    /// The number of ready replicas; for a Job, the number that have succeeded.
     pub ready: i64,
-    /// How many are as they are described now.
+    /// The number of replicas that match the current spec.
     pub updated: Option<i64>,
-    /// How many have been ready for long enough.
+    /// The number of replicas that have been ready for `minReadySeconds`.
     pub available: Option<i64>,
-    /// Whether no more are made, because somebody has said so.
+    /// Whether the workload is paused or suspended by its author.
     pub is_paused: bool,
 }
 
-/// A kind of workloads.
+/// A kind of workload.
 pub trait Workload: Resource<DynamicType = ()> + Send + Sync + 'static {
-    /// What kubectl calls it for short.
+    /// The short name of the kind in kubectl.
     const SHORT_NAME: &'static str;
-    /// The kind of what stands between it and its Pods, if that is not nothing.
+    /// The kind of the controller of its Pods: the workload's own kind, or the kind in between.
     const POD_OWNER: &'static str;
 
-    /// How many are wanted, and how many there are.
+    /// Counts the replicas.
     fn counts(workload: &WorkloadView<Self>) -> Counts
     where
         Self: Sized;
@@ -124,7 +124,7 @@ impl Workload for Job {
 
     fn counts(WorkloadView { spec, status, .. }: &WorkloadView<Self>) -> Counts {
         Counts {
-            // One of a queue is done when one has succeeded and all have ended.
+            // A Job that processes a work queue is complete when one Pod has succeeded and all have ended.
             wanted: spec.completions.or(spec.parallelism.map(|most| most.min(1))).unwrap_or(1),
             ready: status.succeeded,
             updated: None,

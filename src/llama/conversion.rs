@@ -1,8 +1,8 @@
-//! Llamas of one version as those of the other.
+//! Conversion of llamas between the two versions.
 //!
-//! A float says every quantity that it is made of, but neither how that was written nor more than 17 digits.
-//! So `v1alpha` keeps quantities in an annotation where they are not what would be made of the floats, and those that do
-//! not fit the floats any more, because these were changed, are forgotten.
+//! A float represents the value of a quantity, but neither its notation nor more than 17 digits. So `v1alpha` stores
+//! the quantities in an annotation if they differ from those that the floats convert to. If a client changes a float,
+//! the quantity in the annotation no longer matches it and is discarded.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::{v1, v1alpha};
 
-/// The annotation of a llama of `v1alpha` that holds the spec of `v1`.
+/// The annotation of a llama of `v1alpha` that contains the spec of `v1`.
 const QUANTITIES: &str = "farm.example.com/quantities";
 
 impl Convert<v1::Llama> for v1alpha::Llama {
@@ -34,7 +34,7 @@ impl Convert<v1::Llama> for v1alpha::Llama {
         };
         let made =
             v1::LlamaSpec { weight: to_quantity(spec.weight), height: to_quantity(spec.height) };
-        // One that a client has sent in `v1` means nothing there.
+        // An annotation that a client has sent in `v1` has no meaning and is removed.
         take_quantities(&mut metadata.annotations);
         if made != written {
             let annotations = metadata.annotations.get_or_insert_default();
@@ -52,7 +52,7 @@ fn take_quantities(annotations: &mut Option<BTreeMap<String, String>>) -> Option
     serde_json::from_str(&written).ok()
 }
 
-/// A float as the quantity that it was made of, if that is known.
+/// Converts a float to the quantity that it was computed from, if that is known.
 fn restored(float: f64, written: Option<Quantity>) -> Quantity {
     let fits = |written: &Quantity| {
         written.0.len() <= v1::LONGEST && to_float(written).is_ok_and(|read| read == float)
@@ -60,17 +60,17 @@ fn restored(float: f64, written: Option<Quantity>) -> Quantity {
     written.filter(fits).unwrap_or_else(|| to_quantity(float))
 }
 
-/// The shortest decimal that reads as this float.
+/// Converts a float to the shortest decimal that parses as the same float.
 fn to_quantity(float: f64) -> Quantity {
     let plain = float.to_string();
     Quantity(if plain.len() <= v1::LONGEST { plain } else { format!("{float:e}") })
 }
 
-/// The float that is next to a quantity.
+/// Converts a quantity to the nearest float.
 fn to_float(quantity: &Quantity) -> Result<f64, ConversionFailure> {
     let text = quantity.0.as_str();
     let nanos = Amount::parse(text).map_err(ConversionFailure::new)?.nanos();
-    // What has no suffix is read exactly, whatever its size.
+    // A number without a suffix is parsed exactly, whatever its size.
     let float: f64 = text.parse().or_else(|_| format!("{nanos}e-9").parse())?;
     Ok(float.clamp(f64::MIN, f64::MAX))
 }
@@ -141,7 +141,7 @@ mod tests {
         let llama = llama.into_hub().unwrap();
         assert_eq!(llama.spec, of_v1("46", "1100m").spec);
         assert!(llama.metadata.annotations.is_none());
-        // Others may write what they like there.
+        // Clients may write any value into the annotation.
         let mut llama = of_v1alpha(45.5, 1.1);
         for text in ["", "[]", r#"{"weight":"x","height":"45.5"}"#] {
             llama.annotations_mut().insert(QUANTITIES.to_owned(), text.to_owned());

@@ -5,7 +5,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// The most letters of a quantity. A float takes no more.
+/// The maximum length of a quantity, in characters. No float needs more.
 pub(super) const LONGEST: usize = 24;
 
 /// A llama.

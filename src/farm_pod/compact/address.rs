@@ -1,4 +1,4 @@
-//! An address of a Pod: nearly always four bytes.
+//! The address of a Pod: almost always four bytes.
 
 use std::net::Ipv4Addr;
 
@@ -6,19 +6,19 @@ use serde::de::{Deserialize, Deserializer};
 
 use super::{Text, parsed};
 
-/// An address, or none.
+/// An address, or no address.
 #[derive(Clone, Debug)]
 pub struct Address(Form);
 
 #[derive(Clone, Debug)]
 enum Form {
     Four(Ipv4Addr),
-    /// As it is written; none if that is nothing.
+    /// The string of the document; an empty string means no address.
     Other(Text),
 }
 
 impl Address {
-    /// The address as it was written, if there is one.
+    /// The address as in the document, if there is one.
     pub fn text(&self) -> Option<String> {
         match &self.0 {
             Form::Four(address) => Some(address.to_string()),
@@ -36,7 +36,7 @@ impl Default for Address {
 
 impl From<&str> for Address {
     fn from(text: &str) -> Self {
-        // It can be written in other forms, of which the standard library reads none.
+        // Other notations are stored as strings; `Ipv4Addr` parses only the canonical one.
         text.parse().map_or_else(|_| Self(Form::Other(text.into())), |four| Self(Form::Four(four)))
     }
 }

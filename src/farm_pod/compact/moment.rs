@@ -1,4 +1,4 @@
-//! A time in eight bytes, or none.
+//! An optional time in eight bytes.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -6,12 +6,12 @@ use serde::de::{Deserialize, Deserializer};
 
 use super::parsed;
 
-/// A time to the microsecond, which is more than Kubernetes writes down, or none.
+/// An optional time with a precision of a microsecond. Kubernetes writes at most that precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Moment(i64);
 
 impl Moment {
-    /// No time: none is as early.
+    /// No time. No valid time has this value.
     const NONE: Self = Self(i64::MIN);
 
     /// The time, if there is one.
@@ -19,7 +19,7 @@ impl Moment {
         (self != Self::NONE).then(|| Timestamp::from_microsecond(self.0).ok()).flatten()
     }
 
-    /// The same as it is shown.
+    /// The time as an API object contains it.
     pub fn time(self) -> Option<Time> {
         self.timestamp().map(Time)
     }
@@ -37,7 +37,7 @@ impl From<Timestamp> for Moment {
     }
 }
 
-/// What is no time is read as none.
+/// An invalid time is read as no time.
 impl<'de> Deserialize<'de> for Moment {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let time =

@@ -1,4 +1,5 @@
-//! What many objects have in common is kept once: the Pods of a template differ in little more than their names.
+//! Interning: a value that many objects have in common is stored once. The Pods of a template differ in little more
+//! than their names.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,16 +10,16 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, Weak};
 
 use serde::de::{Deserialize, Deserializer, Visitor};
 
-/// So many values a pool has when it looks for those that nobody uses any more for the first time. After that it looks
-/// when it has twice as many as were left.
+/// The number of values at which a pool first removes unused values. Each later sweep happens when the pool holds twice
+/// as many values as the last one left.
 const FIRST_SWEEP: usize = 1024;
 
-/// Values that are in use, each once.
+/// The values in use, each stored once.
 pub struct Pool<T> {
-    /// Its keys are random, so that no client can make two values of one hash.
+    /// The hash keys are random, so that a client cannot craft two values with the same hash.
     hasher: RandomState,
     held: Mutex<Held<T>>,
-    /// The value of what says nothing: whatever is read begins with many of it, so nobody waits for it.
+    /// The default value, cached outside the lock: every deserialization starts with many default values.
     nothing: OnceLock<Arc<T>>,
 }
 
@@ -35,12 +36,12 @@ impl<T> Default for Pool<T> {
 }
 
 impl<T> Pool<T> {
-    /// The value of what says nothing, which `find` finds at first.
+    /// The default value. The first call gets it from `find`.
     fn nothing(&self, find: impl FnOnce() -> Arc<T>) -> Arc<T> {
         Arc::clone(self.nothing.get_or_init(find))
     }
 
-    /// The value that is equal to `one`, if it is in use, or else what `make` makes of it.
+    /// Returns the value that is equal to `one` if it is in use; otherwise stores the result of `make`.
     fn find_or_make<B: Hash, T2>(&self, one: B, is_equal: T2, make: impl FnOnce(B) -> T) -> Arc<T>
     where
         T2: Fn(&T, &B) -> bool,
@@ -53,7 +54,7 @@ impl<T> Pool<T> {
         match held.by_hash.entry(hash) {
             Entry::Occupied(mut entry) => match entry.get().upgrade() {
                 Some(known) if is_equal(&known, &one) => known,
-                // Two values of one hash: this one is not shared.
+                // Another value has the same hash, so this one is not shared.
                 Some(_) => Arc::new(make(one)),
                 None => {
                     let made = Arc::new(make(one));
@@ -71,7 +72,7 @@ impl<T> Pool<T> {
 }
 
 impl<T> Held<T> {
-    /// Forgets the values that nobody uses any more.
+    /// Removes the values that are no longer used.
     fn sweep(&mut self) {
         self.by_hash.retain(|_, value| value.strong_count() > 0);
         let left = self.by_hash.len();
@@ -80,13 +81,13 @@ impl<T> Held<T> {
     }
 }
 
-/// A type whose values are kept once.
+/// A type whose values are interned.
 pub trait Pooled: Eq + Hash + Sized + 'static {
-    /// All of them.
+    /// The pool of all values of this type.
     fn pool() -> &'static Pool<Self>;
 }
 
-/// Makes values of a type be kept once.
+/// Implements [`Pooled`](crate::farm_pod::compact::Pooled) for types, each with its own pool.
 macro_rules! pooled {
     ($($type:ty),+ $(,)?) => {
         $(impl $crate::farm_pod::compact::Pooled for $type {
@@ -100,7 +101,7 @@ macro_rules! pooled {
 }
 pub(crate) use pooled;
 
-/// A value that is kept once, however many have it.
+/// An interned value: equal values share one allocation.
 pub struct Shared<T>(Arc<T>);
 
 impl<T: Pooled> From<T> for Shared<T> {
@@ -157,7 +158,7 @@ impl<'de, T: Pooled + Deserialize<'de>> Deserialize<'de> for Shared<T> {
 
 static WORDS: LazyLock<Pool<Box<str>>> = LazyLock::new(Pool::default);
 
-/// A text that stands in many objects.
+/// An interned string.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Word(Shared<Box<str>>);
 
@@ -236,7 +237,7 @@ mod tests {
         assert_eq!((before.upgrade(), kept[0].as_str()), (None, "b"));
     }
 
-    /// What nobody uses any more is forgotten, however many values come.
+    /// Unused values are removed, so the size of a pool does not depend on the number of values that passed through it.
     #[test]
     fn a_pool_is_as_large_as_what_is_in_use() {
         let pool = Pool::default();
@@ -251,7 +252,7 @@ mod tests {
         assert!(kept.iter().zip(&again).all(|(one, other)| Arc::ptr_eq(one, other)));
     }
 
-    /// What says nothing is there once, and asks no pool.
+    /// There is one default value, and returning it takes no lock.
     #[test]
     fn nothing_is_found_without_the_pool() {
         assert!(Arc::ptr_eq(&Word::default().0.0, &Word::from("").0.0));

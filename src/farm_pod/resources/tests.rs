@@ -22,7 +22,7 @@ fn read(spec: Value, status: Value) -> PodView {
     serde_json::from_value(pod).unwrap()
 }
 
-/// The sums of requests and of limits of cpu.
+/// The sums of the CPU requests and of the CPU limits.
 fn cpu(spec: Value, status: Value) -> (String, String) {
     let Amount { request, limit, .. } = resources(&read(spec, status)).cpu;
     (request.unwrap_or_default(), limit.unwrap_or_default())
@@ -46,7 +46,7 @@ fn containers_are_summed_and_init_containers_are_not() {
 #[test]
 fn sidecars_count_beside_what_comes_after_them() {
     check(json!({"containers": [container("1")], "initContainers": [sidecar("2")]}), "3");
-    // The init container behind the sidecar runs together with it; the one before does not.
+    // An init container behind a sidecar runs together with it; one before the sidecar does not.
     let init = json!([sidecar("1"), container("3")]);
     check(json!({"containers": [container("2")], "initContainers": init}), "4");
     let init = json!([container("3"), sidecar("1")]);
@@ -166,6 +166,6 @@ fn what_is_used_is_compared_with_limits_that_all_containers_have() {
     assert_eq!(percent(json!({"containers": [limited, free]})), None);
     let own = json!({"limits": {"cpu": "2"}});
     assert_eq!(percent(json!({"containers": [limited, free], "resources": own})), Some(80));
-    // What is over when they begin uses nothing any more.
+    // An init container that has completed uses nothing.
     assert_eq!(percent(json!({"containers": [limited], "initContainers": [free]})), Some(80));
 }

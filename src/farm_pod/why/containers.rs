@@ -1,4 +1,4 @@
-//! What is wrong with one of the containers.
+//! The cause why one of the containers of a Pod does not run well.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -8,16 +8,16 @@ use crate::farm_pod::view::{
     ContainerStatusView, ContainerView, PodView, StateView, TerminatedView, given,
 };
 
-/// What is waited for where nothing is wrong.
+/// Waiting reasons of a container without a problem.
 const PROGRESS: &[&str] = &["ContainerCreating", "PodInitializing"];
 
-/// Reasons of an end that say less than that it happens again and again.
+/// Reasons of an end that are less informative than `CrashLoopBackOff`.
 const COMMON_ENDS: &[&str] = &["Error", "Completed"];
 
-/// A container that cannot start, or ends and should not.
+/// Finds a container that cannot start, or that ended and should not have.
 pub fn in_trouble(pod: &PodView) -> Option<Why> {
     let status = &pod.status;
-    // Those that run one after the other hold up all that comes behind them.
+    // Init containers run sequentially, so the first unfinished one blocks the rest.
     let in_init = status.init_container_statuses.iter().find(|one| !is_done(one, pod));
     if let Some(container) = in_init {
         let trouble = trouble(container, pod).or_else(|| initializing(container, pod));
@@ -28,13 +28,13 @@ pub fn in_trouble(pod: &PodView) -> Option<Why> {
     let containers = || status.container_statuses.iter();
     let waiting = containers().filter(|container| container.state.terminated.is_none());
     let ended = containers().filter(|container| container.state.terminated.is_some());
-    // Sidecars last: those of a Pod that is over were stopped because it is.
+    // Sidecars are last: if a Pod has ended, its sidecars were stopped for that reason.
     let sidecars = status.init_container_statuses.iter().filter(|one| is_sidecar(one, pod));
     let all = waiting.chain(ended).chain(sidecars);
     all.into_iter().find_map(|container| trouble(container, pod))
 }
 
-/// Whether a container was killed, as one is that does not pass its liveness probe.
+/// Whether a container was killed, for example because it failed its liveness probe.
 pub fn was_killed(pod: &PodView, name: &str) -> bool {
     const KILLED: [i32; 2] = [137, 143];
     let status = &pod.status;
@@ -48,11 +48,11 @@ fn is_sidecar(status: &ContainerStatusView, pod: &PodView) -> bool {
     spec_of(status, pod).is_some_and(ContainerView::is_sidecar)
 }
 
-/// Whether an init container holds up nothing any more.
+/// Whether an init container no longer blocks the others.
 fn is_done(status: &ContainerStatusView, pod: &PodView) -> bool {
     let has_ended_well = ended(status).is_some_and(|ended| ended.exit_code == 0);
     let runs_beside = status.started == Some(true) && status.state.running.is_some();
-    // Those that come behind it have begun: a sidecar keeps them from nothing any more.
+    // The main containers have started, so a sidecar no longer blocks them.
     let has_let_go = pod.status.container_statuses.iter().any(|container| {
         let StateView { running, terminated, .. } = &container.state;
         running.is_some() || terminated.is_some() || container.last_state.terminated.is_some()
@@ -87,7 +87,7 @@ fn trouble(container: &ContainerStatusView, pod: &PodView) -> Option<Why> {
     about(Why::new(status::end(ended), message, ended.finished_at.time()))
 }
 
-/// An init container runs, or is to run: the others have to wait.
+/// An init container runs, and the other containers wait for it.
 fn initializing(container: &ContainerStatusView, pod: &PodView) -> Option<Why> {
     if is_over(pod) || container.state.waiting.is_some() {
         return None;
@@ -99,7 +99,7 @@ fn initializing(container: &ContainerStatusView, pod: &PodView) -> Option<Why> {
     Some(Why { container: Some((**name).to_owned()), ..why })
 }
 
-/// A container runs, and is not ready.
+/// A container runs and is not ready.
 pub fn not_ready(pod: &PodView) -> Option<Why> {
     if is_over(pod) {
         return None;
@@ -123,7 +123,7 @@ pub fn not_ready(pod: &PodView) -> Option<Why> {
     Some(Why { container: Some((**name).to_owned()), ..why })
 }
 
-/// Whether a container is meant to be ready: an init container that ends is not.
+/// Whether a container is expected to be ready; an init container that runs to completion is not.
 fn lasts(status: &ContainerStatusView, pod: &PodView) -> bool {
     let mut of_init = pod.spec.init_containers.iter().filter(|one| one.name == status.name);
     of_init.next().is_none_or(ContainerView::is_sidecar)
@@ -144,7 +144,7 @@ fn not_ready_since(pod: &PodView) -> Option<Time> {
     condition.and_then(|condition| condition.last_transition_time.time())
 }
 
-/// As `ended with exit code 137 (SIGKILL)`.
+/// Formats an end, for example `ended with exit code 137 (SIGKILL)`.
 fn how_it_ended(ended: &TerminatedView) -> String {
     match meaning(ended.exit_code) {
         Some(meaning) => format!("ended with exit code {} ({meaning})", ended.exit_code),
@@ -152,7 +152,7 @@ fn how_it_ended(ended: &TerminatedView) -> String {
     }
 }
 
-/// What shells and container runtimes mean by a code.
+/// The meaning of an exit code for shells and container runtimes.
 fn meaning(exit_code: i32) -> Option<&'static str> {
     Some(match exit_code {
         126 => "the command cannot be executed",
@@ -172,7 +172,7 @@ fn meaning(exit_code: i32) -> Option<&'static str> {
     })
 }
 
-/// A message, and what the container said last.
+/// Appends the last message of the container.
 fn with_words(message: String, ended: &TerminatedView) -> String {
     match given(ended.message.as_ref()) {
         Some(words) => format!("{message}: {words}"),

@@ -2,8 +2,8 @@ use super::*;
 use crate::farm_pod::tests::pods;
 use serde_json::{Value, json};
 
-/// Of each Pod in trouble: the message, since when it is so, and whether it is about a container.
-/// The codes are in the table of `farm_pod/tests.rs`.
+/// Each Pod in trouble: its name, the message, the time since when, and the container of the cause, if any. The codes
+/// are in the table of `farm_pod/tests.rs`.
 const WHY: &[(&str, &str, &str, &str)] = &[
     (
         "crash-loop",
@@ -172,7 +172,7 @@ fn a_node_that_is_away_is_the_first_cause() {
     }
     let why_of = |name: &str| why(&of(name), Some(&away)).unwrap();
     assert_eq!(why_of("ends").message, format!("being deleted, but {message}"));
-    // What has ended does not mind.
+    // A Pod that has ended is not affected by its node.
     assert_eq!(why_of("one-of-two-failed").code, "Error");
     let short = node(json!({"type": "Ready", "status": "False", "reason": "KubeletNotReady"}));
     let message = why(&of("runs"), Some(&short)).unwrap().message;
@@ -222,7 +222,7 @@ fn a_sidecar_that_was_stopped_is_not_the_cause() {
         why(&pod, None).and_then(|why| why.container)
     };
     assert_eq!(cause(ended("proxy", 143), ended("main", 1), "Failed").as_deref(), Some("main"));
-    // Where nothing has begun behind it, it is.
+    // If no main container has started, the sidecar is the cause.
     let waiting = json!({"name": "main", "state": {"waiting": {"reason": "PodInitializing"}}});
     assert_eq!(cause(ended("proxy", 1), waiting, "Pending").as_deref(), Some("proxy"));
     let running = json!({"name": "main", "ready": true, "state": {"running": {}}});
