@@ -1,8 +1,10 @@
-//! A computed kind, as a whole program: who mounts a PersistentVolumeClaim, which kubectl does not say.
+//! A computed kind as a complete program. It lists the Pods that mount each PersistentVolumeClaim, which kubectl does
+//! not show.
 //!
-//! `cargo run -p aggregated-apiserver --example computed -- --kubeconfig ~/.kube/config` serves it behind an
-//! APIService; with `manifests` in front it prints everything to deploy instead, with the rights to what is read.
-//! Then `kubectl get claimuses -A --field-selector spec.mounted=false` finds the claims that nobody mounts.
+//! `cargo run -p aggregated-apiserver --example computed -- --kubeconfig ~/.kube/config` serves the kind behind an
+//! APIService. With `manifests` in front, the program prints everything to deploy instead, including the permissions to
+//! read its sources. Then `kubectl get claimuses -A --field-selector spec.mounted=false` finds the claims that no Pod
+//! mounts.
 
 use aggregated_apiserver::{
     ApiServer, Computed, Disclosures, Kinds, Lookup, ManifestOptions, ServeArgs, start_logging,
@@ -34,7 +36,7 @@ struct ClaimUseSpec {
     pods: Vec<String>,
 }
 
-/// What is read of a Pod: the rest of it takes no memory.
+/// The fields that are read of a Pod. The other fields use no memory.
 #[derive(Resource, Clone, Debug, Deserialize)]
 #[resource(inherit = Pod)]
 struct PodView {
@@ -61,7 +63,7 @@ struct MountedView {
     claim_name: String,
 }
 
-/// An index: the claims that a Pod mounts.
+/// Indexes Pods by the claims that they mount.
 fn claims(pod: &PodView) -> Vec<String> {
     let claims =
         pod.spec.volumes.iter().filter_map(|volume| volume.persistent_volume_claim.as_ref());
@@ -69,7 +71,7 @@ fn claims(pod: &PodView) -> Vec<String> {
 }
 
 impl Computed for ClaimUse {
-    /// Of a claim only its name is needed, so only metadata is asked for.
+    /// Only the name of a claim is needed, so the server requests only metadata.
     type Source = PartialObjectMeta<PersistentVolumeClaim>;
     type Related = Lookup<PodView>;
 
@@ -81,7 +83,7 @@ impl Computed for ClaimUse {
         Some(Self::new(name, ClaimUseSpec { mounted: Some(!pods.is_empty()), pods }))
     }
 
-    /// Who may read claims and no Pods of the namespace is told nothing of Pods.
+    /// Both fields are hidden from users without permission to read Pods in the namespace.
     fn disclosures() -> Disclosures {
         Disclosures::new().protects_in_namespace::<PodView>(["spec.mounted", "spec.pods"])
     }
@@ -150,7 +152,7 @@ mod tests {
         assert_eq!(check_disclosures::<ClaimUse>(&claim("data"), pods), Ok(()));
     }
 
-    /// The program may read what it computes from, and nothing else.
+    /// The program is allowed to read its sources, and nothing else.
     #[test]
     fn manifests_ask_for_the_rights() {
         let server = ApiServer::new("claim-uses", Kinds::new().computed::<ClaimUse>());

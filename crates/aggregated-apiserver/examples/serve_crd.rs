@@ -1,9 +1,9 @@
-//! Custom resources without etcd: serves the CustomResourceDefinitions of
-//! files as kinds that are kept in memory, behind an APIService.
+//! Custom resources without etcd: serves the CustomResourceDefinitions of files behind an APIService, as kinds that are
+//! stored in memory.
 //!
 //! `cargo run -p aggregated-apiserver --example serve_crd -- --crd foos.yaml`
 //!
-//! With `manifests` in front it prints everything to deploy instead.
+//! With `manifests` in front, the program prints everything to deploy instead.
 
 use std::path::PathBuf;
 

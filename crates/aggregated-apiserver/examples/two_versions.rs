@@ -1,7 +1,7 @@
-//! A kind of two versions, converted by Rust: alpacas, whose weight was a float once and is a quantity now.
+//! A kind with two versions that Rust code converts: alpacas, whose weight was a float and is now a quantity.
 //!
-//! `cargo run -p aggregated-apiserver --example two_versions -- --kubeconfig ~/.kube/config` serves it behind an
-//! APIService for each version; with `manifests` in front it prints everything to deploy instead.
+//! `cargo run -p aggregated-apiserver --example two_versions -- --kubeconfig ~/.kube/config` serves each version behind
+//! an APIService. With `manifests` in front, the program prints everything to deploy instead.
 
 use aggregated_apiserver::{
     ApiServer, ConversionFailure, Convert, Kinds, ManifestOptions, Quantity, ServeArgs, Stored,
@@ -59,8 +59,8 @@ mod v1alpha {
 }
 
 impl Stored for v1::Alpaca {
-    /// The version of before is still kept: the release before this one knows no other, and runs beside
-    /// it during an update.
+    /// The storage version is still the old one: the previous release knows no other, and runs beside this one during
+    /// an update.
     fn versions() -> Versions<Self> {
         Versions::new().kept_version::<v1alpha::Alpaca>()
     }
@@ -84,15 +84,15 @@ impl Convert<v1::Alpaca> for v1alpha::Alpaca {
     }
 }
 
-/// The shortest decimal that reads as this float.
+/// Converts a float to the shortest decimal that parses as the same float.
 fn to_quantity(float: f64) -> WrittenQuantity {
     WrittenQuantity(float.to_string())
 }
 
-/// A quantity as a float, if that says the same.
+/// Converts a quantity to a float. Fails if the float would have another value.
 fn to_float(text: &str) -> Result<f64, ConversionFailure> {
     let nanos = Quantity::parse(text).map_err(ConversionFailure::new)?.nanos();
-    // Whole and rest apart: a decimal is read more exactly than a quotient of floats.
+    // The whole part and the fraction are separate, because parsing a decimal is more exact than dividing floats.
     let (whole, rest) = (nanos / 1_000_000_000, (nanos % 1_000_000_000).abs());
     let sign = if nanos < 0 && whole == 0 { "-" } else { "" };
     let float: f64 = format!("{sign}{whole}.{rest:09}").parse()?;

@@ -1,7 +1,8 @@
-//! The command `doctor`: looks at a cluster in which a server is installed, or should be, and says in order
-//! what is wrong and what to do about it.
+//! The command `doctor`: examines a cluster in which a server is installed, or should be, and prints the problems and
+//! their remedies in the order in which to fix them.
 //!
-//! It changes nothing. Every look has a deadline and every list a limit, so that it ends in any cluster.
+//! The command changes nothing. Every request has a deadline and every list a limit, so that the command ends in any
+//! cluster.
 
 mod control_plane;
 mod deployed;
@@ -34,10 +35,10 @@ use crate::server::ApiServer;
 use deployed::Deployed;
 use finding::Check;
 
-/// How long all of it may take.
+/// The time limit of the whole examination.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Which installation is looked at, and how it is told.
+/// The installation that `doctor` examines, and the output format.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct DoctorOptions {
     /// Kubeconfig of the cluster
@@ -75,7 +76,7 @@ pub struct DoctorOptions {
     pub output: DoctorOutput,
 }
 
-/// The form of a diagnosis.
+/// The output format of a diagnosis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum DoctorOutput {
     /// A line for each finding, and one for its remedy.
@@ -86,10 +87,10 @@ pub enum DoctorOutput {
 }
 
 impl DoctorOptions {
-    /// Looks at the cluster.
+    /// Examines the cluster.
     ///
     /// # Errors
-    /// When there is no cluster to look at, or a kind of the server cannot be served.
+    /// No cluster is configured, or a kind of the server cannot be served.
     pub async fn examine(&self, server: &ApiServer) -> Result<Diagnosis, StartError> {
         let name = server.name().to_owned();
         let or_name = |said: &Option<String>| said.clone().unwrap_or_else(|| name.clone());
@@ -135,15 +136,15 @@ impl DoctorOptions {
         let Installation { name, namespace, kinds, .. } = &installation;
         let mut grants = manifests::grants(name, namespace, kinds, server.kinds());
         if installation.deployed.has_certificate_of_its_own() == Some(true) {
-            // The Secret is for the certificate that the server makes.
+            // The permission on the Secret is only for a certificate that the server generates.
             grants.retain(|grant| !(grant.group.is_empty() && grant.resource == "secrets"));
         }
         installation.grants = grants;
         Ok(installation.examine(findings, deadline).await)
     }
 
-    /// A way to the cluster; nothing, if there is none when the time is over. A kubeconfig may name a program that
-    /// asks for credentials, and that one is waited for on a thread of its own: it may wait for somebody.
+    /// Connects to the cluster. Returns `None` if there is no connection at the deadline. A kubeconfig may name a
+    /// program that provides credentials, and that program may wait for input, so it runs on a thread of its own.
     async fn connect(&self, deadline: Instant) -> Result<Option<Cluster>, StartError> {
         let (kubeconfig, runtime) = (self.kubeconfig.clone(), Handle::current());
         let connecting = tokio::task::spawn_blocking(move || {
@@ -156,11 +157,11 @@ impl DoctorOptions {
         }
     }
 
-    /// The same as a text in the form that was asked for, and what a program ends with that tells it
+    /// Examines the cluster. Returns the diagnosis in the selected output format, and the exit code of the program
     /// ([`Diagnosis::exit_code`]).
     ///
     /// # Errors
-    /// As [`DoctorOptions::examine`].
+    /// Same as [`DoctorOptions::examine`].
     pub async fn run(&self, server: &ApiServer) -> Result<(String, i32), StartError> {
         let diagnosis = self.examine(server).await?;
         let text = match self.output {
@@ -171,7 +172,7 @@ impl DoctorOptions {
     }
 }
 
-/// What is said when the time is over.
+/// The finding of an examination that reached its time limit.
 fn late() -> Vec<Finding> {
     let mut late = Check::new("time");
     let why = format!("the cluster answers too slowly: {} s are over", PATIENCE.as_secs());
@@ -180,7 +181,7 @@ fn late() -> Vec<Finding> {
     late.done("")
 }
 
-/// What is looked at.
+/// The installation that is examined.
 struct Installation {
     cluster: Cluster,
     name: String,
@@ -188,7 +189,7 @@ struct Installation {
     service: String,
     account: String,
     server_address: Option<String>,
-    /// As `v1alpha.farm.example.com`.
+    /// For example `v1alpha.farm.example.com`.
     api_services: Vec<String>,
     kinds: Vec<Arc<Kind>>,
     grants: Vec<Grant>,
@@ -196,22 +197,22 @@ struct Installation {
     clock: Clock,
 }
 
-/// An object that was looked for.
+/// The result of reading an object.
 enum Found {
     Object(Value),
     Absent,
-    /// It was not shown: why.
+    /// The object cannot be read, for this reason.
     Hidden(String),
 }
 
 impl Installation {
-    /// Goes on looking, after these findings.
+    /// Runs the remaining checks and appends to these findings.
     async fn examine(&self, mut findings: Vec<Finding>, deadline: Instant) -> Diagnosis {
-        // Causes before what follows from them.
+        // A cause is checked before its consequences.
         let all = async {
             findings.extend(control_plane::clock(self).await);
             findings.extend(front_proxy::check(self).await);
-            // Of another namespace than the one that serves nothing would be right.
+            // If another namespace serves the API group, findings about this one would be useless.
             let elsewhere = registration::elsewhere(self).await;
             if !elsewhere.is_empty() {
                 findings.extend(elsewhere);
@@ -251,24 +252,24 @@ impl Installation {
         self.find(&format!("/api/v1/namespaces/{namespace}/services/{service}")).await
     }
 
-    /// The command that makes what is missing.
+    /// The command that creates missing objects.
     fn create(&self) -> String {
         self.deployed.create(&self.name, &self.namespace)
     }
 
-    /// The command that grants the rights that are missing.
+    /// The command that grants missing permissions.
     fn grant(&self) -> String {
         self.deployed.grant(&self.name, &self.namespace)
     }
 
-    /// The command that shows what the server says.
+    /// The command that shows the log of the server.
     fn logs(&self) -> String {
         let Self { name, namespace, .. } = self;
         format!("kubectl -n {namespace} logs -l app.kubernetes.io/name={name} --tail=50")
     }
 }
 
-/// The text of a field.
+/// The string value of a field, or an empty string.
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }

@@ -1,9 +1,8 @@
-//! Serve Kubernetes kinds of your own from Rust, behind kube-apiserver.
+//! Serve your own Kubernetes kinds from Rust, behind kube-apiserver.
 //!
-//! Derive [`kube::CustomResource`], say whether the server keeps the objects
-//! ([`Stored`]) or computes them from what the cluster holds ([`Computed`]),
-//! and run an [`ApiServer`]: an HTTPS server that kube-apiserver puts behind
-//! an `APIService`. There is no etcd, no code generation and no Go.
+//! Derive [`kube::CustomResource`], choose whether the server stores the objects ([`Stored`]) or computes them from
+//! other objects of the cluster ([`Computed`]), and run an [`ApiServer`]: an HTTPS server that kube-apiserver proxies
+//! to through an `APIService`. No etcd, code generation or Go is needed.
 //!
 //! ```
 //! use aggregated_apiserver::{ApiServer, Kinds, Stored};
@@ -22,34 +21,36 @@
 //! let server = ApiServer::new("foo-server", Kinds::new().stored::<Foo>());
 //! ```
 //!
-//! # Who owns which field
+//! # Field ownership
 //!
-//! Every write notes in `metadata.managedFields` which fields its manager owns, and
-//! `kubectl apply --server-side`, or kube's `Patch::Apply`, changes what others own only if it is
-//! told to. There is nothing to do for that, but a schema says how finely lists and maps are
-//! owned, as in any CustomResourceDefinition:
+//! Every write records in `metadata.managedFields` which fields its manager owns. `kubectl apply --server-side`, or
+//! kube's `Patch::Apply`, changes fields of other managers only with `force`. This needs no code. The schema determines
+//! how finely the ownership of lists and maps is tracked, as in any CustomResourceDefinition:
 //!
-//! - A list is one value, unless it is a set (`x-kubernetes-list-type: set`) or its items are told
-//!   apart by members (`map`, with `x-kubernetes-list-map-keys`): then each item has owners.
-//! - Members of an object have owners each, unless it is `x-kubernetes-map-type: atomic`.
-//! - `status` has owners of its own where it is a subresource, and writes of the one never own
-//!   fields of the other.
+//! - A list is a single value by default. In a set (`x-kubernetes-list-type: set`), and in a list whose items are
+//!   identified by key fields (`map`, with `x-kubernetes-list-map-keys`), each item has its own owners.
+//! - Each field of an object has its own owners, unless the object is `x-kubernetes-map-type: atomic`.
+//! - If `status` is a subresource, its fields are owned separately: a write of `status` never owns fields of the main
+//!   resource, and vice versa.
 //!
-//! With schemars an attribute says it: `#[schemars(extend("x-kubernetes-list-type" = "set"))]`.
-//! [`ApiServer::without_managed_fields`] is for servers to which nobody applies.
+//! With schemars, set the list type by an attribute: `#[schemars(extend("x-kubernetes-list-type" = "set"))]`. A server
+//! without server-side apply can omit managed fields ([`ApiServer::without_managed_fields`]).
 //!
-//! # Where objects are kept
+//! # Storage
 //!
-//! In memory, which a restart forgets; in a folder (the feature `sqlite`, `--data-dir`); in etcd, for
-//! several replicas (the feature `etcd`, `--etcd-servers`); or in a store of your own: [`store`] says
-//! how.
+//! Objects are stored in one of these places:
+//!
+//! - in memory, until the process ends;
+//! - in a directory (the feature `sqlite`, `--data-dir`);
+//! - in etcd, for several replicas (the feature `etcd`, `--etcd-servers`);
+//! - in a store that you implement, see [`store`].
 //!
 //! # Memory
 //!
-//! What requests, answers and connections take is bounded, all together by the memory limit of the
-//! container. The allocator decides what the process takes for it: glibc's keeps for each thread
-//! what that gave back, tens of MiB of a burst of large requests. A program that serves
-//! many clients should choose one that gives memory back, as farm-operator does with mimalloc:
+//! The memory of requests, responses and connections together is limited by the memory limit of the container. The
+//! allocator decides how much memory the process uses for them. The allocator of glibc keeps freed memory for each
+//! thread: tens of MiB after a burst of large requests. A program with many clients should use an allocator that
+//! returns freed memory to the system. farm-operator uses mimalloc:
 //!
 //! ```ignore
 //! #[global_allocator]

@@ -1,31 +1,33 @@
-//! Bring your own store: where a server keeps its objects.
+//! Bring your own store: where a server stores its objects.
 //!
-//! A server keeps the objects of its [`Stored`](super::Stored) kinds in memory, in a folder (the
-//! feature `sqlite`, `--data-dir`), in etcd (the feature `etcd`, `--etcd-servers`), or in whatever
-//! implements [`Store`]: give it to [`ApiServer::with_store`](super::ApiServer::with_store). Everything
-//! else stays as it is: lists, watches, selectors, conflicts and quotas do not know where objects are.
+//! A server stores the objects of its [`Stored`](super::Stored) kinds in memory, in a directory (the feature `sqlite`,
+//! `--data-dir`), in etcd (the feature `etcd`, `--etcd-servers`), or in any other implementation of [`Store`], which
+//! [`ApiServer::with_store`](super::ApiServer::with_store) sets. Lists, watches, selectors, conflicts and quotas do not
+//! depend on the store.
 //!
 //! # What a store must do
 //!
-//! - **Order.** Each write gets a [`Revision`], larger than all before it, over all collections. That is the
-//!   `resourceVersion` that clients see. A number is never given twice, also by the next process.
-//! - **Compare, and set.** A [`Commit`] happens if what it [expects](Expected) is so, and not otherwise. Of two
-//!   that expect the same one wins.
-//! - **Publish, then acknowledge.** Every reader that [follows](Store::follow) a collection is told of a write before
-//!   the write is answered, in the order of revisions; then the [`Timeline`] has [reached](Timeline::reach) it. So a
-//!   read that begins after an answer sees what was answered.
-//! - **Say what is so.** [`StoreError::Unavailable`] means that nothing was written, and the client is told to
-//!   try again. When that is not known, it is [`StoreError::Unknown`], and the client is told so. What is
-//!   damaged is [`StoreError::Damaged`], never absent: a cluster collects what belongs to an object that is gone.
+//! - **Order.** Each write gets a [`Revision`] that is larger than all earlier ones, over all collections. Clients see
+//!   the revision as `resourceVersion`. A revision is never reused, not even by the next process.
+//! - **Compare and set.** A [`Commit`] is written only if its [precondition](Expected) holds. Of two commits with the
+//!   same precondition, one succeeds.
+//! - **Publish, then acknowledge.** Every reader that [follows](Store::follow) a collection is notified of a write
+//!   before the write is acknowledged, in the order of revisions. Then the [`Timeline`] [reaches](Timeline::reach) the
+//!   revision. So a read that starts after an acknowledgement sees the write.
+//! - **Report the outcome.** [`StoreError::Unavailable`] means that nothing was written; the client is asked to retry.
+//!   [`StoreError::Unknown`] means that the outcome is not known; the client is informed of that. A damaged object is
+//!   reported as [`StoreError::Damaged`], never as absent, because the garbage collector deletes the dependents of an
+//!   absent object.
 //!
-//! Objects are in memory, whatever the store is: caches share them with it. [`Shelves`] hold them, tell
-//! the readers that follow, hold commits against what is there, and count what namespaces take. What is left is to make
-//! writes last, and to say where numbers come from: a [`Timeline`] that [continues](Timeline::continuing) where
-//! the last process has stopped, or one that is [shared](Timeline::shared) by several.
+//! With any store, the objects are in memory, because the caches share them with the store. [`Shelves`] contain the
+//! objects, notify the readers that follow a collection, check the preconditions of commits, and sum the sizes of
+//! namespaces. An implementation only needs to make writes durable, and to supply revisions: a [`Timeline`] that
+//! [continues](Timeline::continuing) after the last revision of the previous process, or one that several processes
+//! [share](Timeline::shared).
 //!
 //! # A store in a file
 //!
-//! This one writes each change to the end of a file, and reads that when it starts.
+//! This store appends each change to a file, and reads the file when it starts.
 //!
 //! ```
 //! use std::fs::{File, OpenOptions};
@@ -43,12 +45,12 @@
 //! struct FileStore {
 //!     timeline: Arc<Timeline>,
 //!     shelves: Mutex<Shelves>,
-//!     /// Locked by each write, one after the other; none once one has failed, because then only the next
-//!     /// process can say what is on the disk.
+//!     /// Locked by each write, so that writes are sequential. `None` after a failed write, because only the next
+//!     /// process can read what is on the disk.
 //!     file: Mutex<Option<File>>,
 //! }
 //!
-//! /// A line: the revision, where, and the object, if it was not removed.
+//! /// A line of the file: the revision, the collection, the key, and the object unless it was deleted.
 //! type Line = (u64, String, String, Option<Vec<u8>>);
 //!
 //! impl FileStore {
@@ -66,15 +68,15 @@
 //!                     let object = object.map(Arc::new);
 //!                     shelves.take(&collection, key, (Revision::new(revision), object));
 //!                 }
-//!                 // Never taken for gone.
+//!                 // A damaged object must not be treated as deleted.
 //!                 Err(_) => {
 //!                     shelves.take_damaged(&collection, key, Revision::new(revision));
 //!                 }
 //!             }
 //!         }
-//!         // All revisions up to now were given by this store, and the next one comes after them.
+//!         // This store issued all revisions up to `newest`, and the next revision follows them.
 //!         let timeline = Arc::new(Timeline::continuing(vec![1..=newest], newest + 1));
-//!         // Watches of before begin anew: what happened before is not told.
+//!         // Watches from before the restart must relist, because earlier changes are not replayed.
 //!         shelves.begin_past(timeline.current());
 //!         Ok(Self { timeline, shelves: Mutex::new(shelves), file: Mutex::new(Some(file)) })
 //!     }
@@ -89,7 +91,7 @@
 //!             shelves.take_room(&commit, before.as_ref())?;
 //!             before
 //!         };
-//!         // Others read meanwhile what was there before.
+//!         // During the write to the file, other requests read the previous object.
 //!         let kept = commit.object.as_ref().map(|object| object.to_kept());
 //!         let (collection, key) = (commit.collection.to_string(), commit.key.to_string());
 //!         let line = serde_json::to_string(&(revision.number(), collection, key, kept));
@@ -122,7 +124,7 @@
 //!     }
 //!
 //!     fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Revision, StoreError>> {
-//!         // One for many clients writes on a thread of its own, several changes at a time.
+//!         // A store for many clients would use its own thread and write several changes at a time.
 //!         Box::pin(async { tokio::task::block_in_place(|| self.write(commit)) })
 //!     }
 //!
@@ -154,7 +156,7 @@
 //! # let folder = tempfile::tempdir().unwrap();
 //! # let number = std::sync::atomic::AtomicUsize::new(0);
 //! # let next = || folder.path().join(number.fetch_add(1, std::sync::atomic::Ordering::Relaxed).to_string());
-//! // It must do all that the others do.
+//! // The test suite that every store must pass.
 //! aggregated_apiserver::store::suite::run(async || {
 //!     Arc::new(FileStore::open(&next()).unwrap())
 //! })
@@ -173,8 +175,8 @@
 //! # }
 //! ```
 //!
-//! After a crash in the middle of a write this one does not start, and what was replaced stays for ever. The
-//! store in a folder does better.
+//! After a crash in the middle of a write, this store does not start again. It also never removes replaced objects from
+//! the file. The store in a directory has neither problem.
 
 pub use crate::object::{Key, Object, ObjectError};
 pub use crate::storage::{

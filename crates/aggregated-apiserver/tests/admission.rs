@@ -1,4 +1,4 @@
-//! Admission plugins, as clients and the plugins themselves meet them.
+//! Admission plugins: their effect on clients, and the requests that the plugins receive.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
@@ -64,10 +64,10 @@ spec:
 const FOOS: &str = "/apis/example.com/v1/namespaces/n/foos";
 const LIMITS: &str = "/apis/example.com/v1/limits";
 
-/// What a plugin was asked about, in order.
+/// The requests that a plugin received, in order.
 type Log = Arc<Mutex<Vec<String>>>;
 
-/// Notes everything that it is asked about, and does what annotations say.
+/// A plugin that records every request, and follows the instructions in annotations.
 struct Obedient(Log);
 
 impl Obedient {
@@ -104,7 +104,7 @@ impl AdmissionPlugin for Obedient {
     }
 
     fn handles(&self, request: &AdmissionRequest<'_>) -> bool {
-        // There is an object to look at, also of a deletion.
+        // The request has an object to inspect, even for a deletion.
         let is_new = request.operation == AdmissionOperation::Create;
         assert_eq!(request.old_object().is_none(), is_new);
         request.resource == "foos"
@@ -116,7 +116,7 @@ impl AdmissionPlugin for Obedient {
         object: &'a mut AdmissionObject<'_>,
     ) -> BoxFuture<'a, Result<(), AdmissionError>> {
         Box::pin(async move {
-            // Others go on meanwhile.
+            // Lets other tasks run.
             tokio::task::yield_now().await;
             self.note("mutate", request, Some(object));
             match order(object).as_str() {
@@ -264,14 +264,14 @@ async fn every_write_is_asked_about() {
             "validate Update foos/ n/a 1 -> 2 by admin with mine",
         ]
     );
-    // A subresource shows the object that it changes, and nothing else of it.
+    // The request for a subresource has the object of the subresource, not the whole object.
     let status = json!({"spec": {"size": 5}, "status": {"size": 3}});
     ask(&server, Method::PATCH, &format!("{path}/status"), &status).await;
     assert_eq!(take()[1], "validate Update foos/status n/a 2 -> 2 by admin with test");
     let scale = json!({"spec": {"replicas": 4}});
     ask(&server, Method::PATCH, &format!("{path}/scale"), &scale).await;
     assert_eq!(take()[1], "validate Update foos/scale n/a 2 -> 4 by admin with test");
-    // What is generated has no name at first.
+    // An object with a generated name has no name at first.
     let mut generated = foo("", "");
     generated["metadata"] = json!({"generateName": "g-"});
     let generated = ask(&server, Method::POST, FOOS, &generated).await;
@@ -286,7 +286,7 @@ async fn every_write_is_asked_about() {
     assert_eq!(take().len(), 1);
     ask(&server, Method::DELETE, FOOS, &Value::Null).await;
     assert_eq!(take(), [format!("validate Delete foos/ n/{name} 1 -> - by admin with ")]);
-    // It wants to hear of no other kind.
+    // The plugin does not handle any other kind.
     let limit = json!({"apiVersion": "example.com/v1", "kind": "Limit", "metadata": {"name": "a"}});
     let created = ask(&server, Method::POST, LIMITS, &limit).await;
     assert_eq!(created.status(), StatusCode::CREATED);
@@ -299,20 +299,20 @@ async fn what_plugins_change_is_an_object_again() {
     let create = async |order: &str| ask(&server, Method::POST, FOOS, &foo(order, order)).await;
     let spec = async |order: &str| create(order).await.body()["spec"].clone();
     assert_eq!(spec("grow").await, json!({"size": 7, "mode": "plain"}));
-    // Defaults are filled in again, and what nobody knows is dropped again.
+    // Defaults are filled in again, and unknown fields are pruned again.
     assert_eq!(spec("forget").await, json!({"mode": "plain"}));
     assert_eq!(spec("unknown").await, json!({"size": 1, "mode": "plain"}));
     let stamped = create("uid").await;
     assert_ne!(stamped.body()["metadata"]["uid"], "mine");
     let managed = create("manage").await;
-    // What a plugin makes of managers and cannot be read is put back.
+    // Invalid managed fields from a plugin are replaced by the previous ones.
     let managers = &managed.body()["metadata"]["managedFields"];
     assert_eq!(managers[0]["manager"], "test", "{}", managed.body());
     let owned = create("own").await;
     assert_eq!(owned.body()["metadata"]["ownerReferences"].as_array().unwrap().len(), 1);
     let named = create("name").await;
     assert!(named.body()["metadata"]["name"].as_str().unwrap().starts_with("made-"));
-    // The status of a new object is dropped after admission, as in kube-apiserver.
+    // The status of a new object is dropped after admission, same as in kube-apiserver.
     let made = create("status").await;
     assert_eq!(made.body()["status"], Value::Null);
     for (order, expected) in [
@@ -326,7 +326,8 @@ async fn what_plugins_change_is_an_object_again() {
         let refused = create(order).await;
         assert_eq!(refused.status(), expected, "{order}: {}", refused.body());
     }
-    // An object that is there keeps its name, and a write to its status everything else.
+    // A plugin cannot change the name of an existing object, and cannot change anything but the status when the status
+    // is written.
     let path = format!("{FOOS}/grow");
     for order in ["rename", "move"] {
         let patch = json!({"metadata": {"annotations": {"order": order}}});
@@ -361,7 +362,7 @@ async fn what_plugins_refuse() {
         refused.body()["message"],
         "Foo.example.com \"a\" is invalid: spec.size: Invalid value: 7: is beyond the limit"
     );
-    // What is odd about the object is told all the same.
+    // The warning about the object is sent although the request was rejected.
     assert_eq!(refused.headers()["warning"], "299 - \"Foo is looked at\"");
     for order in ["wait", "nothing"] {
         let refused = ask(&server, Method::POST, FOOS, &foo("a", order)).await;
@@ -374,7 +375,7 @@ async fn what_plugins_refuse() {
     let refused = ask(&server, Method::DELETE, &format!("{FOOS}/a"), &Value::Null).await;
     assert_eq!(refused.status(), StatusCode::FORBIDDEN);
     assert_eq!(refused.body()["message"], "foos.example.com \"a\" is forbidden: it is protected");
-    // The others of a collection go.
+    // The other objects of the collection are deleted.
     let refused = ask(&server, Method::DELETE, FOOS, &Value::Null).await;
     assert_eq!(refused.status(), StatusCode::FORBIDDEN);
     let left = ask(&server, Method::GET, FOOS, &Value::Null).await;

@@ -1,4 +1,4 @@
-//! What is written down of requests, where a policy wants it.
+//! Audit events of requests, as selected by a policy.
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
@@ -57,7 +57,7 @@ async fn ask_as(
     status
 }
 
-/// The events; the server must be gone, so that all are there.
+/// Reads the audit events. The server must have stopped, so that all events are in the file.
 fn events(folder: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(folder.join("audit.log")).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -135,7 +135,7 @@ async fn a_refused_watch_shows_why_at_both_stages() {
     let jane = User { name: "jane".to_owned(), ..User::default() };
     let path = format!("{FOOS}?watch=true");
     let status = ask_as(&server, jane, "GET", &path, "").await;
-    // Nobody can say whether she may.
+    // The authorization cannot be decided, because the cluster is unreachable.
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
     drop(server);
     let events = events(folder.path());
@@ -182,7 +182,7 @@ async fn a_client_that_disconnects_before_the_answer_is_said_to_have() {
     assert_eq!(complete["sourceIPs"].as_array().unwrap().len(), 64);
 }
 
-/// Annotates the audit event of each write.
+/// A plugin that annotates the audit event of each write.
 struct Annotates;
 
 impl AdmissionPlugin for Annotates {
@@ -253,7 +253,7 @@ async fn annotations_of_admission_are_limited() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "omitStages: [RequestReceived]\nrules:\n- {level: Metadata}";
     let server = annotated_server(folder.path(), rules).await;
-    // A user has memory for one such request at a time.
+    // The per-user memory limit allows one such request at a time.
     assert_eq!(ask(&server, "POST", FOOS, &foo("fits")).await, StatusCode::CREATED);
     assert_eq!(ask(&server, "POST", FOOS, &foo("fits")).await, StatusCode::CONFLICT);
     assert_eq!(ask(&server, "POST", FOOS, &foo("exceeds")).await, StatusCode::CREATED);

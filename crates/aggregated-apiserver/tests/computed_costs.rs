@@ -1,6 +1,6 @@
-//! What a change costs a computed kind: as much as there is to compute again, however many objects
-//! there are. Costs are counted, and the clock is one that goes on when nothing else is left to be done, so that it does not matter
-//! what else the machine does.
+//! The cost of a change for a computed kind. It is proportional to the number of objects to recompute, not to the
+//! number of all objects. The tests count computations and use a paused clock, which advances when no task is runnable,
+//! so the load of the machine has no influence.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
@@ -30,14 +30,14 @@ use tokio::time::{Instant, timeout};
 const PODS: &str = "/api/v1/pods";
 const NODES: &str = "/api/v1/nodes";
 const SERVICES: &str = "/api/v1/services";
-/// They play measurements: their annotations say what is used.
+/// Secrets stand for measurements: their annotations contain the usage.
 const SECRETS: &str = "/api/v1/secrets";
 const PODS_OF_NODE: usize = 20;
 const PODS_OF_SERVICE: usize = 50;
-/// How long is waited for what must come, and for what must not.
+/// The timeout for expected and for unexpected events.
 const LONG: Duration = Duration::from_secs(60);
 
-/// What is read of a Pod.
+/// The fields that are read of a Pod.
 #[derive(Resource, Clone, Debug, Default, Deserialize, Serialize)]
 #[resource(inherit = Pod)]
 struct PodView {
@@ -51,7 +51,7 @@ struct PodViewSpec {
     node_name: String,
 }
 
-/// What is read of a Service.
+/// The fields that are read of a Service.
 #[derive(Resource, Clone, Debug, Default, Deserialize, Serialize)]
 #[resource(inherit = Service)]
 struct ServiceView {
@@ -65,13 +65,13 @@ struct ServiceViewSpec {
 }
 
 thread_local! {
-    /// How often something was computed in this test, all of which is done by one thread.
+    /// The number of computations in this test, all on one thread.
     static COMPUTED: Cell<usize> = const { Cell::new(0) };
-    /// How often an object was asked which labels it selects.
+    /// The number of calls of a selector function.
     static ASKED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// What was computed and asked since this was last called.
+/// Returns the number of computations and selector calls since the last call, and resets both.
 fn take_counts() -> (usize, usize) {
     (COMPUTED.take(), ASKED.take())
 }
@@ -87,7 +87,7 @@ impl Scoped for Polled {
     const SCOPE: SourceScope = SourceScope::ALL.polled_every(Duration::from_secs(2));
 }
 
-/// A Pod, joined.
+/// A Pod joined with other objects.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(group = "example.com", version = "v1", kind = "Joined", namespaced)]
 struct JoinedSpec {
@@ -158,12 +158,12 @@ fn used(count: usize, used: i64) -> Vec<Value> {
     (0..count).map(one).collect()
 }
 
-/// A server of so many Pods, and somebody who watches them.
+/// A server with a number of Pods, and a watch of the computed kind.
 struct World {
     cluster: FakeCluster,
     _server: InProcess,
     watch: BodyDataStream,
-    /// What has come of a line.
+    /// The incomplete last line of the watch.
     rest: Vec<u8>,
 }
 
@@ -189,7 +189,7 @@ impl World {
         world
     }
 
-    /// The next events, so many of them.
+    /// Returns the next `count` events.
     async fn events(&mut self, count: usize) -> Vec<Value> {
         let mut events = Vec::new();
         while events.len() < count {
@@ -204,7 +204,7 @@ impl World {
         events
     }
 
-    /// Changes Pods one after the other.
+    /// Changes Pods sequentially.
     async fn change_pods(&mut self, count: usize) {
         for version in 1..=POD_CHANGES {
             self.cluster.tell(PODS, "MODIFIED", &pod(version * 31 % count, version));
@@ -213,7 +213,7 @@ impl World {
         }
     }
 
-    /// Changes what Pods are joined with.
+    /// Changes the objects that Pods are joined with.
     async fn change_others(&mut self) {
         for round in 0..10 {
             self.cluster.tell(NODES, "MODIFIED", &node(round, "b"));
@@ -227,7 +227,7 @@ impl World {
     }
 }
 
-/// How many Pods are changed.
+/// The number of Pod changes.
 const POD_CHANGES: usize = 200;
 
 #[tokio::test(start_paused = true)]
@@ -244,7 +244,7 @@ async fn costs_follow_what_changes() {
         assert_eq!(of_others, 10 * (PODS_OF_NODE + 2 * PODS_OF_SERVICE), "{count} Pods");
         figures.push((asked, asked_again));
     }
-    // Ten times as many Pods and Services, and no more of them are asked.
+    // With ten times as many Pods and Services, a change evaluates no more of them.
     let [small, large] = figures[..] else { panic!() };
     assert!(small.0 > 0 && small == large, "{small:?} {large:?}");
 }
@@ -271,7 +271,7 @@ async fn what_is_used_is_told_only_if_it_moves_much() {
 
 const BUDGETS: &str = "/apis/policy/v1/poddisruptionbudgets";
 
-/// Reads a name, and nothing that changes.
+/// Deserializes only the namespace and the name, which never change.
 fn named<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     #[derive(Deserialize)]
     struct Named {
@@ -283,7 +283,7 @@ fn named<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Er
     Ok(ObjectMeta { namespace: Some(namespace), name: Some(name), ..ObjectMeta::default() })
 }
 
-/// What the author of a budget says of it.
+/// The fields that are read of a budget, without its counters.
 #[derive(Resource, Clone, Debug, Default, Deserialize)]
 #[resource(inherit = PodDisruptionBudget)]
 struct BudgetView {
@@ -292,7 +292,7 @@ struct BudgetView {
     spec: ServiceViewSpec,
 }
 
-/// What is counted of a budget.
+/// The counters of a budget.
 #[derive(Resource, Clone, Debug, Default, Deserialize)]
 #[resource(inherit = PodDisruptionBudget)]
 struct CountedView {
@@ -344,7 +344,7 @@ impl Computed for Covered {
     }
 }
 
-/// A budget's counters move with each Pod that becomes ready, and all of its Pods look at it.
+/// The counters of a budget change with each Pod that becomes ready, and all Pods of the budget depend on them.
 #[tokio::test(start_paused = true)]
 async fn a_rollout_costs_as_much_as_there_are_pods() {
     const COUNT: usize = 1_000;
@@ -383,7 +383,7 @@ async fn a_rollout_costs_as_much_as_there_are_pods() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let (computed, _) = take_counts();
-    // Each once for itself, and all of them every two seconds.
+    // Each Pod is computed once for its own change, and all Pods once every two seconds.
     let rounds = usize::try_from(began.elapsed().as_secs()).unwrap() / 2 + 2;
     assert!(computed <= COUNT * (1 + rounds), "{computed} computations in {rounds} rounds");
     assert!(computed >= 2 * COUNT);

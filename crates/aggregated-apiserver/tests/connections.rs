@@ -1,4 +1,4 @@
-//! Many connections: whoever fills the places must not keep others out.
+//! Many connections: a client that uses up the connection slots must not exclude other clients.
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
@@ -18,9 +18,9 @@ use tokio::net::TcpStream;
 use tokio::time::{advance, pause, resume, timeout};
 
 const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
-/// More connections than there are places, and than may complete their handshake without a place.
+/// More connections than there are slots, and more than may complete their handshake without a slot.
 const MANY: usize = 2_000;
-/// How soon an honest client must be answered, on a machine that does other things too.
+/// The timeout for the response to an honest client, on a machine that runs other programs too.
 const SOON: Duration = Duration::from_secs(60);
 
 fn get(path: &str) -> Request<Body> {
@@ -32,7 +32,7 @@ async fn status(client: &mut http2::SendRequest<Body>, path: &str) -> u16 {
     client.send_request(get(path)).await.unwrap().status().as_u16()
 }
 
-/// A probe, on a connection of its own.
+/// Sends a probe on a new connection.
 async fn probe(fixture: &Fixture) -> u16 {
     let asked = async { status(&mut fixture.h2(None).await, "/readyz").await };
     timeout(SOON, asked).await.unwrap()
@@ -55,7 +55,7 @@ async fn strangers_give_way_and_whoever_was_authenticated_stays() {
     let jane = fixture.authority.client(path, "jane", "jane", None).unwrap();
     let mut jane = fixture.h2(Some(&jane)).await;
     let mut proxy = fixture.proxy().await;
-    // The cluster is away, so she may do nothing; but she is known.
+    // The cluster is unreachable, so jane is not authorized, but she is authenticated.
     assert_eq!(status(&mut jane, "/apis/example.com/v1/foos").await, 500);
     let mut strangers = Vec::new();
     for _ in 0..MANY {
@@ -74,18 +74,18 @@ async fn one_address_cannot_have_all_places() {
     let jane = fixture.authority.client(path, "jane", "jane", None).unwrap();
     let mut connections = Vec::new();
     for _ in 0..MANY {
-        // All of them are hers, and she is known.
+        // All of these connections are jane's, with her client certificate.
         connections.push(fixture.connect_from([127, 0, 0, 2].into(), Some(&jane)).await);
     }
     assert_eq!(probe(&fixture).await, 200);
     assert_eq!(status(&mut fixture.proxy().await, "/livez").await, 200);
 }
 
-/// The connections of one address that are served: fewer than it opens.
+/// The number of served connections of one address, which is less than the number that it opens.
 const SERVED: usize = 1_005;
 const REFUSED: usize = 60;
 
-/// A program with more connections than one address may have, each with a request that lasts.
+/// A client opens more connections than one address may have, each with a long-running request.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_in_flight_is_answered_or_refused_and_never_cut_for_another_one() {
     let fixture = Fixture::start_for_everybody().await;
@@ -111,7 +111,7 @@ async fn a_request_in_flight_is_answered_or_refused_and_never_cut_for_another_on
             (429, &"1".parse().unwrap())
         );
     }
-    // Health probes of the same address, other addresses and the front proxy are answered.
+    // Health probes from the same address, other addresses and the front proxy get responses.
     let stream = fixture.connect_from(address, None).await;
     let (mut probe_there, connection) =
         http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
@@ -126,7 +126,7 @@ async fn a_request_in_flight_is_answered_or_refused_and_never_cut_for_another_on
     }
 }
 
-/// A request of a user, as the front proxy passes it on.
+/// A request of a user, as the front proxy sends it.
 fn of(user: &str, method: &str, path: &str, body: impl Into<Body>) -> Request<Body> {
     let request = Request::builder().method(method).uri(format!("https://localhost{path}"));
     request.header("x-remote-user", user).body(body.into()).unwrap()
@@ -139,7 +139,7 @@ fn foo(name: &str, length: usize) -> String {
     )
 }
 
-/// A creation of which all but the end comes.
+/// A create request whose body never ends.
 fn unfinished(user: &str) -> Request<Body> {
     let body = foo("a", 1_000);
     let length = body.len() + 1;
@@ -160,7 +160,7 @@ async fn bodies_that_nobody_reads_yet_keep_no_others_from_coming() {
         })
         .map(|request| tokio::spawn(proxy.send_request(request)))
         .collect();
-    // They have come as far as they may.
+    // By now the unfinished requests have progressed as far as they can.
     assert_eq!(proxy.send_request(of("jane", "GET", FOOS, "")).await.unwrap().status(), 200);
     let created = proxy.send_request(of("jane", "POST", FOOS, foo("b", 100_000))).await.unwrap();
     assert_eq!(created.status(), 201);
@@ -171,7 +171,7 @@ async fn bodies_that_nobody_reads_yet_keep_no_others_from_coming() {
 async fn nobody_waits_for_those_who_send_slowly() {
     let fixture = Fixture::start_for_everybody().await;
     let mut proxy = fixture.proxy().await;
-    // More than there are places for writes, of a few users.
+    // More unfinished writes of a few users than there are write permits.
     let slow: Vec<_> = (0..300)
         .map(|number| unfinished(&format!("slow-{}", number % 6)))
         .map(|request| tokio::spawn(proxy.send_request(request)))
@@ -183,7 +183,7 @@ async fn nobody_waits_for_those_who_send_slowly() {
     assert!(slow.iter().all(|request| !request.is_finished()), "they are waited for");
 }
 
-/// What eve asks for is a little larger than her window, and she reads nothing of it.
+/// The response to eve is a little larger than the stream window, and eve does not read it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_one_user_does_not_read_does_not_end_the_connection_of_all() {
     const LARGE: u32 = 1 << 20;
@@ -197,7 +197,7 @@ async fn what_one_user_does_not_read_does_not_end_the_connection_of_all() {
         proxy.send_request(of("jane", "POST", FOOS, foo("large", LARGE as usize))).await.unwrap();
     assert_eq!(created.status(), 201);
     let mut unread = Vec::new();
-    // What a user may hold, and as much again.
+    // The per-user limit of unread responses, and as much again.
     for _ in 0..20 {
         let get = of("eve", "GET", &format!("{FOOS}/large"), "");
         unread.push(timeout(SOON, proxy.send_request(get)).await.unwrap().unwrap());
@@ -219,14 +219,14 @@ async fn what_one_user_does_not_read_does_not_end_the_connection_of_all() {
     assert!(broken > 0, "some of hers had to give way");
 }
 
-/// One thread, so that time can be moved on.
+/// The test runs on one thread, so that the clock can be advanced.
 #[tokio::test]
 async fn the_front_proxy_is_asked_for_another_connection_and_watches_go_on() {
     let fixture = Fixture::start().await;
     let path = fixture.folder.path();
     let jane = fixture.authority.client(path, "jane", "jane", None).unwrap();
     let (mut jane, mut old) = (fixture.h2(Some(&jane)).await, fixture.proxy().await);
-    // What she has sent so far was read: later the time for that is over.
+    // The server has read everything that jane has sent, so that the read timeout does not expire later.
     assert_eq!(status(&mut jane, "/livez").await, 200);
     let master = |method: &str, path: &str, body: &'static str| {
         let request = Request::builder().method(method).uri(format!("https://localhost{path}"));
@@ -240,7 +240,7 @@ async fn the_front_proxy_is_asked_for_another_connection_and_watches_go_on() {
     pause();
     advance(Duration::from_secs(20 * 60)).await;
     resume();
-    // Requests that come meanwhile are answered, or may be sent again.
+    // Requests during the change of connections get a response, or can be sent again.
     let renewed = async { while old.send_request(get("/livez")).await.is_ok() {} };
     timeout(SOON, renewed).await.unwrap();
     assert_eq!(status(&mut jane, "/livez").await, 200, "she has one connection for good");

@@ -1,5 +1,5 @@
-//! Objects that cannot be converted to the version that is read: whoever wants them is told,
-//! and nobody else is in their way.
+//! Objects that cannot be converted to the requested version. Requests that need them fail with an error; other
+//! requests are not affected.
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
@@ -50,7 +50,7 @@ const SHOWN: &str = "/apis/view.example.com/v1/namespaces/n/shown";
 const WHY: &str = "shown.view.example.com \"broken\" cannot be converted to \
                    view.example.com/v1: metadata: must be an object";
 
-/// What cannot be shown becomes no object.
+/// An object that cannot be converted becomes an invalid object.
 fn from_stored(mut tree: Map<String, Value>) -> Map<String, Value> {
     if tree.get("odd").is_some() {
         tree.remove("metadata");
@@ -121,7 +121,7 @@ async fn a_reader_of_what_cannot_be_converted_is_told_so() {
         (path("broken"), whole),
         (SHOWN.to_owned(), whole),
         (SHOWN.to_owned(), table),
-        // Whether it is of this color is not known.
+        // The color of the object is unknown, so the selector cannot be evaluated.
         (format!("{SHOWN}?fieldSelector=color%3Dred"), whole),
     ];
     for (path, accept) in everything {
@@ -129,14 +129,14 @@ async fn a_reader_of_what_cannot_be_converted_is_told_so() {
         assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{path}");
         assert_eq!(answer["message"], WHY, "{path}");
     }
-    // Nor may it be deleted for its color.
+    // For the same reason the object cannot be deleted by a selector.
     let red = format!("{SHOWN}?fieldSelector=color%3Dred");
     let deleted = respond(&server, Method::DELETE, &red, Body::empty()).await;
     assert_eq!(deleted.status(), StatusCode::INTERNAL_SERVER_ERROR);
     create(&server, "a", &json!({"color": "red"})).await;
     let (status, list) = read(&server, &format!("{SHOWN}?limit=1"), whole).await;
     assert_eq!((status, list["items"].as_array().unwrap().len()), (StatusCode::OK, 1));
-    // Its metadata can be read, and it can be deleted.
+    // The metadata of the object can be read, and the object can be deleted.
     let metadata = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
     let (status, list) = read(&server, SHOWN, metadata).await;
     assert_eq!((status, list["items"].as_array().unwrap().len()), (StatusCode::OK, 2));
@@ -174,7 +174,7 @@ async fn a_watch_ends_with_an_error() {
     let running = response.into_body();
     create(&server, "broken", &json!({"odd": true})).await;
     create(&server, "c", &json!({})).await;
-    // One that sees it happen, and one that finds it there: both end by themselves.
+    // One watch receives the change, the other one starts after it. Both end by themselves.
     let later = respond(&server, Method::GET, &watch, Body::empty()).await.into_body();
     for body in [running, later] {
         let events = body.collect().await.unwrap().to_bytes();

@@ -1,4 +1,4 @@
-//! A kind whose versions a webhook converts, while it works and while it does not.
+//! A kind whose versions a webhook converts, with a working and with a failing webhook.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // all of it is a test
 
@@ -99,7 +99,7 @@ fn of_v2(name: &str, width: &str) -> Value {
     json!({"apiVersion": "example.com/v2", "kind": "Box", "metadata": {"name": name}, "spec": {"width": width}})
 }
 
-/// What a webhook makes of its answer.
+/// Changes the response of the webhook.
 type Change = fn(&mut Value);
 
 #[tokio::test]
@@ -126,7 +126,7 @@ async fn every_verb_asks_the_webhook() {
     assert_eq!(conflict.0, StatusCode::CONFLICT, "{}", conflict.1);
     let applied = done(&server, "APPLY", &format!("{apply}&force=true"), of_v2("a", "8cm")).await;
     assert_eq!(applied["spec"]["width"], "8cm");
-    // What is owned in one version is owned in the other.
+    // The ownership of fields is the same in both versions.
     let other = format!("{}?fieldManager=other", a.0);
     let conflict = ask(&server, "APPLY", &other, of_v1("a", 9)).await;
     assert_eq!(conflict.0, StatusCode::CONFLICT, "{}", conflict.1);
@@ -186,7 +186,7 @@ async fn a_list_is_few_calls() {
     assert_eq!(list["items"].as_array().unwrap().len(), 99);
 }
 
-/// A webhook that keeps in annotations what a version does not say, as those of many operators do.
+/// The webhook stores data in annotations that a version has no field for, like the webhooks of many operators.
 #[tokio::test]
 async fn a_webhook_may_keep_data_in_annotations() {
     let webhook = Webhook::start().await;
@@ -219,8 +219,8 @@ async fn a_webhook_may_keep_data_in_annotations() {
     assert_eq!(kept["metadata"]["annotations"], json!({"data-of": "v2"}));
 }
 
-/// What a selector does not match has to be converted all the same: many objects in a call, and one step
-/// of a collection after the other.
+/// Objects that the selector does not match must be converted too. A call has many objects, and the collection is
+/// converted step by step.
 #[tokio::test]
 async fn a_selector_that_matches_nothing_asks_for_each_object_once() {
     const OBJECTS: i64 = 700;
@@ -270,7 +270,7 @@ async fn many_watchers_of_a_change_are_one_call() {
         assert_eq!(event["object"]["spec"]["width"], "2cm");
     }
     assert_eq!(webhook.take_calls(), [1]);
-    // Those who select by a field of their version see what that is in it.
+    // A field selector of a version is evaluated on the objects of that version.
     let path = format!("{V2}?watch=true&resourceVersion=0&fieldSelector=spec.width%3D2cm");
     let response = respond(&server, "GET", &path, "application/json", &Value::Null).await;
     let mut events = response.into_body().into_data_stream();
@@ -358,7 +358,7 @@ async fn what_is_wrong_with_the_webhook_is_told_and_the_stored_version_goes_on()
         (Mode::Silent, format!(" failed: {post}: context deadline exceeded")),
     ];
     for (number, (mode, why)) in modes.into_iter().chain(others).enumerate() {
-        // Another object each time: what failed a moment ago is not asked again.
+        // Each round changes the object, because a recent failure is not retried for the same object.
         done(&server, "PATCH", &format!("{V1}/a"), json!({"spec": {"replicas": number}})).await;
         let is_silent = matches!(mode, Mode::Silent);
         webhook.set(mode);
@@ -378,7 +378,7 @@ async fn what_is_wrong_with_the_webhook_is_told_and_the_stored_version_goes_on()
         assert_eq!(list["items"][0]["spec"]["replicas"], number);
     }
     tokio::time::resume();
-    // Watches of the other version end with an error, those of the stored one go on.
+    // Watches of the converted version end with an error; watches of the storage version continue.
     webhook.set(Mode::Converts);
     let list = done(&server, "GET", V1, Value::Null).await;
     let revision = list["metadata"]["resourceVersion"].as_str().unwrap();
@@ -396,8 +396,8 @@ async fn what_is_wrong_with_the_webhook_is_told_and_the_stored_version_goes_on()
     assert_eq!(event["object"]["message"], format!("{failed} failed: it is bad"));
     assert!(other.next().await.is_none());
     done(&server, "PATCH", &format!("{V1}/a"), json!({"spec": {"replicas": 77}})).await;
-    // One that cannot be converted is not what is said of the others, and can be deleted in the version in which
-    // it is kept.
+    // An object that cannot be converted does not affect requests for other objects, and can be deleted in the storage
+    // version.
     done(&server, "POST", V1, of_v1("c", 1)).await;
     let (status, _) = ask(&server, "GET", V2, Value::Null).await;
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
@@ -525,12 +525,12 @@ async fn webhooks_that_never_answer_hold_up_no_other() {
         })
         .collect();
     let all_are_asked = async {
-        // One user has half of the turns of a webhook.
+        // One user can use half of the concurrent calls of a webhook.
         while silent.iter().any(|(webhook, _)| webhook.calls.lock().unwrap().len() < 2) {
             tokio::task::yield_now().await;
         }
     };
-    // A call is given up after thirty seconds: until then all of them wait.
+    // A call times out after 30 seconds. Until then all calls are pending.
     tokio::time::timeout(Duration::from_secs(25), all_are_asked).await.expect("all are asked");
     let webhook = Webhook::start().await;
     let server = server(&webhook).await;

@@ -1,4 +1,5 @@
-//! What comes of lookups is shown to those alone who have the right to it, whichever way one looks.
+//! Fields that are computed from lookups are visible only with permission to read the looked-up objects, in every kind
+//! of response.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
@@ -34,7 +35,7 @@ const SERVICES: &str = "/api/v1/services";
 const ENDPOINTS: &str = "/api/v1/endpoints";
 const NODES: &str = "/api/v1/nodes";
 
-/// What there is beside a ConfigMap.
+/// A ConfigMap joined with other objects.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(
     group = "example.com",
@@ -47,15 +48,15 @@ const NODES: &str = "/api/v1/nodes";
     printcolumn(name = "All", type_ = "string", json_path = ".spec.node")
 )]
 struct SightSpec {
-    /// Comes of a Secret in the same namespace.
+    /// Computed from a Secret in the same namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     secret: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     parts: Vec<Part>,
-    /// Comes of a Node.
+    /// Computed from a Node.
     #[serde(skip_serializing_if = "Option::is_none")]
     node: Option<String>,
-    /// Is harmless.
+    /// Not protected.
     #[serde(skip_serializing_if = "Option::is_none")]
     endpoints: Option<String>,
 }
@@ -63,7 +64,7 @@ struct SightSpec {
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 struct Part {
     name: String,
-    /// Comes of Services, wherever they are.
+    /// Computed from Services in all namespaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     service: Option<String>,
 }
@@ -110,17 +111,17 @@ impl Computed for Sight {
     }
 }
 
-/// What is protected: the plural of each type.
+/// The plurals of the protected types.
 const PROTECTED: [&str; 3] = ["secrets", "services", "nodes"];
 
-/// Which users may do what: names, plurals and the namespaces of the right, of which "" is all.
+/// The permissions of users: user name, plural and namespace; the namespace "" means all.
 type Rights = Arc<Mutex<BTreeSet<(String, &'static str, &'static str)>>>;
 
 struct Stage {
     cluster: FakeCluster,
     server: InProcess,
     rights: Rights,
-    /// What the cluster was asked for, by verb, plural and namespace.
+    /// The requests that the cluster received, by verb, plural and namespace.
     asked: Arc<Mutex<Vec<String>>>,
 }
 
@@ -163,7 +164,7 @@ impl Stage {
             if !PROTECTED.contains(&resource.as_str()) {
                 return Some(user != "stranger" || resource != "configmaps");
             }
-            // A right is to everything, or to one verb.
+            // A permission applies to all verbs or to one verb.
             let of_verb = format!("{user}/{verb}");
             let has = |place: &str| {
                 known.lock().unwrap().iter().any(|(name, plural, of)| {
@@ -210,8 +211,8 @@ impl Stage {
     }
 }
 
-/// A user of whom so much is known that no answer is remembered: what is remembered is so by the clock of the
-/// machine, which no test moves on.
+/// A user with so much user info that its authorization results are not cached. The cache uses the clock of the
+/// machine, which a test cannot advance.
 fn user(name: &str) -> User {
     if name == "admin" {
         return in_process::admin();
@@ -229,7 +230,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// The next event; `None` at the end.
+    /// Returns the next event; `None` at the end of the watch.
     async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
@@ -249,7 +250,7 @@ const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 const METADATA_OF_ONE: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
-/// The spec of `a` as those are shown it who have these rights.
+/// The spec of `a` that is visible with these permissions.
 fn expected(has: [bool; 3], told: [&str; 3]) -> Value {
     let mut spec = json!({"parts": [{"name": "a"}], "endpoints": "e"});
     for (place, path) in [(0, "/secret"), (1, "/parts/0/service"), (2, "/node")] {
@@ -261,7 +262,7 @@ fn expected(has: [bool; 3], told: [&str; 3]) -> Value {
     spec
 }
 
-/// All combinations of rights, and users who have them.
+/// All combinations of permissions, each with a user.
 fn combinations() -> impl Iterator<Item = (String, [bool; 3])> {
     (0..8)
         .map(|bits: usize| (format!("user-{bits}"), [0, 1, 2].map(|place| bits >> place & 1 == 1)))
@@ -269,7 +270,7 @@ fn combinations() -> impl Iterator<Item = (String, [bool; 3])> {
 
 fn permit(stage: &Stage, user: &str, has: [bool; 3]) {
     for (place, resource) in PROTECTED.into_iter().enumerate() {
-        // Secrets are looked up in one namespace, the others everywhere.
+        // Secrets are looked up in one namespace, the other types in all namespaces.
         let namespace = if resource == "secrets" { "n" } else { "" };
         if has[place] {
             stage.permit(user, resource, namespace);
@@ -308,7 +309,7 @@ async fn everyone_sees_what_their_rights_show() {
         let token = page["metadata"]["continue"].as_str().unwrap();
         let page = stage.get(&user, &format!("{SIGHTS}?limit=1&continue={token}")).await;
         assert_eq!(page["items"][0]["metadata"]["name"], "b", "{}", what("second page"));
-        // In all namespaces a right in one is none.
+        // A permission in one namespace is not sufficient for a list of all namespaces.
         let everywhere = stage.get(&user, ALL_SIGHTS).await;
         let in_all = self::expected([false, has[1], has[2]], TOLD);
         assert_eq!(everywhere["items"][0]["spec"], in_all, "{}", what("everywhere"));
@@ -334,7 +335,7 @@ async fn everyone_sees_what_their_rights_show() {
         assert_eq!(yaml.contains("secret: s"), has[0], "{}", what("YAML"));
         assert_eq!(yaml.contains("service: v"), has[1], "{}", what("YAML"));
         assert_eq!(yaml.contains("node: m"), has[2], "{}", what("YAML"));
-        // Selectors see no more than their reader.
+        // Selectors are evaluated only on the fields that the user may see.
         for (selector, is_seen) in [
             ("fieldSelector=spec.secret=s", has[0]),
             ("fieldSelector=spec.node=m", has[2]),
@@ -353,7 +354,7 @@ async fn everyone_sees_what_their_rights_show() {
             assert_eq!(page["items"].as_array().unwrap().len(), usize::from(is_seen));
             assert_eq!(page["metadata"]["remainingItemCount"], Value::Null);
         }
-        // Those whose field is not there are as many as there are objects.
+        // With `!=`, the objects whose hidden field is absent match too.
         let absent = stage.get(&user, &format!("{SIGHTS}?fieldSelector=spec.secret!=s")).await;
         let count = absent["items"].as_array().unwrap().len();
         assert_eq!(count, if has[0] { 1 } else { 2 }, "{}", what("!="));
@@ -389,11 +390,12 @@ async fn watches_show_what_rights_show_and_no_more() {
         initial.next().await.unwrap();
         let bookmark = initial.next().await.unwrap();
         assert_eq!(bookmark["type"], "BOOKMARK");
-        // What the bookmark says is where the list is.
+        // The bookmark has the revision of the list.
         assert_eq!(bookmark["object"]["metadata"]["resourceVersion"], *revision, "{user}");
         watches.push((user, has, goes_on, table, selected, initial));
     }
-    // A Secret changes, then a Service, a Node, and what is harmless. Who may not see it is told nothing of it.
+    // A Secret changes, then a Service, a Node, and an unprotected object. A watch receives an event only if its user
+    // may see the changed field.
     let mut told = TOLD;
     stage.cluster.tell(SECRETS, "MODIFIED", &named("a", "t"));
     told[0] = "t";
@@ -449,7 +451,7 @@ async fn watches_show_what_rights_show_and_no_more() {
             selected.next().await.unwrap();
         }
     }
-    // It goes, as each has seen it.
+    // The object is deleted. Each watch receives the fields that its user could see.
     stage.cluster.tell(CONFIG_MAPS, "DELETED", &named("a", ""));
     for (user, has, goes_on, _, selected, initial) in &mut watches {
         let mut expected = expected(*has, told);
@@ -487,7 +489,7 @@ async fn a_right_that_comes_or_goes_ends_a_watch() {
     assert_eq!(watch.next().await, None);
     let took = began.elapsed();
     assert!(took >= Duration::from_secs(179) && took <= Duration::from_secs(361), "{took:?}");
-    // What she lists again has it, and she goes on from there.
+    // A new list contains the field, and a watch continues from there.
     let list = stage.get("eve", SIGHTS).await;
     assert_eq!(list["items"][0]["spec"]["secret"], "s");
     let again = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
@@ -499,15 +501,15 @@ async fn a_right_that_comes_or_goes_ends_a_watch() {
     stage.forbid("eve", "secrets", "n");
     assert_eq!(watch.next().await.unwrap()["object"]["code"], 410);
     assert_eq!(stage.get("eve", SIGHTS).await["items"][0]["spec"]["secret"], Value::Null);
-    // Nothing has changed for the other one.
+    // Nothing has changed for the other user.
     let mut endpoints = named("a", "f");
     endpoints["metadata"]["resourceVersion"] = json!("2");
     stage.cluster.tell(ENDPOINTS, "MODIFIED", &endpoints);
     assert_eq!(other.next().await.unwrap()["object"]["spec"]["endpoints"], "f");
 }
 
-/// What a revision was given without does not come back where it is gone on from, because of what does not change
-/// nothing would be told; and after some minutes the client is sent to list again.
+/// A watch does not show fields that its start revision was read without, because there would be no events for fields
+/// that do not change. After some minutes the watch ends, so that the client lists again.
 #[tokio::test(start_paused = true)]
 async fn what_goes_on_shows_no_more_than_what_it_began_with() {
     let stage = Stage::new().await;
@@ -526,7 +528,8 @@ async fn what_goes_on_shows_no_more_than_what_it_began_with() {
     assert_eq!(event["object"]["metadata"]["name"], "b", "{event}");
     assert_eq!(event["object"]["spec"], json!({"parts": [{"name": "a"}], "endpoints": "e"}));
     assert_eq!(watch.next().await.unwrap()["object"]["code"], 410);
-    // Who goes on from there and sees more is sent to list at once, also one who may see everything.
+    // A user who continues from this revision and may see more must list again at once; so must a user who may see
+    // everything.
     for user in ["eve", "admin"] {
         let mut watch = stage.watch(user, &path, "application/json").await;
         assert_eq!(watch.next().await.unwrap()["object"]["code"], 410, "{user}");
@@ -535,14 +538,14 @@ async fn what_goes_on_shows_no_more_than_what_it_began_with() {
     let page = stage.get("eve", &format!("{SIGHTS}?continue={token}")).await;
     assert_eq!(page["items"][0]["metadata"]["name"], "b");
     assert_eq!(page["items"][0]["spec"]["secret"], Value::Null);
-    // What is read anew is what may be seen now.
+    // A new read shows the fields that are visible now.
     for query in ["resourceVersionMatch=NotOlderThan", "resourceVersionMatch=Exact"] {
         let list = stage.get("eve", &format!("{SIGHTS}?resourceVersion={revision}&{query}")).await;
         assert!(list["items"][0]["spec"]["secret"].is_string(), "{list}");
     }
     let one = stage.get("eve", &format!("{SIGHTS}/a?resourceVersion={revision}")).await;
     assert_eq!(one["spec"]["secret"], "t");
-    // A number that says less than its client may not see shows no more for that.
+    // A revision that hides fewer fields than the user may see does not show more.
     let list = stage.get("admin", SIGHTS).await;
     let whole = list["metadata"]["resourceVersion"].as_str().unwrap();
     let path = format!("{SIGHTS}?watch=true&resourceVersion={whole}");
@@ -552,23 +555,24 @@ async fn what_goes_on_shows_no_more_than_what_it_began_with() {
     stage.cluster.tell(ENDPOINTS, "MODIFIED", &endpoints);
     let spec = watch.next().await.unwrap()["object"]["spec"].clone();
     assert_eq!(spec, json!({"parts": [{"name": "a"}], "endpoints": "f"}));
-    // One that this kind cannot have given is too old.
+    // A revision that this kind cannot have issued is too old.
     let number: u64 = whole.parse().unwrap();
     let path = format!("{SIGHTS}?watch=true&resourceVersion={}", number | 1 << 17);
     let mut watch = stage.watch("bob", &path, "application/json").await;
     assert_eq!(watch.next().await.unwrap()["object"]["code"], 410);
 }
 
-/// A client that ends its watches itself after some seconds, and goes on from the last number that it was told.
+/// A client that ends its own watches after some seconds and continues from the last revision that it received.
 #[derive(Default)]
 struct ShortWatches {
     user: &'static str,
-    /// What is asked for besides, as `&sendInitialEvents=true`; nothing if it lists and then watches.
+    /// An additional query parameter, for example `&sendInitialEvents=true`; empty for a client that lists and then
+    /// watches.
     streams: bool,
     revision: Option<String>,
-    /// The Secret's word of each object, as the client knows it.
+    /// The value from the Secret in each object, as the client has received it.
     secrets: BTreeMap<String, Value>,
-    /// How often it has begun anew.
+    /// The number of initial lists.
     beginnings: usize,
 }
 
@@ -582,7 +586,7 @@ impl ShortWatches {
         self.secrets.insert(name, object["spec"]["secret"].clone());
     }
 
-    /// Numbers that a client is told never become smaller.
+    /// The revisions that a client receives never decrease.
     fn told(&mut self, metadata: &Value) {
         let told = metadata["resourceVersion"].as_str().unwrap().to_owned();
         let before = self.revision.replace(told.clone());
@@ -590,7 +594,7 @@ impl ShortWatches {
         assert!(before.is_none_or(|before| number(&told) >= number(&before)));
     }
 
-    /// Lists, if that has to be, and watches for five seconds.
+    /// Lists if necessary, and watches for five seconds.
     async fn round(&mut self, stage: &Stage, must_begin: bool) -> bool {
         const LASTS: &str = "watch=true&allowWatchBookmarks=true&timeoutSeconds=5";
         let begins = must_begin || self.revision.is_none();
@@ -620,7 +624,7 @@ impl ShortWatches {
                 }
                 "BOOKMARK" => self.told(&object["metadata"]),
                 _ => {
-                    // What a watch begins with is in the order of names.
+                    // The initial events of a watch are ordered by name.
                     self.know(object);
                 }
             }
@@ -646,14 +650,14 @@ async fn a_right_that_comes_reaches_those_whose_watches_are_short() {
         stage.permit("eve", "secrets", "n");
         client.rounds(&stage, 3).await;
         assert_eq!((client.beginnings, &client.secrets["a"]), (2, &json!("s")), "{streams}");
-        // Nothing is told of what is lost, and once when it has come back.
+        // The loss of a permission causes no new list; its return causes one.
         stage.forbid("eve", "secrets", "n");
         client.rounds(&stage, 3).await;
         assert_eq!(client.beginnings, 2);
         stage.permit("eve", "secrets", "n");
         client.rounds(&stage, 3).await;
         assert_eq!((client.beginnings, &client.secrets["a"]), (3, &json!("s")));
-        // Another right that is still missing changes nothing.
+        // Another permission that is still missing has no effect.
         stage.permit("eve", "nodes", "");
         client.rounds(&stage, 3).await;
         assert_eq!(client.beginnings, 4);
@@ -662,7 +666,7 @@ async fn a_right_that_comes_reaches_those_whose_watches_are_short() {
     }
 }
 
-/// A client whose lists and watches are not judged alike would list for ever.
+/// If lists and watches were authorized differently, a client would list again without end.
 #[tokio::test(start_paused = true)]
 async fn rights_to_one_verb_make_nobody_list_for_ever() {
     let stage = Stage::new().await;
@@ -674,7 +678,7 @@ async fn rights_to_one_verb_make_nobody_list_for_ever() {
             assert_eq!(client.beginnings, 1, "{verb} {streams}");
             let sees = verb == "eve/list" && !streams;
             assert_eq!(client.secrets["a"].is_string(), sees, "{verb} {streams}");
-            // Nor do long watches end for that.
+            // Long watches do not end for this reason either.
             let list = stage.get("eve", SIGHTS).await;
             let revision = list["metadata"]["resourceVersion"].as_str().unwrap();
             let path = format!("{SIGHTS}?watch=true&timeoutSeconds=590&resourceVersion={revision}");
@@ -683,7 +687,7 @@ async fn rights_to_one_verb_make_nobody_list_for_ever() {
             stage.forbid(verb, "secrets", "n");
         }
     }
-    // What is remembered of one verb is not held against what is asked anew of another.
+    // A cached result for one verb is not combined with a new result for another verb.
     let mut client = ShortWatches::of("remembered", false);
     stage.get("remembered", SIGHTS).await;
     stage.permit("remembered", "secrets", "n");
@@ -729,13 +733,14 @@ async fn a_reflector_sees_what_a_right_shows_that_comes() {
         assert_eq!(secret(), Some(Some("s".to_owned())));
         let asked = std::mem::take(&mut *stage.asked.lock().unwrap());
         let count = |what: &str| asked.iter().filter(|one| *one == what).count();
-        // Once from the beginning, and otherwise a watch every ten seconds.
+        // At most one initial list, and otherwise one watch every ten seconds.
         assert!(count("list sights n") <= 1 && count("watch sights n") <= 65, "{asked:?}");
         stage.rights.lock().unwrap().clear();
     }
 }
 
-/// Pages of one list show the same fields, so that what goes on from any of them knows what was left out.
+/// All pages of a list show the same fields, so that a watch from any page is consistent with the fields that were
+/// hidden.
 #[tokio::test]
 async fn pages_of_one_list_agree() {
     let stage = Stage::new().await;
@@ -750,8 +755,8 @@ async fn pages_of_one_list_agree() {
     stage.get("eve", &next).await;
 }
 
-/// Who goes on from a page of a moment that is gone is told what is there now, and no more than was in the first pages: a watch
-/// from there would say nothing of what they left out.
+/// A list that continues after its snapshot has expired contains current objects, but no more fields than the first
+/// pages. A watch from there would report no changes of the fields that the first pages lacked.
 #[tokio::test(start_paused = true)]
 async fn what_goes_on_from_an_expired_page_knows_what_was_left_out() {
     let stage = Stage::new().await;
@@ -759,7 +764,7 @@ async fn what_goes_on_from_an_expired_page_knows_what_was_left_out() {
     let token = page["metadata"]["continue"].as_str().unwrap();
     let engine = base64::engine::general_purpose::URL_SAFE_NO_PAD;
     let mut said: Value = serde_json::from_slice(&engine.decode(token).unwrap()).unwrap();
-    // As of an earlier process.
+    // The token looks like one of an earlier process.
     said["rv"] = json!(said["rv"].as_u64().unwrap() - (1 << 40));
     let token = engine.encode(said.to_string());
     let path = format!("{SIGHTS}?continue={token}");
@@ -776,7 +781,8 @@ async fn what_goes_on_from_an_expired_page_knows_what_was_left_out() {
     assert_eq!(watch.next().await.unwrap()["object"]["code"], 410);
 }
 
-/// An object that is selected by what comes of a right is none of those who lose it: a watch that goes on could not say so.
+/// If a user loses a permission, an object that was selected by a protected field no longer matches. A continued watch
+/// could not report that, so the client must list again.
 #[tokio::test(start_paused = true)]
 async fn whoever_selects_by_what_is_lost_lists_anew() {
     let stage = Stage::new().await;
@@ -791,9 +797,10 @@ async fn whoever_selects_by_what_is_lost_lists_anew() {
             stage.watch("eve", &format!("{path}&{selector}"), "application/json").await
         };
         assert_eq!(watch(selector).await.next().await.unwrap()["object"]["code"], 410);
-        // Nothing of that is missed by who selects by something else.
+        // A client that selects by another field misses nothing.
         assert_eq!(watch("fieldSelector=metadata.name%3Da").await.next().await, None);
-        // A right to list alone selects nothing that no watch would tell of; the list says why.
+        // With permission to list only, the selector matches nothing, because no watch could follow. The list has a
+        // warning with the reason.
         stage.permit("eve/list", "nodes", "");
         let path = format!("{SIGHTS}?{selector}");
         let (_, warnings, list) = stage.ask("eve", &path, "application/json").await;
@@ -813,14 +820,14 @@ async fn whoever_selects_by_what_is_lost_lists_anew() {
     }
 }
 
-/// As a client does that waits for one object to change.
+/// A client that waits for one object to change.
 #[tokio::test(start_paused = true)]
 async fn whoever_may_list_and_watch_goes_on_from_one_object() {
     let stage = Stage::new().await;
     for verb in ["eve/list", "eve/watch"] {
         stage.permit(verb, "secrets", "n");
     }
-    // It has changed since the server began: what was before is too old to go on from.
+    // The object has changed since the server started, so the earlier revision is too old.
     let list = stage.get("eve", SIGHTS).await;
     let revision = list["metadata"]["resourceVersion"].as_str().unwrap();
     let path = format!("{SIGHTS}?watch=true&resourceVersion={revision}");
@@ -836,13 +843,13 @@ async fn whoever_may_list_and_watch_goes_on_from_one_object() {
         "{SIGHTS}?watch=true&timeoutSeconds=5&fieldSelector=metadata.name%3Da&resourceVersion={revision}"
     );
     assert_eq!(stage.watch("eve", &path, "application/json").await.next().await, None);
-    // A right to watch alone shows neither.
+    // With permission to watch only, neither request shows the field.
     stage.forbid("eve/list", "secrets", "n");
     assert_eq!(stage.get("eve", &format!("{SIGHTS}/a")).await["spec"]["secret"], Value::Null);
 }
 
-/// Two watchers of the same change, one after the other and the other way round: bytes that are made once for many are
-/// not for those who see less.
+/// Two watches of the same change, in both orders. The encoded event that is shared by many watches must not reach a
+/// user who sees fewer fields.
 #[tokio::test]
 async fn what_is_shared_is_shared_among_those_who_see_all() {
     let stage = Stage::new().await;
@@ -862,7 +869,7 @@ async fn what_is_shared_is_shared_among_those_who_see_all() {
         for (user, watch) in &mut watches {
             let event = watch.next().await.unwrap();
             let text = event.to_string();
-            // In a cell of a Table it is text in a text.
+            // In a cell of a Table the object is JSON inside a string.
             let shows = |field: &str| text.contains(field) && accept != METADATA_OF_ONE;
             let sees = ["all", "admin"].contains(user) && accept != METADATA_OF_ONE;
             assert_eq!(shows("secret\":") || shows("secret\\\":"), sees, "{user} {text}");
@@ -885,7 +892,7 @@ async fn each_right_is_asked_for_once_and_whoever_may_not_read_reads_nothing() {
     let expected =
         ["get configmaps n", "get nodes ", "get secrets n", "get services ", "get sights n"];
     assert_eq!(asked, expected.into());
-    // Who may list what may not be got sees it too.
+    // A user with permission to list but not to get sees the field too.
     stage.get("bob", &format!("{SIGHTS}/a")).await;
     let asked = std::mem::take(&mut *stage.asked.lock().unwrap());
     assert_eq!(asked.len(), 8, "{asked:?}");
@@ -896,7 +903,7 @@ async fn each_right_is_asked_for_once_and_whoever_may_not_read_reads_nothing() {
     assert_eq!(*stage.asked.lock().unwrap(), [""; 0]);
     let (status, _, body) = stage.ask("stranger", SIGHTS, "application/json").await;
     assert_eq!(status, StatusCode::FORBIDDEN, "{body}");
-    // Where it is not known what may be seen nothing is shown.
+    // If the permissions cannot be determined, nothing is shown.
     let (status, _, body) = stage.ask("unknown", SIGHTS, "application/json").await;
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{body}");
     assert!(
@@ -905,7 +912,7 @@ async fn each_right_is_asked_for_once_and_whoever_may_not_read_reads_nothing() {
     );
 }
 
-/// Says nothing of what it looks up.
+/// A kind that does not declare its lookup.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(group = "example.com", version = "v1", kind = "Unsaid", plural = "unsaid", namespaced)]
 struct UnsaidSpec {
@@ -923,7 +930,7 @@ impl Computed for Unsaid {
     }
 }
 
-/// Says that it looks in the namespace of its source, and does not.
+/// A kind that declares a lookup in the namespace of its source, but looks elsewhere.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(group = "example.com", version = "v1", kind = "Stray", namespaced)]
 struct StraySpec {
@@ -946,7 +953,7 @@ impl Computed for Stray {
     }
 }
 
-/// Counts the Services that have a Secret of their name; those of all namespaces where it should not.
+/// Counts the Services that have a Secret of their name. In one case it wrongly counts those of all namespaces.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(group = "example.com", version = "v1", kind = "Joined", namespaced)]
 struct JoinedSpec {
@@ -992,7 +999,7 @@ async fn what_is_not_declared_is_for_those_who_may_read_all_of_it() {
     stage.permit("eve", "secrets", "");
     let list = stage.get("eve", UNSAID).await;
     assert_eq!(list["items"][0]["spec"]["has_secret"], true);
-    // What was looked up elsewhere than was said is not shown.
+    // A result of a lookup outside of the declared namespace is not shown.
     for kind in ["strays", "joineds"] {
         let list = stage.get("eve", &format!("/apis/example.com/v1/namespaces/n/{kind}")).await;
         let names: Vec<&Value> =
@@ -1001,7 +1008,7 @@ async fn what_is_not_declared_is_for_those_who_may_read_all_of_it() {
     }
 }
 
-/// Declares what is not so.
+/// A kind with a wrong declaration.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(group = "example.com", version = "v1", kind = "Wrong", namespaced)]
 struct WrongSpec {

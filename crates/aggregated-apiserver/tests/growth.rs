@@ -1,8 +1,8 @@
-//! What an input costs grows as the input does: of one four times as large it may be four times as
-//! much, and not sixteen times.
+//! The cost of an input grows linearly with its size. An input that is four times as large may cost four times as much,
+//! but not sixteen times.
 //!
-//! It is alone in its program, because it asks the kernel how long the process was on a processor:
-//! whatever else the machine does has no part in that.
+//! This test is alone in its program, because it measures the CPU time of the process, so that the load of the machine
+//! has no influence.
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
@@ -18,20 +18,20 @@ use serde_json::{Map, Value, json};
 
 const DEFINITION: &str = include_str!("fuzz/definition.yaml");
 const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
-/// Of an input four times as large at most so much more: linear is 4, quadratic 16.
+/// The largest allowed ratio of costs for an input four times as large; linear is 4, quadratic is 16.
 const MOST: f64 = 10.0;
-/// What takes less than this, in nanoseconds, is not worth measuring.
+/// Costs below this number of nanoseconds are not compared.
 const LEAST: u64 = 20_000_000;
-/// The shortest of so many runs counts.
+/// The number of runs; the shortest one counts.
 const RUNS: usize = 3;
 
-/// How long the process was on a processor, in nanoseconds.
+/// The CPU time of the process, in nanoseconds.
 fn spent() -> u64 {
     let spent = clock_gettime(ClockId::ProcessCPUTime);
     u64::try_from(spent.tv_sec * 1_000_000_000 + spent.tv_nsec).unwrap()
 }
 
-/// What a run costs, the shortest of a few.
+/// The cost of a run: the shortest of `RUNS` runs.
 async fn cost(mut run: impl AsyncFnMut()) -> u64 {
     let mut least = u64::MAX;
     for _ in 0..RUNS {
@@ -42,7 +42,7 @@ async fn cost(mut run: impl AsyncFnMut()) -> u64 {
     least
 }
 
-/// An input of this size.
+/// Generates an input of this size.
 type Make = fn(usize) -> (Method, String, &'static str, String);
 
 const JSON: &str = "application/json";
@@ -73,7 +73,7 @@ fn items(count: usize, item: impl Fn(usize) -> Value) -> Value {
     (0..count).map(item).collect()
 }
 
-/// Inputs, and the smaller of the sizes at which they are held against each other.
+/// Inputs, and the smaller of the two sizes that are compared.
 const INPUTS: &[(&str, usize, Make)] = &[
     ("labels", 4_000, |size| of_metadata(json!({"labels": members(size, |_| "a".into())}))),
     ("finalizers", 10_000, |size| {
@@ -180,10 +180,10 @@ fn definition(properties: &Value) -> Value {
     definition
 }
 
-/// Properties of a schema of this size.
+/// Generates the properties of a schema of this size.
 type MakeSchema = fn(usize) -> Value;
 
-/// Schemas, and the smaller of their sizes.
+/// Schemas, and the smaller of the two sizes that are compared.
 const SCHEMAS: &[(&str, usize, MakeSchema)] = &[
     ("properties", 2_500, |size| members(size, |_| json!({"type": "string"}))),
     ("patterns", 1_000, |size| {

@@ -1,6 +1,5 @@
-//! Requests that nobody honest would send: whatever the bytes, the answer is a
-//! Status that says what is wrong, never a panic, never a 500, and never an
-//! object of another namespace.
+//! Malicious requests. Whatever the bytes, the response is a Status with the error, never a panic, never a 500, and
+//! never an object of another namespace.
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
@@ -70,7 +69,7 @@ spec:
     deprecated: true
     schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object}}}}
 ";
-/// What is nobody's business in the namespace `open`.
+/// A value that must never appear in responses for the namespace `open`.
 const SECRET: &str = "swordfish";
 const ROUNDS: u64 = 20_000;
 
@@ -212,7 +211,7 @@ fn pick<'a>(rng: &mut Rng, from: &[&'a str]) -> &'a str {
     from[rng.usize(..from.len())]
 }
 
-/// The same text with a few bytes changed, cut or repeated.
+/// Returns the string with a few bytes changed, cut or repeated.
 fn mutated(rng: &mut Rng, text: &str) -> Vec<u8> {
     let mut bytes = text.as_bytes().to_vec();
     for _ in 0..rng.usize(..4) {
@@ -228,7 +227,7 @@ fn mutated(rng: &mut Rng, text: &str) -> Vec<u8> {
             _ => bytes.extend_from_slice(pick(rng, VALUES).as_bytes()),
         }
     }
-    // A path is 64 KiB at most, and each byte of it may be escaped.
+    // A path may have 64 KiB, and each of its bytes can be escaped.
     bytes.truncate(2_000);
     bytes
 }
@@ -237,7 +236,7 @@ fn escaped(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("%{byte:02X}")).collect()
 }
 
-/// A value for a header: without the bytes that HTTP has refused before.
+/// A header value, without the bytes that the HTTP library rejects.
 fn header(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().copied().filter(|&byte| byte == b'\t' || (byte >= 32 && byte != 127)).collect()
 }
@@ -254,7 +253,7 @@ fn request(rng: &mut Rng) -> Request<Body> {
         Method::OPTIONS,
     ];
     let mut uri = pick(rng, PATHS).to_owned();
-    // Above the namespace everything may be seen.
+    // Outside of a namespace path, all objects may be read, so the path stays within the namespace.
     if uri.contains("/open/") && rng.u32(..8) == 0 {
         let more = mutated(rng, "foos");
         uri = format!("{uri}/{}", escaped(&more));
@@ -285,7 +284,7 @@ fn request(rng: &mut Rng) -> Request<Body> {
     builder.body(Body::from(body)).unwrap()
 }
 
-/// What comes of a body until it pauses: a watch goes on.
+/// Reads a body until it pauses, because a watch does not end.
 async fn read(response: Response<Body>) -> Vec<u8> {
     let mut body = response.into_body();
     let mut bytes = Vec::new();
@@ -304,9 +303,9 @@ async fn check(server: &InProcess, seed: u64) {
     let is_head = request.method() == Method::HEAD;
     let response = server.respond(admin(), request).await;
     let status = response.status();
-    // A revision of the future, or of another process, is waited for or gone.
+    // A future revision times out; a revision of another process is gone.
     assert!(status.as_u16() < 500 || status == StatusCode::GATEWAY_TIMEOUT, "{said}: {status}");
-    // Descriptions are refused without a word, as kube-apiserver does it.
+    // OpenAPI requests are rejected with an empty body, same as in kube-apiserver.
     let Some(content_type) = response.headers().get("content-type") else {
         assert!(status == StatusCode::NOT_ACCEPTABLE && said.contains("/openapi/"), "{said}");
         return;
@@ -391,7 +390,7 @@ async fn oversized_queries_headers_and_depths_are_refused() {
         let status = server.respond(admin(), request).await.status();
         assert!(status.is_success() || status == StatusCode::BAD_REQUEST, "{status}");
     }
-    // As many as a head may hold, in the order that is the most work.
+    // As many entries as fit into the headers, in the order with the highest cost.
     for accept in [
         vec!["application/xml;q=0.5;as=Table"; 30_000].join(","),
         format!("{}{}", "*/*;q=0,".repeat(50_000), "a/b,".repeat(100_000)),
@@ -411,8 +410,7 @@ async fn oversized_queries_headers_and_depths_are_refused() {
     }
 }
 
-/// No request may cost many times what it says: neither in its answer, nor in
-/// what is made on the way.
+/// The cost of a request is not many times its size, neither in the response nor during its processing.
 #[tokio::test]
 async fn answers_stay_small_for_large_requests() {
     const LARGE: usize = 2_900_000;

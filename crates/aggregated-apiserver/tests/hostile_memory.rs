@@ -1,6 +1,6 @@
-//! What a request may make of the memory of this process, whatever is in it.
+//! The memory that a request can make this process use, whatever its content.
 //!
-//! It is alone in its program, because it measures the process itself.
+//! This test is alone in its program, because it measures the memory of the process.
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 #![cfg(target_os = "linux")] // where the kernel says it
@@ -17,7 +17,7 @@ use http_body_util::BodyExt;
 use mimalloc::MiMalloc;
 use process_memory::{begin, most};
 
-/// As in the program: glibc's keeps up to 40 MiB more, that threads have given back.
+/// The allocator of the program. The one of glibc keeps up to 40 MiB more that threads have freed.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
@@ -55,12 +55,12 @@ spec:
           status: {type: object, x-kubernetes-preserve-unknown-fields: true}
 ";
 const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
-/// What one request may add to the process, and a hundred at once, in MiB.
+/// The memory that one request, and a hundred concurrent requests, may add to the process, in MiB.
 const ONE: usize = 64;
 const HUNDRED: usize = 128;
-/// What nests most densely.
+/// The input with the densest nesting.
 const FIRST: &str = "objects in each other";
-/// Somewhat less than a body may hold.
+/// A little less than the maximum size of a body, in bytes.
 const LARGE: usize = 3_000_000;
 
 #[derive(Clone)]
@@ -69,11 +69,11 @@ struct Sent {
     method: &'static str,
     path: String,
     content_type: &'static str,
-    /// Shared, so that what is measured is the server's.
+    /// Shared between requests, so that the measured memory is the server's.
     body: Bytes,
 }
 
-/// One of ten, who may do everything and is bounded in what it takes.
+/// One of ten users who are allowed to do everything and have a memory limit.
 fn user(number: usize) -> User {
     let groups = vec!["system:authenticated".to_owned()];
     User { name: format!("user-{}", number % 10), groups, ..User::default() }
@@ -85,7 +85,7 @@ async fn ask(server: &InProcess, user: User, sent: &Sent) -> StatusCode {
     let request = request.body(Body::from(sent.body.clone())).unwrap();
     let response = server.respond(user, request).await;
     let status = response.status();
-    // Whoever sends so much reads little.
+    // A client that sends so much reads little of the response.
     drop(response.into_body().frame().await);
     status
 }
@@ -96,7 +96,7 @@ fn foo(name: &str, spec: &str) -> String {
     )
 }
 
-/// Objects in each other, so deep.
+/// Objects nested to this depth.
 fn nested(depth: usize) -> String {
     format!("{}0{}", "{\"\":".repeat(depth), "}".repeat(depth))
 }
@@ -158,7 +158,7 @@ fn requests() -> Vec<Sent> {
             all.push(Sent { what, method, path, content_type, body: body.into() });
         }
     }
-    // What is copied is copied again.
+    // A copy operation that copies earlier copies.
     let value = many(&nested(100), 400);
     let copies = (0..12).map(|number| {
         format!("{{\"op\":\"copy\",\"from\":\"/spec\",\"path\":\"/spec/c{number}\"}}")
@@ -175,7 +175,7 @@ fn requests() -> Vec<Sent> {
         )
         .into(),
     });
-    // An object whose manager says that it owns much.
+    // An object whose managed fields claim many fields.
     for (content_type, body) in [
         ("application/merge-patch+json", "{\"spec\":{\"k1\":2}}".to_owned()),
         (
@@ -190,7 +190,7 @@ fn requests() -> Vec<Sent> {
             if content_type.contains("apply") { path } else { path.replace("&force=true", "") };
         all.push(Sent { what: "managers", method: "PATCH", path, content_type, body: body.into() });
     }
-    // Managers that a client makes up: values that are no scalars, and fields below each other.
+    // Managed fields that a client made up: values that are not scalars, and nested fields.
     let values = |count: usize| format!("\"v:[{}0]\":{{}}", "[0],".repeat(count));
     let nested = |count: usize| {
         let one = |number| format!("\"f:{number}\":{{\"f:a\":{{\"f:a\":{{\"f:a\":{{}}}}}}}}");
@@ -202,17 +202,17 @@ fn requests() -> Vec<Sent> {
             method: "POST",
             path: format!("{FOOS}?dryRun=All"),
             content_type: "application/json",
-            // A name that is refused behind them: what answers hold is counted for itself.
+            // The name behind the managed fields is invalid, because the memory of responses is accounted separately.
             body: managed("N!", "sent", &fields).into(),
         });
     }
-    // Anchors of YAML.
+    // YAML anchors.
     let mut laughs = format!("a0: &a0 [{}]\n", "x,".repeat(10));
     for level in 1..4 {
         let below = format!("*a{},", level - 1).repeat(10);
         laughs.push_str(&format!("a{level}: &a{level} [{below}]\n"));
     }
-    // Anchors in each other, each of which keeps all that is in it.
+    // Nested YAML anchors, each of which stores its whole content.
     let nested = (0..20).map(|level| format!("&a{level} [")).collect::<String>();
     let nested = format!(
         "a: {nested}{}{}\n",
@@ -237,7 +237,7 @@ fn requests() -> Vec<Sent> {
     all
 }
 
-/// An object of which a manager is said to own these fields of its spec.
+/// An object with a manager that owns these fields of its spec.
 fn managed(name: &str, manager: &str, fields: &str) -> String {
     let managers = format!(
         "\"managedFields\":[{{\"manager\":\"{manager}\",\"operation\":\"Update\",\"apiVersion\":\"example.com/v1\",\"fieldsType\":\"FieldsV1\",\"fieldsV1\":{{\"f:spec\":{{{fields}}}}}}}],"
@@ -274,14 +274,14 @@ async fn little_memory_is_taken_whatever_is_sent() {
             faults.push(said);
         }
     }
-    // Of the others the parts are the same.
+    // The other requests consist of the same parts.
     let is_measured = |sent: &&Sent| {
         let is_yaml = sent.content_type.ends_with("yaml");
         sent.method == "PATCH" || (sent.method == "POST" && (!is_yaml || sent.what == FIRST))
     };
     for sent in requests.iter().filter(is_measured) {
         let before = begin();
-        // YAML is read by a few threads, whoever sends it.
+        // A few threads parse YAML, whatever the number of clients.
         let count = if sent.content_type.ends_with("yaml") { 9 } else { 100 };
         let asked = (0..count).map(|number| {
             let (server, sent) = (Arc::clone(&server), sent.clone());

@@ -1,4 +1,4 @@
-//! The modules of the library use each other as the table in ARCHITECTURE.md allows.
+//! Checks that the modules of the library use each other only as the table in ARCHITECTURE.md allows.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
@@ -37,8 +37,7 @@ fn table() -> Uses {
     table
 }
 
-/// Every file of the library, with the module it belongs to, and its code
-/// without its tests.
+/// Every file of the library, with its module and its code without tests.
 fn files() -> Vec<(String, PathBuf, String)> {
     fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(folder).unwrap() {

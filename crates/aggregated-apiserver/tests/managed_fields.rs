@@ -1,4 +1,4 @@
-//! A server whose objects do not say who owns which of their fields.
+//! A server that does not store `metadata.managedFields`.
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 

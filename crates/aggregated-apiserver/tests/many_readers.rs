@@ -1,5 +1,5 @@
-//! Ten thousand watches on one kind: each is told what it asked for, an event
-//! is encoded once for all of them, and nobody is woken for others.
+//! Ten thousand watches of one kind. Each receives the events that it selects, an event is encoded once for all
+//! watches, and no task is woken for an event of others.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
@@ -82,7 +82,7 @@ async fn one_event_is_encoded_once_for_ten_thousand() {
         assert!(first.starts_with(br#"{"type":"ADDED","object":{"#) && first.ends_with(b"}\n"));
         for watch in &mut watches[1..] {
             let event = frame(watch).await;
-            // Not equal bytes: the same ones.
+            // The watches share the same bytes in memory, not equal copies.
             assert_eq!((event.as_ptr(), event.len()), (first.as_ptr(), first.len()));
         }
     }
@@ -111,22 +111,22 @@ async fn nobody_is_woken_for_others() {
         server.create("busy", &format!("x-{number}")).await;
     }
     assert_eq!(count.0.load(Ordering::SeqCst), 0);
-    // And they are, for what is theirs.
+    // The tasks are woken for their own events.
     server.create("busy", "foo").await;
     assert_eq!(count.0.load(Ordering::SeqCst), 500);
     server.create("quiet", "x").await;
     assert_eq!(count.0.load(Ordering::SeqCst), 1_000);
 }
 
-/// A watcher that does not read costs nothing per event: what it has missed is
-/// in the window that all share, and once it is not, the watcher is told.
+/// A watch that is not read costs nothing per event. Its missed events are in the window that all watches share. When
+/// they leave the window, the watch ends with an error.
 #[tokio::test]
 async fn a_slow_reader_is_told_what_it_lost() {
     let server = Server::start().await;
     let mut slow = server.watch("/foos?watch=true").await;
     server.create("a", "first").await;
     frame(&mut slow).await;
-    // More than the window holds.
+    // More bytes than the window holds.
     let filler = "x".repeat(1 << 20);
     for number in 0..20 {
         let object = format!(
@@ -141,7 +141,7 @@ async fn a_slow_reader_is_told_what_it_lost() {
     assert!(slow.frame().await.is_none(), "then it ends");
 }
 
-/// Who waits for a revision that is not there yet keeps nobody from reading, not even herself.
+/// A request that waits for a future revision does not block other reads, even of the same user.
 #[tokio::test(start_paused = true)]
 async fn those_who_wait_for_a_revision_hold_no_place() {
     let server = in_process::server_of_all(DEFINITION).await;
@@ -155,7 +155,7 @@ async fn those_who_wait_for_a_revision_hold_no_place() {
     let now: u64 = list["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
     let later = format!("resourceVersionMatch=NotOlderThan&resourceVersion={}", now + (1 << 40));
     let mut waiting = select_all((0..1_000).map(|_| Box::pin(get(&later))));
-    // The clock goes on as soon as nobody does anything but wait for it.
+    // The paused clock advances as soon as all tasks wait for it.
     assert!(timeout(Duration::from_secs(1), &mut waiting).await.is_err());
     match select(Box::pin(get("")), waiting).await {
         Either::Left((read, _)) => assert_eq!(read.status(), StatusCode::OK),

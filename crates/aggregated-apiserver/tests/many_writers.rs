@@ -1,6 +1,5 @@
-//! Many writers, readers and watchers at once: no write is lost, every write
-//! that was acknowledged is seen by every later read, and watchers are told in
-//! the order of the revisions.
+//! Many concurrent writers, readers and watches. No write is lost, every later read sees every acknowledged write, and
+//! watches receive events in the order of revisions.
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
@@ -103,7 +102,7 @@ async fn updates_with_a_resource_version_lose_no_write() {
                 match server.ask(Method::PUT, &path, &object).await {
                     (StatusCode::OK, written) => {
                         left -= 1;
-                        // What was acknowledged is seen by every later read.
+                        // Every later read sees an acknowledged write.
                         let read = server.get(&path).await;
                         assert!(revision(&read) >= revision(&written));
                         assert!(read["count"].as_u64() >= written["count"].as_u64());
@@ -135,7 +134,7 @@ async fn patches_of_different_parts_are_all_kept() {
         let server = server.clone();
         tokio::spawn(async move {
             for number in 0..WRITES {
-                // Half of them write what is said about the object.
+                // Half of the writers write the status.
                 let (path, patch) = if writer % 2 == 0 {
                     (format!("{FOOS}/a"), json!({"spec": {format!("w{writer}"): number}}))
                 } else {
@@ -156,7 +155,7 @@ async fn patches_of_different_parts_are_all_kept() {
         assert_eq!(object[part][format!("w{writer}")], WRITES - 1, "{object}");
     }
     assert_eq!(object["metadata"]["generation"], 1 + (WRITERS / 2) * WRITES);
-    // The watch has told each change once, in the order of the revisions.
+    // The watch has sent each change once, in the order of revisions.
     let mut body = watch.into_body();
     let (mut last, mut seen, mut line) = (from, 0, Vec::new());
     while seen < WRITERS * WRITES {
@@ -174,8 +173,8 @@ async fn patches_of_different_parts_are_all_kept() {
     assert_eq!(last, revision(&object));
 }
 
-/// Makers, holders, releasers and removers of the same few objects; a reader
-/// who follows them has in the end what there is.
+/// Workers create, hold, release and remove the same few objects. In the end, a client that follows the watch has the
+/// existing objects.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_follows_has_in_the_end_what_there_is() {
     let server = Server::start().await;
@@ -212,7 +211,7 @@ async fn whoever_follows_has_in_the_end_what_there_is() {
     for worker in workers.collect::<Vec<_>>() {
         worker.await.unwrap();
     }
-    // The last change of all, so that the reader knows when to stop.
+    // The last change, which tells the reader to stop.
     server.create("last").await;
     let list = server.get(FOOS).await;
     let mut followed: BTreeMap<String, Value> = BTreeMap::new();
@@ -240,7 +239,7 @@ async fn whoever_follows_has_in_the_end_what_there_is() {
     assert_eq!(there, listed);
 }
 
-/// What fits can be marked as going, and can go.
+/// Every object that fits can be marked for deletion, and can be deleted.
 #[tokio::test]
 async fn the_largest_object_can_go() {
     let server = Server::start().await;
@@ -250,7 +249,7 @@ async fn the_largest_object_can_go() {
             "text": "x".repeat(length),
         })
     };
-    // As large as may be, to the byte.
+    // The maximum size of an object, exact to the byte.
     let mut length = (3 << 19) - 180;
     let created = loop {
         let (status, answer) = server.ask(Method::POST, FOOS, &object(length)).await;
@@ -266,7 +265,7 @@ async fn the_largest_object_can_go() {
     let (status, marked) = server.ask(Method::DELETE, &path, &foreground).await;
     assert_eq!(status, StatusCode::OK);
     assert_eq!(marked["metadata"]["finalizers"], json!(["foregroundDeletion"]));
-    // It may stay as large as it is, and not grow.
+    // The object can keep its size, but cannot grow.
     let grow = json!({"metadata": {"labels": {"app": "x"}}});
     let (status, _) = server.ask(Method::PATCH, &path, &grow).await;
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
@@ -276,7 +275,7 @@ async fn the_largest_object_can_go() {
     assert_eq!(server.ask(Method::GET, &path, &Value::Null).await.0, StatusCode::NOT_FOUND);
 }
 
-/// What a patch makes can be read again, and does not hold more than is read.
+/// The result of a patch can be read again, and is no larger than an object that could be sent.
 #[tokio::test]
 async fn patches_make_nothing_that_could_not_be_sent() {
     let server = Server::start().await;

@@ -1,4 +1,4 @@
-//! The control plane itself: whether it answers, which release it is, what time it has.
+//! Checks of the control plane itself: whether kube-apiserver responds, its version, and its clock.
 
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
@@ -6,14 +6,15 @@ use jiff::fmt::rfc2822;
 use super::finding::{Check, Finding};
 use super::{Installation, text};
 
-/// The release of Kubernetes that the program is tested with, and the oldest one whose kube-apiserver has
-/// all that is asked of it, in its minor versions.
+/// The Kubernetes release that the program is tested with, and the oldest release whose kube-apiserver has all features
+/// that the program needs. Both are minor versions of 1.x.
 const TESTED: u32 = 36;
 const OLDEST: u32 = 30;
-/// Seconds by which clocks may differ: headers tell whole ones, and an answer takes some.
+/// The tolerated difference between clocks, in seconds. The `Date` header has a resolution of one second, and a
+/// response takes time.
 const SKEW: i64 = 10;
 
-/// Whether kube-apiserver answers, and knows aggregated servers.
+/// Checks that kube-apiserver responds and has the aggregation layer.
 pub(super) async fn is_there(installation: &Installation) -> Vec<Finding> {
     let mut check = Check::new("control-plane");
     let version = match installation.cluster.look("/version").await {
@@ -48,7 +49,7 @@ pub(super) async fn is_there(installation: &Installation) -> Vec<Finding> {
     check.done(format!("kube-apiserver {release} answers"))
 }
 
-/// Why a release is not one that the program is known to work with.
+/// The reason why a release is not known to work with the program, if it is not.
 fn unusual(major: &str, minor: &str) -> Option<String> {
     let digits = |text: &str| text.trim_end_matches(|c: char| !c.is_ascii_digit()).parse::<u32>();
     match (digits(major), digits(minor)) {
@@ -59,7 +60,8 @@ fn unusual(major: &str, minor: &str) -> Option<String> {
     }
 }
 
-/// Whether our clock is that of kube-apiserver: certificates are judged by it.
+/// Compares the local clock with that of kube-apiserver, because the validity of certificates is checked against the
+/// local clock.
 pub(super) async fn clock(installation: &Installation) -> Vec<Finding> {
     let mut check = Check::new("clock");
     match installation.cluster.look("/version").await {
@@ -80,13 +82,13 @@ pub(super) async fn clock(installation: &Installation) -> Vec<Finding> {
     check.done(format!("it goes within {SKEW} s as kube-apiserver's"))
 }
 
-/// By how many seconds this time is later than that of a header `Date`.
+/// The number of seconds by which `now` is later than the time of a `Date` header.
 pub(super) fn skew(date: Option<&str>, now: Timestamp) -> Option<i64> {
     let date = rfc2822::DateTimeParser::new().parse_timestamp(date?).ok()?;
     Some(now.as_second() - date.as_second())
 }
 
-/// By how much two clocks may differ at most, and what is said if it is more.
+/// Describes the difference between two clocks. Returns `None` if the difference is tolerated.
 pub(super) fn difference(seconds: i64) -> Option<String> {
     (seconds.abs() > SKEW).then(|| direction(seconds))
 }

@@ -1,27 +1,26 @@
-//! What is deployed already, and the commands that mend it: none of them replaces what runs, or what keeps
-//! its objects.
+//! The existing deployment, and the commands that repair it. No command replaces the running image or the store.
 
 use serde_json::Value;
 
 use super::{Found, Installation, items, text};
 
-/// What is known of the installation that is there.
+/// The existing installation, as far as it is visible.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Deployed {
-    /// Nothing, if there is none, or it is not shown.
+    /// `None` if there is no workload, or if it cannot be read.
     workload: Option<Workload>,
-    /// The release of Helm that owns it, and its namespace.
+    /// The name and the namespace of the Helm release that owns the installation.
     release: Option<(String, String)>,
 }
 
-/// What makes the Pods.
+/// The workload that creates the Pods.
 #[derive(Clone, Debug)]
 struct Workload {
-    /// As `deployment`.
+    /// For example `deployment`.
     kind: &'static str,
     image: String,
     args: Vec<String>,
-    /// The names and values of its environment.
+    /// The names and values of environment variables.
     env: Vec<(String, String)>,
 }
 
@@ -40,7 +39,8 @@ impl Workload {
         }
     }
 
-    /// What a flag, or the variable of its name, says; an empty text, if it is there and says nothing here.
+    /// The value of a flag, or of the environment variable with the same meaning. Returns an empty string if it is set
+    /// but its value is not visible here.
     fn said(&self, flag: &str) -> Option<&str> {
         let variable = flag.trim_start_matches('-').replace('-', "_").to_ascii_uppercase();
         let in_args = self.args.iter().find_map(|argument| {
@@ -51,7 +51,7 @@ impl Workload {
         in_args.or_else(|| in_env.map(|(_, value)| value.as_str()))
     }
 
-    /// The flags of `manifests` that say where objects are kept.
+    /// The flags of `manifests` that select the same store.
     fn store(&self) -> String {
         match (self.said("--etcd-servers"), self.said("--data-dir")) {
             (Some(""), _) => "--store=etcd --etcd-servers=URLS".to_owned(),
@@ -63,7 +63,7 @@ impl Workload {
 }
 
 impl Deployed {
-    /// What can be seen of it.
+    /// Reads the existing installation.
     pub(super) async fn look(installation: &Installation) -> Self {
         let Installation { namespace, name, .. } = installation;
         let mut deployed = Self::default();
@@ -85,7 +85,7 @@ impl Deployed {
         deployed
     }
 
-    /// The command that makes the objects that are missing, and touches none that is there.
+    /// The command that creates missing objects and leaves existing ones unchanged.
     pub(super) fn create(&self, name: &str, namespace: &str) -> String {
         match self.upgrade() {
             Some(upgrade) => upgrade,
@@ -93,7 +93,7 @@ impl Deployed {
         }
     }
 
-    /// The command that grants the rights that are missing, and touches nothing else.
+    /// The command that grants missing permissions and changes nothing else.
     pub(super) fn grant(&self, name: &str, namespace: &str) -> String {
         match self.upgrade() {
             Some(upgrade) => upgrade,
@@ -114,12 +114,12 @@ impl Deployed {
         }
     }
 
-    /// Whether files say which certificate is served; nothing, if that cannot be seen.
+    /// Whether the serving certificate comes from files. Returns `None` if the workload is not visible.
     pub(super) fn has_certificate_of_its_own(&self) -> Option<bool> {
         self.workload.as_ref().map(|workload| workload.said("--tls-cert-file").is_some())
     }
 
-    /// Whether objects are kept on a volume.
+    /// Whether objects are stored on a volume.
     pub(super) fn has_volume(&self) -> bool {
         self.workload.as_ref().is_some_and(|workload| workload.said("--data-dir").is_some())
     }
@@ -134,14 +134,14 @@ impl Deployed {
     fn manifests(&self, name: &str, namespace: &str) -> String {
         let (image, store) = match &self.workload {
             Some(workload) => (workload.image.as_str(), workload.store()),
-            // Only who installs it, or has installed it, knows.
+            // The image and the store are unknown here; the user must fill them in.
             None => ("IMAGE", "--store=STORE".to_owned()),
         };
         format!("{name} manifests --namespace={namespace} --image={image} {store}")
     }
 }
 
-/// The release of Helm that an object belongs to.
+/// The Helm release that an object belongs to.
 fn release(object: &Value) -> Option<(String, String)> {
     let metadata = &object["metadata"];
     let is_helm = metadata["labels"]["app.kubernetes.io/managed-by"] == "Helm";

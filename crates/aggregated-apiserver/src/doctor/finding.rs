@@ -1,56 +1,56 @@
-//! What was found, and how it is told.
+//! The findings of the checks, and their output formats.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// How it begins if an answer has not come in time.
+/// The prefix of errors that report a timeout.
 const LATE: &str = "no answer within";
 
-/// How a check came out.
+/// The outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// All is well.
+    /// No problem was found.
     Ok,
-    /// It works, but somebody should know.
+    /// It works, but there is a risk that an administrator should know.
     Warning,
-    /// It cannot be seen with the rights, or from the place, of whoever looks.
+    /// The check was not possible with these permissions or from this machine.
     Unknown,
     /// It does not work.
     Fault,
 }
 
-/// What one check has found.
+/// One finding of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The check, as `front-proxy`.
+    /// The name of the check, for example `front-proxy`.
     pub check: &'static str,
-    /// How it came out.
+    /// The outcome of the check.
     pub outcome: Outcome,
-    /// What is so.
+    /// The description of the finding.
     pub message: String,
-    /// What to do about it; nothing, if all is well.
+    /// The remedy; `None` if there is no problem.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
 
-/// Everything that was found, in the order in which it should be mended: what comes later may be a
-/// consequence of what comes first.
+/// All findings, in the order in which problems should be fixed: a later problem may be the consequence of an earlier
+/// one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Diagnosis {
-    /// The findings; of a check that finds nothing wrong there is one.
+    /// The findings. A check without problems has one finding.
     pub findings: Vec<Finding>,
 }
 
 impl Diagnosis {
-    /// Whether everything could be looked at, and nothing was found that does not work.
+    /// Whether every check was possible and no check found an error.
     pub fn is_healthy(&self) -> bool {
         self.exit_code() == 0
     }
 
-    /// What a program ends with that tells this: 0 if all is well, 1 if something does not work, 2 if nothing is
-    /// known that does not, and not everything could be looked at.
+    /// The exit code of the program: 0 if there is no error, 1 if something does not work, 2 if nothing is known to
+    /// fail but some checks were not possible.
     pub fn exit_code(&self) -> i32 {
         let has = |outcome| self.findings.iter().any(|finding| finding.outcome == outcome);
         match (has(Outcome::Fault), has(Outcome::Unknown)) {
@@ -62,13 +62,13 @@ impl Diagnosis {
 
     /// The diagnosis as JSON.
     pub fn to_json(&self) -> String {
-        // Texts alone.
+        // Serialization cannot fail, because all values are strings.
         let document = serde_json::json!({"healthy": self.is_healthy(), "findings": self.findings});
         serde_json::to_string_pretty(&document).unwrap_or_default()
     }
 }
 
-/// A line for each finding, and one for what to do.
+/// Formats one line for each finding, and one for its remedy.
 impl fmt::Display for Diagnosis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for Finding { check, outcome, message, remedy } in &self.findings {
@@ -87,7 +87,7 @@ impl fmt::Display for Diagnosis {
     }
 }
 
-/// The findings of one check, while it looks.
+/// Collects the findings of one check.
 pub(super) struct Check {
     name: &'static str,
     findings: Vec<Finding>,
@@ -106,7 +106,7 @@ impl Check {
         self.add(Outcome::Warning, message.into(), Some(remedy.into()));
     }
 
-    /// What could not be seen, and why.
+    /// Adds that something cannot be read, and why. The remedy is derived from the reason.
     pub(super) fn unknown(&mut self, what: &str, why: &str) {
         let remedy = match why.starts_with(LATE) {
             true => "look again when the cluster answers: kubectl get --raw '/readyz?verbose'",
@@ -115,13 +115,13 @@ impl Check {
         self.unseen(what, why, remedy);
     }
 
-    /// The same, where more rights are not what helps.
+    /// Adds that something cannot be read, with a remedy other than more permissions.
     pub(super) fn unseen(&mut self, what: &str, why: &str, remedy: impl Into<String>) {
         let message = format!("{what} cannot be seen: {why}");
         self.add(Outcome::Unknown, message, Some(remedy.into()));
     }
 
-    /// The findings; this one, if nothing was found.
+    /// Returns the findings. If there are none, returns one with the outcome `Ok` and this message.
     pub(super) fn done(mut self, well: impl Into<String>) -> Vec<Finding> {
         if self.findings.is_empty() {
             self.add(Outcome::Ok, well.into(), None);
@@ -129,13 +129,13 @@ impl Check {
         self.findings
     }
 
-    /// What was found, if anything was.
+    /// Returns the findings, possibly none.
     pub(super) fn into_findings(self) -> Vec<Finding> {
         self.findings
     }
 
     fn add(&mut self, outcome: Outcome, message: String, remedy: Option<String>) {
-        // What the cluster says may have lines of its own.
+        // A message from the cluster may have several lines.
         let line = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
         let remedy = remedy.map(line);
         self.findings.push(Finding { check: self.name, outcome, message: line(message), remedy });

@@ -1,5 +1,5 @@
-//! Whom kube-apiserver tells aggregated servers to believe: the ConfigMap
-//! `kube-system/extension-apiserver-authentication`.
+//! Checks the ConfigMap `kube-system/extension-apiserver-authentication`, with which kube-apiserver configures the
+//! authentication of aggregated servers.
 
 use serde_json::Value;
 
@@ -83,7 +83,8 @@ mod tests {
         check.done("well").into_iter().map(|finding| finding.message).collect()
     }
 
-    /// kube-apiserver makes it again before anybody can look, so this is tried here.
+    /// Covered here, because kube-apiserver recreates the ConfigMap before an integration test could observe its
+    /// absence.
     #[test]
     fn without_it_nobody_is_believed() {
         let mut check = Check::new("front-proxy");

@@ -1,11 +1,12 @@
-//! Our APIServices: how they stand to us, and what kube-apiserver says of us there.
+//! Checks of the server's APIServices: whether they refer to its Service, and the conditions that kube-apiserver
+//! reports.
 
 use serde_json::Value;
 
 use super::finding::{Check, Finding};
 use super::{Found, Installation, items, text};
 
-/// The namespace in which a Service of our name is that one of our APIServices leads to.
+/// The namespace of the Service that one of the server's APIServices refers to, if the Service has the expected name.
 pub(super) async fn namespace(installation: &Installation) -> Option<String> {
     for name in &installation.api_services {
         if let Found::Object(found) = installation.find_api_service(name).await
@@ -20,7 +21,8 @@ pub(super) async fn namespace(installation: &Installation) -> Option<String> {
     None
 }
 
-/// What to say if APIServices lead to another namespace than the one that is looked at; nothing, if none does.
+/// Finds APIServices that refer to another namespace than the one that is examined. Returns no findings if there are
+/// none.
 pub(super) async fn elsewhere(installation: &Installation) -> Vec<Finding> {
     let mut check = Check::new("api-service");
     let Installation { namespace, service, name: server, .. } = installation;
@@ -38,7 +40,7 @@ pub(super) async fn elsewhere(installation: &Installation) -> Vec<Finding> {
     check.into_findings()
 }
 
-/// Whether each APIService is there, leads to our Service, and is to be verified.
+/// Checks that each APIService exists, refers to the server's Service, and verifies the certificate.
 pub(super) async fn registered(installation: &Installation) -> Vec<Finding> {
     let mut check = Check::new("api-service");
     let Installation { namespace, service, .. } = installation;
@@ -77,13 +79,13 @@ pub(super) async fn registered(installation: &Installation) -> Vec<Finding> {
     ))
 }
 
-/// Whether kube-apiserver finds us well.
+/// Checks that kube-apiserver reports the APIServices as available.
 pub(super) async fn available(installation: &Installation) -> Vec<Finding> {
     let mut check = Check::new("available");
     for name in &installation.api_services {
         let found = match installation.find_api_service(name).await {
             Found::Object(found) => found,
-            // That it is missing was told already.
+            // An earlier check has already reported that it is missing.
             Found::Absent => {
                 let what = format!("what kube-apiserver thinks of APIService {name}");
                 check.unseen(&what, "it is missing", installation.create());
@@ -113,7 +115,7 @@ pub(super) async fn available(installation: &Installation) -> Vec<Finding> {
     check.done("kube-apiserver finds the server well")
 }
 
-/// What to do about what kube-apiserver says of a server.
+/// The remedy for an APIService that kube-apiserver reports as not available.
 fn advice(installation: &Installation, api_service: &str, reason: &str, message: &str) -> String {
     let Installation { namespace, service, .. } = installation;
     let logs = installation.logs();
@@ -168,7 +170,7 @@ fn advice(installation: &Installation, api_service: &str, reason: &str, message:
     }
 }
 
-/// The port of our Service that an APIService names.
+/// The port of the Service that an APIService refers to.
 pub(super) fn port(api_service: &Value) -> u64 {
     api_service["spec"]["service"]["port"].as_u64().unwrap_or(443)
 }

@@ -1,5 +1,5 @@
-//! What the server's ServiceAccount may do, against what its manifests grant: asked of the cluster as that
-//! ServiceAccount, so that it does not matter by which role it is granted.
+//! Compares the permissions of the server's ServiceAccount with those that its manifests grant. The cluster is queried
+//! for that ServiceAccount, so it does not matter which role grants a permission.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::{Found, Installation};
 use crate::manifests::Grant;
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-/// Questions on their way at a time.
+/// The largest number of concurrent queries.
 const AT_ONCE: usize = 8;
 
 pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
@@ -49,7 +49,7 @@ pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
     check.done(format!("{who} may do all {} things that it needs", answers.len()))
 }
 
-/// Whether the ServiceAccount may do this.
+/// Whether the ServiceAccount has this permission.
 async fn may(installation: &Installation, grant: &Grant) -> Result<bool, String> {
     let answer = installation.cluster.look_by_post(REVIEWS, &review(installation, grant)).await?;
     match answer.status.is_success() {
@@ -78,7 +78,7 @@ fn review(installation: &Installation, grant: &Grant) -> Value {
     })
 }
 
-/// A right as people say it: `list pods`, `get secrets farm/x`.
+/// Formats a permission, for example `list pods` or `get secrets farm/x`.
 fn said(grant: &Grant) -> String {
     let Grant { group, resource, verb, namespace, name, .. } = grant;
     let mut said = format!("{verb} {resource}");

@@ -1,4 +1,4 @@
-//! What the server answers through kube-apiserver, as its clients reach it.
+//! Checks the responses of the server through kube-apiserver, as clients receive them.
 
 use std::collections::BTreeSet;
 
@@ -65,8 +65,8 @@ pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
     check.done(format!("{count} kinds are served through kube-apiserver, in {versions} versions"))
 }
 
-/// Whether the server's clock is that of kube-apiserver. What kube-apiserver passes on has the `Date` of the
-/// server that has answered.
+/// Compares the server's clock with that of kube-apiserver. A response that kube-apiserver proxies has the `Date`
+/// header of the server that sent it.
 async fn clock(installation: &Installation, date: Option<&str>, check: &mut Check) {
     let Ok(look) = installation.cluster.look("/version").await else { return };
     let known = skew(look.date.as_deref(), installation.clock.now());

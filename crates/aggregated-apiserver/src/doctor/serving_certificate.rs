@@ -1,5 +1,5 @@
-//! The `caBundle` of our APIServices against the certificate that is served: as it is shown, where the server
-//! can be reached from here, else as the Secret keeps it.
+//! Verifies the serving certificate against the `caBundle` of the server's APIServices. The certificate comes from a
+//! TLS handshake if the server is reachable from this machine, otherwise from the Secret.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,20 +10,20 @@ use super::{Found, Installation, items, text, workload};
 use crate::manifests;
 use crate::server;
 
-/// Addresses that are tried: each may take some seconds.
+/// The largest number of addresses that are tried; each can take several seconds.
 const TRIED: usize = 3;
 
-/// A chain of certificates, and where it was seen.
+/// A certificate chain, and where it comes from.
 struct Seen {
     chain: String,
     place: String,
 }
 
-/// Why no certificate was seen.
+/// The reason why there is no certificate to verify.
 enum Unseen {
-    /// There is none.
+    /// The certificate is missing.
     Missing(String),
-    /// It cannot be looked at from here: why, and what to do.
+    /// The certificate is not visible from this machine, with the reason and the remedy.
     Hidden(String, String),
 }
 
@@ -41,7 +41,7 @@ pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
             return check.done("");
         }
     };
-    // What is served stays while the process lives, so nobody else notices.
+    // A running process keeps its certificate in memory, so no other check notices a missing Secret.
     let (what, path) = secret(installation);
     if installation.deployed.has_certificate_of_its_own() != Some(true)
         && let Found::Absent = installation.find(&path).await
@@ -70,7 +70,7 @@ pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
         }
     }
     if judged == 0 {
-        // What is missing was told already.
+        // An earlier check has already reported that they are missing.
         check.unseen(
             "what APIServices trust",
             "there is no APIService to see",
@@ -89,8 +89,8 @@ fn judge(
     check: &mut Check,
 ) {
     let spec = &found["spec"];
-    // What kube-apiserver takes works, whatever is seen from here: an address may be another machine's in the
-    // network of whoever looks, and kube-apiserver may trust what is refused here.
+    // If kube-apiserver accepts the certificate, the server works, whatever this check finds. On this machine's network
+    // the address may belong to another machine, and kube-apiserver may trust a certificate that is rejected here.
     let is_content = is_available(found);
     let mut tell = |message: String, remedy: String| match is_content {
         true => check.warn(
@@ -132,19 +132,19 @@ fn judge(
     }
 }
 
-/// Whether kube-apiserver finds the server of an APIService well.
+/// Whether kube-apiserver reports an APIService as available.
 fn is_available(api_service: &Value) -> bool {
     let mut conditions = items(&api_service["status"]["conditions"]).iter();
     conditions.any(|condition| condition["type"] == "Available" && condition["status"] == "True")
 }
 
-/// The certificates that servers show, or else the one that is kept.
+/// Returns the certificates that servers present, or else the one in the Secret.
 async fn seen(installation: &Installation, name: &str) -> Result<Vec<Seen>, Unseen> {
     let mut unreachable = None;
     let mut shown: Vec<Seen> = Vec::new();
     for address in workload::addresses(installation).await.iter().take(TRIED) {
         match server::presented(address, name).await {
-            // Servers that share a certificate are told of once.
+            // Servers with the same certificate are reported once.
             Ok(chain) if shown.iter().any(|known| known.chain == chain) => {}
             Ok(chain) => shown.push(Seen { chain, place: format!("that is shown at {address}") }),
             Err(why) => unreachable = Some(format!("{address} cannot be reached from here: {why}")),
@@ -164,7 +164,7 @@ async fn seen(installation: &Installation, name: &str) -> Result<Vec<Seen>, Unse
     let (what, path) = secret(installation);
     let none = |why: String| match own {
         Some(_) => Unseen::Missing(why),
-        // It may be in files.
+        // The certificate may be in files.
         None => Unseen::Hidden(format!("{unreachable}, and {why}"), way.to_owned()),
     };
     match installation.find(&path).await {
@@ -189,7 +189,7 @@ async fn seen(installation: &Installation, name: &str) -> Result<Vec<Seen>, Unse
     }
 }
 
-/// The Secret that keeps the certificate: what it is called, and where it is.
+/// The Secret that contains the certificate: its name and its URL path.
 fn secret(installation: &Installation) -> (String, String) {
     let Installation { namespace, .. } = installation;
     let secret = manifests::secret(&installation.name);

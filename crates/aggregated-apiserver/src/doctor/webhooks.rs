@@ -1,5 +1,5 @@
-//! Admission webhooks that may keep us from running: those that are asked about our Pods, our Secret, our
-//! APIServices or our questions, and refuse all while nobody answers them.
+//! Finds admission webhooks that can prevent the server from running. Such a webhook is called for the server's Pods,
+//! Secret, APIServices or access reviews, and rejects all of them while it is unavailable.
 
 use serde_json::{Value, json};
 
@@ -8,12 +8,12 @@ use super::{Found, Installation, items, text};
 use crate::object::Labels;
 use crate::object::selector::LabelSelector;
 
-/// Configurations that are read, and webhooks whose Services are looked at.
+/// The limit of configurations that are read, and of webhooks whose Services are examined.
 const LIMIT: u32 = 200;
 const LOOKED_AT: usize = 20;
 
-/// What must be written for us, and the server by itself: group, plural, operation, and whether it is in
-/// our namespace.
+/// The writes that the server needs, by itself or by controllers: group, plural, operation, and whether the object is
+/// in the server's namespace.
 const WRITES: [(&str, &str, &str, bool); 7] = [
     ("", "pods", "CREATE", true),
     (CLAIMS.0, CLAIMS.1, "CREATE", true),
@@ -24,24 +24,24 @@ const WRITES: [(&str, &str, &str, bool); 7] = [
     ("authentication.k8s.io", "tokenreviews", "CREATE", false),
 ];
 
-/// What is written only for a server that keeps its objects on a volume.
+/// Written only for a server that stores its objects on a volume.
 const CLAIMS: (&str, &str) = ("", "persistentvolumeclaims");
 
-/// Whether a webhook can be asked, as far as that can be seen.
+/// Whether a webhook can be called, as far as that is visible.
 enum Answers {
     Yes,
-    /// It is not in the cluster, or not shown.
+    /// The webhook is outside the cluster, or its Service cannot be read.
     Unknown,
-    /// Why not.
+    /// The webhook cannot be called, for this reason.
     No(String),
 }
 
-/// What it is that a webhook is asked about.
+/// The writes of the server that a webhook is called for.
 struct Concern {
     plurals: String,
-    /// Whether all of it is in our namespace, so that a namespaceSelector can leave it out.
+    /// Whether all of the objects are in the server's namespace, so that a namespaceSelector can exclude them.
     is_namespaced: bool,
-    /// Whether conditions may leave it out, which are not evaluated here.
+    /// Whether matchConditions, which are not evaluated here, can exclude the writes.
     is_conditional: bool,
 }
 
@@ -50,7 +50,8 @@ pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
     let path = format!("/api/v1/namespaces/{}", installation.namespace);
     let namespace = match installation.find(&path).await {
         Found::Object(found) => found,
-        // Told already. What selects by name is judged all the same: each namespace has this label.
+        // An earlier check has already reported this. Selectors by name are still evaluated, because each namespace has
+        // this label.
         Found::Absent | Found::Hidden(_) => {
             let labels = json!({"kubernetes.io/metadata.name": installation.namespace});
             json!({"metadata": {"labels": labels}})
@@ -84,7 +85,7 @@ pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
                         "a namespaceSelector without kubernetes.io/metadata.name={}",
                         installation.namespace
                     ),
-                    // A namespaceSelector says nothing of what is in no namespace.
+                    // A namespaceSelector does not apply to cluster-scoped objects.
                     false => format!("rules without {}", concern.plurals),
                 };
                 let relief = format!(
@@ -119,7 +120,8 @@ pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
     })
 }
 
-/// Which of our writes a webhook is asked about, if it refuses what it cannot be asked about.
+/// Returns the writes of the server that a webhook is called for, if the webhook rejects a write when it cannot be
+/// called.
 fn concerned(installation: &Installation, webhook: &Value, namespace: &Value) -> Option<Concern> {
     if webhook["failurePolicy"] == "Ignore" {
         return None;
@@ -169,7 +171,7 @@ fn labels(labels: &Value) -> Labels {
     labels.map(|(key, value)| (key.as_str().into(), text(value).into())).collect()
 }
 
-/// Whether a LabelSelector selects what has these labels. One that cannot be read does.
+/// Whether a LabelSelector matches these labels. An invalid selector matches.
 fn selects(selector: &Value, labels: &Labels) -> bool {
     let equal = selector["matchLabels"].as_object().into_iter().flatten();
     let mut terms: Vec<String> =
@@ -189,7 +191,7 @@ fn selects(selector: &Value, labels: &Labels) -> bool {
     selector.map_or(true, |selector| selector.matches(labels))
 }
 
-/// Whether a webhook can be asked.
+/// Checks whether a webhook can be called.
 async fn answers(installation: &Installation, webhook: &Value, may_look: bool) -> Answers {
     let service = &webhook["clientConfig"]["service"];
     let (namespace, name) = (text(&service["namespace"]), text(&service["name"]));

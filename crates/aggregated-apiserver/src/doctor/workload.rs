@@ -1,4 +1,4 @@
-//! What runs the server: its namespace, its Service, and the Pods behind that.
+//! Checks of the namespace of the server, its Service, and the Pods behind the Service.
 
 use serde_json::Value;
 
@@ -6,10 +6,10 @@ use super::finding::{Check, Finding};
 use super::registration::port;
 use super::{Found, Installation, items, text};
 
-/// Slices, and Pods, that are looked at.
+/// The largest number of EndpointSlices and of Pods that are read.
 const LIMIT: u32 = 50;
 
-/// Whether the namespace is there and stays.
+/// Checks that the namespace exists and is not being deleted.
 pub(super) async fn namespace(installation: &Installation) -> Vec<Finding> {
     let mut check = Check::new("namespace");
     let Installation { namespace, .. } = installation;
@@ -31,7 +31,7 @@ pub(super) async fn namespace(installation: &Installation) -> Vec<Finding> {
     check.done(format!("Namespace {namespace} is there"))
 }
 
-/// Whether the Service is there, with the port that APIServices name.
+/// Checks that the Service exists and has the port that APIServices refer to.
 pub(super) async fn service(installation: &Installation) -> Vec<Finding> {
     let mut check = Check::new("service");
     let Installation { namespace, service, .. } = installation;
@@ -68,13 +68,13 @@ pub(super) async fn service(installation: &Installation) -> Vec<Finding> {
     check.done(format!("{what} is there"))
 }
 
-/// Whether a Pod behind the Service is ready, and if not, why.
+/// Checks that a Pod behind the Service is ready, and if none is, finds the reason.
 pub(super) async fn endpoints(installation: &Installation) -> Vec<Finding> {
     let mut check = Check::new("endpoints");
     let Installation { namespace, service, .. } = installation;
     let found = match installation.find_service().await {
         Found::Object(found) => found,
-        // That it is missing was told already.
+        // An earlier check has already reported that it is missing.
         Found::Absent => {
             let why = "there is no Service to have some";
             check.unseen("endpoints", why, installation.create());
@@ -112,7 +112,7 @@ fn is_external(service: &Value) -> bool {
     service["spec"]["type"] == "ExternalName"
 }
 
-/// Where the ready Pods behind the Service are, as `10.0.0.1:3000`.
+/// The addresses of the ready Pods behind the Service, for example `10.0.0.1:3000`.
 pub(super) async fn ready_addresses(installation: &Installation) -> Result<Vec<String>, String> {
     let Installation { namespace, service, .. } = installation;
     let path = format!(
@@ -139,7 +139,7 @@ fn ready(slice: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Where the server may be reached, if it can be from here.
+/// The addresses at which the server may be reachable from this machine.
 pub(super) async fn addresses(installation: &Installation) -> Vec<String> {
     if let Some(address) = &installation.server_address {
         return vec![address.clone()];
@@ -155,7 +155,7 @@ pub(super) async fn addresses(installation: &Installation) -> Vec<String> {
     vec![format!("{}:{}", text(&service["spec"]["externalName"]), port(&api_service))]
 }
 
-/// Why no Pod is ready, and what to do.
+/// The reason why no Pod is ready, and the remedy.
 async fn why_not_ready(installation: &Installation, service: &Value) -> (String, String) {
     let Installation { namespace, name, .. } = installation;
     let terms = service["spec"]["selector"].as_object();
@@ -182,7 +182,7 @@ async fn why_not_ready(installation: &Installation, service: &Value) -> (String,
     };
     if let Some(pod) = most_telling(items(&pods["items"])) {
         let pod_name = text(&pod["metadata"]["name"]);
-        // What the container that runs now says is not why the one before it has ended.
+        // The log of the current container does not contain the reason why the previous one ended.
         let logs = match has_ended_before(pod) {
             true => format!("{} --previous", installation.logs()),
             false => installation.logs(),
@@ -214,7 +214,8 @@ async fn why_not_ready(installation: &Installation, service: &Value) -> (String,
     (format!("there are no Pods with {selector}"), installation.create())
 }
 
-/// The Pod that should be ready: one that has ended, or that is being deleted, only if there is no other.
+/// Selects the Pod that should be ready. A Pod that has ended or is being deleted is selected only if there is no
+/// other.
 fn most_telling(pods: &[Value]) -> Option<&Value> {
     let is_over = |pod: &&Value| {
         let has_ended = ["Succeeded", "Failed"].contains(&text(&pod["status"]["phase"]));
@@ -223,7 +224,7 @@ fn most_telling(pods: &[Value]) -> Option<&Value> {
     pods.iter().min_by_key(is_over)
 }
 
-/// Its containers, those first that the others wait for.
+/// The container statuses of a Pod, init containers first, because the others wait for them.
 fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
     let status = &pod["status"];
     items(&status["initContainerStatuses"]).iter().chain(items(&status["containerStatuses"]))
@@ -233,9 +234,9 @@ fn has_ended_before(pod: &Value) -> bool {
     containers(pod).any(|container| container["lastState"]["terminated"].is_object())
 }
 
-/// What keeps a Pod from being ready.
+/// The reason why a Pod is not ready.
 fn state(pod: &Value) -> String {
-    // An init container that has done its work is in nobody's way.
+    // An init container that has completed does not block the others.
     let is_done = |container: &&Value| container["state"]["terminated"]["exitCode"] == 0;
     let is_waiting_for_another =
         |container: &&Value| text(&container["state"]["waiting"]["reason"]) == "PodInitializing";

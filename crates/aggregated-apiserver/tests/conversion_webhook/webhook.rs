@@ -1,4 +1,4 @@
-//! A conversion webhook in this process, which can do everything wrong.
+//! A conversion webhook in this process, with all kinds of invalid responses.
 
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
@@ -19,16 +19,16 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-/// What the webhook does.
+/// The behaviour of the webhook.
 #[derive(Clone, Debug)]
 pub enum Mode {
-    /// It converts, but for objects of the name `bad`.
+    /// Converts all objects except those with the name `bad`.
     Converts,
-    /// It never answers.
+    /// Never responds.
     Silent,
-    /// It answers with this status and this body.
+    /// Responds with this status and this body.
     Answers(StatusCode, String),
-    /// It makes this of what it would answer.
+    /// Applies this change to the correct response.
     Changes(fn(&mut Value)),
 }
 
@@ -36,7 +36,7 @@ pub struct Webhook {
     pub port: u16,
     pub ca_bundle: String,
     pub mode: Arc<Mutex<Mode>>,
-    /// How many objects each call had.
+    /// The number of objects of each call.
     pub calls: Arc<Mutex<Vec<usize>>>,
     task: JoinHandle<()>,
 }
@@ -50,7 +50,7 @@ impl Drop for Webhook {
 impl Webhook {
     pub async fn start() -> Self {
         let key = KeyPair::generate().unwrap();
-        // What `openssl req -x509` makes: its own CA.
+        // Same as `openssl req -x509`: a self-signed certificate that is its own CA.
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let certificate = params.self_signed(&key).unwrap();
@@ -95,7 +95,7 @@ impl Webhook {
         *self.mode.lock().unwrap() = mode;
     }
 
-    /// How many objects each call since the last question had.
+    /// The number of objects of each call since the last call of this function.
     pub fn take_calls(&self) -> Vec<usize> {
         std::mem::take(&mut self.calls.lock().unwrap())
     }
@@ -138,7 +138,7 @@ async fn answer(
     Ok(Response::builder().status(status).body(Body::from(body)).unwrap())
 }
 
-/// `v1` has numbers where `v2` has texts.
+/// Fields that are numbers in `v1` are strings in `v2`.
 fn convert(object: &Value, version: &str) -> Value {
     let mut object = object.clone();
     object["apiVersion"] = version.into();

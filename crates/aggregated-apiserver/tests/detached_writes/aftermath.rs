@@ -1,4 +1,4 @@
-//! The audit log, traces and metrics tell how a write has ended that outlived its request.
+//! The audit log, traces and metrics contain the outcome of a write that outlived its request.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::world::{World, object, path};
 const EXACT: Behaviour =
     Behaviour { longest: Duration::ZERO, failures: 0, late: 0, is_shared: true };
 const ENDED: &str = "aggregated-apiserver/ended-after-request";
-/// Longer than anything takes here.
+/// The timeout of a step, longer than any step takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn audit(folder: &Path) -> AuditArgs {
@@ -28,7 +28,7 @@ fn audit(folder: &Path) -> AuditArgs {
     args
 }
 
-/// A create of an object `a`, whose request has this id.
+/// Creates an object `a` with a request of this audit id.
 async fn create(world: &World, id: &str, query: &str) -> u16 {
     let user = User { name: "jane".to_owned(), ..User::default() };
     let request = Request::post(format!("{}{query}", path("bars")));
@@ -40,7 +40,7 @@ async fn create(world: &World, id: &str, query: &str) -> u16 {
     status
 }
 
-/// The events of a request in the audit log, once there are so many.
+/// Waits until the audit log has `count` events of a request, and returns them.
 fn events(folder: &Path, id: &str, count: usize) -> Vec<Value> {
     let began = Instant::now();
     loop {
@@ -56,7 +56,8 @@ fn events(folder: &Path, id: &str, count: usize) -> Vec<Value> {
     }
 }
 
-/// Whether two events are of one request that was answered with the first code, and whose write has ended so.
+/// Checks that two events belong to one request that was answered with the code `answered`, and that the second has the
+/// outcome of the write.
 fn check(events: &[Value], answered: u16, (outcome, code): (&str, u16)) {
     let [first, second] = events else { panic!("{events:?}") };
     for event in [first, second] {
@@ -97,7 +98,7 @@ async fn the_audit_log_tells_what_was_committed_and_what_was_refused_after_a_tim
     assert_eq!(first.len(), 1, "{first:?}");
     world.store.wait_for(0).await;
     tokio::time::sleep(Duration::from_millis(1)).await;
-    // The store has taken either of them first.
+    // Either of the two requests may have been committed first.
     let both = ["first", "second"].map(|id| events(folder.path(), id, 2));
     let is_committed = |events: &Vec<Value>| events[1]["annotations"][ENDED] == "committed";
     let (committed, refused): (Vec<_>, Vec<_>) = both.into_iter().partition(is_committed);
@@ -117,7 +118,7 @@ async fn the_audit_log_tells_what_was_committed_after_a_client_has_disconnected(
     world.store.wait_for(0).await;
     tokio::time::sleep(Duration::from_millis(1)).await;
     check(&events(folder.path(), "gone", 2), 499, ("committed", 201));
-    // One that is answered has one event.
+    // A write that does not outlive its request has one event.
     assert_eq!(create(&world, "again", "").await, 409);
     assert_eq!(create(&world, "last", "").await, 409);
     events(folder.path(), "last", 1);

@@ -1,5 +1,5 @@
-//! Writes outlive their requests: a request that times out, or whose client disconnects, while its store commits,
-//! releases nothing before the commit has ended.
+//! Writes that outlive their requests. A request can time out, or its client can disconnect, while the store commits.
+//! Its reservations are released only after the commit has ended.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
@@ -24,14 +24,14 @@ use world::{QUOTA, World, foos, object, path};
 const EXACT: Behaviour =
     Behaviour { longest: Duration::ZERO, failures: 0, late: 0, is_shared: false };
 
-/// A world whose store commits nothing until it is told to.
+/// A world whose store is blocked: commits wait until the test releases them.
 async fn blocked() -> World {
     let world = World::new(1, EXACT, Duration::ZERO).await;
     world.store.block(true);
     world
 }
 
-/// Creates that are given up: by their deadlines, and by clients that disconnect.
+/// Sends create requests that end before their commit: by a timeout, or because the client disconnects.
 async fn give_up(world: &World, user: &str, count: usize, spec: &Value) {
     let (timed, plain) = (format!("{}?timeout=20ms", path("bars")), path("bars"));
     let one = |number: usize| {
@@ -44,7 +44,7 @@ async fn give_up(world: &World, user: &str, count: usize, spec: &Value) {
                 return;
             }
             let asked = world.ask(user, ("POST", plain), &body);
-            // Who disconnects is told nothing, but some are refused before that.
+            // A client that disconnects gets no response, but some requests are rejected before that.
             let answered = tokio::time::timeout(Duration::from_millis(20), asked).await;
             assert!(answered.is_err() || !answered.unwrap().0.is_success());
         }
@@ -80,7 +80,7 @@ async fn a_reservation_is_released_when_its_commit_has_ended() {
 #[tokio::test(start_paused = true)]
 async fn commits_of_ended_requests_hold_their_places() {
     let world = World::new(1, EXACT, Duration::ZERO).await;
-    // Changes need no quota.
+    // Updates do not count against the quota.
     let name = |number: usize| format!("b{number}");
     for number in 0..QUOTA {
         let body = object("Bar", &name(number), &json!({}));

@@ -1,6 +1,7 @@
-//! Random histories: users whose requests time out, disconnect or are answered, a store that takes its time, fails
-//! now and then or commits what it has given no answer to, definitions that come, change and go, and a quota. The history of the store is held against what
-//! clients were told and against a sequential model of it.
+//! Random histories. Requests of several users time out, disconnect or are answered. The store is slow, fails
+//! sometimes, or commits writes after it reported an unknown outcome. Definitions are added, changed and removed, and
+//! there is a quota. The test compares the history of the store with the responses of clients, and with a sequential
+//! model.
 //!
 //! `DETACHED_WRITES_SECONDS=3600 cargo test -p aggregated-apiserver --test detached_writes model` runs it for an hour.
 
@@ -17,15 +18,15 @@ use serde_json::{Value, json};
 use crate::store::{Behaviour, Event, Note};
 use crate::world::{QUOTA, World, foos, object, path};
 
-/// How long it runs, unless the environment says otherwise.
+/// The default duration, unless the environment variable is set.
 const SECONDS: u64 = 10;
 const USERS: [&str; 3] = ["jane", "joe", "jim"];
 const REQUESTS: usize = 60;
 const LANES: usize = 6;
 
-/// What a client was told of its request.
+/// The response to a request.
 struct Told {
-    /// What the request has written into its object; of a deletion the uid of the object.
+    /// The mark that the request wrote into its object; for a deletion, the uid of the object.
     mark: String,
     status: StatusCode,
     answer: Value,
@@ -35,7 +36,7 @@ struct Told {
 /// One random history.
 struct History {
     world: World,
-    /// The number of the definition that was put in service last; 0 if none is.
+    /// The number of the definition that was served last; 0 if none is served.
     epoch: AtomicU64,
     told: Mutex<Vec<Told>>,
 }
@@ -48,7 +49,7 @@ fn random_histories_agree_with_a_sequential_model() {
     let mut seed = 0;
     while seed == 0 || began.elapsed() < Duration::from_secs(seconds) {
         seed += 1;
-        // The clock advances when everything waits, so a history of seconds takes milliseconds.
+        // The paused clock advances when all tasks wait, so a history of seconds takes milliseconds.
         let runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = { runtime }.enable_all().start_paused(true).build().unwrap();
         eprintln!("seed {seed}");
@@ -75,13 +76,13 @@ async fn run(seed: u64) {
     tokio::join!(definitions, join_all(clients));
     history.world.store.calm();
     history.world.store.wait_for(0).await;
-    // Every task has seen that: the clock stands still until all of them wait.
+    // The paused clock advances only when all tasks wait, so after this sleep every task has seen the last commit.
     tokio::time::sleep(Duration::from_secs(60)).await;
     history.check().await;
 }
 
 impl History {
-    /// Definitions that come, change and go.
+    /// Adds, changes and removes definitions.
     async fn definitions(&self, mut random: Rng) {
         let kinds = self.world.server.runtime_kinds();
         for epoch in 1..10 {
@@ -158,7 +159,7 @@ impl History {
         self.told.lock().unwrap().push(Told { mark, status, answer, is_deletion });
     }
 
-    /// Holds what was stored against what was told.
+    /// Compares the stored objects with the responses.
     async fn check(&self) {
         let events = self.world.store.events();
         let left = replay(&events);
@@ -176,7 +177,7 @@ impl History {
                     let tree = tree.unwrap_or_else(|| panic!("{mark} at {revision} is lost"));
                     assert_eq!(tree["metadata"]["uid"], answer["metadata"]["uid"], "{mark}");
                 }
-                // An unknown outcome is no refusal.
+                // An unknown outcome is not a rejection.
                 (false, false) if *status != StatusCode::GATEWAY_TIMEOUT => {
                     assert!(!last.contains(mark.as_str()), "{mark} was refused: {answer}");
                 }
@@ -189,7 +190,8 @@ impl History {
         self.fill_quota("foos", "Foo", left.count("foos")).await;
     }
 
-    /// As many objects can be created as the quota leaves, and no more: every reservation has been released.
+    /// Checks that exactly as many objects can be created as the quota leaves, so that every reservation has been
+    /// released.
     async fn fill_quota(&self, plural: &str, kind: &str, there: usize) {
         assert_eq!(self.world.names(plural).await.len(), there);
         let epoch = self.epoch.load(Ordering::Relaxed);
@@ -210,14 +212,14 @@ impl History {
     }
 }
 
-/// What a history has led to.
+/// The result of a history.
 #[derive(Default)]
 struct Left {
-    /// What is there, by collection and name.
+    /// The existing objects, by collection and name.
     now: HashMap<(String, String), Value>,
-    /// Everything that was ever stored, by revision.
+    /// Every object that was ever stored, by revision.
     stored: HashMap<u64, Value>,
-    /// The uids of what was removed.
+    /// The uids of removed objects.
     removed: HashSet<String>,
 }
 
@@ -231,7 +233,8 @@ fn mark_of(tree: &Value) -> &str {
     tree["spec"]["mark"].as_str().unwrap_or_default()
 }
 
-/// Follows a history, in which nothing may exceed the quota and everything is judged by the definition that is in service.
+/// Replays a history. Checks that the quota is never exceeded, and that every object is validated by the definition
+/// that is served.
 fn replay(events: &[Event]) -> Left {
     let mut left = Left::default();
     let mut in_service: Option<u64> = None;
@@ -248,9 +251,9 @@ fn replay(events: &[Event]) -> Left {
                 let key = (collection.clone(), name);
                 assert_eq!(left.now.contains_key(&key), !is_new, "{key:?}");
                 if collection.starts_with("foos") {
-                    // A definition is in service a moment before that is noted.
+                    // A definition is served shortly before that is recorded in the history.
                     let epoch = tree["spec"]["epoch"].as_u64().unwrap();
-                    // What was invalid before and is not touched may stay.
+                    // Fields that were invalid before and are unchanged are accepted.
                     let before = left.now.get(&key).and_then(|tree| tree["spec"]["epoch"].as_u64());
                     let is_current =
                         in_service.is_none_or(|current| epoch >= current) || before == Some(epoch);

@@ -1,4 +1,4 @@
-//! A store whose commits take time and go on when their callers do not wait any more, as those of a disk.
+//! A store with slow commits, which continue after their callers have stopped waiting, like those of a disk.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,43 +16,43 @@ use serde_json::Value;
 use tokio::sync::{oneshot, watch};
 use tokio::time::sleep;
 
-/// One entry of the history of a store, in the order in which things happened.
+/// One entry of the history of a store. The history is in chronological order.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// An object was stored; `is_new` if there was none before.
     Stored { collection: String, object: Arc<Object>, revision: u64, is_new: bool },
     /// An object was removed.
     Removed { uid: String },
-    /// The test notes something.
+    /// A note of the test.
     Noted(Note),
 }
 
-/// What a test notes in the history.
+/// A note of the test in the history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// Only this definition is in service from here on.
+    /// From here on, only this definition is served.
     Serves(u64),
-    /// No definition is in service from here on, and nothing is stored.
+    /// From here on, no definition is served and nothing is stored.
     Withdrawn,
 }
 
-/// How commits go.
+/// The behaviour of commits.
 #[derive(Clone, Copy, Debug)]
 pub struct Behaviour {
-    /// The longest delay before a commit is written, and before its caller learns that.
+    /// The longest delay before a commit is written, and before its caller receives the result.
     pub longest: Duration,
-    /// Of a thousand commits, how many fail.
+    /// The number of commits per thousand that fail.
     pub failures: u32,
-    /// Of a thousand commits, how many have an unknown outcome and happen later.
+    /// The number of commits per thousand that have an unknown outcome and are written later.
     pub late: u32,
-    /// Whether other processes write to it, too.
+    /// Whether other processes write to the store too.
     pub is_shared: bool,
 }
 
-/// The longest time after which a commit happens that is late: a shared store has settled it after ten seconds.
+/// The longest delay of a late commit. A shared store settles an unknown outcome after ten seconds.
 const LATEST: Duration = Duration::from_secs(9);
 
-/// A delayed store.
+/// A store with delays.
 pub struct DelayedStore(Arc<Inner>);
 
 struct Inner {
@@ -61,11 +61,11 @@ struct Inner {
     behaviour: Behaviour,
     random: Mutex<Rng>,
     events: Mutex<Vec<Event>>,
-    /// Bytes and number of objects that wait, by the user that they name.
+    /// The number of waiting objects and their bytes, by the user in their spec.
     waiting: watch::Sender<HashMap<String, (usize, usize)>>,
     most: Mutex<(usize, usize)>,
     is_blocked: watch::Sender<bool>,
-    /// After what time the next commits happen whose outcome is unknown until then.
+    /// The delay after which the next commits are written; their outcome is unknown until then.
     loses: Mutex<Option<Duration>>,
     is_calm: AtomicBool,
 }
@@ -89,17 +89,17 @@ impl DelayedStore {
         })))
     }
 
-    /// Commits wait from now on, or go on.
+    /// Blocks or releases commits.
     pub fn block(&self, is_blocked: bool) {
         self.0.is_blocked.send_replace(is_blocked);
     }
 
-    /// The outcomes of the next commits are unknown, and they happen after this time; `None` ends that.
+    /// Makes the outcome of the next commits unknown; they are written after this delay. `None` ends that.
     pub fn lose(&self, happens_after: Option<Duration>) {
         *self.0.loses.lock().unwrap() = happens_after;
     }
 
-    /// Nothing fails or is late from now on.
+    /// Stops failures and delays.
     pub fn calm(&self) {
         self.0.is_calm.store(true, Ordering::Relaxed);
     }
@@ -112,12 +112,12 @@ impl DelayedStore {
         self.0.events.lock().unwrap().clone()
     }
 
-    /// The largest number of commits of one user that waited at a time, and of their bytes.
+    /// The largest number of commits of one user that waited at the same time, and of their bytes.
     pub fn most_waiting(&self) -> (usize, usize) {
         *self.0.most.lock().unwrap()
     }
 
-    /// Returns when so many commits wait.
+    /// Waits until exactly `count` commits wait.
     pub async fn wait_for(&self, count: usize) {
         let mut waiting = self.0.waiting.subscribe();
         let all = |by_user: &HashMap<String, (usize, usize)>| {
@@ -128,11 +128,11 @@ impl DelayedStore {
 }
 
 impl Inner {
-    /// Commits after a while, whether the caller waits for it or not.
+    /// Commits after a delay, even if the caller has stopped waiting.
     async fn commit(&self, commit: Commit, late: Option<Duration>) -> Result<Revision, StoreError> {
         let (mut user, size) = of(&commit);
         if late.is_some() {
-            // Its request is answered and holds nothing.
+            // The request has been answered and holds no memory.
             user.clear();
         }
         self.waits(&user, size, true);
@@ -146,7 +146,7 @@ impl Inner {
         written
     }
 
-    /// After what time a commit happens whose outcome is unknown.
+    /// The delay of a commit whose outcome is unknown.
     fn late(&self) -> Option<Duration> {
         let chosen = *self.loses.lock().unwrap();
         if chosen.is_some() || self.is_calm.load(Ordering::Relaxed) {
@@ -169,7 +169,7 @@ impl Inner {
             let (count, bytes) = waiting.entry(user.to_owned()).or_default();
             if begins {
                 (*count, *bytes) = (*count + 1, *bytes + size);
-                // Removals name nobody.
+                // Removals contain no user.
                 if !user.is_empty() {
                     let mut most = self.most.lock().unwrap();
                     *most = (most.0.max(*count), most.1.max(*bytes));
@@ -211,7 +211,7 @@ impl Inner {
     }
 }
 
-/// The user that an object names, and its size.
+/// The user in the spec of an object, and its size.
 fn of(commit: &Commit) -> (String, usize) {
     let Some(object) = &commit.object else { return (String::new(), 0) };
     let tree = Value::Object(object.to_tree());

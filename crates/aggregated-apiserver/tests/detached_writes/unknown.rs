@@ -1,4 +1,5 @@
-//! Commits whose outcome is unknown when the store answers, and which happen later: their guards are held until then.
+//! Commits with an unknown outcome that are written after the store has responded. Their guards are held until the
+//! outcome is settled.
 
 use std::time::Duration;
 
@@ -11,9 +12,9 @@ use crate::world::{QUOTA, World, foos, namespace, object, path};
 
 const SHARED: Behaviour =
     Behaviour { longest: Duration::ZERO, failures: 0, late: 0, is_shared: true };
-/// When a commit happens that is late.
+/// The delay of a late commit.
 const LATE: Duration = Duration::from_secs(5);
-/// When it is settled.
+/// The time after which the outcome is settled.
 const SETTLED: Duration = Duration::from_secs(11);
 
 async fn create(world: &World, plural: &str, name: &str) -> StatusCode {
@@ -22,7 +23,7 @@ async fn create(world: &World, plural: &str, name: &str) -> StatusCode {
     world.ask("jane", ("POST", &path(plural)), &body).await.0
 }
 
-/// The same of a create whose outcome is unknown.
+/// Creates an object with an unknown outcome.
 async fn create_late(world: &World, plural: &str, name: &str) {
     world.store.lose(Some(LATE));
     assert_eq!(create(world, plural, name).await, StatusCode::GATEWAY_TIMEOUT);
@@ -75,7 +76,7 @@ async fn a_late_object_does_not_outlive_its_namespace() {
     let (world, events) = World::with_namespace(SHARED).await;
     create_late(&world, "bars", "late").await;
     events.send(json!({"type": "DELETED", "object": namespace()})).unwrap();
-    // The informer has seen that once a create is judged by it.
+    // The informer has received the deletion once a create request is rejected because of it.
     let mut number = 0;
     while create(&world, "bars", &format!("b{number}")).await != StatusCode::NOT_FOUND {
         number += 1;

@@ -1,4 +1,4 @@
-//! A server over a delayed store, whose namespace `n` has a quota, and whose users may do everything.
+//! A server with a delayed store. The namespace `n` has a quota, and all users are allowed to do everything.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -37,14 +37,14 @@ spec:
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 ";
 
-/// What the quota allows of foos, and of bars.
+/// The quota of foos, and of bars.
 pub const QUOTA: usize = 4;
 
 pub fn path(plural: &str) -> String {
     format!("/apis/example.com/v1/namespaces/n/{plural}")
 }
 
-/// The definition of foos, of which each object must name this number.
+/// The definition of foos with this number. Each foo must contain the number.
 pub fn foos(number: u64) -> CustomResourceDefinition {
     let schema = json!({
         "type": "object", "required": ["spec"],
@@ -71,7 +71,7 @@ pub fn object(kind: &str, name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "example.com/v1", "kind": kind, "metadata": metadata, "spec": spec})
 }
 
-/// Lets writes wait before they are judged, as a webhook does.
+/// A plugin that delays writes before they are validated, like a webhook.
 struct SlowPlugin(Duration);
 
 impl AdmissionPlugin for SlowPlugin {
@@ -97,7 +97,7 @@ pub struct World {
     pub store: Arc<DelayedStore>,
 }
 
-/// Events of the namespaces of a cluster.
+/// The watch events of namespaces of a cluster.
 type Events = Arc<Mutex<mpsc::UnboundedReceiver<Value>>>;
 
 impl World {
@@ -105,7 +105,8 @@ impl World {
         Self::with(seed, behaviour, slow, None, |server| server).await
     }
 
-    /// The same with a namespace that may go: the events of namespaces are sent there.
+    /// Same as `new`, with a namespace that can be deleted. The test sends watch events of namespaces to the returned
+    /// channel.
     pub async fn with_namespace(behaviour: Behaviour) -> (Self, mpsc::UnboundedSender<Value>) {
         let (sender, events) = mpsc::unbounded_channel();
         let events = Arc::new(Mutex::new(events));
@@ -113,7 +114,7 @@ impl World {
         (world.await, sender)
     }
 
-    /// The same, whose requests are told of in an audit log, traces or both.
+    /// Same as `new`, with an audit log, traces or both.
     pub async fn told(behaviour: Behaviour, audit: &AuditArgs, traces: &TracingArgs) -> Self {
         let configure =
             |server: ApiServer| server.with_audit(audit).unwrap().with_traces(traces).unwrap();
@@ -141,7 +142,7 @@ impl World {
         Self { server: server.await.unwrap(), store }
     }
 
-    /// What a user is answered.
+    /// Sends a request of a user and returns the response.
     pub async fn ask(
         &self,
         user: &str,
@@ -162,7 +163,7 @@ impl World {
         (status, serde_json::from_slice(&body).unwrap_or_default())
     }
 
-    /// The names of what is listed.
+    /// The names of the listed objects.
     pub async fn names(&self, plural: &str) -> Vec<String> {
         let (status, list) = self.ask("reader", ("GET", &path(plural)), &Value::Null).await;
         assert_eq!(status, StatusCode::OK, "{list}");

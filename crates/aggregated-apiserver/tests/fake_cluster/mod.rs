@@ -1,4 +1,4 @@
-//! A cluster that says what it is told to say of the objects at a path, or refuses to.
+//! A fake cluster whose responses for each path are set by the test.
 
 #![allow(clippy::unwrap_used)] // it is part of tests
 
@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
-/// Says whether what the `spec` of a review asks for is allowed; `None` is no answer.
+/// Decides whether the `spec` of an access review is allowed; `None` means no response.
 type Authorizer = Arc<dyn Fn(&Value) -> Option<bool> + Send + Sync>;
 
 /// The cluster, by the paths of its objects.
@@ -26,55 +26,55 @@ pub struct FakeCluster(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     objects: HashMap<String, Vec<Value>>,
-    /// What is answered at a path that has no objects.
+    /// The responses at paths without objects.
     documents: HashMap<String, Value>,
     refused: HashMap<String, StatusCode>,
-    /// By path, the watches that are open.
+    /// The open watches, by path.
     watches: HashMap<String, Vec<mpsc::UnboundedSender<Bytes>>>,
     requests: Vec<String>,
-    /// Without one everybody may do everything.
+    /// Without an authorizer, all users are allowed to do everything.
     authorizer: Option<Authorizer>,
 }
 
 #[allow(dead_code)] // each test uses what it needs
 impl FakeCluster {
-    /// A cluster that lists nothing at a path.
+    /// A cluster with an empty list at a path.
     pub fn without_objects(path: &str) -> Self {
         let cluster = Self::default();
         cluster.set(path, Vec::new());
         cluster
     }
 
-    /// Says what is listed at a path; watches are not told.
+    /// Sets the list at a path. Watches receive no events.
     pub fn set(&self, path: &str, objects: Vec<Value>) {
         self.0.lock().unwrap().objects.insert(path.to_owned(), objects);
     }
 
-    /// Says what is answered at a path that has no objects.
+    /// Sets the response at a path without objects.
     pub fn set_document(&self, path: &str, document: Value) {
         self.0.lock().unwrap().documents.insert(path.to_owned(), document);
     }
 
-    /// How many watches of a path are open.
+    /// The number of open watches of a path.
     pub fn watches(&self, path: &str) -> usize {
         let state = self.0.lock().unwrap();
         let watches = state.watches.get(path).into_iter().flatten();
         watches.filter(|watch| !watch.is_closed()).count()
     }
 
-    /// Refuses requests for a path, and ends its watches.
+    /// Rejects requests for a path, and ends its watches.
     pub fn refuse(&self, path: &str, status: StatusCode) {
         let mut state = self.0.lock().unwrap();
         state.refused.insert(path.to_owned(), status);
         state.watches.remove(path);
     }
 
-    /// Answers requests for a path again. What was known is too old to be watched from.
+    /// Accepts requests for a path again. Earlier revisions are too old for a watch.
     pub fn allow(&self, path: &str) {
         self.0.lock().unwrap().refused.insert(path.to_owned(), StatusCode::GONE);
     }
 
-    /// Has reviews of rights answered by this from now on.
+    /// Sets the function that decides access reviews.
     pub fn authorize_by(
         &self,
         authorizer: impl Fn(&Value) -> Option<bool> + Send + Sync + 'static,
@@ -82,7 +82,7 @@ impl FakeCluster {
         self.0.lock().unwrap().authorizer = Some(Arc::new(authorizer));
     }
 
-    /// Tells those who watch a path.
+    /// Sends an event to the watches of a path.
     pub fn tell(&self, path: &str, event_type: &str, object: &Value) {
         let line = json!({"type": event_type, "object": object}).to_string() + "\n";
         let state = self.0.lock().unwrap();
@@ -91,12 +91,12 @@ impl FakeCluster {
         }
     }
 
-    /// What was asked for.
+    /// The requests that the cluster received.
     pub fn requests(&self) -> Vec<String> {
         self.0.lock().unwrap().requests.clone()
     }
 
-    /// A client of it.
+    /// A client of the cluster.
     pub fn client(&self) -> Client {
         let cluster = self.clone();
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {

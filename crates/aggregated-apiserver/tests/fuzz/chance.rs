@@ -1,4 +1,4 @@
-//! Inputs of chance: valid ones that were changed in a few places, as trees and as bytes.
+//! Random inputs: valid inputs with a few changes, as JSON trees and as bytes.
 
 use std::panic;
 use std::sync::{Mutex, Once, PoisonError};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, Once, PoisonError};
 use fastrand::Rng;
 use serde_json::{Map, Value};
 
-/// Texts that mean something somewhere, or nearly do.
+/// Strings that have a meaning somewhere, or almost have one.
 pub const TEXTS: &[&str] = &[
     "",
     "a",
@@ -58,9 +58,9 @@ const BYTES: &[&str] = &[
     "|", "%", "=", ";q=0.5", "(", ")", "~1", "..", "\u{0}", "1e400", "-", "<<: ", "#",
 ];
 
-/// How deep what is made of chance nests.
+/// The maximum nesting depth of generated values.
 const DEPTH: u32 = 4;
-/// Longer inputs are cut: what large ones cost is another test's subject.
+/// The maximum length of an input, in bytes; longer ones are truncated. Another test covers the cost of large inputs.
 const LENGTH: usize = 8_000;
 
 pub struct Chance {
@@ -72,7 +72,7 @@ impl Chance {
         Self { rng: Rng::with_seed(seed) }
     }
 
-    /// Whether it happens, once in so many times.
+    /// Returns true with the probability 1 / `times`.
     pub fn once_in(&mut self, times: usize) -> bool {
         self.rng.usize(..times) == 0
     }
@@ -93,7 +93,7 @@ impl Chance {
         }
     }
 
-    /// A value of JSON.
+    /// Generates a JSON value.
     pub fn value(&mut self, depth: u32) -> Value {
         let kinds = if depth >= DEPTH { 6 } else { 9 };
         match self.rng.u32(..kinds) {
@@ -159,7 +159,7 @@ impl Chance {
         }
     }
 
-    /// The same bytes, a few of them changed, cut, moved or repeated.
+    /// Returns the bytes with a few of them changed, cut, moved or repeated.
     pub fn damaged(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut bytes = bytes.to_vec();
         for _ in 0..self.rng.usize(..4) {
@@ -183,16 +183,15 @@ impl Chance {
     }
 }
 
-/// A number that the environment says: `FUZZ_SEED`, from which all inputs come, and
-/// `FUZZ_INPUTS`, how many there are in all.
+/// A number from the environment: `FUZZ_SEED`, the first seed, or `FUZZ_INPUTS`, the total number of inputs.
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap())
 }
 
-/// What an ordinary run tries, in all subjects of a program.
+/// The default number of inputs, over all subjects of a program.
 const INPUTS: u64 = 50_000;
 
-/// The seeds of a subject that has so many of a hundred inputs.
+/// The seeds of a subject that gets `share` percent of the inputs.
 pub fn seeds(share: u64) -> impl Iterator<Item = u64> {
     let (first, inputs) =
         (number("FUZZ_SEED").unwrap_or(0), number("FUZZ_INPUTS").unwrap_or(INPUTS));
@@ -201,13 +200,13 @@ pub fn seeds(share: u64) -> impl Iterator<Item = u64> {
 
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// From now on panics are remembered, of whichever thread: requests that panic are answered.
+/// Records the panics of all threads from now on, because a request that panics still gets a response.
 pub fn watch_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            // A test that fails says so itself.
+            // A failing test reports its own panic.
             if !info.location().is_some_and(|at| at.file().contains("tests/")) {
                 PANICS.lock().unwrap_or_else(PoisonError::into_inner).push(info.to_string());
             }

@@ -1,7 +1,7 @@
-//! Inputs of chance, from seeds: valid ones that were changed a little. Whatever they are, nothing
-//! panics, no answer is a 500, and what is answered can be read.
+//! Random inputs from seeds: valid ones with small changes. For every input, nothing panics, no response has the status
+//! 500, and each response can be parsed.
 //!
-//! `FUZZ_INPUTS` says how many are tried and `FUZZ_SEED` where they begin; a failure says its seed.
+//! `FUZZ_INPUTS` is the number of inputs and `FUZZ_SEED` the first seed. A failure prints its seed.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
@@ -101,7 +101,7 @@ fn foo() -> Value {
     })
 }
 
-/// A patch of it.
+/// A patch of the object.
 fn patch(chance: &mut Chance) -> (&'static str, Value) {
     if chance.once_in(3) {
         let mut applied = foo();
@@ -134,12 +134,12 @@ fn escaped(bytes: &[u8]) -> String {
     })
 }
 
-/// A value of a header, as far as HTTP allows it.
+/// A header value, if HTTP allows it.
 fn header(bytes: &[u8]) -> Option<HeaderValue> {
     HeaderValue::from_bytes(bytes).ok()
 }
 
-/// What is written as it is, or damaged.
+/// Returns the bytes of a string, sometimes damaged.
 fn perhaps_damaged(chance: &mut Chance, text: &str) -> Vec<u8> {
     match chance.rng.u32(..16) {
         0 => chance.damaged(text.as_bytes()),
@@ -168,7 +168,7 @@ fn query(chance: &mut Chance, token: &str) -> String {
         let value = chance.pick(values);
         let _ = write!(query, "{name}={}&", escaped(&perhaps_damaged(chance, value)));
     }
-    // All of them begin with the same objects.
+    // With a dry run, all requests start with the same objects.
     query.push_str("dryRun=All");
     query.truncate(60_000);
     query
@@ -236,15 +236,15 @@ fn request(chance: &mut Chance, token: &str) -> (Request<Body>, String) {
     (request, said)
 }
 
-/// An answer, which is no 500, and its body.
+/// Sends a request. Checks that the status is not 500, and returns it with the body.
 async fn answer(server: &InProcess, request: Request<Body>, said: &str) -> (StatusCode, Vec<u8>) {
     let response = server.respond(admin(), request).await;
     let status = response.status();
     assert_no_panic(|| said.to_owned());
     let body = response.into_body().collect().await.unwrap().to_bytes();
     let text = String::from_utf8_lossy(&body);
-    // A revision that was not yet is waited for. And of an object that a patch has made none
-    // kube-apiserver says the same.
+    // A request for a future revision times out. For a patch result that is no object, kube-apiserver has the same
+    // response.
     let may_be = status.as_u16() < 500
         || status == StatusCode::GATEWAY_TIMEOUT
         || UNREADABLE.iter().any(|why| text.contains(why));
@@ -269,8 +269,8 @@ async fn server() -> (InProcess, String) {
     (server, page["metadata"]["continue"].as_str().unwrap().to_owned())
 }
 
-/// The clock is none: what waits for a time is there already. A thread that reads YAML has no part
-/// in that, so it has a test of its own.
+/// The clock is paused, so timeouts expire at once. The thread that parses YAML does not use this clock, so YAML has a
+/// separate test.
 #[tokio::test(start_paused = true)]
 async fn requests() {
     let (server, token) = server().await;
@@ -282,7 +282,7 @@ async fn requests() {
         taken += u64::from(status.is_success());
         tried += 1;
     }
-    // Else they would try nothing but the doors.
+    // Without this, most inputs would be rejected before they reach any code of interest.
     assert!(taken * 20 > tried, "{taken} of {tried} were taken");
 }
 
@@ -321,12 +321,12 @@ fn protobuf() {
         let mut chance = Chance::new(seed);
         let mut tree = chance.pick(&[&status, &options]).clone();
         chance.change(&mut tree);
-        // What is of no type is not written.
+        // A tree that matches no type is not encoded.
         let Some(written) = write_protobuf(&tree, types) else { continue };
         let damaged = chance.damaged(&written);
         assert_no_panic(|| format!("seed {seed}: {tree}"));
         let Ok(read) = read_protobuf(&damaged, types) else { continue };
-        // What was read is written, and read as the same.
+        // A decoded message is encoded again, and decodes to the same value.
         let again = write_protobuf(&read, types).unwrap_or_else(|| panic!("{seed} {read}"));
         let again =
             read_protobuf(&again, types).unwrap_or_else(|why| panic!("{seed} {read}: {why}"));
@@ -350,7 +350,8 @@ fn quantities() {
             let shown = quantity.to_string();
             let again =
                 Quantity::parse(&shown).unwrap_or_else(|why| panic!("{text} {shown}: {why}"));
-            // `187.5Ki` is written as `192000`, and that as `192k`: as Go, whose suffix goes with a fraction.
+            // `187.5Ki` is formatted as `192000`, and that as `192k`. Go does the same, because its suffix is lost with
+            // a fraction.
             let shown_again = again.to_string();
             let once_more = Quantity::parse(&shown_again).map(|quantity| quantity.to_string());
             assert_eq!(once_more, Ok(shown_again), "seed {seed}: {text}");
@@ -359,7 +360,7 @@ fn quantities() {
     }
 }
 
-/// A definition, what is made of it, and what it makes of an object.
+/// Parses a definition, serves it, and validates an object with it.
 #[tokio::test]
 async fn definitions() {
     let (server, _) = server().await;
@@ -385,13 +386,13 @@ async fn definitions() {
             chance.change(&mut changed);
         }
         let said = format!("seed {seed}: {changed}");
-        // What is no definition at all was refused before.
+        // Input that is not a definition at all is rejected before this point.
         let parsed = serde_json::from_value::<CustomResourceDefinition>(changed);
         let Ok(parsed) = parsed else { continue };
         let _ = RuntimeKinds::check(&parsed, None);
         let _ = RuntimeKinds::unenforced(&parsed, None);
         assert_no_panic(|| said.clone());
-        // Whatever is wrong with it, an older release may have kept it.
+        // An older release may have stored an invalid definition.
         if kinds.serve(&parsed).await.is_err() {
             assert_no_panic(|| said.clone());
             continue;
@@ -421,7 +422,7 @@ async fn definitions() {
     assert!(served * 10 > tried, "{served} of {tried} were served");
 }
 
-/// A path of a column, or what is nearly one.
+/// A JSONPath of a column, or almost one.
 fn perhaps_path(chance: &mut Chance) -> String {
     const STEPS: &[&str] = &[
         ".spec",

@@ -1,5 +1,5 @@
-//! A server in this process, asked by an administrator: the cluster is away,
-//! which does not matter to one.
+//! A server in this process, whose requests come from an administrator. The cluster is unreachable, which does not
+//! affect administrators.
 
 use std::convert::Infallible;
 
@@ -10,7 +10,7 @@ use axum::body::Body;
 use http::{Request, Response, StatusCode};
 use kube::Client;
 
-/// The definition of a kind whose objects may hold anything.
+/// The definition of a kind whose objects can contain any field.
 #[allow(dead_code)] // some tests have one of their own
 pub const DEFINITION: &str = "
 apiVersion: apiextensions.k8s.io/v1
@@ -27,33 +27,33 @@ spec:
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 ";
 
-/// A server of the kinds that a YAML text defines.
+/// A server of the kinds that a YAML document defines.
 #[allow(dead_code)] // some tests have users
 pub async fn server(definitions: &str) -> InProcess {
     configured(definitions).in_process(away()).await.unwrap()
 }
 
-/// A server of kinds.
+/// A server of these kinds.
 #[allow(dead_code)] // most are of definitions
 pub async fn server_of(kinds: Kinds) -> InProcess {
     of_kinds(kinds).in_process(away()).await.unwrap()
 }
 
-/// The same, whose requests are written down.
+/// A server of the kinds that a YAML document defines, with an audit log.
 #[allow(dead_code)] // most are not
 pub async fn audited_server(definitions: &str, audit: &AuditArgs) -> InProcess {
     let server = configured(definitions).with_audit(audit).unwrap();
     server.in_process(away()).await.unwrap()
 }
 
-/// A server of kinds with an audit log.
+/// A server of these kinds, with an audit log.
 #[allow(dead_code)] // most have none
 pub async fn audited_server_of(kinds: Kinds, audit: &AuditArgs) -> InProcess {
     let server = of_kinds(kinds).with_audit(audit).unwrap();
     server.in_process(away()).await.unwrap()
 }
 
-/// The same, whose requests leave spans.
+/// A server of the kinds that a YAML document defines, with traces.
 #[allow(dead_code)] // most leave none
 pub async fn traced_server(definitions: &str, tracing: &TracingArgs) -> InProcess {
     let server = configured(definitions).with_traces(tracing).unwrap();
@@ -69,7 +69,7 @@ fn away() -> Client {
     Client::new(away, "default")
 }
 
-/// The same behind a cluster that allows everybody everything.
+/// A server of the kinds that a YAML document defines, for a cluster that allows everything to all users.
 #[allow(dead_code)] // others have none
 pub async fn server_of_all(definitions: &str) -> InProcess {
     let allows = tower::service_fn(|_: Request<kube::client::Body>| async {
@@ -86,11 +86,11 @@ fn configured(definitions: &str) -> ApiServer {
 fn of_kinds(kinds: Kinds) -> ApiServer {
     let server = ApiServer::new("foos", kinds);
     let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
-    // Their objects live in one namespace.
+    // The tests store all objects in one namespace.
     server.with_store_namespace_share(NamespaceShare::WHOLE)
 }
 
-/// Who may do everything.
+/// A user who is allowed to do everything.
 #[allow(dead_code)] // others have users
 pub fn admin() -> User {
     let groups = vec!["system:masters".to_owned()];
