@@ -258,6 +258,30 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_loaded_pod_keeps_its_requirements() {
+        let selector =
+            json!({"matchExpressions": [{"key": "a", "operator": "In", "values": ["1"]}]});
+        let constraint = json!({
+            "maxSkew": 1, "topologyKey": "t", "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": selector, "matchLabelKeys": ["a"],
+        });
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "a", "namespace": "default", "labels": {"a": "1"}},
+            "spec": {
+                "containers": [{"name": "c", "image": "i"}],
+                "topologySpreadConstraints": [constraint],
+            },
+        });
+        let server = Member::start(&shared_store()).await;
+        load(&server.kinds, loaded(&[pod]), Vec::new()).await.unwrap();
+        let pods: Api<Pod> = Api::default_namespaced(server.client.clone());
+        let found = pods.get("a").await.unwrap().spec.unwrap().topology_spread_constraints.unwrap();
+        let found = serde_json::to_value(&found[0].label_selector).unwrap();
+        assert_eq!(found, selector);
+    }
+
+    #[tokio::test]
     async fn loaded_pods_get_the_priority_of_their_class() {
         let class = |name: &str, value: i64, rest: Value| {
             let mut class = json!({

@@ -13,7 +13,7 @@ const LATE: &str = "no answer within";
 pub enum Outcome {
     /// No problem was found.
     Ok,
-    /// It works, but there is a risk that an administrator should know.
+    /// It works, but an administrator should know about it.
     Warning,
     /// The check was not possible with these permissions or from this machine.
     Unknown,

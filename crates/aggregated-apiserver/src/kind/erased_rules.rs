@@ -24,12 +24,19 @@ pub struct RuleContext<'a> {
     pub dry_run: bool,
     /// Whether admission is over. Rules of built-in kinds also run before it, because webhooks see the defaults that they set.
     pub is_admitted: bool,
+    /// Whether the object is loaded as it was stored before, not created by a request.
+    pub is_restored: bool,
     old: Option<&'a Tree>,
 }
 
 impl<'a> RuleContext<'a> {
     pub(crate) fn new(user: &'a User, now: Timestamp, dry_run: bool) -> Self {
-        Self { user, now, dry_run, is_admitted: true, old: None }
+        Self { user, now, dry_run, is_admitted: true, is_restored: false, old: None }
+    }
+
+    /// The same for an object that is loaded, if `is_restored` is set.
+    pub(crate) fn restored(self, is_restored: bool) -> Self {
+        Self { is_restored, ..self }
     }
 
     /// The same before admission.

@@ -470,7 +470,7 @@ impl Trail {
                 decision: self.decision,
                 reason: self.reason.as_deref(),
                 // kube-apiserver adds this annotation at the end of the request.
-                is_deprecated: self.is_deprecated && stage != Stage::ResponseStarted,
+                is_deprecated: self.is_deprecated && stage == Stage::ResponseComplete,
                 added: added.map(|added| &added.values),
             },
         };

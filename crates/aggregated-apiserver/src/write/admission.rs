@@ -46,6 +46,7 @@ pub(super) async fn mutate(
     let _converting = room_of_rules(attributes, rules.as_ref(), live, draft)?;
     let mut touched = None;
     let before = draft_type(draft);
+    let mut is_retyped = false;
     let is_kind = draft.is_kind;
     let fill = move |tree: &mut Tree| fill_again(attributes, live, is_kind, tree);
     let all = Asked::all(attributes, request.operation, false);
@@ -56,10 +57,13 @@ pub(super) async fn mutate(
         outcome = call(plugins(), (&request, &mut object), &all, &mut touched).await;
     }
     if outcome.is_ok() {
+        is_retyped = draft_type(draft) != before;
         reset::reset(attributes, live, draft);
+        let before = draft_type(draft);
         let rules = rules.iter().map(|rules| rules as &dyn AdmissionPlugin);
         let mut object = AdmissionObject::new(&mut draft.tree).filled_by(&fill);
         outcome = call(rules, (&request, &mut object), &all, &mut touched).await;
+        is_retyped |= draft_type(draft) != before;
     }
     all.has_answered(outcome.is_err());
     draft.warnings.extend(request.take_warnings());
@@ -71,7 +75,7 @@ pub(super) async fn mutate(
         ApiError::internal(format!("admission plugin {plugin:?} {what}: {why}"))
     };
     room.grow_to(quota::of_tree(&draft.tree))?;
-    if draft_type(draft) != before {
+    if is_retyped {
         return Err(broken("apiVersion and kind may not change"));
     }
     normalize_again(attributes, live, draft).map_err(|why| broken(&why))?;

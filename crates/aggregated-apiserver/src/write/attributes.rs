@@ -186,7 +186,8 @@ impl<'a> Attributes<'a> {
 
     /// The context of validation rules.
     pub fn context(&self) -> RuleContext<'a> {
-        RuleContext::new(self.user, self.now, self.options.dry_run)
+        let context = RuleContext::new(self.user, self.now, self.options.dry_run);
+        context.restored(self.origin == Origin::Restored)
     }
 
     /// The admission request for an object of this name.

@@ -19,7 +19,7 @@ use validation::validate;
 
 pub(crate) fn row() -> Row<CustomResourceDefinition> {
     let rules = Rules::new()
-        .prepare(|definition, _| prepare(definition))
+        .prepare(|definition, context| prepare(definition, context.is_admitted))
         .validate(|definition, old, _| validate(definition, old))
         .warn(|definition, old, _| RuntimeKinds::unenforced(definition, old));
     Row {
@@ -76,7 +76,7 @@ fn columns() -> Vec<Column<CustomResourceDefinition>> {
     vec![Column::path("Created At", ".metadata.creationTimestamp").of_type("date")]
 }
 
-fn prepare(definition: &mut CustomResourceDefinition) {
+fn prepare(definition: &mut CustomResourceDefinition, is_admitted: bool) {
     let is_new = is_new(&definition.metadata);
     let names = &mut definition.spec.names;
     if !names.kind.is_empty() {
@@ -94,10 +94,10 @@ fn prepare(definition: &mut CustomResourceDefinition) {
     };
     let status = definition.status.get_or_insert_default();
     let versions = status.stored_versions.get_or_insert_default();
-    if is_new {
+    if is_new && is_admitted {
         versions.clear();
     }
-    if !versions.contains(&stored.name) {
+    if versions.is_empty() || (is_admitted && !versions.contains(&stored.name)) {
         versions.push(stored.name.clone());
     }
 }
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn defaults() {
         let filled = prepared(
-            prepare,
+            |definition| prepare(definition, true),
             json!({
                 "spec": {
                     "names": {"kind": "Llama"},
@@ -133,7 +133,8 @@ mod tests {
                 "spec": {"versions": [{"name": "v2", "storage": true}]},
                 "status": {"storedVersions": before},
             });
-            prepared(prepare, definition)["status"]["storedVersions"].clone()
+            prepared(|definition| prepare(definition, true), definition)["status"]["storedVersions"]
+                .clone()
         };
         assert_eq!(stored(json!(["v1"])), json!(["v1", "v2"]));
         assert_eq!(stored(json!(["v2"])), json!(["v2"]));
@@ -143,7 +144,7 @@ mod tests {
     fn a_webhook_is_on_port_443() {
         let webhook = json!({"clientConfig": {"service": {"name": "s"}}});
         let filled = prepared(
-            prepare,
+            |definition| prepare(definition, true),
             json!({"spec": {"conversion": {"strategy": "Webhook", "webhook": webhook}}}),
         );
         let conversion = &filled["spec"]["conversion"];

@@ -39,6 +39,9 @@ pub(crate) fn row() -> Row<Pod> {
             }
             set_defaults(pod);
             if context.is_admitted {
+                if is_new(&pod.metadata) && !context.is_restored {
+                    add_requirements(pod);
+                }
                 complete(pod, context.now);
             }
         })
@@ -196,7 +199,6 @@ fn complete(pod: &mut Pod, now: Timestamp) {
     let is_new = is_new(&pod.metadata);
     let spec = pod.spec.get_or_insert_default();
     if is_new {
-        label_keys::add_requirements(spec, pod.metadata.labels.as_ref());
         set_app_armor_profiles(spec, pod.metadata.annotations.as_ref());
     }
     let class = qos_class(spec);
@@ -221,6 +223,12 @@ fn complete(pod: &mut Pod, now: Timestamp) {
 }
 
 /// Sets the fields that have replaced annotations.
+/// Adds the requirements of `matchLabelKeys` and `mismatchLabelKeys`. A loaded Pod has them already.
+fn add_requirements(pod: &mut Pod) {
+    let spec = pod.spec.get_or_insert_default();
+    label_keys::add_requirements(spec, pod.metadata.labels.as_ref());
+}
+
 fn set_app_armor_profiles(spec: &mut PodSpec, annotations: Option<&BTreeMap<String, String>>) {
     if spec.os.as_ref().is_some_and(|os| os.name == "windows") {
         return;

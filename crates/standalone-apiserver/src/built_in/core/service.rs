@@ -23,7 +23,12 @@ const SESSION_SECONDS: i32 = 10_800;
 pub(crate) fn row() -> Row<Service> {
     let addresses = Addresses::default();
     let rules = Rules::new()
-        .prepare(move |service, context| prepare(service, context.old().as_ref(), &addresses))
+        .prepare(move |service, context| {
+            prepare(service);
+            if context.is_admitted {
+                complete(service, context.old().as_ref(), &addresses);
+            }
+        })
         .validate(|service, old, _| validate(service, old))
         .warn(|service, _, _| warnings(service))
         .validate_status(|service, old, _| validate_status(service, old))
@@ -68,15 +73,10 @@ fn strategy() -> Strategy {
     }
 }
 
-fn prepare(service: &mut Service, old: Option<&Service>, addresses: &Addresses) {
+fn prepare(service: &mut Service) {
     let status = service.status.get_or_insert_default();
     let balancer = status.load_balancer.get_or_insert_default();
     let spec_type = service.spec.as_ref().and_then(|spec| spec.type_.as_deref());
-    // A Service that no longer uses a load balancer loses the addresses of the load balancer.
-    let old_type = old.and_then(|old| old.spec.as_ref()?.type_.as_deref());
-    if old_type == Some("LoadBalancer") && spec_type != Some("LoadBalancer") {
-        balancer.ingress = None;
-    }
     if spec_type == Some("LoadBalancer") {
         let addresses = balancer.ingress.iter_mut().flatten().filter(|one| one.ip.is_some());
         addresses.for_each(|one| set_default(&mut one.ip_mode, "VIP"));
@@ -110,15 +110,26 @@ fn prepare(service: &mut Service, old: Option<&Service>, addresses: &Addresses) 
             port.target_port = Some(IntOrString::Int(port.port));
         }
     }
-    let old = old.and_then(|old| old.spec.as_ref());
     // kube-apiserver validates this field before it drops it.
     let policy = spec.internal_traffic_policy.as_deref();
     if spec.type_.as_deref() == Some("ExternalName") && matches!(policy, Some("Cluster" | "Local"))
     {
         spec.internal_traffic_policy = None;
     }
+}
+
+/// Sets the fields that follow from others, after admission: addresses and node ports.
+fn complete(service: &mut Service, old: Option<&Service>, addresses: &Addresses) {
+    let Some(spec) = &mut service.spec else { return };
+    // A Service that no longer uses a load balancer loses the addresses of the load balancer.
+    let old_type = old.and_then(|old| old.spec.as_ref()?.type_.as_deref());
+    if old_type == Some("LoadBalancer") && spec.type_.as_deref() != Some("LoadBalancer") {
+        let status = service.status.get_or_insert_default();
+        status.load_balancer.get_or_insert_default().ingress = None;
+    }
     // A Service without ports is rejected, so it gets no address.
     let has_ports = spec.ports.as_ref().is_some_and(|ports| !ports.is_empty());
+    let old = old.and_then(|old| old.spec.as_ref());
     if has_ports || spec.cluster_ip.is_some() || old.is_some() {
         addresses.allocate(spec, old);
     }
@@ -132,7 +143,11 @@ mod tests {
 
     fn defaulted(spec: Value) -> Value {
         let addresses = Addresses::default();
-        prepared(|service| prepare(service, None, &addresses), json!({"spec": spec}))
+        let prepare = |service: &mut Service| {
+            prepare(service);
+            complete(service, None, &addresses);
+        };
+        prepared(prepare, json!({"spec": spec}))
     }
 
     #[test]
@@ -192,7 +207,13 @@ mod tests {
             "status": {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}},
         });
         let addresses = Addresses::default();
-        let filled = prepared(|service| prepare(service, Some(&old), &addresses), new);
+        let filled = prepared(
+            |service| {
+                prepare(service);
+                complete(service, Some(&old), &addresses);
+            },
+            new,
+        );
         assert_eq!(filled["spec"]["clusterIP"], "10.96.0.9");
         assert_eq!(filled["status"], json!({"loadBalancer": {}}));
     }
