@@ -1,13 +1,13 @@
-//! What nobody honest does, against the program: it stays alive and ready, grows by no more than
-//! is allowed, forgets nothing, and answers honest users meanwhile.
+//! Attacks against the program: it stays alive and ready, its memory growth stays within the limit, it loses no object,
+//! and honest users get responses meanwhile.
 //!
-//! Each attack meets a fresh program before a cluster of its own. An attack comes from one address
-//! or one user; honest users come from another, with connections of their own and through the
-//! front proxy, and go on asking. One line says what each attack has cost.
+//! Each attack runs against a new process and a new cluster. The attack comes from one address or one user. Honest
+//! users come from another address, with their own connections and through the front proxy, and send requests during
+//! the attack. One line reports the cost of each attack.
 //!
-//! A part of them runs without being asked for; `ATTACKS=all` runs every one. `HONEST_SECONDS=1`
-//! says how long an honest user may wait at most, for a machine that does nothing else, and
-//! `FARM_OPERATOR` names another program than the one of this build.
+//! By default only some attacks run; `ATTACKS=all` runs every one. `HONEST_SECONDS=1` sets the longest time that an
+//! honest user may wait, for an otherwise idle machine. `FARM_OPERATOR` names a program other than the one of this
+//! build.
 
 #[path = "attacks/authentication.rs"]
 mod authentication;
@@ -44,22 +44,22 @@ use wire::Head;
 use work::Sent;
 use world::{GROUP, Who, World, llamas};
 
-/// How much larger the program may become, in MiB.
+/// The allowed growth of the program, in MiB.
 const GROWTH: usize = 128;
-/// The same while a hundred users attack together: what each of them may take is bounded, and all of it.
+/// The allowed growth while a hundred users attack together. The memory of each of them is limited, and so is the sum.
 const GROWTH_BY_CROWD: usize = 384;
-/// How many times as long honest users may wait among them.
+/// The factor by which honest users may wait longer during such an attack.
 const WAIT_IN_CROWD: u32 = 5;
-/// How long an honest user may wait on a machine that does other things too.
+/// The longest time that an honest user may wait, on a machine that runs other programs too.
 const HONEST_WAIT: Duration = Duration::from_secs(10);
-/// How long an attack may take, with all that belongs to it.
+/// The time limit of an attack, including its setup.
 const ATTACK: Duration = Duration::from_secs(120);
-/// Rounds of an honest user while the attack lasts.
+/// The number of rounds of an honest user during the attack.
 const ROUNDS: usize = 20;
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
 
-/// What an attacker holds on to, and what came of it.
+/// The resources that an attacker holds, and a note about the result.
 pub struct Held {
     note: String,
     _held: Box<dyn Any + Send>,
@@ -73,7 +73,7 @@ impl Held {
 
 type Attack = fn(Arc<World>) -> BoxFuture<'static, Result<Held>>;
 
-/// What the server does not withstand yet, and why.
+/// The attacks that the server does not withstand yet, with the reasons.
 const NOT_YET: &[(&str, &str)] = &[
     ("unfinished_heads_of_the_front_proxy", "heads of the front proxy have no bound together"),
     ("small_headers_of_the_front_proxy", "heads of the front proxy have no bound together"),
@@ -81,7 +81,7 @@ const NOT_YET: &[(&str, &str)] = &[
     ("a_head_of_3_mb_beside_others", "a head that is too large ends the connection"),
 ];
 
-/// What runs without being asked for: the strongest of each family, once the server withstands it.
+/// The attacks that run by default: the strongest of each family that the server withstands.
 const ORDINARY: &[&str] = &[
     "silent_connections",
     "unfinished_heads_of_strangers",
@@ -274,7 +274,7 @@ const ATTACKS: &[(&str, Attack)] = &[
     ("toggled_windows", |w| frames::toggled_windows(w, Who::Eve, 1).boxed()),
     ("toggled_windows_on_many", |w| frames::toggled_windows(w, Who::Eve, 8).boxed()),
     ("windows_byte_by_byte", |w| frames::byte_by_byte(w, Who::Eve).boxed()),
-    // Answers that are not read.
+    // Unread responses.
     ("objects_unread_on_one", |w| unread::objects(w, ONE).boxed()),
     ("objects_unread_on_many", |w| unread::objects(w, MANY).boxed()),
     ("objects_unread_by_the_deaf", |w| unread::objects(w, DEAF).boxed()),
@@ -410,7 +410,7 @@ const ATTACKS: &[(&str, Attack)] = &[
         let ping = [0x89, 0x84, 0, 0, 0, 0, 1, 2, 3, 4].repeat(5_000);
         work::websockets(w, 500, ping).boxed()
     }),
-    // A hundred users, each of whom does what one may.
+    // A hundred users, each within the per-user limits.
     ("large_heads_that_wait_of_a_crowd", |w| {
         heads::waiting(w, Who::Crowd, 100, 100, 28_000).boxed()
     }),
@@ -480,7 +480,7 @@ const ATTACKS: &[(&str, Attack)] = &[
 
 fn main() {
     let mut arguments = Arguments::from_args();
-    // They measure one machine.
+    // Sequentially, because the attacks measure one machine.
     arguments.test_threads = Some(1);
     let mut trials = Vec::new();
     for &(name, attack) in ATTACKS {
@@ -493,7 +493,7 @@ fn main() {
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-/// Whether every attack was asked for, in its whole length.
+/// Whether every attack runs, with its full duration.
 fn wants_all() -> bool {
     std::env::var_os("ATTACKS").is_some_and(|which| which == "all")
 }
@@ -502,12 +502,12 @@ fn run(name: &str, attack: Attack) -> Result<(), Failed> {
     let fault = |error: anyhow::Error| Failed::from(format!("{error:#}"));
     let runtime = tokio::runtime::Runtime::new().map_err(|error| error.to_string())?;
     let outcome = runtime.block_on(check(name, attack));
-    // Attackers that wait for something are not waited for.
+    // Attackers that are still waiting are dropped.
     runtime.shutdown_background();
     outcome.map_err(fault)
 }
 
-/// Carries out an attack, and says what it has cost.
+/// Runs an attack, and reports its cost.
 async fn check(name: &str, attack: Attack) -> Result<()> {
     let world = World::start().await?;
     let honest = Honest::start(&world).await?;
@@ -546,7 +546,7 @@ async fn check(name: &str, attack: Attack) -> Result<()> {
     Ok(())
 }
 
-/// How long an honest user may wait.
+/// The longest time that an honest user may wait.
 fn honest_wait() -> Result<Duration> {
     match std::env::var("HONEST_SECONDS") {
         Ok(seconds) => Ok(Duration::from_secs(seconds.parse().context("HONEST_SECONDS")?)),

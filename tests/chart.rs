@@ -1,7 +1,7 @@
-//! The Helm chart: it says what `farm-operator manifests` says, refuses values that make no sense, and can be
-//! installed, upgraded and removed in a real control plane.
+//! The Helm chart. It renders the output of `farm-operator manifests`, rejects invalid values, and can be installed,
+//! upgraded and removed in a real control plane.
 //!
-//! Helm is the program that `$HELM` names, or is built from the sources that Go's module proxy serves.
+//! Helm is the program that `$HELM` names, or is built from the sources of Go's module proxy.
 
 #[path = "control_plane/harness.rs"]
 mod harness;
@@ -28,9 +28,9 @@ const TESTS: Group<Chart> = &[
     ("it_is_installed_upgraded_and_removed", it_is_installed_upgraded_and_removed),
 ];
 const NAMESPACE: &str = "farm-operator";
-/// The release of the control plane; a Helm that is built from its sources knows of none.
+/// The Kubernetes version of the control plane. A Helm that is built from sources knows no version.
 const RELEASE: &str = "--kube-version=1.36.3";
-/// The last part of an installation that is no kind of Kubernetes itself.
+/// The kinds of an installation that are not part of Kubernetes.
 const OF_OTHERS: [&str; 4] = ["Certificate", "Issuer", "PrometheusRule", "ServiceMonitor"];
 
 fn main() {
@@ -38,7 +38,7 @@ fn main() {
     harness::run(&[TESTS], &needs.collect::<Vec<_>>());
 }
 
-/// Where Helm is, or whether it is only missing, and why: found out once, because it may have to be built.
+/// The path of Helm, or the error and whether Helm is only missing. Computed once, because Helm may have to be built.
 fn helm() -> &'static Result<PathBuf, (bool, String)> {
     static HELM: OnceLock<Result<PathBuf, (bool, String)>> = OnceLock::new();
     HELM.get_or_init(|| {
@@ -83,7 +83,7 @@ impl Chart {
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// The objects that are rendered with these values.
+    /// The objects that the chart renders with these values.
     fn render(&self, namespace: &str, values: &Value) -> Result<Vec<Value>> {
         let file = self.control_plane.folder().join("values.json");
         fs::write(&file, values.to_string())?;
@@ -113,7 +113,7 @@ fn by_name(objects: Vec<Value>) -> Result<ByName> {
     Ok(all)
 }
 
-/// Object by object, for each store, in two namespaces.
+/// Compares every object, for each store, in two namespaces.
 fn it_says_what_the_manifests_say(chart: &mut Chart) -> Result<()> {
     let etcd = |servers: &[&str]| {
         let servers: Vec<String> = servers.iter().map(|&server| server.to_owned()).collect();
@@ -156,7 +156,7 @@ fn it_says_what_the_manifests_say(chart: &mut Chart) -> Result<()> {
                 ensure!(object == other, "{values}: {key:?}:\n{object:#}\n{other:#}");
             }
             ensure!(rendered.len() == printed.len(), "{values}: more is rendered");
-            // Without the flag of `helm template` nothing but the namespace is left out.
+            // With `createNamespace: false`, only the namespace is omitted.
             values["createNamespace"] = false.into();
             rendered = by_name(chart.render(namespace, &values)?)?;
             printed.retain(|(kind, _), _| kind != "Namespace");
@@ -166,7 +166,7 @@ fn it_says_what_the_manifests_say(chart: &mut Chart) -> Result<()> {
     Ok(())
 }
 
-/// Each value at another one than its default, and where it must be found.
+/// Sets each value to something other than its default, and checks where it appears.
 fn every_value_has_its_place(chart: &mut Chart) -> Result<()> {
     let values = json!({
         "image": {"digest": format!("sha256:{}", "0".repeat(64)), "pullPolicy": "Always"},
@@ -274,7 +274,7 @@ fn every_value_has_its_place(chart: &mut Chart) -> Result<()> {
     let dashboard = dashboard["data"]["farm-operator.json"].as_str();
     let dashboard: Value = serde_json::from_str(dashboard.context("no dashboard")?)?;
     ensure!(dashboard["panels"].as_array().is_some_and(|panels| panels.len() > 5), "{dashboard}");
-    // What is of Kubernetes itself is taken by a real kube-apiserver, with no field that it does not know.
+    // A real kube-apiserver accepts the objects of Kubernetes kinds, without an unknown field.
     let kubectl = |arguments: &[&str]| chart.control_plane.kubectl(arguments.to_vec());
     let _ = kubectl(&["create", "namespace", NAMESPACE]).output()?;
     let known: Vec<&Value> = objects
@@ -311,7 +311,7 @@ fn every_value_has_its_place(chart: &mut Chart) -> Result<()> {
         !objects.keys().any(|(kind, _)| kind == "Issuer"),
         "an Issuer beside that of the values"
     );
-    // Without an issuer, a CA that stays signs what is served: a certificate that signed for itself would be
+    // Without an issuer, a permanent CA signs the serving certificate. A self-signed serving certificate would be
     // distrusted after each renewal.
     let objects = by_name(chart.render("elsewhere", &json!({"certManager": {"create": true}}))?)?;
     let spec = |kind: &str, name: &str| {
@@ -328,7 +328,7 @@ fn every_value_has_its_place(chart: &mut Chart) -> Result<()> {
     Ok(())
 }
 
-/// Who brings a certificate grants the server nothing of Secrets.
+/// With a user-provided certificate, the server gets no permission on Secrets.
 fn a_certificate_from_elsewhere_needs_no_right(chart: &mut Chart) -> Result<()> {
     let own = json!({"certificate": {"secretName": "own", "caBundle": "Y2E="}});
     for (values, is_made) in
@@ -381,7 +381,7 @@ fn values_that_make_no_sense_are_refused(chart: &mut Chart) -> Result<()> {
             "secretName",
         ),
         (json!({"serviceMonitor": {"interval": "often"}}), "interval"),
-        // The end takes as long as that, and ten seconds more where there are several.
+        // The grace period must cover the shutdown, plus ten seconds with several replicas.
         (json!({"terminationGracePeriodSeconds": 65}), "terminationGracePeriodSeconds"),
         (etcd_for(75), "terminationGracePeriodSeconds"),
     ];
@@ -401,7 +401,7 @@ fn values_that_make_no_sense_are_refused(chart: &mut Chart) -> Result<()> {
     Ok(())
 }
 
-/// What alerts and dashboard ask for is what the server, or kube-apiserver, counts.
+/// The metrics in alerts and in the dashboard exist in the server or in kube-apiserver.
 fn what_is_watched_is_measured(_: &mut Chart) -> Result<()> {
     let mut known = String::new();
     let record =
@@ -432,8 +432,8 @@ fn what_is_watched_is_measured(_: &mut Chart) -> Result<()> {
     Ok(())
 }
 
-/// Helm itself, as people use it. What the server has written into the Secret survives an upgrade; removing it
-/// leaves nothing that a namespace would wait for.
+/// Uses Helm like an administrator. The certificate that the server has written into the Secret survives an upgrade.
+/// After the removal, nothing blocks the deletion of the namespace.
 fn it_is_installed_upgraded_and_removed(chart: &mut Chart) -> Result<()> {
     let kubectl = |arguments: &[&str]| chart.control_plane.kubectl(arguments.to_vec());
     kubectl(&["delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=90s"]).run()?;
@@ -463,7 +463,7 @@ fn it_is_installed_upgraded_and_removed(chart: &mut Chart) -> Result<()> {
     let roles = ["get", "clusterroles,clusterrolebindings", "-o=name"];
     let left = kubectl(&roles).run()?;
     ensure!(!left.contains("farm"), "{left}");
-    // No APIService holds it up.
+    // No APIService blocks the deletion.
     kubectl(&["delete", "namespace", NAMESPACE, "--timeout=90s"]).run()?;
     Ok(())
 }

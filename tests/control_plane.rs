@@ -1,12 +1,10 @@
-//! The program as kubectl and kube see it, behind a real kube-apiserver.
+//! The program behind a real kube-apiserver, as kubectl and kube see it.
 //!
-//! One control plane and one farm-operator for the whole run, deployed by
-//! `app.yaml` and running with the rights of its ServiceAccount and nothing
-//! more. Tests run one after the other; those that disturb come last.
+//! One control plane and one farm-operator serve the whole run. farm-operator is deployed by `app.yaml` and runs with
+//! exactly the permissions of its ServiceAccount. Tests run sequentially; disruptive tests are last.
 //!
-//! Without a control plane, and without `go` to build one, the tests show as
-//! ignored, as does one that needs something else that is missing; with
-//! `REQUIRE_CONTROL_PLANE` set they fail instead.
+//! Without a control plane, and without `go` to build one, the tests are reported as ignored. The same applies to a
+//! test that needs something else that is missing. With `REQUIRE_CONTROL_PLANE` set, they fail instead.
 
 #[path = "control_plane/budgets.rs"]
 mod budgets;
@@ -53,7 +51,7 @@ const NEEDS: &[(&str, Needs)] = &[
     ("python_lists_and_watches", other_languages::python_is_missing),
 ];
 
-/// In the order in which they run.
+/// The tests, in the order in which they run.
 const TESTS: Group<World> = &[
     ("the_api_service_becomes_available_over_verified_tls", registration::becomes_available),
     ("discovery_names_the_kinds", registration::discovery_names_the_kinds),

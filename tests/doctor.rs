@@ -1,5 +1,5 @@
-//! `farm-operator doctor`: what it says of a cluster in which all is well, and of each fault, made on purpose
-//! behind a real control plane. Every fault has to be told with what to do about it.
+//! `farm-operator doctor`: its output for a healthy installation, and for each problem, which the tests cause behind a
+//! real control plane. Every problem must be reported with a remedy.
 
 #[path = "doctor/faults.rs"]
 mod faults;
@@ -14,7 +14,7 @@ mod world;
 use harness::Group;
 use ward::Ward;
 
-/// One control plane for all of them: each takes back what it has broken.
+/// The tests share one control plane; each reverts its changes.
 const FAULTS: Group<Ward> = &[
     ("all_is_well", faults::all_is_well),
     ("there_is_no_control_plane", faults::there_is_no_control_plane),

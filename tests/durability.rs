@@ -1,9 +1,9 @@
-//! What was acknowledged is there, whatever happens: the program is killed at any moment, over and over
-//! again, while many write and one watches; the power goes; the disk is full, fails or is damaged; an older
-//! copy is put in its place.
+//! Acknowledged writes survive. The program is killed at random moments, repeatedly, while many clients write and one
+//! watches. Other tests simulate power failures, a disk that is full, fails or is damaged, and a disk that is replaced
+//! by an older copy.
 //!
-//! `KILLS` says how often it is killed (20), `IMAGES` how many moments are looked at in which the power
-//! may go (40), `FAILURES` how many steps of the disk may fail (12).
+//! Environment variables: `KILLS` is the number of kills (20), `IMAGES` the number of moments at which the power may
+//! fail (40), and `FAILURES` the number of disk operations that may fail (12).
 
 #[path = "durability/damage.rs"]
 mod damage;
@@ -45,7 +45,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 const WRITERS: u64 = 16;
-/// How long anything may take that must happen.
+/// The timeout for anything that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Default)]
@@ -65,7 +65,7 @@ fn number(llama: &Llama) -> Result<u64> {
     Ok(llama.resource_version().context("no version")?.parse()?)
 }
 
-/// Creates, changes and deletes llamas until nobody answers any more.
+/// Creates, changes and deletes llamas until the program no longer responds.
 async fn write(llamas: Api<Llama>, history: Shared, (round, writer): (usize, u64)) -> Result<()> {
     for count in 0_u32.. {
         let name = format!("w{round}-{writer}-{count}");
@@ -94,7 +94,7 @@ async fn write(llamas: Api<Llama>, history: Shared, (round, writer): (usize, u64
     Ok(())
 }
 
-/// Follows what happens until the program is gone, or until a llama of this name comes.
+/// Follows events until the program has ended, or until the event of a llama with this name.
 async fn watch(llamas: &Api<Llama>, history: &Shared, until: Option<&str>) -> Result<()> {
     let seen = history.lock().seen.to_string();
     let mut events = match llamas.watch(&WatchParams::default().timeout(290), &seen).await {
@@ -120,7 +120,7 @@ async fn watch(llamas: &Api<Llama>, history: &Shared, until: Option<&str>) -> Re
     }
 }
 
-/// Lets the watch go on to a llama that is made for it, and checks all there is then.
+/// Creates a llama, waits until the watch has reported it, and checks the whole state.
 async fn settle(llamas: &Api<Llama>, history: &Shared, round: usize) -> Result<()> {
     let mark = format!("mark-{round}");
     history.lock().ask(&mark, State::Weighs(1.0));
@@ -146,7 +146,7 @@ async fn killed_at_any_moment() -> Result<()> {
         }
         let (llamas, shown) = (program.llamas.clone(), history.clone());
         tasks.spawn(async move { watch(&llamas, &shown, None).await });
-        // Each round ends at another moment: of its start, and of a group of writes.
+        // Each round ends at another moment of the start, or of a group of writes.
         let pause = Duration::from_micros(400_000 * (round as u64 * 7 % 20) / 20 + 137);
         tokio::time::sleep(pause).await;
         program.process.kill();
@@ -159,7 +159,7 @@ async fn killed_at_any_moment() -> Result<()> {
     let acknowledged = history.lock().acknowledged();
     println!("{kills} kills, {acknowledged} writes with numbers were acknowledged");
     ensure!(acknowledged > 10 * kills, "hardly anything was written: {acknowledged}");
-    // An end that was asked for loses nothing either, and the sample does not come back.
+    // A regular shutdown loses nothing either, and the sample llama does not come back.
     program.llamas.delete("dolly", &DeleteParams::default()).await?;
     program.process.terminate()?;
     ensure!(timeout(PATIENCE, async { program.process.wait() }).await??.success());

@@ -1,14 +1,13 @@
-//! The example programs as people use them: what each is for is tried against a
-//! [`TestServer`](standalone_apiserver::TestServer) that listens, and in the
-//! same way against a real control plane. What only faults can show is tried in
-//! this process.
+//! The example programs, as users run them. The main function of each is tested against a
+//! [`TestServer`](standalone_apiserver::TestServer) on a socket, and in the same way against a real control plane.
+//! Behaviour that needs injected errors is tested in this process.
 //!
-//! Without a control plane, and without `go` to build one, its tests show as
-//! ignored; with `REQUIRE_CONTROL_PLANE` set they fail instead.
+//! Without a control plane, and without `go` to build one, its tests are reported as ignored. With
+//! `REQUIRE_CONTROL_PLANE` set, they fail instead.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
-// The parts of the examples, as they have them.
+// The modules of the examples, under the same names.
 #[path = "../examples/echoes/backoff.rs"]
 mod backoff;
 #[allow(dead_code)]
@@ -66,7 +65,7 @@ type Scenario = fn(&Cluster) -> Run<'_>;
 type Alone = fn() -> Result<()>;
 type OnControlPlane = Box<dyn FnOnce(&mut ControlPlane) -> Result<()> + Send>;
 
-/// What the programs are for, wherever they run.
+/// The main function of each program, on any cluster.
 const SCENARIOS: &[(&str, Scenario)] = &[
     ("books_come_and_go", |cluster| Box::pin(books::come_and_go(cluster))),
     ("an_older_definition_is_replaced", |cluster| Box::pin(books::had_another_definition(cluster))),
@@ -78,7 +77,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("bad_flags_are_named", |cluster| Box::pin(collector::names_bad_flags(cluster))),
 ];
 
-/// What needs no cluster, or brings its own.
+/// Tests that need no cluster, or start their own.
 const ALONE: &[(&str, Alone)] = &[
     ("samples_fit_their_kinds", world::samples_fit_their_kinds),
     ("no_book_is_lost_or_told_twice", books::survive_faults),
@@ -105,7 +104,7 @@ fn main() {
     let shared = Arc::new(Mutex::new(None));
     trials.extend(on_a_control_plane(&arguments, &shared));
     let conclusion = libtest_mimic::run(&arguments, trials);
-    // Everything is ended and removed before the process is.
+    // Everything is stopped and removed before the process ends.
     drop(shared.lock().unwrap_or_else(PoisonError::into_inner).take());
     conclusion.exit();
 }
@@ -150,7 +149,7 @@ fn on_a_control_plane(
     tests.into_iter().map(trial).collect()
 }
 
-/// Runs one test after the other.
+/// Runs one test at a time.
 fn with(
     shared: &Mutex<Option<ControlPlane>>,
     programs: &Programs,

@@ -1,12 +1,11 @@
-//! What a cluster goes on doing while something is wrong with an aggregated API server, and
-//! how it all ends by itself: behind a real kube-apiserver, with a real kube-controller-manager.
+//! The behaviour of a cluster while an aggregated API server has a problem, and the recovery without intervention. The
+//! tests use a real kube-apiserver and a real kube-controller-manager.
 //!
-//! A control plane and a farm-operator for each group of tests, behind a port at which processes
-//! can change places. The tests of a group run one after the other, the groups beside each other,
-//! because what they do most is to wait.
-//! With `FAILURE_MODES=all` those run too that take many minutes.
+//! Each group of tests has its own control plane and farm-operator, behind a port whose process can be exchanged. The
+//! tests of a group run sequentially. The groups run concurrently, because they mostly wait. With `FAILURE_MODES=all`,
+//! tests that take many minutes run too.
 //!
-//! `docs/operations.md` says the same to operators.
+//! `docs/operations.md` documents this behaviour for administrators.
 
 #[path = "failure_modes/availability.rs"]
 mod availability;
@@ -40,14 +39,14 @@ mod world;
 use harness::Group;
 use stage::Stage;
 
-/// Nobody reaches us.
+/// The server is unreachable.
 const AWAY: Group<Stage> = &[
     ("a_server_that_cannot_be_reached", availability::unreachable),
     ("a_server_that_does_not_answer", availability::suspended),
     ("a_server_that_is_gone", availability::gone),
 ];
 
-/// Certificates, and who is believed.
+/// Certificates and authentication.
 const TRUST: Group<Stage> = &[
     ("serving_certificates_in_files_are_wrong", certificates::files_are_wrong_and_mended),
     ("the_config_map_of_authentication_is_lost", front_proxy::the_config_map_is_lost),
@@ -56,7 +55,7 @@ const TRUST: Group<Stage> = &[
     ("another_authority_of_the_front_proxy", front_proxy::another_authority),
 ];
 
-/// What an installation needs.
+/// The requirements of an installation.
 const INSTALLATION: Group<Stage> = &[
     ("the_secret_of_the_serving_certificate_is_lost", certificates::the_secret_is_lost),
     ("the_role_binding_in_kube_system_is_missing", rights::the_role_binding_is_missing),
@@ -64,7 +63,7 @@ const INSTALLATION: Group<Stage> = &[
     ("the_rights_on_sources_are_missing", rights::nothing_is_in_view),
 ];
 
-/// What is on its way meanwhile, and other owners of a cluster.
+/// Requests in progress, and other users of a cluster.
 const TRAFFIC: Group<Stage> = &[
     ("a_rollout_fails_no_request", streams::a_rollout),
     ("requests_of_any_size", streams::large_requests),
@@ -76,7 +75,7 @@ const TRAFFIC: Group<Stage> = &[
     ("nothing_can_be_written", install::nothing_can_be_written),
 ];
 
-/// How the program is known to the cluster, to its end. The last one removes it.
+/// The registration of the program, until its removal by the last test.
 const REGISTRATION: Group<Stage> = &[
     ("documents_of_all_servers_are_merged", discovery::documents_are_merged),
     ("a_version_that_nobody_serves", discovery::a_version_that_nobody_serves),
@@ -93,7 +92,7 @@ const REGISTRATION: Group<Stage> = &[
     ("everything_is_removed", install::everything_is_removed),
 ];
 
-/// Those that take many minutes.
+/// Tests that take many minutes.
 const LONG: Group<Stage> = &[("connections_are_renewed", streams::connections_are_renewed)];
 
 fn main() {

@@ -1,5 +1,5 @@
-//! Farm pods and what they belong to: whatever comes, changes, is refused and goes, of kinds that the program does not know, at
-//! each quiet moment they are what is computed anew from all that may be read.
+//! Farm pods and their owners of unknown kinds. Objects are added, changed, forbidden and deleted at random. At each
+//! quiet moment, the farm pods are equal to those that are computed from scratch from all readable objects.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
@@ -21,8 +21,8 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
-/// What Pods may belong to: apiVersion, kind, where it is listed, and whether it is in namespaces. The first two are known to the
-/// program, and the last is served by nobody.
+/// The possible owners of Pods: apiVersion, kind, list path, and whether the kind is namespaced. The program knows the
+/// first two kinds, and the cluster does not serve the last one.
 const KINDS: [(&str, &str, &str, bool); 7] = [
     ("apps/v1", "ReplicaSet", "/apis/apps/v1/replicasets", true),
     ("apps/v1", "Deployment", "/apis/apps/v1/deployments", true),
@@ -32,10 +32,10 @@ const KINDS: [(&str, &str, &str, bool); 7] = [
     ("farms.io/v1", "Land", "/apis/farms.io/v1/lands", false),
     ("nobody.io/v1", "Ghost", "/apis/nobody.io/v1/ghosts", true),
 ];
-/// Those that come and go.
+/// The kinds that are served at some times only.
 const UNKNOWN: std::ops::Range<usize> = 2..6;
 const PODS: &str = "/api/v1/pods";
-/// What is looked up besides, of which there is nothing.
+/// The paths of other lookups, which have no objects.
 const OTHERS: [&str; 8] = [
     "/apis/batch/v1/jobs",
     "/apis/batch/v1/cronjobs",
@@ -46,11 +46,11 @@ const OTHERS: [&str; 8] = [
     "/apis/policy/v1/poddisruptionbudgets",
     "/apis/metrics.k8s.io/v1beta1/pods",
 ];
-/// How many objects of a kind have a namespace.
+/// The number of objects of a kind in a namespace.
 const NAMES: u8 = 2;
 const ROUNDS: usize = 300;
 
-/// How the cluster serves a kind.
+/// The state of a kind in the cluster.
 #[derive(Clone, Copy, PartialEq)]
 enum Serving {
     Shown,
@@ -62,15 +62,15 @@ struct World {
     cluster: FakeCluster,
     server: InProcess,
     random: Rng,
-    /// By path, then by namespace and name.
+    /// The objects, by path, then by namespace and name.
     objects: BTreeMap<&'static str, BTreeMap<String, Value>>,
     serving: [Serving; KINDS.len()],
     version: usize,
     watch: BodyDataStream,
     rest: Vec<u8>,
-    /// Where the watch has come to.
+    /// The revision of the watch.
     revision: String,
-    /// What the client of the watch knows.
+    /// The farm pods that the client of the watch has received.
     seen: BTreeMap<String, Value>,
 }
 
@@ -110,7 +110,7 @@ impl World {
         }
     }
 
-    /// A reference to an object that may be there, or may have been there before.
+    /// A reference to an object that may exist now, or may have existed before.
     fn reference(&mut self) -> Value {
         let (api_version, kind, ..) = KINDS[self.random.usize(0..KINDS.len())];
         let name = self.random.u8(0..NAMES).to_string();
@@ -122,7 +122,7 @@ impl World {
         })
     }
 
-    /// That of an object, or sometimes of another one that has the same name at another time.
+    /// The uid of an object, or sometimes of another object that had the same name at another time.
     fn uid(&mut self, kind: &str, name: &str) -> String {
         format!("{kind}-{name}-{}", self.random.u8(0..8) / 7)
     }
@@ -144,7 +144,7 @@ impl World {
         metadata
     }
 
-    /// Has an object be there, be another one, or be gone.
+    /// Creates, replaces or deletes an object.
     fn change(&mut self, path: &'static str, object: Result<Value, String>) {
         let key = |object: &Value| {
             let text = |of: &str| object["metadata"][of].as_str().unwrap_or_default().to_owned();
@@ -177,7 +177,7 @@ impl World {
     }
 
     fn change_owner(&mut self) {
-        // There are no ghosts.
+        // Objects of the kind that the cluster does not serve are never created.
         let (_, kind, path, is_namespaced) = KINDS[self.random.usize(0..UNKNOWN.end)];
         let name = self.random.u8(0..NAMES).to_string();
         let namespace = is_namespaced.then(|| format!("n-{}", self.random.u8(0..2)));
@@ -190,7 +190,7 @@ impl World {
         self.change(path, Ok(json!({"metadata": metadata})));
     }
 
-    /// Has a kind that the program does not know served, refused or taken away.
+    /// Makes a kind that the program does not know served, forbidden or absent.
     fn change_serving(&mut self) {
         let place = self.random.usize(UNKNOWN);
         let path = KINDS[place].2;
@@ -208,7 +208,8 @@ impl World {
         say_what_is_served(&self.cluster, &self.serving);
     }
 
-    /// Lets all come to rest: a kind that was not served is asked for again after ten minutes at the latest.
+    /// Waits until nothing changes any more. The discovery of a kind that was not served is retried after ten minutes
+    /// at the latest.
     async fn rest(&mut self) {
         for _ in 0..20 {
             let known = KINDS.map(|(_, _, path, _)| path);
@@ -221,7 +222,7 @@ impl World {
         while let Some(bytes) = self.watch.next().now_or_never() {
             match bytes {
                 Some(bytes) => self.rest.extend_from_slice(&bytes.unwrap()),
-                // No watch lasts for ever.
+                // A watch ends after some time.
                 None => {
                     self.take_events();
                     self.watch = watch(&self.server, &self.revision).await;
@@ -231,7 +232,7 @@ impl World {
         self.take_events();
     }
 
-    /// Takes in what the watch has told.
+    /// Applies the received events.
     fn take_events(&mut self) {
         while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.rest.drain(..=end).collect();
@@ -252,7 +253,7 @@ impl World {
         }
     }
 
-    /// What is shown, which no client is warned about.
+    /// The listed farm pods. The response must have no warnings.
     async fn shown(&self) -> BTreeMap<String, Value> {
         let request = Request::get(FARM_PODS).body(Body::empty()).unwrap();
         let response = self.server.respond(admin(), request).await;
@@ -264,7 +265,7 @@ impl World {
         list["items"].as_array().unwrap().iter().map(key_and_status).collect()
     }
 
-    /// What owns an object, both as `Kind/name`.
+    /// The owner of an object, both as `Kind/name`.
     fn owner_of(&self, owned: &str, namespace: &str) -> Option<String> {
         let (kind, name) = owned.split_once('/')?;
         let mut kinds = KINDS.iter().filter(|(_, one, ..)| *one == kind);
@@ -276,7 +277,7 @@ impl World {
         Some(format!("{}/{}", owner["kind"].as_str()?, owner["name"].as_str()?))
     }
 
-    /// What is computed anew from all that may be read.
+    /// The farm pods that are computed from scratch from all readable objects.
     fn expected(&self) -> BTreeMap<String, Value> {
         let of = |path: &str| self.objects.get(path).into_iter().flat_map(BTreeMap::values);
         let shown = UNKNOWN.filter(|place| self.serving[*place] == Serving::Shown);
@@ -317,7 +318,7 @@ impl World {
 
 const FARM_PODS: &str = "/apis/farm.example.com/v1alpha/farmpods";
 
-/// Follows all farm pods from there on, beginning with those that are there if that is nowhere.
+/// Watches all farm pods after a revision. An empty revision starts with the existing ones.
 async fn watch(server: &InProcess, revision: &str) -> BodyDataStream {
     let query = format!("watch=true&allowWatchBookmarks=true&resourceVersion={revision}");
     let request = Request::get(format!("{FARM_PODS}?{query}")).body(Body::empty()).unwrap();
@@ -334,7 +335,7 @@ fn key_and_status(farm_pod: &Value) -> (String, Value) {
     (key, json!([farm_pod["metadata"]["labels"], farm_pod["status"]]))
 }
 
-/// What the cluster says of the kinds that it serves.
+/// Sets the discovery documents of the served kinds.
 fn say_what_is_served(cluster: &FakeCluster, serving: &[Serving; KINDS.len()]) {
     let served = KINDS.iter().zip(serving).filter(|(_, serving)| **serving != Serving::Absent);
     let mut versions: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
@@ -371,7 +372,7 @@ async fn are_what_is_computed_anew_whatever_comes_and_goes() {
                 _ => world.change_serving(),
             }
             if world.random.u8(0..4) == 0 {
-                // Something is asked for and computed meanwhile.
+                // The server reads and computes in between.
                 tokio::time::sleep(Duration::from_secs(world.random.u64(0..100))).await;
             }
         }
@@ -391,7 +392,7 @@ async fn are_what_is_computed_anew_whatever_comes_and_goes() {
             above_unknown += usize::from(names.iter().filter(is_unknown).count() > 1);
         }
     }
-    // It was not all too simple.
+    // The random histories must not be too simple.
     assert!(
         longest > 3 && circles > 50 && above_unknown > 50,
         "{longest} {circles} {above_unknown}"

@@ -1,10 +1,10 @@
-//! What `--help` says of flags: each is in a group, and says what it means and what holds without it.
+//! The `--help` output: each flag is in a group, and has a description with its default.
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
 use std::process::Command;
 
-/// The flags of `--help`: their group, how they are written, and what is said of them.
+/// The flags of `--help`: the group, the syntax, and the description.
 fn flags() -> Vec<(String, String, String)> {
     let mut program = Command::new(env!("CARGO_BIN_EXE_farm-operator"));
     let output = program.arg("--help").output().unwrap();

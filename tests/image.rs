@@ -1,12 +1,13 @@
-//! The program in an image of its own, run by podman as a node runs it (`image/run`). That the program of a release needs
-//! nothing beside it is seen by `image/build`, which makes it with musl: this one is a build for tests, and brings its libraries.
+//! The program in an image of its own, which podman runs like a node does (`image/run`). `image/build` checks that the
+//! program of a release needs no other files, by a build with musl. This test uses a test build, and copies its
+//! libraries into the image.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// How a command ends, if there is such a program.
+/// The output of a command, or `None` if the program does not exist.
 fn run(command: &mut Command) -> Option<Output> {
     command.output().ok()
 }

@@ -1,5 +1,5 @@
-//! What is left of the last requests when the program is told to end while many ask it: lines of the audit log, and
-//! spans. None may be missing.
+//! The audit log and traces of the last requests before the program receives SIGTERM, while many clients send requests.
+//! No audit event and no span may be missing.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
@@ -31,12 +31,12 @@ use tonic::transport::server::TcpIncoming;
 
 const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\nomitStages: [RequestReceived]";
 const CLIENTS: usize = 8;
-/// Requests that are answered before the program is told to end.
+/// The number of requests with a response before the program receives SIGTERM.
 const BEFORE: usize = 200;
-/// No more are asked: of so many the spans find room, however late they are sent.
+/// The maximum number of requests. The span buffer has capacity for this many, however late they are exported.
 const MOST: usize = 1_500;
 
-/// A collector that remembers the requests whose spans it is sent, by their audit ids.
+/// A collector that stores the audit ids of the requests whose spans it receives.
 #[derive(Clone, Default)]
 struct Collector(Arc<Mutex<HashSet<String>>>);
 
@@ -70,7 +70,7 @@ impl Collector {
     }
 }
 
-/// The program, with an audit log and traces of all requests, killed when this is dropped.
+/// The program, with an audit log and traces of all requests. Dropping it kills the program.
 struct Program {
     child: Child,
     client: Client,
@@ -99,7 +99,7 @@ impl Program {
         command.env_remove("KUBECONFIG").env("TMPDIR", folder.path());
         let log = File::create(file("log")).unwrap();
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
-        // It is printed once the server is ready.
+        // The line is printed once the server is ready.
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
         let kubeconfig = Kubeconfig::read_from(file("kubeconfig")).unwrap();
         let options = KubeConfigOptions::default();
@@ -124,7 +124,7 @@ impl Program {
         waited.await.unwrap()
     }
 
-    /// What the program says of itself.
+    /// The log of the program.
     fn log(&self) -> String {
         fs::read_to_string(self.file("log")).unwrap()
     }
@@ -137,7 +137,7 @@ impl Drop for Program {
     }
 }
 
-/// The audit id of a request that is answered; nothing, if the server does not answer any more.
+/// The audit id of a completed request; `None` if the server no longer responds.
 async fn ask(client: &Client) -> Option<String> {
     let request = Request::get("/apis/farm.example.com/v1/llamas").body(Body::empty()).unwrap();
     let response = client.send(request).await.ok()?;
@@ -146,7 +146,7 @@ async fn ask(client: &Client) -> Option<String> {
     Some(id)
 }
 
-/// Those of the requests that have a line for their end in the audit log.
+/// The audit ids of requests whose end is in the audit log.
 fn audited(program: &Program) -> HashSet<String> {
     let text = fs::read_to_string(program.file("audit.log")).unwrap();
     let events = text.lines().map(|line| serde_json::from_str::<Json>(line).unwrap());

@@ -1,4 +1,4 @@
-//! Llamas in both of their versions, as clients meet them: what is done in one is seen in the other.
+//! Llamas in both versions, as clients see them: a change in one version is visible in the other.
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
@@ -19,10 +19,10 @@ use serde_json::{Value, json};
 const V1: &str = "/apis/farm.example.com/v1/namespaces/n/llamas";
 const V1ALPHA: &str = "/apis/farm.example.com/v1alpha/namespaces/n/llamas";
 const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
-/// The annotation that keeps what a float does not say.
+/// The annotation for the part of a quantity that a float cannot represent.
 const QUANTITIES: &str = "farm.example.com/quantities";
 
-/// The server of the program, without namespaces to look at.
+/// The server of the program, without a check of namespaces.
 async fn server() -> InProcess {
     in_process(farm_operator::server()).await
 }
@@ -64,7 +64,7 @@ struct Answer {
     lines: Vec<Value>,
 }
 
-/// What is answered when it works, which nobody is warned of.
+/// Sends a request that must succeed without a warning. Returns the response.
 async fn done(server: &InProcess, method: &str, path: &str, body: &Value) -> Value {
     let mut answer = send(server, method, path, "application/json", body).await;
     assert!(answer.status.is_success(), "{method} {path}: {:?}", answer.lines);
@@ -76,7 +76,7 @@ async fn get(server: &InProcess, path: &str) -> Value {
     done(server, "GET", path, &Value::Null).await
 }
 
-/// Why it does not work.
+/// Sends a request that must fail. Returns the status code and the message.
 async fn refused(server: &InProcess, method: &str, path: &str, body: &Value) -> (u16, String) {
     let answer = send(server, method, path, "application/json", body).await;
     let message = answer.lines[0]["message"].as_str().unwrap_or_default().to_owned();
@@ -115,7 +115,7 @@ async fn what_is_made_in_one_version_is_there_in_the_other() {
     let seen = get(&server, &format!("{V1}/timmy")).await;
     assert_eq!(seen["spec"], json!({"weight": "12", "height": "0.6"}));
     assert!(seen["metadata"]["annotations"].is_null(), "{seen}");
-    // A whole number is a quantity, too.
+    // A whole number is a valid quantity too.
     let whole = llama("v1", "whole", json!(33), json!(1));
     let whole = done(&server, "POST", V1, &whole).await;
     assert_eq!(whole["spec"], json!({"weight": "33", "height": "1"}));
@@ -145,7 +145,7 @@ async fn what_is_changed_in_one_version_is_seen_in_the_other() {
     let created = done(&server, "POST", V1, &of_v1("shaun", "45500m", "1100m")).await;
     let since = created["metadata"]["resourceVersion"].as_str().unwrap();
     let (in_v1, in_v1alpha) = (format!("{V1}/shaun"), format!("{V1ALPHA}/shaun"));
-    // Each version changes what it knows, and what the other one has written stays.
+    // Each version changes its own fields, and the values from the other version remain.
     done(&server, "MERGE", &in_v1alpha, &json!({"spec": {"weight": 46}})).await;
     let seen = get(&server, &in_v1).await;
     assert_eq!(seen["spec"], json!({"weight": "46", "height": "1100m"}));
@@ -159,7 +159,7 @@ async fn what_is_changed_in_one_version_is_seen_in_the_other() {
     let mut newest = get(&server, &in_v1).await;
     assert_eq!(newest["metadata"]["resourceVersion"], put["metadata"]["resourceVersion"]);
     newest["spec"]["weight"] = json!("47.25");
-    // It says the same, so nothing is written.
+    // The content is equal, so nothing is written.
     let same = done(&server, "PUT", &in_v1, &newest).await;
     assert_eq!(same["metadata"]["resourceVersion"], newest["metadata"]["resourceVersion"]);
 
@@ -191,7 +191,7 @@ async fn fields_have_owners_in_both_versions() {
     done(&server, "APPLY", &forced, &heavier).await;
     let seen = get(&server, &format!("{V1}/shaun")).await;
     assert_eq!(seen["spec"], json!({"weight": "46", "height": "1.1"}));
-    // Whoever does not say the weight any more leaves it to the other one.
+    // A manager that no longer applies the weight leaves it to the other manager.
     let mut height = of_v1("shaun", "", "1.1");
     height["spec"] = json!({"height": "1.1"});
     let left = done(&server, "APPLY", &apply(V1, "shearer"), &height).await;
@@ -236,7 +236,7 @@ async fn both_versions_have_the_same_rule() {
             refused(&server, "POST", V1, &llama("v1", "b", weight, json!("1"))).await;
         assert!(code == 422 && message.contains("spec.weight: "), "{code} {message}");
     }
-    // What floats can say quantities can.
+    // Quantities can represent every float.
     for (index, weight) in [1e300, 5e-324, f64::MAX].into_iter().enumerate() {
         let name = format!("edge-{index}");
         let edge = llama("v1alpha", &name, json!(weight), json!(0));
@@ -263,7 +263,7 @@ async fn a_llama_from_before_the_rule_is_locked_by_nothing() {
     for (path, number) in [(V1, false), (V1ALPHA, true)] {
         let of = |value: f64| if number { json!(value) } else { json!(value.to_string()) };
         let path = format!("{path}/a");
-        // What is as it was is warned of, and may stay.
+        // An unchanged invalid value is accepted with a warning.
         let labels = json!({"metadata": {"labels": {"changed": number.to_string()}}});
         let changed = send(&server, "MERGE", &path, "application/json", &labels).await;
         assert!(changed.status.is_success() && changed.warned, "{:?}", changed.lines);
@@ -272,13 +272,13 @@ async fn a_llama_from_before_the_rule_is_locked_by_nothing() {
         let put = send(&server, "PUT", &path, "application/json", &whole).await;
         assert!(put.status.is_success() && put.warned, "{:?}", put.lines);
         assert_eq!(put.lines[0]["metadata"]["annotations"]["put"], number.to_string());
-        // What is wrong in another way may not.
+        // A different invalid value is rejected.
         for spec in [json!({"height": of(50.5)}), json!({"weight": of(1.2)})] {
             let (code, message) = refused(&server, "MERGE", &path, &json!({"spec": spec})).await;
             assert!(code == 422 && message.contains(why), "{code} {message}");
         }
     }
-    // It is mended in either version, and then held to the rule.
+    // The value can be corrected in either version; from then on the rule applies.
     let in_metres = json!({"spec": {"weight": "45.5", "height": "1.1"}});
     done(&server, "MERGE", &format!("{V1}/a"), &in_metres).await;
     let in_metres = json!({"spec": {"weight": 45.5, "height": 1.1}});
@@ -305,7 +305,7 @@ async fn the_newer_version_is_preferred() {
     assert_eq!(names(&newer), ["llamas"]);
     let older = get(&server, "/apis/farm.example.com/v1alpha").await;
     assert_eq!(names(&older), ["farmnodes", "farmpods", "farmworkloads", "llamas"]);
-    // They are one resource, and kept once.
+    // Both versions are one resource with one stored object.
     let hash = |version: &Value| {
         let resources = version["resources"].as_array().unwrap();
         let llamas = resources.iter().find(|one| one["name"] == "llamas").unwrap();

@@ -1,4 +1,4 @@
-//! The files of the repository that the program prints.
+//! Compares files of the repository with the output of the program.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ fn the_api_service_goes_first_and_is_verified() {
     let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple(&printed).unwrap();
     assert_eq!(documents[0]["kind"], "APIService");
     assert!(!printed.contains("insecureSkipTLSVerify"));
-    // Rights on everything of a sort are for reading: what is computed from, and namespaces.
+    // Permissions on all objects of a kind are read-only: they are for sources and namespaces.
     let roles = documents.iter().filter(|object| object["kind"] == "ClusterRole");
     let rules = roles.flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default());
     for rule in rules.filter(|rule| rule["apiGroups"] != serde_json::json!(["farm.example.com"])) {
@@ -52,7 +52,7 @@ fn a_store_on_a_volume_changes_nothing_but_what_runs() {
     let container = &set["spec"]["template"]["spec"]["containers"][0];
     let mount = &container["volumeMounts"][0];
     assert_eq!(mount["name"], claim["metadata"]["name"]);
-    // A folder of its own on the volume, where others may have left something.
+    // A subdirectory of the volume, because the volume itself may contain other files.
     assert_eq!(container["env"][0]["name"], "DATA_DIR");
     let folder = container["env"][0]["value"].as_str().unwrap();
     assert!(Path::new(folder).starts_with(mount["mountPath"].as_str().unwrap()), "{folder}");

@@ -1,5 +1,5 @@
-//! The OpenAPI documents of the repository are those that are served. After a
-//! change that is meant, `BLESS=1 cargo test --test openapi` writes them anew.
+//! Compares the OpenAPI documents of the repository with those that the server serves. After an intended change,
+//! `BLESS=1 cargo test --test openapi` updates the files.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -18,7 +18,7 @@ const DOCUMENTS: [&str; 4] = [
     "openapi/v3/apis/farm.example.com/v1alpha",
 ];
 
-/// A cluster that answers nothing: documents need none.
+/// A cluster that is unavailable; the documents do not need it.
 fn nobody() -> Client {
     let service = tower::service_fn(|_: Request<kube::client::Body>| async {
         let mut response = Response::new(Body::empty());

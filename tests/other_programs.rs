@@ -1,9 +1,8 @@
-//! Programs in other languages with the server without a cluster: clients,
-//! which must find there what they find at a real kube-apiserver, and a real
-//! kube-controller-manager.
+//! Programs in other languages with the standalone server: clients, which must get the same results as from a real
+//! kube-apiserver, and a real kube-controller-manager.
 //!
-//! What this machine does not have shows as ignored; with
-//! `REQUIRE_CONTROL_PLANE` set, what Go builds must be there.
+//! A test whose programs are missing on this machine is reported as ignored. With `REQUIRE_CONTROL_PLANE` set, programs
+//! that Go builds must exist.
 
 #[path = "other_programs/clients.rs"]
 mod clients;
@@ -61,14 +60,14 @@ fn main() {
         eprintln!("the tests of this file need a control plane: {reason}");
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
-    // Everything is ended and removed before the process is.
+    // Everything is stopped and removed before the process ends.
     clients.end();
     controllers.end();
     conclusion.exit();
 }
 
-/// The programs of a control plane, or why there are none on this machine.
-/// What is broken is no reason.
+/// The programs of a control plane, or the reason why this machine has none. A broken installation is an error, not a
+/// reason to ignore tests.
 fn programs() -> Result<Programs, String> {
     match Programs::find() {
         Ok(programs) => Ok(programs),

@@ -1,9 +1,9 @@
-//! Several replicas of the program on one etcd: what one of them acknowledges all of them show, and
-//! nothing is lost, doubled or told in another order while members of etcd and replicas are held, killed
-//! and started again, and cannot reach each other.
+//! Several replicas of the program with one etcd. A write that one of them acknowledges is visible in all of them.
+//! Nothing is lost, duplicated or reported in another order while members of etcd and replicas are suspended, killed
+//! and restarted, and cannot reach each other.
 //!
-//! `SECONDS` says how long that goes on (20). Where etcd cannot be had these tests say so and pass;
-//! with `REQUIRE_CONTROL_PLANE` set they fail instead.
+//! `SECONDS` is the duration of that test (20). Without etcd, these tests print a message and pass; with
+//! `REQUIRE_CONTROL_PLANE` set, they fail instead.
 
 #[path = "replicas/bad_etcd.rs"]
 mod bad_etcd;
@@ -33,7 +33,7 @@ use anyhow::Result;
 use farm_operator::v1alpha::{Llama, LlamaSpec};
 use test_cluster::{Etcd, Missing, Programs};
 
-/// An etcd of so many members, if it can be had here.
+/// Starts an etcd with this number of members; `None` if this machine has no etcd.
 fn etcd(members: usize) -> Result<Option<Etcd>> {
     match Programs::find() {
         Ok(programs) => Etcd::start(&programs, members).map(Some),

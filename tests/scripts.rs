@@ -1,9 +1,8 @@
-//! Scripts: requests and exact answers, in this process and without sockets.
+//! Scripts: requests and their exact responses, in this process and without sockets.
 //!
-//! Each file of `tests/scripts` is a test. It opens with why, then come steps;
-//! `tests/scripts/script.rs` says which there are. Clock, uids and the tag of
-//! revisions are given, so every answer is exact, to the byte. After a change
-//! that is meant, `BLESS=1 cargo test --test scripts` writes the answers anew.
+//! Each file in `tests/scripts` is a test. It starts with its purpose, then come the steps; see
+//! `tests/scripts/script.rs`. Clock, uids and the tag of revisions are fixed, so every response is exact, to the byte.
+//! After an intended change, `BLESS=1 cargo test --test scripts` updates the responses.
 
 #[path = "scripts/fake_cluster.rs"]
 mod fake_cluster;

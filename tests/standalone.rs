@@ -1,4 +1,4 @@
-//! The program without a cluster, used by kube and, where there is one, by kubectl.
+//! The program without a cluster, used by kube and, if available, by kubectl.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
@@ -28,11 +28,11 @@ fn example() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/farm.yaml")
 }
 
-/// The program, ended when it is dropped.
+/// The program. Dropping it stops it.
 struct Program {
     child: Child,
     kubeconfig: PathBuf,
-    /// What it leaves behind when it is ended at once.
+    /// The files that the program leaves if it is killed.
     _folder: tempfile::TempDir,
 }
 
@@ -44,7 +44,7 @@ impl Program {
         let folder = tempfile::tempdir().unwrap();
         let mut child = command.env("TMPDIR", folder.path()).spawn().unwrap();
         let mut line = String::new();
-        // It is printed once the server is ready.
+        // The line is printed once the server is ready.
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let kubeconfig = line.trim().strip_prefix("export KUBECONFIG=").unwrap().into();
         Self { child, kubeconfig, _folder: folder }
@@ -67,7 +67,7 @@ impl Drop for Program {
     }
 }
 
-/// What the program says when it does not start.
+/// The error message of a program that does not start.
 fn refusal(arguments: &[&str]) -> String {
     let mut command = Command::new(PROGRAM);
     command.args(["--standalone", "--secure-port", "0"]).args(arguments);
@@ -90,7 +90,7 @@ async fn the_farm_is_there_at_once() {
     assert_eq!(status.owner.as_ref().map(|owner| owner.name.as_str()), Some("feeder"));
     let zone = status.node.as_ref().and_then(|node| node.zone.as_deref());
     assert_eq!((zone, status.restarts), (Some("eu-1a"), 2));
-    // What is above is found when the kinds of these owners are known.
+    // The top-level owner is found once the kinds of the owners are known.
     let farm_pods: Api<FarmPod> = Api::default_namespaced(client.clone());
     let is_owned = |farm_pod: Option<&FarmPod>| {
         let owner = farm_pod.and_then(|one| one.status.as_ref()?.owner.as_ref());
@@ -147,7 +147,7 @@ async fn certificates_are_kept_in_a_data_folder() {
     second.client().await.apiserver_version().await.unwrap();
 }
 
-/// A definition, one of its objects that is held, and a ConfigMap.
+/// A definition, one of its objects with a finalizer, and a ConfigMap.
 const KEPT: &str = r#"
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -202,7 +202,7 @@ async fn objects_are_kept_in_a_data_folder() {
     definitions.delete("barns.example.com", &DeleteParams::default()).await.unwrap();
     drop(second);
 
-    // Its removal goes on where it was: the kind is served until nothing holds its objects.
+    // The deletion of the definition continues: the kind is served until no finalizer holds its objects.
     let arguments = &arguments[..2];
     let third = Program::start(arguments);
     let client = third.client().await;
@@ -274,7 +274,7 @@ fn what_cannot_be_used_is_named() {
     assert!(said.contains("--secure-port") && said.contains(&port), "{said}");
 }
 
-/// kubectl, a program, and a home of its own.
+/// kubectl with a program and its own home directory.
 struct Kubectl {
     path: PathBuf,
     program: Program,
@@ -282,7 +282,7 @@ struct Kubectl {
 }
 
 impl Kubectl {
-    /// None where there is no kubectl, and none is demanded.
+    /// Returns `None` if there is no kubectl and none is required.
     fn find() -> Option<Self> {
         let programs = match test_cluster::Programs::find() {
             Ok(programs) => programs,
@@ -305,7 +305,7 @@ impl Kubectl {
         command
     }
 
-    /// What a call prints that must succeed.
+    /// Runs a command that must succeed. Returns its output.
     fn run(&self, arguments: &str, input: Option<&str>) -> String {
         let mut child = self.command(arguments).spawn().unwrap();
         child.stdin.take().unwrap().write_all(input.unwrap_or_default().as_bytes()).unwrap();
@@ -316,8 +316,7 @@ impl Kubectl {
     }
 }
 
-/// What kubectl looks for in descriptions, events and watches.
-/// The lines that a program logs until its farm pods are served, and in a moment behind that.
+/// The lines that a program logs until it serves its farm pods.
 async fn logged(arguments: &[&str]) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
@@ -331,12 +330,12 @@ async fn logged(arguments: &[&str]) -> Vec<String> {
     let kubeconfig = line.trim().strip_prefix("export KUBECONFIG=").unwrap().into();
     let program = Program { child, kubeconfig, _folder: folder };
     let farm_pods: Api<FarmPod> = Api::all(program.client().await);
-    // Until all of its sources are synced it is refused.
+    // Lists fail until all sources are synced.
     while farm_pods.list(&ListParams::default()).await.is_err() {
         tokio::task::yield_now().await;
     }
     let lines = std::fs::read_to_string(&log).unwrap();
-    // A busy machine adds lines of its own.
+    // A busy machine adds log lines.
     let lines = lines.lines().filter(|line| !line.contains("slow request"));
     lines.map(str::to_owned).collect()
 }
@@ -357,6 +356,7 @@ async fn a_start_logs_little_and_details_when_asked() {
     }
 }
 
+/// kubectl reads OpenAPI documents, describes objects with their Events, and watches.
 #[test]
 fn kubectl_explains_describes_and_watches() {
     let Some(kubectl) = Kubectl::find() else { return };
@@ -380,7 +380,7 @@ fn kubectl_explains_describes_and_watches() {
         let printed = kubectl.run(arguments, None);
         assert!(printed.contains(expected), "{arguments}: {printed}");
     }
-    // What is shown of a Pod without asking for more fits on a screen.
+    // The default columns of a table fit on a screen.
     let table = kubectl.run("get farmpods", None);
     let widest = table.lines().map(str::len).max();
     assert!(widest.is_some_and(|widest| widest <= 120), "{table}");
@@ -414,7 +414,7 @@ fn kubectl_explains_describes_and_watches() {
         assert_eq!(shown, expected, "{pod} {path}");
     }
     let workloads = kubectl.run("get farmworkloads --no-headers", None);
-    // How wide a column is depends on its header and on the time.
+    // The width of a column depends on its header and on the time.
     let cells = workloads.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(cells.contains("farm-feeder.deploy 1/2 2 ("), "{workloads}");
     assert!(cells.contains("24% 46% ImagePullBackOff (1)"), "{workloads}");
@@ -435,7 +435,7 @@ spec:
 ";
     kubectl.run("create -f -", Some(deployment));
     kubectl.run("apply -f -", Some(deployment));
-    // What kubectl applies it merges by the keys that the descriptions name.
+    // kubectl merges applied lists by the keys in the OpenAPI document.
     let less = deployment
         .replace("      - {name: a, image: \"a:1\", env: [{name: X, value: \"1\"}]}\n", "");
     kubectl.run("apply -f -", Some(&less));
@@ -453,7 +453,7 @@ spec:
 
     let mut watching = kubectl.command("get configmaps -w --no-headers").spawn().unwrap();
     let lines = BufReader::new(watching.stdout.take().unwrap()).lines().map(Result::unwrap);
-    // Each namespace has one of its own.
+    // Each namespace has its own `kube-root-ca.crt`.
     let mut lines = lines.filter(|line| !line.starts_with("kube-root-ca.crt "));
     kubectl.run("create configmap seen --from-literal=a=b", None);
     let line = lines.next().unwrap();
@@ -462,8 +462,7 @@ spec:
     assert!(line.starts_with("seen "), "{line}");
 }
 
-/// kubectl's typed commands send protobuf, and its patches of built-in kinds
-/// merge lists by their keys.
+/// kubectl's typed commands send protobuf, and its patches of built-in kinds merge lists by keys.
 #[test]
 fn kubectl_is_at_home() {
     let Some(kubectl) = Kubectl::find() else { return };
@@ -471,7 +470,7 @@ fn kubectl_is_at_home() {
     let example = example().display().to_string();
     run(&format!("apply -f {example}"), None);
     for line in run(&format!("apply -f {example}"), None).lines() {
-        // kubectl sends a selector that is replaced as a whole each time, to a cluster as well.
+        // kubectl sends a selector that is replaced as a whole each time, also to a real cluster.
         let is_replaced = line == "poddisruptionbudget.policy/feeder configured";
         assert!(line.ends_with(" unchanged") || is_replaced, "{line}");
     }

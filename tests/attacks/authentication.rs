@@ -1,4 +1,4 @@
-//! Who is there? Questions that the cluster has to answer, and does not.
+//! Attacks on authentication: reviews that the cluster answers late or never.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::connections::long;
 use crate::wire::many;
 use crate::world::{Who, World, llamas};
 
-/// Requests in flight on one connection.
+/// The number of requests in flight on one connection.
 const IN_FLIGHT: usize = 100;
-/// What a program may print during an attack, in bytes.
+/// The number of bytes that a program may log during an attack.
 const PRINTED: usize = 256 << 10;
 
-/// Questions about others than honest users, while they are answered late. Each is asked by
-/// `who`, with a token of its own or none, about a path of its own.
+/// Sends requests that need a review, while the cluster answers reviews late for all but honest users. Each request
+/// comes from `who`, with a different token or none, for a different path.
 pub async fn questions(
     world: Arc<World>,
     who: Who,
@@ -60,7 +60,7 @@ pub async fn questions(
     Ok(Held::new(format!("{all:?}"), asked))
 }
 
-/// Certificates that somebody has made themselves, in turn, and what is printed about them.
+/// Connects sequentially with certificates of an unknown CA, and checks the log.
 pub async fn made_up_certificates(world: Arc<World>, count: usize) -> Result<Held> {
     let folder = world.folder.path();
     let made_up = Authority::new("made-up", &folder.join("made-up.crt"))?;
@@ -82,7 +82,7 @@ pub async fn made_up_certificates(world: Arc<World>, count: usize) -> Result<Hel
     Ok(Held::new(format!("{tried} tried"), ()))
 }
 
-/// Requests that are refused, without end: they must not fill the log.
+/// Sends rejected requests without pause: they must not fill the log.
 pub async fn refused(world: Arc<World>, who: Who, header: (&'static str, String)) -> Result<Held> {
     let deadline = Instant::now() + long();
     let (name, value) = header;
@@ -112,14 +112,14 @@ pub async fn refused(world: Arc<World>, who: Who, header: (&'static str, String)
     Ok(Held::new(format!("{} requests", asked.iter().sum::<usize>()), ()))
 }
 
-/// Fails if the program has printed more than a disk should take.
+/// Fails if the program logs more than a disk should store.
 pub async fn quietly(
     world: Arc<World>,
     attack: impl Future<Output = Result<Held>>,
 ) -> Result<Held> {
     let before = world.printed().len();
     let held = attack.await?;
-    // What is left out is counted, and said once in a while.
+    // Suppressed log lines are counted, and the count is logged periodically.
     sleep(Duration::from_secs(1)).await;
     let printed = world.printed().len() - before;
     anyhow::ensure!(printed < PRINTED, "{} printed, {}", printed, held.note);

@@ -1,4 +1,4 @@
-//! As much of a cluster as the program needs: reviews, and kinds of which nothing is there.
+//! A minimal cluster for the program: access reviews, and kinds without objects.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -16,20 +16,20 @@ use http::header::CONTENT_TYPE;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-/// The namespaces that there are.
+/// The existing namespaces.
 const NAMESPACES: &[&str] = &["default", "meadow", "pasture"];
-/// How long a question waits that hangs.
+/// The delay of a late response.
 const HANGS: Duration = Duration::from_secs(10);
 const BODY_LIMIT: usize = 8 << 20;
 
-/// A cluster that answers on plain HTTP.
+/// A cluster that serves plain HTTP.
 pub struct Cluster {
     pub address: SocketAddr,
     hangs: Arc<AtomicBool>,
 }
 
 impl Cluster {
-    /// Begins to answer, on a thread of its own, so that it does not wait for attackers.
+    /// Starts the cluster on a thread of its own, so that attackers do not slow it down.
     pub fn start() -> Result<Self> {
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
@@ -50,7 +50,7 @@ impl Cluster {
         Ok(Self { address, hangs })
     }
 
-    /// From now on what is asked about others than honest users is answered late.
+    /// From now on, reviews of all but honest users are answered late.
     pub fn hang(&self) {
         self.hangs.store(true, Ordering::Relaxed);
     }
@@ -96,7 +96,7 @@ async fn answer(request: Request, hangs: &AtomicBool) -> Response {
     }
 }
 
-/// Honest users, eve and the crowd may do everything, and have tokens; nobody else may do anything.
+/// Honest users, eve and the crowd have tokens and are allowed to do everything; other users are allowed nothing.
 fn judge(mut review: Value) -> Value {
     let is_known =
         |name: &str| name.starts_with("honest") || name.starts_with("user-") || name == "eve";

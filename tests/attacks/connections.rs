@@ -1,4 +1,4 @@
-//! Connections: many, slow, and unfinished.
+//! Attacks with connections: many, slow, and unfinished.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use crate::Held;
 use crate::wire::{PREFACE, Wire, many};
 use crate::world::{Who, World, llamas};
 
-/// Between the pieces of what comes slowly.
+/// The pause between the pieces of a slow transfer.
 const SLOWLY: Duration = Duration::from_millis(200);
 
-/// How long what goes on and on goes on.
+/// The duration of an attack that repeats without end.
 pub fn long() -> Duration {
     Duration::from_secs(if crate::wants_all() { 10 } else { 3 })
 }
@@ -40,7 +40,7 @@ pub async fn idle(world: Arc<World>, who: Who, count: usize) -> Result<Held> {
     Ok(Held::new(format!("{} open", open.len()), open))
 }
 
-/// They have asked for something, so they are known.
+/// Idle connections of an authenticated client.
 pub async fn idle_after_a_request(world: Arc<World>, who: Who, count: usize) -> Result<Held> {
     let open = many(count, async |_| {
         let mut client = world.client(who).await?;
@@ -62,7 +62,7 @@ pub async fn half_prefaces(world: Arc<World>, who: Who, count: usize) -> Result<
     Ok(Held::new(format!("{} open", open.len()), open))
 }
 
-/// Bytes that come one by one: of a preface, or of what begins like one.
+/// Sends the bytes of a connection preface one by one.
 pub async fn slow_prefaces(world: Arc<World>, count: usize) -> Result<Held> {
     let mut open = many(count, |_| world.tls(Who::Stranger, "h2")).await;
     for byte in PREFACE {
@@ -75,7 +75,7 @@ pub async fn slow_prefaces(world: Arc<World>, count: usize) -> Result<Held> {
     Ok(Held::new(format!("{} open", open.len()), open))
 }
 
-/// Handshakes without end.
+/// Repeats handshakes without end.
 pub async fn handshakes(world: Arc<World>, who: Who) -> Result<Held> {
     let deadline = Instant::now() + long();
     let one = async || {
@@ -89,7 +89,7 @@ pub async fn handshakes(world: Arc<World>, who: Who) -> Result<Held> {
     Ok(Held::new(format!("{} handshakes", done.iter().sum::<usize>()), ()))
 }
 
-/// Connections that come, ask and are dropped, without end.
+/// Repeatedly opens a connection, sends a request and drops the connection.
 pub async fn come_and_go(world: Arc<World>, who: Who) -> Result<Held> {
     let deadline = Instant::now() + long();
     let one = async || {
@@ -106,7 +106,7 @@ pub async fn come_and_go(world: Arc<World>, who: Who) -> Result<Held> {
     Ok(Held::new(format!("{} connections", done.iter().sum::<usize>()), ()))
 }
 
-/// Heads of HTTP/1.1 of which the end does not come.
+/// Sends HTTP/1.1 heads without their end.
 pub async fn unfinished_heads(
     world: Arc<World>,
     who: Who,
@@ -126,7 +126,7 @@ pub async fn unfinished_heads(
     Ok(Held::new(format!("{} open", open.len()), open))
 }
 
-/// Bodies that come byte by byte.
+/// Sends bodies byte by byte.
 pub async fn slow_bodies(world: Arc<World>, who: Who, count: usize) -> Result<Held> {
     let head = format!(
         "POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 3000000\r\n\r\n{{",
@@ -150,7 +150,7 @@ pub async fn slow_bodies(world: Arc<World>, who: Who, count: usize) -> Result<He
     Ok(Held::new(format!("{} open", open.len()), open))
 }
 
-/// Requests one after the other, of whose answers nothing is read.
+/// Sends pipelined requests and reads nothing of the responses.
 pub async fn pipelined(
     world: Arc<World>,
     who: Who,
@@ -169,7 +169,7 @@ pub async fn pipelined(
     Ok(Held::new(format!("{} open", open.len()), open))
 }
 
-/// Connections on which the client has said that it says no more.
+/// Opens connections whose sending side the client has closed.
 pub async fn half_closed(world: Arc<World>, who: Who, count: usize) -> Result<Held> {
     let head = format!("GET {}?watch=1 HTTP/1.1\r\nHost: localhost\r\n\r\n", llamas("default"));
     let open = many(count, async |_| {
@@ -182,7 +182,7 @@ pub async fn half_closed(world: Arc<World>, who: Who, count: usize) -> Result<He
     Ok(Held::new(format!("{} open", open.len()), open))
 }
 
-/// HTTP/2 that begins, and says nothing but that.
+/// Opens HTTP/2 connections and sends only the settings.
 pub async fn only_settings(world: Arc<World>, who: Who, count: usize) -> Result<Held> {
     let open = many(count, |_| Wire::open(&world, who, &[])).await;
     Ok(Held::new(format!("{} open", open.len()), open))

@@ -1,4 +1,4 @@
-//! Frames: floods of them, and such as nobody needs.
+//! Attacks with HTTP/2 frames: floods, and useless frames.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use crate::wire::{
 };
 use crate::world::{Who, World, llamas};
 
-/// The same frames for a while, on so many connections.
+/// Repeats the same frames for some seconds, on a number of connections.
 pub async fn flood(
     world: Arc<World>,
     who: Who,
@@ -71,7 +71,7 @@ pub fn goaways() -> Vec<u8> {
     frame(GOAWAY, 0, 0, &[0; 8])
 }
 
-/// Requests that are taken back at once.
+/// Sends requests and resets them at once.
 pub async fn resets(
     world: Arc<World>,
     who: Who,
@@ -104,7 +104,7 @@ pub async fn resets(
     Ok(Held::new(format!("{sent} taken back; {}", back.said()), open))
 }
 
-/// Streams that the server is made to reset: they get a window too large, or data too long.
+/// Makes the server reset streams: the window becomes too large, or the data too long.
 pub async fn made_resets(world: Arc<World>, who: Who, times: usize) -> Result<Held> {
     let back = Arc::new(Back::default());
     let mut wire = Wire::open(&world, who, &[]).await?;
@@ -131,7 +131,7 @@ pub async fn made_resets(world: Arc<World>, who: Who, times: usize) -> Result<He
     Ok(Held::new(format!("{sent} streams; {}", back.said()), wire))
 }
 
-/// DATA without bytes on a request that waits for its body.
+/// Sends empty DATA frames on a request that waits for its body.
 pub async fn empty_data(world: Arc<World>, who: Who) -> Result<Held> {
     let back = Arc::new(Back::default());
     let mut wire = Wire::open(&world, who, &[]).await?;
@@ -150,7 +150,7 @@ pub async fn empty_data(world: Arc<World>, who: Who) -> Result<Held> {
     Ok(Held::new(format!("{sent} frames; {}", back.said()), wire))
 }
 
-/// HEADERS without headers, and DATA on streams that are closed.
+/// Sends HEADERS without headers, and DATA on closed streams.
 pub async fn nonsense(world: Arc<World>, who: Who) -> Result<Held> {
     let back = Arc::new(Back::default());
     let deadline = Instant::now() + long();
@@ -177,7 +177,7 @@ pub async fn nonsense(world: Arc<World>, who: Who) -> Result<Held> {
     Ok(Held::new(format!("{connections} connections; {}", back.said()), ()))
 }
 
-/// The window of all streams, changed again and again.
+/// Changes the initial window size again and again.
 pub async fn toggled_windows(world: Arc<World>, who: Who, connections: usize) -> Result<Held> {
     let back = Arc::new(Back::default());
     let head = Head::of("GET", &format!("{}?watch=1", llamas("default")), who);
@@ -197,7 +197,7 @@ pub async fn toggled_windows(world: Arc<World>, who: Who, connections: usize) ->
     Ok(Held::new(back.said(), open))
 }
 
-/// A window of one byte, opened byte by byte, on many streams.
+/// Opens a window of one byte, byte by byte, on many streams.
 pub async fn byte_by_byte(world: Arc<World>, who: Who) -> Result<Held> {
     let back = Arc::new(Back::default());
     let open = many(10, async |_| {

@@ -1,4 +1,4 @@
-//! Heads of requests: large, unfinished, repeated, odd.
+//! Attacks with heads of requests: large, unfinished, repeated, and unusual.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,23 +13,23 @@ use crate::wire::{
 };
 use crate::world::{Who, World, llamas};
 
-/// What the other side remembers of headers, less than which an entry must take.
+/// The size of a header value, in bytes, so that its entry still fits into the HPACK table of the server.
 const REMEMBERED: usize = 3_900;
 
-/// One header of 4 kB, repeated by its number, in a head of which the end does not come.
+/// Repeats one header of 4 kB by its index, in a head without its end.
 pub async fn repeated(world: Arc<World>, who: Who, count: usize, times: usize) -> Result<Held> {
     let head = Head::of("GET", &llamas("default"), who).remembered("x", &"x".repeat(REMEMBERED));
     let frames = head.repeated(times).unfinished(1, true).concat();
     unfinished(world, who, count, frames).await
 }
 
-/// Small headers, so many that what they take besides their bytes counts.
+/// Sends so many small headers that their overhead dominates.
 pub async fn small(world: Arc<World>, who: Who, count: usize, times: usize) -> Result<Held> {
     let head = Head::of("GET", &llamas("default"), who).remembered("a", "");
     unfinished(world, who, count, head.repeated(times).unfinished(1, true).concat()).await
 }
 
-/// Headers that are spelt out, so large a head, of which the end does not come.
+/// Sends literal headers up to this size, in a head without its end.
 pub async fn spelt_out(world: Arc<World>, who: Who, count: usize, size: usize) -> Result<Held> {
     let mut head = Head::of("GET", &llamas("default"), who);
     for number in 0..size / 1_000 {
@@ -50,7 +50,7 @@ async fn unfinished(world: Arc<World>, who: Who, count: usize, frames: Vec<u8>) 
     Ok(Held::new(format!("{} open; {}", open.len(), back.said()), open))
 }
 
-/// CONTINUATION without end: each adds this.
+/// Sends CONTINUATION frames with this content, without end.
 pub async fn continuations(world: Arc<World>, who: Who, piece: Vec<u8>) -> Result<Held> {
     let back = Arc::new(Back::default());
     let mut piece = frame(CONTINUATION, 0, 1, &piece);
@@ -72,7 +72,7 @@ pub async fn continuations(world: Arc<World>, who: Who, piece: Vec<u8>) -> Resul
     Ok(Held::new(format!("{sent} MiB sent; {}", back.said()), open))
 }
 
-/// Whole heads, of requests whose body does not come.
+/// Sends complete heads of requests whose body does not arrive.
 pub async fn waiting(
     world: Arc<World>,
     who: Who,
@@ -82,12 +82,12 @@ pub async fn waiting(
 ) -> Result<Held> {
     let mut head =
         Head::of("POST", &llamas("pasture"), who).with("content-type", "application/json");
-    // The table remembers a part of it, so that little is sent.
+    // The HPACK table contains a part of the head, so that few bytes are sent.
     head = head.remembered("x", &"x".repeat(REMEMBERED)).repeated(size / REMEMBERED);
     heads(world, who, connections, streams, head, false).await
 }
 
-/// The same head on many streams.
+/// Sends the same head on many streams.
 pub async fn heads(
     world: Arc<World>,
     who: Who,
@@ -113,8 +113,8 @@ pub async fn heads(
     Ok(Held::new(format!("{} open; {}", open.len(), back.said()), open))
 }
 
-/// A head that is too long in one of these parts, among requests of others on the connection
-/// of the front proxy, which must go on.
+/// Sends a head with a part that is too long, on the connection of the front proxy. The requests of others on the
+/// connection must continue.
 pub async fn beside_others(world: Arc<World>, head: Head) -> Result<Held> {
     let back = Arc::new(Back::default());
     let mut wire = Wire::open(&world, Who::FrontProxy, &[]).await?;
@@ -141,7 +141,7 @@ pub async fn beside_others(world: Arc<World>, head: Head) -> Result<Held> {
     Ok(Held::new(back.said(), wire))
 }
 
-/// The size of the table of headers, changed again and again.
+/// Changes the size of the HPACK table again and again.
 pub async fn table_sizes(world: Arc<World>, who: Who) -> Result<Held> {
     let back = Arc::new(Back::default());
     let mut wire = Wire::open(&world, who, &[]).await?;
@@ -154,7 +154,7 @@ pub async fn table_sizes(world: Arc<World>, who: Who) -> Result<Held> {
     Ok(Held::new(back.said(), wire))
 }
 
-/// A head in pieces of one byte.
+/// Sends a head in pieces of one byte.
 pub async fn dribbled(world: Arc<World>, who: Who, count: usize) -> Result<Held> {
     let head = Head::of("GET", &llamas("default"), who).0;
     let mut frames = frame(HEADERS, 1, 1, &head[..1]);
@@ -164,7 +164,7 @@ pub async fn dribbled(world: Arc<World>, who: Who, count: usize) -> Result<Held>
     unfinished(world, who, count, frames).await
 }
 
-/// A frame that announces more than comes.
+/// Sends a frame that announces more bytes than follow.
 pub async fn announced(world: Arc<World>, who: Who, count: usize) -> Result<Held> {
     let mut frames = frame(HEADERS, 0, 1, &Head::of("POST", &llamas("pasture"), who).0);
     frames[4] |= crate::wire::END_HEADERS;

@@ -1,4 +1,4 @@
-//! Somebody honest, who is to notice nothing.
+//! Honest users, who must not be affected by an attack.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,23 +14,23 @@ use crate::world::{Client, GROUP, Who, World, llama, llamas};
 
 /// The namespace of honest users.
 const NAMESPACE: &str = "meadow";
-/// After that long nobody waits any more.
+/// The timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Between rounds.
+/// The pause between rounds.
 const PAUSE: Duration = Duration::from_millis(50);
 const OBJECTS: usize = 5;
 
-/// What honest users saw.
+/// The observations of honest users.
 #[derive(Debug, Default)]
 pub struct Seen {
     pub longest: Duration,
     pub waited_for: String,
     pub rounds: usize,
-    /// What went wrong: the first few.
+    /// The first few errors.
     pub faults: Vec<String>,
 }
 
-/// Honest users at work, on a thread of their own, until they are asked what they saw.
+/// Honest users that send requests on a thread of their own until `end` is called.
 pub struct Honest {
     thread: JoinHandle<Result<Seen>>,
     ending: Arc<AtomicBool>,
@@ -38,7 +38,7 @@ pub struct Honest {
 }
 
 impl Honest {
-    /// Begins; returns when the first round was done.
+    /// Starts the users. Returns after the first round.
     pub async fn start(world: &Arc<World>) -> Result<Self> {
         let (ending, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let (world, end, done) = (Arc::clone(world), Arc::clone(&ending), Arc::clone(&rounds));
@@ -49,7 +49,7 @@ impl Honest {
         Ok(honest)
     }
 
-    /// Returns when so many more rounds were done, or they have given up.
+    /// Waits for this number of further rounds, or until the users have stopped.
     pub async fn wait_for_rounds(&self, count: usize) {
         let wanted = self.rounds.load(Ordering::Relaxed) + count;
         while self.rounds.load(Ordering::Relaxed) < wanted && !self.thread.is_finished() {
@@ -57,7 +57,7 @@ impl Honest {
         }
     }
 
-    /// What they saw; with a last look at everything.
+    /// Stops the users after a final check. Returns their observations.
     pub async fn end(self) -> Result<Seen> {
         self.ending.store(true, Ordering::Relaxed);
         let joined = tokio::task::spawn_blocking(|| self.thread.join()).await?;
@@ -94,7 +94,7 @@ async fn work(world: &World, ending: &AtomicBool, rounds: &AtomicUsize) -> Resul
                 }
             }
         }
-        // Nobody has seen this token before.
+        // The token is new to the server.
         let (began, token) = (Instant::now(), format!("Bearer honest-{}-token", seen.rounds));
         let asked = async {
             let mut client = world.client(Who::HonestWithToken).await?;
@@ -110,7 +110,7 @@ async fn work(world: &World, ending: &AtomicBool, rounds: &AtomicUsize) -> Resul
         rounds.fetch_add(1, Ordering::Relaxed);
         tokio::time::sleep(PAUSE).await;
     }
-    // Nothing was forgotten, and watches go on.
+    // No object was lost, and watches continue.
     let mut last = world.client(Who::HonestFrontProxy).await.context("afterwards")?;
     let (status, list) = last.ask("GET", &llamas(NAMESPACE), "").await.context("afterwards")?;
     let list: serde_json::Value = serde_json::from_slice(&list)?;

@@ -1,4 +1,4 @@
-//! Answers that nobody reads.
+//! Attacks with responses that the client does not read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,29 +13,29 @@ use crate::Held;
 use crate::wire::{Back, Head, INITIAL_WINDOW_SIZE, Wire, many};
 use crate::world::{Who, World, llama, llamas};
 
-/// About as large as an object may be.
+/// Almost the maximum size of an object, in bytes.
 pub const LARGE: usize = 1_400_000;
 /// A megabyte.
 const MEGABYTE: usize = 1_000_000;
 
-/// What is asked for, and how nobody reads it.
+/// A set of unread requests: the client, the numbers of connections and streams, and the stream window.
 #[derive(Clone, Copy)]
 pub struct Unread {
     pub who: Who,
     pub connections: usize,
     pub streams: usize,
     pub window: u32,
-    /// Whether the bytes of the connection are taken.
+    /// Whether the client reads the bytes of the connection.
     pub is_read: bool,
 }
 
-/// On one connection, as many streams as it may have.
+/// The maximum number of streams on one connection.
 pub const ONE: Unread =
     Unread { who: Who::Eve, connections: 1, streams: 1_000, window: 0, is_read: true };
-/// On many.
+/// Many connections.
 pub const MANY: Unread =
     Unread { who: Who::Eve, connections: 100, streams: 100, window: 1, is_read: true };
-/// On connections of which nothing is taken.
+/// Many connections from which the client reads nothing.
 pub const DEAF: Unread =
     Unread { who: Who::Eve, connections: 100, streams: 100, window: 1 << 30, is_read: false };
 
@@ -69,7 +69,7 @@ pub async fn objects(world: Arc<World>, how: Unread) -> Result<Held> {
     how.ask(&world, &Head::of("GET", &path, how.who)).await
 }
 
-/// What answers the list of a full namespace, in this form.
+/// Lists a full namespace with this Accept header.
 pub async fn lists(world: Arc<World>, how: Unread, accept: &'static str) -> Result<Held> {
     world.fill("pasture", 20, MEGABYTE).await?;
     world.begin()?;
@@ -84,12 +84,12 @@ pub async fn compressed_lists(world: Arc<World>, how: Unread) -> Result<Held> {
     how.ask(&world, &head).await
 }
 
-/// A path, whatever it answers.
+/// Requests a path, whatever the response.
 pub async fn path(world: Arc<World>, how: Unread, path: String) -> Result<Held> {
     how.ask(&world, &Head::of("GET", &path, how.who)).await
 }
 
-/// A watch of an object that changes again and again.
+/// Watches an object that changes repeatedly.
 pub async fn watches(
     world: Arc<World>,
     how: Unread,
@@ -104,7 +104,7 @@ pub async fn watches(
     Ok(held)
 }
 
-/// Somebody honest changes the large object.
+/// Changes the large object as an honest user.
 pub async fn change(world: &World, times: usize) -> Result<()> {
     let mut client = world.client(Who::HonestFrontProxy).await?;
     let path = format!("{}/large-0", llamas("pasture"));
@@ -118,7 +118,7 @@ pub async fn change(world: &World, times: usize) -> Result<()> {
     Ok(())
 }
 
-/// Requests with large bodies, of whose answers one byte is read.
+/// Sends requests with large bodies, and reads one byte of the responses.
 pub async fn creations(world: Arc<World>, connections: usize, streams: usize) -> Result<Held> {
     let body = Bytes::from(llama("a", MEGABYTE));
     bodies(

@@ -1,4 +1,4 @@
-//! HTTP/2 by hand: frames that no library sends.
+//! A minimal HTTP/2 client that can send frames which no library sends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -30,14 +30,14 @@ pub const END_HEADERS: u8 = 4;
 pub const HEADER_TABLE_SIZE: u16 = 1;
 pub const INITIAL_WINDOW_SIZE: u16 = 4;
 
-/// How long an attacker tries to send, if nothing is taken.
+/// The timeout for sending, if the server reads nothing.
 const SEND: Duration = Duration::from_secs(5);
-/// Connections that are opened at a time.
+/// The number of connections that are opened concurrently.
 const AT_A_TIME: usize = 32;
-/// The largest frame that may be sent without asking.
+/// The largest frame that may be sent without negotiation, in bytes.
 pub const FRAME: usize = 16 << 10;
 
-/// A frame.
+/// Encodes a frame.
 pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(9 + payload.len());
     let length = u32::try_from(payload.len()).unwrap_or_default().to_be_bytes();
@@ -57,7 +57,7 @@ pub fn settings(values: &[(u16, u32)]) -> Vec<u8> {
     frame(SETTINGS, 0, 0, &payload)
 }
 
-/// A head, encoded.
+/// An encoded head.
 #[derive(Clone, Default)]
 pub struct Head(pub Vec<u8>);
 
@@ -71,17 +71,17 @@ impl Head {
         }
     }
 
-    /// A header that is spelt out.
+    /// Appends a literal header.
     pub fn with(self, name: &str, value: &str) -> Self {
         self.literal(0, name, value)
     }
 
-    /// The same; the other side is to remember it as entry 62.
+    /// Appends a literal header that the server adds to its HPACK table, as entry 62.
     pub fn remembered(self, name: &str, value: &str) -> Self {
         self.literal(0x40, name, value)
     }
 
-    /// Entry 62, so often.
+    /// Appends entry 62 this many times.
     pub fn repeated(mut self, times: usize) -> Self {
         self.0.resize(self.0.len() + times, 0x80 | 62);
         self
@@ -96,7 +96,7 @@ impl Head {
         self
     }
 
-    /// HEADERS, and CONTINUATION as far as needed.
+    /// Encodes HEADERS, and CONTINUATION as far as needed.
     pub fn frames(&self, stream: u32, end_stream: bool) -> Vec<u8> {
         let mut frames = self.unfinished(stream, end_stream);
         let last = frames.last_mut();
@@ -106,7 +106,7 @@ impl Head {
         frames.concat()
     }
 
-    /// The same, of which the end does not come.
+    /// Same as `frames`, without the end of the head.
     pub fn unfinished(&self, stream: u32, end_stream: bool) -> Vec<Vec<u8>> {
         let flags = if end_stream { END_STREAM } else { 0 };
         let parts = self.0.chunks(FRAME).enumerate();
@@ -118,7 +118,7 @@ impl Head {
     }
 }
 
-/// A length, in seven bits and as many bytes as it takes.
+/// Encodes a length: a prefix of seven bits, and further bytes as needed.
 fn length(out: &mut Vec<u8>, length: usize) {
     let Some(mut rest) = length.checked_sub(127) else {
         out.push(u8::try_from(length).unwrap_or_default());
@@ -132,14 +132,14 @@ fn length(out: &mut Vec<u8>, length: usize) {
     out.push(u8::try_from(rest).unwrap_or_default());
 }
 
-/// What came back.
+/// Counters of the frames that came back.
 #[derive(Debug, Default)]
 pub struct Back {
     pub heads: AtomicUsize,
     pub bytes: AtomicUsize,
     pub resets: AtomicUsize,
     pub pings: AtomicUsize,
-    /// The code of the last RST_STREAM and GOAWAY, and one more.
+    /// The codes of the last RST_STREAM and GOAWAY, plus one.
     pub last_reset: AtomicU32,
     pub goaway: AtomicU32,
     pub closed: AtomicUsize,
@@ -165,7 +165,7 @@ impl Back {
     }
 }
 
-/// A connection with frames.
+/// A connection for raw frames.
 pub struct Wire {
     write: WriteHalf<TlsStream<TcpStream>>,
     read: Option<ReadHalf<TlsStream<TcpStream>>>,
@@ -190,7 +190,7 @@ impl Wire {
         Ok(wire)
     }
 
-    /// Sends, as far as it is taken.
+    /// Sends bytes, as far as the server reads them.
     pub async fn send(&mut self, bytes: &[u8]) -> Result<()> {
         timeout(SEND, async {
             self.write.write_all(bytes).await?;
@@ -200,7 +200,7 @@ impl Wire {
         Ok(())
     }
 
-    /// A request; the number of its stream.
+    /// Sends a request. Returns the number of its stream.
     pub async fn request(&mut self, head: &Head) -> Result<u32> {
         let stream = self.stream();
         self.send(&head.frames(stream, true)).await?;
@@ -214,7 +214,7 @@ impl Wire {
         stream
     }
 
-    /// From now on what comes is read, and settings are acknowledged by nobody.
+    /// Starts to read frames. Settings are never acknowledged.
     pub fn read(&mut self, back: &Arc<Back>) {
         let Some(read) = self.read.take() else { return };
         let back = Arc::clone(back);
@@ -255,7 +255,7 @@ async fn note(mut read: ReadHalf<TlsStream<TcpStream>>, back: &Back) -> Result<(
     }
 }
 
-/// Does something so often, on as many connections, and keeps what succeeded.
+/// Runs a function `count` times concurrently, and collects the successful results.
 pub async fn many<T, F: Future<Output = Result<T>>>(
     count: usize,
     one: impl Fn(usize) -> F,

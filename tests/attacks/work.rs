@@ -1,4 +1,4 @@
-//! Requests that make much of little.
+//! Attacks with small requests that cause much work.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::world::{Client, Who, World, llama, llamas};
 
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
-/// Somewhat less than a body may hold.
+/// A little less than the maximum size of a body, in bytes.
 const BODY: usize = 3_000_000;
 
-/// A request of which many are sent at once.
+/// A request that is sent many times concurrently.
 #[derive(Clone)]
 pub struct Sent {
     pub method: &'static str,
@@ -57,7 +57,7 @@ async fn ask(client: &Client, sent: &Sent) -> Result<u16> {
     Ok(client.send(request).await?.0)
 }
 
-/// So many at once, on ten connections, or those of a crowd, again and again for a while.
+/// Repeats `count` concurrent requests for some seconds, on ten connections or those of a crowd.
 pub async fn at_once(world: Arc<World>, who: Who, count: usize, sent: Sent) -> Result<Held> {
     let mut client = world.client(Who::FrontProxy).await?;
     client.ask("POST", &llamas("pasture"), llama("small", 0)).await?;
@@ -68,7 +68,7 @@ pub async fn at_once(world: Arc<World>, who: Who, count: usize, sent: Sent) -> R
         let connections = if who == Who::Crowd { 100 } else { 10 };
         let clients = many(connections, |_| world.client(who)).await;
         let all = (0..count).map(|at| ask(&clients[at % clients.len()], &sent));
-        // Who is not answered in time is counted as 0.
+        // A request without a response in time is counted as status 0.
         let all = all.map(|asked| timeout(2 * long(), asked));
         for status in join_all(all).await {
             let status = status.ok().and_then(Result::ok).unwrap_or_default();
@@ -78,7 +78,7 @@ pub async fn at_once(world: Arc<World>, who: Who, count: usize, sent: Sent) -> R
     Ok(Held::new(format!("{statuses:?}"), ()))
 }
 
-/// The same while the store is full of large objects.
+/// Same as `at_once`, with a store full of large objects.
 pub async fn on_a_full_store(world: Arc<World>, count: usize, sent: Sent) -> Result<Held> {
     world.fill("pasture", 100, 1_000_000).await?;
     world.begin()?;
@@ -164,7 +164,7 @@ pub fn yaml_flow() -> Sent {
     Sent::post(YAML, "[".repeat(BODY))
 }
 
-/// Anchors that name each other.
+/// YAML anchors that refer to each other.
 pub fn yaml_aliases() -> Sent {
     let mut laughs = format!("a0: &a0 [{}]\n", "x,".repeat(10));
     for level in 1..30 {
@@ -179,7 +179,7 @@ pub fn merge_patch() -> Sent {
     Sent::patch("application/merge-patch+json", body)
 }
 
-/// What is copied is copied again.
+/// Copy operations that copy earlier copies.
 pub fn json_patch_copies() -> Sent {
     let copies = (0..5_000).map(|number| {
         format!("{{\"op\":\"copy\",\"from\":\"/spec\",\"path\":\"/spec/c{number}\"}}")
@@ -192,7 +192,7 @@ pub fn json_patch_copies() -> Sent {
     )
 }
 
-/// Each begins at the front of a long list.
+/// Operations that insert at the front of a long list.
 pub fn json_patch_fronts() -> Sent {
     let operation = "{\"op\":\"add\",\"path\":\"/spec/a/0\",\"value\":0}";
     Sent::patch(
@@ -217,7 +217,7 @@ pub fn json_patch_tests() -> Sent {
     )
 }
 
-/// A head of which many wait as watches.
+/// Opens many watches with a large head.
 pub async fn watches(
     world: Arc<World>,
     who: Who,
@@ -248,7 +248,7 @@ pub async fn watches(
     Ok(Held::new(format!("{} open; {}", open.len(), back.said()), open))
 }
 
-/// Pages of one object, from the first to the last, by many at once.
+/// Many clients read all pages of a list with a limit of one object.
 pub async fn pages(world: Arc<World>) -> Result<Held> {
     world.fill("pasture", 50, 500_000).await?;
     world.begin()?;
@@ -270,7 +270,7 @@ pub async fn pages(world: Arc<World>) -> Result<Held> {
     Ok(Held::new(format!("{pages} pages"), clients))
 }
 
-/// Objects until no more are taken, the last ones small; then somebody else has to go on.
+/// Creates objects until the store rejects them, the last ones small. Another user must then still be able to write.
 pub async fn full_store(world: Arc<World>, sizes: &'static [usize]) -> Result<Held> {
     let clients = many(10, |_| world.client(Who::Eve)).await;
     let deadline = Instant::now() + 3 * long();
@@ -309,7 +309,7 @@ pub async fn full_store(world: Arc<World>, sizes: &'static [usize]) -> Result<He
     Ok(Held::new(note, clients))
 }
 
-/// Changes without end, of one object, by many.
+/// Many clients change one object without end.
 pub async fn changes(world: Arc<World>, size: usize) -> Result<Held> {
     world.fill("pasture", 1, size).await?;
     world.begin()?;
@@ -339,7 +339,7 @@ fn upgrade(path: &str) -> String {
     )
 }
 
-/// Watches over WebSockets that are not read, and frames of which more is announced than comes.
+/// Opens watches over WebSockets without reading them, and sends frames that announce more bytes than follow.
 pub async fn websockets(world: Arc<World>, count: usize, sent: Vec<u8>) -> Result<Held> {
     world.fill("pasture", 1, 1_000_000).await?;
     world.begin()?;
@@ -359,7 +359,7 @@ pub async fn websockets(world: Arc<World>, count: usize, sent: Vec<u8>) -> Resul
     Ok(Held::new(format!("{} open, {upgraded} upgraded", open.len()), open))
 }
 
-/// Watches that come and go without end.
+/// Opens and closes watches without end.
 pub async fn short_watches(world: Arc<World>) -> Result<Held> {
     world.fill("pasture", 20, 1_000_000).await?;
     world.begin()?;

@@ -1,4 +1,4 @@
-//! The program, fresh, before a cluster of its own, and who comes to it.
+//! A new process of the program with its own cluster, and the clients that connect to it.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -26,38 +26,38 @@ use tokio_rustls::client::TlsStream;
 
 use crate::cluster::Cluster;
 
-/// Another program than the one of this build.
+/// The environment variable that names another program than the one of this build.
 const PROGRAM: &str = "FARM_OPERATOR";
-/// How long it may take until the program is ready.
+/// The timeout for the program to become ready.
 const START: Duration = Duration::from_secs(60);
-/// How long an attacker waits for a connection.
+/// The timeout of an attacker's connection.
 const CONNECT: Duration = Duration::from_secs(15);
-/// The address of attackers; all others come from 127.0.0.1.
+/// The address of attackers. All other clients connect from 127.0.0.1.
 const ATTACKER: [u8; 4] = [127, 0, 0, 2];
-/// How many are a crowd.
+/// The number of users in a crowd.
 const CROWD: usize = 100;
 pub const GROUP: &str = "/apis/farm.example.com/v1alpha";
 
-/// Who comes.
+/// The client of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// Somebody without a certificate.
+    /// A client without a certificate.
     Stranger,
-    /// eve, who may do everything, with a certificate of hers.
+    /// eve, who is allowed to do everything, with a client certificate.
     Eve,
-    /// The front proxy, which brings what users send to kube-apiserver: here what eve does.
+    /// The front proxy with requests of users; in an attack, those of eve.
     FrontProxy,
-    /// A hundred users with certificates, each connection is the next one's, from an address of its own.
+    /// A hundred users with certificates. Each connection belongs to the next user and comes from another address.
     Crowd,
-    /// Somebody honest, with a certificate of theirs.
+    /// An honest user with a client certificate.
     Honest,
-    /// Somebody honest, without a certificate, who brings a token.
+    /// An honest user with a token and no certificate.
     HonestWithToken,
-    /// The front proxy for somebody honest.
+    /// The front proxy with requests of an honest user.
     HonestFrontProxy,
 }
 
-/// The program and everything around it.
+/// The program and its environment.
 pub struct World {
     pub cluster: Cluster,
     pub address: SocketAddr,
@@ -73,7 +73,7 @@ struct Configs {
     eve: Arc<ClientConfig>,
     proxy: Arc<ClientConfig>,
     honest: Arc<ClientConfig>,
-    /// Those of a hundred users, once they are wanted, and who comes next.
+    /// The TLS configurations of the crowd, created on first use, and the number of its next user.
     crowd: OnceLock<Vec<Arc<ClientConfig>>>,
     next_of_crowd: AtomicUsize,
 }
@@ -151,24 +151,24 @@ impl World {
         self.program.lock().unwrap_or_else(PoisonError::into_inner).ensure_running()
     }
 
-    /// Everything that the program has printed.
+    /// The output of the program.
     pub fn printed(&self) -> String {
         self.program.lock().unwrap_or_else(PoisonError::into_inner).printed()
     }
 
-    /// The attack begins: from now on the most that the program takes is measured anew.
+    /// Marks the start of the attack: resets the peak of the program's memory.
     pub fn begin(&self) -> Result<()> {
         fs::write(format!("/proc/{}/clear_refs", self.id()), "5")?;
         self.before.store(self.status("VmRSS")?, Ordering::Relaxed);
         Ok(())
     }
 
-    /// How far it has grown since, at most, in MiB.
+    /// The largest growth since `begin`, in MiB.
     pub fn grown(&self) -> Result<usize> {
         Ok(self.status("VmHWM")?.saturating_sub(self.before.load(Ordering::Relaxed)) >> 10)
     }
 
-    /// A number of `/proc/PID/status`, in KiB.
+    /// A value of `/proc/PID/status`, in KiB.
     fn status(&self, name: &str) -> Result<usize> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix(name)).context("no number")?;
@@ -179,7 +179,7 @@ impl World {
         self.program.lock().unwrap_or_else(PoisonError::into_inner).id()
     }
 
-    /// A connection on which nothing has been said.
+    /// Opens a TCP connection without sending anything.
     pub async fn tcp(&self, who: Who) -> Result<TcpStream> {
         let socket = TcpSocket::new_v4()?;
         if matches!(who, Who::Stranger | Who::Eve) {
@@ -188,7 +188,7 @@ impl World {
         Ok(timeout(CONNECT, socket.connect(self.address)).await??)
     }
 
-    /// A connection after its handshake.
+    /// Opens a TLS connection.
     pub async fn tls(&self, who: Who, alpn: &str) -> Result<TlsStream<TcpStream>> {
         let config = match who {
             Who::Crowd => return self.tls_of_crowd(alpn).await,
@@ -200,7 +200,7 @@ impl World {
         self.tls_with(who, config, alpn).await
     }
 
-    /// A connection of the next of a hundred users.
+    /// Opens a connection of the next user of the crowd.
     async fn tls_of_crowd(&self, alpn: &str) -> Result<TlsStream<TcpStream>> {
         let made = || {
             let one = |number: usize| {
@@ -225,7 +225,7 @@ impl World {
         Self::tls_over(tcp, &crowd[number], alpn).await
     }
 
-    /// The same with another certificate.
+    /// Opens a TLS connection with this configuration.
     pub async fn tls_with(
         &self,
         who: Who,
@@ -248,17 +248,17 @@ impl World {
         Ok(timeout(CONNECT, connector.connect(name, tcp)).await??)
     }
 
-    /// The configuration of a client with a certificate that our authority signed, or none.
+    /// The configuration of a client with a certificate that the test authority signed, or without one.
     pub fn config(&self, certificate: Option<&Certificate>) -> Result<Arc<ClientConfig>> {
         config(&self.authority, certificate)
     }
 
-    /// A polite client.
+    /// A client that conforms to the protocol.
     pub async fn client(&self, who: Who) -> Result<Client> {
         self.client_with(who, http2::Builder::new(TokioExecutor::new())).await
     }
 
-    /// The same, speaking HTTP/2 in this way.
+    /// A client that conforms to the protocol, with these HTTP/2 settings.
     pub async fn client_with(
         &self,
         who: Who,
@@ -271,7 +271,7 @@ impl World {
         Ok(Client { sender, who })
     }
 
-    /// Objects of one MiB, or as large as they may be.
+    /// Creates objects of this size in a namespace. Returns the number of created objects.
     pub async fn fill(&self, namespace: &str, count: usize, size: usize) -> Result<usize> {
         let mut client = self.client(Who::FrontProxy).await?;
         let mut created = 0;
@@ -303,12 +303,12 @@ fn config(authority: &Authority, certificate: Option<&Certificate>) -> Result<Ar
             config.with_client_auth_cert(chain, PrivateKeyDer::from_pem_file(key)?)?
         }
     };
-    // Each handshake is a whole one.
+    // Every handshake is a full one.
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
 }
 
-/// A polite client, on one connection.
+/// A client that conforms to the protocol, on one connection.
 #[derive(Clone)]
 pub struct Client {
     pub sender: http2::SendRequest<Body>,
@@ -331,7 +331,7 @@ impl Client {
         Ok(request.body(body.into())?)
     }
 
-    /// Asks, and reads the answer.
+    /// Sends a request, and reads the response.
     pub async fn ask(
         &mut self,
         method: &str,
@@ -354,7 +354,7 @@ pub fn llamas(namespace: &str) -> String {
     format!("{GROUP}/namespaces/{namespace}/llamas")
 }
 
-/// A llama that takes about so many bytes.
+/// A llama of about this size, in bytes.
 pub fn llama(name: &str, size: usize) -> String {
     let owners = match size {
         0 => String::new(),

@@ -1,4 +1,4 @@
-//! What farm pods say of budgets, held against what kube-apiserver evicts.
+//! Compares the budgets in farm pods with the evictions of kube-apiserver.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -11,8 +11,8 @@ use crate::world::{IMAGE, World};
 
 const APPLY: [&str; 3] = ["apply", "-f", "-"];
 
-/// Of two Pods that are ready one belongs to an object that cannot be scaled: how many of its kind there should be
-/// nobody can say, so a budget that is a part of all is never counted, and nothing is evicted.
+/// One of two ready Pods has an owner that cannot be scaled, so the expected number of Pods is unknown. A budget with a
+/// percentage is then never counted, and nothing is evicted.
 pub fn that_cannot_be_counted_allow_nothing(world: &mut World) -> Result<()> {
     let held = world.kubectl(["create", "configmap", "holder", "-o", "json"]).run()?;
     let held: Value = serde_json::from_str(&held)?;
@@ -27,7 +27,7 @@ pub fn that_cannot_be_counted_allow_nothing(world: &mut World) -> Result<()> {
         world.kubectl(["create", "pdb", name, &selector, amount]).run()?;
     }
     for (name, shown, refusal) in [
-        // It is in a budget of which kube-apiserver writes down that nothing is allowed, because nobody has counted.
+        // kube-apiserver reports zero allowed disruptions for this budget, because it has not been counted.
         (
             "unscaled",
             json!([{"name": "unscaled"}, 0]),
@@ -52,7 +52,7 @@ pub fn that_cannot_be_counted_allow_nothing(world: &mut World) -> Result<()> {
         ensure!(evicted == refusal.map(str::to_owned), "{name}: {evicted:?}");
     }
     world.kubectl(["delete", "pdb/unscaled", "pdb/counted", "configmap/holder"]).run()?;
-    // One of them goes with its owner, and the other one may have been evicted.
+    // One of the Pods is deleted with its owner, and the other one may have been evicted.
     let pods = [
         "delete",
         "pod",
@@ -66,7 +66,7 @@ pub fn that_cannot_be_counted_allow_nothing(world: &mut World) -> Result<()> {
     Ok(())
 }
 
-/// Makes a Pod as it is when a kubelet runs it.
+/// Creates a Pod with the status of a Pod that a kubelet runs.
 fn make_ready(world: &World, name: &str, owners: &Value) -> Result<()> {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -82,14 +82,14 @@ fn make_ready(world: &World, name: &str, owners: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Why kube-apiserver would not evict a Pod; `None` if it would. kubectl would ask again for more than a minute.
+/// The reason why kube-apiserver would not evict a Pod; `None` if it would. kubectl would retry for more than a minute.
 fn evict(world: &World, name: &str) -> Result<Option<String>> {
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async {
         let kubeconfig = Kubeconfig::read_from(world.control_plane.kubeconfig())?;
         let options = KubeConfigOptions::default();
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
-        // The refusal is asked for, and would be tried again.
+        // The test expects the rejection, which the client would retry.
         config.default_retry = false;
         let pods: Api<Pod> = Api::default_namespaced(Client::try_from(config)?);
         let delete_options = Some(DeleteParams { dry_run: true, ..DeleteParams::default() });

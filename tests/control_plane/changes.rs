@@ -1,4 +1,4 @@
-//! Llamas that change, and what happens to those that something holds.
+//! Changes of llamas, and deletions of llamas that finalizers or owners hold.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub fn are_applied(world: &mut World) -> Result<()> {
     ensure!(rehearsed == "llama.farm.example.com/shaun configured (server dry run)\n");
     ensure!(field(world, "shaun", ".spec.weight")? == "21");
 
-    // The server says what is wrong.
+    // The server reports the error.
     let odd = weighing("shaun", 20).replace("\"height\"", "\"colour\":1,\"height\"");
     let refused = apply(&odd).output()?;
     ensure!(refused.errors.contains("unknown field \"spec.colour\""), "{refused:?}");
@@ -68,7 +68,7 @@ pub fn are_applied(world: &mut World) -> Result<()> {
     Ok(())
 }
 
-/// Who owns a field may change it, and others only by force.
+/// The owner of a field can change it; other managers need `force`.
 fn applied_by_the_server(world: &World) -> Result<()> {
     let apply = |manager: &str, force: bool, weight: u32| {
         let manager = format!("--field-manager={manager}");
@@ -156,7 +156,7 @@ fn reference(api_version: &str, kind: &str, name: &str, uid: &str) -> Value {
     })
 }
 
-/// A llama that owns a ConfigMap.
+/// Creates a llama that owns a ConfigMap.
 fn owner(world: &World, name: &str, owned: &str) -> Result<()> {
     world.kubectl(["create", "-f", "-"]).input(&llama(name)).run()?;
     let uid = field(world, name, ".metadata.uid")?;
@@ -165,7 +165,7 @@ fn owner(world: &World, name: &str, owned: &str) -> Result<()> {
     Ok(())
 }
 
-/// A ConfigMap that owns a llama.
+/// Creates a ConfigMap that owns a llama.
 fn dependant(world: &World, name: &str, dependant: &str) -> Result<()> {
     world.kubectl(["create", "configmap", name]).run()?;
     let path = "-o=jsonpath={.metadata.uid}";
@@ -177,7 +177,7 @@ fn dependant(world: &World, name: &str, dependant: &str) -> Result<()> {
 }
 
 pub fn own_and_are_owned(world: &mut World) -> Result<()> {
-    // What is owned goes first.
+    // With foreground deletion, the dependent is deleted first.
     owner(world, "owner", "owned")?;
     let delete = |what: &str, name: &str, cascade: &str| {
         let cascade = format!("--cascade={cascade}");
@@ -186,11 +186,11 @@ pub fn own_and_are_owned(world: &mut World) -> Result<()> {
     delete("llama", "owner", "foreground")?;
     let left = world.kubectl(["get", "configmap", "owned", "--ignore-not-found"]).run()?;
     ensure!(left.is_empty(), "{left}");
-    // It goes afterwards.
+    // With background deletion, the dependent is deleted afterwards.
     owner(world, "owner", "owned")?;
     delete("llama", "owner", "background")?;
     world.kubectl(["wait", "--for=delete", "configmap/owned", "--timeout=120s"]).run()?;
-    // It stays.
+    // With orphaning, the dependent remains.
     owner(world, "owner", "owned")?;
     delete("llama", "owner", "orphan")?;
     let owners = "-o=jsonpath={.metadata.ownerReferences}";
@@ -198,7 +198,7 @@ pub fn own_and_are_owned(world: &mut World) -> Result<()> {
     ensure!(left.is_empty(), "{left}");
     world.kubectl(["delete", "configmap", "owned"]).run()?;
 
-    // And the other way round.
+    // The same with a ConfigMap as the owner.
     dependant(world, "herd", "member")?;
     delete("configmap", "herd", "foreground")?;
     let left = world.kubectl(["get", "llama", "member", "--ignore-not-found"]).run()?;
@@ -250,13 +250,13 @@ async fn change(client: Client) -> Result<()> {
     entry.commit(&posting).await?;
     ensure!(llamas.get("timmy").await?.uid().is_some());
 
-    // A controller's finalizer: added, seen at the deletion, taken away.
+    // The finalizer of a controller is added, observed at the deletion, and removed.
     let reconcile = async |llama: Llama| {
         let nothing = async |_: Event<Llama>| Ok::<_, Infallible>(Action::await_change());
         finalizer(&llamas, "farm.example.com/shear", Arc::new(llama), nothing).await
     };
     let timmy = llamas.get("timmy").await?;
-    // It adds the finalizer, and expects to be called again.
+    // The first reconciliation adds the finalizer and expects another call.
     reconcile(timmy).await?;
     let timmy = llamas.get("timmy").await?;
     ensure!(timmy.finalizers() == ["farm.example.com/shear"]);

@@ -1,4 +1,4 @@
-//! kube, as programs use it.
+//! Clients of kube, as programs use it.
 
 use anyhow::{Context, Result, bail, ensure};
 use farm_operator::FarmPod;
@@ -30,7 +30,7 @@ async fn use_everything(client: Client) -> Result<()> {
     let metadata = llamas.list_metadata(&ListParams::default()).await?;
     ensure!(metadata.items[0].name_any() == "dolly");
 
-    // A list and then a watch; or a watch that begins with what is there.
+    // A list followed by a watch, and a watch with initial events.
     let streaming = watcher::Config::default().streaming_lists();
     for config in [watcher::Config::default(), watcher::Config::default().page_size(1), streaming] {
         follow(&llamas, config).await?;
@@ -41,7 +41,7 @@ async fn use_everything(client: Client) -> Result<()> {
     Ok(())
 }
 
-/// A reflector sees what is there, and then what happens.
+/// A reflector receives the existing objects, then the changes.
 async fn follow(llamas: &Api<Llama>, config: watcher::Config) -> Result<()> {
     let (reader, writer) = reflector::store();
     let mut events = reflector(writer, watcher(llamas.clone(), config)).boxed();

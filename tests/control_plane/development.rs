@@ -1,18 +1,18 @@
-//! A process that takes the place of the deployed one for a while, as with mirrord.
+//! A development process that replaces the deployed one temporarily, as with mirrord.
 
 use anyhow::{Context, Result, ensure};
 
 use crate::switch::Switch;
 use crate::world::{API_SERVICES, NAMESPACE, World};
 
-/// A ConfigMap that a llama owns.
+/// Creates a ConfigMap that a llama owns. Returns the uid of the llama.
 fn own(world: &World, llama: &str) -> Result<String> {
     let uid = world.kubectl(["get", "llama", llama, "-o=jsonpath={.metadata.uid}"]).run()?;
     own_as(world, llama, llama, &uid)?;
     Ok(uid)
 }
 
-/// A ConfigMap `of-NAME` that the llama of this name and uid owns.
+/// Creates a ConfigMap `of-NAME` that the llama of this name and uid owns.
 fn own_as(world: &World, name: &str, llama: &str, uid: &str) -> Result<()> {
     let map = serde_json::json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -33,7 +33,7 @@ fn make(world: &World, llama: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the collector has taken what a llama owned that is not known.
+/// Waits until the garbage collector has deleted the ConfigMap of an unknown llama.
 fn is_collected(world: &World, map: &str) -> Result<()> {
     world.eventually(|| {
         let found = world.kubectl(["get", "configmap", map, "--ignore-not-found"]).run()?;
@@ -42,8 +42,8 @@ fn is_collected(world: &World, map: &str) -> Result<()> {
     })
 }
 
-/// What the deployed server's llamas own outlives a process that has the traffic for
-/// a while; what is made meanwhile goes with that.
+/// Dependents of the deployed server's llamas survive a process that receives the traffic temporarily. Dependents of
+/// llamas created there are deleted when that process ends.
 pub fn nothing_owned_is_lost(world: &mut World) -> Result<()> {
     let switch = Switch::to(world.port)?;
     let service = (NAMESPACE, farm_operator::NAME);
@@ -61,8 +61,8 @@ pub fn nothing_owned_is_lost(world: &mut World) -> Result<()> {
         );
         Ok(())
     })?;
-    // This one is known to the deployed server alone, so that it can be seen when the
-    // collector has asked the other.
+    // Only the deployed server has this llama. Its dependent shows when the garbage collector has queried the other
+    // process.
     make(world, "late")?;
     own(world, "late")?;
     switch.lead_to(port);
@@ -79,7 +79,8 @@ pub fn nothing_owned_is_lost(world: &mut World) -> Result<()> {
     ensure!(there.lines().count() == 2, "{there}");
     world.kubectl(["get", "configmap", "of-kept"]).run()?;
 
-    // Once more to and fro: the next process has what came since, and again nothing is taken for missing.
+    // A second replacement: the next process has the llamas created since then, and again nothing is deleted by
+    // mistake.
     make(world, "later")?;
     own(world, "later")?;
     let (port, again) = world.start_another("again", &["--copy-stored-objects"])?;
@@ -90,7 +91,7 @@ pub fn nothing_owned_is_lost(world: &mut World) -> Result<()> {
     for (target, marker) in [(port, "at-development"), (world.port, "at-deployed")] {
         switch.lead_to(target);
         world.wait_available()?;
-        // When this is collected, the collector has asked the process that has the traffic.
+        // Once this ConfigMap is deleted, the garbage collector has queried the process that receives the traffic.
         own_as(world, marker, "nobody", &format!("00000000-0000-4000-8000-{target:012}"))?;
         is_collected(world, &format!("of-{marker}")).with_context(|| again.printed())?;
         let there = world.kubectl(["get", "llama", "kept", "later", "-o", "name"]).run()?;
@@ -99,7 +100,7 @@ pub fn nothing_owned_is_lost(world: &mut World) -> Result<()> {
     }
     drop(again);
 
-    // A process that cannot copy says nothing of llamas, so nothing is collected.
+    // A process that cannot copy does not serve llamas, so nothing is garbage-collected.
     let nobody = world.control_plane.kubeconfig_of_token("nobody", "nobody-token")?;
     let (port, blind) = world.start_another_as(&nobody, "blind", &["--copy-stored-objects"])?;
     world.eventually(|| {

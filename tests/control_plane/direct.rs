@@ -1,4 +1,4 @@
-//! Requests past kube-apiserver.
+//! Requests that bypass kube-apiserver.
 
 use anyhow::Result;
 use http_body_util::BodyExt;
@@ -9,7 +9,7 @@ use crate::world::World;
 
 pub const LLAMAS: &str = "/apis/farm.example.com/v1alpha/namespaces/default/llamas";
 
-/// Speaks to us, past kube-apiserver, with these headers and this certificate.
+/// Sends a request directly to the server, with these headers and this certificate.
 pub fn ask(
     world: &World,
     headers: &[(&str, &str)],

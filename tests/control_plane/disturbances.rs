@@ -1,4 +1,4 @@
-//! What goes wrong in the life of a cluster.
+//! Failures in the life of a cluster.
 
 use anyhow::{Result, ensure};
 
@@ -11,7 +11,7 @@ fn certificate(world: &World) -> Result<String> {
     world.kubectl(["get", SECRET, "-n", NAMESPACE, "-o=jsonpath={.data}"]).run()
 }
 
-/// What kubectl prints of the sample llama, once it gets it.
+/// Polls until kubectl gets the sample llama. Returns its output.
 fn dolly(world: &World) -> Result<String> {
     world.eventually(|| world.kubectl(["get", "llama", "dolly", "-o", "name"]).run())
 }
@@ -43,7 +43,7 @@ pub fn kube_apiserver_is_killed(world: &mut World) -> Result<()> {
     world.control_plane.kill_api_server();
     world.control_plane.restart_api_server()?;
     dolly(world)?;
-    // The view of Pods goes on by itself.
+    // The informer of Pods recovers by itself.
     world.deploy("web", 2)
 }
 
@@ -51,7 +51,7 @@ pub fn a_signal_drains_the_server(world: &mut World) -> Result<()> {
     let mut watch = Following::start(world.kubectl(["get", "llamas", "-w"]))?;
     watch.wait_for(&["dolly"])?;
     world.server.terminate()?;
-    // kubectl ends well only if the watch does.
+    // kubectl exits successfully only if the watch ends properly.
     watch.wait_for_end()?;
     let status = world.server.wait()?;
     ensure!(status.success(), "{status}");

@@ -1,4 +1,4 @@
-//! Llamas that are kept in a folder, or in etcd by several replicas.
+//! Llamas that are stored in a directory, or in etcd by several replicas.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -15,7 +15,7 @@ use crate::world::{API_SERVICES, Following, NAMESPACE, PATIENCE, World};
 
 const LLAMAS: &str = "/apis/farm.example.com/v1alpha/namespaces/default/llamas";
 
-/// kube-apiserver takes what the program prints for a store on a volume.
+/// kube-apiserver accepts the manifests for a store on a volume.
 pub fn a_stateful_set_is_printed(world: &mut World) -> Result<()> {
     let applied = apply(world, &["--store=sqlite"])?;
     ensure!(applied.contains(&"statefulset.apps/farm-operator".to_owned()), "{applied:?}");
@@ -23,7 +23,7 @@ pub fn a_stateful_set_is_printed(world: &mut World) -> Result<()> {
     Ok(())
 }
 
-/// The same for replicas on an etcd.
+/// kube-apiserver accepts the manifests for replicas with etcd.
 pub fn replicas_are_printed(world: &mut World) -> Result<()> {
     for servers in ["http://etcd:2379", "https://a.example.com:2379,https://b.example.com:2379"] {
         let servers = format!("--etcd-servers={servers}");
@@ -35,7 +35,7 @@ pub fn replicas_are_printed(world: &mut World) -> Result<()> {
     Ok(())
 }
 
-/// What kube-apiserver would make of what is printed.
+/// Applies the manifests with a server-side dry run. Returns the names of the objects.
 fn apply(world: &World, options: &[&str]) -> Result<Vec<String>> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_farm-operator"));
     let printed = command.arg("manifests").args(options).output()?;
@@ -46,13 +46,13 @@ fn apply(world: &World, options: &[&str]) -> Result<Vec<String>> {
     Ok(applied.lines().map(str::to_owned).collect())
 }
 
-/// Makes a llama, as soon as that can be done.
+/// Creates a llama as soon as possible.
 fn create(world: &World, name: &str) -> Result<Value> {
     let created = world.eventually(|| creation(world, name).run())?;
     Ok(serde_json::from_str(&created)?)
 }
 
-/// What makes a llama.
+/// The kubectl command that creates a llama.
 fn creation(world: &World, name: &str) -> Kubectl {
     let llama = json!({
         "apiVersion": "farm.example.com/v1alpha", "kind": "Llama", "metadata": {"name": name},
@@ -61,7 +61,7 @@ fn creation(world: &World, name: &str) -> Kubectl {
     world.kubectl(["create", "-o", "json", "-f", "-"]).input(&llama.to_string())
 }
 
-/// What a watcher has missed since a revision: what happened, to whom.
+/// The events since a revision: the type and the name of each.
 fn missed(world: &World, since: &str) -> Result<Vec<(String, String)>> {
     let watch = format!("{LLAMAS}?watch=true&resourceVersion={since}&timeoutSeconds=1");
     let told = world.kubectl(["get", "--raw", &watch]).run()?;
@@ -72,21 +72,21 @@ fn missed(world: &World, since: &str) -> Result<Vec<(String, String)>> {
     Ok(told.collect())
 }
 
-/// As kubectl prints it.
+/// The resourceVersion of a llama.
 fn revision(llama: &Value) -> Result<&str> {
     llama["metadata"]["resourceVersion"].as_str().context("a revision")
 }
 
-/// What a watch has told: the version, what has happened, and to whom.
+/// An event of a watch: the revision, the type and the name.
 type Told = (u64, String, String);
 
-/// Begins a watch behind a version.
+/// Starts a watch after a revision.
 fn watch_behind(world: &World, version: u64) -> Result<Following> {
     let watch = format!("{LLAMAS}?watch=true&resourceVersion={version}");
     Following::start(world.kubectl(["get", "--raw", &watch]))
 }
 
-/// What a watch tells until it is broken off, or has told of the last one.
+/// Reads the events of a watch until the connection breaks, or until the event of the last llama.
 fn follow(mut watch: Following, last: &str) -> Result<Vec<Told>> {
     let mut told: Vec<Told> = Vec::new();
     while let Some(line) = watch.next().transpose()? {
@@ -95,7 +95,7 @@ fn follow(mut watch: Following, last: &str) -> Result<Vec<Told>> {
             ensure!(next.is_none(), "{line} was not broken off: {next:?} follows");
             break;
         };
-        // 410 would be one.
+        // This includes the error 410.
         ensure!(event["type"] != "ERROR", "{event} comes after {told:?}");
         let name = event["object"]["metadata"]["name"].as_str().context("a name")?.to_owned();
         let version = revision(&event["object"])?.parse()?;
@@ -108,8 +108,8 @@ fn follow(mut watch: Following, last: &str) -> Result<Vec<Told>> {
     Ok(told)
 }
 
-/// Llamas are made and watched while something happens. What was acknowledged is there, and a watch that is
-/// begun again where it was tells of each of them once.
+/// Creates and watches llamas while something happens. Every acknowledged llama exists afterwards, and a watch that
+/// continues after an interruption reports each of them once.
 fn watched_over(world: &mut World, what: impl FnOnce(&mut World) -> Result<()>) -> Result<()> {
     const MADE: usize = 30;
     const LAST: &str = "last";
@@ -126,7 +126,7 @@ fn watched_over(world: &mut World, what: impl FnOnce(&mut World) -> Result<()>) 
     let (acknowledge, acknowledged) = channel();
     let writing = thread::spawn(move || {
         for (name, creation) in creations {
-            // What was not acknowledged may be there as well.
+            // A llama that was not acknowledged may exist too.
             if creation.output().is_ok_and(|printed| printed.succeeded) {
                 let _ = acknowledge.send(name);
             }
@@ -168,7 +168,7 @@ fn watched_over(world: &mut World, what: impl FnOnce(&mut World) -> Result<()>) 
     Ok(())
 }
 
-/// The process is killed and started again with the same folder.
+/// The process is killed and restarted with the same directory.
 pub fn watches_outlive_the_process(world: &mut World) -> Result<()> {
     let folder = world.control_plane.folder().join("watched");
     let folder = folder.to_str().context("a path that is text")?.to_owned();
@@ -178,7 +178,7 @@ pub fn watches_outlive_the_process(world: &mut World) -> Result<()> {
     world.restart_server()
 }
 
-/// The replica that is asked is killed, and another one takes over.
+/// The replica that receives the requests is killed, and another one takes over.
 pub fn watches_outlive_a_replica(world: &mut World) -> Result<()> {
     let etcd = world.control_plane.etcd_url();
     let flags = ["--etcd-servers", &etcd, "--etcd-prefix", "/registry/watched"];
@@ -197,8 +197,8 @@ pub fn watches_outlive_a_replica(world: &mut World) -> Result<()> {
     world.restart_server()
 }
 
-/// One replica takes the place of another one: nothing is lost or told twice, and what one has
-/// acknowledged the other shows at once. They share the etcd of the cluster.
+/// One replica replaces another. Nothing is lost or reported twice, and a write that one has acknowledged is at once
+/// visible in the other. They share the etcd of the cluster.
 pub fn replicas_take_turns(world: &mut World) -> Result<()> {
     let etcd = world.control_plane.etcd_url();
     let flags = ["--etcd-servers", &etcd];
@@ -213,7 +213,7 @@ pub fn replicas_take_turns(world: &mut World) -> Result<()> {
     for (index, name) in names.into_iter().enumerate() {
         let (port, other) = world.start_another(&format!("replica-{index}"), &flags)?;
         switch.lead_to(port);
-        // The one before goes on until the next one is asked.
+        // The previous replica runs until the next one has received a request.
         others.push(other);
         create(world, name)?;
         told.push(("ADDED".to_owned(), name.to_owned()));
@@ -234,8 +234,8 @@ pub fn replicas_take_turns(world: &mut World) -> Result<()> {
     world.restart_server()
 }
 
-/// What is acknowledged is there after the process was killed, watches go on where they were, and
-/// nobody collects what llamas own.
+/// After the process was killed, acknowledged llamas exist, watches continue, and the dependents of llamas are not
+/// garbage-collected.
 pub fn llamas_outlive_the_process(world: &mut World) -> Result<()> {
     let folder = world.control_plane.folder().join("data");
     let folder = folder.to_str().context("a path that is text")?.to_owned();
@@ -259,12 +259,12 @@ pub fn llamas_outlive_the_process(world: &mut World) -> Result<()> {
     let get = ["get", "llama", "first", "-o", "jsonpath={.metadata.uid}"];
     let found = world.eventually(|| world.kubectl(get).run())?;
     ensure!(found == uid, "{found} was {uid}");
-    // What a watcher has missed is told to it: nothing else, and nothing twice.
+    // A watch receives exactly the missed events, each once.
     let told = missed(world, since)?;
     let expected = ["ADDED", "DELETED"].map(|what| (what.to_owned(), "second".to_owned()));
     ensure!(told == expected, "{told:?}");
     world.kubectl(["get", "configmap", "of-first"]).run()?;
-    // The collector does know it: what is owned goes with its owner.
+    // The garbage collector does know the owner: the dependent is deleted with it.
     world.kubectl(["delete", "llama", "first"]).run()?;
     world.kubectl(["wait", "--for=delete", "configmap/of-first", "--timeout=120s"]).run()?;
     world.restart_server()

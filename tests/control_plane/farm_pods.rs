@@ -12,7 +12,7 @@ pub fn are_read(world: &mut World) -> Result<()> {
     let names = world.kubectl(["get", "farmpods", "-l", "app=web", "-o", "name"]).run()?;
     let farm_pod = names.lines().next().context("no farm pod")?;
     let pod = farm_pod.strip_prefix("farmpod.farm.example.com/farm-").context("an odd name")?;
-    // What a kubelet says of a container that was killed and runs again.
+    // The status that a kubelet reports for a container that was killed and runs again.
     let container = json!({
         "name": "pause", "image": IMAGE, "imageID": "", "ready": true, "restartCount": 3,
         "state": {"running": {"startedAt": "2026-01-01T00:00:01Z"}},
@@ -48,7 +48,7 @@ pub fn are_read(world: &mut World) -> Result<()> {
     Ok(())
 }
 
-/// Pods in every state are shown as kube-apiserver itself shows them.
+/// Pods in every state are shown like kube-apiserver shows them.
 pub fn are_shown_as_pods_are(world: &mut World) -> Result<()> {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pods.yaml");
     let mut pods: Vec<Value> = serde_saphyr::from_multiple(&std::fs::read_to_string(file)?)?;
@@ -60,7 +60,7 @@ pub fn are_shown_as_pods_are(world: &mut World) -> Result<()> {
     }
     let account = ["get", "serviceaccount", "default", "-n", STATES];
     world.eventually(|| world.kubectl(account).run())?;
-    // When they are deleted is for kube-apiserver to say.
+    // kube-apiserver sets the time of a deletion itself.
     let mut deleted = Vec::new();
     for metadata in pods.iter_mut().filter_map(|pod| pod["metadata"].as_object_mut()) {
         metadata.remove("deletionGracePeriodSeconds");
@@ -75,7 +75,7 @@ pub fn are_shown_as_pods_are(world: &mut World) -> Result<()> {
     for name in &deleted {
         world.kubectl(["delete", "pod", name, "-n", STATES, "--wait=false"]).run()?;
     }
-    // Both are read one after the other, and ages go on.
+    // The two tables are read sequentially, and ages increase in between.
     let compared = world.eventually(|| {
         let pods_shown = cells(world, "pods")?;
         let farm_pods_shown = cells(world, "farmpods")?;
@@ -91,7 +91,7 @@ pub fn are_shown_as_pods_are(world: &mut World) -> Result<()> {
     for state in ["CrashLoopBackOff", "Init:1/2", "Terminating", "Unknown", "SchedulingGated"] {
         ensure!(states.contains(&state), "no Pod is {state}: {states:?}");
     }
-    // They go, and with them what was made for them.
+    // Deletes the Pods, and the objects that were created for them.
     let release = json!({"metadata": {"finalizers": null}}).to_string();
     for name in &deleted {
         let patch = ["patch", "pod", name, "-n", STATES, "--type=merge", "-p", &release];
@@ -104,15 +104,15 @@ pub fn are_shown_as_pods_are(world: &mut World) -> Result<()> {
     Ok(())
 }
 
-/// Where Pods in every state are.
+/// The namespace of the Pods in every state.
 const STATES: &str = "states";
 
-/// What kubectl prints of each of them in the columns that both kinds have.
+/// The cells of each object in the columns that both kinds have.
 fn cells(world: &World, resource: &str) -> Result<BTreeMap<String, [String; 3]>> {
     let table = world.kubectl(["get", resource, "-n", STATES]).run()?;
     let mut lines = table.lines();
     let headings = lines.next().context("no table")?;
-    // A cell begins below its heading.
+    // A cell starts below its heading.
     let starts = ["NAME", "READY", "STATUS", "RESTARTS"].map(|heading| headings.find(heading));
     let [Some(name), Some(ready), Some(status), Some(restarts)] = starts else {
         bail!("{headings}")
@@ -151,7 +151,7 @@ pub fn follow_a_deployment(world: &mut World) -> Result<()> {
         watch.wait_for(&["DELETED", "farm-web-"])?;
     }
     let left = world.kubectl(["get", "farmpods"]).output()?;
-    // This cluster has no metrics-server, as clusters may: no warning says so.
+    // This cluster has no metrics-server, which is allowed: there is no warning.
     ensure!(left.errors == "No resources found in default namespace.\n", "{left:?}");
     Ok(())
 }

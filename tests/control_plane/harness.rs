@@ -1,4 +1,4 @@
-//! Runs tests one after the other in one world, and worlds beside each other.
+//! Runs tests sequentially in one world, and several worlds concurrently.
 
 use std::process::exit;
 use std::sync::mpsc::{Sender, channel};
@@ -8,35 +8,35 @@ use anyhow::Result;
 use libtest_mimic::{Arguments, Trial};
 use test_cluster::{Missing, Programs};
 
-/// What tests share: a control plane, and farm-operator in it.
+/// The environment that tests share: a control plane with farm-operator.
 pub trait Shared: Sized + Send + 'static {
     fn start(programs: &Programs) -> Result<Self>;
 
-    /// What farm-operator has logged.
+    /// The log of farm-operator.
     fn server_log(&self) -> String;
 
-    /// Takes back what a test that failed has left.
+    /// Reverts the changes that a failed test has left.
     fn mend(&mut self) -> Result<()> {
         Ok(())
     }
 }
 
-/// What became of a test.
+/// The outcome of a test.
 type Outcome = Result<(), String>;
 
 pub type Test<W> = fn(&mut W) -> Result<()>;
 
-/// What a test needs that not every machine has: why it is ignored.
+/// Checks a requirement of a test that not every machine meets. Returns the reason why the test is ignored.
 pub type Needs = fn() -> Option<&'static str>;
 
 /// The tests of one world, in the order in which they run.
 pub type Group<W> = &'static [(&'static str, Test<W>)];
 
-/// Runs the tests that the command line asks for, and ends the process. Each group has a world of
-/// its own, beside the others; a world in which a test has failed is mended for the next one.
+/// Runs the tests that the command line selects, and ends the process. Each group has its own world and runs
+/// concurrently with the others. After a failed test, its world is repaired for the next one.
 pub fn run<W: Shared>(groups: &[Group<W>], needs: &[(&str, Needs)]) {
     let mut arguments = Arguments::from_args();
-    // Trials wait for what the groups find.
+    // The trials wait for the results of the groups.
     arguments.test_threads = Some(1);
     let required = std::env::var_os("REQUIRE_CONTROL_PLANE").is_some();
     let wanted = |name: &str| !arguments.list && is_wanted(&arguments, name);
@@ -49,7 +49,7 @@ pub fn run<W: Shared>(groups: &[Group<W>], needs: &[(&str, Needs)]) {
     for &group in groups {
         let mut tests = Vec::new();
         for &(name, test) in group {
-            // To find out may take a build: not for what is only listed, or left out.
+            // Checking a requirement may take a build, so it is skipped for tests that are only listed or filtered out.
             let need = needs.iter().find(|(of, _)| *of == name && wanted(name));
             let missing = need.and_then(|(_, why)| why());
             let missing = programs.as_ref().map_or(Some("no control plane"), |_| missing);
@@ -76,7 +76,7 @@ pub fn run<W: Shared>(groups: &[Group<W>], needs: &[(&str, Needs)]) {
         }
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
-    // Everything is ended and removed before the process is.
+    // Everything is stopped and removed before the process ends.
     for thread in threads {
         let _ = thread.join();
     }
@@ -90,7 +90,8 @@ fn is_wanted(arguments: &Arguments, name: &str) -> bool {
     arguments.filter.as_ref().is_none_or(matches) && !arguments.skip.iter().any(matches)
 }
 
-/// What a control plane is made of, or why this machine has none. What is broken is no reason.
+/// The programs of a control plane, or the reason why this machine has none. A broken installation is an error, not a
+/// reason to ignore tests.
 fn find_programs() -> Result<Programs, String> {
     match Programs::find() {
         Ok(programs) => Ok(programs),

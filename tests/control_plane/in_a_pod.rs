@@ -1,5 +1,5 @@
-//! The program as it runs in a Pod, or with mirrord in place of one: it is
-//! told nothing by flags, and finds the service account's files by their paths.
+//! The program without flags, as in a Pod or with mirrord: it reads the files of the service account from their usual
+//! paths.
 
 use std::fs;
 use std::process::Command;
@@ -9,7 +9,7 @@ use test_cluster::Process;
 
 use crate::world::{NAMESPACE, World};
 
-/// Where a Pod finds them. A namespace of mounts makes it ours for a moment.
+/// The path of the files in a Pod. A mount namespace provides it temporarily.
 const ENTER: &str = r#"
 set -e
 mount -t tmpfs tmpfs /var/run
@@ -19,7 +19,7 @@ if command -v setpriv >/dev/null; then exec setpriv --pdeathsig KILL -- "$@"; fi
 exec "$@"
 "#;
 
-/// Why this machine does not let us have mounts of our own.
+/// The reason why this machine does not allow mount namespaces.
 pub fn is_impossible() -> Option<&'static str> {
     let mut unshare = Command::new("unshare");
     unshare.args(["--user", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "x", "/var/run"]);
@@ -52,7 +52,7 @@ pub fn finds_its_service_account(world: &mut World) -> Result<()> {
     world.server.kill();
     world.server = Process::spawn(&command, &folder.join("farm-operator.log"))?;
     world.eventually(|| world.kubectl(["get", "llama", "dolly", "-o", "name"]).run())?;
-    // It knows its namespace, or it would not have found its Secret and be ready.
+    // The program knows its namespace; otherwise it would not have found its Secret and would not be ready.
     let direct = world.directly("token", &serde_json::json!({"token": "jane-token"}))?;
     let ready = world.control_plane.kubectl_as(&direct, ["get", "--raw", "/readyz?verbose"]);
     let ready = ready.run()?;

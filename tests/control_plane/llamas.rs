@@ -35,8 +35,8 @@ pub fn are_read(world: &mut World) -> Result<()> {
 }
 
 pub fn are_created_and_deleted(world: &mut World) -> Result<()> {
-    // kubectl looks there whether it has to check fields itself, and kube-apiserver asks a server
-    // that has just begun a second time only after a while.
+    // kubectl reads OpenAPI to decide whether it validates fields itself. kube-apiserver queries a server that has just
+    // started again only after a delay.
     world.eventually(|| {
         let listed = world.kubectl(["get", "--raw", "/openapi/v3"]).run()?;
         for path in ["\"apis/farm.example.com/v1\"", "\"apis/farm.example.com/v1alpha\""] {
@@ -56,10 +56,10 @@ pub fn are_created_and_deleted(world: &mut World) -> Result<()> {
     ensure!(refused.errors.contains(expected), "{}", refused.errors);
     let wrong = llama("wrong").replace("\"weight\":20", "\"weight\":\"x\"");
     let refused = world.kubectl(["create", "-f", "-"]).input(&wrong).output()?;
-    // A rule that cannot be asked is told, too.
+    // A rule that cannot be evaluated is reported too.
     let expected = "The Llama \"wrong\" is invalid: \n* spec.weight: Invalid value: \"string\": spec.weight in body must be of type number: \"string\"\n* <nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation\n";
     ensure!(refused.errors == expected, "{}", refused.errors);
-    // kubectl waits until it is gone.
+    // kubectl waits until the deletion is complete.
     let deleted = world.kubectl(["delete", "llama", "shaun"]).run()?;
     ensure!(deleted.starts_with("llama.farm.example.com \"shaun\" deleted"), "{deleted}");
     let left = world.kubectl(["get", "llamas", "-o", "name"]).run()?;
@@ -73,8 +73,8 @@ pub fn are_watched(world: &mut World) -> Result<()> {
     all.wait_for(&["ADDED", "default", "dolly"])?;
     world.kubectl(["create", "-f", "-"]).input(&llama("timmy")).run()?;
     all.wait_for(&["ADDED", "default", "timmy", "20", "1.5"])?;
-    // A watch of one object begins at version 0, and kubectl drops its first
-    // event, taking it for what is there: the next one must not be lost.
+    // A watch of one object starts at resourceVersion 0. kubectl drops its first event, which it takes for the existing
+    // object. The second event must not be lost.
     let mut one = Following::start(world.kubectl(["get", "llama", "timmy", "-w", events]))?;
     one.wait_for(&["ADDED", "timmy"])?;
     world.kubectl(["delete", "llama", "timmy"]).run()?;
@@ -83,11 +83,11 @@ pub fn are_watched(world: &mut World) -> Result<()> {
     Ok(())
 }
 
-/// What is done in one version is seen in the other, and nobody is warned of either.
+/// A change in one version is visible in the other, and neither causes a warning.
 pub fn are_the_same_in_both_versions(world: &mut World) -> Result<()> {
     let events = "--output-watch-events";
     let of_v1alpha = "llamas.v1alpha.farm.example.com";
-    // kube-apiserver tells of a version a little after it has found that available.
+    // kube-apiserver publishes a version in discovery a little after the APIService has become available.
     world.eventually(|| world.kubectl(["get", of_v1alpha, "dolly"]).run())?;
     let mut watch = Following::start(world.kubectl(["get", of_v1alpha, "-w", events]))?;
     watch.wait_for(&["ADDED", "dolly", "31.4"])?;
@@ -156,19 +156,20 @@ pub fn count_against_quota(world: &mut World) -> Result<()> {
         ensure!(used == expected, "{used}");
         Ok(())
     };
-    // The controller counts what its informer holds, which may lag behind, and an object that
-    // appears there later does not make it count again; new limits do.
+    // The quota controller counts the objects of its informer, which may be behind. An object that arrives later does
+    // not cause a new count, but a change of the limits does.
     let mut limit = 5;
     world.eventually(|| {
         limit += 1;
         let limits = format!(r#"{{"spec":{{"hard":{{"count/configmaps":"{limit}"}}}}}}"#);
         world.kubectl(["patch", "quota", "herd", "-n", "pasture", "-p", &limits]).run()?;
-        // Built-in kinds are counted only if ours are.
+        // Built-in kinds are counted only if the kinds of this server are.
         used(r#"{"count/configmaps":"1","count/llamas.farm.example.com":"1"}"#)
     })?;
     world.kubectl(["create", "configmap", "map", "-n", "pasture"]).run()?;
     world.eventually(|| used(r#"{"count/configmaps":"2","count/llamas.farm.example.com":"1"}"#))?;
-    // What is beyond it is refused as soon as we know of it, in the words of kube-apiserver.
+    // Objects that exceed the quota are rejected as soon as the server knows the quota, with the message of
+    // kube-apiserver.
     let limit = r#"{"spec":{"hard":{"count/llamas.farm.example.com":"1"}}}"#;
     world.kubectl(["patch", "quota", "herd", "-n", "pasture", "-p", limit]).run()?;
     let create = |name: &str, dry_run: &str| {
@@ -183,14 +184,14 @@ pub fn count_against_quota(world: &mut World) -> Result<()> {
     })?;
     let refused = create("timmy", "--dry-run=none")?;
     ensure!(refused.errors == exceeded, "{}", refused.errors);
-    // A change is no creation.
+    // An update is not a creation.
     let heavier = r#"{"spec":{"weight":99}}"#;
     let patch = ["patch", "llama", "shaun", "-n", "pasture", "--type=merge", "-p", heavier];
     world.kubectl(patch).run()?;
-    // Told by its watch, long before it counts again.
+    // The quota controller learns this from its watch, long before its next full count.
     world.kubectl(["delete", "llama", "shaun", "-n", "pasture"]).run()?;
     world.eventually(|| used(r#"{"count/configmaps":"2","count/llamas.farm.example.com":"0"}"#))?;
-    // There is room as soon as the llama is gone, whoever has counted that.
+    // The quota has capacity again as soon as the llama is deleted, whether or not it has been recounted.
     ensure!(create("timmy", "--dry-run=none")?.succeeded);
     world.kubectl(["delete", "namespace", "pasture", "--timeout=120s"]).run()?;
     Ok(())
@@ -201,13 +202,13 @@ pub fn need_a_namespace_that_stays(world: &mut World) -> Result<()> {
     let refused = world.kubectl(create).input(&llama("shaun")).output()?;
     let expected = "Error from server (NotFound): error when creating \"STDIN\": namespaces \"nowhere\" not found\n";
     ensure!(refused.errors == expected, "{}", refused.errors);
-    // It is there as soon as it was made.
+    // The namespace is usable as soon as it is created.
     world.kubectl(["create", "namespace", "barn"]).run()?;
     let create = |name: &str| {
         world.kubectl(["create", "-n", "barn", "-f", "-"]).input(&llama(name)).output()
     };
     ensure!(create("shaun")?.succeeded);
-    // Something holds it while it goes.
+    // A finalizer holds the namespace during its deletion.
     let held = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "held", "namespace": "barn", "finalizers": ["example.com/hold"]},

@@ -1,4 +1,4 @@
-//! Clients in other languages: what most controllers and scripts are made of.
+//! Clients in other languages, which most controllers and scripts use.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,19 +11,19 @@ use crate::world::{Following, World};
 
 const RESOURCE: [&str; 3] = ["farm.example.com", "v1alpha", "llamas"];
 
-/// Why client-go's informer cannot run here.
+/// The reason why client-go's informer cannot run here.
 pub fn informer_is_missing() -> Option<&'static str> {
     Programs::informer().is_err_and(|error| error.is::<Missing>()).then_some("no go")
 }
 
-/// Why Python's client cannot run here.
+/// The reason why Python's client cannot run here.
 pub fn python_is_missing() -> Option<&'static str> {
     let imported = Command::new(python()).args(["-c", "import kubernetes"]).output();
     let is_there = imported.is_ok_and(|output| output.status.success());
     (!is_there).then_some("no Python with the package kubernetes")
 }
 
-/// `$PYTHON`, as in a virtual environment that is not active.
+/// `$PYTHON`, for example of a virtual environment that is not active.
 fn python() -> PathBuf {
     std::env::var_os("PYTHON").map_or_else(|| "python3".into(), PathBuf::from)
 }
@@ -41,7 +41,7 @@ fn inform(world: &mut World, streams: bool) -> Result<()> {
     command.arg(world.control_plane.kubeconfig()).args(RESOURCE);
     command.env("KUBE_FEATURE_WatchListClient", streams.to_string());
     let mut informer = Following::run(command)?;
-    // Its first request says which way it goes.
+    // The first request shows whether the informer uses a streaming list.
     let request = informer.wait_for(&["request"])?;
     ensure!(request.contains("sendInitialEvents=true") == streams, "{request}");
     informer.wait_for(&["added", "default/dolly"])?;
@@ -50,7 +50,7 @@ fn inform(world: &mut World, streams: bool) -> Result<()> {
     informer.wait_for(&["added", "default/seen"])?;
     world.kubectl(["delete", "llama", "seen"]).run()?;
     informer.wait_for(&["deleted", "default/seen"])?;
-    // What a server forgets that was killed, an informer is told of, too.
+    // If a killed server loses objects, informers receive their deletion.
     world.kubectl(["create", "-f", "-"]).input(&llama("forgotten")).run()?;
     informer.wait_for(&["added", "default/forgotten"])?;
     world.restart_server()?;

@@ -1,4 +1,4 @@
-//! Owners of kinds that the program does not know: an Argo Rollout, and what that belongs to.
+//! Owners of kinds that the program does not know: an Argo Rollout, and its owner.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::world::{IMAGE, World};
 const APPLY: [&str; 3] = ["apply", "-f", "-"];
 const POD: &str = "app=rolled";
 
-/// A Pod belongs to a ReplicaSet, that to a Rollout, and that to an App, of which there is one for the whole cluster.
+/// A Pod belongs to a ReplicaSet, the ReplicaSet to a Rollout, and the Rollout to a cluster-scoped App.
 pub fn of_any_kind_are_followed(world: &mut World) -> Result<()> {
     world.kubectl(APPLY).input(&definition("rollouts", "Rollout", "Namespaced")).run()?;
     world.kubectl(APPLY).input(&definition("apps", "App", "Cluster")).run()?;
@@ -21,7 +21,7 @@ pub fn of_any_kind_are_followed(world: &mut World) -> Result<()> {
     });
     let spec = json!({"replicas": 1, "selector": {"matchLabels": labels}, "template": pod});
     make(world, "apps/v1", "ReplicaSet", "rolled", &json!({"of": rollout, "spec": spec}))?;
-    // Without a right the chain ends, and nobody is warned.
+    // Without permission the chain ends, and there is no warning.
     let known = world.eventually(|| shown(world, &json!(["ReplicaSet/rolled", "Rollout/web"])))?;
     let expected = json!({"apiVersion": "owners.example.com/v1", "kind": "Rollout", "name": "web"});
     ensure!(known["owner"] == expected, "{known}");
@@ -29,7 +29,7 @@ pub fn of_any_kind_are_followed(world: &mut World) -> Result<()> {
     let known = world
         .eventually(|| shown(world, &json!(["ReplicaSet/rolled", "Rollout/web", "App/shop"])))?;
     ensure!(known["owner"]["kind"] == "App", "{known}");
-    // A ReplicaSet is no workload of its own.
+    // A ReplicaSet is not listed as a workload.
     let workloads = world.kubectl(["get", "farmworkloads", "-o", "name"]).run()?;
     ensure!(!workloads.contains("rolled"), "{workloads}");
     world.kubectl(["delete", "replicaset", "rolled"]).run()?;
@@ -44,7 +44,7 @@ pub fn of_any_kind_are_followed(world: &mut World) -> Result<()> {
     })
 }
 
-/// The status of the one farm pod, whose owners are these.
+/// The status of the only farm pod, which must have these owners.
 fn shown(world: &World, owners: &Value) -> Result<Value> {
     let list = ["get", "farmpods", "-l", POD, "-o", "json"];
     let output = world.kubectl(list).output()?;
@@ -72,7 +72,7 @@ fn definition(plural: &str, kind: &str, scope: &str) -> String {
     .to_string()
 }
 
-/// Makes an object that belongs to another one, if `more` says so, and answers a reference to it.
+/// Creates an object, with the owner in `more` if there is one. Returns a reference to it.
 fn make(world: &World, api_version: &str, kind: &str, name: &str, more: &Value) -> Result<Value> {
     let owners: Vec<&Value> = more.get("of").into_iter().collect();
     let mut object = json!({
@@ -83,7 +83,7 @@ fn make(world: &World, api_version: &str, kind: &str, name: &str, more: &Value) 
         object["spec"] = spec.clone();
     }
     let object = object.to_string();
-    // A definition is served a moment after it was made.
+    // A definition is served shortly after its creation.
     let made = world
         .eventually(|| world.kubectl(["apply", "-f", "-", "-o", "json"]).input(&object).run())?;
     let made: Value = serde_json::from_str(&made)?;
@@ -93,7 +93,7 @@ fn make(world: &World, api_version: &str, kind: &str, name: &str, more: &Value) 
     }))
 }
 
-/// Lets the server read them, as `--owner-resources` does.
+/// Allows the server to read the owners, same as the manifests with `--owner-resources`.
 fn grant(world: &World) -> Result<()> {
     let rbac = "rbac.authorization.k8s.io/v1";
     let resources = ["rollouts", "apps"];

@@ -1,4 +1,4 @@
-//! How we come into the cluster.
+//! The registration of the server in the cluster.
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
@@ -55,14 +55,14 @@ pub fn discovery_names_the_kinds(world: &mut World) -> Result<()> {
     let of_both = world.kubectl(["get", "--raw", "/apis/farm.example.com"]).run()?;
     let of_both: Value = serde_json::from_str(&of_both)?;
     ensure!(of_both["preferredVersion"]["version"] == "v1", "{of_both}");
-    // A sick aggregated server makes every command warn.
+    // An unavailable aggregated server would cause a warning for every command.
     let namespaces = world.kubectl(["get", "ns"]).output()?;
     ensure!(namespaces.succeeded && namespaces.errors.is_empty(), "{}", namespaces.errors);
     Ok(())
 }
 
 pub fn openapi_is_published(world: &mut World) -> Result<()> {
-    // kube-apiserver asks again after a minute, if it found us away at first.
+    // If the server was unavailable at first, kube-apiserver retries after a minute.
     world.eventually(|| {
         let openapi = world.kubectl(["get", "--raw", "/openapi/v3"]).run()?;
         ensure!(openapi.contains("apis/farm.example.com/v1alpha"), "we are not in /openapi/v3");
@@ -76,7 +76,7 @@ pub fn openapi_is_published(world: &mut World) -> Result<()> {
 
 pub fn kubectl_explains(world: &mut World) -> Result<()> {
     let check = |arguments: &[&str], expected: &[&str]| -> Result<()> {
-        // kube-apiserver asks us for documents once a minute.
+        // kube-apiserver requests the OpenAPI documents once a minute.
         let explained = world.eventually(|| {
             let mut all = vec!["explain"];
             all.extend(arguments);
@@ -102,7 +102,7 @@ pub fn kubectl_explains(world: &mut World) -> Result<()> {
     )
 }
 
-/// `kubectl kustomize` makes of the base what `app.yaml` says, in its order.
+/// `kubectl kustomize` prints the same objects as `app.yaml`, in the same order.
 pub fn kustomize_prints_the_manifests(world: &mut World) -> Result<()> {
     let root = env!("CARGO_MANIFEST_DIR");
     let printed = world.kubectl(["kustomize", root]).run()?;

@@ -1,4 +1,4 @@
-//! Who may what, through kube-apiserver and past it.
+//! Authorization, through kube-apiserver and with direct requests.
 
 use anyhow::{Result, ensure};
 use serde_json::json;
@@ -9,7 +9,7 @@ use crate::world::World;
 
 pub fn are_needed(world: &mut World) -> Result<()> {
     let through = world.kubectl_as("jane", ["get", "llamas"])?.output()?;
-    // Past kube-apiserver, so that it is us who refuse; with its very words.
+    // A direct request, so that the server itself rejects it, with the same message.
     let direct = world.directly("jane", &json!({"token": "jane-token"}))?;
     let past = world.control_plane.kubectl_as(&direct, ["get", "--raw", LLAMAS]).output()?;
     let expected = "Error from server (Forbidden): llamas.farm.example.com is forbidden: User \"jane\" cannot list resource \"llamas\" in API group \"farm.example.com\" in the namespace \"default\"\n";
@@ -31,7 +31,7 @@ pub fn on_pods_are_needed(world: &mut World) -> Result<()> {
     ] {
         world.kubectl(["create", "rolebinding", name, role, user]).run()?;
     }
-    // kube-apiserver lets her through; we say which right is missing.
+    // kube-apiserver forwards ann's request; the server reports the missing permission.
     world.eventually(|| {
         let refused = world.kubectl_as("ann", ["get", "farmpods"])?.output()?;
         let expected = "Error from server (Forbidden): farmpods.farm.example.com is forbidden: User \"ann\" cannot list resource \"pods\" in API group \"\" in the namespace \"default\"\n";
@@ -39,7 +39,7 @@ pub fn on_pods_are_needed(world: &mut World) -> Result<()> {
         Ok(())
     })?;
     world.eventually(|| world.kubectl_as("eve", ["get", "farmpods"])?.run())?;
-    // Nor is there a way around it by watching.
+    // A watch requires the same permission.
     let watch = format!("{FARM_PODS}?watch=true&timeoutSeconds=1");
     let refused = world.kubectl_as("eve", ["get", "--raw", &watch])?.output()?;
     let expected = "User \"eve\" cannot watch resource \"pods\"";
@@ -47,7 +47,7 @@ pub fn on_pods_are_needed(world: &mut World) -> Result<()> {
     Ok(())
 }
 
-/// Of two users who may read Pods one may read Services and budgets as well.
+/// Two users may read Pods; one of them may also read Services and budgets.
 pub fn on_what_is_looked_up_are_needed(world: &mut World) -> Result<()> {
     world.deploy("web", 1)?;
     let read = "--verb=get,list,watch";
@@ -77,14 +77,14 @@ pub fn on_what_is_looked_up_are_needed(world: &mut World) -> Result<()> {
         ensure!(shown.succeeded && shown.output == "web web", "{shown:?}");
         Ok(shown.errors)
     })?;
-    // Nobody may read what is measured either, but this cluster measures nothing.
+    // Neither may read measurements, but this cluster has none.
     ensure!(of_mia.is_empty(), "{of_mia}");
     let of_joe = world.kubectl_as("joe", get)?.output()?;
     ensure!(of_joe.succeeded && of_joe.output == " ", "{of_joe:?}");
     let missing = "Warning: User \"joe\" cannot list resource \"services\" in API group \"\" in the namespace \"default\": what that would add is left out";
     ensure!(of_joe.errors.contains(missing), "{of_joe:?}");
     ensure!(of_joe.errors.matches("Warning:").count() == 3, "{of_joe:?}");
-    // A column is empty for him, and selectors find nothing by what he does not see.
+    // The columns are empty for joe, and selectors do not match hidden fields.
     for (user, expected) in [("mia", ["web", "web"]), ("joe", ["   ", "   "])] {
         let table = world.kubectl_as(user, ["get", "farmpods", "-l", "app=web", "-o", "wide"])?;
         let table = table.run()?;
@@ -99,7 +99,7 @@ pub fn on_what_is_looked_up_are_needed(world: &mut World) -> Result<()> {
     let name = ["get", "farmworkload/farm-web.deploy", "-o", "jsonpath={.status.pods}"];
     let pods = world.kubectl_as("joe", name)?.run()?;
     ensure!(pods == "1", "{pods}");
-    // Who may read Deployments and no Pods sees what they say of themselves.
+    // Permission to read Deployments, without Pods, is enough for the fields that come from the Deployment.
     let resources = "--resource=deployments.apps,statefulsets.apps,daemonsets.apps,jobs.batch";
     world.kubectl(["create", "role", "kim", read, resources]).run()?;
     for (binding, role) in [("kim", "--role=kim"), ("kim-farm", "--role=joe-farm")] {
@@ -114,7 +114,7 @@ pub fn on_what_is_looked_up_are_needed(world: &mut World) -> Result<()> {
         ensure!(hidden.iter().all(|field| shown.get(field).is_none()), "{shown}");
         Ok(())
     })?;
-    // A right that comes is seen at once by whoever asks, when what was answered before is forgotten.
+    // A new permission takes effect once the cached result has expired.
     world.kubectl(["create", "rolebinding", "joe-around", "--role=mia", "--user=joe"]).run()?;
     world.eventually(|| {
         let shown = world.kubectl_as("joe", get)?.output()?;
@@ -131,7 +131,7 @@ pub fn forged_headers_are_not_believed(world: &mut World) -> Result<()> {
     let forged = [("X-Remote-User", "admin"), ("X-Remote-Group", "system:masters")];
     let (status, body) = ask(world, &forged, None)?;
     ensure!(status == 403 && body.contains("User \\\"system:anonymous\\\" cannot list"), "{body}");
-    // A certificate of another CA, and one of the users' CA, with the front proxy's name.
+    // A certificate of another CA, and one of the users' CA with the name of the front proxy.
     let folder = world.control_plane.folder();
     let rogue = Authority::new("front-proxy-ca", &folder.join("rogue.crt"))?;
     let rogue = rogue.client(folder, "rogue", "front-proxy-client", None)?;
@@ -142,11 +142,11 @@ pub fn forged_headers_are_not_believed(world: &mut World) -> Result<()> {
     let (status, body) = ask(world, &forged, Some(&user))?;
     let expected = "User \\\"front-proxy-client\\\" cannot list";
     ensure!(status == 403 && body.contains(expected), "a user of that name: {status} {body}");
-    // With the certificate of the front proxy they are.
+    // The certificate of the front proxy is accepted.
     let proxy = world.control_plane.front_proxy();
     let (status, body) = ask(world, &forged, Some(proxy))?;
     ensure!(status == 200, "{body}");
-    // Nobody may speak for another past kube-apiserver.
+    // Impersonation is not possible in direct requests.
     let impersonated = [forged[0], forged[1], ("Impersonate-User", "jane")];
     let (status, body) = ask(world, &impersonated, Some(proxy))?;
     ensure!(status == 403 && body.contains("impersonation"), "{body}");

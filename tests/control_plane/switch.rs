@@ -1,4 +1,4 @@
-//! A port behind which processes change places.
+//! A port that forwards connections to an exchangeable process.
 
 use std::io;
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::thread;
 
 use anyhow::Result;
 
-/// A port that leads to one process or to another.
+/// A port that forwards connections to one process or another.
 pub struct Switch {
     pub port: u16,
     target: Arc<AtomicU16>,
@@ -21,12 +21,12 @@ impl Switch {
         let port = listener.local_addr()?.port();
         let target = Arc::new(AtomicU16::new(target));
         let open: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
-        // Ends with the process of the tests.
+        // This thread ends with the process of the tests.
         thread::spawn({
             let (target, open) = (Arc::clone(&target), Arc::clone(&open));
             move || {
                 for client in listener.incoming().map_while(Result::ok) {
-                    // A process that does not listen refuses, as a Pod would.
+                    // If no process listens on the target, the connection is closed, as for a Pod.
                     let _ = forward(client, &target, &open);
                 }
             }
@@ -34,12 +34,12 @@ impl Switch {
         Ok(Self { port, target, open })
     }
 
-    /// Leads elsewhere who comes from now on; what is open stays.
+    /// Forwards new connections to another target. Open connections remain.
     pub fn lead_new_connections_to(&self, target: u16) {
         self.target.store(target, Ordering::SeqCst);
     }
 
-    /// Leads elsewhere from now on; what is open is broken off.
+    /// Forwards new connections to another target, and closes open connections.
     pub fn lead_to(&self, target: u16) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         self.lead_new_connections_to(target);
@@ -50,8 +50,8 @@ impl Switch {
 }
 
 fn forward(client: TcpStream, target: &AtomicU16, open: &Mutex<Vec<TcpStream>>) -> io::Result<()> {
-    // The lock is held from the choice of the target until the connection is listed:
-    // a switch to another target then finds, and closes, every older connection.
+    // The lock is held from the choice of the target until the connection is listed. A switch to another target then
+    // finds, and closes, every older connection.
     let mut streams = open.lock().unwrap_or_else(PoisonError::into_inner);
     let server = TcpStream::connect(("127.0.0.1", target.load(Ordering::SeqCst)))?;
     streams.extend([client.try_clone()?, server.try_clone()?]);

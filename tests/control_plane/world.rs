@@ -1,4 +1,4 @@
-//! The world of the tests: a control plane, and farm-operator in it.
+//! The environment of the tests: a control plane with farm-operator.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -13,17 +13,17 @@ use test_cluster::{ControlPlane, Kubectl, Process, Programs, Token, lines};
 use crate::harness::Shared;
 
 pub const NAMESPACE: &str = "farm-operator";
-/// What Pods would run, if there were a kubelet.
+/// The image of Pods. No kubelet runs it.
 pub const IMAGE: &str = "registry.k8s.io/pause:3.10";
-/// The APIService that all kinds are in.
+/// The APIService of the version that has all kinds.
 pub const API_SERVICE: &str = "v1alpha.farm.example.com";
-/// All of them, a version each.
+/// All APIServices, one for each version.
 pub const API_SERVICES: [&str; 2] = ["v1.farm.example.com", API_SERVICE];
-/// How long something may take that happens by itself.
+/// The timeout for something that happens by itself.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 pub struct World {
-    // Dropped first: it speaks to the control plane.
+    // Dropped first, because it uses the control plane.
     pub server: Process,
     pub port: u16,
     pub control_plane: ControlPlane,
@@ -34,8 +34,7 @@ impl Shared for World {
     fn start(programs: &Programs) -> Result<Self> {
         let users = ["jane", "ann", "eve", "joe", "mia", "kim"].map(Token::of);
         let control_plane = ControlPlane::start(programs, &users)?;
-        // What an operator does, but for the Service: no Pod runs here, so it
-        // leads to this machine.
+        // The same steps as an operator's, except that the Service refers to this machine, because no Pod runs here.
         install(&control_plane)?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let service = (NAMESPACE, farm_operator::NAME);
@@ -57,13 +56,13 @@ impl World {
         self.control_plane.kubectl(arguments)
     }
 
-    /// kubectl as one of the users.
+    /// Runs kubectl as one of the users.
     pub fn kubectl_as<const N: usize>(&self, user: &str, arguments: [&str; N]) -> Result<Kubectl> {
         let kubeconfig = self.control_plane.kubeconfig_of_token(user, &format!("{user}-token"))?;
         Ok(self.control_plane.kubectl_as(&kubeconfig, arguments))
     }
 
-    /// kubectl that speaks to farm-operator itself, with these credentials.
+    /// A kubeconfig for direct requests to farm-operator, with these credentials.
     pub fn directly(&self, name: &str, user: &serde_json::Value) -> Result<PathBuf> {
         let secret = "secret/farm-operator-serving-certificate";
         let path = "-o=jsonpath={.data.ca\\.crt}";
@@ -71,7 +70,7 @@ impl World {
         self.directly_by(&ca, name, user)
     }
 
-    /// The same by this CA alone, in base64.
+    /// A kubeconfig for direct requests that trusts only this CA, in base64.
     pub fn directly_by(&self, ca: &str, name: &str, user: &serde_json::Value) -> Result<PathBuf> {
         let file = self.control_plane.folder().join(format!("{name}-direct.kubeconfig"));
         let kubeconfig = serde_json::json!({
@@ -96,7 +95,7 @@ impl World {
         Ok(())
     }
 
-    /// Repeats a question until its answer is good.
+    /// Repeats a function until it succeeds.
     pub fn eventually<T>(&self, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -110,7 +109,7 @@ impl World {
         }
     }
 
-    /// A Deployment whose Pods are there, as many as asked for.
+    /// Creates a Deployment, and waits until this number of Pods exists.
     pub fn deploy(&self, name: &str, replicas: usize) -> Result<()> {
         let image = format!("--image={IMAGE}");
         let created = self.kubectl(["create", "deployment", name, &image]).output()?;
@@ -127,12 +126,12 @@ impl World {
         })
     }
 
-    /// Kills the server and starts it anew, with the rights that its ServiceAccount has now.
+    /// Kills the server and starts it again, with the current permissions of its ServiceAccount.
     pub fn restart_server(&mut self) -> Result<()> {
         self.restart_server_with(&[])
     }
 
-    /// The same with these arguments.
+    /// Kills the server and starts it again with these arguments.
     pub fn restart_server_with(&mut self, arguments: &[&str]) -> Result<()> {
         self.server.kill();
         self.server_kubeconfig = kubeconfig_of_server(&self.control_plane)?;
@@ -142,12 +141,12 @@ impl World {
 }
 
 impl World {
-    /// Another process of the same server, on a port of its own.
+    /// Starts another process of the same server, on another port.
     pub fn start_another(&self, name: &str, arguments: &[&str]) -> Result<(u16, Process)> {
         self.start_another_as(&self.server_kubeconfig, name, arguments)
     }
 
-    /// The same with the rights of another kubeconfig.
+    /// Starts another process of the same server, with the permissions of this kubeconfig.
     pub fn start_another_as(
         &self,
         kubeconfig: &Path,
@@ -161,7 +160,7 @@ impl World {
     }
 }
 
-/// Makes what the manifests say, or makes it again.
+/// Applies the manifests.
 pub fn install(control_plane: &ControlPlane) -> Result<()> {
     let manifest = std::fs::read_to_string(manifest_file())?;
     control_plane.kubectl(["apply", "-f", "-"]).input(&manifest).run()?;
@@ -185,7 +184,7 @@ fn spawn(
     Process::spawn(&command, &control_plane.folder().join("farm-operator.log"))
 }
 
-/// What starts another process of the same server, and its port.
+/// The command that starts another process of the same server, and its port.
 pub fn command_of_another(kubeconfig: &Path) -> Result<(u16, Command)> {
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     Ok((port, command(kubeconfig, port)))
@@ -206,7 +205,7 @@ pub fn manifest_file() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("app.yaml")
 }
 
-/// A client that runs on, line by line. Dropping it ends it.
+/// A long-running client, whose output is read line by line. Dropping it ends the client.
 pub struct Following {
     child: Child,
     lines: Receiver<String>,
@@ -225,7 +224,7 @@ impl Following {
         Ok(Self { child, lines: lines(output), seen: Vec::new() })
     }
 
-    /// Waits for a line that holds all of these.
+    /// Waits for a line that contains all of these strings.
     pub fn wait_for(&mut self, parts: &[&str]) -> Result<String> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -240,7 +239,7 @@ impl Following {
         }
     }
 
-    /// Waits for its end, which must come by itself and be good.
+    /// Waits until the client ends successfully by itself.
     pub fn wait_for_end(mut self) -> Result<Vec<String>> {
         let deadline = Instant::now() + PATIENCE;
         while let Ok(line) = self.lines.recv_timeout(deadline - Instant::now()) {
@@ -253,7 +252,7 @@ impl Following {
     }
 }
 
-/// Its lines, up to its end.
+/// The lines of the output, until the client ends.
 impl Iterator for Following {
     type Item = Result<String>;
 

@@ -1,4 +1,4 @@
-//! Each fault: made, told, taken back.
+//! Each test causes a problem, checks its report, and reverts the change.
 
 use std::fs;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use crate::ward::Ward;
 use crate::world::{API_SERVICE, API_SERVICES, NAMESPACE};
 
 const CONFIG_MAP: &str = "extension-apiserver-authentication";
-/// What makes what is missing, and what grants it: for the store that is deployed.
+/// The commands that create missing objects and grant missing permissions, for the deployed store.
 const CREATE: &str = "farm-operator manifests --namespace=farm-operator --image=farm-operator --store=memory | kubectl create -f -";
 const GRANT: &str = "farm-operator manifests --namespace=farm-operator --image=farm-operator --store=memory | kubectl auth reconcile -f -";
 
-/// One line for each check, and nothing to do.
+/// One line for each check, and no remedy.
 pub fn all_is_well(ward: &mut Ward) -> Result<()> {
     ward.wait_well()?;
     let (printed, code) = ward.ask(&[])?;
@@ -40,7 +40,7 @@ pub fn all_is_well(ward: &mut Ward) -> Result<()> {
     ];
     ensure!(code == 0 && checks == expected, "{printed}");
     ensure!(printed.lines().all(|line| line.starts_with("ok ")), "{printed}");
-    // What it says of the certificate is of the one that is shown.
+    // The certificate is the one of a TLS handshake.
     ensure!(printed.contains("the certificate that is shown at localhost:"), "{printed}");
     let (json, code) = ward.ask(&["--output=json"])?;
     let said: Value = serde_json::from_str(&json)?;
@@ -49,7 +49,7 @@ pub fn all_is_well(ward: &mut Ward) -> Result<()> {
     Ok(())
 }
 
-/// Nothing else is looked at, and it does not hang.
+/// No other check runs, and the command does not hang.
 pub fn there_is_no_control_plane(ward: &mut Ward) -> Result<()> {
     let file = ward.world.control_plane.folder().join("nowhere.kubeconfig");
     let kubeconfig = fs::read_to_string(ward.world.control_plane.kubeconfig())?;
@@ -63,7 +63,7 @@ pub fn there_is_no_control_plane(ward: &mut Ward) -> Result<()> {
     Ok(())
 }
 
-/// What a user may not see is not called a fault, and not called well either.
+/// A check that the user has no permission for reports neither an error nor success.
 pub fn a_user_without_rights_looks(ward: &mut Ward) -> Result<()> {
     let kubeconfig = ward.world.control_plane.kubeconfig_of_token("eve", "eve-token")?;
     let kubeconfig = kubeconfig.display().to_string();
@@ -81,7 +81,7 @@ pub fn a_user_without_rights_looks(ward: &mut Ward) -> Result<()> {
     Ok(())
 }
 
-/// The clock of the machine that doctor runs on, and with it what is said of certificates.
+/// The clock of the machine that runs doctor is wrong, which also affects the checks of certificates.
 pub fn clocks_differ(ward: &mut Ward) -> Result<()> {
     let clock = aggregated_apiserver::Clock::system();
     let late = || jiff::Timestamp::now() - jiff::SignedDuration::from_mins(5);
@@ -94,7 +94,7 @@ pub fn clocks_differ(ward: &mut Ward) -> Result<()> {
     let found = runtime.block_on(options.examine(&server))?;
     let clock = found.findings.iter().find(|finding| finding.check == "clock");
     let clock = clock.context("no clock")?;
-    // The server may be right all the same.
+    // The clock of the server may be right, so this is only a warning.
     ensure!(clock.outcome == Outcome::Warning, "{found}");
     ensure!(clock.message.contains("behind that of kube-apiserver"), "{found}");
     ensure!(clock.remedy.as_ref().is_some_and(|remedy| remedy.contains("timedatectl")), "{found}");
@@ -130,7 +130,7 @@ pub fn the_front_proxy_is_not_described(ward: &mut Ward) -> Result<()> {
     ward.wait_well()
 }
 
-/// Each binding of the manifests is missed by its name.
+/// Each missing binding of the manifests is reported by name.
 pub fn rights_are_missing(ward: &mut Ward) -> Result<()> {
     let bindings = [
         (
@@ -170,7 +170,7 @@ pub fn rights_are_missing(ward: &mut Ward) -> Result<()> {
         ward.wait_for("rights", "fault", &format!("which {by} grants"), GRANT)?;
         restore(ward, kind, name)?;
     }
-    // The commands that are advised do what is promised.
+    // The suggested commands have the promised effect.
     ward.kubectl(["delete", "clusterrolebinding/farm-operator"]).run()?;
     ward.follow(&["auth", "reconcile"])?;
     ward.wait_well()?;
@@ -178,12 +178,12 @@ pub fn rights_are_missing(ward: &mut Ward) -> Result<()> {
     let missing = "ServiceAccount farm-operator/farm-operator is missing";
     ward.wait_for("rights", "fault", missing, CREATE)?;
     restore(ward, "serviceaccount", "farm-operator")?;
-    // Its token was that of the one that is gone.
+    // The token of the server belonged to the deleted ServiceAccount.
     ward.world.restart_server()?;
     ward.wait_well()
 }
 
-/// Makes the object of the manifests again that has this name.
+/// Creates the object of the manifests that has this name again.
 fn restore(ward: &Ward, kind: &str, name: &str) -> Result<()> {
     let manifest = fs::read_to_string(crate::world::manifest_file())?;
     let objects: Vec<Value> = serde_saphyr::from_multiple(&manifest)?;
@@ -194,7 +194,7 @@ fn restore(ward: &Ward, kind: &str, name: &str) -> Result<()> {
     ward.apply(objects.iter().find(is_it).context("it is not in the manifests")?)
 }
 
-/// One that refuses our Pods because nobody answers it, and one that only may.
+/// A webhook that rejects the server's Pods because it is unavailable, and one that only may do so.
 pub fn a_webhook_is_in_the_way(ward: &mut Ward) -> Result<()> {
     let webhook = |policy: &str, selector: &Value, client: &Value| {
         json!({
@@ -217,7 +217,7 @@ pub fn a_webhook_is_in_the_way(ward: &mut Ward) -> Result<()> {
     let refuses = format!("{what} and refuses all: its Service default/gate is missing");
     ward.wait_for("webhooks", "fault", &refuses, relief)?;
     ward.apply(&webhook("Fail", &json!({}), &elsewhere))?;
-    // Whether anybody answers there cannot be seen, and it is no fault that there is a webhook.
+    // It is not visible whether the webhook responds, and the existence of a webhook is not a problem.
     ward.world.eventually(|| {
         let (printed, _) = ward.ask(&[])?;
         ensure!(printed.contains("would be refused without gate"), "{printed}");
@@ -266,8 +266,8 @@ pub fn the_api_service_is_of_another(ward: &mut Ward) -> Result<()> {
     ward.wait_well()
 }
 
-/// Without `--namespace` the one is looked at that the APIService leads to; with another one, nothing is advised
-/// that would make the APIService lead there.
+/// Without `--namespace`, the installation that the APIService refers to is examined. With another namespace, no remedy
+/// would redirect the APIService.
 pub fn it_is_installed_elsewhere(ward: &mut Ward) -> Result<()> {
     let (printed, code) = ward.ask(&["--namespace=default"])?;
     let leads = format!("APIService {API_SERVICE} leads to Service farm-operator/farm-operator");
@@ -315,7 +315,7 @@ pub fn the_service_is_missing(ward: &mut Ward) -> Result<()> {
     ward.wait_well()
 }
 
-/// The Service as it is installed: there is no kubelet here, so its Pods wait. Then there are none.
+/// The Service is as installed. Without a kubelet its Pods are pending; later there are none.
 pub fn no_pod_is_ready(ward: &mut Ward) -> Result<()> {
     ward.kubectl(["delete", "service", farm_operator::NAME, "-n", NAMESPACE]).run()?;
     restore(ward, "service", farm_operator::NAME)?;
@@ -342,7 +342,7 @@ pub fn no_pod_is_ready(ward: &mut Ward) -> Result<()> {
     ward.wait_well()
 }
 
-/// The server would set its own CA again, so it is suspended meanwhile: then it does not answer either.
+/// The server would set its own CA again, so it is suspended, and does not respond either.
 pub fn another_authority_is_trusted(ward: &mut Ward) -> Result<()> {
     ward.kubectl(["delete", "clusterrolebinding", "farm-operator"]).run()?;
     let folder = ward.world.control_plane.folder();
@@ -359,7 +359,7 @@ pub fn another_authority_is_trusted(ward: &mut Ward) -> Result<()> {
     ward.wait_well()
 }
 
-/// Nobody else notices. The server makes it anew as soon as it may, and all is well with another CA.
+/// No other check notices. The server creates the Secret again as soon as it is allowed to, and works with another CA.
 pub fn the_secret_is_missing(ward: &mut Ward) -> Result<()> {
     const SECRET: &str = "farm-operator-serving-certificate";
     let patch =
@@ -381,7 +381,7 @@ pub fn the_secret_is_missing(ward: &mut Ward) -> Result<()> {
     ward.wait_well()
 }
 
-/// Who brings a certificate may take away what the one that the server makes needs.
+/// With a user-provided certificate, the permissions for the generated one can be removed.
 pub fn a_certificate_in_files_needs_no_secret(ward: &mut Ward) -> Result<()> {
     let flag = r#"[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--tls-cert-file=/etc/serving/tls.crt"}]"#;
     let deployment = "deployment/farm-operator";
@@ -396,7 +396,7 @@ pub fn a_certificate_in_files_needs_no_secret(ward: &mut Ward) -> Result<()> {
     ward.wait_well()
 }
 
-/// Certificates in files: for another name, then expired.
+/// Certificates in files: one for another name, then an expired one.
 pub fn the_certificate_is_of_another(ward: &mut Ward) -> Result<()> {
     let folder = ward.world.control_plane.folder().join("serving-files");
     fs::create_dir(&folder)?;
@@ -442,7 +442,7 @@ pub fn the_front_proxy_has_another_name(ward: &mut Ward) -> Result<()> {
     ward.wait_well()
 }
 
-/// The Service leads to a port at which nobody is; then to one where somebody takes connections and says nothing.
+/// The Service leads to a port on which no program listens, then to one that accepts connections and never responds.
 pub fn nothing_listens(ward: &mut Ward) -> Result<()> {
     ward.lead_to(1)?;
     ward.wait_for("available", "fault", "connection refused", "--secure-port")?;
@@ -455,7 +455,7 @@ pub fn nothing_listens(ward: &mut Ward) -> Result<()> {
     ward.wait_well()
 }
 
-/// A program with another kind than the one that is deployed.
+/// The program has a kind that the deployed release lacks.
 pub fn another_release_is_deployed(ward: &mut Ward) -> Result<()> {
     let definition: Value = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -486,7 +486,7 @@ pub fn another_release_is_deployed(ward: &mut Ward) -> Result<()> {
     Ok(())
 }
 
-/// The last one: all of it is removed.
+/// The last test: everything is removed.
 pub fn nothing_is_installed(ward: &mut Ward) -> Result<()> {
     let manifest = fs::read_to_string(crate::world::manifest_file())?;
     ward.kubectl(["delete", "--wait=false", "-f", "-"]).input(&manifest).run()?;

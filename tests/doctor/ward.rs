@@ -1,4 +1,4 @@
-//! An installation that is well, and the doctor, who is asked as people ask it.
+//! A healthy installation, and the doctor command, as an administrator runs it.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,7 +13,7 @@ use crate::world::{API_SERVICES, NAMESPACE, PATIENCE, World, install};
 
 /// Longer than the doctor may take in any cluster.
 const ROUND: std::time::Duration = std::time::Duration::from_secs(100);
-/// Of so many looks of the doctor's one makes kube-apiserver look too.
+/// The number of doctor runs for which kube-apiserver is made to check availability once.
 const LOOKS: u32 = 12;
 
 pub struct Ward {
@@ -43,14 +43,14 @@ impl Ward {
         self.world.kubectl(arguments)
     }
 
-    /// Makes this object, or these.
+    /// Applies this object, or these.
     pub fn apply(&self, objects: &Value) -> Result<()> {
         self.kubectl(["apply", "-f", "-"]).input(&objects.to_string()).run()?;
         Ok(())
     }
 
-    /// Pipes the manifests into this command of kubectl. What it says of objects that it leaves as they are does
-    /// not matter: what is missing has to be there afterwards.
+    /// Pipes the manifests into this kubectl command. Messages about unchanged objects do not matter, because the
+    /// missing object must exist afterwards.
     pub fn follow(&self, command: &[&str]) -> Result<()> {
         let manifest = std::fs::read_to_string(crate::world::manifest_file())?;
         let mut arguments = command.to_vec();
@@ -59,13 +59,13 @@ impl Ward {
         Ok(())
     }
 
-    /// Leads APIServices and Service to a port of this machine.
+    /// Makes the APIServices and the Service refer to a port of this machine.
     pub fn lead_to(&self, port: u16) -> Result<()> {
         let service = (NAMESPACE, farm_operator::NAME);
         self.world.control_plane.lead_to_localhost(&API_SERVICES, service, port)
     }
 
-    /// Changes all our APIServices.
+    /// Patches all APIServices of the server.
     pub fn patch_api_services(&self, patch: &Value) -> Result<()> {
         let patch = patch.to_string();
         for api_service in API_SERVICES {
@@ -75,7 +75,7 @@ impl Ward {
         Ok(())
     }
 
-    /// What the program prints, and its exit code.
+    /// Runs doctor. Returns its output and exit code.
     pub fn ask(&self, arguments: &[&str]) -> Result<(String, i32)> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_farm-operator"));
         command.arg("doctor").args(arguments).env_remove("KUBECONFIG");
@@ -91,7 +91,7 @@ impl Ward {
         Ok((printed, code))
     }
 
-    /// Asks until this check has an outcome with these words and a remedy with those.
+    /// Runs doctor until this check has the outcome, with these words and this remedy.
     pub fn wait_for(&self, check: &str, outcome: &str, words: &str, remedy: &str) -> Result<()> {
         let arguments = ["-o", "json"];
         let mut looks = 0;
@@ -114,7 +114,7 @@ impl Ward {
             );
             ensure!(said["healthy"] == json!(code == 0), "{code}: {printed}");
             ensure!(outcome != "fault" || code == 1, "{code}: {printed}");
-            // Whoever reads a fault knows what to do.
+            // Every problem has a remedy.
             let is_mute =
                 |finding: &&Value| finding["outcome"] != "ok" && !contains(&finding["remedy"], " ");
             ensure!(!findings.iter().any(|finding| is_mute(&finding)), "{printed}");
@@ -122,15 +122,15 @@ impl Ward {
         })
     }
 
-    /// kube-apiserver looks whether a server is well when the APIService changes; by itself it does so every half a
-    /// minute. What it finds is lost if the APIService changes meanwhile, so not each of our looks makes it look.
+    /// kube-apiserver checks the availability of a server when its APIService changes, otherwise every half a minute.
+    /// The result is lost if the APIService changes during the check. So not every run of doctor triggers a check.
     fn make_kube_apiserver_look(&self, looks: &mut u32) -> Result<()> {
         if looks.is_multiple_of(LOOKS) {
             let number = self.number.fetch_add(1, Ordering::Relaxed);
             let annotation = format!("example.com/looked={number}");
             for api_service in API_SERVICES {
                 let annotate = ["annotate", "--overwrite", "apiservice", api_service, &annotation];
-                // There may be none.
+                // The APIService may not exist.
                 self.kubectl(annotate).output()?;
             }
         }
@@ -138,7 +138,7 @@ impl Ward {
         Ok(())
     }
 
-    /// Waits until nothing is wrong.
+    /// Waits until doctor finds no problem.
     pub fn wait_well(&self) -> Result<()> {
         let mut looks = 0;
         self.world

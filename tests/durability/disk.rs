@@ -1,4 +1,4 @@
-//! A small disk of its own, which only those see whose commands are made here.
+//! A small disk, visible only to commands that are created here.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// One of so many bytes; nothing where the system does not let its users mount anything.
+    /// Creates a disk of this size. Returns `None` if the system does not let unprivileged users mount anything.
     pub fn new(bytes: u64) -> Result<Option<Self>> {
         let folder = tempfile::tempdir()?;
         let mut command = Command::new("unshare");
@@ -34,7 +34,7 @@ impl Disk {
         self.folder.path()
     }
 
-    /// A command that sees it.
+    /// A command that sees the disk.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["--user", "--mount", "--preserve-credentials", "--target"]);
@@ -46,7 +46,7 @@ impl Disk {
         self.path().join("other")
     }
 
-    /// Takes what is left of it for something else.
+    /// Fills the rest of the disk.
     pub fn fill(&self) -> Result<()> {
         let filled =
             self.command("sh").args(["-c", "cat /dev/zero > $0"]).arg(self.other()).output()?;
@@ -54,7 +54,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Gives these bytes of it back.
+    /// Frees this number of bytes.
     pub fn free_some(&self, bytes: u64) -> Result<()> {
         let mut command = self.command("truncate");
         command.arg(format!("--size=-{bytes}")).arg(self.other());
@@ -62,7 +62,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Takes all names of files that are left of it.
+    /// Uses up all inodes of the disk.
     pub fn fill_names(&self) -> Result<()> {
         let script = "mkdir -p $0 && cd $0 && seq 1 100000 | xargs touch";
         let filled = self.command("sh").args(["-c", script]).arg(self.names()).output()?;
@@ -70,7 +70,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Gives the names of files back.
+    /// Frees the inodes.
     pub fn free_names(&self) -> Result<()> {
         ensure!(self.command("rm").arg("-r").arg(self.names()).status()?.success());
         Ok(())
@@ -80,7 +80,7 @@ impl Disk {
         self.path().join("names")
     }
 
-    /// Gives it back.
+    /// Frees the filled space.
     pub fn free(&self) -> Result<()> {
         ensure!(self.command("rm").arg(self.other()).status()?.success());
         Ok(())

@@ -1,4 +1,4 @@
-//! Objects that are encrypted on the disk: a key comes, another one follows, and one is missing.
+//! Encryption of objects on the disk: a key is added, it is replaced by another one, and a key is missing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::program::Place;
 const SECRET: &str = "what nobody may read on the disk";
 const FLAG: &str = "--encryption-provider-config";
 
-/// A configuration that writes with the first of these providers.
+/// A configuration that encrypts with the first of these providers.
 fn configuration(place: &Place, name: &str, providers: &[&str]) -> Result<PathBuf> {
     let file = place.path().join(name);
     let mut text = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [\"*.farm.example.com\"]\n  providers:\n".to_owned();
@@ -39,7 +39,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// What the program says when it does not start.
+/// The error message of a program that does not start.
 fn refused(mut command: Command) -> Result<String> {
     let output = command.output()?;
     ensure!(output.status.code() == Some(1), "{output:?}");
@@ -68,14 +68,14 @@ async fn what_is_encrypted_is_read_with_its_key_alone() -> Result<()> {
         llama.annotations_mut().insert("text".to_owned(), SECRET.to_owned());
         llama
     };
-    // It begins with a llama of its own.
+    // The store contains the sample llama from the start.
     let mut program = place.start().await?;
     program.llamas.create(&PostParams::default(), &secret("plain")).await?;
     program.process.terminate()?;
     ensure!(program.process.wait()?.success());
     ensure!(is_shown(&place)?);
 
-    // It is turned on: what was plain stays so until it is written again.
+    // Encryption is enabled; unencrypted objects remain so until they are rewritten.
     let first = configuration(&place, "first.yaml", &[FIRST, "identity: {}"])?;
     let mut program = place.start_with(FLAG, &first).await?;
     let before = program.llamas.create(&PostParams::default(), &secret("encrypted")).await?;
@@ -86,7 +86,7 @@ async fn what_is_encrypted_is_read_with_its_key_alone() -> Result<()> {
     ensure!(said(&migrated) == "written again: 2 of 3\n", "{migrated:?}");
     ensure!(!is_shown(&place)?);
 
-    // Another key follows.
+    // Another key replaces the first.
     let second = configuration(&place, "second.yaml", &[SECOND, FIRST])?;
     let migrated = run(&place, "migrate", Some(&second))?;
     ensure!(said(&migrated) == "written again: 3 of 3\n", "{migrated:?}");
@@ -101,7 +101,7 @@ async fn what_is_encrypted_is_read_with_its_key_alone() -> Result<()> {
     program.process.terminate()?;
     ensure!(program.process.wait()?.success());
 
-    // Whoever has no key, or a wrong file, is told so.
+    // A missing key or a wrong file is reported.
     let locked = "cannot be decrypted (--encryption-provider-config): it is encrypted with the key \"second\" of secretbox, which is not configured for it";
     let without = refused(place.command()?)?;
     ensure!(without.contains(locked) && without.contains("--data-dir"), "{without}");
@@ -125,7 +125,7 @@ async fn what_is_encrypted_is_read_with_its_key_alone() -> Result<()> {
     in_memory.env("RUST_BACKTRACE", "0").env_remove("DATA_DIR");
     let in_memory = refused(in_memory)?;
     ensure!(in_memory.contains("objects are kept in memory alone"), "{in_memory}");
-    // A backup needs no key, and shows nothing.
+    // A backup needs no key and contains no plain text.
     let copy = place.path().join("copy");
     let output = Command::new(env!("CARGO_BIN_EXE_farm-operator"))
         .arg("backup")

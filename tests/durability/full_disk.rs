@@ -17,7 +17,7 @@ use crate::disk::Disk;
 use crate::program::Place;
 use crate::{PATIENCE, llama};
 
-/// Whether something was refused because the disk is full.
+/// Whether a write was rejected because the disk is full.
 fn is_no_room(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 507 && status.message.contains("no room on the disk"))
 }
@@ -52,7 +52,7 @@ async fn a_full_disk_takes_deletions_and_nothing_else() -> Result<()> {
     program.llamas.patch("l0", &PatchParams::default(), &hold).await?;
     program.llamas.patch("l1", &PatchParams::default(), &hold).await?;
     disk.fill()?;
-    // The log has some room left that it has had before.
+    // The log still has capacity that was allocated before.
     let refused = loop {
         let name = format!("l{}", made.len());
         match program.llamas.create(&PostParams::default(), &large(&name)).await {
@@ -65,22 +65,23 @@ async fn a_full_disk_takes_deletions_and_nothing_else() -> Result<()> {
     let listed = program.llamas.list(&ListParams::default()).await?.items;
     ensure!(listed.len() == made.len() + 1, "{} of {}", listed.len(), made.len());
 
-    // An object that is there is found before there is no room for it.
+    // An existing object is detected before the missing capacity.
     let again = program.llamas.create(&PostParams::default(), &large("l1")).await;
     ensure!(is_status(&again, 409), "{again:?}");
-    // Finalizers of an object that is being deleted can be removed, also by a manager that has not written the object yet.
+    // Finalizers of an object that is being deleted can be removed, even by a manager that has not written the object
+    // before.
     program.llamas.delete("l1", &DeleteParams::default()).await?;
     let another =
         PatchParams { field_manager: Some("another".to_owned()), ..PatchParams::default() };
     let released = program.llamas.patch("l1", &another, &finalizers(&[])).await?;
     ensure!(released.finalizers().is_empty(), "{:?}", released.finalizers());
 
-    // What is acknowledged is there after a start on a disk that is full.
+    // Acknowledged objects exist after a start on a full disk.
     program.process.kill();
     program = place.start().await?;
     let marked = program.llamas.delete("l0", &DeleteParams::default()).await?;
     ensure!(marked.left().is_some_and(|held| held.metadata.deletion_timestamp.is_some()));
-    // Controllers let go of it, one after the other.
+    // Controllers remove their finalizers one by one.
     let hold = finalizers(&["example.com/hold"]);
     let held = program.llamas.patch("l0", &PatchParams::default(), &hold).await?;
     ensure!(held.finalizers().len() == 1, "{:?}", held.finalizers());
@@ -101,7 +102,7 @@ async fn a_full_disk_takes_deletions_and_nothing_else() -> Result<()> {
     let left: Vec<String> = left.iter().map(ResourceExt::name_any).collect();
     ensure!(left.len() == 2 && left.contains(&"dolly".to_owned()), "{left:?}");
 
-    // A start on a disk on which nothing at all can be written serves reads.
+    // A server that starts on a disk on which nothing can be written serves reads.
     program.process.terminate()?;
     program.process.wait()?;
     ensure!(disk.command("rm").arg("-f").arg(disk.path().join("data/ballast")).status()?.success());
@@ -123,7 +124,7 @@ async fn a_full_disk_takes_deletions_and_nothing_else() -> Result<()> {
     }
 }
 
-/// A server without a cluster, which is ready.
+/// A ready server without a cluster.
 struct Standalone {
     child: Child,
     client: Client,
@@ -158,14 +159,14 @@ impl Standalone {
         Ok(())
     }
 
-    /// Ends it as an operator does.
+    /// Stops the server with a signal, like an administrator.
     fn terminate(mut self) -> Result<()> {
         let ended = Command::new("kill").arg(self.child.id().to_string()).status()?;
         ensure!(ended.success() && self.child.wait()?.success());
         Ok(())
     }
 
-    /// A Pod that no earlier server has begun to delete.
+    /// A Pod that is not being deleted yet.
     async fn any_pod(&self) -> Result<String> {
         let listed = self.pods.list(&ListParams::default()).await?.items;
         let mut left = listed.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
@@ -183,7 +184,7 @@ impl Standalone {
         Ok(())
     }
 
-    /// It serves, and says what is wrong with its disk.
+    /// Checks that the server serves, and reports the full disk.
     async fn assert_full(&self) -> Result<()> {
         let readiness = self.readiness("/readyz?verbose").await?;
         ensure!(readiness.contains("[-]store failed"), "{readiness}");
@@ -200,7 +201,7 @@ impl Standalone {
         maps.create(&PostParams::default(), &map).await.map(drop)
     }
 
-    /// Creates an object once there is room for it.
+    /// Creates an object once the disk has capacity for it.
     async fn create_in_time(&self, name: &str) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -214,7 +215,7 @@ impl Standalone {
     }
 }
 
-/// The file that a server has printed, once it is ready.
+/// The path of the kubeconfig that a server prints once it is ready.
 fn printed_kubeconfig(child: &mut Child) -> Result<PathBuf> {
     let mut line = String::new();
     BufReader::new(child.stdout.take().context("a pipe")?).read_line(&mut line)?;
@@ -224,7 +225,7 @@ fn printed_kubeconfig(child: &mut Child) -> Result<PathBuf> {
 
 const FARM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/farm.yaml");
 
-/// A start writes nothing that is there already: objects that are loaded, those of the server, and the kubeconfig.
+/// A start does not rewrite what exists already: loaded objects, the server's own objects, and the kubeconfig.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_without_a_cluster_starts_on_a_full_disk_and_serves_reads() -> Result<()> {
     let Some(disk) = Disk::new(60 << 20)? else {
@@ -236,7 +237,7 @@ async fn a_server_without_a_cluster_starts_on_a_full_disk_and_serves_reads() -> 
     server.kill()?;
     disk.fill()?;
     for _ in 0..2 {
-        // Each start has another port.
+        // Each start uses another port.
         let server = Standalone::start(&disk).await?;
         let pod = server.any_pod().await?;
         let deleted = server.pods.delete(&pod, &DeleteParams::default()).await;
@@ -246,16 +247,16 @@ async fn a_server_without_a_cluster_starts_on_a_full_disk_and_serves_reads() -> 
     Ok(())
 }
 
-/// How little is left of a disk.
+/// The remaining capacity of a disk.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Left {
-    /// No byte.
+    /// No bytes.
     Nothing,
-    /// No byte, and no name of a file.
+    /// No bytes and no inodes.
     NoNames,
 }
 
-/// Nothing at all can be written, and no room is reserved.
+/// Nothing can be written at all, and no space is reserved.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_where_nothing_can_be_written_serves_reads() -> Result<()> {
     for left in [Left::Nothing, Left::NoNames] {
@@ -294,7 +295,7 @@ async fn serves_reads(disk: &Disk, left: Left, is_killed: bool) -> Result<()> {
     if left == Left::NoNames {
         disk.free_names()?;
     }
-    // Little room is enough for a deletion.
+    // A little space is enough for a deletion.
     disk.free_some(256 << 10)?;
     server
         .pods
@@ -303,7 +304,7 @@ async fn serves_reads(disk: &Disk, left: Left, is_killed: bool) -> Result<()> {
         .context("a deletion")?;
     let refused = server.create("late").await;
     ensure!(refused.as_ref().is_err_and(is_no_room), "{refused:?}");
-    // What was written then is there after another start; a server that goes on opens its file again.
+    // The last writes exist after another start; a server that was not restarted reopens its file.
     let server = match is_killed {
         true => {
             server.kill()?;
@@ -315,7 +316,7 @@ async fn serves_reads(disk: &Disk, left: Left, is_killed: bool) -> Result<()> {
     disk.free()?;
     server.create_in_time("late").await?;
     server.assert_ready().await?;
-    // The file can be copied by another process again.
+    // Another process can copy the file again.
     let mut backup = disk.command(env!("CARGO_BIN_EXE_farm-operator"));
     backup.arg("backup").arg("--data-dir").arg(disk.path().join("data"));
     let copied = backup.arg(disk.path().join("copy")).output()?;

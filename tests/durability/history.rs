@@ -1,4 +1,4 @@
-//! What was asked for, what was acknowledged, and what a watch has shown.
+//! The requested writes, the acknowledged writes, and the events of a watch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,21 +6,21 @@ use anyhow::{Context, Result, ensure};
 use farm_operator::v1alpha::Llama;
 use kube::ResourceExt;
 
-/// What a write makes of a llama.
+/// The state of a llama after a write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum State {
-    /// It weighs so much.
+    /// The llama has this weight.
     Weighs(f64),
-    /// It is gone.
+    /// The llama is deleted.
     Gone,
 }
 
-/// What is known of one llama, whom one writer writes alone.
+/// The history of one llama, which has a single writer.
 #[derive(Clone, Debug)]
 pub struct Known {
-    /// What was acknowledged last, and the number of that, if it has one.
+    /// The last acknowledged state, and the revision of that write, if it has one.
     pub acknowledged: (State, Option<u64>),
-    /// What was asked for since, and may have happened.
+    /// A later state that was requested and may have been written.
     pub asked: Option<State>,
 }
 
@@ -30,13 +30,13 @@ impl Default for Known {
     }
 }
 
-/// All that is known.
+/// The history of all llamas.
 #[derive(Default)]
 pub struct History {
     pub known: BTreeMap<String, Known>,
-    /// Every number that a write was acknowledged with.
+    /// The revision of every acknowledged write.
     numbers: BTreeSet<u64>,
-    /// What the watch has shown: where it is, what there is, and all its numbers.
+    /// The revision of the watch, the objects according to it, and all revisions of its events.
     pub seen: u64,
     shown: BTreeMap<String, (f64, u64)>,
     shown_numbers: BTreeSet<u64>,
@@ -47,7 +47,7 @@ impl History {
         self.known.entry(name.to_owned()).or_default().asked = Some(state);
     }
 
-    /// Notes an answer, with the number of the write, if it tells one.
+    /// Records an acknowledgement, with the revision of the write if the response contains one.
     pub fn acknowledge(&mut self, name: &str, number: Option<u64>) -> Result<()> {
         let known = self.known.get_mut(name).context("nobody has asked for it")?;
         let state = known.asked.take().context("nobody has asked for it")?;
@@ -57,7 +57,7 @@ impl History {
         Ok(())
     }
 
-    /// Takes an event of the watch: the llama as it is since, or that it is gone.
+    /// Records an event of the watch: the new state of a llama, or its deletion.
     pub fn show(&mut self, llama: &Llama, is_gone: bool) -> Result<()> {
         let (name, number) = (llama.name_any(), number(llama)?);
         ensure!(number > self.seen, "{name} at {number}, after {}", self.seen);
@@ -71,7 +71,7 @@ impl History {
         Ok(())
     }
 
-    /// Begins a watch with what is there.
+    /// Starts a watch with the listed objects.
     pub fn begin(&mut self, listed: &[Llama], revision: u64) -> Result<()> {
         self.seen = revision;
         for llama in listed {
@@ -80,7 +80,7 @@ impl History {
         Ok(())
     }
 
-    /// Holds what there is now, at the moment that the watch has reached, against all that is known.
+    /// Compares a list, at the revision that the watch has reached, with the history.
     pub fn check(&mut self, listed: &[Llama]) -> Result<()> {
         let mut there = BTreeMap::new();
         for llama in listed {
@@ -95,17 +95,17 @@ impl History {
                 && (found.0 == State::Gone || found.1 == known.acknowledged.1);
             let is_asked = known.asked.as_ref() == Some(&found.0);
             ensure!(is_acknowledged || is_asked, "{name} is {found:?}, known is {known:?}");
-            // What was not acknowledged has happened now, or never will.
+            // A write that was not acknowledged has happened by now, or never will.
             known.asked = None;
             known.acknowledged = found;
         }
-        // Whatever was acknowledged was shown, whoever was killed in between.
+        // The watch has reported every acknowledged write, although processes were killed in between.
         let missed: Vec<_> = self.numbers.difference(&self.shown_numbers).collect();
         ensure!(missed.is_empty(), "the watch has not shown {missed:?}");
         Ok(())
     }
 
-    /// How many writes were acknowledged with a number.
+    /// The number of writes that were acknowledged with a revision.
     pub fn acknowledged(&self) -> usize {
         self.numbers.len()
     }

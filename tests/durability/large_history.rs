@@ -1,4 +1,4 @@
-//! The history of large objects: its size on the disk, and in the memory of a process that starts.
+//! The history of large objects: its size on the disk, and the memory of a process that starts with it.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ const SIZE: usize = 250_000;
 const PATCHES: usize = 600;
 const MIB: u64 = 1 << 20;
 
-/// The most memory that the process has used, in bytes.
+/// The peak memory of the process, in bytes.
 fn most_memory(program: &Program) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{}/status", program.process.id()))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;

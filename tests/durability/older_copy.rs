@@ -1,4 +1,4 @@
-//! An older copy of the file takes its place: what happened behind it is lost, and nobody goes on from there.
+//! An older copy replaces the file. The later writes are lost, and no client can continue from their revisions.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use crate::program::{Place, Program};
 use crate::{PATIENCE, llama, number};
 
-/// What a watch tells: the number, what has happened, and to whom.
+/// An event of a watch: the revision, the type and the name.
 type Told = (u64, &'static str, String);
 
 const FILE: &str = "objects.db";
@@ -33,8 +33,8 @@ async fn change(llamas: &Api<Llama>, name: &str, weight: u32) -> Result<Told> {
     Ok((number(&changed)?, "modified", name.to_owned()))
 }
 
-/// All that a watch tells that begins behind a number, up to the one that is to be the last; none if it
-/// has lost its place.
+/// The events of a watch after a revision, up to the revision `last`. Returns `None` if the server rejects the start
+/// revision as too old.
 async fn told(llamas: &Api<Llama>, since: u64, last: u64) -> Result<Option<Vec<Told>>> {
     let params = WatchParams::default().timeout(290);
     let mut events = match llamas.watch(&params, &since.to_string()).await {
@@ -60,7 +60,7 @@ async fn told(llamas: &Api<Llama>, since: u64, last: u64) -> Result<Option<Vec<T
     }
 }
 
-/// Everything in a list of one moment, or none if that is not known.
+/// The names of all objects at a revision, or `None` if the server does not know that revision.
 async fn listed(llamas: &Api<Llama>, at: u64) -> Result<Option<BTreeSet<String>>> {
     let params = ListParams::default().at(&at.to_string()).matching(VersionMatch::Exact);
     match llamas.list(&params).await {
@@ -70,11 +70,11 @@ async fn listed(llamas: &Api<Llama>, at: u64) -> Result<Option<BTreeSet<String>>
     }
 }
 
-/// Ends the program as it is asked to, or by force, and puts the copy in the place of what it has kept.
+/// Stops or kills the program, and replaces its data by the copy.
 fn replace(program: &mut Program, data: &Path, copy: &Path, is_killed: bool) -> Result<()> {
     if is_killed {
         program.process.kill();
-        // A log that was left would be taken for the copy's own.
+        // A remaining log would be applied to the copy.
         fs::remove_dir_all(data)?;
         fs::create_dir(data)?;
     } else {
@@ -122,13 +122,13 @@ async fn go_back(is_running: bool) -> Result<()> {
 
     program = copy(&place, program, &file, is_running).await?;
     let mut lost = Vec::new();
-    // The copy knows nothing of the first time either, when it is put there again.
+    // When the copy is restored a second time, it does not contain the first restore either.
     for time in 0..2 {
         for name in ["lost", "lost-again"] {
             lost.push(make(&program.llamas, name).await?.0);
         }
         lost.push(change(&program.llamas, "a", 10 + time).await?.0);
-        // Whoever has listed knows a number that nothing was written with.
+        // The client of a list has received a revision that belongs to no write.
         let list = program.llamas.list(&ListParams::default()).await?;
         ensure!(list.items.iter().any(|llama| llama.name_any() == "lost"));
         replace(&mut program, &data, &file, is_running)?;

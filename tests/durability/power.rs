@@ -1,4 +1,4 @@
-//! The power goes, or the disk fails.
+//! Power failures and disk errors.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,15 +17,15 @@ use crate::program::Place;
 use crate::recorder::{Random, Record, Recorder, Recording, length};
 
 const WRITERS: u64 = 8;
-/// More than the log takes before it is written to the file.
+/// More writes than the log holds before it is written to the file.
 const WRITES: u32 = 60;
-/// Of how many steps a disk pretends that they were synced: some writes of llamas.
+/// The number of steps for which a disk pretends that they were synced, which covers some writes of llamas.
 const LIES: usize = 500;
-/// `EIO`, after which nobody knows what is on the disk, and `ENOSPC`.
+/// `EIO`, after which the contents of the disk are unknown, and `ENOSPC`.
 const ERRORS: [i32; 2] = [5, 28];
 
-/// What somebody has done to a llama: one after the other, each once it was asked for and, if it was,
-/// acknowledged. Both are told by how much was noted of what the program did to its files.
+/// A write of a llama. The writes of a llama are sequential: each was requested and, in most cases, acknowledged. Both
+/// times are measured by the length of the record of file operations.
 #[derive(Clone, Debug)]
 struct Step {
     state: State,
@@ -59,7 +59,7 @@ impl Steps {
         Ok(())
     }
 
-    /// Whether what is there may be there, if the power went when so much was noted.
+    /// Checks that the found llamas are possible after a power failure at this length of the record.
     fn check(&self, found: &[Llama], at: u64) -> Result<()> {
         let of = self.of.lock().map_err(|_| anyhow::anyhow!("a writer has failed"))?;
         for (name, steps) in &*of {
@@ -83,7 +83,7 @@ impl Steps {
     }
 }
 
-/// Creates, changes and deletes llamas: so often, or until nobody answers any more.
+/// Creates, changes and deletes llamas, until `WRITES` is reached or the program no longer responds.
 async fn write(llamas: Api<Llama>, steps: Steps, writer: u64) -> Result<()> {
     let mut random = Random(writer);
     for count in 0..WRITES {
@@ -125,7 +125,7 @@ async fn write_all(llamas: &Api<Llama>, steps: &Steps, writers: u64) -> Result<(
     Ok(())
 }
 
-/// A place, and what notes the steps of a program there; nothing where it cannot be built.
+/// A place with a recorder of file operations; `None` if the recorder cannot be built.
 fn recorded_place() -> Result<Option<(Place, Recorder)>> {
     let place = Place::new()?;
     let recorder = Recorder::build(place.path())?;
@@ -135,7 +135,7 @@ fn recorded_place() -> Result<Option<(Place, Recorder)>> {
     Ok(recorder.map(|recorder| (place, recorder)))
 }
 
-/// What a program shows that begins with these files.
+/// The llamas that a program serves from these files.
 async fn shown(place: &Place, folder: &Path) -> Result<Vec<Llama>> {
     let program = place.start_in(folder).await?;
     Ok(program.llamas.list(&ListParams::default()).await?.items)
@@ -157,7 +157,7 @@ async fn the_power_goes_at_any_moment() -> Result<()> {
     let seed = 20_261_123;
     let (mut random, mut lost_by_lies) = (Random(seed), 0);
     for image in 0..images {
-        // A disk that lies must be found out, or nothing is looked at here.
+        // A lying disk must be detected; otherwise this test would check nothing.
         let lies = if image % 8 == 7 { LIES } else { 0 };
         let step = random.below(record.count() as u64) as usize;
         let files = place.path().join(format!("image-{image}"));
@@ -185,7 +185,7 @@ async fn a_disk_fails_at_any_step() -> Result<()> {
     let failures: usize = std::env::var("FAILURES").map_or(Ok(12), |failures| failures.parse())?;
     let Some((place, recorder)) = recorded_place()? else { return Ok(()) };
     for failure in 0..failures {
-        // The first ones while it starts, others while much is written.
+        // The first failures happen during the start, the others during many writes.
         let step = 1 + failure * (failure + 3);
         let folder = place.path().join(format!("failure-{failure}"));
         let record = place.path().join(format!("record-{failure}"));

@@ -1,4 +1,4 @@
-//! The program with a folder of its own, before a cluster that is away: an administrator needs none.
+//! The program with its own directory and an unreachable cluster. Administrators do not need the cluster.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -16,10 +16,10 @@ use test_cluster::{Authority, Certificate, Process};
 use crate::disk::Disk;
 use crate::recorder::{Recorder, Recording};
 
-/// How long it may take until objects are served.
+/// The timeout for the start, until objects are served.
 const START: Duration = Duration::from_secs(60);
 
-/// Certificates, and a folder for objects.
+/// Certificates, and a directory for objects.
 pub struct Place {
     folder: TempDir,
     authority: Authority,
@@ -29,7 +29,7 @@ pub struct Place {
     disk: Option<Disk>,
 }
 
-/// The program, which serves.
+/// The program, which is serving.
 pub struct Program {
     pub process: Process,
     client: Client,
@@ -37,7 +37,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Llamas of another namespace.
+    /// The llamas of another namespace.
     pub fn in_namespace(&self, name: &str) -> Api<Llama> {
         Api::namespaced(self.client.clone(), name)
     }
@@ -48,7 +48,7 @@ impl Place {
         Self::with(None)
     }
 
-    /// The same, with the folder for objects on a disk of its own.
+    /// Same as `new`, with the directory for objects on this disk.
     pub fn on(disk: Disk) -> Result<Self> {
         Self::with(Some(disk))
     }
@@ -63,12 +63,12 @@ impl Place {
         Ok(Self { folder, authority, serving, admin, port, disk })
     }
 
-    /// The disk that was given.
+    /// The disk, if there is one.
     pub fn disk(&self) -> Option<&Disk> {
         self.disk.as_ref()
     }
 
-    /// The folder in which all of it is.
+    /// The directory with all files.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
@@ -78,7 +78,7 @@ impl Place {
         self.command_in(&self.data())
     }
 
-    /// Where its objects are.
+    /// The directory with the objects.
     fn data(&self) -> PathBuf {
         self.disk.as_ref().map_or(self.path(), Disk::path).join("data")
     }
@@ -90,7 +90,7 @@ impl Place {
         let mut command =
             self.disk.as_ref().map_or_else(|| Command::new(program), |disk| disk.command(program));
         command.args(["--bind-address", "127.0.0.1", "--secure-port", &self.port.to_string()]);
-        // What it says at its end is what is wrong, and not where.
+        // The error message must not contain a backtrace.
         command.env("RUST_BACKTRACE", "0");
         command.args(["--shutdown-delay-duration", "0s"]);
         command.args(["--disable-admission-plugins", "NamespaceLifecycle,ResourceQuota"]);
@@ -108,7 +108,7 @@ impl Place {
         Ok(command)
     }
 
-    /// Changes a bit of a text that is kept.
+    /// Flips a bit of a stored string.
     pub fn damage(&self, text: &str) -> Result<()> {
         let file = self.path().join("data/objects.db");
         let mut content = std::fs::read(&file)?;
@@ -123,19 +123,19 @@ impl Place {
         self.start_in(&self.data()).await
     }
 
-    /// The same with a file that a flag names.
+    /// Starts the program with a flag that names a file.
     pub async fn start_with(&self, flag: &str, file: &Path) -> Result<Program> {
         let mut command = self.command()?;
         command.arg(flag).arg(file);
         self.start_by(&command, &self.data()).await
     }
 
-    /// The same with its objects in another folder.
+    /// Starts the program with its objects in another directory.
     pub async fn start_in(&self, data: &Path) -> Result<Program> {
         self.start_by(&self.command_in(data)?, data).await
     }
 
-    /// The same, with every step noted that it does to its files.
+    /// Starts the program with a recorder of its file operations.
     pub async fn start_recorded(
         &self,
         recorder: &Recorder,

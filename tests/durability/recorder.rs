@@ -1,4 +1,4 @@
-//! What the program does to its files, step by step, and what is left of them when the power goes.
+//! Records the file operations of the program step by step, and reconstructs the files after a power failure.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,26 +6,26 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// Pages of the system, which reach a disk one by one.
+/// The page size of the system, in bytes. Pages reach a disk one by one.
 const PAGE: usize = 4_096;
-/// A disk writes so many bytes whole.
+/// The sector size of a disk, in bytes. A sector is written atomically.
 const SECTOR: usize = 512;
 
-/// A library that notes what a process does to its files.
+/// A library that records the file operations of a process.
 pub struct Recorder(PathBuf);
 
-/// How a process is watched.
+/// The options of a recording.
 pub struct Recording<'a> {
-    /// Its folder for objects.
+    /// The directory of objects.
     pub folder: &'a Path,
-    /// Where it is noted.
+    /// The file that receives the record.
     pub record: &'a Path,
-    /// Which step fails, and all after it, with which error number.
+    /// The number of the first step that fails, together with all later ones, and the error number.
     pub failure: Option<(usize, i32)>,
 }
 
 impl Recorder {
-    /// Builds it in a folder; nothing where there is no C compiler.
+    /// Builds the library in a directory; returns `None` if there is no C compiler.
     pub fn build(folder: &Path) -> Result<Option<Self>> {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/durability/recorder.c");
         let library = folder.join("recorder.so");
@@ -36,7 +36,7 @@ impl Recorder {
         Ok(Some(Self(library)))
     }
 
-    /// Has the process of a command watched.
+    /// Configures a command so that its process is recorded.
     pub fn watch(&self, command: &mut Command, recording: &Recording<'_>) {
         command.env("LD_PRELOAD", &self.0);
         command.env("RECORDED_FOLDER", recording.folder).env("RECORD", recording.record);
@@ -46,7 +46,7 @@ impl Recorder {
     }
 }
 
-/// A step.
+/// A file operation.
 enum Step {
     Write { offset: usize, content: Vec<u8> },
     Cut { length: usize },
@@ -54,13 +54,13 @@ enum Step {
     Remove,
 }
 
-/// What a process has done to its files.
+/// The file operations of a process.
 pub struct Record {
-    /// Each step with its file, and where it ends in what was noted.
+    /// Each step with its file, and the position in the record at which it ends.
     steps: Vec<(u64, String, Step)>,
 }
 
-/// How much of it has been noted until now.
+/// The current length of the record.
 pub fn length(record: &Path) -> Result<u64> {
     Ok(std::fs::metadata(record)?.len())
 }
@@ -75,7 +75,7 @@ impl Record {
                 Ok(usize::try_from(u64::from_ne_bytes(bytes))?)
             };
             let (offset, length) = (number(2)?, number(3)?);
-            // It may have been killed while it noted something.
+            // The process may have been killed while it wrote the record.
             let Some((name, after)) = after.split_at_checked(number(1)?) else { break };
             let Some((content, after)) = after.split_at_checked(length) else { break };
             let step = match head[0] {
@@ -95,14 +95,14 @@ impl Record {
         self.steps.len()
     }
 
-    /// Where a step ends.
+    /// The position at which a step ends.
     pub fn end_of(&self, step: usize) -> u64 {
         self.steps[step].0
     }
 
-    /// Makes the files as they may be if the power goes after a step: what was synced is there, and
-    /// of the rest any pages, some of them torn. The disk may have lied about the last `lies` steps: it
-    /// has synced nothing of them.
+    /// Writes the files as they may be after a power failure behind a step. Synced data is complete; of the rest, any
+    /// pages may be missing, and some may be torn. The disk may have lied about the last `lies` steps, in which case it
+    /// has synced none of them.
     pub fn lose_power(
         &self,
         step: usize,
@@ -134,7 +134,7 @@ impl Record {
     }
 }
 
-/// A file: what is on the disk, and what was done since.
+/// A file: its contents on the disk, and the operations since the last sync.
 #[derive(Default)]
 struct File<'a> {
     synced: Vec<u8>,
@@ -193,11 +193,11 @@ fn put(content: &mut Vec<u8>, offset: usize, written: &[u8]) {
     content[offset..end].copy_from_slice(written);
 }
 
-/// Numbers that are the same for the same seed.
+/// Reproducible random numbers from a seed.
 pub struct Random(pub u64);
 
 impl Random {
-    /// One below so many.
+    /// A random number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

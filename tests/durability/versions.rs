@@ -1,4 +1,4 @@
-//! Objects that a release before has kept in another version, and those of one that comes later.
+//! Objects that an earlier or a later release has stored in another version.
 
 use std::fs::File;
 use std::path::Path;
@@ -8,7 +8,7 @@ use aggregated_apiserver::{ApiServer, Kinds, ServeArgs, TransferOptions};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-/// Kinds of two versions, of which this one is stored; without the other, if that is gone.
+/// A server of a kind with this storage version, and with another version if it is given.
 fn server(stored: &str, other: Option<&str>) -> Result<ApiServer> {
     let version = |name: &str| {
         let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
@@ -26,7 +26,7 @@ fn server(stored: &str, other: Option<&str>) -> Result<ApiServer> {
     Ok(ApiServer::new("foos", Kinds::new().crds_from_yaml(&definition.to_string())?))
 }
 
-/// Returns when the server has given the folder back: the last of its tasks does.
+/// Waits until the server has released the directory, which its last task does.
 fn wait_until_free(data: &Path) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(30);
     let lock = File::open(data.join("lock"))?;
@@ -64,9 +64,9 @@ async fn what_is_kept_in_a_version_that_is_gone_stops_the_start_until_it_is_writ
     };
     let refused = "foos.example.com a is kept in example.com/v1alpha1, which is not known here: a release that knows it must write it in another one (farm-operator migrate)";
     ensure!(starts(server("v1", None)?).await? == refused);
-    // A release that knows both reads it as it is, and writes it again when it is told to.
+    // A release that knows both versions reads the object unchanged, and rewrites it with `migrate`.
     ensure!(starts(server("v1", Some("v1alpha1"))?).await? == "it starts");
-    // One that does not know it says so, and leaves it as it is.
+    // A release that does not know the version reports that, and leaves the object unchanged.
     let unknown = options.migrate(&server("v1", None)?).await.err().context("it is known")?;
     let expected = "0 of 1; left as they are, because they are of unknown versions: foos.example.com a in example.com/v1alpha1";
     ensure!(unknown.to_string() == expected, "{unknown}");

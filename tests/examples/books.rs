@@ -1,4 +1,4 @@
-//! books: what comes and goes is told once.
+//! books: each added or deleted Book is reported once.
 
 use std::pin::pin;
 
@@ -22,14 +22,14 @@ fn book(name: &str, title: &str) -> Book {
 
 async fn create(books: &Api<Book>, name: &str, title: &str) -> Result<()> {
     eventually(async || {
-        // A definition that is established may still not be served by this server.
+        // An established definition may not yet be served by this server.
         books.create(&PostParams::default(), &book(name, title)).await?;
         Ok(())
     })
     .await
 }
 
-/// Waits until a program has told as much; answers with all that it told.
+/// Waits until a program has printed this number of changes. Returns all of them.
 async fn told(program: &Program, count: usize) -> Result<Vec<String>> {
     eventually(async || {
         let added = program.lines("Added a book ").into_iter().map(|line| format!("+{line}"));
@@ -41,7 +41,7 @@ async fn told(program: &Program, count: usize) -> Result<Vec<String>> {
     .await
 }
 
-/// Two instances define the kind at once, and both tell everything.
+/// Two instances define the kind at the same time, and both report everything.
 pub async fn come_and_go(cluster: &Cluster) -> Result<()> {
     let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
     if definitions.get_opt(Book::crd_name()).await?.is_some() {
@@ -57,7 +57,7 @@ pub async fn come_and_go(cluster: &Cluster) -> Result<()> {
     create(&books, "moby-dick", "Moby Dick").await?;
     told(&first, 1).await?;
     told(&second, 1).await?;
-    // A change of the title is neither.
+    // A change of the title is neither an addition nor a deletion.
     let title = Patch::Merge(json!({"spec": {"title": "The Whale"}}));
     books.patch("moby-dick", &PatchParams::default(), &title).await?;
     delete(&books, "moby-dick").await?;
@@ -72,8 +72,7 @@ pub async fn come_and_go(cluster: &Cluster) -> Result<()> {
     delete(&books, "emma").await
 }
 
-/// A definition that is there already gets the schema of today, and what it
-/// has defined stays.
+/// An existing definition gets the current schema, and its objects remain.
 pub async fn had_another_definition(cluster: &Cluster) -> Result<()> {
     let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
     if definitions.get_opt(Book::crd_name()).await?.is_some() {
@@ -119,8 +118,8 @@ pub fn survive_faults() -> Result<()> {
         first.sort_by_key(ToString::to_string);
         ensure!(first == [added("a"), added("b")], "{first:?}");
 
-        // While the watch is gone one goes, one comes, and one is another one of
-        // the same name.
+        // While the watch is interrupted, one book is deleted, one is added, and one is replaced by another of the same
+        // name.
         for expires in [true, false] {
             match expires {
                 true => server.faults().expire_watches(),
@@ -143,13 +142,13 @@ pub fn survive_faults() -> Result<()> {
             ensure!(all.iter().all(|change| position(change).is_some()), "{told:?}");
             ensure!(position(&deleted("b")) < position(&added("b")), "{told:?}");
 
-            // And nothing more than that: the next change is the next word.
+            // No other change is reported: the next line is the next change.
             books.delete("c", &DeleteParams::default()).await?;
             ensure!(next(&mut changes).await? == deleted("c"));
             books.create(&PostParams::default(), &book("a", "A")).await?;
             ensure!(next(&mut changes).await? == added("a"));
         }
-        // Requests that fail are asked again.
+        // Failed requests are retried.
         server.faults().expire_watches();
         server.faults().refuse(3, http::StatusCode::INTERNAL_SERVER_ERROR);
         ensure!(timeout(PATIENCE / 2, changes.next()).await.is_err(), "nothing has changed");

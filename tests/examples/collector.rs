@@ -1,4 +1,4 @@
-//! collector: what it has recorded is served again.
+//! collector: its recording can be served again.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,10 +15,10 @@ use crate::recording::Recording;
 use crate::world::{Cluster, Program, block_on, eventually, run};
 
 const SECRET: &str = "correct horse battery staple";
-/// The same in base64.
+/// The password in base64.
 const ENCODED: &str = "Y29ycmVjdCBob3JzZSBiYXR0ZXJ5IHN0YXBsZQ==";
 const KINDS: &str = "deploy,ConfigMap,secrets,jars.example.org,no,configmaps";
-/// Text that YAML reads as something else, if it is not quoted with care.
+/// Strings that YAML parses as something else, unless they are quoted.
 const HOSTILE: [&str; 14] = [
     "no",
     "1e3",
@@ -36,7 +36,7 @@ const HOSTILE: [&str; 14] = [
     "2026-01-01T00:00:00Z",
 ];
 
-/// Makes an object of any kind in the namespace `recorded`, or one of the cluster.
+/// Creates an object of any kind, in the namespace `recorded` or cluster-scoped.
 async fn create(client: &Client, plural: &str, object: Value) -> Result<DynamicObject> {
     let object: DynamicObject = serde_json::from_value(object)?;
     let types = object.types.clone().context("a kind")?;
@@ -49,7 +49,7 @@ async fn create(client: &Client, plural: &str, object: Value) -> Result<DynamicO
     eventually(async || Ok(api.create(&PostParams::default(), &object).await?)).await
 }
 
-/// A namespace with a bit of everything, and one that is not to be recorded.
+/// Creates a namespace with several kinds of objects, and one that must not be recorded.
 async fn fill(cluster: &Cluster) -> Result<()> {
     let client = &cluster.client;
     for name in ["recorded", "other"] {
@@ -124,7 +124,7 @@ async fn fill(cluster: &Cluster) -> Result<()> {
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata,
             "data": {"ca.crt": "-----BEGIN CERTIFICATE-----\n"},
         });
-        // A server that makes its own has made it.
+        // Some servers create this ConfigMap themselves.
         let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "recorded");
         if maps.get_opt("kube-root-ca.crt").await?.is_none() {
             create(client, "configmaps", certificates).await?;
@@ -133,7 +133,7 @@ async fn fill(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// The files of a folder, by their names.
+/// The files of a directory, by name.
 fn files(folder: &Path) -> Result<BTreeMap<String, String>> {
     let entries = std::fs::read_dir(folder)?.map(|entry| {
         let entry = entry?;
@@ -143,7 +143,7 @@ fn files(folder: &Path) -> Result<BTreeMap<String, String>> {
     entries.collect()
 }
 
-/// Objects without what another server says anew.
+/// The objects, without the fields that another server sets again.
 fn objects(files: &BTreeMap<String, String>) -> Result<BTreeMap<&str, Value>> {
     let yaml = files.iter().filter(|(name, _)| name.ends_with(".yaml"));
     let objects = yaml.map(|(name, text)| {
@@ -153,7 +153,7 @@ fn objects(files: &BTreeMap<String, String>) -> Result<BTreeMap<&str, Value>> {
             metadata.remove(field);
         }
         if object["kind"] == "CustomResourceDefinition" {
-            // What it was established by is of the server.
+            // The server sets the status and the uid of a definition.
             object["status"].take();
             object["metadata"]["uid"].take();
         }
@@ -182,7 +182,7 @@ pub async fn is_served_again(cluster: &Cluster) -> Result<()> {
     let (first, second) = (folder.path().join("first"), folder.path().join("second"));
     let printed = record(&cluster.kubeconfig, &first, &["--note", "recordings"]).await?;
     let lines: Vec<&str> = printed.lines().collect();
-    // Kinds that are named twice are recorded once.
+    // A kind that is named twice is recorded once.
     let counts = ["1 deployments.apps", "2 configmaps", "2 secrets", "1 jars.example.org"];
     ensure!(lines.len() == 6 && lines[..4] == counts, "{printed}");
     let recorded = files(&first)?;
@@ -212,7 +212,7 @@ pub async fn is_served_again(cluster: &Cluster) -> Result<()> {
     let kinds = "deployments.apps,configmaps,secrets,jars.example.org,nodes";
     ensure!(note["kinds"] == kinds && note["recorded"].ends_with('Z'), "{note:?}");
 
-    // The folder is a cluster again, and a recording of that is the same.
+    // A server loads the directory, and a recording of that server is the same.
     let mut command = Command::new(env!("CARGO_BIN_EXE_farm-operator"));
     command.args(["--standalone", "--secure-port", "0", "--load"]).arg(&first);
     command.env("TMPDIR", folder.path()).env_remove("RUST_LOG");
@@ -233,7 +233,7 @@ pub async fn is_served_again(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// A Recording says what is to be recorded. The cluster holds it against the rules of its kind.
+/// A Recording selects the objects to record. The cluster validates it against the rules of its kind.
 pub async fn has_rules(cluster: &Cluster) -> Result<()> {
     let client = &cluster.client;
     let named = json!({"name": "ruled"});
@@ -242,7 +242,7 @@ pub async fn has_rules(cluster: &Cluster) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("recording").display().to_string();
     let arguments = ["--namespace", "ruled", "--recording", "nightly", "--folder", &path];
-    // The kind is known from then on.
+    // From then on, the cluster serves the kind.
     let (is_good, _, errors) = run("collector", &cluster.kubeconfig, &arguments).await?;
     let expected = "Error: --recording nightly: there is no such Recording\n";
     ensure!(!is_good && errors == expected, "{errors}");
@@ -317,7 +317,7 @@ pub fn needs_a_cluster() -> Result<()> {
         let (is_good, _, errors) = run("collector", &kubeconfig, &arguments).await?;
         ensure!(!is_good && errors.lines().count() == 1, "{errors}");
         ensure!(errors.contains("KUBECONFIG") && errors.contains("No such file"), "{errors}");
-        // Nothing listens on a port that was free a moment ago.
+        // No program listens on a port that was free a moment ago.
         let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let config = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "c",
@@ -339,7 +339,7 @@ fn object(resource: &ApiResource, name: &str, data: Value) -> DynamicObject {
     DynamicObject { types: object.types.clone(), ..object }
 }
 
-/// Whatever a server calls its objects, each has a file of its own in the folder.
+/// Each object has its own file in the directory, whatever its name.
 pub fn stays_in_its_folder() -> Result<()> {
     let outside = tempfile::tempdir()?;
     let path = outside.path().join("folder");
@@ -365,7 +365,7 @@ pub fn stays_in_its_folder() -> Result<()> {
     ];
     let mut objects: Vec<_> =
         names.iter().map(|name| (resource.clone(), object(&resource, name, json!({})))).collect();
-    // A namespace is no safer than a name.
+    // The namespace may contain the same characters as the name.
     let mut inside = object(&resource, "b", json!({}));
     inside.metadata.namespace = Some("../a".to_owned());
     objects.push((resource, inside));

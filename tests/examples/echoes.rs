@@ -1,4 +1,4 @@
-//! echoes: an operator that keeps Deployments as they are meant to be.
+//! echoes: an operator that keeps Deployments in their desired state.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,14 +23,14 @@ use crate::world::{
     Cluster, Program, becomes, block_on, block_on_without_pauses, delete, eventually, is_gone,
 };
 
-/// An operator that waits for something to happen writes less often than this.
+/// More writes than an idle operator makes.
 const FAR_TOO_MANY: usize = 1000;
 
 fn echo(name: &str, replicas: i32) -> Echo {
     Echo::new(name, EchoSpec { replicas })
 }
 
-/// How many Pods a Deployment asks for, of which image, with how many variables.
+/// The replicas of a Deployment, its image, and its number of environment variables.
 fn wanted(deployment: &Deployment) -> Option<(i32, &str, usize)> {
     let spec = deployment.spec.as_ref()?;
     let container = spec.template.spec.as_ref()?.containers.first()?;
@@ -43,7 +43,7 @@ fn servers(replicas: i32) -> impl Fn(&Deployment) -> bool {
 }
 
 pub async fn have_deployments(cluster: &Cluster) -> Result<()> {
-    // Two instances want the same, so they are in each other's way only for a moment.
+    // Two instances want the same state, so they conflict only briefly.
     let program = Program::example("echoes", &cluster.kubeconfig, &[])?;
     let other = Program::example("echoes", &cluster.kubeconfig, &[])?;
     let echoes: Api<Echo> = Api::default_namespaced(cluster.client.clone());
@@ -54,7 +54,7 @@ pub async fn have_deployments(cluster: &Cluster) -> Result<()> {
     ensure!(deployment.owner_references()[0].uid == made.uid().context("uid")?);
     ensure!(echoes.get("hello").await?.finalizers() == [FINALIZER]);
 
-    // The status says what there is.
+    // The status shows the actual state.
     let mut ready = 0;
     if cluster.is_real {
         let pods: Api<Pod> = Api::default_namespaced(cluster.client.clone());
@@ -80,7 +80,7 @@ pub async fn have_deployments(cluster: &Cluster) -> Result<()> {
     };
     becomes(&echoes, "hello", says(2, ready, 1)).await?;
 
-    // What is asked for is carried over, through `scale` too.
+    // The number of replicas is applied to the Deployment, also if it is changed through `scale`.
     let three = Patch::Merge(json!({"spec": {"replicas": 3}}));
     echoes.patch("hello", &PatchParams::default(), &three).await?;
     becomes(&deployments, "hello", servers(3)).await?;
@@ -93,7 +93,7 @@ pub async fn have_deployments(cluster: &Cluster) -> Result<()> {
 
     other.end("INT").await?;
 
-    // A change by another client is undone.
+    // A change by another client is reverted.
     let container = json!({
         "name": "echo-server", "image": "other:1", "env": [{"name": "A", "value": "b"}],
     });
@@ -106,7 +106,7 @@ pub async fn have_deployments(cluster: &Cluster) -> Result<()> {
     let uid = deployment.uid();
     becomes(&deployments, "hello", |found| found.uid() != uid && servers(4)(found)).await?;
 
-    // The Deployment goes with it, and nothing is left.
+    // The Deployment is deleted with the Echo, and nothing remains.
     delete(&echoes, "hello").await?;
     ensure!(deployments.get_opt("hello").await?.is_none(), "the Deployment goes first");
     program.end("TERM").await
@@ -144,10 +144,10 @@ pub async fn leave_others_alone(cluster: &Cluster) -> Result<()> {
     ensure!(event.note.as_deref() == Some(why), "{event:?}");
     ensure!(wanted(&deployments.get("taken").await?) == Some((0, "theirs:1", 0)));
 
-    // An Echo that goes leaves what was never its own.
+    // The deletion of an Echo does not affect a Deployment that it never owned.
     delete(&echoes, "taken").await?;
     ensure!(wanted(&deployments.get("taken").await?) == Some((0, "theirs:1", 0)));
-    // Once the name is free, one gets it.
+    // Once the name is free, the Echo gets its Deployment.
     echoes.create(&PostParams::default(), &echo("taken", 1)).await?;
     deployments.delete("taken", &DeleteParams::background()).await?;
     becomes(&deployments, "taken", servers(1)).await?;
@@ -155,7 +155,7 @@ pub async fn leave_others_alone(cluster: &Cluster) -> Result<()> {
     program.end("INT").await
 }
 
-/// The operator in this process, ended when it is dropped.
+/// The operator in this process. Dropping it stops the operator.
 struct Operator(JoinHandle<()>);
 
 impl Operator {
@@ -187,7 +187,7 @@ pub fn try_again() -> Result<()> {
         echoes.patch("hello", &PatchParams::default(), &wanted).await?;
         server.faults().refuse(5, http::StatusCode::INTERNAL_SERVER_ERROR);
         server.faults().expire_watches();
-        // The test asks as an operator does that is in no hurry.
+        // The test waits as long as an operator between two reconciliations.
         sleep(Duration::from_secs(120)).await;
         becomes(&deployments, "hello", servers(3)).await?;
         echoes.delete("hello", &DeleteParams::default()).await?;
@@ -211,7 +211,8 @@ pub fn are_quiet() -> Result<()> {
                 let count = writes.fetch_add(usize::from(is_write), Ordering::SeqCst);
                 let client = client.clone();
                 async move {
-                    // An operator that answers itself would go on for ever: pauses take no time.
+                    // An operator that reacts to its own writes would never stop, because the paused clock skips all
+                    // pauses.
                     ensure!(count < FAR_TOO_MANY, "{count} writes");
                     anyhow::Ok(client.send(request).await?)
                 }
@@ -222,7 +223,7 @@ pub fn are_quiet() -> Result<()> {
         echoes.create(&PostParams::default(), &echo("hello", 1)).await?;
         let is_settled = |echo: &Echo| echo.status.is_some();
         let settled = becomes(&echoes, "hello", is_settled).await?;
-        // An hour in which it looks again now and then, and finds nothing to change.
+        // For an hour the operator reconciles periodically, and changes nothing.
         sleep(Duration::from_secs(60)).await;
         let before = writes.load(Ordering::SeqCst);
         ensure!((4..20).contains(&before), "{before} writes");

@@ -1,4 +1,4 @@
-//! reflected: what it answers is what the cluster has.
+//! reflected: its responses contain the objects of the cluster.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -22,7 +22,7 @@ fn foo(name: &str, info: &str) -> Foo {
     Foo::new(name, FooSpec { name: name.to_uppercase(), info: Some(info.to_owned()) })
 }
 
-/// The program, and where it listens.
+/// The program, and its address.
 struct Reflected {
     program: Program,
     address: String,
@@ -35,7 +35,7 @@ impl Reflected {
         Ok(Self { program, address })
     }
 
-    /// Status and body of an answer.
+    /// The status and the body of a response.
     async fn get(&self, path: &str) -> Result<(u16, String)> {
         let mut stream = TcpStream::connect(&self.address).await?;
         let request =
@@ -57,7 +57,7 @@ impl Reflected {
         .await
     }
 
-    /// Waits until these are all Foos: their names, and what there is to say.
+    /// Waits until these are all Foos: their names and their info.
     async fn serves(&self, expected: &[(&str, &str)]) -> Result<()> {
         eventually(async || {
             let (status, body) = self.get("/foos").await?;
@@ -107,13 +107,13 @@ pub async fn foos_are_served(cluster: &Cluster) -> Result<()> {
     if cluster.is_real {
         return reflected.program.end("TERM").await;
     }
-    // A client that does not finish its request does not keep the program from ending.
+    // A client with an unfinished request does not prevent the program from ending.
     let mut slow = TcpStream::connect(&reflected.address).await?;
     slow.write_all(b"GET /foos HTTP/1.1\r\n").await?;
     reflected.program.end("TERM").await
 }
 
-/// The manifest defines what the program does, and gives it no more than it needs.
+/// The manifest has the definition, and grants only the necessary permissions.
 pub fn has_a_manifest() -> Result<()> {
     let documents: Vec<Value> = serde_saphyr::from_multiple(MANIFEST)?;
     let find = |kind: &str| {
@@ -140,7 +140,7 @@ fn standalone(port: u16, data: &Path, files: &Path) -> Result<Program> {
     Program::start(&command)
 }
 
-/// The files of a server: the definition, and objects.
+/// Writes the files of a server: the definition, and objects.
 fn write(folder: &Path, objects: &[Foo]) -> Result<()> {
     std::fs::create_dir(folder)?;
     std::fs::write(folder.join("kind.yaml"), serde_saphyr::to_string(&Foo::crd())?)?;
@@ -151,8 +151,8 @@ fn write(folder: &Path, objects: &[Foo]) -> Result<()> {
     Ok(())
 }
 
-/// The program is there before the server, and after it: the second server
-/// has lost what the first one kept, and knows nothing of what it said.
+/// The program starts before the server and outlives it. The second server has lost the objects of the first one, and
+/// does not know its revisions.
 pub fn survives_a_restart() -> Result<()> {
     block_on(async {
         let folder = tempfile::tempdir()?;
@@ -162,7 +162,7 @@ pub fn survives_a_restart() -> Result<()> {
         write(&first, &[foo("a", "stays not"), foo("b", "old")])?;
         write(&second, &[foo("b", "new"), foo("c", "comes")])?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        // It leaves its kubeconfig.
+        // The server leaves its kubeconfig.
         let mut server = standalone(port, &data, &first)?;
         server.prints("export KUBECONFIG=").await?;
         drop(server);
@@ -179,7 +179,7 @@ pub fn survives_a_restart() -> Result<()> {
         reflected.serves(&[("a", "stays not"), ("b", "old")]).await?;
 
         drop(server);
-        // What was known last is better than nothing.
+        // The last known state is still served.
         ensure!(reflected.get("/readyz").await?.0 == 200);
         reflected.serves(&[("a", "stays not"), ("b", "old")]).await?;
         for file in ["objects.db", "objects.db-wal", "objects.db-shm"] {
@@ -195,8 +195,7 @@ pub fn survives_a_restart() -> Result<()> {
     })
 }
 
-/// With the rights of its manifest and nothing more, before and after
-/// kube-apiserver was killed.
+/// Runs the program with the permissions of its manifest, before and after kube-apiserver is killed.
 pub fn survives_kube_apiserver(control_plane: &mut ControlPlane) -> Result<()> {
     control_plane.kubectl(["apply", "-f", "-"]).input(MANIFEST).run()?;
     control_plane

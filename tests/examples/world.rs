@@ -1,4 +1,4 @@
-//! Where the examples run: clusters, programs, and what to wait for.
+//! The environment of the examples: clusters, programs, and functions that wait for a condition.
 
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
@@ -21,15 +21,15 @@ use crate::foos::Foo;
 use crate::library::Book;
 use crate::recording::Recording;
 
-/// How long something may take that happens by itself.
+/// The timeout for something that happens by itself.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 const ASK: Duration = Duration::from_millis(20);
 
-/// A cluster, as a program and as a test see it.
+/// A cluster, as a program and as a test use it.
 pub struct Cluster {
     pub kubeconfig: PathBuf,
     pub client: Client,
-    /// Whether controllers are there: Deployments get Pods.
+    /// Whether there are controllers, so that Deployments get Pods.
     pub is_real: bool,
 }
 
@@ -56,19 +56,19 @@ pub fn on_a_test_server(scenario: Scenario) -> Result<()> {
     })
 }
 
-/// Runs a test with threads enough for a server and what waits for it.
+/// Runs a test on enough threads for a server and a test that waits for it.
 pub fn block_on(test: impl Future<Output = Result<()>>) -> Result<()> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(2).enable_all().build()?.block_on(test)
 }
 
-/// Runs a test in which pauses take no time.
+/// Runs a test with a paused clock.
 pub fn block_on_without_pauses(test: impl Future<Output = Result<()>>) -> Result<()> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().start_paused(true).build()?.block_on(test)
 }
 
-/// Repeats a question until its answer is good.
+/// Repeats a function until it succeeds.
 pub async fn eventually<T>(mut ask: impl AsyncFnMut() -> Result<T>) -> Result<T> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -82,7 +82,7 @@ pub async fn eventually<T>(mut ask: impl AsyncFnMut() -> Result<T>) -> Result<T>
     }
 }
 
-/// Waits until an object is as it is meant to be.
+/// Waits until an object fulfils a condition.
 pub async fn becomes<K>(api: &Api<K>, name: &str, is_good: impl Fn(&K) -> bool) -> Result<K>
 where
     K: Resource + Clone + DeserializeOwned + Debug,
@@ -95,7 +95,7 @@ where
     .await
 }
 
-/// Waits until an object is gone.
+/// Waits until an object is deleted.
 pub async fn is_gone<K>(api: &Api<K>, name: &str) -> Result<()>
 where
     K: Resource + Clone + DeserializeOwned + Debug,
@@ -108,7 +108,7 @@ where
     .await
 }
 
-/// Deletes an object, and waits until it is gone.
+/// Deletes an object, and waits until the deletion is complete.
 pub async fn delete<K>(api: &Api<K>, name: &str) -> Result<()>
 where
     K: Resource + Clone + DeserializeOwned + Debug,
@@ -117,7 +117,7 @@ where
     is_gone(api, name).await
 }
 
-/// Where `cargo test` puts examples.
+/// The path where `cargo test` builds examples.
 fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let program = test.parent().unwrap().parent().unwrap().join("examples").join(name);
@@ -125,14 +125,14 @@ fn example(name: &str) -> PathBuf {
     program
 }
 
-/// A call of an example.
+/// The command that runs an example.
 pub fn command(name: &str, kubeconfig: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(example(name));
     command.args(arguments).env("KUBECONFIG", kubeconfig).env_remove("RUST_LOG");
     command
 }
 
-/// A program that runs; it is killed when this is dropped.
+/// A running program. Dropping it kills the program.
 pub struct Program {
     process: Process,
     _folder: TempDir,
@@ -149,16 +149,16 @@ impl Program {
         Ok(Self { process, _folder: folder })
     }
 
-    /// The lines that it has printed and that begin so, without the beginning.
+    /// The lines of the output that start with this prefix, without the prefix.
     pub fn lines(&self, beginning: &str) -> Vec<String> {
         let printed = self.process.printed();
-        // The last one may not be whole.
+        // The last line may be incomplete.
         let whole = printed.rfind('\n').map_or("", |end| &printed[..end]);
         let lines = whole.lines().filter_map(|line| line.strip_prefix(beginning));
         lines.map(str::to_owned).collect()
     }
 
-    /// Waits for a line with this beginning, and answers with the rest of it.
+    /// Waits for a line with this prefix. Returns the rest of the line.
     pub async fn prints(&mut self, beginning: &str) -> Result<String> {
         eventually(async || {
             let line = self.lines(beginning).into_iter().next();
@@ -167,7 +167,7 @@ impl Program {
         .await
     }
 
-    /// Sends a signal, and waits for a good end.
+    /// Sends a signal, and waits until the program ends successfully.
     pub async fn end(mut self, signal: &str) -> Result<()> {
         let kill = format!("kill -{signal} {}", self.process.id());
         ensure!(Command::new("sh").args(["-c", &kill]).status()?.success(), "{kill}");
@@ -183,7 +183,7 @@ impl Program {
     }
 }
 
-/// Runs an example to its end; answers with whether that was good, and what it printed.
+/// Runs an example until it ends. Returns whether it succeeded, and its output.
 pub async fn run(
     name: &str,
     kubeconfig: &Path,
@@ -195,7 +195,7 @@ pub async fn run(
     Ok((output.status.success(), text(&output.stdout), text(&output.stderr)))
 }
 
-/// The objects beside the examples, which people begin with, are of their kinds.
+/// The sample objects of the examples are valid.
 pub fn samples_fit_their_kinds() -> Result<()> {
     let book: Book = serde_saphyr::from_str(include_str!("../../examples/books/moby-dick.yaml"))?;
     ensure!(book.name_any() == "moby-dick" && book.spec.authors == ["Herman Melville"]);

@@ -1,5 +1,5 @@
-//! Nobody answers in our place: whatever an aggregated server does, namespaces then wait for it.
-//! Everything else goes on, and they go as soon as it is back.
+//! An unavailable server. The deletion of namespaces waits for any aggregated server. Everything else continues, and
+//! the namespaces are deleted as soon as the server is available again.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::rest::{self, Work};
 use crate::stage::{SERVICE, Stage, llama};
 use crate::world::API_SERVICES;
 
-/// The process was killed, and none takes its place.
+/// The process was killed, and no other one replaces it.
 pub fn gone(stage: &mut Stage) -> Result<()> {
     let herd = rest::herd(stage, "gone")?;
-    // It has the same uid in every process.
+    // The sample llama has the same uid in every process.
     let dolly = stage.get(&format!("{LLAMAS}/dolly"))?;
     stage.create(&rest::owned_by(&dolly, "default", "of-dolly"))?;
     stage.world.server.kill();
@@ -29,7 +29,7 @@ pub fn gone(stage: &mut Stage) -> Result<()> {
     ensure!(refused.errors == expected, "{}", refused.errors);
     work.waits_for_us(stage)?;
     rest::is_held_by_discovery(stage, &herd)?;
-    // The documents of the cluster are there, with those of all others.
+    // The OpenAPI document of the cluster is available, with those of all other servers.
     let documents = stage.kubectl(["get", "--raw", "/openapi/v2"]).run()?;
     ensure!(documents.contains("/apis/apps/v1/deployments"), "no Deployments in /openapi/v2");
     stage.kubectl(["explain", "deployment.spec"]).run()?;
@@ -37,14 +37,14 @@ pub fn gone(stage: &mut Stage) -> Result<()> {
     stage.wait_available()?;
     work.finish(stage)?;
     rest::is_gone(stage, &herd)?;
-    // Nobody took the llama for gone.
+    // The garbage collector did not treat the llama as deleted.
     let secrets = rest::secrets(stage, "default")?;
     ensure!(secrets == ["of-dolly"], "{secrets:?}");
     stage.kubectl(["delete", "secret", "of-dolly"]).run()?;
     rest::is_silent(stage)
 }
 
-/// The process is held: what a node that dies looks like, whose connections nobody closes.
+/// The process is suspended. This looks like a dead node, whose connections remain open.
 pub fn suspended(stage: &mut Stage) -> Result<()> {
     stage.create(&llama("default", "parent"))?;
     let parent = stage.get(&format!("{LLAMAS}/parent"))?;
@@ -63,8 +63,8 @@ pub fn suspended(stage: &mut Stage) -> Result<()> {
     })
 }
 
-/// Attempts to connect get no answer: what a firewall, a NetworkPolicy or a control plane without
-/// a way to Pods looks like.
+/// Connection attempts get no response. This looks like a firewall, a NetworkPolicy, or a control plane without a route
+/// to Pods.
 pub fn unreachable(stage: &mut Stage) -> Result<()> {
     let hole = Hole::dig()?;
     stage.world.control_plane.lead_to_localhost(&API_SERVICES, SERVICE, hole.port)?;
@@ -75,20 +75,20 @@ pub fn unreachable(stage: &mut Stage) -> Result<()> {
     has_ended(stage, work)
 }
 
-/// What everybody else sees while nobody answers for us.
+/// Checks what other clients see while the server is unavailable.
 fn goes_on(stage: &Stage, work: &Work) -> Result<()> {
-    // kube-apiserver may go on waiting, for us or for its own view of us.
+    // kube-apiserver may still wait, for the server or for its own cached state.
     let refused = stage.kubectl(["get", "llamas", "--request-timeout=2s"]).output()?;
     ensure!(!refused.succeeded, "{refused:?}");
     let all = stage.fresh_kubectl(&["get", "all", "-A"])?;
     ensure!(all.succeeded && all.output.contains("service/kubernetes"), "{all:?}");
-    // Of the rest nothing is said.
+    // There is no error about other kinds.
     let is_ours = |line: &str| line.contains(rest::NOTICED);
     ensure!(all.errors.lines().all(is_ours), "{}", all.errors);
     work.is_collected_and_counted(stage).context("while nobody answers for us")
 }
 
-/// What was held up goes on by itself.
+/// Blocked operations continue by themselves.
 fn has_ended(stage: &Stage, work: Work) -> Result<()> {
     stage.wait_available()?;
     work.delete_namespace(stage)?;
@@ -97,8 +97,8 @@ fn has_ended(stage: &Stage, work: Work) -> Result<()> {
     rest::is_silent(stage)
 }
 
-/// A port whose connections are not accepted, as many as the kernel accepts by itself: further
-/// ones get no answer at all.
+/// A port whose connections are never accepted. Once the backlog of the kernel is full, further attempts get no
+/// response at all.
 struct Hole {
     port: u16,
     _listener: TcpListener,
@@ -110,7 +110,7 @@ impl Hole {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address: SocketAddr = listener.local_addr()?;
         let mut open = Vec::new();
-        // Far more than the kernel holds for the listener.
+        // Far more than the backlog of the kernel.
         for _ in 0..10_000 {
             match TcpStream::connect_timeout(&address, Duration::from_secs(1)) {
                 Ok(stream) => open.push(stream),

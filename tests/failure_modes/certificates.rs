@@ -15,8 +15,9 @@ use crate::world::NAMESPACE;
 
 const SECRET: &str = "farm-operator-serving-certificate";
 
-/// The Secret is deleted by hand, and the server makes it anew: there is another CA then. No request fails, because
-/// everybody knows it before it is used. Without the right to create it the server serves on, and says what is missing.
+/// The Secret is deleted by hand, and the server creates it again with another CA. No request fails, because clients
+/// trust the CA before it is used. Without permission to create the Secret, the server continues to serve, and reports
+/// the missing permission.
 pub fn the_secret_is_lost(stage: &mut Stage) -> Result<()> {
     let before = ca_bundle(stage)?;
     let traffic = Traffic::start(stage);
@@ -43,11 +44,11 @@ pub fn the_secret_is_lost(stage: &mut Stage) -> Result<()> {
     stage.kubectl(["get", "secret", SECRET, "-n", NAMESPACE]).run()?;
     let known = after.strip_suffix(&before).context("the CA that is served is not known")?;
     rest::is_undisturbed(stage, "secret")?;
-    // Those who know nothing but the new CA find it served in the end.
+    // Finally, clients that trust only the new CA can connect.
     stage.world.eventually(|| is_served(stage, known))?;
     rest::is_silent(stage)?;
     traffic.end().context("while the CA was exchanged")?;
-    // A process that starts without it makes it, too.
+    // A process that starts without the Secret creates it too.
     stage.world.server.kill();
     stage.kubectl(["delete", "secret", SECRET, "-n", NAMESPACE]).run()?;
     stage.world.restart_server()?;
@@ -57,7 +58,7 @@ pub fn the_secret_is_lost(stage: &mut Stage) -> Result<()> {
     rest::is_silent(stage)
 }
 
-/// The CAs by which kube-apiserver knows us.
+/// The CAs that kube-apiserver trusts for this server.
 fn ca_bundle(stage: &Stage) -> Result<String> {
     let api_service = stage.api_service()?;
     let bundle = api_service["spec"]["caBundle"].as_str().context("no caBundle")?;
@@ -71,13 +72,14 @@ fn is_served(stage: &Stage, ca: &str) -> Result<()> {
     Ok(())
 }
 
-/// Files without the name of the Service, then expired ones, then right ones, then half of others.
+/// The files have no certificate for the name of the Service, then an expired one, then a valid one, then an incomplete
+/// one.
 pub fn files_are_wrong_and_mended(stage: &mut Stage) -> Result<()> {
     let folder = stage.fresh_folder("serving-files");
     fs::create_dir(&folder)?;
     let authority = Authority::new("serving-ca", &folder.join("ca.crt"))?;
     let files = authority.server(&folder, "serving", &["other.example.com"])?;
-    // It would set its own CA.
+    // The running server would set its own CA.
     stage.world.server.kill();
     let flag = |name: &str, file: &std::path::Path| format!("--{name}={}", file.display());
     let arguments =
@@ -96,7 +98,7 @@ pub fn files_are_wrong_and_mended(stage: &mut Stage) -> Result<()> {
     stage.wait_unavailable("x509: certificate has expired or is not yet valid")?;
     let log = process.printed();
     ensure!(log.contains("has expired at"), "{log}");
-    // As a certificate manager renews them.
+    // A certificate manager renews certificates in the same way.
     authority.server(&folder, "serving", &["farm-operator.farm-operator.svc"])?;
     stage.wait_available().with_context(|| process.printed())?;
     rest::is_silent(stage)?;

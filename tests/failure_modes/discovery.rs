@@ -1,4 +1,4 @@
-//! What kube-apiserver tells of us to everybody: discovery and OpenAPI.
+//! Discovery and OpenAPI of the server, as kube-apiserver publishes them.
 
 use std::path::Path;
 
@@ -12,9 +12,9 @@ use crate::world::NAMESPACE;
 
 const NEXT: &str = "v1beta.farm.example.com";
 
-/// The documents of the whole cluster hold ours, and of ours only our own paths.
+/// The merged documents of the cluster contain those of the server, with only its own paths.
 pub fn documents_are_merged(stage: &mut Stage) -> Result<()> {
-    // kube-apiserver asks again after a minute, if it found us away at first.
+    // If the server was unavailable at first, kube-apiserver retries after a minute.
     let merged = stage.world.eventually(|| {
         let merged = stage.kubectl(["get", "--raw", "/openapi/v2"]).run()?;
         let merged: Value = serde_json::from_str(&merged)?;
@@ -36,8 +36,7 @@ pub fn documents_are_merged(stage: &mut Stage) -> Result<()> {
     Ok(())
 }
 
-/// A version is registered before the server knows it: that version alone is missing, and nobody
-/// waits for it.
+/// A version is registered before the server supports it. Only that version is missing, and no operation waits for it.
 pub fn a_version_that_nobody_serves(stage: &mut Stage) -> Result<()> {
     let mut spec = stage.api_service()?["spec"].take();
     spec["version"] = "v1beta".into();
@@ -58,15 +57,15 @@ pub fn a_version_that_nobody_serves(stage: &mut Stage) -> Result<()> {
     rest::is_silent(stage)
 }
 
-/// A release adds a version, which is registered at once, and a request for it may still reach a replica of the release
-/// before: that replica says that it cannot answer, and nobody takes llamas for gone. Two processes are behind one
-/// address; the one of the stage does not know the version.
+/// A release adds a version, which is registered at once. A request for it may still reach a replica of the previous
+/// release. That replica responds that it is unavailable, so no controller treats llamas as deleted. Two processes are
+/// behind one address; the one of the stage does not know the version.
 pub fn a_version_that_one_of_two_replicas_serves(stage: &mut Stage) -> Result<()> {
     let replica = NextRelease::start(&stage.world.server_kubeconfig, &[llamas(&["v1beta"])])?;
     stage.switch.lead_to(replica.port);
     let mut spec = stage.api_service()?["spec"].take();
     spec["version"] = "v1beta".into();
-    // The version that kube-controller-manager prefers, as that of a new release is.
+    // kube-controller-manager prefers this version, like the version of a new release.
     spec["versionPriority"] = 200.into();
     stage.create(&json!({
         "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
@@ -80,12 +79,12 @@ pub fn a_version_that_one_of_two_replicas_serves(stage: &mut Stage) -> Result<()
     rest::is_silent(stage)
 }
 
-/// The same of a kind that a release adds to a version that is served already.
+/// Same for a kind that a release adds to an existing version.
 pub fn a_kind_that_one_of_two_replicas_serves(stage: &mut Stage) -> Result<()> {
     let sheep = definition("Sheep", "sheep", &["v1"]);
     let replica = NextRelease::start(&stage.world.server_kubeconfig, &[llamas(&[]), sheep])?;
     stage.switch.lead_to(replica.port);
-    // kube-apiserver asks at once what is served, instead of in a minute.
+    // This makes kube-apiserver repeat the discovery at once, not after a minute.
     let is_changed = json!({"metadata": {"annotations": {"example.com/release": "next"}}});
     stage.patch_api_services(&is_changed)?;
     let new = New { version: "v1", kind: "Sheep", plural: "sheep" };
@@ -97,7 +96,7 @@ pub fn a_kind_that_one_of_two_replicas_serves(stage: &mut Stage) -> Result<()> {
     rest::is_silent(stage)
 }
 
-/// What a release serves that the one before does not.
+/// A kind or version that only the new release serves.
 struct New {
     version: &'static str,
     kind: &'static str,
@@ -120,8 +119,8 @@ impl New {
     }
 }
 
-/// Objects of a new kind or version, made while its replica is asked, are there after the replica of the release
-/// before was asked by those who delete what has no owner, and empty namespaces.
+/// Creates objects of a new kind or version through the new replica. Then the garbage collector and the namespace
+/// controller query the replica of the previous release. The objects must still exist.
 fn nothing_of_it_is_taken_for_gone(
     stage: &mut Stage,
     replica: &NextRelease,
@@ -129,7 +128,7 @@ fn nothing_of_it_is_taken_for_gone(
 ) -> Result<()> {
     let in_default = new.path("namespaces/default/");
     stage.world.eventually(|| stage.create(&new.object("default", "known")))?;
-    // kube-controller-manager knows it when it collects what such an object owned.
+    // kube-controller-manager knows the kind once it has deleted the dependent of such an object.
     let parent = stage.get(&format!("{in_default}/known"))?;
     stage.create(&rest::owned_by(&parent, "default", "of-known"))?;
     stage.kubectl(["delete", &new.resource(), "known"]).run()?;
@@ -138,19 +137,19 @@ fn nothing_of_it_is_taken_for_gone(
         ensure!(secrets.is_empty(), "not collected: {secrets:?}");
         Ok(())
     })?;
-    // One object is in a namespace that is going to be deleted, and another one owns something.
+    // One object is in a namespace that will be deleted, and another one owns a Secret.
     let there = new.object("between", "shaun");
     let parent = new.object("default", "parent");
     stage.create(&json!([stage::namespace("between"), there, parent]))?;
     let parent = stage.get(&format!("{in_default}/parent"))?;
-    // From now on the replica of the release before is asked.
+    // From now on, requests reach the replica of the previous release.
     stage.switch.lead_to(stage.world.port);
     stage.create(&rest::owned_by(&parent, "default", "of-parent"))?;
     rest::delete_namespace(stage, "between")?;
     rest::is_held_or_gone(stage, "between", "NamespaceDeletionContentFailure", new.version)?;
     let secrets = rest::secrets(stage, "default")?;
     ensure!(secrets == ["of-parent"], "its owner was taken for gone: {secrets:?}");
-    // And now the replica of this release alone.
+    // Now requests reach only the replica of this release.
     stage.switch.lead_to(replica.port);
     rest::is_gone(stage, "between")?;
     stage.world.eventually(|| {
@@ -166,7 +165,7 @@ fn nothing_of_it_is_taken_for_gone(
     Ok(())
 }
 
-/// The definition of a kind of our group, whose first version is stored.
+/// The definition of a kind of the server's group. Its first version is the storage version.
 fn definition(kind: &str, plural: &str, versions: &[&str]) -> Value {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let version = |(place, name): (usize, &&str)| {
@@ -192,7 +191,7 @@ fn llamas(new_versions: &[&str]) -> Value {
 /// A replica of a release that adds something.
 struct NextRelease {
     port: u16,
-    // Ends the server when it is dropped.
+    // Stops the server when it is dropped.
     _runtime: tokio::runtime::Runtime,
 }
 

@@ -1,4 +1,4 @@
-//! kube-apiserver is not believed, or shows another certificate.
+//! Authentication failures of kube-apiserver, and changes of its certificates.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ const CONFIG_MAP: &str = "extension-apiserver-authentication";
 const MASTER: [(&str, &str); 2] =
     [("X-Remote-User", "admin"), ("X-Remote-Group", "system:masters")];
 
-/// What says whom to believe is damaged, then deleted: the last good state stays.
+/// The authentication ConfigMap is damaged, then deleted. The last valid configuration stays in use.
 pub fn the_config_map_is_lost(stage: &mut Stage) -> Result<()> {
     let traffic = Traffic::start(stage);
     let damage = json!({"data": {"requestheader-allowed-names": "everybody"}}).to_string();
@@ -34,7 +34,7 @@ pub fn the_config_map_is_lost(stage: &mut Stage) -> Result<()> {
     let proxy = stage.world.control_plane.front_proxy();
     let (status, body) = ask(&stage.world, &MASTER, Some(proxy))?;
     ensure!(status == 200, "{body}");
-    // kube-apiserver makes it anew.
+    // kube-apiserver creates the ConfigMap again.
     let config_map = format!("configmap/{CONFIG_MAP}");
     let wait = ["wait", "--for=create", &config_map, "-n", "kube-system", "--timeout=120s"];
     stage.kubectl(wait).run()?;
@@ -42,7 +42,7 @@ pub fn the_config_map_is_lost(stage: &mut Stage) -> Result<()> {
     traffic.end().context("while the ConfigMap was away")
 }
 
-/// Another CA of users is believed as soon as the cluster names it, and no longer than that.
+/// Another CA of users is trusted as soon as the cluster names it, and only as long.
 pub fn another_client_authority(stage: &mut Stage) -> Result<()> {
     let folder = stage.world.control_plane.folder();
     let authority = Authority::new("other-ca", &folder.join("other-ca.crt"))?;
@@ -67,7 +67,7 @@ pub fn another_client_authority(stage: &mut Stage) -> Result<()> {
     traffic.end().context("while CAs of users changed")
 }
 
-/// The front proxy's certificate has another name than those that are allowed.
+/// The certificate of the front proxy has a name that is not allowed.
 pub fn a_name_is_not_allowed(stage: &mut Stage) -> Result<()> {
     let ca = stage.world.control_plane.folder().join("front-proxy-ca.crt");
     let ca = format!("--requestheader-client-ca-file={}", ca.display());
@@ -85,7 +85,7 @@ pub fn a_name_is_not_allowed(stage: &mut Stage) -> Result<()> {
     rest::is_silent(stage)
 }
 
-/// The front proxy's CA is exchanged, and the old one is believed no more.
+/// The CA of the front proxy is exchanged, and the old one is no longer trusted.
 pub fn another_authority(stage: &mut Stage) -> Result<()> {
     let folder = stage.world.control_plane.folder();
     let old = stage.world.control_plane.front_proxy().copied_to(folder, "old-front-proxy")?;

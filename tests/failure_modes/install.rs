@@ -1,4 +1,4 @@
-//! Installing, sharing a cluster with others, and removing.
+//! Installation, coexistence with other products, and removal.
 
 use anyhow::{Context, Result, ensure};
 use base64::Engine;
@@ -15,8 +15,8 @@ fn manifest() -> Result<String> {
     Ok(std::fs::read_to_string(manifest_file())?)
 }
 
-/// Without APIServices the cluster has no llamas, and nobody waits for any. One that is made
-/// anew is given our CA by the server.
+/// Without APIServices the cluster has no llamas, and no operation waits for any. The server sets its CA in an
+/// APIService that is created again.
 pub fn the_api_service_is_made_anew(stage: &mut Stage) -> Result<()> {
     let found = |name: &str| stage.get(&format!("{REGISTRATIONS}/{name}"));
     let before = API_SERVICES.map(found);
@@ -43,7 +43,7 @@ pub fn the_api_service_is_made_anew(stage: &mut Stage) -> Result<()> {
     rest::is_silent(stage)
 }
 
-/// The APIService of another product is not taken over, nor given our CA.
+/// The server does not change the APIService of another product, nor set its CA there.
 pub fn the_api_service_is_of_another(stage: &mut Stage) -> Result<()> {
     let lead_to = |name: &str, bundle: Value| {
         let spec = json!({"service": {"name": name}, "caBundle": bundle});
@@ -66,7 +66,7 @@ pub fn the_api_service_is_of_another(stage: &mut Stage) -> Result<()> {
     rest::is_silent(stage)
 }
 
-/// kube-apiserver is told another CA than ours: it is told ours again.
+/// If the APIService has another CA, the server sets its own again.
 pub fn another_authority_is_named(stage: &mut Stage) -> Result<()> {
     let before = stage.api_service()?["spec"]["caBundle"].take();
     let authority =
@@ -80,9 +80,9 @@ pub fn another_authority_is_named(stage: &mut Stage) -> Result<()> {
     stage.wait_available()
 }
 
-/// A container that is hardened: the program writes no files.
+/// A hardened container, in which the program cannot write files.
 pub fn nothing_can_be_written(stage: &mut Stage) -> Result<()> {
-    // Nobody can write there, whoever he is.
+    // No user can write there.
     const FOLDER: &str = "/proc";
     ensure!(std::fs::create_dir(format!("{FOLDER}/apiserver.local.config")).is_err());
     let (port, mut command) = command_of_another(&stage.world.server_kubeconfig)?;
@@ -90,13 +90,13 @@ pub fn nothing_can_be_written(stage: &mut Stage) -> Result<()> {
     let _process = Process::spawn(&command, &stage.fresh_folder("read-only.log"))?;
     stage.switch.lead_to(port);
     stage.wait_available()?;
-    // A connection of before may have answered.
+    // The response may have come over an earlier connection.
     stage.world.eventually(|| stage.kubectl(["get", "llama", "dolly"]).run())?;
     stage.switch.lead_to(stage.world.port);
     stage.wait_available()
 }
 
-/// A CustomResourceDefinition of our group and version takes nothing from us.
+/// A CustomResourceDefinition of the same group and version does not affect the server.
 pub fn a_definition_of_our_group(stage: &mut Stage) -> Result<()> {
     let before = stage.api_service()?;
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -115,7 +115,7 @@ pub fn a_definition_of_our_group(stage: &mut Stage) -> Result<()> {
     stage.kubectl(wait).run()?;
     ensure!(stage.api_service()?["spec"] == before["spec"]);
     stage.kubectl(["get", "llama", "dolly"]).run()?;
-    // We are asked for it, and cannot know that no other release of ours serves it.
+    // The server receives requests for this kind, and cannot know that no other release serves it.
     let sheep = "/apis/farm.example.com/v1alpha/namespaces/default/sheep";
     let sheep = stage.ask(sheep, "application/json")?;
     ensure!(sheep.status() == StatusCode::SERVICE_UNAVAILABLE, "{}", sheep.status());
@@ -125,7 +125,7 @@ pub fn a_definition_of_our_group(stage: &mut Stage) -> Result<()> {
     Ok(())
 }
 
-/// Policies of the cluster reach its own kinds and not ours, as the README says.
+/// Policies of the cluster apply to its own kinds, but not to those of the server, as the README documents.
 pub fn policies_do_not_reach_llamas(stage: &mut Stage) -> Result<()> {
     let everything = json!([{
         "apiGroups": ["*"], "apiVersions": ["*"], "operations": ["CREATE"],
@@ -163,8 +163,8 @@ pub fn policies_do_not_reach_llamas(stage: &mut Stage) -> Result<()> {
     rest::is_gone(stage, "policed")
 }
 
-/// The namespace is deleted and the APIService forgotten: it holds up every namespace, until it is
-/// removed by the one command that the README names. Then the program can be installed anew.
+/// The namespace is deleted but the APIService remains. It blocks the deletion of every namespace until it is removed
+/// by the single command in the README. After that, the program can be installed again.
 pub fn the_api_service_is_left_behind(stage: &mut Stage) -> Result<()> {
     rest::delete_namespace(stage, NAMESPACE)?;
     stage.world.server.kill();
@@ -188,8 +188,8 @@ pub fn the_api_service_is_left_behind(stage: &mut Stage) -> Result<()> {
     rest::is_silent(stage)
 }
 
-/// Object by object, the APIService last: namespaces wait for it at most until then. And then, installed anew, in
-/// the order of `kubectl delete namespace` first.
+/// The objects are removed one by one, the APIService last. The deletion of namespaces waits for it until then. The
+/// second time, the namespace is deleted first, as with `kubectl delete namespace`.
 pub fn everything_is_removed_in_another_order(stage: &mut Stage) -> Result<()> {
     let objects: Vec<Value> = serde_saphyr::from_multiple(&manifest()?)?;
     let is_namespace = |object: &Value| object["kind"] == "Namespace";
@@ -212,7 +212,7 @@ pub fn everything_is_removed_in_another_order(stage: &mut Stage) -> Result<()> {
     Ok(())
 }
 
-/// `kubectl delete -f app.yaml` takes the APIService first, so that nobody waits for it.
+/// `kubectl delete -f app.yaml` deletes the APIService first, so that no operation waits for it.
 pub fn everything_is_removed(stage: &mut Stage) -> Result<()> {
     let manifest = manifest()?;
     let first = manifest.split("\n---\n").nth(1).context("no manifest")?;

@@ -1,23 +1,22 @@
-//! What the rest of the cluster has to do, whatever becomes of us.
+//! The work of the rest of the cluster, which must continue whatever happens to this server.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use crate::stage::{Stage, llama, namespace};
 
-/// What a server of ours that is not there makes kubectl say, of each of its versions.
+/// A part of kubectl's message about an unavailable server, once for each of its versions.
 pub const NOTICED: &str = "farm.example.com/v1";
 
 const NAMESPACES: &str = "/api/v1/namespaces";
 
-/// Work that was given to a cluster: a namespace to delete, an object whose owner has gone, a
-/// quota to count.
+/// Work for a cluster: a namespace to delete, an object whose owner was deleted, and a quota to count.
 pub struct Work {
     stays: String,
     goes: String,
 }
 
-/// Namespaces with a llama and without, to be deleted later.
+/// Creates a namespace with a llama, to be deleted later.
 pub fn herd(stage: &Stage, name: &str) -> Result<String> {
     let herd = format!("{name}-herd");
     stage.create(&json!([namespace(&herd), llama(&herd, "shaun")]))?;
@@ -33,7 +32,7 @@ impl Work {
             "spec": {"hard": {"count/secrets": "5"}},
         });
         stage.create(&json!([namespace(&stays), namespace(&goes), quota]))?;
-        // kube-controller-manager does not count anew for what goes before a quota has a status.
+        // kube-controller-manager does not recount deleted objects before a quota has a status.
         stage.world.eventually(|| {
             let quota = quota_of(stage, &stays)?;
             ensure!(quota["status"]["used"] == json!({"count/secrets": "0"}), "{quota}");
@@ -55,7 +54,7 @@ impl Work {
         delete_namespace(stage, &self.goes)
     }
 
-    /// What has no owner any more is collected, and quota is counted anew for it.
+    /// Waits until the object without an owner is garbage-collected, and the quota is recounted.
     pub fn is_collected_and_counted(&self, stage: &Stage) -> Result<()> {
         stage.world.eventually(|| {
             let secrets = secrets(stage, &self.stays)?;
@@ -69,7 +68,7 @@ impl Work {
         })
     }
 
-    /// Of namespaces that are deleted everything goes but what nobody can know of.
+    /// Waits until the deleted namespace is empty except for objects that cannot be listed.
     pub fn waits_for_us(&self, stage: &Stage) -> Result<()> {
         stage.world.eventually(|| {
             let content = secrets(stage, &self.goes)?;
@@ -79,12 +78,12 @@ impl Work {
         is_held_by_discovery(stage, &self.goes)
     }
 
-    /// kube-controller-manager says, in a condition of this type, why it cannot go on.
+    /// Waits until kube-controller-manager reports, in a condition of this type, why the deletion is blocked.
     pub fn waits(&self, stage: &Stage, condition_type: &str, why: &str) -> Result<()> {
         is_held(stage, &self.goes, condition_type, why)
     }
 
-    /// Waits until all is done, and removes it.
+    /// Waits until all work is done, and removes its objects.
     pub fn finish(self, stage: &Stage) -> Result<()> {
         self.is_collected_and_counted(stage)?;
         is_gone(stage, &self.goes)?;
@@ -97,20 +96,20 @@ pub fn delete_namespace(stage: &Stage, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// kube-controller-manager says that it waits for discovery of our group.
+/// Waits until kube-controller-manager reports that the deletion waits for the discovery of the server's group.
 pub fn is_held_by_discovery(stage: &Stage, name: &str) -> Result<()> {
     is_held(stage, name, "NamespaceDeletionDiscoveryFailure", NOTICED)
 }
 
-/// kube-controller-manager says, in a condition of this type, why a namespace stays.
+/// Waits until kube-controller-manager reports, in a condition of this type, why a namespace remains.
 pub fn is_held(stage: &Stage, name: &str, condition_type: &str, why: &str) -> Result<()> {
     stage.world.eventually(|| {
         has_failure(&stage.get(&format!("{NAMESPACES}/{name}"))?, condition_type, why)
     })
 }
 
-/// The same, or the namespace is gone: each minute kube-apiserver asks a replica which kinds it serves, and the
-/// controller does not look for the objects of other kinds.
+/// Same as `is_held`, but the namespace may also be deleted. Each minute kube-apiserver asks one replica for its kinds,
+/// and the controller does not search for objects of other kinds.
 pub fn is_held_or_gone(stage: &Stage, name: &str, condition_type: &str, why: &str) -> Result<()> {
     stage.world.eventually(|| match stage.find(&format!("{NAMESPACES}/{name}"))? {
         Some(found) => has_failure(&found, condition_type, why),
@@ -137,10 +136,10 @@ pub fn is_gone(stage: &Stage, name: &str) -> Result<()> {
     })
 }
 
-/// kubectl finds everything, and nothing to complain of.
+/// Checks that kubectl succeeds without errors.
 pub fn is_silent(stage: &Stage) -> Result<()> {
     for arguments in [&["get", "all", "-A"][..], &["api-resources"]] {
-        // kube-apiserver's list of everything follows what it finds by a moment.
+        // The discovery cache of kube-apiserver is updated with a short delay.
         stage.world.eventually(|| {
             let printed = stage.fresh_kubectl(arguments)?;
             ensure!(printed.succeeded && printed.errors.is_empty(), "{arguments:?}: {printed:?}");
@@ -150,7 +149,7 @@ pub fn is_silent(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Everything goes on, and nobody notices anything.
+/// Checks that all work continues without a visible effect.
 pub fn is_undisturbed(stage: &Stage, name: &str) -> Result<()> {
     let herd = herd(stage, name)?;
     delete_namespace(stage, &herd)?;
@@ -158,7 +157,7 @@ pub fn is_undisturbed(stage: &Stage, name: &str) -> Result<()> {
     is_gone(stage, &herd)
 }
 
-/// The same where nobody knows of llamas.
+/// Same as `is_undisturbed`, without llamas.
 pub fn is_undisturbed_without_llamas(stage: &Stage, name: &str) -> Result<()> {
     let work = Work::give(stage, name)?;
     work.delete_namespace(stage)?;
@@ -177,7 +176,7 @@ pub fn secrets(stage: &Stage, namespace: &str) -> Result<Vec<String>> {
     Ok(items.filter_map(|item| item["metadata"]["name"].as_str()).map(str::to_owned).collect())
 }
 
-/// A Secret that goes with another object.
+/// A Secret that is owned by another object.
 pub fn owned_by(owner: &Value, namespace: &str, name: &str) -> Value {
     let mut owned = secret(namespace, name);
     let owner = json!({

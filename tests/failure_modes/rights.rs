@@ -1,4 +1,4 @@
-//! Rights that an installation has forgotten, or lost.
+//! Permissions that are missing in an installation.
 
 use std::thread;
 
@@ -14,7 +14,7 @@ const FARM_PODS: &str = "/apis/farm.example.com/v1alpha/namespaces/default/farmp
 const READER: &str = "farm-operator:extension-apiserver-authentication-reader";
 const DELEGATOR: &str = "farm-operator:system:auth-delegator";
 
-/// Makes the objects of the manifests again that have this name.
+/// Creates the object of the manifests with this name again.
 fn restore(stage: &Stage, kind: &str, name: &str) -> Result<()> {
     let manifest = std::fs::read_to_string(manifest_file())?;
     let objects: Vec<Value> = serde_saphyr::from_multiple(&manifest)?;
@@ -23,8 +23,8 @@ fn restore(stage: &Stage, kind: &str, name: &str) -> Result<()> {
     stage.create(object)
 }
 
-/// The server may not read whom to believe: it says who has to allow what, is not ready, and
-/// does not end.
+/// The server may not read the authentication ConfigMap. It reports which permission is missing, is not ready, and
+/// keeps running.
 pub fn the_role_binding_is_missing(stage: &mut Stage) -> Result<()> {
     stage.kubectl(["delete", "rolebinding", READER, "-n", "kube-system"]).run()?;
     stage.world.restart_server()?;
@@ -45,8 +45,8 @@ pub fn the_role_binding_is_missing(stage: &mut Stage) -> Result<()> {
     rest::is_silent(stage)
 }
 
-/// The server may not ask what its callers may do: it refuses them, and so every namespace waits,
-/// but it is discovered.
+/// The server may not create access reviews. It rejects its callers, so the deletion of every namespace waits, but
+/// discovery works.
 pub fn nobody_can_be_authorized(stage: &mut Stage) -> Result<()> {
     let herd = rest::herd(stage, "unasked")?;
     stage.kubectl(["delete", "clusterrolebinding", DELEGATOR]).run()?;
@@ -68,8 +68,8 @@ pub fn nobody_can_be_authorized(stage: &mut Stage) -> Result<()> {
     work.finish(stage)
 }
 
-/// The server sees nothing of the cluster: it says which sources are missing, and what needs none
-/// of them is served.
+/// The server may not read its sources. It reports which sources are missing, and serves the kinds that need none of
+/// them.
 pub fn nothing_is_in_view(stage: &mut Stage) -> Result<()> {
     stage.kubectl(["delete", "clusterrolebinding", "farm-operator"]).run()?;
     stage.world.restart_server()?;
@@ -79,7 +79,7 @@ pub fn nothing_is_in_view(stage: &mut Stage) -> Result<()> {
     let missing = "waiting for a list of pods, replicasets.apps, jobs.batch";
     ensure!(refused.status() == StatusCode::TOO_MANY_REQUESTS && said.contains(missing), "{said}");
     stage.kubectl(["get", "llama", "dolly"]).run()?;
-    // Whether a namespace is there is waited for, and not guessed.
+    // The server waits until it knows whether the namespace exists, and does not guess.
     let create = stage.kubectl(["create", "-f", "-"]);
     let create = create.input(&llama("default", "blind").to_string());
     let create = thread::spawn(move || create.output());

@@ -1,4 +1,4 @@
-//! farm-operator behind a switch, and what kube-apiserver says of it.
+//! farm-operator behind a switch, and the state of its APIServices in kube-apiserver.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,8 +22,8 @@ use crate::world::{API_SERVICE, API_SERVICES, NAMESPACE, World, install};
 
 pub const SERVICE: (&str, &str) = (NAMESPACE, farm_operator::NAME);
 pub const REGISTRATIONS: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
-/// Of so many looks at an APIService one makes kube-apiserver look too. It needs up to six seconds,
-/// and what it finds is lost if the APIService changes meanwhile.
+/// The number of reads of an APIService for which kube-apiserver is made to check availability once. A check takes up
+/// to six seconds, and its result is lost if the APIService changes during it.
 const LOOKS: usize = 100;
 
 /// The world, with a switch between kube-apiserver and farm-operator.
@@ -45,7 +45,7 @@ impl Shared for Stage {
         let client = runtime.block_on(client(kubeconfig))?;
         let stage = Self { world, switch, runtime, client, numbers: AtomicUsize::new(0) };
         stage.lead_through_the_switch()?;
-        // kube-controller-manager is at work before anything goes wrong.
+        // Waits until kube-controller-manager works, before a test causes a problem.
         Work::give(&stage, "well")?.is_collected_and_counted(&stage)?;
         Ok(stage)
     }
@@ -66,7 +66,7 @@ impl Stage {
         self.world.kubectl(arguments)
     }
 
-    /// kubectl that asks anew what there is, as if it ran for the first time.
+    /// Runs kubectl with an empty discovery cache, as on its first run.
     pub fn fresh_kubectl(&self, arguments: &[&str]) -> Result<Printed> {
         let cache = format!("--cache-dir={}", self.fresh_folder("discovery").display());
         let mut all = arguments.to_vec();
@@ -74,7 +74,7 @@ impl Stage {
         self.world.control_plane.kubectl(all).output()
     }
 
-    /// What kube-apiserver answers an administrator, without kubectl: for what is asked often.
+    /// Sends a request to kube-apiserver as an administrator, without kubectl, for frequent requests.
     pub fn ask(&self, path: &str, accept: &str) -> Result<Response<Vec<u8>>> {
         let request = Request::get(path).header(ACCEPT, accept).body(Body::empty())?;
         self.runtime.block_on(async {
@@ -84,7 +84,7 @@ impl Stage {
         })
     }
 
-    /// The object at a path of kube-apiserver, or none.
+    /// The object at a path of kube-apiserver, or `None`.
     pub fn find(&self, path: &str) -> Result<Option<Value>> {
         let answer = self.ask(path, "application/json")?;
         let (status, body) = (answer.status(), String::from_utf8_lossy(answer.body()));
@@ -100,12 +100,12 @@ impl Stage {
         self.find(path)?.with_context(|| format!("there is no {path}"))
     }
 
-    /// The APIService that all our kinds are in.
+    /// The APIService of the version that has all kinds.
     pub fn api_service(&self) -> Result<Value> {
         self.get(&format!("{REGISTRATIONS}/{API_SERVICE}"))
     }
 
-    /// Changes all our APIServices.
+    /// Patches all APIServices of the server.
     pub fn patch_api_services(&self, patch: &Value) -> Result<()> {
         let patch = patch.to_string();
         for api_service in API_SERVICES {
@@ -115,13 +115,13 @@ impl Stage {
         Ok(())
     }
 
-    /// The name of a folder that nobody has used.
+    /// The name of an unused directory.
     pub fn fresh_folder(&self, name: &str) -> PathBuf {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         self.world.control_plane.folder().join(format!("{name}-{number}"))
     }
 
-    /// Makes this object, or these.
+    /// Creates this object, or these.
     pub fn create(&self, objects: &Value) -> Result<()> {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
         let objects = if objects.is_array() { &list } else { objects };
@@ -129,24 +129,24 @@ impl Stage {
         Ok(())
     }
 
-    /// Leads the APIService back to the switch, and that to the server of the world.
+    /// Makes the APIService refer to the switch, and the switch to the server of the world.
     pub fn lead_through_the_switch(&self) -> Result<()> {
         self.switch.lead_to(self.world.port);
         self.world.control_plane.lead_to_localhost(&API_SERVICES, SERVICE, self.switch.port)?;
         self.wait_available()
     }
 
-    /// Waits until kube-apiserver finds us well, and is right.
+    /// Waits until kube-apiserver reports the server as available, and the server responds.
     pub fn wait_available(&self) -> Result<()> {
         self.world.eventually(|| {
             self.wait_for_condition("True", "all checks passed")?;
-            // What it says may be of before.
+            // The condition may be outdated.
             self.get(LLAMAS)
         })?;
         Ok(())
     }
 
-    /// Waits until kube-apiserver finds us unwell, and says so with these words.
+    /// Waits until kube-apiserver reports the server as unavailable, with this message.
     pub fn wait_unavailable(&self, expected: &str) -> Result<String> {
         self.wait_for_condition("False", expected)
     }
@@ -169,7 +169,7 @@ impl Stage {
         })
     }
 
-    /// What kube-apiserver says of the APIService that all our kinds are in.
+    /// The condition `Available` of the APIService of the version that has all kinds.
     pub fn condition(&self) -> Result<Value> {
         self.condition_of(API_SERVICE)
     }
@@ -179,8 +179,7 @@ impl Stage {
         Ok(found["status"]["conditions"][0].take())
     }
 
-    /// kube-apiserver looks whether a server is well when the APIService changes; by itself it
-    /// does so every half a minute.
+    /// kube-apiserver checks the availability of a server when its APIService changes, otherwise every half a minute.
     fn make_kube_apiserver_look(&self) -> Result<()> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let annotation = format!("example.com/looked={number}");

@@ -1,4 +1,4 @@
-//! What is long, large or slow, and what happens to it when a program ends.
+//! Long, large or slow requests, and their end when a program ends.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,8 +22,7 @@ use crate::world::{Following, PATIENCE};
 
 const PATH: &str = "/apis/farm.example.com/v1alpha/namespaces/default/llamas";
 
-/// A process takes the place of another one, which is asked to end: no request fails, and
-/// watches end as they should.
+/// A process replaces another one, which is asked to stop. No request fails, and watches end properly.
 pub fn a_rollout(stage: &mut Stage) -> Result<()> {
     let mut watch = Following::start(stage.kubectl(["get", "llamas", "-w"]))?;
     watch.wait_for(&["dolly"])?;
@@ -33,7 +32,7 @@ pub fn a_rollout(stage: &mut Stage) -> Result<()> {
         ensure!(log.contains("synced source jobs.batch"), "{log}");
         Ok(())
     })?;
-    // Llamas are kept by each process alone: those of the traffic must not change sides.
+    // Each process stores its own llamas, so the traffic must not create any.
     let before = documents(stage)?;
     let readers = Traffic::of_readers(stage);
     stage.switch.lead_new_connections_to(port);
@@ -51,7 +50,7 @@ pub fn a_rollout(stage: &mut Stage) -> Result<()> {
     stage.wait_available()
 }
 
-/// What a process says of itself, and by which name clients know it again.
+/// The discovery and OpenAPI documents of a process, with their ETags.
 fn documents(stage: &Stage) -> Result<Vec<(Option<HeaderValue>, Vec<u8>)>> {
     let paths = ["/apis/farm.example.com/v1alpha", "/openapi/v3/apis/farm.example.com/v1alpha"];
     let ask = |path| {
@@ -62,8 +61,7 @@ fn documents(stage: &Stage) -> Result<Vec<(Option<HeaderValue>, Vec<u8>)>> {
     paths.into_iter().map(ask).collect()
 }
 
-/// The store of the cluster is away: what kube-apiserver holds in its caches is enough for llamas,
-/// and for those who watch them.
+/// The etcd of the cluster is killed. The caches of kube-apiserver are sufficient for llamas and their watches.
 pub fn etcd_is_killed(stage: &mut Stage) -> Result<()> {
     let mut watch = Following::start(stage.kubectl(["get", "llamas", "-w"]))?;
     watch.wait_for(&["dolly"])?;
@@ -79,8 +77,8 @@ pub fn etcd_is_killed(stage: &mut Stage) -> Result<()> {
     rest::is_undisturbed(stage, "etcd")
 }
 
-/// kube-apiserver is killed: whoever watched goes on from the version that he had, and lists again
-/// if it is the server that was.
+/// kube-apiserver is killed. Watchers continue from their last revision. If the server itself was restarted, they list
+/// again.
 pub fn kube_apiserver_is_killed(stage: &mut Stage) -> Result<()> {
     let kubeconfig = stage.world.control_plane.kubeconfig();
     let runtime = tokio::runtime::Runtime::new()?;
@@ -110,11 +108,11 @@ pub fn kube_apiserver_is_killed(stage: &mut Stage) -> Result<()> {
     stage.world.control_plane.restart_api_server()?;
     stage.wait_available()?;
     stage.create(&llama("default", "after"))?;
-    // It did not have to list again.
+    // The watcher did not have to list again.
     let next = events.recv_timeout(PATIENCE)?;
     ensure!(next == "after", "{next}");
     stage.kubectl(["delete", "llama", "after"]).run()?;
-    // A process of ours that was started anew does not know the version: it says so.
+    // A restarted server does not know the revision, and rejects it.
     stage.world.restart_server()?;
     stage.wait_available()?;
     let next = events.recv_timeout(PATIENCE)?;
@@ -122,13 +120,13 @@ pub fn kube_apiserver_is_killed(stage: &mut Stage) -> Result<()> {
     rest::is_undisturbed(stage, "restarted")
 }
 
-/// Requests of any size, on the connection on which others watch.
+/// Requests of any size, on the connection that carries the watches of others.
 pub fn large_requests(stage: &mut Stage) -> Result<()> {
     let mut watch = Following::start(stage.kubectl(["get", "llamas", "-w"]))?;
     watch.wait_for(&["dolly"])?;
     let mut large = llama("default", "large");
     large["metadata"]["annotations"] = json!({"example.com/large": "x".repeat(4 << 20)});
-    // A client that is refused may leave the rest unread.
+    // A client with a rejected request may not read the rest of the response.
     let file = stage.fresh_folder("large.json");
     std::fs::write(&file, large.to_string())?;
     let file = file.display().to_string();
@@ -140,18 +138,18 @@ pub fn large_requests(stage: &mut Stage) -> Result<()> {
     let refused =
         stage.kubectl(["get", "--raw", &format!("{PATH}?labelSelector={long}")]).output()?;
     ensure!(refused.errors.contains("BadRequest"), "{}", refused.errors);
-    // The watch has not noticed.
+    // The watch is not affected.
     stage.create(&llama("default", "small"))?;
     watch.wait_for(&["small"])?;
     stage.kubectl(["delete", "llama", "small"]).run()?;
     Ok(())
 }
 
-/// Whoever does not read what he watches holds up nobody, on the connection that all share.
+/// A client that does not read its watch does not block others on the shared connection.
 pub fn slow_readers(stage: &mut Stage) -> Result<()> {
     const LARGE: usize = 200 << 10;
     const CHANGES: usize = 60;
-    // A program that is held reads nothing.
+    // A suspended program reads nothing.
     let slow = ["get", "llamas", "-w", "-o", "json"];
     let held = Held::start(stage, &slow, 2)?;
     let mut watch = Following::start(stage.kubectl(["get", "llamas", "-w"]))?;
@@ -170,7 +168,7 @@ pub fn slow_readers(stage: &mut Stage) -> Result<()> {
         }
         anyhow::Ok(())
     })?;
-    // The one who reads has seen them all, and others find the server as it always is.
+    // The active watch has received all changes, and the server responds to others as usual.
     watch.wait_for(&["fat", &CHANGES.to_string()])?;
     rest::is_silent(stage)?;
     stage.world.server.ensure_running()?;
@@ -179,7 +177,7 @@ pub fn slow_readers(stage: &mut Stage) -> Result<()> {
     Ok(())
 }
 
-/// Programs that were stopped while they read.
+/// Programs that were suspended while they read.
 struct Held {
     _programs: Vec<Process>,
 }
@@ -201,14 +199,13 @@ impl Held {
     }
 }
 
-/// kube-apiserver is asked to open another connection every ten to twenty minutes: no request
-/// fails, and what is open goes on. A watch also lasts longer than the minute that
-/// kube-apiserver gives to other requests.
+/// The server asks kube-apiserver to open another connection every ten to twenty minutes. No request fails, and open
+/// streams continue. A watch also lasts longer than the minute that kube-apiserver allows for other requests.
 pub fn connections_are_renewed(stage: &mut Stage) -> Result<()> {
     let mut watch = Following::start(stage.kubectl(["get", "llamas", "-w"]))?;
     watch.wait_for(&["dolly"])?;
     let traffic = Traffic::start(stage);
-    // Twice the time after which a connection is renewed, and as long again.
+    // Twice the time after which a connection is renewed, and a margin.
     let deadline = Instant::now() + Duration::from_secs(25 * 60);
     let mut round = 0;
     while Instant::now() < deadline {

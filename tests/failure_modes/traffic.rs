@@ -1,4 +1,4 @@
-//! Clients that never rest.
+//! Clients that send requests continuously.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,11 +13,11 @@ use kube::{Api, Client, Config};
 
 use crate::stage::Stage;
 
-/// Between two rounds of a client.
+/// The pause between two rounds of a client.
 const PAUSE: Duration = Duration::from_millis(100);
 const CLIENTS: usize = 2;
 
-/// Clients that list, make and delete llamas through kube-apiserver until they are told to end.
+/// Clients that list, create and delete llamas through kube-apiserver until `end` is called.
 pub struct Traffic {
     ends: Arc<AtomicBool>,
     thread: JoinHandle<Result<usize>>,
@@ -28,7 +28,7 @@ impl Traffic {
         Self::begin(stage, true)
     }
 
-    /// The same with clients that only list, and so need no llama of their own.
+    /// Same as `start`, with clients that only list, and so need no llama of their own.
     pub fn of_readers(stage: &Stage) -> Self {
         Self::begin(stage, false)
     }
@@ -44,7 +44,7 @@ impl Traffic {
                     let clients =
                         (0..CLIENTS).map(|number| rounds(client.clone(), number, writes, &ends));
                     let rounds = futures::future::try_join_all(clients).await;
-                    // The others are told by the first one that fails.
+                    // The first client that fails stops the others.
                     ends.store(true, Ordering::Relaxed);
                     Ok(rounds?.into_iter().sum())
                 })
@@ -53,7 +53,7 @@ impl Traffic {
         Self { ends, thread }
     }
 
-    /// Ends it. None of the requests may have failed.
+    /// Stops the clients. None of their requests may have failed.
     pub fn end(self) -> Result<()> {
         self.ends.store(true, Ordering::Relaxed);
         let rounds = self.thread.join().map_err(|_| anyhow!("the traffic panicked"))??;
@@ -65,7 +65,7 @@ impl Traffic {
 pub async fn client(kubeconfig: Kubeconfig) -> Result<Client> {
     let options = KubeConfigOptions::default();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
-    // It would hide what fails.
+    // A retry would hide a failure.
     config.default_retry = false;
     Ok(Client::try_from(config)?)
 }

@@ -1,4 +1,4 @@
-//! A store that holds objects before a server begins, as an earlier release has kept them.
+//! A store that contains objects before the server starts, as an earlier release has stored them.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,7 +17,7 @@ pub struct KeptBefore {
 }
 
 impl KeptBefore {
-    /// One that holds objects of this collection.
+    /// A store with these objects in a collection.
     pub async fn new(collection: &str, objects: &[Value]) -> Self {
         let mut shelves = Shelves::new(1 << 24, NamespaceShare::WHOLE);
         let timeline = Arc::new(Timeline::continuing(Vec::new(), 41));

@@ -1,5 +1,5 @@
-//! Clients, line by line: each prints what came of each step, once at a real
-//! kube-apiserver beside which no controller runs, and once at our server.
+//! Compares clients step by step. Each client prints the result of every step, once with a real kube-apiserver without
+//! controllers, and once with the standalone server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -35,7 +35,7 @@ pub enum Client {
 }
 
 impl Client {
-    /// What of it this machine does not have.
+    /// The requirement of the client that this machine lacks, if any.
     pub fn is_missing(self) -> Option<&'static str> {
         match self {
             Self::Go { .. } => {
@@ -55,12 +55,12 @@ impl Client {
         }
     }
 
-    /// Whether it must be there where a control plane must be.
+    /// Whether the client must exist where a control plane must exist.
     pub fn is_required(self) -> bool {
         matches!(self, Self::Go { .. })
     }
 
-    /// As `differences.txt` calls it.
+    /// The name of the client in `differences.txt`.
     fn name(self) -> String {
         match self {
             Self::Go { format } => format!("go-{format}"),
@@ -79,7 +79,7 @@ impl Client {
             Self::Java => {
                 let libraries = libraries().context("$JAVA_LIBRARIES is not set")?;
                 let mut command = Command::new("java");
-                // It takes keys that do not say what they are for RSA.
+                // The client assumes RSA for a key without a declared algorithm.
                 command.arg("-Dkubernetes.certs.client.key.algo=EC").arg("-cp");
                 command.arg(libraries.join("*")).arg(source("Steps.java")).arg(kubeconfig);
                 command
@@ -101,12 +101,12 @@ fn is_there(program: &str, argument: &str) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Where the archives of `pom.xml` are: `$JAVA_LIBRARIES`.
+/// The directory with the archives of `pom.xml`: `$JAVA_LIBRARIES`.
 fn libraries() -> Option<PathBuf> {
     std::env::var_os("JAVA_LIBRARIES").map(PathBuf::from)
 }
 
-/// Where node's packages are: `$NODE_MODULES`.
+/// The directory with the packages of node: `$NODE_MODULES`.
 fn modules() -> Option<PathBuf> {
     std::env::var_os("NODE_MODULES").map(PathBuf::from)
 }
@@ -118,7 +118,7 @@ fn source(file: &str) -> PathBuf {
 /// Both servers, started when the first client needs them.
 pub struct Clients {
     programs: Option<Programs>,
-    // One client at a time: some look at what all namespaces have in common.
+    // One client at a time, because some read objects of all namespaces.
     servers: Mutex<Option<(ControlPlane, Server)>>,
 }
 
@@ -154,16 +154,16 @@ impl Clients {
             .map_err(|found| anyhow!("{found}\nthe end of our server's log:\n{}", server.log()))
     }
 
-    /// Ends the servers.
+    /// Stops the servers.
     pub fn end(&self) {
         drop(self.servers.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 }
 
-/// What came of each step.
+/// The result of each step, by its name.
 type Steps = BTreeMap<String, String>;
 
-/// Runs a client to its end.
+/// Runs a client until it ends.
 fn steps(mut command: Command, errors: &Path) -> Result<Steps> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(errors)?);
     let mut child = command.spawn().with_context(|| format!("{command:?}"))?;
@@ -197,7 +197,7 @@ fn steps(mut command: Command, errors: &Path) -> Result<Steps> {
     Ok(steps)
 }
 
-/// A line is `kind: what is done: what came of it`.
+/// Parses a line `kind: step: result`.
 fn step(line: &str) -> Option<(&str, &str)> {
     let kind = line.find(": ")? + 2;
     let name = kind + line[kind..].find(": ")?;
@@ -208,7 +208,7 @@ fn step(line: &str) -> Option<(&str, &str)> {
 struct Known(Vec<Difference>);
 
 struct Difference {
-    /// A client, or with `go` both of Go.
+    /// The name of a client, or `go` for both clients in Go.
     client: String,
     /// The name of a step; `*` stands for any kind.
     step: String,
@@ -233,8 +233,7 @@ impl Known {
         Ok(Self(differences))
     }
 
-    /// Fails if anything differs that is not known to, and if something is
-    /// known to differ that does not.
+    /// Fails if a result differs that is not known to differ, or if a known difference no longer exists.
     fn judge(&self, client: &str, theirs: &Steps, ours: &Steps) -> Result<(), String> {
         let names: BTreeSet<&String> = theirs.keys().chain(ours.keys()).collect();
         let language = client.split('-').next();
@@ -290,7 +289,7 @@ impl Difference {
     }
 }
 
-/// Long results are shown from shortly before they differ.
+/// Truncates long results to the part from shortly before their first difference.
 fn from_where_they_part(one: &str, other: &str) -> (String, String) {
     let same = one.chars().zip(other.chars()).take_while(|(one, other)| one == other).count();
     let skipped = if same > 100 { same - 60 } else { 0 };

@@ -1,6 +1,6 @@
-//! A real kube-controller-manager, with all its controllers, and our server.
+//! A real kube-controller-manager, with all its controllers, and the standalone server.
 //!
-//! Nothing runs Pods here: what a kubelet would say of them the tests say.
+//! No kubelet runs Pods here; the tests write the status of Pods instead.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ pub struct Controllers {
 }
 
 struct Running {
-    // Dropped in this order: it speaks to the server, and writes to its folder.
+    // Dropped in this order, because the manager sends requests to the server and writes to its directory.
     manager: Process,
     server: Server,
 }
@@ -65,7 +65,7 @@ impl Controllers {
             let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(running) = &*running else { return error };
             let printed = running.manager.printed();
-            // Of what is not served there is much, and it is known.
+            // The log has many known lines about kinds that are not served.
             let told = printed
                 .lines()
                 .filter(|line| !line.contains("could not find the requested resource"));
@@ -90,7 +90,7 @@ impl Controllers {
                 let tokens = format!("--token-auth-file={}", tokens.display());
                 let server = Server::start(&["--load", FARM, &tokens])?;
                 let kubeconfig = with_token(&server.kubeconfig, server.folder())?;
-                // Each controller has a ServiceAccount of its own, with a token.
+                // Each controller has its own ServiceAccount with a token.
                 let flags = [
                     ("controllers", "*".to_owned()),
                     ("use-service-account-credentials", "true".to_owned()),
@@ -104,17 +104,18 @@ impl Controllers {
         Ok(Kubeconfig::read_from(&running.server.kubeconfig)?)
     }
 
-    /// Ends both.
+    /// Stops both.
     pub fn end(&self) {
         drop(self.running.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 }
 
-/// The user of kube-controller-manager in a cluster, and its token here.
+/// The user of kube-controller-manager in a cluster, and its token in this test.
 const MANAGER: &str = "system:kube-controller-manager";
 const TOKEN: &str = "token-of-the-manager";
 
-/// Writes the kubeconfig of kube-controller-manager: the server's, with the token in the place of the administrator's certificate.
+/// Writes the kubeconfig of kube-controller-manager: that of the server, with the token in place of the administrator's
+/// certificate.
 fn with_token(kubeconfig: &Path, folder: &Path) -> Result<PathBuf> {
     let mut config: Value = serde_saphyr::from_str(&std::fs::read_to_string(kubeconfig)?)?;
     config["users"][0]["user"] = json!({"token": TOKEN});
@@ -123,12 +124,12 @@ fn with_token(kubeconfig: &Path, folder: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// What a reader of the README looks at first.
+/// The example that the README shows first.
 const FARM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/farm.yaml");
 
-/// Controllers find nothing to do in what was loaded.
+/// The controllers do not change the loaded objects.
 async fn the_farm(client: Client) -> Result<()> {
-    // Once they have seen to another Deployment, they have seen that of the farm.
+    // Once the controllers have processed another Deployment, they have processed that of the example.
     let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
     let labels = json!({"app": "other"});
     let other = json!({"metadata": {"name": "other"}, "spec": {
@@ -178,7 +179,7 @@ async fn the_farm(client: Client) -> Result<()> {
     Ok(())
 }
 
-/// Repeats a question until its answer is good.
+/// Repeats a function until it succeeds.
 async fn eventually<T, F: Future<Output = Result<T>>>(mut ask: impl FnMut() -> F) -> Result<T> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -192,13 +193,13 @@ async fn eventually<T, F: Future<Output = Result<T>>>(mut ask: impl FnMut() -> F
     }
 }
 
-/// Makes a namespace for a test.
+/// Creates a namespace for a test.
 async fn namespace(client: &Client, name: &str) -> Result<Namespace> {
     let namespace = object(&json!({"metadata": {"name": name}}))?;
     Ok(Api::all(client.clone()).create(&PostParams::default(), &namespace).await?)
 }
 
-/// An object in the words of a manifest.
+/// Parses an object from a manifest.
 fn object<K: serde::de::DeserializeOwned>(object: &Value) -> Result<K> {
     Ok(serde_json::from_value(object.clone())?)
 }
@@ -224,7 +225,7 @@ where
     Ok(api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?)
 }
 
-/// Exactly so many Pods with these labels that are not about to end.
+/// Waits until exactly this number of Pods with these labels exist that are not being deleted.
 async fn pods(api: &Api<Pod>, selector: &str, count: usize) -> Result<Vec<Pod>> {
     eventually(async || {
         let mut pods = api.list(&ListParams::default().labels(selector)).await?.items;
@@ -235,7 +236,7 @@ async fn pods(api: &Api<Pod>, selector: &str, count: usize) -> Result<Vec<Pod>> 
     .await
 }
 
-/// What a kubelet says of a Pod that runs.
+/// Writes the status that a kubelet reports for a running Pod.
 async fn run(api: &Api<Pod>, pods: &[Pod]) -> Result<()> {
     let status = json!({"status": {
         "phase": "Running",
@@ -325,7 +326,7 @@ async fn a_deployment(client: Client) -> Result<()> {
     ensure!(rolled.annotations()["deployment.kubernetes.io/revision"] == "2", "{rolled:#?}");
     ensure!(sets.list(&ListParams::default()).await?.items.len() == 2);
 
-    // Without its owner all of it goes, by itself.
+    // When the owner is deleted, all dependents are garbage-collected.
     deployments.delete("web", &DeleteParams::background()).await?;
     eventually(async || {
         let sets = sets.list(&ListParams::default()).await?.items;
@@ -386,7 +387,7 @@ async fn a_cron_job(client: Client) -> Result<()> {
     let jobs: Api<Job> = Api::namespaced(client, name);
     let spec = json!({"schedule": "0 0 1 1 *", "jobTemplate": {"spec": job_spec()}});
     let cron = create(&crons, &json!({"metadata": {"name": "yearly"}, "spec": spec})).await?;
-    // It has missed a year, which it makes up for at once.
+    // The CronJob has missed a year, and starts a Job at once.
     let last = json!({"status": {"lastScheduleTime": "2020-06-01T00:00:00Z"}});
     crons.patch_status("yearly", &PatchParams::default(), &Patch::Merge(&last)).await?;
     let job =
@@ -403,7 +404,7 @@ async fn a_cron_job(client: Client) -> Result<()> {
     .await
 }
 
-/// An owner, and what belongs to it: a kind of Kubernetes, and one of ours.
+/// An owner and its dependents: one of a built-in kind, and one of a stored kind.
 struct Family {
     maps: Api<ConfigMap>,
     llamas: Api<Llama>,
@@ -433,9 +434,9 @@ impl Family {
         Ok(family)
     }
 
-    /// Waits until the garbage collector has seen the dependents: what it has
-    /// not seen it neither orphans nor waits for. It sees what is made after
-    /// them later than them, and removes what has never had its owner.
+    /// Waits until the garbage collector has observed the dependents, because it neither orphans nor waits for
+    /// unobserved ones. It observes objects in the order of their creation, and deletes those whose owner has never
+    /// existed.
     async fn are_known(&self) -> Result<()> {
         let reference = OwnerReference {
             api_version: "v1".to_owned(),
@@ -482,7 +483,7 @@ async fn background(client: Client) -> Result<()> {
 
 async fn foreground(client: Client) -> Result<()> {
     let family = Family::new(client, "foreground").await?;
-    // One dependent holds the owner, until it may go.
+    // One dependent has a finalizer, which blocks the deletion of the owner.
     let held = json!({"metadata": {"finalizers": ["example.com/hold"]}});
     merge(&family.maps, "child", &held).await?;
     family.maps.delete("owner", &DeleteParams::foreground()).await?;
@@ -521,7 +522,7 @@ async fn a_namespace(client: Client) -> Result<()> {
     let name = "going";
     namespace(&client, name).await?;
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), name);
-    // A controller makes it, wherever a namespace is.
+    // A controller creates this ServiceAccount in every namespace.
     eventually(async || Ok(accounts.get("default").await?)).await?;
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), name);
     let llamas: Api<Llama> = Api::namespaced(client.clone(), name);

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use test_cluster::Process;
 
-/// How long anything may take on a busy machine.
+/// The timeout of any step, on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
-/// farm-operator, on a port of its own. Dropping it ends it.
+/// farm-operator on its own port. Dropping it stops the program.
 pub struct Server {
     pub kubeconfig: PathBuf,
-    // Fields are dropped in this order: the process, which writes to the folder, first.
+    // Fields are dropped in this order: first the process, which writes to the directory.
     process: Process,
     folder: tempfile::TempDir,
 }
@@ -28,7 +28,7 @@ impl Server {
         command.args(arguments);
         command.env_remove("KUBECONFIG").env_remove("RUST_LOG");
         let mut process = Process::spawn(&command, &folder.path().join("farm-operator.log"))?;
-        // It says so once it is ready.
+        // The program prints this line once it is ready.
         let deadline = Instant::now() + PATIENCE;
         while !process.printed().contains("export KUBECONFIG=") {
             process.ensure_running()?;
@@ -42,7 +42,7 @@ impl Server {
         self.folder.path()
     }
 
-    /// The end of what it has printed.
+    /// The last lines of its output.
     pub fn log(&self) -> String {
         let printed = self.process.printed();
         let lines: Vec<&str> = printed.lines().collect();

@@ -1,5 +1,5 @@
-//! A program in Go that opens a thousand watches at once over a few HTTP clients. It dials a connection for each
-//! watch that waits, and a server that closes one of them fails the program.
+//! A Go program that opens a thousand concurrent watches over a few HTTP clients. It opens a connection for each
+//! waiting watch, and fails if the server closes one of them.
 
 use std::process::Command;
 

@@ -1,5 +1,4 @@
-//! An etcd that is away, that is another one, or that was used by another program; flags that say
-//! nothing of use.
+//! An etcd that is unavailable, was replaced by another one, or was used by another program; and invalid flags.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -22,7 +21,7 @@ async fn text(replica: &Replica, path: &str) -> kube::Result<String> {
     replica.client.request_text(request).await
 }
 
-/// Waits until the process has ended by itself, and answers with what it said.
+/// Waits until the process has ended by itself. Returns its output.
 async fn ended(replica: &mut Replica) -> Result<String> {
     let deadline = Instant::now() + PATIENCE;
     while replica.process.ensure_running().is_ok() {
@@ -35,7 +34,7 @@ async fn ended(replica: &mut Replica) -> Result<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_an_etcd_discovery_and_health_answer() -> Result<()> {
-    // It takes connections, and answers nobody.
+    // This server accepts connections and never responds.
     let silent = TcpListener::bind("127.0.0.1:0")?;
     let silent = format!("http://127.0.0.1:{}", silent.local_addr()?.port());
     let nobody = format!("http://127.0.0.1:{}", free_port()?);
@@ -113,7 +112,7 @@ fn flags_that_cannot_be_used_are_named() -> Result<()> {
     for (index, (flags, expected)) in cases.into_iter().enumerate() {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_farm-operator"));
         let kubeconfig = place.path().join("kubeconfig");
-        // It is written for a command that is not used.
+        // This writes the kubeconfig; the command itself is not used.
         place.command(1, &[])?;
         command.args(["--secure-port", "0"]).args(flags).arg("--kubeconfig").arg(kubeconfig);
         let log = place.path().join(format!("{index}.log"));

@@ -1,18 +1,18 @@
-//! A clock that is wrong.
+//! A wrong clock.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Result, ensure};
 
-/// A library that sets the clock of a process off.
+/// A library that shifts the clock of a process.
 pub struct Clock {
     library: PathBuf,
     seconds: i64,
 }
 
 impl Clock {
-    /// Builds it in a folder; nothing where there is no C compiler.
+    /// Builds the library in a directory; `None` if there is no C compiler.
     pub fn build(folder: &Path, seconds: i64) -> Result<Option<Self>> {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/replicas/clock.c");
         let library = folder.join("clock.so");
@@ -26,12 +26,12 @@ impl Clock {
         Ok(Some(Self { library, seconds }))
     }
 
-    /// By how many seconds it is off.
+    /// The shift of the clock, in seconds.
     pub fn seconds(&self) -> i64 {
         self.seconds
     }
 
-    /// Has the process of a command go by it.
+    /// Applies the clock to the process of a command.
     pub fn give_to(&self, command: &mut Command) {
         command.env("LD_PRELOAD", &self.library).env("CLOCK_OFFSET", self.seconds.to_string());
     }

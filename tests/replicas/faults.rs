@@ -1,5 +1,5 @@
-//! Members of etcd and replicas are held, killed and started again, and lose each other, while many read,
-//! write and watch, and etcd forgets what is some seconds old. One replica has a clock that is an hour off.
+//! Members of etcd and replicas are suspended, killed, restarted and disconnected, while many clients read, write and
+//! watch. etcd compacts revisions that are some seconds old. One replica has a clock that is an hour off.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,25 +24,25 @@ use crate::place::{Place, Replica, free_port};
 use crate::{etcd, llama};
 
 const REPLICAS: usize = 3;
-/// The one whose clock is wrong.
+/// The replica with the wrong clock.
 const WRONG: usize = 2;
 const HOUR: i64 = 3_600;
 const WRITERS: u64 = 32;
 const NAMES: u64 = 12;
-/// How long anything may take that must happen.
+/// The timeout for anything that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a request may take, of which nobody knows then what has come of it.
+/// The timeout of a request. The outcome of a request without a response in this time is unknown.
 const REQUEST: Duration = Duration::from_secs(10);
-/// Etcd forgets what was replaced longer ago than this, and not twice this.
+/// etcd compacts revisions that were replaced longer ago than this interval, at the latest after twice the interval.
 const FORGETS: [&str; 2] = ["--etcd-compaction-interval", "2s"];
-/// How much later one member may have forgotten something than another one.
+/// The largest delay between the compaction in one member and in another.
 const LAG: Duration = Duration::from_secs(1);
 
-/// What all of them share.
+/// The shared state of all tasks.
 struct World {
     apis: Vec<Api<Llama>>,
     past: Past,
-    /// What each of them logs.
+    /// The log file of each replica.
     logs: Vec<PathBuf>,
     records: Mutex<Vec<Record>>,
     saying: AtomicU64,
@@ -54,7 +54,7 @@ impl World {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Asks a replica, and notes what comes of it.
+    /// Sends a request to a replica, and records its result.
     async fn ask(&self, replica: usize, name: &str, ask: Ask) -> Answer {
         let api = &self.apis[replica];
         let asked = Instant::now();
@@ -107,7 +107,7 @@ async fn answer(api: &Api<Llama>, name: &str, ask: Ask) -> Answer {
         Err(kube::Error::Api(status)) => match status.code {
             409 => Answer::Conflict,
             404 => Answer::Missing,
-            // It is not there yet, too many ask, or the store does not answer.
+            // The replica is not ready, has too many requests, or its store is unavailable.
             429 | 503 => Answer::NotDone,
             _ => Answer::Unknown,
         },
@@ -115,10 +115,10 @@ async fn answer(api: &Api<Llama>, name: &str, ask: Ask) -> Answer {
     }
 }
 
-/// Reads, makes, changes and removes, now at this replica and now at that one.
+/// Reads, creates, changes and deletes llamas, each time at a random replica.
 async fn write(world: Arc<World>, seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
-    // What it has seen of each name at some time.
+    // A revision of each name that this writer has seen.
     let mut seen = vec![0_u64; usize::try_from(NAMES).unwrap_or(1)];
     while !world.is_over() {
         let replica = random.usize(..REPLICAS);
@@ -140,23 +140,23 @@ async fn write(world: Arc<World>, seed: u64) {
     }
 }
 
-/// Somebody who follows all changes.
+/// A client that follows all changes.
 #[derive(Clone, Copy, Debug)]
 struct Follower {
     replica: usize,
-    /// Whether it goes on at the next replica when a watch ends, or comes back to the same one.
+    /// Whether the client continues at the next replica when a watch ends, or at the same one.
     moves: bool,
 }
 
-/// Why a watch has ended.
+/// The reason why a watch has ended.
 enum Ended {
     Broken,
-    /// 410.
+    /// The start revision was too old (410).
     Lost,
 }
 
-/// Follows all changes from a revision on, until something is made for it to end with. Where its place
-/// is forgotten it lists, and goes on from there.
+/// Follows all changes after a revision, until the llama `until` appears. If the revision was compacted, lists and
+/// continues from the list.
 async fn follow(world: Arc<World>, who: Follower, from: u64, until: String) -> Result<Seen> {
     let (mut seen, mut at, mut replica) = (Seen::default(), from, who.replica);
     loop {
@@ -183,7 +183,7 @@ async fn follow(world: Arc<World>, who: Follower, from: u64, until: String) -> R
     }
 }
 
-/// Watches at one replica from a revision on, for as long as that goes.
+/// Watches one replica after a revision, until the watch ends.
 async fn watch(api: &Api<Llama>, (seen, at): (&mut Seen, &mut u64), until: &str) -> Result<Ended> {
     let params = WatchParams::default().timeout(290);
     let mut events = match timeout(REQUEST, api.watch(&params, &at.to_string())).await {
@@ -192,7 +192,7 @@ async fn watch(api: &Api<Llama>, (seen, at): (&mut Seen, &mut u64), until: &str)
         Ok(Err(_)) | Err(_) => return Ok(Ended::Broken),
     };
     loop {
-        // A replica that is held is left.
+        // The client leaves a suspended replica.
         let Ok(Ok(Some(event))) = timeout(REQUEST, events.try_next()).await else {
             return Ok(Ended::Broken);
         };
@@ -200,7 +200,7 @@ async fn watch(api: &Api<Llama>, (seen, at): (&mut Seen, &mut u64), until: &str)
             WatchEvent::Added(llama) | WatchEvent::Modified(llama) => (llama, false),
             WatchEvent::Deleted(llama) => (llama, true),
             WatchEvent::Bookmark(bookmark) => {
-                // All up to it was shown.
+                // All changes up to the bookmark were reported.
                 let number: u64 = bookmark.metadata.resource_version.parse()?;
                 ensure!(number >= *at, "a bookmark at {number} comes after {at}");
                 *at = number;
@@ -220,7 +220,7 @@ async fn watch(api: &Api<Llama>, (seen, at): (&mut Seen, &mut u64), until: &str)
     }
 }
 
-/// No watch is told that its place is forgotten, unless etcd has forgotten it.
+/// Checks that a watch ends with 410 only if etcd has compacted its revision.
 async fn ensure_forgotten(world: &World, replica: usize, at: u64) -> Result<()> {
     let told = Instant::now();
     loop {
@@ -229,7 +229,7 @@ async fn ensure_forgotten(world: &World, replica: usize, at: u64) -> Result<()> 
         if at < compacted {
             return Ok(());
         }
-        // The member that is asked may be behind the one that has said so.
+        // The queried member may be behind the one that has reported the compaction.
         let is_late = told.elapsed() > LAG;
         if is_late {
             let log = std::fs::read_to_string(&world.logs[replica])?;
@@ -238,7 +238,7 @@ async fn ensure_forgotten(world: &World, replica: usize, at: u64) -> Result<()> 
     }
 }
 
-/// What there is, at this replica or at one of the next.
+/// Lists the llamas, at this replica or at one of the next.
 async fn list(world: &World, mut replica: usize, after: u64) -> Result<Listed> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -266,14 +266,14 @@ fn listed(list: ObjectList<Llama>, after: u64) -> Result<Listed> {
     Ok(Listed { after, number, items })
 }
 
-/// The links of each replica to the members, that which it asks first in front.
+/// The links of each replica to the members; the preferred member is first.
 type Links = Vec<Vec<Link>>;
 
 fn urls(links: &[Link]) -> Vec<String> {
     links.iter().map(|link| link.url.clone()).collect()
 }
 
-/// Disturbs something for a while, and says what.
+/// Causes a random failure for some time. Returns its description.
 async fn disturb(
     etcd: &mut Etcd,
     (place, replicas, links): (&Place, &mut [Replica], &Links),
@@ -311,7 +311,7 @@ async fn disturb(
         all => {
             let states = [State::HoldsRequests, State::HoldsAnswers, State::HoldsAll, State::Cut];
             let state = states[random.usize(..states.len())];
-            // The one that it asks first, or all of them.
+            // Either the link to the preferred member, or all links.
             let lost = if all == 4 { &links[which][..] } else { &links[which][..1] };
             lost.iter().for_each(|link| link.set(state));
             sleep(pause).await;
@@ -319,19 +319,19 @@ async fn disturb(
             format!("{} links of replica {which}: {state:?} for {pause:?}", lost.len())
         }
     };
-    // Who was away takes part again.
+    // The process or link recovers before the next failure.
     sleep(Duration::from_millis(random.u64(200..1_500))).await;
     Ok(what)
 }
 
-/// Each replica has another member that it asks first.
+/// Each replica prefers another member.
 fn rotated(urls: &[String], by: usize) -> Vec<String> {
     let mut urls = urls.to_vec();
     urls.rotate_left(by % REPLICAS);
     urls
 }
 
-/// Sets the clock of a replica off, to what was or to what will be.
+/// Shifts the clock of a replica to the past or to the future.
 fn set_clock_wrong(place: &mut Place, port: u16, is_slow: bool) -> Result<()> {
     let clock = Clock::build(place.path(), if is_slow { -HOUR } else { HOUR })?;
     if let Some(clock) = clock {
@@ -405,7 +405,7 @@ async fn every_answer_is_as_if_there_were_one_server() -> Result<()> {
     world.is_over.store(true, Ordering::Relaxed);
     timeout(PATIENCE, async { while writers.join_next().await.is_some() {} }).await?;
     etcd.wait_healthy()?;
-    // Nothing that was begun is done after this.
+    // After this pause, no earlier request is in progress.
     sleep(REQUEST).await;
     let deadline = Instant::now() + PATIENCE;
     while let Err(error) = world.apis[0].create(&PostParams::default(), &llama("last", 0.0)).await {

@@ -1,45 +1,45 @@
-//! What was asked for, what came of it, and whether that can be: every answer tells a revision, so the
-//! order of all writes is known, and each answer is held against it.
+//! The requests, their results, and a check that the results are consistent. Every response contains a revision, so the
+//! order of all writes is known, and each response is compared with it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-/// What is under a name: the number of its last write and what that said, or nothing.
+/// The object of a name: the revision and the value of its last write, or `None`.
 pub type Found = Option<(u64, u64)>;
 
-/// What was asked for.
+/// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// Read it.
+    /// Reads the object.
     Get,
-    /// Make it, and say this.
+    /// Creates the object with this value.
     Create(u64),
-    /// Where its number is this one, say this.
+    /// If the object has this revision, replaces its value.
     Replace(u64, u64),
-    /// Where its number is this one, remove it.
+    /// If the object has this revision, deletes it.
     Delete(u64),
 }
 
-/// What came of it.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// This is there.
+    /// The object, or its absence.
     Found(Found),
-    /// It was written, with this number; a removal does not tell it.
+    /// The write succeeded, with this revision; the response to a deletion contains none.
     Written(Option<u64>),
     /// 409.
     Conflict,
     /// 404.
     Missing,
-    /// It was surely not done.
+    /// The write certainly did not happen.
     NotDone,
-    /// Nobody knows.
+    /// The outcome is not known.
     Unknown,
 }
 
-/// A question and its answer.
+/// A request and its result.
 #[derive(Clone, Debug)]
 pub struct Record {
     pub name: String,
@@ -49,7 +49,7 @@ pub struct Record {
     pub answered: Instant,
 }
 
-/// One change, as a watch has shown it: the number, and what is said since, or that it is gone.
+/// A change that a watch has reported: the revision, and the new value, or `None` for a deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     pub number: u64,
@@ -57,25 +57,25 @@ pub struct Change {
     pub says: Option<u64>,
 }
 
-/// What was listed where a watch could not go on, because its revision was forgotten.
+/// A list that was read because a watch could not continue from a compacted revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// The last revision that the watch had shown.
+    /// The last revision that the watch had reported.
     pub after: u64,
-    /// The revision of the list, behind which the watch goes on.
+    /// The revision of the list, after which the watch continues.
     pub number: u64,
-    /// Names, with the numbers of their last writes and what those said.
+    /// Names, with the revisions and values of their last writes.
     pub items: BTreeMap<String, (u64, u64)>,
 }
 
 impl Listed {
-    /// Whether what was written at this number was not shown one by one.
+    /// Whether the list replaced the event of this revision.
     fn hides(&self, number: u64) -> bool {
         self.after < number && number <= self.number
     }
 }
 
-/// What somebody has seen who follows all changes.
+/// The observations of a client that follows all changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     pub changes: Vec<Change>,
@@ -88,8 +88,8 @@ impl Seen {
     }
 }
 
-/// All changes since a moment, of which each watch has shown those that its lists do not hide, and no
-/// others; what was listed is what they come to, beginning with what there was at that moment.
+/// Merges the changes of all watches. Checks that each watch has reported exactly the changes that its lists do not
+/// replace. Also checks that each list is the result of the changes, applied to the objects in `begin`.
 pub fn merge(begin: &BTreeMap<String, (u64, u64)>, seen: &[Seen]) -> Result<Vec<Change>> {
     let mut all: BTreeMap<u64, &Change> = BTreeMap::new();
     for change in seen.iter().flat_map(|one| &one.changes) {
@@ -109,7 +109,7 @@ pub fn merge(begin: &BTreeMap<String, (u64, u64)>, seen: &[Seen]) -> Result<Vec<
         }
     }
     let lists: Vec<&Listed> = seen.iter().flat_map(|one| &one.lists).collect();
-    // Where all of them overlap, one of them ends.
+    // If all lists overlap somewhere, one of them ends there.
     for list in &lists {
         let is_known = seen.iter().any(|one| !one.hides(list.number));
         ensure!(is_known, "nobody has seen what was written before {}", list.number);
@@ -127,13 +127,13 @@ pub fn merge(begin: &BTreeMap<String, (u64, u64)>, seen: &[Seen]) -> Result<Vec<
     Ok(all.into_values().cloned().collect())
 }
 
-/// Where a write is in the order of all changes, and when it was asked for.
+/// The position of a write in the order of all changes, with its request.
 struct Placed<'a> {
     number: u64,
     record: &'a Record,
 }
 
-/// Holds what was answered against what has happened.
+/// Compares the results of requests with the changes.
 pub fn check(changes: &[Change], records: &[Record]) -> Result<()> {
     let mut by_name: BTreeMap<&str, Vec<(u64, Option<u64>)>> = BTreeMap::new();
     let mut saying: HashMap<u64, u64> = HashMap::new();
@@ -148,7 +148,7 @@ pub fn check(changes: &[Change], records: &[Record]) -> Result<()> {
     }
     let placed = place(records, &by_name, &saying)?;
     real_time(&placed)?;
-    // Of several that may have removed the same it may have been the first.
+    // If several requests may have made the same deletion, the earliest one may have been it.
     let mut begun: HashMap<u64, Instant> = HashMap::new();
     for Placed { number, record } in &placed {
         let begun = begun.entry(*number).or_insert(record.asked);
@@ -157,12 +157,12 @@ pub fn check(changes: &[Change], records: &[Record]) -> Result<()> {
     let floors = Floors::of(&placed);
     for record in records {
         let history = by_name.get(&*record.name).map_or(&[][..], Vec::as_slice);
-        // All up to this one was acknowledged before it was asked for.
+        // All changes up to this revision were acknowledged before the request.
         let floor = floors.before(&record.name, record.asked);
-        // What was asked for after it was answered cannot have been seen, and nothing that came then.
+        // A response cannot contain a change that was requested after the response, nor a later one.
         let is_possible =
             |number: &u64| begun.get(number).is_none_or(|begun| *begun < record.answered);
-        // All that may have been there while it was answered.
+        // All states that the object may have had during the request.
         let first = history.partition_point(|(number, _)| *number <= floor);
         let before = first.checked_sub(1).and_then(|last| history.get(last));
         let found = |(number, says): &(u64, Option<u64>)| says.map(|says| (*number, says));
@@ -184,7 +184,7 @@ pub fn check(changes: &[Change], records: &[Record]) -> Result<()> {
     Ok(())
 }
 
-/// Up to which number all was acknowledged, by name and time.
+/// The revision up to which all changes were acknowledged, by name and time.
 struct Floors<'a>(HashMap<&'a str, Vec<(Instant, u64)>>);
 
 impl<'a> Floors<'a> {
@@ -213,7 +213,7 @@ impl<'a> Floors<'a> {
     }
 }
 
-/// Finds the change that each write has made, and that none was made that was refused.
+/// Finds the change of each write, and checks that no rejected write has made a change.
 fn place<'a>(
     records: &'a [Record],
     by_name: &BTreeMap<&str, Vec<(u64, Option<u64>)>>,
@@ -231,7 +231,7 @@ fn place<'a>(
             Ask::Replace(at, says) => (saying.get(&says).copied(), Some(at)),
             Ask::Delete(at) => {
                 let next = position(at).and_then(|position| history.get(position + 1));
-                // Somebody else may have removed it instead; the first record explains it.
+                // Another request may have deleted the object; the first record explains the deletion.
                 let made = next.filter(|(_, says)| says.is_none()).map(|(number, _)| *number);
                 (made, Some(at))
             }
@@ -240,7 +240,7 @@ fn place<'a>(
             (Answer::Written(told), made) => {
                 let made = made.with_context(|| format!("{record:?} is lost"))?;
                 ensure!(told.is_none_or(|told| told == made), "{record:?} was made at {made}");
-                // What it replaces is what it was to replace.
+                // The write has replaced the expected revision.
                 let own = history.iter().position(|(number, _)| *number == made);
                 let own = own.with_context(|| format!("{record:?} is of another name"))?;
                 let previous = own.checked_sub(1).and_then(|index| history.get(index));
@@ -265,7 +265,7 @@ fn place<'a>(
     Ok(placed)
 }
 
-/// A write that was asked for after another one was acknowledged comes after it.
+/// Checks that a write that was requested after the acknowledgement of another one follows it in the order.
 fn real_time(placed: &[Placed<'_>]) -> Result<()> {
     let mut sorted: Vec<&Placed<'_>> =
         placed.iter().filter(|placed| matches!(placed.record.answer, Answer::Written(_))).collect();
@@ -314,19 +314,19 @@ mod tests {
         ];
         check(&changes, &honest).unwrap();
         let wrong = [
-            // A write that is lost, one that was refused and made, one with another number.
+            // A lost write, a rejected write that happened, and a write with a wrong revision.
             (0, record(Ask::Create(4), written(5), (0, 10), epoch)),
             (0, record(Ask::Create(1), Answer::NotDone, (0, 10), epoch)),
             (0, record(Ask::Create(1), written(6), (0, 10), epoch)),
-            // One that replaced something else, and one that came too early.
+            // A write that replaced another revision, and one that happened too early.
             (1, record(Ask::Replace(4, 2), written(7), (20, 30), epoch)),
             (0, record(Ask::Create(1), written(5), (40, 50), epoch)),
-            // Reads of what was before, of what was not there yet, and of nothing.
+            // Reads of an outdated state, of a future state, and of a missing object.
             (2, record(Ask::Get, Answer::Found(Some((5, 1))), (40, 50), epoch)),
             (2, record(Ask::Get, Answer::Found(None), (40, 50), epoch)),
             (4, record(Ask::Get, Answer::Found(Some((7, 2))), (80, 90), epoch)),
             (2, record(Ask::Get, Answer::Found(Some((8, 3))), (40, 50), epoch)),
-            // Refusals for which there was no reason.
+            // Rejections without a reason.
             (2, record(Ask::Replace(7, 6), Answer::Conflict, (40, 50), epoch)),
             (2, record(Ask::Delete(7), Answer::Missing, (40, 50), epoch)),
             (4, record(Ask::Create(6), Answer::Conflict, (80, 90), epoch)),
@@ -362,14 +362,14 @@ mod tests {
             assert_eq!(merge(&BTreeMap::new(), honest).unwrap(), all);
         }
         let wrong = [
-            // A change that is missing, one too many, one that is another.
+            // A missing change, an additional change, and a wrong change.
             seen(&all[..3], &[]),
             seen(&[&all[..], &[change(12, None)]].concat(), &[]),
             seen(&[change(5, Some(4)), all[1].clone(), all[2].clone(), all[3].clone()], &[]),
-            // One that is told although it was listed, and one that is missing behind the list.
+            // A change that was also in the list, and one that is missing after the list.
             seen(&all[1..], &[list(4, 8, Some((7, 2)))]),
             seen(&all[3..], &[list(4, 8, Some((7, 2)))]),
-            // Lists of what is gone, of what was, and without what is there.
+            // Lists of a deleted object, of an outdated object, and without an existing object.
             seen(&all[3..], &[list(4, 10, Some((7, 2)))]),
             seen(&all[2..], &[list(4, 8, Some((5, 1)))]),
             seen(&all[2..], &[list(4, 8, None)]),
@@ -377,7 +377,7 @@ mod tests {
         for one in wrong {
             assert!(merge(&BTreeMap::new(), &[whole.clone(), one.clone()]).is_err(), "{one:?}");
         }
-        // Nobody knows what was between 5 and 8.
+        // No watch has reported the changes between 5 and 8.
         assert!(merge(&BTreeMap::new(), &[gap, early]).is_err());
     }
 }

@@ -1,5 +1,5 @@
-//! Whoever follows llamas by kube's reflectors or client-go's informers knows them all, while replicas are
-//! replaced one after the other, and etcd forgets.
+//! kube's reflectors and client-go's informers know all llamas, while replicas are replaced sequentially and etcd is
+//! compacted.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -25,11 +25,11 @@ use crate::{etcd, llama};
 
 const REPLICAS: usize = 3;
 const WRITERS: usize = 4;
-/// How often each replica is replaced.
+/// The number of times that each replica is replaced.
 const TIMES: usize = 2;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A reflector, and how often it has listed.
+/// A reflector, and the number of its lists.
 struct Followed {
     store: Store<Llama>,
     lists: Arc<AtomicUsize>,
@@ -52,7 +52,7 @@ fn follow(api: Api<Llama>, tasks: &mut JoinSet<()>) -> Followed {
     Followed { store, lists }
 }
 
-/// Makes, changes and removes llamas of its own, at any replica that answers.
+/// Creates, changes and deletes the llamas of one writer, at random replicas.
 async fn write(apis: Arc<Vec<Api<Llama>>>, writer: usize, is_over: Arc<AtomicBool>) {
     let mut random = fastrand::Rng::with_seed(writer as u64);
     while !is_over.load(Ordering::Relaxed) {
@@ -74,12 +74,12 @@ async fn write(apis: Arc<Vec<Api<Llama>>>, writer: usize, is_over: Arc<AtomicBoo
     }
 }
 
-/// What somebody knows: versions by names.
+/// The resourceVersions of llamas, by name.
 fn versions(llamas: impl IntoIterator<Item = Arc<Llama>>) -> BTreeMap<String, Option<String>> {
     llamas.into_iter().map(|llama| (llama.name_any(), llama.resource_version())).collect()
 }
 
-/// Replicas on an etcd, and those who write llamas at all of them.
+/// Replicas with one etcd, and tasks that write llamas at all of them.
 struct World {
     etcd: Etcd,
     place: Place,
@@ -115,7 +115,7 @@ impl World {
 
     async fn replace(&mut self, index: usize, flags: &[&str]) -> Result<()> {
         let replica = &mut self.replicas[index];
-        // As a rollout does it; every other one is killed.
+        // Every other replica is stopped as in a rollout; the others are killed.
         if index.is_multiple_of(2) {
             replica.process.terminate()?;
             replica.process.wait()?;
@@ -131,7 +131,7 @@ impl World {
         Ok(())
     }
 
-    /// What there is when nobody writes any more.
+    /// Stops the writers, and returns the existing llamas.
     async fn end(&mut self) -> Result<BTreeMap<String, Option<String>>> {
         self.is_over.store(true, Ordering::Relaxed);
         while self.writing.join_next().await.is_some() {}
@@ -141,8 +141,8 @@ impl World {
     }
 }
 
-/// Replaces all replicas, some times, while llamas are written and followed; answers with how often each
-/// reflector has listed.
+/// Replaces all replicas several times, while llamas are written and followed. Returns the number of lists of each
+/// reflector.
 async fn replace(flags: &[&str]) -> Result<Option<Vec<usize>>> {
     let Some(mut world) = World::start(flags).await? else { return Ok(None) };
     let mut following = JoinSet::new();
@@ -167,7 +167,7 @@ async fn replace(flags: &[&str]) -> Result<Option<Vec<usize>>> {
     Ok(Some(followed.iter().map(|one| one.lists.load(Ordering::Relaxed)).collect()))
 }
 
-/// One of client-go's informers, in a process of its own.
+/// An informer of client-go, in its own process.
 struct Informer(Process);
 
 impl Informer {
@@ -179,11 +179,11 @@ impl Informer {
         Ok(Self(Process::spawn(&command, &log)?))
     }
 
-    /// What it has told of each llama last: its version by its name.
+    /// The last known resourceVersion of each llama, by name.
     fn known(&self) -> Result<BTreeMap<String, Option<String>>> {
         let mut known = BTreeMap::new();
         let printed = self.0.printed();
-        // Its last line may still be written.
+        // The last line may be incomplete.
         let (lines, _) = printed.rsplit_once('\n').unwrap_or_default();
         for line in lines.lines() {
             let words: Vec<&str> = line.split(' ').collect();
@@ -200,7 +200,7 @@ impl Informer {
         Ok(known)
     }
 
-    /// How often it has asked for all llamas: by a list, or by a watch that begins with them.
+    /// The number of times that the informer has requested all llamas, by a list or by a watch with initial events.
     fn lists(&self) -> usize {
         let printed = self.0.printed();
         let queries = printed.lines().filter_map(|line| line.strip_prefix("request "));
@@ -210,7 +210,7 @@ impl Informer {
         queries.filter(is_list).count()
     }
 
-    /// How often it has begun to watch.
+    /// The number of watches.
     fn watches(&self) -> usize {
         let printed = self.0.printed();
         let lines = printed.lines().filter(|line| line.starts_with("request "));
@@ -228,8 +228,9 @@ impl Informer {
     }
 }
 
-/// The same with informers of client-go, which come by a port that leads to one replica at a time, as a Service does:
-/// one that lists first, and one that has everything streamed. Answers with how often each has listed, and what each has printed.
+/// Same as `replace`, with informers of client-go. They connect to a port that leads to one replica at a time, like a
+/// Service. One informer lists first, the other uses a streaming list. Returns the number of lists of each and its
+/// output.
 async fn replace_before_informers(flags: &[&str]) -> Result<Option<Vec<(usize, String)>>> {
     let Some(mut world) = World::start(flags).await? else { return Ok(None) };
     let switch = Switch::to(world.replicas[0].port)?;
@@ -241,8 +242,8 @@ async fn replace_before_informers(flags: &[&str]) -> Result<Option<Vec<(usize, S
     }
     world.write();
     for (turn, index) in World::turns().enumerate() {
-        // Each is told of something by the replica that goes: client-go lists again where a watch was short
-        // and told nothing.
+        // The old replica reports an event to each informer first, because client-go lists again after a short watch
+        // without an event.
         let mark = format!("mark-{turn}");
         world.make(&mark).await?;
         for informer in &mut informers {
@@ -268,7 +269,7 @@ async fn reflectors_go_on_while_replicas_are_replaced() -> Result<()> {
     Ok(())
 }
 
-/// Etcd is made to forget every second: whoever was away for longer lists again.
+/// etcd is compacted every second, so a client that was disconnected for longer lists again.
 #[tokio::test(flavor = "multi_thread")]
 async fn reflectors_know_all_of_it_whatever_etcd_has_forgotten() -> Result<()> {
     if let Some(lists) = replace(&["--etcd-compaction-interval", "1s"]).await? {

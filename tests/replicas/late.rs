@@ -1,7 +1,7 @@
-//! A replica that is told of everything late answers late, and never wrongly.
+//! A replica whose watch of etcd is delayed: its responses are late, but never wrong.
 //!
-//! `LATE_MILLISECONDS` says how late (400), `CHAINS` how often one and the other are asked in turns (32),
-//! each time some twenty operations.
+//! `LATE_MILLISECONDS` is the delay (400). `CHAINS` is the number of chains (32), each with some twenty alternating
+//! operations at the two replicas.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -20,21 +20,21 @@ use tokio::task::JoinSet;
 use crate::place::{Place, Replica, free_port};
 use crate::{etcd, llama};
 
-/// How many chains go on at the same time: less than a server takes.
+/// The number of concurrent chains, which is less than the limit of a server.
 const AT_ONCE: usize = 128;
-/// What is asked for in one chain.
+/// The number of operations of one chain.
 const OPERATIONS: usize = 21;
 
 fn number<T: std::str::FromStr<Err = std::num::ParseIntError>>(name: &str, or: T) -> Result<T> {
     Ok(std::env::var(name).map_or(Ok(or), |number| number.parse())?)
 }
 
-/// A port that leads to another one. What comes back on all connections but the first comes late: the
-/// first is for calls, and what is watched has one of its own.
+/// A port that forwards to another one. It delays the responses on all connections but the first: the first is for
+/// calls, and watches use another connection.
 fn late_link(target: u16, late: Duration) -> Result<u16> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let port = listener.local_addr()?.port();
-    // Ends with the process of the tests.
+    // This thread ends with the process of the tests.
     thread::spawn(move || {
         for (index, client) in listener.incoming().map_while(Result::ok).enumerate() {
             let Ok(server) = TcpStream::connect(("127.0.0.1", target)) else { continue };
@@ -69,24 +69,24 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, late: Duration) {
     }
 }
 
-/// What one replica is asked for right after the other has answered; answers with how much that was.
+/// Sends requests to one replica right after the response of the other. Returns the number of operations.
 async fn take_turns(prompt: &Replica, late: &Replica, name: String) -> Result<usize> {
     let params = PostParams::default();
     let made = prompt.llamas.create(&params, &llama(&name, 1.0)).await?;
-    // Nobody says that it is not there.
+    // The object is not reported as missing.
     let found = late.llamas.get(&name).await.context("a new object")?;
     ensure!(found.resource_version() == made.resource_version());
     let mut changed = late.llamas.replace(&name, &params, &heavier(&made, 2.0)).await?;
     for weight in 3..5 {
         let heavier_now = heavier(&changed, f64::from(weight));
         prompt.llamas.replace(&name, &params, &heavier_now).await?;
-        // What is new is there, and the version that was just told is no conflict.
+        // The new state is visible, and the revision in the last response is no conflict.
         let patch = Patch::Merge(json!({"spec": {"height": weight}}));
         changed = late.llamas.patch(&name, &PatchParams::default(), &patch).await?;
         ensure!(changed.spec.weight == f64::from(weight), "{:?}", changed.spec);
         changed = late.llamas.replace(&name, &params, &heavier(&changed, 9.0)).await?;
     }
-    // What changes nothing here was changed there.
+    // A write that seems to change nothing at this replica does change the state of the other.
     prompt.llamas.replace(&name, &params, &heavier(&changed, 10.0)).await?;
     let patch = Patch::Merge(json!({"spec": {"weight": 9.0}}));
     let restored = late.llamas.patch(&name, &PatchParams::default(), &patch).await?;
@@ -127,7 +127,7 @@ async fn a_replica_that_is_told_late_is_never_wrong() -> Result<()> {
     let through = format!("http://127.0.0.1:{}", late_link(port, delay)?);
     let late = place.start_on(free_port()?, &[through], &[]).await?;
 
-    // It is late indeed: who wants what is at hand is shown what was.
+    // Checks the delay: a list of the cached state contains the old state.
     prompt.llamas.create(&PostParams::default(), &llama("first", 1.0)).await?;
     let old = late.llamas.list(&ListParams::default().match_any()).await?;
     ensure!(!old.items.iter().any(|llama| llama.name_any() == "first"), "it was told in time");

@@ -1,4 +1,4 @@
-//! A network between a replica and a member of etcd, which can be disturbed.
+//! A network link between a replica and a member of etcd, which can be disturbed.
 
 use std::net::SocketAddr;
 
@@ -8,31 +8,31 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// What goes through it.
+/// The state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Everything.
+    /// All data passes.
     Open,
-    /// Nothing of what the replica says; it comes late, once the link is open again.
+    /// Data from the replica is delayed until the link is open again.
     HoldsRequests,
-    /// Nothing of what the member says.
+    /// Data from the member is delayed.
     HoldsAnswers,
-    /// Nothing, either way.
+    /// Data in both directions is delayed.
     HoldsAll,
-    /// Connections are broken, and new ones too.
+    /// Existing and new connections are closed.
     Cut,
 }
 
-/// A port of its own that leads to a member.
+/// A port that forwards to a member.
 pub struct Link {
     state: watch::Sender<State>,
-    /// What the replica is told that the member's address is.
+    /// The URL of the member for the replica.
     pub url: String,
     task: JoinHandle<()>,
 }
 
 impl Link {
-    /// One to the member at a URL, as `http://127.0.0.1:2379`.
+    /// Opens a link to the member with this URL, for example `http://127.0.0.1:2379`.
     pub async fn to(member: &str) -> Result<Self> {
         let member: SocketAddr = member.strip_prefix("http://").context("a URL")?.parse()?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -74,7 +74,7 @@ async fn connect(mut client: TcpStream, member: SocketAddr, state: watch::Receiv
     }
 }
 
-/// Copies what comes, unless it is held.
+/// Copies data, unless the link delays it.
 async fn copy(
     mut from: impl AsyncReadExt + Unpin,
     mut to: impl AsyncWriteExt + Unpin,

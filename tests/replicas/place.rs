@@ -1,4 +1,4 @@
-//! Replicas of the program on one etcd, before a cluster that is away: an administrator needs none.
+//! Replicas of the program with one etcd and an unreachable cluster. Administrators do not need the cluster.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -15,21 +15,21 @@ use test_cluster::{Authority, Certificate, Process};
 
 use crate::clock::Clock;
 
-/// How long it may take until objects are served.
+/// The timeout for the start, until objects are served.
 const START: Duration = Duration::from_secs(60);
 
-/// Certificates, and where the etcd is.
+/// Certificates, and the URLs of etcd.
 pub struct Place {
     folder: TempDir,
     authority: Authority,
     serving: Certificate,
     admin: Certificate,
     etcd: Vec<String>,
-    /// The clock of the replica at a port, if that is wrong.
+    /// The clock of the replica at a port, if it is wrong.
     clock: Option<(u16, Clock)>,
 }
 
-/// One replica, which serves.
+/// A replica, which is serving.
 pub struct Replica {
     pub process: Process,
     pub port: u16,
@@ -47,28 +47,28 @@ impl Place {
         Ok(Self { folder, authority, serving, admin, etcd, clock: None })
     }
 
-    /// The folder in which all of it is.
+    /// The directory with all files.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Has the replica at a port go by this clock.
+    /// Sets the clock of the replica at a port.
     pub fn set_clock(&mut self, port: u16, clock: Clock) {
         self.clock = Some((port, clock));
     }
 
-    /// The clock of the replica at a port, if that is wrong.
+    /// The clock of the replica at a port, if it is wrong.
     pub fn clock_of(&self, port: u16) -> Option<&Clock> {
         self.clock.as_ref().filter(|(of, _)| *of == port).map(|(_, clock)| clock)
     }
 
-    /// The command that starts a replica, which finds etcd there.
+    /// The command that starts a replica with these URLs of etcd.
     pub fn command(&self, port: u16, etcd: &[String]) -> Result<Command> {
         let nowhere = config("https://127.0.0.1:1", &json!({}), &json!({}));
         std::fs::write(self.path().join("kubeconfig"), nowhere.to_string())?;
         let mut command = Command::new(env!("CARGO_BIN_EXE_farm-operator"));
         command.args(["--bind-address", "127.0.0.1", "--secure-port", &port.to_string()]);
-        // What it says at its end is what is wrong, and not where.
+        // The error message must not contain a backtrace.
         command.env("RUST_BACKTRACE", "0");
         command.args(["--shutdown-delay-duration", "0s"]);
         command.args(["--disable-admission-plugins", "NamespaceLifecycle,ResourceQuota"]);
@@ -90,7 +90,7 @@ impl Place {
         self.start_on(free_port()?, &self.etcd, flags).await
     }
 
-    /// The same at a port, which finds etcd there.
+    /// Starts a replica at a port with these URLs of etcd, and waits until it serves llamas.
     pub async fn start_on(&self, port: u16, etcd: &[String], flags: &[&str]) -> Result<Replica> {
         let mut replica = self.begin(port, etcd, flags).await?;
         let deadline = Instant::now() + START;
@@ -104,7 +104,7 @@ impl Place {
         }
     }
 
-    /// The same, and waits for nothing.
+    /// Starts a replica without waiting.
     pub async fn begin(&self, port: u16, etcd: &[String], flags: &[&str]) -> Result<Replica> {
         let mut command = self.command(port, etcd)?;
         command.args(flags);
@@ -117,12 +117,12 @@ impl Place {
         Ok(Replica { process, port, llamas, client })
     }
 
-    /// What the replica at a port logs, one process behind the other.
+    /// The log file of the replica at a port. All processes of the replica append to it.
     pub fn log(&self, port: u16) -> PathBuf {
         self.path().join(format!("{port}.log"))
     }
 
-    /// How an administrator finds the server at a port.
+    /// The kubeconfig of an administrator for the server at a port.
     fn config(&self, port: u16) -> Value {
         let server = format!("https://localhost:{port}");
         let cluster = json!({"certificate-authority": self.authority.file});
@@ -132,7 +132,7 @@ impl Place {
         config(&server, &cluster, &user)
     }
 
-    /// The same in a file, for other programs.
+    /// Writes the kubeconfig to a file, for other programs.
     pub fn kubeconfig(&self, port: u16) -> Result<PathBuf> {
         let path = self.path().join(format!("{port}.kubeconfig"));
         std::fs::write(&path, self.config(port).to_string())?;
@@ -143,13 +143,13 @@ impl Place {
         let config: Kubeconfig = serde_json::from_value(self.config(port))?;
         let options = KubeConfigOptions::default();
         let mut config = Config::from_custom_kubeconfig(config, &options).await?;
-        // Each answer is looked at.
+        // The test examines every response, so the client must not retry.
         config.default_retry = false;
         Ok(Client::try_from(config)?)
     }
 }
 
-/// A port that nobody listens on.
+/// A port on which no program listens.
 pub fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

@@ -1,4 +1,4 @@
-//! Servers without a cluster at one etcd: definitions come and go at any of them, and all serve them.
+//! Standalone servers with one etcd. Definitions are created and deleted at any of them, and all servers apply them.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -20,13 +20,13 @@ use tokio::time::sleep;
 
 use crate::etcd;
 
-/// How long anything may take that must happen.
+/// The timeout for anything that must happen.
 const PATIENCE: Duration = Duration::from_secs(30);
 const DEFINITION: &str = "foos.example.com";
-/// How often a definition comes and goes.
+/// The number of times that a definition is created and deleted.
 const ROUNDS: u32 = 12;
 
-/// A server, ended when it is dropped.
+/// A server. Dropping it stops the server.
 struct Server {
     child: Child,
     client: Client,
@@ -44,7 +44,7 @@ impl Server {
         command.env("RUST_BACKTRACE", "0");
         let mut child = command.spawn()?;
         let (output, mut line) = (child.stdout.take().context("an output")?, String::new());
-        // It is printed once the server is ready.
+        // The line is printed once the server is ready.
         BufReader::new(output).read_line(&mut line)?;
         ensure!(!line.is_empty(), "{}", std::fs::read_to_string(&log)?);
         let read = Kubeconfig::read_from(&kubeconfig)?;
@@ -97,7 +97,7 @@ fn foo(name: &str, content: &Value) -> Result<DynamicObject> {
     Ok(serde_json::from_value(object)?)
 }
 
-/// Asks until it is so.
+/// Polls until a condition holds.
 async fn until(what: &str, mut is_so: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while !is_so().await.with_context(|| what.to_owned())? {
@@ -121,7 +121,7 @@ async fn all_servers_without_a_cluster_serve_what_one_of_them_was_told() -> Resu
     let Some(etcd) = etcd(1)? else { return Ok(()) };
     let folder = tempfile::tempdir()?;
     let urls = etcd.urls();
-    // They find nothing, and begin at the same time.
+    // The etcd is empty, and both servers start at the same time.
     let (one, other) = tokio::join!(
         Server::start(&urls, folder.path(), "one"),
         Server::start(&urls, folder.path(), "other"),
@@ -134,7 +134,7 @@ async fn all_servers_without_a_cluster_serve_what_one_of_them_was_told() -> Resu
             == namespaces(&other).get("default").await?.uid()
     );
 
-    // A definition comes, and is changed at the other one.
+    // A definition is created at one server and changed at the other.
     one.definitions().create(&post, &definition("text")?).await?;
     for server in [&one, &other] {
         until("it is served", async || is_served(server).await).await?;
@@ -154,7 +154,7 @@ async fn all_servers_without_a_cluster_serve_what_one_of_them_was_told() -> Resu
         .await?;
     }
 
-    // What one has issued the other one believes, as they share a folder.
+    // Each server accepts the tokens of the other, because they share a directory.
     let accounts =
         |server: &Server| Api::<ServiceAccount>::default_namespaced(server.client.clone());
     accounts(&one)
@@ -181,7 +181,7 @@ async fn all_servers_without_a_cluster_serve_what_one_of_them_was_told() -> Resu
         "{reviewed}"
     );
 
-    // A namespace is emptied of what both have made.
+    // The deletion of a namespace deletes the objects of both servers.
     let lost = serde_json::from_value(json!({"metadata": {"name": "lost"}}))?;
     namespaces(&one).create(&post, &lost).await?;
     let kept: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "kept"}}))?;
@@ -190,7 +190,7 @@ async fn all_servers_without_a_cluster_serve_what_one_of_them_was_told() -> Resu
     until("the namespace is gone", async || Ok(namespaces(&one).get_opt("lost").await?.is_none()))
         .await?;
 
-    // One of them is killed, and its successor knows all of it.
+    // One server is killed, and its successor knows the whole state.
     drop(one);
     let one = Server::start(&urls, folder.path(), "one").await?;
     ensure!(one.foos().get("a").await?.uid() == created.uid());
@@ -201,8 +201,8 @@ async fn all_servers_without_a_cluster_serve_what_one_of_them_was_told() -> Resu
     Ok(())
 }
 
-/// A definition that is made again has nothing of the one before, and loses nothing of its own, however fast
-/// that goes and at which server.
+/// A definition that is created again has no objects of the previous one, and loses none of its own, however fast this
+/// happens and at whichever server.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_definition_that_comes_again_has_its_own_objects() -> Result<()> {
     let Some(etcd) = etcd(1)? else { return Ok(()) };
@@ -215,7 +215,7 @@ async fn a_definition_that_comes_again_has_its_own_objects() -> Result<()> {
     for round in 0..ROUNDS {
         let here = &servers[round as usize % 2];
         let there = &servers[(round as usize / 2 + 1) % 2];
-        // The one before may still be on its way out.
+        // The deletion of the previous definition may still be in progress.
         until("it is made", async || {
             match here.definitions().create(&PostParams::default(), &definition("text")?).await {
                 Ok(_) => Ok(true),
@@ -229,7 +229,7 @@ async fn a_definition_that_comes_again_has_its_own_objects() -> Result<()> {
             let made = foo(&name, &json!({"text": "1"}))?;
             match there.foos().create(&PostParams::default(), &made).await {
                 Ok(_) => Ok(true),
-                // It is not served there yet.
+                // The kind is not served there yet.
                 Err(kube::Error::Api(status)) if [404, 405].contains(&status.code) => Ok(false),
                 Err(error) => Err(error.into()),
             }

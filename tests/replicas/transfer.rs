@@ -1,4 +1,4 @@
-//! Objects go from a folder to etcd and back, and are the same.
+//! Moves objects from a directory to etcd and back, and checks that they are equal.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use crate::place::Place;
 use crate::{etcd, llama};
 
-/// Runs the program with this as its standard input.
+/// Runs the program with this standard input.
 fn run(arguments: &[&str], input: &str) -> Result<Output> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_farm-operator"));
     command.args(arguments).env("RUST_BACKTRACE", "0");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn()?;
     let mut stdin = child.stdin.take().context("an input")?;
-    // It may have ended without reading it.
+    // The program may have ended without reading the input.
     let _ = stdin.write_all(input.as_bytes());
     drop(stdin);
     Ok(child.wait_with_output()?)
@@ -54,7 +54,7 @@ async fn objects_move_between_stores() -> Result<()> {
     let from_folder = run(&["export", "--data-dir", folder], "")?;
     ensure!(from_folder.stdout == lines.as_bytes(), "{}", said(&from_folder));
 
-    // Another replica finds them under another prefix, with their uids and owners of fields.
+    // Another replica with another prefix has the objects, with their uids and managed fields.
     let prefix = "/moved";
     let import = ["import", "--etcd-servers", &servers, "--etcd-prefix", prefix];
     let moved = run(&import, &lines)?;
@@ -67,7 +67,7 @@ async fn objects_move_between_stores() -> Result<()> {
         ensure!(before.managed_fields() == after.managed_fields(), "{after:?}");
     }
 
-    // What is none of an export changes nothing, and says where.
+    // Invalid lines change nothing, and the error contains their position.
     let first: Value = serde_json::from_str(lines.lines().next().context("a line")?)?;
     let nameless = json!({"collection": "llamas.farm.example.com", "object": {}}).to_string();
     for wrong in ["nonsense", "{}", &nameless] {

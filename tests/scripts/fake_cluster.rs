@@ -1,4 +1,4 @@
-//! The cluster of a script: objects, rights, and whether it answers.
+//! The cluster of a script: its objects, permissions and availability.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -18,7 +18,7 @@ pub struct FakeCluster(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    /// By resource, then by `namespace/name`.
+    /// The objects, by resource, then by `namespace/name`.
     objects: BTreeMap<String, BTreeMap<String, Value>>,
     /// User, verb, then `resource[.group][/name]` and namespace, or a path.
     rights: Vec<Vec<String>>,
@@ -28,7 +28,7 @@ struct State {
 }
 
 impl FakeCluster {
-    /// A client that speaks to it.
+    /// A client of the cluster.
     pub fn client(&self) -> Client {
         let cluster = self.clone();
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
@@ -38,13 +38,13 @@ impl FakeCluster {
         Client::new(service, "default")
     }
 
-    /// Gives a right: `user verb resource[.group][/name] namespace`, or `user
-    /// verb path`. `*` stands for any; a right without a name is for all names.
+    /// Adds a permission: `user verb resource[.group][/name] namespace`, or `user verb path`. `*` stands for any;
+    /// without a name it applies to all names.
     pub fn allow(&self, right: &str) {
         self.state().rights.push(right.split(' ').map(str::to_owned).collect());
     }
 
-    /// Holds this object from now on.
+    /// Creates or replaces an object.
     pub fn put(&self, resource: &str, mut object: Value) {
         let mut state = self.state();
         state.revision += 1;
@@ -58,7 +58,7 @@ impl FakeCluster {
         state.tell(resource, event, &object);
     }
 
-    /// Holds this object no more.
+    /// Deletes an object.
     pub fn remove(&self, resource: &str, key: &str) {
         let mut state = self.state();
         state.revision += 1;
@@ -68,7 +68,7 @@ impl FakeCluster {
         }
     }
 
-    /// Whether it does not answer.
+    /// Sets whether the cluster is unavailable.
     pub fn set_away(&self, away: bool) {
         self.state().away = away;
     }

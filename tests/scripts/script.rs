@@ -1,19 +1,19 @@
 //! The steps of a script.
 //!
 //! ```text
-//! # A remark.
-//! allow jane list llamas.farm.example.com default     a right
+//! # A comment.
+//! allow jane list llamas.farm.example.com default     adds a permission
 //! allow jane get /apis                  another one
-//! put pods {"metadata": {…}}            the cluster holds this object now
-//! gone pods default/web-1               and this one no more
-//! away / back                           the cluster does not answer / answers
-//! clock 1m                              the clock of the server goes on
-//! wait 1m                               everybody waits so long
+//! put pods {"metadata": {…}}            creates or replaces an object of the cluster
+//! gone pods default/web-1               deletes this object
+//! away / back                           makes the cluster unavailable / available
+//! clock 1m                              advances the clock of the server
+//! wait 1m                               waits for this time, on the paused clock
 //! GET /apis as jane                     a request, with headers, then a body; `$etag`
-//!                                       is that of the last answer that had one
+//!                                       is the last ETag of a response
 //! Accept: application/json
 //! {"kind": …}
-//! => 200 application/json               its answer, up to an empty line; `$age` is any number
+//! => 200 application/json               the response, up to an empty line; `$age` is any number
 //! …
 //! ```
 
@@ -35,17 +35,17 @@ use super::fake_cluster::FakeCluster;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// Where the clock of every script begins: 2026-01-01T00:00:00Z.
+/// The initial clock of every script: 2026-01-01T00:00:00Z.
 const BEGIN: i64 = 1_767_225_600;
 
-/// Headers that are always the same and say nothing.
+/// Headers that are always the same and carry no information.
 const UNSHOWN: [&str; 3] = ["content-type", "audit-id", "content-length"];
 
-/// Plays a script; answers with its text, with the answers of today.
+/// Runs a script. Returns its text with the actual responses.
 pub fn play(script: &str) -> Outcome<String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        // Time passes when there is nothing else to do.
+        // The clock is paused.
         .start_paused(true)
         .build()?;
     runtime.block_on(async {
@@ -82,12 +82,12 @@ pub fn play(script: &str) -> Outcome<String> {
     })
 }
 
-/// A server and the cluster around it.
+/// A server and its cluster.
 struct Stage {
     server: InProcess,
     cluster: FakeCluster,
     clock: Arc<AtomicI64>,
-    /// Of the last answer that had one: what `$etag` stands for.
+    /// The last ETag, which `$etag` stands for.
     etag: Mutex<String>,
 }
 
@@ -110,7 +110,7 @@ impl Stage {
         Ok(Self { server, cluster, clock: seconds, etag: Mutex::default() })
     }
 
-    /// Does what a line says that is no request.
+    /// Runs a step that is not a request.
     async fn arrange(&self, line: &str) -> Outcome<()> {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match word {
@@ -135,7 +135,7 @@ impl Stage {
             }
             other => return Err(format!("no step is called {other:?}").into()),
         }
-        // Paused time goes on when everybody else waits: all is settled then.
+        // The paused clock advances when all tasks wait, so all work is done then.
         tokio::time::sleep(Duration::from_millis(1)).await;
         Ok(())
     }
@@ -170,7 +170,7 @@ impl Stage {
     }
 }
 
-/// The same text. How old a view is depends on when it was asked for again, which varies.
+/// The text with a placeholder for the age of a view, which depends on the time of the last retry and varies.
 fn without_age(text: &str) -> String {
     const BEFORE: &str = "shown as they were ";
     match text.split_once(BEFORE) {
@@ -197,7 +197,7 @@ async fn show(response: Response<Body>) -> Outcome<String> {
     }
     let body = body.collect().await?.to_bytes();
     if text.contains("application/vnd.kubernetes.protobuf\n") {
-        // Scripts are for people.
+        // Scripts must be readable, so protobuf is converted to JSON.
         let object = read_protobuf(&body, Types::meta()).map_err(anyhow::Error::msg)?;
         text.push_str(&object.to_string());
     } else {

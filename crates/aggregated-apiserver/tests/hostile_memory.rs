@@ -73,7 +73,7 @@ struct Sent {
     body: Bytes,
 }
 
-/// One of ten users who are allowed to do everything and have a memory limit.
+/// One of ten users, each with all permissions and a memory limit.
 fn user(number: usize) -> User {
     let groups = vec!["system:authenticated".to_owned()];
     User { name: format!("user-{}", number % 10), groups, ..User::default() }

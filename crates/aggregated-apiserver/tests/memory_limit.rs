@@ -1,5 +1,5 @@
-//! A server in a container that may take less than everything together: rooms are smaller, and
-//! what one client may ask for still fits.
+//! A server in a container whose memory limit is lower than the sum of all limits: the memory budgets are smaller, and
+//! the largest request of one client still fits.
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
@@ -29,7 +29,7 @@ spec:
         properties: {spec: {type: object, properties: {text: {type: string}}}}
 ";
 const MIB: usize = 1 << 20;
-/// As much as is kept of one object, nearly.
+/// Almost the maximum size of a stored object, in bytes.
 const LARGEST: usize = 3 * MIB / 2 - 1_000;
 
 async fn server(memory_limit: Option<usize>) -> InProcess {
@@ -72,8 +72,8 @@ fn foo(size: usize) -> String {
     )
 }
 
-/// Creates objects, two in a namespace, until one is refused; how many bytes were taken, and
-/// what is said.
+/// Creates objects, two in a namespace, until one is rejected. Returns the number of stored bytes and the error
+/// message.
 async fn fill(server: &InProcess, most: usize) -> (usize, Option<String>) {
     let mut taken = 0;
     for number in 0.. {
@@ -109,7 +109,7 @@ async fn what_one_client_may_ask_for_fits_the_smallest_container() {
     assert_eq!(status, StatusCode::CREATED, "{said}");
     let created: serde_json::Value = serde_json::from_str(&said).unwrap();
     let path = format!("{}/{}", foos(0), created["metadata"]["name"].as_str().unwrap());
-    // A patch of 3 MiB, of which most is not kept.
+    // A patch of 3 MiB, most of which is not stored.
     let (kept, dropped) = ("y".repeat(LARGEST - 2_000), "z".repeat(3 * MIB - LARGEST - 1_000));
     let patch = format!(r#"{{"spec":{{"text":"{kept}"}},"dropped":"{dropped}"}}"#);
     assert!((3 * MIB - 10_000..=3 * MIB).contains(&patch.len()));
@@ -117,13 +117,13 @@ async fn what_one_client_may_ask_for_fits_the_smallest_container() {
     assert_eq!(status, StatusCode::OK, "{said:.500}");
     let (status, said) = ask(&server, "GET", &path, "", String::new()).await;
     assert!(status == StatusCode::OK && said.len() > LARGEST - 2_000);
-    // YAML has a parser too, and a list all that was made.
+    // YAML needs memory for its parser too, and the list contains all created objects.
     let (status, said) = ask(&server, "POST", &foos(1), "application/yaml", foo(MIB)).await;
     assert_eq!(status, StatusCode::CREATED, "{said:.500}");
     let everywhere = "/apis/example.com/v1/foos";
     let (status, said) = ask(&server, "GET", everywhere, "", String::new()).await;
     assert!(status == StatusCode::OK && said.len() > LARGEST + MIB - 2_000);
-    // A tree of 16 MiB of memory, which a body of few bytes may become.
+    // An object tree that uses 16 MiB of memory, from a body of few bytes.
     let many = vec!["{}"; 49_000].join(",");
     let tree = format!(
         r#"{{"apiVersion":"example.com/v1","kind":"Foo","metadata":{{"name":"b"}},"many":[{many}]}}"#

@@ -1,4 +1,4 @@
-//! Objects of any kind, found as references name them: what is asked of the cluster for that, and what is shown when.
+//! Lookups of objects of any kind by references: the requests to the cluster, and the objects that are shown meanwhile.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
@@ -26,7 +26,7 @@ const FARMS: &str = "/apis/farms.io/v1/farms";
 const OLD_FARMS: &str = "/apis/farms.io/v1beta1/farms";
 const LANDS: &str = "/apis/farms.io/v1/lands";
 
-/// The team of what a ConfigMap belongs to.
+/// The team label of a ConfigMap's owner.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(group = "example.com", version = "v1", kind = "Owned", namespaced)]
 struct OwnedSpec {
@@ -50,7 +50,7 @@ impl Computed for Owned {
     }
 }
 
-/// A ConfigMap that belongs to an object called `top`.
+/// A ConfigMap whose owner has the name `top`.
 fn owned(name: &str, api_version: &str, kind: &str) -> Value {
     let owner = json!({"apiVersion": api_version, "kind": kind, "name": "top", "uid": "u"});
     json!({"metadata": {
@@ -67,7 +67,7 @@ fn top(namespace: Option<&str>, team: &str) -> Value {
     top
 }
 
-/// Has a cluster serve Farms, in namespaces and in two versions, and Lands, in none.
+/// Serves Farms, which are namespaced and have two versions, and Lands, which are cluster-scoped.
 fn serve_farms(cluster: &FakeCluster) {
     let versions = json!([{"groupVersion": "farms.io/v1"}, {"groupVersion": "farms.io/v1beta1"}]);
     cluster.set_document("/apis", json!({"groups": [{"name": "farms.io", "versions": versions}]}));
@@ -106,7 +106,7 @@ async fn ask(server: &InProcess, path: &str) -> (StatusCode, usize, String) {
     (status, warnings, String::from_utf8(body.to_vec()).unwrap())
 }
 
-/// Asks until the teams are these, in the order of names, and answers how long that took. No client is ever warned.
+/// Polls until the list has these teams, in the order of names. Returns the elapsed time. No response has a warning.
 async fn wait_for(server: &InProcess, expected: &[Option<&str>]) -> Duration {
     let began = Instant::now();
     let mut last = String::new();
@@ -150,7 +150,7 @@ async fn owners_of_each_scope_and_version_are_found_and_followed() {
     assert_eq!(count(&cluster, "list /apis"), 1);
     assert_eq!(count(&cluster, "list /apis/farms.io/v1"), 1);
 
-    // An owner in no namespace is everybody's.
+    // A cluster-scoped owner can have dependents in any namespace.
     cluster.tell(LANDS, "MODIFIED", &top(None, "blue"));
     wait_for(&server, &[Some("red"), Some("old red"), Some("blue"), None, None]).await;
     cluster.tell(FARMS, "DELETED", &top(Some("n"), "red"));
@@ -167,11 +167,11 @@ async fn a_kind_may_come_after_what_refers_to_it() {
     let cluster = cluster(vec![owned("a", "farms.io/v1", "Farm")]);
     cluster.set_document("/apis", json!({"groups": []}));
     let server = serve(&cluster).await;
-    // Nobody waits for it.
+    // No request waits for the unknown kind.
     let took = wait_for(&server, &[None]).await;
     assert!(took < Duration::from_secs(5), "{took:?}");
     tokio::time::sleep(Duration::from_secs(3_600)).await;
-    // It is asked for seldom.
+    // Discovery of the unknown kind is seldom retried.
     let asked = count(&cluster, "list /apis");
     assert!((6..=16).contains(&asked), "{asked}");
     assert_eq!(count(&cluster, "list /apis/farms.io/v1"), 0, "no group says that it has that");
@@ -194,7 +194,7 @@ async fn a_right_may_be_missing_granted_and_taken_away() {
 
     cluster.allow(FARMS);
     wait_for(&server, &[Some("red")]).await;
-    // It is shown for another minute, and found again when the right is back.
+    // The owner is shown for another minute, and found again when the permission is restored.
     cluster.refuse(FARMS, StatusCode::FORBIDDEN);
     let took = wait_for(&server, &[None]).await;
     assert!(took >= Duration::from_secs(60), "{took:?}");
@@ -240,7 +240,7 @@ async fn a_cluster_that_does_not_say_what_it_serves_is_asked_seldom() {
     tokio::time::sleep(Duration::from_secs(300)).await;
     let asked = count(&cluster, "list /apis");
     assert!((1..=31).contains(&asked), "{asked} times in rounds that are ten seconds apart");
-    // What can be found later is found.
+    // A kind that becomes available later is found.
     cluster.allow("/apis");
     cluster.tell(CONFIG_MAPS, "ADDED", &owned("z", "farms.io/v1", "Farm"));
     let mut expected = vec![None; 1_000];
@@ -248,7 +248,7 @@ async fn a_cluster_that_does_not_say_what_it_serves_is_asked_seldom() {
     wait_for(&server, &expected).await;
 }
 
-/// More kinds than are watched, all of which can be read.
+/// More kinds than the limit of watched kinds, all of which can be read.
 #[tokio::test(start_paused = true)]
 async fn only_so_many_kinds_are_watched() {
     let kinds: Vec<usize> = (10..50).collect();
@@ -270,7 +270,7 @@ async fn only_so_many_kinds_are_watched() {
     assert_eq!(body.matches("\"red\"").count(), 32, "{body}");
     let watches = |number: &usize| cluster.watches(&format!("/apis/farms.io/v1/farms{number}"));
     assert_eq!(kinds.iter().map(watches).sum::<usize>(), 32);
-    // When nothing refers to those, the others have their places.
+    // When no object refers to those kinds any more, the other kinds are watched.
     let watched: Vec<&usize> = kinds.iter().filter(|number| watches(number) == 1).collect();
     for number in &watched {
         cluster.tell(CONFIG_MAPS, "DELETED", &config_map(number));

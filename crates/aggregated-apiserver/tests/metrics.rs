@@ -1,4 +1,4 @@
-//! What the metrics say of requests, in the words of kube-apiserver.
+//! Metrics of requests, with the names and labels of kube-apiserver.
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
@@ -38,7 +38,7 @@ async fn ask(server: &InProcess, method: &str, path: &str, body: &str) -> (Statu
     (status, String::from_utf8(body.to_vec()).unwrap())
 }
 
-/// The value of a time series; its labels may stand in any order.
+/// The value of a time series. Its labels may be in any order.
 fn value(text: &str, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
     let has = |line: &str| {
         labels.iter().all(|(label, value)| line.contains(&format!("{label}=\"{value}\"")))
@@ -48,7 +48,7 @@ fn value(text: &str, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
     line.rsplit(' ').next()?.parse().ok()
 }
 
-/// A server may have thousands of kinds of which most are not used.
+/// A server may have thousands of kinds, most of which are not used.
 #[tokio::test]
 async fn a_kind_that_nobody_uses_has_two_lines() {
     let server = in_process::server(DEFINITION).await;
@@ -92,14 +92,14 @@ async fn requests_are_counted_by_what_is_served() {
     ask(&server, "DELETE", &format!("{FOOS}/a?dryRun=All"), "").await;
     ask(&server, "GET", &format!("{FOOS}?watch=true&timeoutSeconds=1"), "").await;
     ask(&server, "GET", "/apis//", "").await;
-    // What clients make up is no label.
+    // Values that clients make up do not become labels.
     for number in 0..100 {
         ask(&server, "GET", &format!("/apis/example.com/v1/foos{number}"), "").await;
         ask(&server, "GET", &format!("/apis/group-{number}"), "").await;
         ask(&server, "GET", &format!("/nothing-{number}"), "").await;
         ask(&server, &format!("METHOD{number}"), FOOS, "").await;
     }
-    // Nobody waits for the answer: the body never comes.
+    // This request is abandoned, because its body never arrives.
     let body = Body::from_stream(futures::stream::pending::<Result<String, Infallible>>());
     let asked = server.respond(admin(), Request::post(FOOS).body(body).unwrap());
     assert!(asked.now_or_never().is_none());
@@ -146,7 +146,7 @@ async fn requests_are_counted_by_what_is_served() {
     assert!(text.contains("# HELP apiserver_request_duration_seconds "), "{text}");
 }
 
-/// Names, users, paths and methods that nobody has sent before make no new series.
+/// New names, users, paths and methods add no time series.
 #[tokio::test]
 async fn what_clients_make_up_adds_no_series() {
     let server = in_process::server(DEFINITION).await;
@@ -179,8 +179,8 @@ async fn what_clients_make_up_adds_no_series() {
     assert_eq!(value(&text, "apiserver_request_total", &of), Some(25_001.0));
 }
 
-/// While many clients write and read, what is counted never goes back and is never more than was sent; in the end
-/// it is what was sent.
+/// During concurrent writes and reads, the counters never decrease and never exceed the number of sent requests. In the
+/// end they are equal to it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn totals_are_what_was_sent_while_requests_go_on() {
     const CLIENTS: usize = 8;
@@ -287,7 +287,7 @@ async fn reviews_are_counted_by_whether_they_were_known() {
 
 #[tokio::test]
 async fn they_are_shown_to_those_who_may_get_them() {
-    // Nobody can say whether jane may.
+    // The authorization of jane cannot be decided, because the cluster is unreachable.
     let server = in_process::server(DEFINITION).await;
     let jane = User { name: "jane".to_owned(), ..User::default() };
     let request = || Request::get("/metrics").body(Body::empty()).unwrap();

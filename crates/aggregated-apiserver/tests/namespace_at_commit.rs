@@ -1,4 +1,4 @@
-//! A create that admission holds up for long reads its namespace again when it is committed.
+//! A create request that admission delays for long reads its namespace again at the commit.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
@@ -37,7 +37,7 @@ spec:
 const FOOS: &str = "/apis/example.com/v1/namespaces/n/foos";
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Holds creates until they may go on, as a slow webhook does.
+/// A plugin that blocks create requests until the test releases them, like a slow webhook.
 struct Slow {
     arrived: Arc<Semaphore>,
     go_on: Arc<Semaphore>,
@@ -61,7 +61,7 @@ impl AdmissionPlugin for Slow {
     }
 }
 
-/// A namespace `n` of this uid and phase.
+/// A namespace `n` with this uid and phase.
 fn namespace(uid: &str, phase: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Namespace",
@@ -69,10 +69,10 @@ fn namespace(uid: &str, phase: &str) -> Value {
     })
 }
 
-/// What GET of the namespace is answered: the namespace, or a status code.
+/// The response to GET of the namespace: the namespace, or a status code.
 type Live = Arc<std::sync::Mutex<Result<Value, u16>>>;
 
-/// A cluster that lists these namespaces, of which these events come, and answers GET of one.
+/// A cluster that lists these namespaces, sends these watch events, and responds to GET of a namespace.
 fn cluster(listed: Value, events: mpsc::UnboundedReceiver<Value>, live: Live) -> Client {
     let events = Arc::new(tokio::sync::Mutex::new(events));
     let service = tower::service_fn(move |request: Request<kube::client::Body>| {
@@ -128,16 +128,16 @@ async fn create(server: &InProcess, name: &str) -> (u16, String) {
     (status, body["message"].as_str().unwrap_or_default().to_owned())
 }
 
-/// What a create is answered that is held up while these events come, and what another one is answered then, which is
-/// held up by nothing.
+/// Returns the response to a create request that is blocked while these events arrive. A second, unblocked create
+/// request must get the status `then`.
 async fn create_meanwhile(happens: &[(&str, Value)], then: u16) -> (u16, String) {
     let live: Live = Arc::new(std::sync::Mutex::new(Err(404)));
     let listed = json!([namespace("1", "Active")]);
     create_held_up(listed, live, happens, || (), then).await
 }
 
-/// The same of a namespace that the informer does not have: the cluster answers GET at first with `before`, and with
-/// `after` when these events have come.
+/// Same as `create_meanwhile`, for a namespace that the informer does not know. The cluster responds to GET with the
+/// active namespace at first, and with `after` once these events have arrived.
 async fn create_out_of_view(
     happens: &[(&str, Value)],
     then: u16,
@@ -168,7 +168,7 @@ async fn create_held_up(
         for (kind, object) in happens {
             sender.send(json!({"type": kind, "object": object})).unwrap();
         }
-        // The informer has seen them once a create is judged by them.
+        // The informer has received the events once a create request is judged by them.
         let mut number = 0;
         let seen = async {
             while create(&server, &format!("f{number}")).await.0 != then {
@@ -227,7 +227,7 @@ async fn a_namespace_that_the_informer_does_not_have_is_read_from_the_cluster() 
 
 #[tokio::test]
 async fn an_informer_that_is_behind_is_not_believed() {
-    // The informer learns of a predecessor of the namespace.
+    // The informer receives an earlier namespace of the same name.
     let happens = [("ADDED", namespace("0", "Terminating"))];
     for (after, expected) in [(Ok(namespace("1", "Active")), 201), (Err(404), 404)] {
         let (code, why) = create_out_of_view(&happens, 403, after).await;

@@ -1,4 +1,4 @@
-//! A server whose objects are in a store of the program's own.
+//! A server with a store that the program implements.
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
@@ -34,11 +34,11 @@ spec:
 ";
 const FOOS: &str = "/apis/example.com/v1/foos";
 
-/// A store that does as it is told.
+/// A store whose next error is set by the test.
 struct Told {
     timeline: Arc<Timeline>,
     shelves: Mutex<Shelves>,
-    /// What the next writes meet.
+    /// The error of the next writes.
     error: Mutex<Option<StoreError>>,
 }
 
@@ -137,7 +137,7 @@ async fn a_store_of_the_programs_own_keeps_its_objects() {
     let (_, taken) = ask(&first, "POST", FOOS, &foo("a")).await;
     assert_eq!(taken["reason"], "AlreadyExists");
     drop(first);
-    // Another server finds what is there.
+    // Another server with the same store finds the existing objects.
     let second = server(&store).await;
     let (_, list) = ask(&second, "GET", FOOS, &Value::Null).await;
     assert_eq!(

@@ -1,4 +1,4 @@
-//! ResourceQuotas of a cluster, and the share of the store that a namespace has, as clients meet them.
+//! ResourceQuotas of a cluster, and the per-namespace limit of the store, as clients see them.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
@@ -57,10 +57,10 @@ spec:
 
 const FOOS: &str = "/apis/example.com/v1/namespaces/n/foos";
 const COUNT: &str = "count/foos.example.com";
-/// Longer than a change takes to arrive, however busy the machine is.
+/// The timeout for a change to arrive, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A cluster whose quotas change; without any it does not show them.
+/// A cluster whose quotas change. With `None`, the quotas cannot be read.
 struct Cluster(watch::Sender<Option<Vec<Value>>>);
 
 impl Cluster {
@@ -126,7 +126,7 @@ fn answer(uri: &Uri, mut quotas: watch::Receiver<Option<Vec<Value>>>) -> Respons
     status(StatusCode::OK, Body::from_stream(events.boxed()))
 }
 
-/// Lets those who are `slow` wait before quotas are asked, until others were.
+/// A plugin that blocks objects with the field `slow` before the quota check, until the test releases them.
 struct Slow {
     arrived: Arc<Semaphore>,
     go_on: Arc<Semaphore>,
@@ -155,9 +155,9 @@ impl AdmissionPlugin for Slow {
 struct World {
     server: InProcess,
     cluster: Cluster,
-    /// How many slow ones wait.
+    /// One permit for each blocked request.
     arrived: Arc<Semaphore>,
-    /// Lets the slow ones go on.
+    /// One permit for each request to release.
     go_on: Arc<Semaphore>,
 }
 
@@ -194,7 +194,7 @@ impl World {
         self.ask(Method::POST, FOOS, &foo(name)).await
     }
 
-    /// What is answered, once it is this status: quotas arrive after a while.
+    /// Polls until the response has this status, because changes of quotas arrive after a delay.
     async fn eventually(&self, path: &str, body: &Value, expected: StatusCode) -> Value {
         let found = tokio::time::timeout(PATIENCE, async {
             loop {
@@ -218,7 +218,7 @@ fn hard(count: &str) -> Value {
     json!({"hard": {COUNT: count}})
 }
 
-/// The first view is there before the first write is judged.
+/// The initial list of quotas is complete before the first write is checked.
 fn in_view(quotas: &[(&str, &str, Value)]) -> Cluster {
     Cluster(watch::Sender::new(Some(quotas.iter().map(quota).collect())))
 }
@@ -244,8 +244,8 @@ async fn what_is_refused_is_told_as_kube_apiserver_tells_it() {
             "code": 403,
         })
     );
-    // In another version it is another object of the same sort; a name that is taken is not looked
-    // at before; nor is a dry run spared.
+    // Objects in another version count for the same quota. A name conflict is detected only after the quota check. A
+    // dry run is checked too.
     let v2 = FOOS.replace("v1", "v2");
     let mut second = foo("c");
     second["apiVersion"] = "example.com/v2".into();
@@ -253,11 +253,11 @@ async fn what_is_refused_is_told_as_kube_apiserver_tells_it() {
     assert_eq!(world.create("a").await.0, StatusCode::FORBIDDEN);
     let dry = format!("{FOOS}?dryRun=All");
     assert_eq!(world.ask(Method::POST, &dry, &foo("c")).await.0, StatusCode::FORBIDDEN);
-    // Changes are free, of what was refused in other namespaces nothing counts here.
+    // Updates do not count. Rejected objects of other namespaces do not count either.
     let path = format!("{FOOS}/a");
     let (status, _) = world.ask(Method::PATCH, &path, &json!({"text": "x"})).await;
     assert_eq!(status, StatusCode::OK);
-    // What something holds is there until it is gone.
+    // An object with a finalizer counts until it is removed.
     let held = json!({"metadata": {"finalizers": ["example.com/hold"]}});
     world.ask(Method::PATCH, &path, &held).await;
     world.ask(Method::DELETE, &path, &Value::Null).await;
@@ -265,7 +265,7 @@ async fn what_is_refused_is_told_as_kube_apiserver_tells_it() {
     let released = json!({"metadata": {"finalizers": null}});
     world.ask(Method::PATCH, &path, &released).await;
     assert_eq!(world.ask(Method::GET, &path, &Value::Null).await.0, StatusCode::NOT_FOUND);
-    // A dry run takes no room.
+    // A dry run does not use up the quota.
     assert_eq!(world.ask(Method::POST, &dry, &foo("c")).await.0, StatusCode::CREATED);
     let mut generated = foo("");
     generated["metadata"] = json!({"generateName": "g-"});
@@ -273,7 +273,7 @@ async fn what_is_refused_is_told_as_kube_apiserver_tells_it() {
     let (_, refused) = world.ask(Method::POST, FOOS, &generated).await;
     let name = refused["details"]["name"].as_str().unwrap();
     assert!(name.starts_with("g-") && name.len() > 2, "{refused}");
-    // A collection that is deleted leaves room for as many.
+    // After the deletion of a collection, as many objects can be created again.
     world.ask(Method::DELETE, FOOS, &Value::Null).await;
     for (name, expected) in
         [("a", StatusCode::CREATED), ("b", StatusCode::CREATED), ("c", StatusCode::FORBIDDEN)]
@@ -288,7 +288,7 @@ async fn quotas_come_change_and_go() {
     for name in ["a", "b", "c"] {
         assert_eq!(world.create(name).await.0, StatusCode::CREATED);
     }
-    // Below what is there: nothing more is created, and nothing else changes.
+    // A limit below the current count rejects new objects, and does not affect updates.
     world.cluster.set(&[("n", "low", hard("1"))]);
     let refused = world.eventually(FOOS, &foo("d"), StatusCode::FORBIDDEN).await;
     let message = refused["message"].as_str().unwrap();
@@ -296,7 +296,7 @@ async fn quotas_come_change_and_go() {
     let path = format!("{FOOS}/a");
     let (status, _) = world.ask(Method::PATCH, &path, &json!({"text": "x"})).await;
     assert_eq!(status, StatusCode::OK);
-    // All must allow it.
+    // Every quota must allow the object.
     world.cluster.set(&[("n", "low", hard("4")), ("n", "lower", hard("3"))]);
     let refused = world.eventually(FOOS, &foo("d"), StatusCode::FORBIDDEN).await;
     assert!(refused["message"].as_str().unwrap().contains("quota: low"), "{refused}");
@@ -304,7 +304,7 @@ async fn quotas_come_change_and_go() {
     world.eventually(FOOS, &foo("d"), StatusCode::CREATED).await;
     assert_eq!(world.create("d").await.0, StatusCode::CREATED);
     assert_eq!(world.create("e").await.0, StatusCode::FORBIDDEN);
-    // Those with scopes are about Pods and claims.
+    // Quotas with scopes apply only to Pods and claims.
     let scoped = json!({"hard": {COUNT: "0"}, "scopes": ["BestEffort"]});
     world.cluster.set(&[("n", "low", scoped)]);
     world.eventually(FOOS, &foo("e"), StatusCode::CREATED).await;
@@ -333,7 +333,7 @@ async fn simultaneous_creations_do_not_overshoot() {
     assert_eq!(created, LIMIT);
     let (_, list) = world.ask(Method::GET, FOOS, &Value::Null).await;
     assert_eq!(list["items"].as_array().unwrap().len(), LIMIT);
-    // Every place is free again when they are gone, whatever was reserved meanwhile.
+    // After the objects are deleted, the whole quota is available again, whatever was reserved in between.
     world.ask(Method::DELETE, FOOS, &Value::Null).await;
     for number in 0..LIMIT {
         assert_eq!(world.create(&format!("g{number}")).await.0, StatusCode::CREATED);
@@ -350,7 +350,7 @@ async fn creations_and_deletions_side_by_side_leave_the_count_exact() {
             let world = Arc::clone(&world);
             tokio::spawn(async move {
                 for round in 0..20 {
-                    // Some share their names, so that some of them are taken.
+                    // Some workers use the same names, so that some names conflict.
                     let name = format!("f{}", (worker + round) % 8);
                     world.create(&name).await;
                     world.ask(Method::DELETE, &format!("{FOOS}/{name}"), &Value::Null).await;
@@ -380,7 +380,7 @@ async fn quotas_are_asked_last() {
         async move { world.ask(Method::POST, FOOS, &slow).await.0 }
     });
     world.arrived.acquire().await.unwrap().forget();
-    // It has not been judged by quotas yet, and takes no room.
+    // The blocked request has not been checked yet, and does not count.
     assert_eq!(world.create("a").await.0, StatusCode::CREATED);
     world.go_on.add_permits(1);
     assert_eq!(waiting.await.unwrap(), StatusCode::FORBIDDEN);
@@ -390,7 +390,7 @@ async fn quotas_are_asked_last() {
 async fn a_cluster_that_does_not_show_quotas_stops_nobody() {
     let world = World::behind(Cluster(watch::Sender::new(None)), None).await;
     assert_eq!(world.create("a").await.0, StatusCode::CREATED);
-    // Once it does, they hold.
+    // The quotas apply as soon as they can be read.
     world.cluster.set(&[("n", "q", hard("1"))]);
     world.eventually(FOOS, &foo("b"), StatusCode::FORBIDDEN).await;
 }
@@ -432,7 +432,7 @@ async fn a_namespace_that_has_taken_its_share_leaves_room_for_others() {
     bar["kind"] = "Bar".into();
     let bars = "/apis/example.com/v1/bars";
     assert_eq!(world.ask(Method::POST, bars, &bar).await.0, StatusCode::CREATED);
-    // What is there cannot grow; it can become smaller, and go.
+    // An existing object cannot grow; it can shrink, and can be deleted.
     let path = format!("{FOOS}/f0");
     let rest = large("rest", SIZE / 4 * 3);
     assert_eq!(world.ask(Method::POST, FOOS, &rest).await.0, StatusCode::CREATED);

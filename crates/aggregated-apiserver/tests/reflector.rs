@@ -1,8 +1,7 @@
-//! kube's reflector follows a server for long: connections break, the server
-//! forgets everything and starts anew, and in the end it shows what there is.
+//! A long run of kube's reflector. Connections break, and the server restarts without its objects. In the end the
+//! reflector has the existing objects.
 //!
-//! `EVENTS=1000000 cargo test --release -p aggregated-apiserver --test reflector`
-//! is how far it goes on request.
+//! `EVENTS=1000000 cargo test --release -p aggregated-apiserver --test reflector` makes a longer run.
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
@@ -24,10 +23,10 @@ use kube::runtime::{reflector, watcher};
 use kube::{Api, Client, ResourceExt};
 
 const EVENTS: usize = 20_000;
-/// There are at most this many objects.
+/// The maximum number of objects.
 const NAMES: u32 = 200;
 
-/// A server that can be exchanged under its clients.
+/// A server that can be replaced while clients use it.
 #[derive(Clone)]
 struct World(Arc<Mutex<Arc<InProcess>>>);
 
@@ -40,7 +39,7 @@ impl World {
         Arc::clone(&self.0.lock().unwrap())
     }
 
-    /// The old one ends its watches and is gone with all it held.
+    /// Replaces the server. The old one ends its watches and loses its objects.
     async fn restart(&self) {
         let server = Arc::new(in_process::server(DEFINITION).await);
         *self.0.lock().unwrap() = server;
@@ -52,7 +51,7 @@ impl World {
         self.server().respond(in_process::admin(), request).await.status()
     }
 
-    /// Creates an object, or deletes it if it is there. Either is one event.
+    /// Creates an object, or deletes it if it exists. Either causes one event.
     async fn change(&self, name: u32) {
         let object = format!(
             r#"{{"apiVersion":"example.com/v1","kind":"Foo","metadata":{{"name":"x-{name}"}}}}"#
@@ -66,7 +65,7 @@ impl World {
         }
     }
 
-    /// kube's client of whatever server there is at the time.
+    /// A client of kube that uses the current server.
     fn client(&self) -> Client {
         let world = self.clone();
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
@@ -108,7 +107,7 @@ async fn follow(config: watcher::Config, seed: u64) {
     let writer = reflector::store::Writer::new(resource());
     let reader = writer.as_reader();
     let stream = reflector(writer, watcher(world.foos(), config));
-    // Errors are how it learns that a watch has ended; it goes on by itself.
+    // The watcher reports the end of a watch as an error and retries by itself.
     let following = tokio::spawn(stream.for_each(async |_| {}));
     for event in 0..events {
         world.change(random.u32(..NAMES)).await;

@@ -1,4 +1,4 @@
-//! Rules that are written in Rust, as clients meet them.
+//! Validation rules written in Rust, as clients see them.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
@@ -97,7 +97,7 @@ async fn rules_are_part_of_every_write() {
         "Range.example.com \"b\" is invalid: spec.least: Invalid value: 2: must not exceed spec.most"
     );
     assert_eq!(refused.body()["details"]["causes"][0]["field"], "spec.least");
-    // What the schema refuses, no rule is asked about.
+    // Rules are not evaluated on an object that the schema rejects.
     let mut wrong = range("b", 2, 1);
     wrong["spec"]["least"] = "x".into();
     let refused = ask(&server, Method::POST, RANGES, &wrong).await;
@@ -112,17 +112,17 @@ async fn rules_are_part_of_every_write() {
     let patched = ask(&server, Method::PATCH, &path, &json!({"spec": {"most": 9}})).await;
     assert_eq!(patched.status(), StatusCode::OK);
     assert!(!patched.headers().contains_key("warning"));
-    // Nobody takes the maker away: it is made again, and is the same.
+    // The maker cannot be removed: it is set again to the same value.
     let patched = ask(&server, Method::PATCH, &path, &json!({"spec": {"maker": null}})).await;
     assert_eq!(patched.body()["spec"]["maker"], "jane");
     assert_eq!(patched.body()["metadata"]["generation"], 2);
 
-    // What counts for nothing does not keep a rule from its work.
+    // Invalid managed fields do not prevent a rule from running.
     let mut forged = range("d", 1, 2);
     forged["metadata"]["managedFields"] = json!([{"operation": "None", "fieldsV1": {"f:spec": 5}}]);
     let created = ask(&server, Method::POST, RANGES, &forged).await;
     assert_eq!(created.body()["spec"]["maker"], "jane");
-    // To JSON this is a whole number.
+    // In JSON, 1.0 is an integer.
     let mut whole = range("e", 1, 2);
     whole["spec"]["least"] = json!(1.0);
     let created = ask(&server, Method::POST, RANGES, &whole).await;

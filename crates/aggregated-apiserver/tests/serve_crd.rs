@@ -1,4 +1,4 @@
-//! The example that serves definitions from files, as a program.
+//! Runs the example that serves definitions from files.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use test_cluster::{Authority, Process};
 
-/// How long a start may take on a busy machine.
+/// The timeout for the start, on a busy machine.
 const START: Duration = Duration::from_secs(60);
 
-/// Where `cargo test` puts examples.
+/// The path where `cargo test` builds examples.
 fn program() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let program = test.parent().unwrap().parent().unwrap().join("examples/serve_crd");
@@ -41,7 +41,7 @@ spec:
     )
 }
 
-/// Two documents in one file, one in another.
+/// Writes two documents into one file, and one into another.
 fn files(folder: &Path, more: &str) -> [PathBuf; 2] {
     let several =
         format!("{}---\n{}", definition("larks", "Lark", ""), definition("owls", "Owl", ""));
@@ -94,7 +94,7 @@ fn it_serves() {
     let path = folder.path();
     let authority = Authority::new("ca", &path.join("ca.crt")).unwrap();
     authority.server(path, "serving", &["localhost"]).unwrap();
-    // Nobody listens there: a cluster that is away does not stop a start.
+    // No program listens on this port. An unreachable cluster does not prevent the start.
     let kubeconfig = r#"{"apiVersion":"v1","kind":"Config","current-context":"c",
         "clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}],
         "contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],

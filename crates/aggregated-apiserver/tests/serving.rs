@@ -1,5 +1,5 @@
-//! The server on its socket: TLS, both versions of HTTP, health, limits and
-//! draining. The cluster is away all the while, which must not matter here.
+//! The server on its socket: TLS, both versions of HTTP, health, limits and draining. The cluster is unreachable in
+//! these tests, which must not matter.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
@@ -33,7 +33,7 @@ const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
 const FOO: &str =
     r#"{"apiVersion":"example.com/v1","kind":"Foo","metadata":{"name":"a"},"spec":{"size":1}}"#;
 
-/// A request of a user in these groups, as the front proxy sends it on.
+/// A request of a user in this group, as the front proxy sends it.
 fn request(
     method: &str,
     path: &str,
@@ -54,7 +54,7 @@ fn master(method: &str, path: &str, body: impl Into<Body>) -> Request<Body> {
     request(method, path, "admin", "system:masters", body)
 }
 
-/// A watch ends without an error and without another event.
+/// Checks that a watch ends without an error and without another event.
 async fn ends_cleanly(body: Incoming) {
     assert_eq!(body.collect().await.unwrap().to_bytes(), "");
 }
@@ -80,7 +80,7 @@ async fn health_and_discovery_need_no_cluster() {
     let (status, version) =
         text(nobody.send_request(get("/version").unwrap()).await.unwrap()).await;
     assert!(status == 200 && version.contains("gitVersion"), "{version}");
-    // What says more needs rights, and the cluster that knows them is away.
+    // Detailed responses require a permission, and the cluster that would decide it is unreachable.
     let (status, one) =
         text(nobody.send_request(get("/readyz/ping").unwrap()).await.unwrap()).await;
     assert!(status == 500 && one.contains("did not answer a SubjectAccessReview"), "{one}");
@@ -97,7 +97,8 @@ async fn health_and_discovery_need_no_cluster() {
     assert!(body.contains("User \\\"jane\\\" cannot list resource \\\"foos\\\""), "{body}");
 }
 
-/// kube-apiserver sends on what is registered: what another replica may serve is not said to be missing.
+/// kube-apiserver proxies requests for registered versions. The server does not respond with 404 to a request that
+/// another replica may serve.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_another_release_may_serve() {
     const NEXT: &str = "/apis/example.com/v2/namespaces/default/foos/a";
@@ -113,12 +114,12 @@ async fn what_another_release_may_serve() {
             assert!(body.contains(&format!("this replica does not serve {what}")), "{body}");
         }
     }
-    // That there is no such version is said, and that there is no such part of an object.
+    // A missing version and a missing subresource are reported as not found.
     for path in ["/apis/example.com/v2", "/apis/example.com/v1/namespaces/default/foos/a/bars"] {
         let (status, body) = text(proxy.send_request(master("GET", path, "")).await.unwrap()).await;
         assert_eq!(status, 404, "{path}: {body}");
     }
-    // Nobody has registered anything for those who ask here themselves.
+    // Clients that connect directly do not depend on a registration.
     let fixture = Fixture::with_flags(|flags| {
         flags.client_ca_file.clone_from(&flags.requestheader_client_ca_file);
         flags.requestheader_client_ca_file = None;
@@ -164,7 +165,7 @@ async fn one_connection_carries_a_thousand_watches() {
     };
     let watches = join_all((0..WATCHES).map(|_| watch())).await;
     assert!(watches.iter().all(|response| response.status() == 200));
-    // There is a place left for what must be answered at once.
+    // A stream remains available for requests that need an immediate response.
     let discovery = master("GET", "/apis/example.com/v1", Body::empty());
     let discovered = proxy.clone().send_request(discovery);
     let discovered = timeout(Duration::from_secs(60), discovered).await;
@@ -212,7 +213,7 @@ async fn watches_go_over_web_sockets() {
             (&"ADDED".into(), &name.into())
         );
     }
-    // A client that has had enough is let go, and a server that goes says so.
+    // The server responds to a ping, and sends a close message when it shuts down.
     socket.send(Message::Ping("hello".into())).await.unwrap();
     assert_eq!(socket.next().await.unwrap().unwrap(), Message::Pong("hello".into()));
     let drained = tokio::spawn(fixture.running.drain(Duration::ZERO));
@@ -269,11 +270,11 @@ async fn heads_are_bounded() {
         let response = proxy.send_request(of_groups(count)).await.unwrap();
         assert_eq!(text(response).await.0, expected, "{count} groups");
     }
-    // The connection carries others' watches, so it goes on.
+    // The connection carries the watches of others, so it stays open.
     let long = master("GET", &format!("{FOOS}/{}", "x".repeat(9_000)), "");
     assert_eq!(text(proxy.send_request(long).await.unwrap()).await.0, 414);
     assert_eq!(text(proxy.send_request(of_groups(1)).await.unwrap()).await.0, 200);
-    // Whoever is not the front proxy speaks for one user.
+    // A client other than the front proxy sends requests of one user only.
     let path = fixture.folder.path();
     let jane = fixture.authority.client(path, "jane", "jane", None).unwrap();
     for (certificate, fits, is_too_much) in [(Some(&jane), 300, 500), (None, 300, 500)] {
@@ -307,7 +308,7 @@ async fn heads_are_bounded() {
     }
 }
 
-/// The whole body is sent before anything is read, as many clients do it.
+/// The client sends the whole body before it reads the response, as many clients do.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_that_is_too_large_gets_an_answer() {
     let fixture = Fixture::start().await;
@@ -322,7 +323,7 @@ async fn a_body_that_is_too_large_gets_an_answer() {
     let length = stream.read(&mut answer).await.unwrap();
     let answer = String::from_utf8_lossy(&answer[..length]);
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
-    // The same connection goes on.
+    // The same connection can be used again.
     stream.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     let mut answer = vec![0; 1_000];
     let mut text = String::new();
@@ -332,7 +333,7 @@ async fn a_body_that_is_too_large_gets_an_answer() {
         text.push_str(&String::from_utf8_lossy(&answer[..length]));
     }
 
-    // A client that waits for a word first is spared the work.
+    // A client that sends `Expect: 100-continue` does not need to send the body.
     let mut stream = fixture.connect("http/1.1", Some(&fixture.proxy)).await;
     let head = head.replace("\r\n\r\n", "\r\nexpect: 100-continue\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
@@ -347,7 +348,7 @@ async fn another_certificate_is_served_when_the_files_change() {
     let path = fixture.folder.path();
     let other = Authority::new("other", &path.join("other.crt")).unwrap();
     assert!(fixture.try_connect(&other.file, "h2", None).await.is_err());
-    // Half of it: the last good pair stays.
+    // A half-written pair of certificate and key is ignored; the last valid pair stays in use.
     let half = other.server(path, "half", &["localhost"]).unwrap();
     fs::copy(&half.certificate, path.join("serving.crt")).unwrap();
     fixture.connect("h2", None).await;
@@ -373,7 +374,7 @@ async fn draining_lets_requests_in_flight_finish() {
     let posting = proxy.send_request(master("POST", FOOS, Body::from_stream(body)));
     let posting = tokio::spawn(posting);
     sender.send(Ok(start.to_owned())).await.unwrap();
-    // The channel holds one part: when it takes another, the first was sent.
+    // The capacity of the channel is one, so if it accepts another part, the first one has been sent.
     sender.send(Ok(" ".to_owned())).await.ok();
     let draining = tokio::spawn(fixture.running.drain(Duration::from_secs(2)));
     let readyz = || Request::get("https://localhost/readyz").body(Body::empty()).unwrap();
@@ -391,7 +392,8 @@ async fn draining_lets_requests_in_flight_finish() {
     draining.await.unwrap();
 }
 
-/// Who has watched goes on at another server, and lists again if a watch ends at once and tells nothing. So none begins here.
+/// During a shutdown no watch starts. Clients of ended watches reconnect to another server. A watch that ended at once
+/// without an event would make them list again.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_watch_begins_where_all_of_them_end() {
     let fixture = Fixture::start().await;
@@ -409,14 +411,14 @@ async fn no_watch_begins_where_all_of_them_end() {
     let watchers = tokio::spawn(join_all(watchers.into_iter().map(tokio::spawn)));
     fixture.running.drain(Duration::ZERO).await;
     for watcher in watchers.await.unwrap() {
-        // Most connections take nothing any more.
+        // Most connections accept no more requests.
         if let Ok(status) = watcher.unwrap() {
             assert_eq!(status, 429);
         }
     }
 }
 
-/// What is answered over plain HTTP, and how the answer begins.
+/// The response over plain HTTP, with its headers.
 async fn plain(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
@@ -437,7 +439,7 @@ async fn probes_and_metrics_may_have_ports_of_their_own() {
     .await;
     let probes = fixture.running.health_probe_address().unwrap();
     let metrics = fixture.running.metrics_address().unwrap();
-    // Nobody is kept out by those who stay.
+    // Idle connections do not exclude other clients.
     let mut silent = Vec::new();
     for address in [probes, metrics].repeat(200) {
         silent.push(TcpStream::connect(address).await.unwrap());
@@ -452,7 +454,7 @@ async fn probes_and_metrics_may_have_ports_of_their_own() {
     {
         assert!(plain(address, path).await.starts_with("HTTP/1.1 404"), "{path}");
     }
-    // Whoever has no credentials is refused where there are rights, and probes are not.
+    // Requests without credentials are rejected where a permission is required; probes are not.
     let mut nobody = fixture.h2(None).await;
     for (path, expected) in [("/readyz", 200), ("/apis", 401), ("/metrics", 401)] {
         let request = Request::get(format!("https://localhost{path}")).body(Body::empty());
@@ -461,7 +463,8 @@ async fn probes_and_metrics_may_have_ports_of_their_own() {
     }
 }
 
-/// A cluster that says whom to believe once `said` holds it, and nothing else ever; where it listens.
+/// A cluster that serves the authentication ConfigMap once `said` contains it, and never responds to anything else.
+/// Returns its address.
 async fn cluster_that_says(said: watch::Receiver<Option<String>>) -> SocketAddr {
     let answer = async move |uri: Uri| {
         let is_list = !uri.query().unwrap_or_default().contains("watch=");
@@ -513,7 +516,7 @@ async fn a_cluster_that_says_nothing_keeps_nobody_waiting_for_long() {
     let mut nobody = fixture.h2(None).await;
     let request = Request::get("https://localhost/livez").body(Body::empty()).unwrap();
     assert_eq!(nobody.send_request(request).await.unwrap().status(), StatusCode::OK);
-    // Its certificate is of nobody we know.
+    // The certificate of the front proxy is signed by an unknown CA.
     let mut proxy = fixture.proxy().await;
     let response = proxy.send_request(master("GET", FOOS, "")).await.unwrap();
     assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
@@ -527,7 +530,7 @@ async fn requests_take_no_longer_than_the_flag_says() {
     let mut request = master("POST", FOOS, "");
     let nothing = futures::stream::pending::<Result<axum::body::Bytes, std::io::Error>>();
     *request.body_mut() = Body::from_stream(nothing);
-    // Without the flag it is a minute.
+    // The default timeout is a minute.
     let response = timeout(Duration::from_secs(30), proxy.send_request(request)).await;
     assert_eq!(response.unwrap().unwrap().status(), StatusCode::GATEWAY_TIMEOUT);
 }

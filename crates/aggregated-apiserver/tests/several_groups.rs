@@ -102,7 +102,7 @@ async fn one_plural_in_two_groups_is_two_kinds() {
     let (status, _) = ask(&server, "DELETE", &format!("{birds}/a"), &Value::Null).await;
     assert_eq!(status, StatusCode::OK);
     assert_eq!(get(&server, songs).await["items"].as_array().unwrap().len(), 1);
-    // The same object in its other version.
+    // The same object in the other version.
     let lark =
         json!({"apiVersion": "birds.example.com/v1", "kind": "Lark", "metadata": {"name": "b"}});
     ask(&server, "POST", birds, &lark).await;

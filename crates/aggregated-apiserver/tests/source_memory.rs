@@ -1,7 +1,6 @@
-//! What the objects of a cluster may make of the memory of this process, however many and however
-//! large they are.
+//! The memory that the objects of a cluster can make this process use, however many and however large they are.
 //!
-//! It is alone in its program, because it measures the process itself.
+//! This test is alone in its program, because it measures the memory of the process.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 #![cfg(target_os = "linux")] // where the kernel says it
@@ -27,11 +26,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-/// What the process may grow by, in MiB: the bound of one source, a page, and a little.
+/// The allowed growth of the process, in MiB: the limit of one source, a page, and a margin.
 const MOST: usize = 128;
 const MANY: usize = 400;
 const LARGE: usize = 1_200_000;
-/// How often is asked what is to come true, once a second.
+/// The maximum number of attempts, one per second.
 const ATTEMPTS: usize = 600;
 
 /// Computed from whole ReplicaSets.
@@ -66,7 +65,7 @@ impl Computed for Head {
     }
 }
 
-/// Computed from something else.
+/// Computed from another kind.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(group = "example.com", version = "v1", kind = "Other", namespaced)]
 struct OtherSpec {}
@@ -80,7 +79,7 @@ impl Computed for Other {
     }
 }
 
-/// A cluster that has ReplicaSets, so many, and says of each what is asked for.
+/// A cluster with a number of ReplicaSets. It serves whole objects or metadata, as requested.
 #[derive(Clone)]
 struct FakeCluster {
     state: Arc<Mutex<State>>,
@@ -91,9 +90,9 @@ struct FakeCluster {
 #[derive(Default)]
 struct State {
     count: usize,
-    /// The largest page that was asked for.
+    /// The largest page size that was requested.
     largest_limit: usize,
-    /// Whoever watches whole ReplicaSets.
+    /// The watches of whole ReplicaSets.
     watchers: Vec<mpsc::UnboundedSender<Bytes>>,
 }
 
@@ -104,7 +103,7 @@ impl FakeCluster {
         let spec = format!(
             r#","spec":{{"selector":{{}},"template":{{"metadata":{{"annotations":{annotations}}}}}}}}}"#
         );
-        // Each object in another is a map with room for eleven.
+        // Each nested object becomes a map with a capacity of eleven entries.
         let deep = format!("{}{{}}{}", r#"{"f:a":"#.repeat(100), "}".repeat(100));
         let fields = vec![format!(r#"{{"manager":"m","fieldsV1":{deep}}}"#); LARGE / 3_200];
         let fields = format!(r#","managedFields":[{}]}}"#, fields.join(","));
@@ -160,7 +159,7 @@ impl FakeCluster {
         }
     }
 
-    /// A page, made while it is read: what is measured is the server's.
+    /// Generates a page while it is read, so that the measured memory is the server's.
     fn page(&self, is_of_metadata: bool, from: usize, limit: usize) -> Response<Body> {
         let mut state = self.state.lock().unwrap();
         state.largest_limit = state.largest_limit.max(limit);
@@ -178,7 +177,7 @@ impl FakeCluster {
         Response::new(Body::from_stream(head.chain(items).chain(end).map(Ok::<_, Infallible>)))
     }
 
-    /// One line of so many bytes, to whoever watches.
+    /// Sends one line of this length to every watch.
     fn send_long_event(&self, length: usize) {
         let state = self.state.lock().unwrap();
         for watcher in &state.watchers {
@@ -215,7 +214,7 @@ async fn ask(server: &InProcess, path: &str) -> (StatusCode, Value) {
     (status, serde_json::from_slice(&body).unwrap())
 }
 
-/// Asks until the answer has this status, and this in its message.
+/// Polls until the response has this status, and contains this text.
 async fn wait_for(server: &InProcess, path: &str, expected: StatusCode, text: &str) -> Value {
     let mut last = (StatusCode::OK, Value::Null);
     for _ in 0..ATTEMPTS {
@@ -223,7 +222,7 @@ async fn wait_for(server: &InProcess, path: &str, expected: StatusCode, text: &s
         if last.0 == expected && last.1.to_string().contains(text) {
             return last.1;
         }
-        // The clock stands still unless everybody waits.
+        // The paused clock advances only when all tasks wait.
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     panic!("{path} does not become {expected} {text}: {last:?}");
@@ -252,18 +251,18 @@ async fn little_memory_is_taken_whatever_the_cluster_holds() {
     );
     assert_eq!(ask(&server, &format!("{WHOLES}?watch=true")).await.0, refused);
     check("more than is kept");
-    // Whatever else there is goes on.
+    // The other kinds are not affected.
     let heads = wait_for(&server, HEADS, StatusCode::OK, "").await;
     assert_eq!(heads["items"].as_array().unwrap().len(), MANY);
     wait_for(&server, "/apis/example.com/v1/others", StatusCode::OK, "").await;
     assert_eq!(ask(&server, "/apis/example.com/v1").await.0, StatusCode::OK);
     check("metadata with large managedFields");
 
-    // There is less again.
+    // The number of objects decreases.
     cluster.set_count(10);
     let wholes = wait_for(&server, WHOLES, StatusCode::OK, "set-9").await;
     assert_eq!(wholes["items"].as_array().unwrap().len(), 10);
-    // And changed, while it was too much.
+    // Objects changed while there were too many.
     cluster.set_count(MANY);
     cluster.send_long_event(100 << 20);
     wait_for(&server, WHOLES, refused, "one of them is longer than 16 MiB").await;

@@ -1,4 +1,4 @@
-//! What kinds are computed from: which requests read it, and what is served while it cannot be read.
+//! Sources of computed kinds: the requests that read them, and the responses while they cannot be read.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
@@ -38,7 +38,7 @@ impl Scoped for OfPods {
     const SCOPE: SourceScope = SourceScope::ALL.with_fields("involvedObject.kind=Pod");
 }
 
-/// What there is beside a ConfigMap.
+/// A ConfigMap joined with other objects.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(group = "example.com", version = "v1", kind = "Viewed", namespaced)]
 struct ViewedSpec {
@@ -63,7 +63,7 @@ impl Computed for Viewed {
     }
 }
 
-/// The same Events and Secrets, of ConfigMaps with a label.
+/// The same Events and Secrets, for ConfigMaps with a label.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(group = "example.com", version = "v1", kind = "Narrow", namespaced)]
 struct NarrowSpec {}
@@ -78,7 +78,7 @@ impl Computed for Narrow {
     }
 }
 
-/// What metrics-server says of a Pod.
+/// A Pod's measurement by metrics-server.
 #[derive(kube::Resource, Clone, Debug, Default, Deserialize, Serialize)]
 #[resource(inherit = PodMetricsResource)]
 struct PodMetrics {
@@ -86,7 +86,7 @@ struct PodMetrics {
     usage: i64,
 }
 
-/// What it is called.
+/// The resource of the measurement.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(
     group = "metrics.k8s.io",
@@ -103,7 +103,7 @@ impl Scoped for Polled {
     const SCOPE: SourceScope = SourceScope::ALL.polled_every(Duration::from_secs(15)).if_served();
 }
 
-/// What is used by what is called like a ConfigMap, and what that costs.
+/// The usage and the price of a ConfigMap's namesake.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(group = "example.com", version = "v1", kind = "Used", namespaced)]
 struct UsedSpec {
@@ -111,7 +111,7 @@ struct UsedSpec {
     price: Option<i64>,
 }
 
-/// A price, which no cluster knows.
+/// A price, which comes from outside of the cluster.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(group = "prices.example.com", version = "v1", kind = "Price")]
 struct PriceSpec {
@@ -152,7 +152,7 @@ async fn serve(cluster: &FakeCluster, kinds: Kinds) -> InProcess {
     ApiServer::new("views", kinds).in_process(cluster.client()).await.unwrap()
 }
 
-/// The status, the warnings and the body of an answer.
+/// Returns the status, the warnings and the body of a response.
 async fn ask(server: &InProcess, path: &str) -> (StatusCode, Vec<String>, Value) {
     let request = Request::get(path).body(Body::empty()).unwrap();
     let response = server.respond(in_process::admin(), request).await;
@@ -164,7 +164,7 @@ async fn ask(server: &InProcess, path: &str) -> (StatusCode, Vec<String>, Value)
     (status, warnings, serde_json::from_str(&body).unwrap_or(Value::String(body)))
 }
 
-/// Asks until one object is listed that is so, and answers the warnings and how long that took.
+/// Polls until one listed object has this spec. Returns the warnings and the elapsed time.
 async fn wait_for(server: &InProcess, expected: Value) -> (Vec<String>, Duration) {
     let began = tokio::time::Instant::now();
     let mut last = None;
@@ -208,15 +208,16 @@ async fn what_cannot_be_read_is_left_out_and_comes_back() {
     let (warnings, _) = wait_for(&server, spec(true, true, 1)).await;
     assert_eq!(warnings, [""; 0]);
 
-    // Rights are replaced in a moment: it is shown as it was for a minute, and then left out.
+    // A permission may be missing briefly during an update of roles. The last state is shown for a minute, then it is
+    // omitted.
     cluster.refuse(SECRETS, StatusCode::FORBIDDEN);
     let (_, took) = wait_for(&server, spec(false, false, 1)).await;
     assert!(took >= Duration::from_secs(60), "{took:?}");
-    // What was there is not shown again when it has gone meanwhile.
+    // A deleted object is not shown again when the permission is restored.
     cluster.set(SECRETS, Vec::new());
     cluster.allow(SECRETS);
     wait_for(&server, spec(false, true, 1)).await;
-    // An API that is removed is the same.
+    // A removed API has the same effect.
     cluster.refuse(EVENTS, StatusCode::NOT_FOUND);
     let (warnings, _) = wait_for(&server, spec(false, true, 0)).await;
     assert_eq!(warnings, [NO_SECRETS.replace("secrets", "events")]);
@@ -253,7 +254,7 @@ async fn what_a_kind_is_computed_from_is_waited_for_and_told_when_it_is_old() {
         tokio::time::sleep(Duration::from_secs(50)).await;
         let (warnings, _) = wait_for(&server, spec(true, true, 1)).await;
         assert_eq!(warnings, [""; 0]);
-        // It notices when it asks again.
+        // The server notices the error at its next request.
         tokio::time::sleep(Duration::from_secs(100)).await;
         let (warnings, _) = wait_for(&server, spec(true, true, 1)).await;
         let [warning] = &warnings[..] else { panic!("{warnings:?}") };
@@ -265,7 +266,7 @@ async fn what_a_kind_is_computed_from_is_waited_for_and_told_when_it_is_old() {
         let age: u64 = age.unwrap_or_else(|| panic!("{warning}")).parse().unwrap();
         assert!((60..=151).contains(&age), "{warning}");
         cluster.allow(CONFIG_MAPS);
-        // It asks less and less often.
+        // The interval of retries increases.
         tokio::time::sleep(Duration::from_secs(120)).await;
         assert_eq!(wait_for(&server, spec(true, true, 1)).await.0, [""; 0]);
     }
@@ -303,7 +304,7 @@ async fn what_is_in_scope_is_read_once() {
     assert_eq!(narrow["items"][0]["metadata"]["name"], "b");
 }
 
-/// More fields than a definition may have.
+/// More selectable fields than a definition may have.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(
     group = "example.com",
@@ -381,11 +382,11 @@ async fn computed_kinds_are_selected_by_any_number_of_scalars() {
 const METRICS: &str = "/apis/metrics.k8s.io/v1beta1/pods";
 
 fn metrics(usage: i64) -> Value {
-    // As metrics-server: without a version to watch from.
+    // Like objects of metrics-server: without a resourceVersion from which to watch.
     json!({"metadata": {"namespace": "n", "name": "a"}, "usage": usage})
 }
 
-/// The price, opened so often: what it says, and then nothing, an error, or the end.
+/// The stream of prices, by the number of times that it was opened: a price, then no more events, an error, or the end.
 fn prices(opened: usize) -> BoxStream<'static, Result<SourceEvent<Price>, String>> {
     let price = |price| Price::new("a", PriceSpec { price });
     let list = |one| {
@@ -422,7 +423,7 @@ async fn what_knows_no_watch_is_polled_and_streams_are_opened_again() {
     cluster.set(METRICS, vec![metrics(2)]);
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(used(&server).await.0["usage"], 1);
-    // The next list, and the distance from the last event.
+    // The interval between two lists starts at the last response.
     tokio::time::sleep(Duration::from_secs(25)).await;
     assert_eq!(used(&server).await.0["usage"], 2);
     tokio::time::sleep(Duration::from_secs(1_000)).await;
@@ -432,12 +433,12 @@ async fn what_knows_no_watch_is_polled_and_streams_are_opened_again() {
     assert!(!requests.iter().any(|request| request.contains("watch /apis/metrics")));
     assert!(!requests.iter().any(|request| request.contains("prices")));
 
-    // The stream has ended, panicked, and says that it is away; what it said last is shown on.
+    // The stream has ended, panicked, and reported that it is unavailable. Its last price is still shown.
     let (spec, warnings) = used(&server).await;
     assert_eq!((spec["price"].as_i64(), opened.load(Ordering::Relaxed)), (Some(2), 3));
     assert!(warnings[0].starts_with("299 - \"prices.prices.example.com are shown as they were 10"));
 
-    // They may not be read any more, or there are none; of the latter clients are not warned.
+    // Measurements can no longer be read, or the API does not exist. Clients get a warning only in the first case.
     let of_metrics = |warnings: Vec<String>| {
         let of_metrics = warnings.into_iter().filter(|warning| warning.contains("metrics"));
         of_metrics.collect::<Vec<_>>()
@@ -454,14 +455,14 @@ async fn what_knows_no_watch_is_polled_and_streams_are_opened_again() {
         let asked = cluster.requests().len() - before;
         assert!((9..60).contains(&asked), "{asked} times in ten minutes");
         let (_, _, metrics) = ask(&server, "/metrics").await;
-        // Nor does an alert fire of what a cluster does not have.
+        // No alert fires for an API that the cluster does not have.
         let metrics = metrics.as_str().unwrap();
         let is_counted = metrics.contains("{source=\"pods.metrics.k8s.io\"}");
         let line = "apiserver_computed_source_in_view{source=\"pods.metrics.k8s.io\"} 0";
         assert_eq!(metrics.contains(line), status == StatusCode::FORBIDDEN, "{metrics}");
         assert_eq!(is_counted, status == StatusCode::FORBIDDEN, "{metrics}");
     }
-    // What is installed and does not answer is warned of, when what it said last is old.
+    // If the API is installed and does not respond, clients get a warning once the last measurements are old.
     cluster.refuse(METRICS, StatusCode::SERVICE_UNAVAILABLE);
     tokio::time::sleep(Duration::from_secs(120)).await;
     assert_eq!(of_metrics(used(&server).await.1).len(), 1);
@@ -491,7 +492,7 @@ async fn a_stream_that_always_ends_is_opened_less_and_less_often() {
     assert!((8..60).contains(&opened), "{opened} times in ten minutes");
 }
 
-/// What Pods are configured by: a ConfigMap, or a Secret where there are any.
+/// A setting of Pods: a ConfigMap, or a Secret if Secrets exist.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(group = "example.com", version = "v1", kind = "Setting", namespaced)]
 struct SettingSpec {
@@ -543,7 +544,7 @@ impl Variant for Secrets {
     }
 }
 
-/// One of several types that may not be read is left out, as what is looked up, and comes back.
+/// If one of several source types cannot be read, its objects are omitted like those of lookups, and shown again later.
 #[tokio::test(start_paused = true)]
 async fn a_type_that_may_not_be_read_is_left_out_of_several() {
     let cluster = cluster();
@@ -569,7 +570,7 @@ async fn a_type_that_may_not_be_read_is_left_out_of_several() {
     assert_eq!(list().await, (StatusCode::OK, both, vec![]));
 }
 
-/// A kind of two variants that call their objects alike.
+/// A kind of two variants with the same object names.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(group = "example.com", version = "v1", kind = "Alike", namespaced)]
 struct AlikeSpec {
@@ -627,7 +628,7 @@ async fn a_name_belongs_to_the_first_variant_that_it_leads_to() {
         body["items"].as_array().unwrap().iter().map(of).collect::<Vec<_>>()
     };
     assert_eq!(list().await, ["a false", "b-secret true"]);
-    // Whatever comes and goes: no object becomes another one.
+    // Whatever changes, no object turns into one of the other variant.
     cluster.tell(CONFIG_MAPS, "DELETED", &named("a"));
     cluster.tell(SECRETS, "MODIFIED", &named("a"));
     assert_eq!(list().await, ["b-secret true"]);
@@ -635,7 +636,7 @@ async fn a_name_belongs_to_the_first_variant_that_it_leads_to() {
     assert_eq!(list().await, ["b false", "b-secret true"]);
 }
 
-/// What is read of a ConfigMap, if that can be done.
+/// The fields that are read of a ConfigMap, if they are valid.
 #[derive(Resource, Clone, Debug, Deserialize)]
 #[resource(inherit = ConfigMap)]
 struct NumberView {
@@ -730,7 +731,7 @@ async fn a_kind_is_computed_from_several_types() {
         };
         (items.map(of).collect::<Vec<_>>(), warnings)
     };
-    // Both look for Events, and one warning says that there are none.
+    // Both variants look up Events, and one warning reports that Events cannot be read.
     let no_events = NO_SECRETS.replace("secrets", "events");
     assert_eq!(list().await, (vec!["a.map 0".to_owned()], vec![no_events]));
     cluster.allow(SECRETS);
@@ -738,14 +739,14 @@ async fn a_kind_is_computed_from_several_types() {
     tokio::time::sleep(Duration::from_secs(120)).await;
     let both = ["a.map 1", "a.secret 1"].map(str::to_owned).to_vec();
     assert_eq!(list().await, (both, vec![]));
-    // What both look up computes both again, and each follows its own source.
+    // A change of the common lookup recomputes both variants, and each variant follows its own source.
     cluster.tell(EVENTS, "DELETED", &event());
     let both = ["a.map 0", "a.secret 0"].map(str::to_owned).to_vec();
     assert_eq!(list().await.0, both);
     cluster.tell(CONFIG_MAPS, "DELETED", &named("a"));
     cluster.tell(SECRETS, "ADDED", &named("b"));
     assert_eq!(list().await.0, ["a.secret 0", "b.secret 0"]);
-    // What was in view and is not there any more is shown on, and said to be old.
+    // If a source was synced and then disappears, its objects are still shown, with a warning that they are old.
     cluster.refuse(SECRETS, StatusCode::NOT_FOUND);
     tokio::time::sleep(Duration::from_secs(200)).await;
     let (shown, warnings) = list().await;

@@ -1,4 +1,4 @@
-//! The spans that requests leave, as a collector is sent them: OTLP over gRPC.
+//! The spans of requests, as a collector receives them: OTLP over gRPC.
 
 #![cfg(feature = "otlp")]
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
@@ -25,7 +25,7 @@ use tokio::sync::{Semaphore, mpsc};
 const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
-/// Longer than anything takes here.
+/// The timeout of a step, longer than any step takes.
 const SOON: Duration = Duration::from_secs(30);
 
 async fn server(folder: &Path, endpoint: SocketAddr, rate: u32) -> InProcess {
@@ -48,7 +48,7 @@ async fn ask_with(
     status
 }
 
-/// All spans that are sent until the server is gone.
+/// All spans that are sent until the server has stopped.
 async fn spans(
     server: InProcess,
     mut sent: mpsc::UnboundedReceiver<ExportTraceServiceRequest>,
@@ -94,7 +94,7 @@ async fn a_request_goes_on_with_the_trace_of_its_client_and_each_step_is_a_span(
         .header("traceparent", format!("00-{TRACE}-{PARENT}-01"));
     let foo = r#"{"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": "a"}}"#;
     assert_eq!(ask_with(&server, admin(), create, foo.into()).await, StatusCode::CREATED);
-    // Its client does not collect this one.
+    // The client does not sample this trace.
     let header = format!("00-{TRACE}-{PARENT}-00");
     ask(&server, admin(), get(FOOS).header("traceparent", header)).await;
     let spans = spans(server, sent, 8).await;
@@ -156,7 +156,7 @@ async fn what_a_stranger_says_of_traces_is_a_link_and_nonsense_is_nothing() {
     let (address, sent) = collector().await;
     let server = server(folder.path(), address, 1_000_000).await;
     let header = format!("00-{TRACE}-{PARENT}-01");
-    // He may not see anything: the cluster is away.
+    // The user cannot be authorized, because the cluster is unreachable.
     ask(&server, stranger(), get(FOOS).header("traceparent", &header)).await;
     for hostile in
         ["", "00-00000000000000000000000000000000-0000000000000000-01", &"f".repeat(60_000)]
@@ -198,7 +198,7 @@ async fn nothing_is_chosen_unless_a_rate_says_so() {
         assert!(metrics.contains(&line), "{metrics}");
     }
     drop(server);
-    // The thread has ended, and has sent nothing.
+    // The exporter has ended without sending anything.
     assert!(tokio::time::timeout(Duration::from_millis(300), sent.recv()).await.is_err());
 }
 
@@ -208,7 +208,7 @@ async fn metrics(server: &InProcess) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// How many spans have come to this end.
+/// The number of spans with this result.
 async fn count(server: &InProcess, result: &str) -> u64 {
     let metrics = metrics(server).await;
     let line = format!("apiserver_tracing_spans_total{{result=\"{result}\"}} ");
@@ -221,7 +221,7 @@ async fn what_comes_while_a_collector_takes_long_is_sent_when_it_has_answered() 
     let answers = Arc::new(Semaphore::new(0));
     let (address, mut sent) = collector_that_answers(0, Arc::clone(&answers)).await;
     let server = server(folder.path(), address, 1_000_000).await;
-    // More than is sent together.
+    // More spans than fit into one request.
     let mut asked = 0;
     let mut batch = async || {
         let request = tokio::time::timeout(SOON, sent.recv()).await.unwrap().unwrap();
@@ -240,7 +240,7 @@ async fn what_comes_while_a_collector_takes_long_is_sent_when_it_has_answered() 
         asked += 1;
     }
     answers.add_permits(Semaphore::MAX_PERMITS / 2);
-    // Nobody asks for anything any more.
+    // No further requests are sent.
     let mut came = first;
     while came < asked {
         came += batch().await;
@@ -274,7 +274,7 @@ async fn what_a_collector_does_not_take_has_failed() {
 #[tokio::test]
 async fn a_collector_that_says_nothing_holds_nobody_up_and_what_finds_no_room_is_counted() {
     let folder = tempfile::tempdir().unwrap();
-    // It accepts connections, and that is all.
+    // A collector that accepts connections and never responds.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let server = server(folder.path(), listener.local_addr().unwrap(), 1_000_000).await;
     let began = std::time::Instant::now();

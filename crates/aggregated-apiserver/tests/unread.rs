@@ -1,7 +1,7 @@
-//! Clients that ask and do not read: what they were answered must not fill the memory, and
-//! others are answered meanwhile.
+//! Clients that send requests and do not read the responses. Their responses must not fill the memory, and other
+//! clients must get responses meanwhile.
 //!
-//! It is alone in its program, because it measures the process itself.
+//! This test is alone in its program, because it measures the memory of the process.
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 #![cfg(target_os = "linux")] // where the kernel says it
@@ -24,16 +24,16 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
-/// How much larger the process may become, with the clients, which are in it too, in MiB.
+/// The allowed growth of the process, in MiB, including the clients, which run in the same process.
 const GROWTH: usize = 160;
-/// How soon an honest client must be answered.
+/// The timeout for a response to an honest client.
 const SOON: Duration = Duration::from_secs(60);
-/// What is asked for is larger than what HTTP takes at once, and there are a gigabyte of it.
+/// Each response is larger than the window of HTTP/2, and all together have a gigabyte.
 const LARGE: usize = 200_000;
 const CONNECTIONS: usize = 20;
 const STREAMS: usize = 250;
 
-/// A number of `/proc/self/status`, in MiB.
+/// A value of `/proc/self/status`, in MiB.
 fn status(name: &str) -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
@@ -53,7 +53,7 @@ fn request(method: &str, path: &str, body: impl Into<Body>) -> Request<Body> {
     Request::builder().method(method).uri(uri).body(body.into()).unwrap()
 }
 
-/// What an honest client sees.
+/// Sends a request of an honest client. Returns its status.
 async fn honest(client: &mut http2::SendRequest<Body>) -> u16 {
     let asked = async {
         let response = client.send_request(request("GET", &format!("{FOOS}/large"), "")).await;
@@ -67,7 +67,7 @@ async fn honest(client: &mut http2::SendRequest<Body>) -> u16 {
 
 type Answers = JoinHandle<Vec<hyper::Result<Response<Incoming>>>>;
 
-/// Many requests on many connections, of whose answers one byte is read.
+/// Sends many requests on many connections, and reads one byte of the responses.
 async fn unread(
     fixture: &Fixture,
     certificate: &Certificate,
@@ -110,7 +110,7 @@ async fn check(what: &str, make: impl Fn(usize) -> Request<Body>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_is_not_read_is_bounded() {
-    // Shared, so that what is measured is the server's.
+    // Shared between requests, so that the measured memory is the server's.
     let body = Bytes::from(foo("a", LARGE));
     check("creations on trial", |_| request("POST", &format!("{FOOS}?dryRun=All"), body.clone()))
         .await;

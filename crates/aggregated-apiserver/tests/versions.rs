@@ -1,4 +1,4 @@
-//! A kind of two versions that Rust converts, as clients meet it.
+//! A kind with two versions that Rust code converts, as clients see it.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
@@ -117,7 +117,7 @@ async fn each_version_says_the_same_in_its_own_fields() {
         json!({"weight": 2, "heads": 3, "color": "blue"}),
     ];
     assert_eq!(specs(list), expected);
-    // Fields are selected by the names and the values of their version.
+    // Field selectors use the names and values of the requested version.
     for (path, selector, expected) in [
         (V1, "spec.paint%3DBLUE", 1),
         (V1ALPHA, "spec.color%3Dblue", 1),
@@ -155,7 +155,7 @@ async fn every_write_keeps_what_the_other_version_says() {
     let shown = get(&server, &v1).await;
     let expected = json!({"grams": 7000, "size": {"heads": 3}, "paint": "RED", "note": "limps"});
     assert_eq!((&shown["spec"], shown["metadata"].get("annotations")), (&expected, None));
-    // Nothing is written that says the same.
+    // A write without a change does not store anything.
     let again = ask(&server, "PUT", &v1alpha, get(&server, &v1alpha).await).await.body;
     assert_eq!(again["metadata"]["resourceVersion"], shown["metadata"]["resourceVersion"]);
     let patched = ask(&server, "PATCH", &v1alpha, json!({"spec": {"color": "green"}})).await;
@@ -163,7 +163,7 @@ async fn every_write_keeps_what_the_other_version_says() {
     let status = format!("{v1alpha}/status");
     let patched = ask(&server, "PATCH", &status, json!({"status": {"seen": 2}})).await;
     assert_eq!(patched.status, StatusCode::OK, "{}", patched.body);
-    // A Scale stands in other fields of each.
+    // Each version has the replicas of a Scale in different fields.
     for (path, heads) in [(&v1, 5), (&v1alpha, 6)] {
         let scale = format!("{path}/scale");
         let scaled = ask(&server, "PATCH", &scale, json!({"spec": {"replicas": heads}})).await;
@@ -175,7 +175,7 @@ async fn every_write_keeps_what_the_other_version_says() {
     let expected = json!({"grams": 7000, "size": {"heads": 6}, "paint": "GREEN", "note": "limps"});
     assert_eq!(shown["spec"], expected);
     assert_eq!(shown["status"], json!({"observed": {"heads": 2}}));
-    // Metadata alone are those of the version, too.
+    // Requests for metadata return the metadata of the requested version.
     let metadata = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
     let shown = read_as(&server, &v1alpha, metadata).await;
     assert_eq!(shown["metadata"]["annotations"], json!({"example.com/note": "limps"}));
@@ -224,7 +224,7 @@ async fn owners_keep_the_fields_of_the_version_that_they_wrote() {
     let path = format!("{v1alpha}?fieldManager=vet");
     let applied = ask(&server, "APPLY", &path, of_v1alpha("a", 1.5, "red")).await;
     assert_eq!(applied.status, StatusCode::CREATED);
-    // Another one changes the same weight in the other version.
+    // Another manager changes the same weight in the other version.
     let heavier = json!({
         "apiVersion": "example.com/v1", "kind": "Herd", "metadata": {"name": "a"},
         "spec": {"grams": 2_000, "size": {"heads": 3}},
@@ -249,14 +249,14 @@ async fn owners_keep_the_fields_of_the_version_that_they_wrote() {
     let mut found = managers(&forced.body);
     found.sort_by(|one, other| one.0.cmp(&other.0));
     assert_eq!(found, expected);
-    // What the vet applies no more is gone, though it is called otherwise where it is kept.
+    // A field that the vet no longer applies is removed, although it has another name in the storage version.
     let mut paler = of_v1alpha("a", 2.0, "red");
     paler["spec"].as_object_mut().unwrap().remove("color");
     let path = format!("{v1alpha}?fieldManager=vet");
     let applied = ask(&server, "APPLY", &path, paler).await;
     assert_eq!(applied.status, StatusCode::OK, "{}", applied.body);
     assert_eq!(get(&server, &v1).await["spec"], json!({"grams": 2000, "size": {"heads": 3}}));
-    // And so it is if it applies in another version than before.
+    // The field is also removed if the vet applies in another version than before.
     let last = json!({
         "apiVersion": "example.com/v1", "kind": "Herd", "metadata": {"name": "a"},
         "spec": {"grams": 2_000, "size": {"heads": 3}, "note": "limps"},
@@ -306,9 +306,9 @@ async fn a_manager_may_move_its_manifest_to_another_version() {
     for field in ["uid", "creationTimestamp"] {
         assert_eq!(metadata[field], before["metadata"][field]);
     }
-    // What it has applied as an annotation is a field here, and gone as well.
+    // What was applied as an annotation is a field in this version, and is removed too.
     assert_eq!(shown["spec"], manifest["spec"]);
-    // And back, without anything.
+    // Applying in the first version again leaves no remains.
     let path = format!("{v1alpha}?fieldManager=kubectl");
     let applied = ask(&server, "APPLY", &path, of_v1alpha("a", 1.5, "red")).await;
     assert_eq!(applied.status, StatusCode::OK, "{}", applied.body);
@@ -320,14 +320,14 @@ async fn a_manager_may_move_its_manifest_to_another_version() {
 #[tokio::test]
 async fn rules_look_at_all_versions() {
     let server = server().await;
-    // In Rust those of the hub, whose fields they name.
+    // Rules in Rust are evaluated on the hub version, whose fields they name.
     let heavy = ask(&server, "POST", V1ALPHA, of_v1alpha("a", 10_000.0, "red")).await;
     assert_eq!(heavy.status, StatusCode::UNPROCESSABLE_ENTITY);
     assert_eq!(
         heavy.body["message"],
         "Herd.example.com \"a\" is invalid: spec.grams: Invalid value: 10000000: too heavy"
     );
-    // What they have prepared is in the version that was written.
+    // A field that the rules set appears in the version of the request.
     let created = create(&server, V1ALPHA, of_v1alpha("a", 1.0, "")).await;
     assert_eq!(created["spec"]["color"], "grey");
     assert_eq!(get(&server, &format!("{V1}/a")).await["spec"]["paint"], "GREY");
@@ -336,7 +336,7 @@ async fn rules_look_at_all_versions() {
     let fewer = json!({"spec": {"heads": 1}});
     let refused = ask(&server, "PATCH", &format!("{V1ALPHA}/a"), fewer).await;
     assert_eq!(refused.body["details"]["causes"][0]["field"], "spec.size.heads");
-    // In CEL each version has its own.
+    // Each version has its own CEL rules.
     let odd = ask(&server, "POST", V1ALPHA, of_v1alpha("b", 666.0, "red")).await;
     let expected =
         "Herd.example.com \"b\" is invalid: spec: Invalid value: is not said in kilograms";
@@ -350,7 +350,7 @@ async fn rules_that_cannot_be_told_what_was_there_refuse() {
     let mut herd = of_v1("a", 1_000, "ONE-WAY");
     herd["spec"]["size"]["heads"] = json!(100);
     create(&server, V1, herd).await;
-    // The old object is read in this version, and cannot be converted back to that of the rules.
+    // The old object is readable in this version, but cannot be converted back to the version of the rules.
     let fewer = json!({"spec": {"heads": 1, "color": "red"}});
     let refused = ask(&server, "PATCH", &format!("{V1ALPHA}/a"), fewer).await;
     assert_eq!(refused.status, StatusCode::INTERNAL_SERVER_ERROR, "{}", refused.body);
@@ -380,7 +380,7 @@ async fn a_field_that_was_sent_and_cannot_be_converted_is_named() {
         assert_eq!(refused.body["details"]["causes"], expected, "{method}");
     }
     assert_eq!(get(&server, &a).await["spec"]["color"], "red");
-    // Of one that is kept it is no fault of the reader.
+    // If a stored object cannot be converted, the error is not the client's.
     create(&server, V1, of_v1("c", 1_000, "ONE-WAY")).await;
     let touched = json!({"spec": {"heads": 5}});
     let refused = ask(&server, "PATCH", &format!("{V1ALPHA}/c"), touched).await;
@@ -440,7 +440,7 @@ async fn what_cannot_be_converted_is_in_nobodys_way() {
         let events: Vec<Value> =
             serde_json::Deserializer::from_slice(&events).into_iter().map(Result::unwrap).collect();
         assert_eq!(events.last().unwrap()["object"]["message"], why.as_str());
-        // Who reads the version in which it is kept, or metadata, sees it.
+        // The object is visible in the storage version and as metadata.
         assert_eq!(get(&server, V1).await["items"].as_array().unwrap().len(), 2);
         let metadata = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
         let list = read_as(&server, V1ALPHA, metadata).await;
@@ -451,7 +451,7 @@ async fn what_cannot_be_converted_is_in_nobodys_way() {
         assert_eq!(deleted.status, StatusCode::OK, "{}", deleted.body);
         get(&server, V1ALPHA).await;
     }
-    // What is written and cannot be kept.
+    // Objects that are written but cannot be converted to the storage version.
     let server = server().await;
     let answer = ask(&server, "POST", V1ALPHA, of_v1alpha("a", 0.000_1, "red")).await;
     assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
@@ -460,7 +460,7 @@ async fn what_cannot_be_converted_is_in_nobodys_way() {
     assert_eq!(get(&server, V1).await["items"], json!([]));
 }
 
-/// A herd with something extra in it, so that it is so deep.
+/// A herd with an extra field, so that the object has this nesting depth.
 fn so_deep(mut herd: Value, depth: usize) -> Value {
     herd["metadata"]["finalizers"] = json!(["example.com/held"]);
     herd["spec"]["extra"] = (3..depth).fold(json!({}), |inner, _| json!({"a": inner}));
@@ -470,7 +470,7 @@ fn so_deep(mut herd: Value, depth: usize) -> Value {
 #[tokio::test]
 async fn what_a_conversion_makes_is_within_the_limits() {
     let server = server().await;
-    // As deep as can be read again, and one more.
+    // The maximum depth that can be read again, and one level more.
     let a = format!("{V1ALPHA}/a");
     create(&server, V1ALPHA, so_deep(of_v1alpha("a", 1.0, "red"), 126)).await;
     let deeper = so_deep(of_v1alpha("b", 1.0, "red"), 127);
@@ -486,7 +486,7 @@ async fn what_a_conversion_makes_is_within_the_limits() {
         get(&server, &format!("{V1}/a")).await["metadata"]["finalizers"][0],
         "example.com/held"
     );
-    // Too deep, or too large, in the version that is read.
+    // Too deep, or too large, in the requested version.
     create(&server, V1, so_deep(of_v1("c", 1_000, "RED"), 127)).await;
     let mut small = of_v1("d", 1_000, "RED");
     small["spec"]["extra"] = json!(50_000_000);
@@ -499,7 +499,7 @@ async fn what_a_conversion_makes_is_within_the_limits() {
             "herds.example.com \"{name}\" cannot be converted to example.com/v1alpha: {why}"
         );
         assert_eq!(answer.body["message"], expected.as_str());
-        // It is still held.
+        // A finalizer still holds the object.
         let held = get(&server, &format!("{V1}/{name}")).await;
         assert_eq!(held["metadata"]["name"], name);
     }
@@ -514,7 +514,7 @@ async fn the_last_finalizer_of_what_cannot_be_kept_goes() {
     let path = format!("{V1ALPHA}/a");
     let deleted = ask(&server, "DELETE", &path, Value::Null).await;
     assert_eq!(deleted.body["metadata"]["finalizers"], json!(["example.com/held"]));
-    // Nothing is kept of it, so it need not be kept in another version.
+    // The object is removed, so it need not be converted to the storage version.
     let last = json!({"metadata": {"finalizers": null}, "spec": {"weight": 0.000_1}});
     let gone = ask(&server, "PATCH", &path, last).await;
     assert_eq!(gone.status, StatusCode::OK, "{}", gone.body);

@@ -1,4 +1,4 @@
-//! Kinds of which each user sees only some objects: what is hidden is not there, whichever way one looks.
+//! Kinds of which each user sees only some objects. In no response is there a trace of a hidden object.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // all of it is a test
 
@@ -28,7 +28,7 @@ const NOTES: &str = "/apis/example.com/v1/namespaces/n/notes";
 const BOARDS: &str = "/apis/example.com/v1/namespaces/n/boards";
 const CONFIG_MAPS: &str = "/api/v1/configmaps";
 
-/// A note, which its reader sees.
+/// A note, visible to its reader.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(
     group = "example.com",
@@ -58,7 +58,7 @@ impl Stored for Note {
     }
 }
 
-/// A view of a ConfigMap, which its team sees.
+/// A view of a ConfigMap, visible to its team.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(group = "example.com", version = "v1", kind = "Board", namespaced)]
 struct BoardSpec {}
@@ -105,7 +105,7 @@ async fn serve(cluster: &FakeCluster) -> InProcess {
     server
 }
 
-/// A request: its method and path, and the type and text of its body.
+/// A request: its method and path, and the media type and value of its body.
 type Asked<'a> = (Method, &'a str, Option<(&'a str, Value)>);
 
 async fn ask(server: &InProcess, user: &User, (method, path, body): Asked<'_>) -> (u16, Value) {
@@ -163,16 +163,16 @@ async fn what_is_hidden_is_in_no_list_and_counted_in_none() {
     let named = format!("{NOTES}?fieldSelector=metadata.name%3Da");
     assert_eq!(names(&get(&server, &alice(), &named).await.1), [""; 0]);
 
-    // Pages count what is seen, and say nothing of the others.
+    // Pages count only visible objects, and contain no hint of the others.
     let (_, page) = get(&server, &alice(), &format!("{NOTES}?limit=1")).await;
     assert_eq!(names(&page), ["b"]);
     assert_eq!(page["metadata"]["remainingItemCount"], Value::Null);
     let token = page["metadata"]["continue"].as_str().unwrap();
     let (_, page) = get(&server, &alice(), &format!("{NOTES}?limit=1&continue={token}")).await;
     assert_eq!(names(&page), ["d"]);
-    // Behind it there is only what is hidden, so no page is promised.
+    // Only hidden objects follow, so there is no continue token.
     assert_eq!(page["metadata"]["continue"], "");
-    // The bytes of the token name what was seen last, and no more; also where a client has made it.
+    // The token contains only the last visible object, even if the client has made up the token.
     let engine = base64::prelude::BASE64_URL_SAFE_NO_PAD;
     let of_token = |token: &str| -> Value {
         serde_json::from_slice(&base64::Engine::decode(&engine, token).unwrap()).unwrap()
@@ -227,7 +227,7 @@ async fn what_is_hidden_is_not_there_for_whoever_names_it() {
         let (status, body) = ask(&server, &alice(), asked).await;
         assert_eq!((status, &body["details"]), (404, &absent), "{method} {path}: {body}");
     }
-    // That a name is taken can be learned, and nothing of what has it.
+    // A name conflict is detectable, but nothing of the hidden object.
     assert_eq!(create(&server, &alice(), "a", "alice").await, 409);
     for query in ["", "&dryRun=All", "&force=true"] {
         let path = format!("{path}?fieldManager=m{query}");
@@ -235,19 +235,19 @@ async fn what_is_hidden_is_not_there_for_whoever_names_it() {
         let (status, body) = ask(&server, &alice(), (Method::PATCH, &path, body)).await;
         assert_eq!((status, &body["reason"]), (409, &json!("AlreadyExists")), "{body}");
     }
-    // Who gives an object away does not see it any more.
+    // A user that gives an object away no longer sees it.
     assert_eq!(create(&server, &alice(), "b", "alice").await, 201);
     let body = Some((merge, json!({"spec": {"reader": "bob"}})));
     let gives = (Method::PATCH, format!("{NOTES}/b"), body);
     let (status, _) = ask(&server, &alice(), (gives.0, &gives.1, gives.2)).await;
     assert_eq!(status, 200);
     assert_eq!(get(&server, &alice(), &format!("{NOTES}/b")).await.0, 404);
-    // A deletion of the collection takes what is seen.
+    // The deletion of a collection deletes the visible objects.
     assert_eq!(create(&server, &admin(), "c", "alice").await, 201);
     let (_, gone) = ask(&server, &alice(), (Method::DELETE, NOTES, None)).await;
     assert_eq!(names(&gone), ["c"]);
     assert_eq!(names(&get(&server, &admin(), NOTES).await.1), ["a", "b"]);
-    // What keeps the cluster in order sees everything.
+    // The components of the cluster see all objects.
     for keeper in [
         user("system:kube-controller-manager", "system:authenticated"),
         user("system:serviceaccount:kube-system:x", "system:serviceaccounts:kube-system"),
@@ -268,7 +268,7 @@ async fn no_view_shows_what_is_hidden() {
     assert!(refused.contains("is a view of notes.example.com"), "{refused}");
 }
 
-/// A watch, and what it has shown: by name the texts of the objects.
+/// A watch, and the texts of the objects that it has reported, by name.
 struct Watch {
     body: Body,
     buffer: Vec<u8>,
@@ -288,7 +288,7 @@ impl Watch {
         Self { body: response.into_body(), buffer: Vec::new(), seen }
     }
 
-    /// The next event, noted.
+    /// Returns the next event, and records it.
     async fn next(&mut self) -> (String, Value) {
         let end = loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
@@ -312,7 +312,7 @@ impl Watch {
         (event_type, object)
     }
 
-    /// Takes events until this object is shown.
+    /// Reads events until this object appears.
     async fn until(&mut self, name: &str) {
         while !self.seen.contains_key(name) {
             self.next().await;
@@ -324,7 +324,7 @@ fn named(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Objects come, change hands and go at random. What each watch has shown is what a list shows.
+/// Random creations, changes of the reader, and deletions. In the end each watch has the same objects as a list.
 #[tokio::test]
 async fn a_watch_shows_what_comes_into_sight_and_goes() {
     let server = serve(&FakeCluster::without_objects(CONFIG_MAPS)).await;
@@ -383,7 +383,7 @@ async fn computed_objects_are_hidden_by_their_labels() {
     assert_eq!(watch.seen.keys().collect::<Vec<_>>(), ["a"]);
     assert_eq!(get(&server, &alice(), &format!("{BOARDS}/b")).await.0, 404);
     assert_eq!(get(&server, &alice(), &format!("{BOARDS}/a")).await.0, 200);
-    // Of what changes among the others it is told nothing.
+    // The watch reports no changes of hidden objects.
     for (event_type, name, team, expected) in [
         ("MODIFIED", "b", "blue", None),
         ("MODIFIED", "b", "red", Some("ADDED")),
@@ -400,10 +400,10 @@ async fn computed_objects_are_hidden_by_their_labels() {
     }
 }
 
-/// How often the rule of [`Counted`] was asked.
+/// The number of calls of the rule of [`Counted`].
 static ASKED: AtomicUsize = AtomicUsize::new(0);
 
-/// An object of which it is counted how often it is judged.
+/// An object whose rule counts its calls.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(group = "example.com", version = "v1", kind = "Counted", plural = "counted", namespaced)]
 struct CountedSpec {}
@@ -417,8 +417,8 @@ impl Stored for Counted {
     }
 }
 
-/// A rule is asked once for each object that a list looks at, twice if it is cut into pages, twice for each event
-/// and watcher (before and after), and never for those who see everything.
+/// A rule is called once for each object that a list examines, twice if the list has pages, twice for each event and
+/// watch (before and after), and never for users who see everything.
 #[tokio::test]
 async fn rules_are_asked_as_often_as_selectors() {
     const COUNTED: &str = "/apis/example.com/v1/namespaces/n/counted";
@@ -438,12 +438,12 @@ async fn rules_are_asked_as_often_as_selectors() {
     assert_eq!((names(&get(&server, &admin(), COUNTED).await.1).len(), asked()), (100, 0));
     let mut watch = Watch::begin(&server, &alice(), COUNTED).await;
     assert_eq!(watch.seen.len(), 10);
-    // Where a step ends, the next one begins with the same object.
+    // Where a step of the list ends, the next one starts with the same object.
     let times = asked();
     assert!((100..=105).contains(&times), "{times}");
     let page = format!("{COUNTED}?limit=5");
     assert_eq!(names(&get(&server, &alice(), &page).await.1).len(), 5);
-    // Up to the object that begins the next page, and once more those that are sent.
+    // The rule is called up to the object that starts the next page, and again for the objects that are sent.
     let times = asked();
     assert!((80..=105).contains(&times), "{times}");
     assert_eq!(get(&server, &alice(), &format!("{COUNTED}/c-10")).await.0, 200);

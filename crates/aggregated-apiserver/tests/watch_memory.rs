@@ -1,5 +1,4 @@
-//! What a watch takes of memory: what `request/throttle` counts, and nothing of what has happened while its client does
-//! not read.
+//! The memory of a watch: the amount that `request/throttle` accounts, whatever happens while its client does not read.
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
@@ -14,7 +13,7 @@ use http_body_util::BodyExt;
 use in_process::DEFINITION;
 use serde_json::Value;
 
-/// What `request/throttle` counts for a watch, and a quarter more, because a build for tests takes more for each future.
+/// The amount that `request/throttle` accounts for a watch, plus a quarter, because futures are larger in a test build.
 const WATCH: usize = 4_608 * 5 / 4;
 
 async fn ask(server: &InProcess, method: &str, path: &str, body: String) -> Response<Body> {
@@ -55,12 +54,12 @@ async fn a_watch_takes_what_is_counted_and_holds_nothing_that_was_not_read() {
     let taken = process_memory::most().saturating_sub(before) << 20;
     assert!((WATCHES << 10..=WATCHES * WATCH).contains(&taken), "{} bytes each", taken / WATCHES);
     drop(watches);
-    // It reads one change, and could take the next one along.
+    // The watch reads one change, and could read the next one with it.
     for _ in 0..2 {
         put(&server, 1 << 10).await;
     }
     slow.frame().await.unwrap().unwrap();
-    // Then the recent past has no room for that any more.
+    // Then the change no longer fits into the recent history.
     for _ in 0..20 {
         put(&server, 1 << 20).await;
     }

@@ -1,4 +1,4 @@
-//! When watches end that their clients would go on with.
+//! Cases in which the server ends a watch that its client would continue.
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
@@ -32,7 +32,7 @@ spec:
 const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What the cluster says when it is asked for a right.
+/// The responses of the cluster to an access review.
 const YES: u8 = 0;
 const NO: u8 = 1;
 const NOTHING: u8 = 2;
@@ -57,8 +57,8 @@ async fn server() -> (InProcess, Arc<AtomicU8>) {
     (server.in_process(Client::new(cluster, "default")).await.unwrap(), says)
 }
 
-/// A user of whom so much is known that no answer about her is remembered: what is remembered
-/// is so by the clock of the machine, which no test moves on.
+/// A user with so much user info that its authorization results are not cached. The cache uses the clock of the
+/// machine, which a test cannot advance.
 fn jane() -> User {
     let groups = vec!["x".repeat(10_000)];
     User { name: "jane".to_owned(), groups, ..User::default() }
@@ -71,7 +71,7 @@ async fn watch(server: &InProcess, user: User, query: &str) -> Body {
     response.into_body()
 }
 
-/// Whether the watch has ended within this time, without a word.
+/// Whether the watch ends within this time, without an event.
 async fn ends(body: &mut Body, within: Duration) -> bool {
     let ended = timeout(within, body.frame()).await;
     assert!(matches!(ended, Err(_) | Ok(None)), "{ended:?}");
@@ -108,7 +108,7 @@ async fn a_watch_from_a_future_that_does_not_come_says_so() {
     let list = server.respond(admin(), list).await.into_body().collect().await.unwrap();
     let list: Value = serde_json::from_slice(&list.to_bytes()).unwrap();
     let now: u64 = list["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
-    // The same process, so that it is no other's.
+    // The revision belongs to this process, not to another one.
     let later = now + (1 << 40);
     let mut body = watch(&server, jane(), &format!("resourceVersion={later}")).await;
     let event = timeout(MINUTE, body.frame()).await.unwrap().unwrap().unwrap();

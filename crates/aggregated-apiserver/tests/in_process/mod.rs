@@ -90,7 +90,7 @@ fn of_kinds(kinds: Kinds) -> ApiServer {
     server.with_store_namespace_share(NamespaceShare::WHOLE)
 }
 
-/// A user who is allowed to do everything.
+/// A user with all permissions.
 #[allow(dead_code)] // others have users
 pub fn admin() -> User {
     let groups = vec!["system:masters".to_owned()];

@@ -19,7 +19,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
-/// Sends the spans of so many requests in a million to this collector.
+/// A tracing configuration that samples `rate` requests per million and sends their spans to this collector.
 pub fn tracing(folder: &Path, endpoint: SocketAddr, rate: u32) -> TracingArgs {
     let file = folder.join("tracing.yaml");
     let text = format!(
@@ -31,7 +31,7 @@ pub fn tracing(folder: &Path, endpoint: SocketAddr, rate: u32) -> TracingArgs {
     args
 }
 
-/// Attributes as texts, by their names.
+/// The attributes as strings, by name.
 pub fn texts(attributes: &[KeyValue]) -> BTreeMap<String, String> {
     let text = |value: &Value| match value {
         Value::StringValue(text) => text.clone(),
@@ -45,12 +45,12 @@ pub fn texts(attributes: &[KeyValue]) -> BTreeMap<String, String> {
     each.collect()
 }
 
-/// A collector that hands on the requests that it is sent.
+/// A collector that forwards its requests to a channel.
 struct Collector {
     sent: mpsc::UnboundedSender<ExportTraceServiceRequest>,
-    /// How many spans of each request it says that it has not taken.
+    /// The number of spans of each request that the collector reports as rejected.
     rejects: i64,
-    /// It answers as often as it has a permit.
+    /// The collector responds to one request for each permit.
     answers: Arc<Semaphore>,
 }
 
@@ -70,7 +70,7 @@ impl TraceService for Collector {
     }
 }
 
-/// The address of a collector, and the requests that it is sent.
+/// Starts a collector. Returns its address and a channel of its requests.
 pub async fn collector() -> (SocketAddr, mpsc::UnboundedReceiver<ExportTraceServiceRequest>) {
     collector_that_rejects(0).await
 }

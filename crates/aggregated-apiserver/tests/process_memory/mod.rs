@@ -1,8 +1,8 @@
-//! What this process takes, as the kernel says it.
+//! The memory of this process, as reported by the kernel.
 
 use std::fs;
 
-/// A number of `/proc/self/status`, in MiB.
+/// A value of `/proc/self/status`, in MiB.
 fn status(name: &str) -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
@@ -10,13 +10,13 @@ fn status(name: &str) -> usize {
     kibibytes / 1024
 }
 
-/// What the process takes now; from now on the most that it takes is measured anew.
+/// Returns the current memory of the process, and resets its peak.
 pub fn begin() -> usize {
     fs::write("/proc/self/clear_refs", "5").unwrap();
     status("VmRSS")
 }
 
-/// The most that it took since.
+/// The peak since the last call of `begin`.
 pub fn most() -> usize {
     status("VmHWM")
 }

@@ -1,4 +1,4 @@
-//! Flocks, whose versions do not fit each other.
+//! Flocks, whose versions cannot be converted consistently.
 
 use aggregated_apiserver::{ConversionFailure, Convert, Stored, Versions};
 use kube::ResourceExt;

@@ -1,4 +1,4 @@
-//! Herds, in two versions that say the same in other fields.
+//! Herds, with two versions that have the same content in different fields.
 
 #![allow(clippy::panic, clippy::unwrap_used)] // one of its faults, and tests
 
@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use aggregated_apiserver::{ConversionFailure, Convert, FieldError, Rules, Stored, Versions};
 
-/// A schema of which nothing is known.
+/// A schema that allows any value.
 fn anything(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({"x-kubernetes-preserve-unknown-fields": true})
 }
 
-/// What one version says as another has it: a level deeper, or as it was before.
+/// Converts the extra field: wraps it in an object, or unwraps it again.
 fn wrapped(extra: Value, (from, to): (&str, &str)) -> Value {
     match extra {
         Value::Object(mut members) if members.contains_key(to) => members.remove(to).unwrap(),
@@ -19,7 +19,7 @@ fn wrapped(extra: Value, (from, to): (&str, &str)) -> Value {
     }
 }
 
-/// What `v1alpha` has no field for.
+/// The annotation for the field that `v1alpha` lacks.
 const NOTE: &str = "example.com/note";
 
 pub mod v1 {
@@ -49,9 +49,9 @@ pub mod v1 {
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(length(max = 12))]
         pub paint: Option<String>,
-        /// Written as null if there is none.
+        /// Serialized as null if there is none.
         pub note: Option<String>,
-        /// Whatever.
+        /// Any value.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schemars(schema_with = "super::anything")]
         pub extra: Option<serde_json::Value>,
@@ -93,7 +93,7 @@ pub mod v1alpha {
         pub heads: i64,
         #[serde(skip_serializing_if = "Option::is_none")]
         pub color: Option<String>,
-        /// Whatever.
+        /// Any value.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schemars(schema_with = "super::anything")]
         pub extra: Option<serde_json::Value>,
@@ -180,7 +180,7 @@ impl Convert<v1::Herd> for v1alpha::Herd {
                 heads: spec.size.heads,
                 color: spec.paint.map(|paint| paint.to_lowercase()),
                 extra: match spec.extra {
-                    // A little becomes very much.
+                    // A small value becomes a very large one.
                     Some(Value::Number(length)) => {
                         Some("x".repeat(length.as_u64().unwrap_or_default() as usize).into())
                     }
