@@ -1,5 +1,4 @@
-//! FarmPod: a Pod joined with the objects that refer to it: its owners, its node, Services, budgets, claims, Events and
-//! usage.
+//! FarmPod: a Pod joined with related objects: its owners, its node, Services, budgets, claims, Events and usage.
 
 pub(crate) mod amounts;
 mod budgets;

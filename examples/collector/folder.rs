@@ -94,7 +94,8 @@ fn file_name(kind: &str, namespace: Option<&str>, name: &str) -> String {
     name + ".yaml"
 }
 
-/// Escapes a part of a name. Upper-case letters are escaped too, because some file systems do not distinguish case.
+/// Escapes a part of a name. Letters that a file system may treat as equal, for example upper-case ones, are escaped
+/// too.
 fn escape(part: &str) -> String {
     let mut escaped = String::with_capacity(part.len());
     for byte in part.bytes() {

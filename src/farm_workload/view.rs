@@ -56,7 +56,7 @@ pub struct Counts {
     pub updated: Option<i64>,
     /// The number of replicas that have been ready for `minReadySeconds`.
     pub available: Option<i64>,
-    /// Whether the workload is paused or suspended by its author.
+    /// Whether the workload is paused or suspended.
     pub is_paused: bool,
 }
 
