@@ -1,7 +1,6 @@
-//! What a user of the library writes: kinds of their own, as Rust types.
+//! The API for users of the library: kinds that are defined by Rust types.
 //!
-//! Only here is the user's type known. Behind it everything is an
-//! [`Object`](crate::object::Object).
+//! Only this module handles the user's types. All other modules handle an [`Object`](crate::object::Object).
 
 mod cells;
 mod computed;
@@ -40,7 +39,7 @@ use serde_json::Value;
 
 use crate::object::Tree;
 
-/// A typed object as a tree.
+/// Converts a typed object to a JSON tree.
 fn to_tree<K: serde::Serialize>(object: &K) -> Result<Tree, String> {
     match serde_json::to_value(object) {
         Ok(Value::Object(tree)) => Ok(tree),
@@ -49,7 +48,7 @@ fn to_tree<K: serde::Serialize>(object: &K) -> Result<Tree, String> {
     }
 }
 
-/// `llamas.farm.example.com`, for messages.
+/// The qualified name of a kind for messages, such as `llamas.farm.example.com`.
 fn qualified<K: Resource<DynamicType = ()>>() -> String {
     crate::error::qualified(&K::group(&()), &K::plural(&()))
 }

@@ -1,8 +1,7 @@
-//! Kind: everything said about one kind.
+//! Kind: the parsed definition of a kind.
 //!
-//! It is parsed once from a CustomResourceDefinition, which is also what
-//! kube's derive makes. Routes, discovery, columns, messages and manifests
-//! take their names from here and nowhere else.
+//! A kind is parsed once from a CustomResourceDefinition; kube's derive generates one too. This module is the only
+//! source of names for routes, discovery, columns, messages and manifests.
 mod age;
 mod columns;
 mod conversion;
@@ -79,66 +78,65 @@ use crate::object::selector::SelectableFields;
 use crate::object::{Shape, Tree};
 use crate::schema::{Types, coerce};
 
-/// How many classes of characters (`\pL`) the patterns of a definition may have before they are read:
-/// each may be hundreds of ranges.
+/// The largest number of character classes (`\pL`) in the patterns of a definition, counted before the patterns are
+/// parsed: each class can be hundreds of ranges.
 const PATTERN_CLASSES: usize = 20_000;
-/// How many bytes the patterns of a definition may take when they are compiled, each counted once:
-/// that is about what one object may cost, which has a text for each of them. Of those in use a
-/// usual one takes 3 kB.
+/// The largest size of the compiled patterns of a definition in bytes; equal patterns are counted once. It is about the
+/// memory that one object may use, which contains a string for each pattern. A typical pattern uses 3 kB.
 const PATTERN_BYTES: usize = 8 << 20;
 
-/// Whether objects live in namespaces.
+/// Whether the kind is namespaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResourceScope {
     /// Each object has a namespace.
     Namespaced,
-    /// Objects belong to the cluster.
+    /// Objects are cluster-scoped.
     Cluster,
 }
 
-/// Everything said about one kind.
+/// The parsed definition of a kind.
 #[derive(Clone, Debug)]
 pub struct Kind {
-    /// The API group, as `farm.example.com`.
+    /// The API group, such as `farm.example.com`.
     pub group: String,
-    /// What the kind is called.
+    /// The names of the kind.
     pub names: Names,
-    /// Whether objects live in namespaces.
+    /// Whether the kind is namespaced.
     pub scope: ResourceScope,
-    /// Versions of its group whose objects look the same, and are read as its own.
+    /// Versions of the group with identical objects, which are read as the kind's own.
     pub equivalent_versions: &'static [&'static str],
-    /// The served versions, the preferred one first.
+    /// The served versions, preferred version first.
     pub versions: Vec<Arc<Version>>,
-    /// The version in which objects are kept, served or not.
+    /// The storage version, served or not.
     pub storage: Arc<Version>,
-    /// Versions that are not served: objects may have been kept in them.
+    /// Versions that are not served. Objects may have been stored in them.
     unserved: Vec<Arc<Version>>,
-    /// What of the definition says what objects hold.
+    /// A hash of those parts of the definition that determine the content of objects.
     shape: Shape,
-    /// How objects of one version become those of another, if more than the name of the version changes.
+    /// The conversion between versions, if more changes than `apiVersion`.
     conversion: Option<Converter>,
-    /// Rules of a user, if there are any: admission asks them.
+    /// Rules of a user, which admission calls.
     pub admission_rules: Option<Arc<ErasedRules>>,
-    /// How its objects are named, written and deleted.
+    /// The rules for naming, writing and deleting objects of the kind.
     pub strategy: Strategy,
-    /// Subresources that code handles.
+    /// The subresources that are handled by code.
     pub subresource_handlers: Vec<Arc<SubresourceHandler>>,
-    /// Code of the strategy, which fills in and validates what no type can say.
+    /// Code of the strategy that sets defaults and validates what no type can express.
     strategy_rules: Option<Arc<ErasedRules>>,
-    /// Whose objects it shows, if they are not its own.
+    /// The kind whose objects this kind shows, if it is a view.
     pub view: Option<View>,
-    /// Which of its objects each reader sees, if not all.
+    /// The filter of the objects that are visible to each reader; `None` if all are.
     visibility: Option<Arc<ErasedVisibility>>,
-    /// Its objects as readers were shown them.
+    /// Caches of the converted and redacted objects.
     shown: ShownObjects,
 }
 
 impl Kind {
-    /// Parses a definition. The cells of some columns may be computed by code.
+    /// Parses a definition. `cells` are the columns whose cells are computed by code.
     ///
     /// # Errors
-    /// When it is not one that kube-apiserver would take, or has no such
-    /// columns; names each field.
+    /// If kube-apiserver would reject the definition, or if it lacks a column of `cells`. The error names each invalid
+    /// field.
     pub fn parse(
         definition: &CustomResourceDefinition,
         cells: impl IntoIterator<Item = Arc<ErasedCells>>,
@@ -146,11 +144,11 @@ impl Kind {
         Self::parse_in(definition, cells, None, faults_of_group(definition), None)
     }
 
-    /// Parses a definition that was accepted when it was written, whatever is demanded now. What is
-    /// wrong with it and keeps nothing from being served goes into `lesser`.
+    /// Parses a definition that was accepted when it was written, even if new definitions must meet more requirements.
+    /// Errors that do not prevent serving are added to `lesser`.
     ///
     /// # Errors
-    /// When it cannot be served.
+    /// If the kind cannot be served.
     pub fn parse_kept(
         definition: &CustomResourceDefinition,
         lesser: &mut Vec<String>,
@@ -158,12 +156,11 @@ impl Kind {
         Self::parse_in(definition, [], None, faults_of_group(definition), Some(lesser))
     }
 
-    /// Parses a definition of a kind that Kubernetes has itself: its group
-    /// need not be a domain, and that of Pods has no name; what its objects may hold
-    /// is said by its types.
+    /// Parses the definition of a built-in kind. Its group need not be a domain, and that of Pods is empty. Its types
+    /// determine the content of objects.
     ///
     /// # Errors
-    /// As `parse`; when there is no such type.
+    /// Same as for `parse`; also if there is no such type.
     pub fn parse_built_in(
         definition: &CustomResourceDefinition,
         cells: impl IntoIterator<Item = Arc<ErasedCells>>,
@@ -242,8 +239,8 @@ impl Kind {
         }
     }
 
-    /// The same kind with rules that are written in Rust. Those of Kubernetes' own kinds
-    /// are part of their strategy, those of users of admission.
+    /// Sets rules that are written in Rust. Rules of built-in kinds become part of their strategy; rules of users
+    /// become part of admission.
     #[must_use]
     pub fn with_rules(self, rules: Option<Arc<ErasedRules>>) -> Self {
         match self.is_typed() {
@@ -252,55 +249,54 @@ impl Kind {
         }
     }
 
-    /// The same kind, whose versions code converts.
+    /// Sets the code that converts between versions.
     #[must_use]
     pub fn with_conversion(self, conversion: Option<Arc<ErasedConversion>>) -> Self {
         let conversion = conversion.map(Converter::Code).or(self.conversion);
         Self { conversion, ..self }
     }
 
-    /// The same kind with another strategy.
+    /// Sets the strategy.
     #[must_use]
     pub fn with_strategy(self, strategy: Strategy) -> Self {
         Self { strategy, ..self }
     }
 
-    /// The same kind with subresources that code handles.
+    /// Sets the subresources that are handled by code.
     #[must_use]
     pub fn with_subresources(self, subresource_handlers: Vec<Arc<SubresourceHandler>>) -> Self {
         Self { subresource_handlers, ..self }
     }
 
-    /// The same kind as a view of another one.
+    /// Makes the kind a view of another kind.
     #[must_use]
     pub fn with_view(self, view: Option<View>) -> Self {
         Self { view, ..self }
     }
 
-    /// The same kind, of which each reader sees only some objects.
+    /// Sets the filter of the objects that are visible to each reader.
     #[must_use]
     pub fn with_visibility(self, visibility: Option<Arc<ErasedVisibility>>) -> Self {
         Self { visibility, ..self }
     }
 
-    /// Where its objects are kept.
+    /// The collection in which the objects are stored.
     pub fn collection(&self) -> String {
         self.view.as_ref().map_or_else(|| self.qualified(), View::collection)
     }
 
-    /// What objects of a version are selected by, besides name and namespace.
+    /// The fields by which objects of a version can be selected, besides name and namespace.
     pub fn selectable<'a>(&'a self, version: &'a Version) -> &'a SelectableFields {
         if self.is_typed() { &self.strategy.selectable } else { &version.selectable }
     }
 
-    /// Says for an object of one of Kubernetes' own kinds what it is, where its
-    /// author does not.
+    /// Fills in `apiVersion` and `kind` of an object of a built-in kind if they are missing.
     ///
     /// # Errors
-    /// When it says that it is something else, in the words of Go's decoder.
+    /// If the object states another type; the message is that of Go's decoder.
     pub fn complete_type(&self, tree: &mut Tree, version: &Version) -> Result<(), String> {
         let expected = self.api_version(&version.name);
-        // Go takes an empty group for none.
+        // Go treats an empty group as none.
         if let Some(Value::String(given)) = tree.get_mut("apiVersion")
             && let Some(rest) = given.strip_prefix('/')
         {
@@ -341,20 +337,20 @@ impl Kind {
         Err(format!("{kind} in version {} cannot be handled as a {own}: {why}", quote(name)))
     }
 
-    /// Whether objects are read as Go reads them: the kind is one of Kubernetes' own.
+    /// Whether objects are decoded in the same way as Go decodes them. That is so for built-in kinds.
     pub fn is_typed(&self) -> bool {
         self.storage.schema.is_typed()
     }
 
-    /// Makes an object of one of Kubernetes' own kinds what Go makes of it, after code
-    /// has changed it. It is of its types, because the code has read it as one.
+    /// Normalizes an object of a built-in kind in the same way as Go decodes it, after code has changed it. This cannot
+    /// fail, because the code has read the object as its type.
     pub fn coerce_again(&self, version: &Version, tree: &mut Tree) {
         if version.schema.is_typed() {
             let _ = coerce(version.schema.root(), tree);
         }
     }
 
-    /// The rules for objects of a version: a user's, or those of the strategy.
+    /// The rules for objects of a version: those of a user, or else those of the strategy.
     pub fn rules_of(&self, version: &Version) -> Option<&ErasedRules> {
         let rules = self.admission_rules.as_deref().filter(|rules| rules.is_about(&version.name));
         rules.or_else(|| self.strategy_rules(version))
@@ -365,8 +361,8 @@ impl Kind {
         self.strategy_rules.as_deref().filter(|rules| rules.is_about(&version.name))
     }
 
-    /// A version that is served and that the rules, if there are any, do not look at, because nothing
-    /// makes one of theirs of its objects.
+    /// A served version whose objects the rules do not check, because no code converts them to the version of the
+    /// rules.
     pub fn version_without_rules(&self) -> Option<&str> {
         if matches!(self.conversion, Some(Converter::Code(_))) {
             return None;
@@ -376,7 +372,7 @@ impl Kind {
         names.into_iter().find(|name| !rules.is_about(name))
     }
 
-    /// What the definition of a kind that is kept says and may not.
+    /// Errors in the definition of a kind whose objects are stored.
     pub fn faults_of_stored(&self, definition: &CustomResourceDefinition) -> Vec<String> {
         let of_conversion = webhook_faults::faults(definition.spec.conversion.as_ref());
         let mut faults: Vec<String> = of_conversion.iter().map(ToString::to_string).collect();
@@ -393,12 +389,12 @@ impl Kind {
         faults
     }
 
-    /// Formats in the schemas of its versions that bind no value.
+    /// The formats in the schemas of all versions that are not recognized and validate nothing.
     pub fn unrecognized_formats(&self) -> BTreeSet<String> {
         self.all_versions().flat_map(|version| version.unrecognized_formats()).collect()
     }
 
-    /// The version of this name, served or not.
+    /// The version with this name, served or not.
     pub fn any_version(&self, name: &str) -> Option<&Arc<Version>> {
         self.all_versions().chain([&self.storage]).find(|version| version.name == name)
     }
@@ -408,17 +404,17 @@ impl Kind {
         self.versions.iter().chain(&self.unserved)
     }
 
-    /// `llamas.farm.example.com`
+    /// The qualified name, such as `llamas.farm.example.com`.
     pub fn qualified(&self) -> String {
         crate::error::qualified(&self.group, &self.names.plural)
     }
 
-    /// `farm.example.com/v1alpha`; `v1` of the core group.
+    /// The `apiVersion` of a version: `farm.example.com/v1alpha`, or `v1` in the core group.
     pub fn api_version(&self, version: &str) -> String {
         api_version(&self.group, version)
     }
 
-    /// Whether a text is what [`api_version`](Self::api_version) makes of a version's name.
+    /// Whether a string equals the [`api_version`](Self::api_version) of a version.
     pub fn is_api_version(&self, text: &str, version: &str) -> bool {
         match text.strip_suffix(version) {
             Some("") => self.group.is_empty(),
@@ -427,29 +423,29 @@ impl Kind {
         }
     }
 
-    /// The served version of this name.
+    /// The served version with this name.
     pub fn version(&self, name: &str) -> Option<&Arc<Version>> {
         self.versions.iter().find(|version| version.name == name)
     }
 
-    /// Whether objects live in namespaces.
+    /// Whether the kind is namespaced.
     pub fn is_namespaced(&self) -> bool {
         self.scope == ResourceScope::Namespaced
     }
 }
 
-/// `farm.example.com/v1alpha`; `v1` of the core group.
+/// The `apiVersion` of a group and version: `farm.example.com/v1alpha`, or `v1` in the core group.
 pub fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// The path of a group and version, without the slash in front:
-/// `apis/farm.example.com/v1alpha`; `api/v1` of the core group.
+/// The path of a group and version without a leading slash: `apis/farm.example.com/v1alpha`, or `api/v1` in the core
+/// group.
 pub fn root(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
-/// Versions that are served, versions that are not, and the stored one.
+/// The served versions, the versions that are not served, and the storage version.
 type Versions = (Vec<Arc<Version>>, Vec<Arc<Version>>, Arc<Version>);
 
 fn faults_of_group(definition: &CustomResourceDefinition) -> Vec<String> {
@@ -459,8 +455,7 @@ fn faults_of_group(definition: &CustomResourceDefinition) -> Vec<String> {
     (!is_domain).then_some(fault).into_iter().collect()
 }
 
-/// The versions, the preferred one first. What is wrong with one that can be served goes into `lesser`, if
-/// that is asked for.
+/// Parses the versions, preferred version first. With `lesser`, errors that do not prevent serving are added to it.
 fn parse_versions(
     spec: &CustomResourceDefinitionSpec,
     cells: &[Arc<ErasedCells>],
@@ -511,8 +506,8 @@ fn parse_versions(
     Some((served, unserved, storage?))
 }
 
-/// How many classes of characters there may be in patterns, at most; other texts count, too. Where
-/// some match whatever the case, each list of characters may become as large.
+/// An upper limit for the number of character classes in the patterns; other strings are counted too. With a
+/// case-insensitive flag, each bracketed class can become as large.
 fn classes(spec: &CustomResourceDefinitionSpec) -> usize {
     let text = serde_json::to_string(&spec.versions).unwrap_or_default();
     let named = text.matches("\\\\p").count() + text.matches("\\\\P").count();

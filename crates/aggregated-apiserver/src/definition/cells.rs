@@ -1,4 +1,4 @@
-//! Cells: what tables show and no JSONPath can say.
+//! Table cells that are computed by code, because no JSONPath can express them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,9 +13,8 @@ use crate::kind::{ErasedCells, go_reader};
 
 type Compute<K> = Box<dyn Fn(&K, Timestamp) -> Value + Send + Sync>;
 
-/// Cells that are computed by code, each in the place of the JSONPath of a
-/// column. The heading, type and place of the column stay what the description
-/// says.
+/// Table cells that are computed by code. Each replaces the JSONPath of one column. The heading, type and position of
+/// the column stay as the definition declares them.
 ///
 /// ```
 /// use aggregated_apiserver::{Cells, Stored, age};
@@ -50,16 +49,15 @@ impl<K> Default for Cells<K> {
 }
 
 impl<K> Cells<K> {
-    /// No cells: every column shows what its JSONPath finds.
+    /// No computed cells: every column contains the result of its JSONPath.
     pub fn new() -> Self {
         Self(Vec::new())
     }
 
-    /// The cells of this column are what `compute` makes of an object, at a
-    /// time: a text, a number or a boolean, as the column's type is. In a
-    /// `date` column a text in RFC 3339 is shown as an age. `None` shows
-    /// nothing, as does an object that is none of this type, or a panic, of
-    /// which the first is logged. A definition must have the column, and the
+    /// Sets the cells of a column to the result of `compute`, which receives an object and the current time. The result
+    /// is a string, a number or a boolean, according to the type of the column. In a `date` column an RFC 3339 string
+    /// is displayed as an age. `None` leaves the cell empty. The cell is also empty if the object cannot be read as
+    /// this type, or if `compute` panics; the first panic is logged. The definition must contain the column and the
     /// version of this type.
     #[must_use]
     pub fn cell<V: Into<Value>>(
@@ -73,14 +71,14 @@ impl<K> Cells<K> {
 }
 
 impl<K: Resource<DynamicType = ()> + DeserializeOwned + 'static> Cells<K> {
-    /// The same without the type, for objects as they are kept; `None` if there are no cells.
+    /// The cells without their type, for stored objects; `None` if there are no cells.
     pub(super) fn erased(self) -> Option<ErasedCells> {
         if self.0.is_empty() {
             return None;
         }
         let columns = self.0.iter().map(|(column, _)| *column).collect();
         let told = AtomicBool::new(false);
-        // What the user wrote may panic; all else is shown.
+        // The user's code may panic; all other cells are still computed.
         let panicked = move || {
             if !told.swap(true, Ordering::Relaxed) {
                 tracing::error!("computing the cells of {} panicked", qualified::<K>());

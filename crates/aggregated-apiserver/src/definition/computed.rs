@@ -1,4 +1,4 @@
-//! Computed: a kind that is a view of something else in the cluster.
+//! Computed kinds: kinds that are views of other objects in the cluster.
 
 mod alike;
 mod held_back;
@@ -29,25 +29,25 @@ use known::KnownSources;
 pub use variant::{ComputedFromSeveral, Variant, Variants};
 pub(super) use variant::{Only, Opened};
 
-/// What the log says while the sources of a kind are not in view.
+/// The consequence that the log states while the sources of a kind are not synced.
 const MISSING: &str = "what is computed from them is not served";
 
-/// At most this many objects are computed before other tasks get their turn.
+/// The number of objects that are computed before the task yields to other tasks.
 const BATCH: usize = 256;
 
-/// Names uids of computed objects: version 5 of the source's uid and the kind.
+/// The UUID namespace of computed objects: their uids are version 5 UUIDs of the source's uid and the kind.
 const UIDS: Uuid = Uuid::from_u128(0x6f1a_4c9e_52d3_4b58_9c07_1d9b_3a6e_80f4);
 
-/// A kind that is a view of something else in the cluster: read-only, and as
-/// fresh as what it shows.
+/// A kind that is a view of other objects in the cluster. It is read-only and follows their changes.
 ///
-/// A caller who reads it needs the same right on its [`Computed::Source`] too, and on what is looked up besides, unless its
-/// [`disclosures`](Self::disclosures) say that it is harmless, or what is left out without that right.
+/// A caller that reads the kind needs permission for the same verb on its [`Computed::Source`]. The caller needs the
+/// same permission on the types of its lookups, unless the [`disclosures`](Self::disclosures) declare that a lookup is
+/// harmless or which fields are omitted without the permission.
 ///
-/// There is one object for each source, if [`compute`](Self::compute) makes one of it, and what else it
-/// shows is looked up ([`Lookup`](super::Lookup)): by name, by what is in the other objects, by labels in
-/// both directions, and as sums over groups. An object is computed again when something changes that it
-/// was computed from, and an event comes of it when it is another one.
+/// There is one object for each source for which [`compute`](Self::compute) returns an object. A computation reads
+/// other objects with a [`Lookup`](super::Lookup): by name, by an index, by labels in both directions, and as sums over
+/// groups. An object is computed again when an object that it was computed from changes. Watchers receive an event if
+/// the result differs.
 ///
 /// ```
 /// use aggregated_apiserver::{Computed, Disclosures, Lookup};
@@ -97,62 +97,57 @@ const UIDS: Uuid = Uuid::from_u128(0x6f1a_4c9e_52d3_4b58_9c07_1d9b_3a6e_80f4);
 /// assert_eq!(busy.map(|busy| busy.spec.pods), Some(0));
 /// ```
 ///
-/// # What of the cluster is read
+/// # Which objects are read from the cluster
 ///
-/// The sources and what is looked up are listed and watched once for all kinds, of each type as it
-/// is declared: a type of few fields (as `#[resource(inherit = Pod)]` of kube's derive makes one, or one that is a
-/// [`SourceType`] by itself) takes little memory, of a `PartialObjectMeta` only metadata is asked for, and [`SCOPE`](Self::SCOPE) and
-/// [`Scoped`](super::Scoped) say which objects, and whether they are polled. Manifests ask for the rights to
-/// just that. Objects can also come from a [stream](super::Kinds::with_source_stream).
+/// Sources and lookups are listed and watched once for all kinds, per type as it is declared. A type of few fields uses
+/// little memory: `#[resource(inherit = Pod)]` of kube's derive creates such a type, and a type can implement
+/// [`SourceType`] itself. Of a `PartialObjectMeta`, only the metadata is requested. [`SCOPE`](Self::SCOPE) and
+/// [`Scoped`](super::Scoped) select the objects, and whether they are polled. Generated manifests request permissions
+/// for exactly these reads. Objects can also come from a [stream](super::Kinds::with_source_stream).
 ///
-/// Until the sources have been listed, requests get 429. What is only looked up is not waited for
-/// longer than ten seconds, and left out while it cannot be read. As long as the cluster is
-/// away, everything is shown as it was last; clients are warned after a minute.
+/// Until the sources have been listed, requests are rejected with 429. A kind waits for its lookups for at most ten
+/// seconds; their results are omitted while they cannot be read. While the cluster cannot be reached, the last known
+/// objects are served; after a minute, responses carry a warning.
 ///
 /// # Measurements
 ///
-/// What is [measured](SourceScope::measured), as what is used of processors and memory, changes all the time.
-/// What only measurements have changed of an object is told to those who watch when it [is worth
-/// it](Self::is_worth_publishing), [at most so often](Self::MEASURED_AT_MOST_EVERY), and otherwise
-/// [later](Self::MEASURED_AT_LATEST).
+/// [Measured](SourceScope::measured) values, such as CPU and memory usage, change all the time. If only measurements of
+/// an object have changed, watchers receive an event when the change [is worth it](Self::is_worth_publishing), [at most
+/// this often](Self::MEASURED_AT_MOST_EVERY), and otherwise [later](Self::MEASURED_AT_LATEST).
 ///
 /// # Selecting
 ///
-/// Every scalar can be a selectable field (`selectable = ".spec.pods"` in kube's derive): of computed kinds
-/// there is no bound of eight.
+/// Every scalar can be a selectable field (`selectable = ".spec.pods"` in kube's derive): the limit of eight does not
+/// apply to computed kinds.
 pub trait Computed:
     Resource<DynamicType = ()> + CustomResourceExt + Serialize + DeserializeOwned + Send + 'static
 {
-    /// What it is computed from, object by object.
+    /// The type of the source objects. Each object is computed from one of them.
     type Source: SourceType;
-    /// What else the computation may look at: nothing, `()`, a [`Lookup`](super::Lookup), a
-    /// [`MetadataLookup`](super::MetadataLookup), or a tuple of up to twelve of these, or of such tuples.
+    /// The lookups of the computation: none (`()`), a [`Lookup`](super::Lookup), a
+    /// [`MetadataLookup`](super::MetadataLookup), or a tuple of up to twelve of these or of such tuples.
     type Related: Related;
 
-    /// Which sources are read: all of them, if nothing else is said. There is no object of others.
+    /// The sources that are read; all of them by default. Other sources have no object.
     const SCOPE: SourceScope = SourceScope::ALL;
 
-    /// Computes the object of a source, or none. Pure: the same input gives
-    /// the same output. Where the result leaves them out, the namespace and
-    /// the creation time are the source's; the uid is made from the source's.
-    /// An object in another namespace than its source, or with a name that
-    /// [`Computed::source_name`] does not lead back from, is refused: the
-    /// rights of readers are asked of the source.
+    /// Computes the object of a source, or none. The function is pure: the same input gives the same output. If the
+    /// result has no namespace or creation time, those of the source are used; the uid is derived from the source's
+    /// uid. An object is rejected if its namespace differs from that of its source, or if [`Computed::source_name`]
+    /// does not map its name to the source. The reason: permissions of readers are checked on the source.
     fn compute(source: &Self::Source, related: &Self::Related) -> Option<Self>
     where
         Self: Sized;
 
-    /// At most so often an object is told to those who watch because of
-    /// [measurements](SourceScope::measured) alone; what else changes is told at once, with what is
-    /// measured then.
+    /// The shortest time between two events of an object that are caused by [measurements](SourceScope::measured)
+    /// alone. Any other change is published at once, together with the current measurements.
     const MEASURED_AT_MOST_EVERY: Duration = Duration::from_secs(15);
-    /// How long a measurement is not told that is [not worth it](Self::is_worth_publishing).
+    /// The longest delay before a measurement is published that is [not worth an event](Self::is_worth_publishing).
     const MEASURED_AT_LATEST: Duration = Duration::from_secs(300);
 
-    /// Whether what was computed differs so much from what is shown that it is worth an event for
-    /// everybody who watches. Asked only if nothing but [measurements](SourceScope::measured) has
-    /// changed. What is not worth it is told later: with the next change, or after
-    /// [`MEASURED_AT_LATEST`](Self::MEASURED_AT_LATEST).
+    /// Whether the computed object differs enough from the published one to send an event to every watcher. Called only
+    /// if nothing except [measurements](SourceScope::measured) has changed. If the result is false, the object is
+    /// published later: with its next change, or after [`MEASURED_AT_LATEST`](Self::MEASURED_AT_LATEST).
     fn is_worth_publishing(_shown: &Self, _computed: &Self) -> bool
     where
         Self: Sized,
@@ -160,13 +155,13 @@ pub trait Computed:
         true
     }
 
-    /// The name of the source behind an object of this name, or `None` if no
-    /// source can be behind it: the right to `get` is asked for that source.
+    /// The name of the source of an object with this name, or `None` if no source can have such an object. A `get` of
+    /// the object needs permission to `get` that source.
     fn source_name(name: &str) -> Option<String> {
         Some(name.to_owned())
     }
 
-    /// Cells of tables that no JSONPath can say.
+    /// Table cells that no JSONPath can express.
     fn cells() -> Cells<Self>
     where
         Self: Sized,
@@ -174,7 +169,7 @@ pub trait Computed:
         Cells::new()
     }
 
-    /// Which objects each reader sees, among those that rights let it read.
+    /// The objects that are visible to each reader, among those that the reader is allowed to read.
     fn visibility() -> Visibility<Self>
     where
         Self: Sized,
@@ -182,38 +177,37 @@ pub trait Computed:
         Visibility::everything()
     }
 
-    /// What is shown of what is looked up, and to which readers. What is not said needs the right to
-    /// all objects of the type, or the request is refused.
+    /// The fields that are computed from lookups, and the readers to which they are visible. A type that is not
+    /// declared needs permission on all of its objects; without it the request is rejected.
     fn disclosures() -> Disclosures {
         Disclosures::new()
     }
 }
 
-/// A computation, whatever its types.
+/// A computation, independent of its types.
 pub trait Running: Send {
-    /// Whether all is known that it needs.
+    /// Whether its sources and lookups are known.
     fn is_synced(&self) -> bool;
-    /// Whether it has sources, as far as is known.
+    /// Whether the computation has sources: false if its source type is omitted because it cannot be read.
     fn has_source(&self) -> bool;
-    /// The state of every source.
+    /// The state of the source type and of each lookup.
     fn sources(&self) -> Vec<SourceState>;
-    /// The sources that must be computed again now, and whether only for a measurement; also when to
-    /// ask for more at the latest.
+    /// Takes the sources that must be computed again now, each with whether only a measurement has changed. Also
+    /// returns when to call this again at the latest.
     fn take_work(&mut self) -> (Vec<(Key, bool)>, Option<Instant>);
-    /// Computes one source again and publishes what came of it, now or, if only a measurement has
-    /// changed, when it is time.
+    /// Computes one source again and publishes the result: immediately, or later if only a measurement has changed.
     fn update(&mut self, source_key: &Key, is_measured: bool);
-    /// When something is to be computed again that was held back.
+    /// When the next held-back object must be computed again.
     fn next_held_back(&self) -> Option<Instant>;
 }
 
-/// Keeps a cache as computations say, which are notified of changes, for ever.
+/// Runs the computations of a kind and updates its watch cache until the server stops.
 pub(super) async fn run(Opened { mut computations, notify, .. }: Opened, cache: Arc<WatchCache>) {
     let mut wake_at: Option<Instant> = None;
     loop {
         let changed = notify.notified();
         match wake_at {
-            // Whether it changed or is time, it is looked at.
+            // The work is the same after a change and after the timeout.
             Some(time) => drop(tokio::time::timeout_at(time, changed).await),
             None => changed.await,
         }
@@ -232,10 +226,10 @@ pub(super) async fn run(Opened { mut computations, notify, .. }: Opened, cache: 
             times.extend(until.into_iter().chain(computation.next_held_back()));
         }
         wake_at = times.into_iter().min();
-        // What is too much for a while is served again only now.
+        // A source type that exceeded its memory limit may be synced again only from here on.
         let sources = computations.iter().flat_map(|computation| computation.sources());
         cache.set_sources(SourceState::each_once(sources));
-        // Of what is computed from nothing at all nothing is known.
+        // If all sources are omitted, there is nothing to serve.
         let is_known = computations.iter().any(|computation| computation.has_source());
         if is_known && computations.iter().all(|computation| computation.is_synced()) {
             cache.mark_synced();
@@ -243,9 +237,11 @@ pub(super) async fn run(Opened { mut computations, notify, .. }: Opened, cache: 
     }
 }
 
-/// Rights on an object are asked of the source that its name and namespace
-/// say: an object elsewhere would be a way around them.
-/// A name belongs to the first variant that it leads to a source of: two of them would show one object in turns.
+/// Checks that an object has the namespace and name that belong to its source. Permissions are checked on the source
+/// that the name and namespace of an object lead to, so an object elsewhere would circumvent them.
+///
+/// A name belongs to the first variant whose `source_name` accepts it: otherwise two variants would replace each
+/// other's object.
 fn check_authority<V: Variant>(
     source: &V::Source,
     key: &Key,
@@ -263,26 +259,26 @@ fn check_authority<V: Variant>(
     Ok(())
 }
 
-/// What a type is called, and which names are those of its objects.
+/// The name of a resource, and the `source_name` of its variant.
 type Namer = (String, fn(&str) -> Option<String>);
 
-/// What was asked: the index of the lookup, and the question.
+/// A question that a computation has asked: the index of the lookup, and the id of the question.
 type Seen = (u16, QuestionId);
 
 struct Computation<V: Variant> {
-    /// Which names the variants before this one make, and of which types.
+    /// The resources and `source_name` functions of the variants before this one.
     earlier: Vec<Namer>,
-    /// Whether there are other types that the kind is computed from.
+    /// Whether the kind is computed from other types too.
     is_one_of_several: bool,
     opened: Instant,
     informer: Arc<SourceInformer<V::Source>>,
     changed: Arc<Changed>,
     related: V::Related,
     cache: Arc<WatchCache>,
-    /// What is looked up in the namespace of a source alone: its readers have rights there.
+    /// The types that may be looked up only in the namespace of a source, because readers need permission only there.
     narrow: Arc<[TypeId]>,
     known: KnownSources,
-    /// Sources that were due when what they are computed from went out of view.
+    /// Sources that were due while sources or lookups were not synced.
     put_off: HashSet<Key>,
     held_back: HeldBack,
     alike: Alike,
@@ -320,7 +316,7 @@ impl<V: Variant> Running for Computation<V> {
         let source = self.informer.get(source_key);
         let computed = source.as_ref().map(|source| self.compute(source));
         let seen = self.take_seen();
-        // What is not kept any more looks as if it were not there.
+        // Objects that have been dropped from memory look as if they did not exist.
         if !self.is_synced() {
             for (index, lookup) in (0..).zip(self.related.lookups()) {
                 lookup.drop_unsettled(&of_lookup(&seen, index));
@@ -380,14 +376,15 @@ impl<V: Variant> Computation<V> {
         }
     }
 
-    /// Whether it is known which objects there are to compute from. Of an API that the cluster may
-    /// do without, and does not have, there are none; nor of one of several types that cannot be read.
+    /// Whether it is known which source objects exist. The source type counts as known, without objects, if it is
+    /// optional and absent from the cluster, or if it is one of several types and cannot be read.
     fn is_source_known(&self) -> bool {
         self.informer.is_synced() || self.source().is_rightly_absent || self.left_out().0
     }
 
-    /// Whether the kind is computed without this type, which is one of several, has never been in view and cannot be
-    /// read, and until when that holds if nothing happens. What was in view is shown on.
+    /// Whether the kind is computed without this type, and until when this result holds if nothing changes. A type is
+    /// omitted if it is one of several, has never been synced and cannot be read. A type that was synced once keeps its
+    /// last known objects.
     fn left_out(&self) -> (bool, Option<Instant>) {
         let standing = self.informer.standing();
         if !self.is_one_of_several || standing.is_synced || standing.excess.is_some() {
@@ -398,13 +395,13 @@ impl<V: Variant> Computation<V> {
 
     fn source(&self) -> SourceState {
         let source = lookup::source(&self.informer, V::SCOPE.may_be_absent());
-        // What was in view is shown on, and said to be old.
+        // A type that was synced once keeps its last known objects, which are reported as stale.
         let is_rightly_absent = source.is_rightly_absent && !source.is_synced;
         let is_left_out = self.left_out().0.then_some(true);
         SourceState { is_rightly_absent, is_left_out, ..source }
     }
 
-    /// The sources that must be computed again, and when to look for more at the latest.
+    /// Takes the sources that must be computed again. Also returns when to call this again at the latest.
     fn take_due(&mut self) -> (Due<Key>, Option<Instant>) {
         let mut due = Due { changed: std::mem::take(&mut self.put_off), ..Due::default() };
         due.measured.extend(self.held_back.take_due(Instant::now()));
@@ -420,7 +417,7 @@ impl<V: Variant> Computation<V> {
         (due, until)
     }
 
-    /// Whether an object is not shown now in which only what is measured has changed.
+    /// Whether an object in which only measurements have changed is held back for now.
     fn is_held_back(&mut self, source_key: &Key, object: &Object) -> bool {
         let source = self.known.number_of(source_key);
         let Some(known) = self.known.get_mut(source) else { return false };
@@ -441,7 +438,7 @@ impl<V: Variant> Computation<V> {
         until.is_some()
     }
 
-    /// Notes that nothing of an object is held back any more.
+    /// Records that no change of an object is held back any more.
     fn end_hold(&mut self, source_key: &Key, is_measured: bool) {
         let source = self.known.number_of(source_key);
         let hold = self.known.get_mut(source).and_then(|known| known.hold.as_mut());
@@ -451,8 +448,8 @@ impl<V: Variant> Computation<V> {
         }
     }
 
-    /// Publishes the object of a source in place of what it showed before.
-    /// No two sources show the same: from a key its source follows.
+    /// Publishes the object of a source and deletes the one that it had before under another key. No two sources have
+    /// the same object, because the key of an object determines its source.
     fn show(&mut self, source_key: &Key, object: Option<Object>) {
         let key = object.as_ref().map(|object| object.key().clone());
         let source = self.known.number_of(source_key);
@@ -470,7 +467,7 @@ impl<V: Variant> Computation<V> {
 
     fn compute(&self, source: &V::Source) -> Result<Option<Object>, String> {
         let compute = || V::compute(source, &self.related).as_ref().map(to_tree).transpose();
-        // What the user wrote may panic; the other objects are shown on.
+        // The user's code may panic; the other objects are still served.
         let computed = catch_unwind(AssertUnwindSafe(compute)).map_err(|_| "it panicked")?;
         let computed = computed?;
         let namespace = source.namespace();
@@ -502,7 +499,7 @@ impl<V: Variant> Computation<V> {
         Ok(Some(object))
     }
 
-    /// What the last computation asked.
+    /// Takes the questions that the last computation has asked.
     fn take_seen(&self) -> Box<[Seen]> {
         let lookups = (0..).zip(self.related.lookups());
         lookups
@@ -510,7 +507,7 @@ impl<V: Variant> Computation<V> {
             .collect()
     }
 
-    /// Notes what the computation of a source asks.
+    /// Records the questions that the computation of a source asks.
     fn settle(&mut self, source_key: &Key, seen: Box<[Seen]>) {
         let source = self.known.number_of(source_key);
         let Some(known) = self.known.get_mut(source) else { return };
@@ -525,8 +522,7 @@ impl<V: Variant> Computation<V> {
     }
 }
 
-/// Whether those who watch an object are to be told what was measured. What the user wrote may panic: then
-/// they are.
+/// Whether a measurement is worth an event. The user's code may panic; the result is true then.
 fn is_worth_publishing<V: Variant>(shown: &Object, computed: &Object) -> bool {
     let read =
         |object: &Object| serde_json::from_value::<V::Object>(Value::Object(object.to_tree())).ok();
@@ -535,7 +531,7 @@ fn is_worth_publishing<V: Variant>(shown: &Object, computed: &Object) -> bool {
     catch_unwind(is_worth).unwrap_or(true)
 }
 
-/// What one of the lookups was asked.
+/// The questions that were asked of one of the lookups.
 fn of_lookup(seen: &[Seen], index: u16) -> Vec<QuestionId> {
     let of_it = seen.iter().filter(|(lookup, _)| *lookup == index);
     of_it.map(|(_, question)| *question).collect()

@@ -1,4 +1,4 @@
-//! Convert: how objects of one version become those of another.
+//! Conversion of objects between versions.
 
 use std::error::Error;
 use std::fmt;
@@ -11,17 +11,17 @@ use super::Cells;
 use crate::error::FieldError;
 use crate::kind::Unconvertible;
 
-/// A version of a kind whose objects are converted to and from those of another one, the hub.
+/// A version of a kind whose objects are converted to and from the objects of another version, the hub.
 ///
-/// A conversion is a pure function of the object: it may be called at any time, any number of times, and
-/// on many threads. What one version cannot say should be kept by it all the same, in an annotation: a
-/// client that reads an object in one version and writes it back must not lose what another version
-/// says. [`check_round_trips`](super::check_round_trips) tests that.
+/// A conversion is a pure function of the object: it may be called at any time, any number of times, and on many
+/// threads. A version should store data that it cannot express in an annotation: a client that reads an object in one
+/// version and writes it back must not lose data of another version. [`check_round_trips`](super::check_round_trips)
+/// tests that.
 ///
-/// Annotations are all that it may change of the metadata: kube-apiserver's own fields stay as they are,
-/// and another name, namespace, uid or other labels fail the conversion. An object that is made with nothing but a
-/// name gets the metadata of the other one. What is made may take as much memory as what is sent, and what it
-/// writes as null is left out where its schema does not demand it.
+/// Annotations are the only metadata that a conversion may change. Fields that kube-apiserver sets stay unchanged, and
+/// a different name, namespace or uid or different labels fail the conversion. If the result has only a name, it gets
+/// the metadata of the original. The result may use as much memory as a request body. A field that the result contains
+/// as null is omitted unless its schema requires it.
 ///
 /// ```
 /// # mod v1 {
@@ -63,22 +63,23 @@ use crate::kind::Unconvertible;
 pub trait Convert<Hub>:
     Resource<DynamicType = ()> + CustomResourceExt + Serialize + DeserializeOwned + 'static
 {
-    /// An object of this version as the hub has it.
+    /// Converts an object of this version to the hub.
     ///
     /// # Errors
-    /// Why there is none. Requests for the object in the other version are answered with 500 then; one that has
-    /// sent the object, with 422 if the failure [names a field](ConversionFailure::field).
+    /// The reason why the object cannot be converted. Requests for the object in the other version are then answered
+    /// with 500. A request that sent the object is answered with 422 if the error [names a
+    /// field](ConversionFailure::field), and with 500 otherwise.
     fn into_hub(self) -> Result<Hub, ConversionFailure>;
 
-    /// An object of the hub in this version.
+    /// Converts an object of the hub to this version.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why the object cannot be converted.
     fn from_hub(hub: Hub) -> Result<Self, ConversionFailure>
     where
         Self: Sized;
 
-    /// Cells of tables of this version that no JSONPath can say.
+    /// Table cells of this version that no JSONPath can express.
     fn cells() -> Cells<Self>
     where
         Self: Sized,
@@ -87,18 +88,18 @@ pub trait Convert<Hub>:
     }
 }
 
-/// Why an object cannot be converted. Every error becomes one by `?`.
+/// The reason why an object cannot be converted. The `?` operator converts every error to it.
 #[derive(Debug)]
 pub struct ConversionFailure(Unconvertible);
 
 impl ConversionFailure {
-    /// A failure for this reason, which is told to the client.
+    /// A failure with this message, which the client receives.
     pub fn new(why: impl fmt::Display) -> Self {
         Self(why.to_string().into())
     }
 
-    /// A failure of one field, whose value the other version cannot say. Where a client has sent it, that is
-    /// answered with 422, which names the field; of an object that is kept, with 500.
+    /// A failure of one field whose value the other version cannot express. If a client sent the object, the response
+    /// is 422 and names the field; for a stored object it is 500.
     ///
     /// ```
     /// # use aggregated_apiserver::{ConversionFailure, FieldError};

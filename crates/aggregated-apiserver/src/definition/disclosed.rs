@@ -1,4 +1,4 @@
-//! Holds what is declared of lookups against what a computation makes of them.
+//! Checks the declared disclosures of a kind against the results of its computation.
 
 use std::any::TypeId;
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use super::computed::Only;
 use super::lookup::{Related, Tracked};
 use super::{Computed, ComputedFromSeveral, Disclosures, Variant, to_tree};
 
-/// What a computation shows of a lookup, and its [`Disclosures`] do not say.
+/// A field that is computed from a lookup without being declared in the [`Disclosures`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{}: {what}", .resource)]
 pub struct DisclosureFault {
@@ -18,14 +18,15 @@ pub struct DisclosureFault {
     what: String,
 }
 
-/// Computes the object of a source with all of what is looked up, and again without each of the types, and says which
-/// fields differ that the [`Disclosures`] of the kind do not name for it. `related` makes what is looked up, anew each
-/// time. Of a type of which nothing is declared nothing is shown without a right, so there is nothing to find.
+/// Checks that the [`Disclosures`] of a kind declare all fields that depend on its lookups. The object of a source is
+/// computed with all lookups, and again without each looked-up type. A field that differs must be declared for that
+/// type. `related` creates the lookups for each computation. A type without any declaration is not checked, because
+/// nothing of it is visible without permission.
 ///
-/// It finds what is in these objects: take some in which every field comes of something.
+/// The check covers only the given objects: use objects with which every field gets a value.
 ///
 /// # Errors
-/// The faults, in the order of lookups.
+/// The undeclared fields, in the order of lookups.
 ///
 /// ```
 /// use aggregated_apiserver::{Computed, Disclosures, Lookup, check_disclosures};
@@ -76,10 +77,10 @@ pub fn check_disclosures<K: Computed>(
     check::<Only<K>>(&K::disclosures(), source, related)
 }
 
-/// The same as [`check_disclosures`] for one of the variants of a kind that is computed from several types.
+/// Same as [`check_disclosures`], for one variant of a kind that is computed from several types.
 ///
 /// # Errors
-/// The faults, in the order of lookups.
+/// The undeclared fields, in the order of lookups.
 pub fn check_variant_disclosures<V>(
     source: &V::Source,
     related: impl Fn() -> V::Related,
@@ -101,7 +102,7 @@ fn check<V: Variant>(
             lookup.leave_out();
         }
         let object = V::compute(source, &related)?;
-        // What cannot be written as JSON is not shown.
+        // An object that cannot be serialized as JSON is never served.
         to_tree(&object).ok().map(Value::Object)
     };
     let whole = shown(None);
@@ -110,7 +111,7 @@ fn check<V: Variant>(
     let types: Vec<TypeId> =
         related().lookups().into_iter().map(Tracked::type_of_objects).collect();
     for (place, type_id) in types.into_iter().enumerate() {
-        // Of what is found by references the kind is not known, and all readers see it.
+        // Objects that are found by references have no static kind, and all readers see them.
         let Some(kind) = kinds.iter().find(|kind| kind.type_id == type_id) else { continue };
         let Some(declared) = disclosures.fields_of(type_id) else { continue };
         let mut fault = |what: String| {
@@ -137,12 +138,12 @@ fn check<V: Variant>(
     if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
 
-/// Whether what is at a path is left out with what is declared.
+/// Whether a declared path covers another path: both are equal, or the other one is below it.
 fn leads_to(declared: &str, path: &str) -> bool {
     path.strip_prefix(declared).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
-/// Adds the paths at which two values differ. What holds nothing is as good as what is not there.
+/// Adds the paths at which two values differ. An empty object counts as a missing one.
 fn differ(path: String, one: Option<&Value>, other: Option<&Value>, found: &mut BTreeSet<String>) {
     if one == other {
         return;

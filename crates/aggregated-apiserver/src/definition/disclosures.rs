@@ -1,4 +1,4 @@
-//! Disclosures: what a computed kind shows of what it looks up, and to which readers.
+//! Disclosures: the fields of a computed kind that come from lookups, and the readers to which they are visible.
 
 use std::any::TypeId;
 
@@ -6,32 +6,34 @@ use super::kinds::SourceKind;
 use crate::cluster::SourceType;
 use crate::served_kind::LookupRight;
 
-/// What a computed kind shows of what it looks up ([`Lookup`](super::Lookup)), and to which of its readers.
+/// The fields of a computed kind that come from lookups ([`Lookup`](super::Lookup)), and the readers to which they are
+/// visible.
 ///
-/// A caller who reads the kind has the right to read its source. What comes from lookups is another matter, and is said here for each
-/// type that is looked up:
+/// A caller that reads the kind is allowed to read its source. Fields that come from lookups need a declaration for
+/// each looked-up type:
 ///
 /// - [`shows`](Self::shows): harmless. Every reader of the kind sees these fields.
-/// - [`protects`](Self::protects): a reader needs the same verb on the type, in all namespaces: `get` or `list` for one object,
-///   `list` for a list, `list` and `watch` for a watch, and for a list that is selected by labels or fields which are protected.
-/// - [`protects_in_namespace`](Self::protects_in_namespace): the same, in the namespace of the request alone, because
-///   nothing is looked up in others.
+/// - [`protects`](Self::protects): a reader needs permission for the same verb on the type, in all namespaces. One
+///   object needs `get` or `list`, a list needs `list`, and a watch needs `list` and `watch`. A list that is selected
+///   by protected labels or fields needs `list` and `watch` too.
+/// - [`protects_in_namespace`](Self::protects_in_namespace): the same, but only in the namespace of the request,
+///   because the computation looks up nothing in other namespaces.
 ///
-/// A reader who lacks a right is shown the object without those fields: in every answer, in events and tables, whose
-/// cells are computed of what is left, and to its selectors. A warning says which right is missing. A
-/// field that two lookups name is shown to those who have both rights.
+/// Readers without a permission receive the object without those fields: in every response, in events, and in tables,
+/// whose cells are computed from the remaining fields. Their selectors do not match those fields either. A warning
+/// names the missing permission. A field that is declared for two types is visible to readers with both permissions.
 ///
-/// Where nothing is said of a type a reader needs the same verb on it in all namespaces too, and without it the request is
-/// refused, because it is not known what to leave out. The same holds where a right is asked for and no field is named.
+/// For a type that is not declared, a reader needs permission for the same verb in all namespaces. Without it the
+/// request is rejected, because the fields to omit are not known. The same holds for a protected type with no fields.
 ///
-/// Fields are named by their paths, `status.services`, or `status.claims[*].phase` of all items of a list. A path that is no field of
-/// the kind stops the start, and so does a protected field that the schema requires: clients would not be able to read an
-/// object without it. At most six rights may be asked for. [`check_disclosures`](super::check_disclosures) finds
-/// fields that were forgotten.
+/// Fields are named by their paths: `status.services`, or `status.claims[*].phase` for all elements of a list. The
+/// server does not start if a path is not a field of the kind, or if the schema requires a protected field: clients
+/// could not decode an object without it. At most six permissions may be declared.
+/// [`check_disclosures`](super::check_disclosures) finds undeclared fields.
 ///
-/// What is left out is a part of the resourceVersions that a reader is given, so a watch that goes on from one shows no more than
-/// what it was given with. When the rights of a watcher change the watch ends, three to six
-/// minutes later, with 410, so that its client lists again.
+/// The set of omitted fields is a part of each resourceVersion that a reader receives. A watch that continues from a
+/// resourceVersion therefore shows no more fields than the response that contained it. When the permissions of a
+/// watcher change, the watch ends with 410 three to six minutes later, so that its client lists again.
 ///
 /// ```
 /// use aggregated_apiserver::{Computed, Disclosures, Lookup};
@@ -74,17 +76,17 @@ use crate::served_kind::LookupRight;
 #[derive(Clone, Debug, Default)]
 pub struct Disclosures(Vec<Disclosure>);
 
-/// What is shown of one type.
+/// The fields that come from one type.
 #[derive(Clone, Debug)]
 struct Disclosure {
     type_id: TypeId,
-    /// What the type is called, for messages.
+    /// The plural name of the type, for messages.
     plural: String,
     needs: Needs,
     fields: Vec<String>,
 }
 
-/// What a reader needs.
+/// The permission that a reader needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Needs {
     Nothing,
@@ -92,39 +94,41 @@ enum Needs {
     RightInNamespace,
 }
 
-/// What readers of a kind need for what it looks up.
+/// The permissions that readers of a kind need for its lookups.
 #[derive(Debug, Default)]
 pub struct LookupRights {
-    /// Without these requests are refused.
+    /// Permissions without which requests are rejected.
     pub demanded: Vec<LookupRight>,
-    /// Without these fields are left out.
+    /// Permissions without which fields are omitted.
     pub protected: Vec<LookupRight>,
-    /// The paths of fields that are shown to all.
+    /// The paths of fields that are visible to all readers.
     pub shown: Vec<String>,
-    /// What is wrong with what was declared.
+    /// The errors in the declarations.
     pub faults: Vec<String>,
 }
 
 impl Disclosures {
-    /// Nothing is said: readers need the right to all that is looked up.
+    /// No declarations: readers need permission on all looked-up types.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What comes of this type is harmless: it is in these fields, and whoever reads the kind sees them.
+    /// Declares that these fields come from the type `K` and are visible to every reader of the kind.
     #[must_use]
     pub fn shows<K: SourceType>(self, fields: impl IntoIterator<Item = &'static str>) -> Self {
         self.with::<K>(Needs::Nothing, fields)
     }
 
-    /// What comes of this type is in these fields, and shown to those who have the same verb on it in all namespaces.
+    /// Declares that these fields come from the type `K` and are visible to readers that are allowed to use the same
+    /// verb on it in all namespaces.
     #[must_use]
     pub fn protects<K: SourceType>(self, fields: impl IntoIterator<Item = &'static str>) -> Self {
         self.with::<K>(Needs::Right, fields)
     }
 
-    /// What comes of this type is in these fields, and shown to those who have the same verb on it in the
-    /// namespace that they read. A computation that looks for it in another namespace than that of its source fails.
+    /// Declares that these fields come from the type `K` and are visible to readers that are allowed to use the same
+    /// verb on it in the namespace of the request. A computation that looks up this type outside of the namespace of
+    /// its source fails.
     #[must_use]
     pub fn protects_in_namespace<K: SourceType>(
         self,
@@ -147,18 +151,18 @@ impl Disclosures {
         self
     }
 
-    /// The types of which nothing may be looked up outside of the namespace of a source.
+    /// The types that may be looked up only in the namespace of a source.
     pub(super) fn in_namespace(&self) -> Vec<TypeId> {
         let narrow = self.0.iter().filter(|one| one.needs == Needs::RightInNamespace);
         narrow.map(|one| one.type_id).collect()
     }
 
-    /// The paths of all fields that come of a type.
+    /// The paths of all fields that are declared for a type.
     pub(super) fn fields_of(&self, type_id: TypeId) -> Option<&[String]> {
         self.0.iter().find(|one| one.type_id == type_id).map(|one| &*one.fields)
     }
 
-    /// What readers need, of a kind that looks up these types.
+    /// The permissions that readers need for a kind that looks up these types.
     pub(super) fn rights(&self, looked_up: &[SourceKind]) -> LookupRights {
         let mut rights = LookupRights::default();
         for (place, disclosure) in self.0.iter().enumerate() {
@@ -187,7 +191,7 @@ impl Disclosures {
                 (&right.group, &right.resource, right.in_namespace)
                     == (&kind.group, &kind.plural, in_namespace)
             };
-            // Two types may be read of one resource.
+            // Two lookups can read one resource as different types.
             if let Some(right) = all.iter_mut().find(is_same) {
                 right.fields.extend(fields);
                 right.fields.sort();
@@ -226,7 +230,7 @@ mod tests {
         ])
     }
 
-    /// Resource, whether the right in one namespace is enough, and fields.
+    /// Formats permissions: the resource, whether permission in one namespace is enough, and the fields.
     fn said(rights: &[LookupRight]) -> Vec<String> {
         let one = |right: &LookupRight| {
             let place = if right.in_namespace { " in one" } else { "" };
@@ -243,7 +247,7 @@ mod tests {
             .protects_in_namespace::<Node>(["d"])
             .protects::<Secret>([]);
         let LookupRights { demanded, protected, shown, faults } = rights(&all);
-        // Of Nodes there are none in a namespace.
+        // Nodes are cluster-scoped, so the permission is not limited to a namespace.
         assert_eq!(said(&protected), ["pods in one: a,b,c", "nodes: d"]);
         assert_eq!(said(&demanded), ["secrets: ", "configmaps: "]);
         assert_eq!((shown, faults), (Vec::new(), Vec::new()));

@@ -1,4 +1,4 @@
-//! Kinds: which kinds a server has.
+//! The set of kinds that a server serves.
 
 use std::any::TypeId;
 use std::fmt::Display;
@@ -32,25 +32,25 @@ use crate::served_kind::SourceResource;
 use crate::user::User;
 use crate::watch_cache::WatchCache;
 
-/// A type of the cluster that a kind is computed from or looks at.
+/// A resource of the cluster that a kind is computed from or looks up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceKind {
     /// The API group; empty for the core group.
     pub group: String,
     /// The version.
     pub version: String,
-    /// The plural.
+    /// The plural name.
     pub plural: String,
-    /// Whether it lives in namespaces.
+    /// Whether the resource is namespaced.
     pub namespaced: bool,
-    /// Which of its objects are read, and how.
+    /// The objects that are read, and how they are read.
     pub scope: SourceScope,
-    /// The type that they are read as.
+    /// The Rust type as which the objects are read.
     pub type_id: TypeId,
 }
 
 impl SourceKind {
-    /// What this type is called.
+    /// Describes a source type that is read with this scope.
     pub(super) fn of<K: SourceType>(scope: SourceScope) -> Self {
         let SourceApi { group, version, plural, is_namespaced, .. } = K::api();
         Self {
@@ -64,61 +64,60 @@ impl SourceKind {
     }
 }
 
-/// Keeps the cache of a computed kind, for ever.
+/// Runs the computation of a kind and updates its watch cache until the server stops.
 pub type RunComputed =
     Box<dyn Fn(Arc<Sources>, Arc<WatchCache>) -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// How a kind comes to its objects.
+/// The backend of a kind: stored objects, computed objects or reviews.
 pub enum Role {
-    /// The server keeps them; these are there from the start.
+    /// The server stores the objects. The initial objects exist from the start.
     Stored {
-        /// The objects, or why they cannot be made.
+        /// The initial objects, or the reasons why they cannot be created.
         initial: Vec<Result<Tree, String>>,
     },
-    /// They are computed.
+    /// The objects are computed.
     Computed {
-        /// What callers need rights on.
+        /// The source resources on which callers need permissions.
         sources: Vec<SourceResource>,
-        /// What else they need rights on.
+        /// The permissions on looked-up resources.
         rights: LookupRights,
-        /// Everything that is watched for it.
+        /// All resources that are watched for the kind.
         watched: Vec<SourceKind>,
-        /// Keeps the cache, for ever.
+        /// Runs the computation and updates the watch cache.
         run: RunComputed,
     },
-    /// Its objects are reviews: code answers them, and nothing is stored.
+    /// The objects are reviews: code answers each create request, and nothing is stored.
     Reviewed(Arc<ReviewHandler>),
 }
 
 /// One registered kind.
 pub struct Registered {
-    /// Its description.
+    /// The CustomResourceDefinition.
     pub definition: CustomResourceDefinition,
-    /// What is wrong with it, which stops the start.
+    /// Errors in the declarations of the kind. The server does not start with any.
     pub faults: Vec<String>,
-    /// Cells of its tables that are computed by code, of each version that has some.
+    /// The table cells that are computed by code, for each version that has some.
     pub cells: Vec<Arc<ErasedCells>>,
-    /// How objects of one version become those of another, if code says it.
+    /// The conversion between versions, if code does it.
     pub conversion: Option<Arc<ErasedConversion>>,
-    /// Rules that are written in Rust.
+    /// Validation rules that are written in Rust.
     pub rules: Option<Arc<ErasedRules>>,
-    /// How its objects are named, written and deleted.
+    /// The rules for naming, writing and deleting objects of the kind.
     pub strategy: Strategy,
-    /// Subresources that code handles.
+    /// The subresources that are handled by code.
     pub subresources: Vec<Arc<SubresourceHandler>>,
-    /// Whose objects it shows, if they are not its own.
+    /// The kind whose objects this kind shows, if it is a view.
     pub view: Option<View>,
-    /// Which of its objects each reader sees, if not all.
+    /// The filter of the objects that are visible to each reader; `None` if all are.
     pub visibility: Option<Arc<ErasedVisibility>>,
-    /// The types of Kubernetes, if it is one of its own kinds: then its group need not
-    /// be a domain.
+    /// The Go types of Kubernetes, if the kind is built in. The group of a built-in kind need not be a domain.
     pub types: Option<Arc<Types>>,
-    /// How it comes to its objects.
+    /// The backend.
     pub role: Role,
 }
 
 impl Registered {
-    /// What the kind is called, if the server keeps its objects.
+    /// The qualified name of the kind, if the server stores its objects.
     pub(crate) fn stored(&self) -> Option<String> {
         let spec = &self.definition.spec;
         let name = || crate::error::qualified(&spec.group, &spec.names.plural);
@@ -126,7 +125,7 @@ impl Registered {
     }
 }
 
-/// Which kinds a server has.
+/// The set of kinds that a server serves.
 #[derive(Default)]
 pub struct Kinds {
     registered: Vec<Registered>,
@@ -136,12 +135,12 @@ pub struct Kinds {
 }
 
 impl Kinds {
-    /// No kinds yet.
+    /// An empty set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a kind whose objects the server keeps.
+    /// Adds a kind whose objects the server stores.
     #[must_use]
     pub fn stored<K: Stored>(mut self) -> Self {
         let initial = K::initial().iter().map(to_tree).collect();
@@ -157,19 +156,18 @@ impl Kinds {
         self
     }
 
-    /// Adds a custom resource that is known by its definition alone; the server stores its
-    /// objects.
+    /// Adds a custom resource from its definition alone; the server stores its objects.
     #[must_use]
     pub fn crd(mut self, definition: CustomResourceDefinition) -> Self {
         self.add(definition, None, Role::Stored { initial: Vec::new() });
         self
     }
 
-    /// Adds the kinds whose CustomResourceDefinitions are the documents of a
-    /// YAML (or JSON) text; empty documents are skipped.
+    /// Adds the kinds of a YAML (or JSON) string whose documents are CustomResourceDefinitions. Empty documents are
+    /// skipped.
     ///
     /// # Errors
-    /// When a document is anything else; says which one.
+    /// If a document is anything else; the error names the document.
     pub fn crds_from_yaml(mut self, yaml: &str) -> Result<Self, DefinitionError> {
         for definition in yaml::definitions(yaml)? {
             self = self.crd(definition);
@@ -177,10 +175,9 @@ impl Kinds {
         Ok(self)
     }
 
-    /// Adds a kind that Kubernetes has itself, and this server keeps the objects
-    /// of: its group need not be a domain, and that of Pods is empty. Its type is
-    /// among `types`: objects are read as Go reads them, bodies in protobuf and strategic
-    /// merge patches are taken.
+    /// Adds a built-in kind of Kubernetes whose objects this server stores. Its group need not be a domain; the group
+    /// of Pods is empty. Its type must be among `types`: objects are decoded in the same way as Go decodes them, and
+    /// bodies in protobuf and strategic merge patches are accepted.
     #[must_use]
     pub fn built_in<K>(
         mut self,
@@ -202,8 +199,7 @@ impl Kinds {
         self
     }
 
-    /// Makes the last kind a view: it shows the objects of another kind, which
-    /// was added before.
+    /// Makes the last added kind a view: it shows the objects of another kind, which must have been added before.
     #[must_use]
     pub fn with_view(mut self, view: View) -> Self {
         if let Some(registered) = self.registered.last_mut() {
@@ -212,13 +208,13 @@ impl Kinds {
         self
     }
 
-    /// Gives the last kind a subresource that code handles: `handle` is called for a POST of an
-    /// object of the type `definition`, which is among `types`. It answers the request, changes
-    /// the object of the kind, or deletes it. The body is not kept. Objects of the versions in `equivalent_versions` are read
-    /// as those of the definition.
+    /// Adds a subresource that is handled by code to the last added kind. `handle` is called for a POST of an object of
+    /// the type `definition`, which must be among `types`. It answers the request, changes the object of the kind, or
+    /// deletes it. The body is not stored. Bodies of the versions in `equivalent_versions` are read as those of the
+    /// definition.
     ///
     /// # Errors
-    /// When the type cannot be described.
+    /// If the definition is invalid.
     pub fn with_subresource(
         mut self,
         name: &'static str,
@@ -240,7 +236,7 @@ impl Kinds {
         Ok(self)
     }
 
-    /// Gives the last kind a strategy of its own.
+    /// Sets the strategy of the last added kind.
     #[must_use]
     pub fn with_strategy(mut self, strategy: Strategy) -> Self {
         if let Some(registered) = self.registered.last_mut() {
@@ -259,8 +255,8 @@ impl Kinds {
         self
     }
 
-    /// Adds a review of Kubernetes, such as SubjectAccessReview: a create is answered by `review`,
-    /// which is given the user, and nothing is stored.
+    /// Adds a review of Kubernetes, such as SubjectAccessReview. A create request is answered by `review`, which
+    /// receives the user, and nothing is stored.
     #[must_use]
     pub fn review<K>(
         mut self,
@@ -285,8 +281,8 @@ impl Kinds {
         self
     }
 
-    /// Adds an admission plugin: it is asked about writes to all kinds of the server, also
-    /// to those that were added elsewhere.
+    /// Adds an admission plugin. It is called for writes to all kinds of the server, including kinds that were added
+    /// elsewhere.
     #[must_use]
     pub fn with_admission_plugin(mut self, plugin: impl AdmissionPlugin) -> Self {
         self.admission.push(Arc::new(plugin));
@@ -298,21 +294,20 @@ impl Kinds {
         &self.admission
     }
 
-    /// Serves kinds also if their definitions ask for what is not served yet:
-    /// then that is left out, and the log says so. Without this it stops the
-    /// start.
+    /// Also serves kinds whose definitions use features that are not supported yet. These features are ignored and
+    /// logged. Without this setting, the server does not start with such a definition.
     #[must_use]
     pub fn allow_partial(mut self) -> Self {
         self.allow_partial = true;
         self
     }
 
-    /// Whether kinds are served whose definitions ask for more.
+    /// Whether kinds are served whose definitions use features that are not supported.
     pub(crate) fn is_partial_allowed(&self) -> bool {
         self.allow_partial
     }
 
-    /// Adds a kind that is computed.
+    /// Adds a computed kind.
     #[must_use]
     pub fn computed<K: Computed>(mut self) -> Self {
         self.add(
@@ -336,14 +331,13 @@ impl Kinds {
         self
     }
 
-    /// Has the objects of a type, which kinds are computed from or look up, come from a stream
-    /// instead of from the cluster: from HTTP, a database, a timer. Each stream begins with
-    /// [`Event::Init`], an [`Event::InitApply`] for each object there is and [`Event::InitDone`],
-    /// and goes on with [`Event::Apply`] and [`Event::Delete`]; to begin again is to say what there is
-    /// now. It is opened when the server starts, and again, after a while, when it has ended. What it
-    /// brings is bounded as objects of the cluster are, and until its first `InitDone` kinds wait for
-    /// it as for those. Manifests ask for no rights to it. Readers need rights as if the cluster had the type, or a kind
-    /// [says](super::Disclosures) that what it shows of it is harmless.
+    /// Reads the objects of a source type or looked-up type from a stream instead of the cluster: from HTTP, a database
+    /// or a timer. Each stream begins with [`Event::Init`], one [`Event::InitApply`] per existing object and
+    /// [`Event::InitDone`]. It goes on with [`Event::Apply`] and [`Event::Delete`]; it can begin again with the objects
+    /// that exist now. The stream is opened when the server starts. If it ends, it is opened again after a delay. The
+    /// memory limit for objects of the cluster also applies to the stream, and kinds wait for its first `InitDone` in
+    /// the same way. Generated manifests request no permissions for the type. Readers need the same permissions as if
+    /// the type were in the cluster, unless the kind [declares](super::Disclosures) its fields harmless.
     ///
     /// [`Event::Init`]: kube::runtime::watcher::Event::Init
     /// [`Event::InitApply`]: kube::runtime::watcher::Event::InitApply
@@ -377,7 +371,7 @@ impl Kinds {
         self
     }
 
-    /// The types that come from streams.
+    /// The source types that are read from streams.
     pub(crate) fn source_streams(&self) -> SourceStreams {
         self.streams.clone()
     }
@@ -410,12 +404,12 @@ impl Kinds {
     }
 }
 
-/// How a kind comes to its objects that is computed by these variants.
+/// The backend of a kind that is computed by these variants.
 fn computed_by<K: 'static, V: Variants<K>>(disclosures: &Disclosures) -> Role {
     let narrow: Arc<[TypeId]> = disclosures.in_namespace().into();
     let run: RunComputed = Box::new(move |sources, cache| {
         let narrow = Arc::clone(&narrow);
-        // Their watches go on as long as the sources are held.
+        // The watches of the sources run as long as `sources` is held.
         async move { computed::run(V::open(&sources, &cache, &narrow), cache).await }.boxed()
     });
     let rights = disclosures.rights(&V::looked_up());

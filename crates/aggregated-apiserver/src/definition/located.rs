@@ -1,14 +1,14 @@
-//! Types that are read from trees.
+//! Deserialization with errors that name the invalid field.
 
 use serde::Deserializer;
 use serde::de::DeserializeOwned;
 use serde_json::Error;
 
-/// Reads a type, or says which field does not fit it. Where it fits, which is nearly always, nobody keeps track of fields:
-/// that costs more than reading them.
+/// Deserializes a type. The error names the field that does not fit. Fields are tracked only in a second attempt after
+/// a failure, because tracking costs more than deserializing and failures are rare.
 ///
 /// # Errors
-/// What does not fit, and where.
+/// The invalid field, and why it does not fit.
 pub(super) fn read<'de, T, D>(from: D) -> Result<T, serde_path_to_error::Error<Error>>
 where
     T: DeserializeOwned,

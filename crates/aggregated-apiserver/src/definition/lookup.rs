@@ -1,7 +1,7 @@
-//! Lookup: what else a computation may look at.
+//! Lookup: the objects of other types that a computation can read.
 //!
-//! What was looked at is remembered, also when it was not there, so that its
-//! change computes again just what looked at it.
+//! Each lookup is recorded, also if it found nothing. A change computes again only the objects whose lookups it may
+//! affect.
 
 mod availability;
 mod groups;
@@ -44,33 +44,32 @@ pub use totals::Total;
 use totals::TotalsOf;
 use view::{IndexId, View};
 
-/// Objects of another type that a computation may look at.
+/// Objects of another type that a computation can read.
 ///
-/// They are found by name ([`get`](Self::get)), by namespace ([`list`](Self::list)), by anything
-/// in them ([`find_by`](Self::find_by)), by their labels ([`find_matching`](Self::find_matching)),
-/// and by the labels that they select ([`find_selecting`](Self::find_selecting)). Groups of them are
-/// summed up ([`sum_by`](Self::sum_by)). Whatever was
-/// asked is remembered with the object that was computed of it, also if nothing was found, and
-/// when the answer may have changed, that object is computed again, and no other. So a change costs
-/// as much as there is to compute again, however many objects there are.
+/// Objects are found by name ([`get`](Self::get)), by namespace ([`list`](Self::list)), by an index over any of their
+/// fields ([`find_by`](Self::find_by)), by their labels ([`find_matching`](Self::find_matching)), and by the labels
+/// that they select ([`find_selecting`](Self::find_selecting)). [`sum_by`](Self::sum_by) computes sums over groups of
+/// them. Each question is recorded with the object that was computed from its result, also if nothing was found. When
+/// the result may have changed, that object is computed again, and no other. The cost of a change therefore depends on
+/// the number of objects to compute again, not on the total number of objects.
 ///
-/// An index is made when it is first asked for, and kept from then on: about a hundred bytes
-/// for each text in it. That counts as memory of the objects, of which there is a bound for each
-/// type.
+/// An index is built at its first use and then stored. It uses about a hundred bytes for each indexed value. This
+/// memory counts towards the limit of the type's objects.
 ///
-/// What cannot be read (the right to it is missing, the cluster does not have it, or there is more of
-/// it than may be kept) is looked for in vain: then nothing is found, [`is_available`](Self::is_available)
-/// says so, and so do warnings of the server, its metrics and `/readyz`; of an API that clusters may do
-/// without ([`SourceScope::if_served`]) no client is warned as long as there is none. When it can be read again,
-/// what asked for it is computed again. No kind waits for its lookups longer than ten seconds.
+/// Some lookups cannot be read: the permission is missing, the cluster does not have the type, or the objects exceed
+/// the memory limit. Then nothing is found and [`is_available`](Self::is_available) returns false. Warnings in
+/// responses, metrics and `/readyz` report it. If an optional API ([`SourceScope::if_served`]) is absent, responses
+/// carry no warning. When the objects can be read again, the objects whose computations asked for them are computed
+/// again. No kind waits for its lookups longer than ten seconds.
 ///
-/// All objects of the type are read, unless `S` says which: see [`Scoped`].
+/// All objects of the type are read, unless `S` selects some: see [`Scoped`].
 ///
-/// Those who read what is computed need a right to its source, and to what is looked up too, unless the kind says in its
-/// [`Disclosures`](crate::definition::Disclosures) that what it shows of that is harmless, or which fields are left out.
+/// Readers of the computed kind need permission on its source and on the looked-up types, unless the
+/// [`Disclosures`](crate::definition::Disclosures) of the kind declare that a lookup is harmless or which fields are
+/// omitted.
 ///
-/// Each of them takes a `namespace`, or `None` to look in all of them (and for objects that are in
-/// none), and answers in the order of namespaces and names.
+/// Each method takes a `namespace`, or `None` for all namespaces and for cluster-scoped objects. Results are ordered by
+/// namespace and name.
 ///
 /// ```
 /// use aggregated_apiserver::Lookup;
@@ -110,16 +109,16 @@ use view::{IndexId, View};
 /// # }
 /// ```
 ///
-/// The variants of a [kind that is computed from several types](crate::definition::ComputedFromSeveral) share what they look up: of
-/// each type there is one view, with the indexes and sums of all of them.
+/// The variants of a [kind that is computed from several types](crate::definition::ComputedFromSeveral) share their
+/// lookups: each looked-up type has one view, with the indexes and sums of all variants.
 pub struct Lookup<K, S = Everything> {
     shared: Arc<Shared<K>>,
-    /// Which of those that share it this is.
+    /// The computation that this handle belongs to, among those that share the lookup.
     asker: Asker,
     scope: PhantomData<fn() -> S>,
 }
 
-/// Which objects a [`Lookup`] reads of the cluster.
+/// The objects that a [`Lookup`] reads from the cluster.
 ///
 /// ```
 /// use aggregated_apiserver::{Lookup, Scoped, SourceScope};
@@ -135,7 +134,7 @@ pub struct Lookup<K, S = Everything> {
 /// pub type PodEvents = Lookup<Event, OfPods>;
 /// ```
 pub trait Scoped: 'static {
-    /// What is read.
+    /// The scope that is read.
     const SCOPE: SourceScope;
 }
 
@@ -146,12 +145,12 @@ impl Scoped for Everything {
     const SCOPE: SourceScope = SourceScope::ALL;
 }
 
-/// What the log says while the objects of a lookup are not in view.
+/// The consequence that the log states while the objects of a lookup are not synced.
 const MISSING: &str = "what is computed is without them";
 
-/// What the lookups of one type have in common that belong to one kind.
+/// The state that lookups of the same type share within one kind.
 struct Shared<K> {
-    /// Where the objects come from; those of tests come from nowhere.
+    /// The informer of the objects; `None` for the objects of tests.
     followed: Option<Followed<K>>,
     state: Mutex<State<K>>,
 }
@@ -164,21 +163,21 @@ struct Followed<K> {
 }
 
 struct State<K> {
-    /// What computations see; it changes only between them.
+    /// The availability that computations see; it changes only between computations.
     availability: Availability,
-    /// What is more than found by name; made when it is first asked for.
+    /// The indexes and sums; built at the first question that is not by name.
     view: Option<View<K>>,
-    /// How many bytes of the view and the questions the informer counts as taken.
+    /// The bytes of the view and the questions that the informer has counted.
     charged: usize,
     questions: Questions,
-    /// When it was looked at last what has changed, if that is not done each time.
+    /// When changes were last processed, if the scope delays them.
     looked_at: Option<Instant>,
-    /// Which objects have to be computed again, for each asker that was not told yet.
+    /// The sources to compute again, for each asker that has not taken them yet.
     pending: HashMap<Asker, Due<SourceNumber>>,
 }
 
 impl<K: SourceType, S: Scoped> Lookup<K, S> {
-    /// The object of this name; `namespace` is `None` for cluster-scoped types.
+    /// Returns the object with this name; `namespace` is `None` for cluster-scoped types.
     pub fn get(&self, namespace: Option<&str>, name: &str) -> Option<Arc<K>> {
         let key = Key::new(namespace, name);
         let mut state = self.state();
@@ -188,35 +187,35 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
             (None, Some(followed)) => followed.informer.get_keyed(&key),
             (None, None) => None,
         };
-        // The key of what was found is there anyway.
+        // The key of a found object is shared, so it needs no memory of its own.
         let (key, found) = found.map_or((key, None), |(key, found)| (key, Some(found)));
         state.questions.ask(Question::Named(key));
         found
     }
 
-    /// All objects of a namespace. What asks for them is computed again when any of them changes.
+    /// Returns all objects of a namespace. The computation runs again when any of them changes.
     pub fn list(&self, namespace: Option<&str>) -> Vec<Arc<K>> {
         let about = About::All(namespace.map(Box::from));
         self.find(about, |view| view.all(namespace))
     }
 
-    /// The objects that `index` finds by this text. An index is a function that says by which texts
-    /// an object is found: the name of its node, the uids of its owners. It is known by its type,
-    /// so it is a function or a closure that captures nothing, and depends on nothing but the object.
+    /// Returns the objects that `index` finds by this value. An index is a function from an object to the values by
+    /// which it is found: the name of its node, the uids of its owners. An index is identified by its type. It must be
+    /// a function, or a closure that captures nothing, and its result must depend on the object alone.
     pub fn find_by<F, T>(&self, index: F, namespace: Option<&str>, text: &str) -> Vec<Arc<K>>
     where
         F: Fn(&K) -> T + Send + Sync + 'static,
         T: IntoIterator<Item: Into<Box<str>>>,
     {
-        // Otherwise one type would be several indexes.
+        // A closure with captured values would be several indexes of one type.
         const { assert!(size_of::<F>() == 0, "an index is a function, not a value") };
         let id = IndexId::of::<F>();
         let about = About::Indexed(namespace.map(Box::from), id, text.into());
         self.find(about, |view| view.indexed(id, || texts_of(index), namespace, text))
     }
 
-    /// The first one of those that [`find_by`](Self::find_by) finds, in the order of namespaces and names, without looking
-    /// at the others: an example of many.
+    /// Returns the first object of [`find_by`](Self::find_by), in the order of namespaces and names, without visiting
+    /// the others. Use it to get one example of many objects.
     pub fn first_by<F, T>(&self, index: F, namespace: Option<&str>, text: &str) -> Option<Arc<K>>
     where
         F: Fn(&K) -> T + Send + Sync + 'static,
@@ -228,15 +227,15 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         self.find(about, |view| view.first_indexed(id, || texts_of(index), namespace, text))
     }
 
-    /// The objects whose labels fulfil a selector; an empty one selects everything.
+    /// Returns the objects whose labels match a selector; an empty selector matches every object.
     pub fn find_matching(&self, namespace: Option<&str>, selector: Selector) -> Vec<Arc<K>> {
         let terms = Terms::of(selector);
         let about = About::Matching(namespace.map(Box::from), terms.clone());
         self.find(about, |view| view.matching(namespace, &terms))
     }
 
-    /// The objects that select these labels. `selector` says what an object selects, and is `None`
-    /// if that is nothing; it is known by its type, as an index is.
+    /// Returns the objects whose selectors match these labels. `selector` returns the label selector of an object, or
+    /// `None` if the object selects nothing. It is identified by its type, as an index is.
     pub fn find_selecting<F>(
         &self,
         selector: F,
@@ -255,9 +254,9 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         self.find(about, |view| view.selecting(id, selector_of, namespace, &labels))
     }
 
-    /// The sum of a `measure` over the objects that `index` finds by this text: what the Pods of a node
-    /// ask for. It follows each change of an object without looking at the others of the group, and
-    /// what has asked for it is computed again only when it is another one. Both functions are known by
+    /// Returns the sum of a `measure` over the objects that `index` finds by this value: for example, the resource
+    /// requests of the Pods on a node. A change of one object updates the sum without visiting the others of the group.
+    /// The computations that asked for the sum run again only if the sum has changed. Both functions are identified by
     /// their types.
     ///
     /// ```
@@ -300,7 +299,7 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         self.find(about, |view| view.total(id, totals_of, namespace, text))
     }
 
-    /// How many objects `index` finds by this text: as [`sum_by`](Self::sum_by) of ones.
+    /// Returns the number of objects that `index` finds by this value: the [`sum_by`](Self::sum_by) of ones.
     pub fn count_by<F, T>(&self, index: F, namespace: Option<&str>, text: &str) -> usize
     where
         F: Fn(&K) -> T + Send + Sync + 'static,
@@ -309,10 +308,11 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         self.sum_by(index, |_| 1, namespace, text)
     }
 
-    /// The sum of a `measure` over the objects that `index` finds by this text, each with the one among `others` that has
-    /// its namespace and name; those of which there is none add nothing. So what is measured of Pods is summed up by what
-    /// is said of them. It follows each change of both without looking at the rest of the group. What a pair has added is computed
-    /// again to be taken out of the sum, so the measure depends on nothing but the pair.
+    /// Returns the sum of a `measure` over pairs: each object that `index` finds by this value, with the object among
+    /// `others` that has the same namespace and name. Objects without a counterpart add nothing. It can, for example,
+    /// sum the metrics of Pods by a field of the Pods. A change on either side updates the sum without visiting the
+    /// rest of the group. The contribution of a pair is computed a second time to subtract it, so `measure` must depend
+    /// on the pair alone.
     ///
     /// ```
     /// use aggregated_apiserver::Lookup;
@@ -358,14 +358,14 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
     {
         const { assert!(size_of::<F>() == 0, "an index is a function, not a value") };
         const { assert!(size_of::<M>() == 0, "a measure is a function, not a value") };
-        // What it is a sum of, when the others come into view or go out of it.
+        // The sum is computed again when the other objects become available or unavailable.
         if !others.is_available() {
             return V::default();
         }
         others.state().questions.go_through(namespace);
         let id = (IndexId::of::<F>(), IndexId::of::<(M, Lookup<O, P>)>());
         let about = About::Total(namespace.map(Box::from), id, text.into());
-        // They may be these objects: what is held is not asked for again below.
+        // Both lookups can be the same one: the objects are taken here, because the state is locked below.
         let given = others.given();
         let totals_of = || {
             let others = given.map_or_else(|| others.followed(), Others::given);
@@ -381,12 +381,12 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         state.availability == Availability::Available
     }
 
-    /// A lookup whose objects cannot be read, for tests of a computation.
+    /// Creates a lookup whose objects cannot be read, for tests of a computation.
     pub fn unavailable() -> Self {
         Self::new(None, Availability::Unavailable, None)
     }
 
-    /// A lookup in these objects, for tests of a computation.
+    /// Creates a lookup with these objects, for tests of a computation.
     pub fn from_objects(objects: impl IntoIterator<Item = K>) -> Self {
         let keyed = objects.into_iter().map(|object| {
             let name = object.name().unwrap_or_default();
@@ -415,12 +415,12 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         Self { shared, asker: Asker::default(), scope: PhantomData }
     }
 
-    /// The objects that a test has given, if it has.
+    /// The objects that a test has given; `None` if the objects come from the cluster.
     fn given(&self) -> Option<SourceObjects<K>> {
         if self.shared.followed.is_some() {
             return None;
         }
-        // What is left out is not there.
+        // A lookup that is left out has no objects.
         Some(self.state().view.as_ref().map(View::objects).cloned().unwrap_or_default())
     }
 
@@ -434,14 +434,14 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         }
     }
 
-    /// Takes in what has changed, for all that share it. Answers when to do so again at the latest.
+    /// Processes the changes for all askers that share this lookup. Returns when to do so again at the latest.
     fn take_in(&self, followed: &Followed<K>, state: &mut State<K>) -> Option<Instant> {
         let Followed { informer, changed, opened, .. } = followed;
         let State { availability, view, questions, looked_at, pending, .. } = &mut *state;
         let (now, mut put_off_until) = (Instant::now(), None);
         let (mut due, mut measured) = (Sources::new(), Sources::new());
         let put_off = put_off(S::SCOPE, *looked_at, now);
-        // Whether they can be looked at is always news.
+        // A change of availability is never delayed.
         let is_in_view =
             || Availability::at(now, &informer.standing(), *opened).0 == Availability::Available;
         let taken = match put_off {
@@ -460,7 +460,7 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         };
         let (is, until) = Availability::at(now, &standing, *opened);
         if std::mem::replace(availability, is) != is {
-            // Every answer may be another one.
+            // Every result may have changed.
             questions.find_all(&mut due);
             *view = None;
         } else if is == Availability::Available {
@@ -468,7 +468,7 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
             for key in taken.iter().flat_map(|taken| &taken.keys) {
                 questions.find_named(key, own);
                 let Some((replaced, taken)) = view.as_mut().zip(taken.as_ref()) else { continue };
-                // Indexes and sums are the user's own.
+                // Indexes and sums are the user's code, which may panic.
                 let replace = || replaced.take_over(key, &taken.objects);
                 match catch_unwind(AssertUnwindSafe(replace)) {
                     Ok(touched) => questions.find_touched(key, &touched, own),
@@ -516,7 +516,7 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         if state.availability != Availability::Available {
             return T::default();
         }
-        // One in which an index or a sum has panicked is not put back.
+        // If an index or a sum panics, the view is dropped instead of being put back.
         let mut view = state.view.take().unwrap_or_else(|| {
             let informer = self.shared.followed.as_ref().map(|followed| &followed.informer);
             View::of(informer.map(|informer| informer.objects()).unwrap_or_default())
@@ -527,7 +527,7 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         found
     }
 
-    /// Has the informer count what the indexes and questions take.
+    /// Reports the bytes of the indexes and questions to the informer.
     fn charge(&self, state: &mut State<K>) {
         let Some(followed) = &self.shared.followed else { return };
         let bytes = state.view.as_ref().map_or(0, View::bytes) + state.questions.bytes();
@@ -558,7 +558,7 @@ impl<K> Shared<K> {
     }
 }
 
-/// An index, whatever its texts are.
+/// Boxes an index, independent of the type of its values.
 fn texts_of<K, F, T>(index: F) -> view::TextsOf<K>
 where
     F: Fn(&K) -> T + Send + Sync + 'static,
@@ -567,17 +567,17 @@ where
     Box::new(move |object| index(object).into_iter().map(Into::into).collect())
 }
 
-/// Until when what has changed in a scope is not looked at.
+/// Until when the changes of a scope are not processed.
 fn put_off(scope: SourceScope, looked_at: Option<Instant>, now: Instant) -> Option<Instant> {
     let time = looked_at? + scope.pace()?;
     (now < time).then_some(time)
 }
 
-/// The sources that have to be computed again, by their keys or their numbers.
+/// The sources that must be computed again, by their keys or their numbers.
 pub struct Due<S> {
-    /// Something that they were computed from has changed.
+    /// Sources for which a change is not just a measurement.
     pub changed: HashSet<S>,
-    /// A measurement has.
+    /// Sources for which a measurement has changed.
     pub measured: HashSet<S>,
 }
 
@@ -587,33 +587,33 @@ impl<S> Default for Due<S> {
     }
 }
 
-/// A lookup, whatever its type.
+/// A lookup, independent of its type.
 pub trait Tracked {
     /// The type of the objects.
     fn type_of_objects(&self) -> TypeId;
-    /// Whether something was asked, since what was asked was last taken, about objects that are not of this namespace.
+    /// Whether a question since the last [`take_seen`](Self::take_seen) was about objects outside of this namespace.
     fn has_looked_outside(&self, namespace: Option<&str>) -> bool;
-    /// Finds nothing from now on, as if the objects could not be read.
+    /// Makes the lookup find nothing from now on, as if the objects could not be read.
     fn leave_out(&self);
-    /// What was asked since this was last called, in order.
+    /// Takes the questions since the last call, in order.
     fn take_seen(&self) -> Vec<QuestionId>;
-    /// Notes what the computation of a source has asked, in place of what it had asked before.
+    /// Records the questions that the computation of a source has asked. Replaces its earlier questions.
     fn settle(&self, source: SourceNumber, before: &[QuestionId], now: &[QuestionId]);
-    /// Lets go of what a computation has asked that came to nothing.
+    /// Drops questions of a computation whose result was discarded.
     fn drop_unsettled(&self, asked: &[QuestionId]);
-    /// Takes in what changed since this was last called, and adds the sources that have asked for it.
-    /// Answers when it has to be called at the latest, if nothing changes before.
+    /// Processes the changes since the last call, and adds the sources whose questions they affect. Returns when to
+    /// call this again at the latest if nothing changes before.
     fn take_due(&self, due: &mut Due<SourceNumber>) -> Option<Instant>;
-    /// Whether it is known if the objects can be looked at, and what computations see is so now.
+    /// Whether the availability of the objects is known and computations see the current one.
     fn is_settled(&self) -> bool;
-    /// The state of each source, if the objects come from the cluster.
+    /// The state of the source, if the objects come from the cluster.
     fn sources(&self) -> Vec<SourceState>;
-    /// How many questions are kept.
+    /// The number of recorded questions.
     #[cfg(test)]
     fn questions(&self) -> usize;
 }
 
-/// The state of the source of an informer, which the cluster may not have if it `may_be_absent`.
+/// The state of the source of an informer. With `may_be_absent`, the cluster may lack the source.
 pub(super) fn source<K: SourceType>(
     informer: &SourceInformer<K>,
     may_be_absent: bool,
@@ -633,7 +633,8 @@ pub(super) fn source<K: SourceType>(
     }
 }
 
-/// Whether what stands so is done without, of what was opened at a time, and until when that holds if nothing happens.
+/// Whether computations run without the source of an informer that was opened at a time. Also returns until when this
+/// holds if nothing changes.
 pub(super) fn is_left_out(standing: &Standing, opened: Instant) -> (bool, Option<Instant>) {
     let (is, until) = Availability::at(Instant::now(), standing, opened);
     (is == Availability::Unavailable, until)
@@ -682,7 +683,7 @@ impl<K: SourceType, S: Scoped> Tracked for Lookup<K, S> {
         match self.state().availability {
             Availability::Unknown => false,
             Availability::Unavailable => true,
-            // What has become too much meanwhile is not there, and must not be taken for gone.
+            // Objects that were dropped because they exceeded the memory limit must not be mistaken for deleted ones.
             Availability::Available => {
                 let informer = self.shared.followed.as_ref().map(|followed| &followed.informer);
                 informer.is_none_or(|informer| !informer.is_exceeded())

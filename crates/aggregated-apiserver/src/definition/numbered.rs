@@ -1,11 +1,12 @@
-//! Things by numbers: what remembers one of them takes four bytes for it.
+//! A collection of values by number. A reference to a value needs only four bytes.
 
 use std::collections::BTreeSet;
 
-/// So many places are made at once for what is new, and a part of those that there are: `Vec` would double them.
+/// The number of slots that are allocated at once, and the divisor of the existing slots that are allocated in
+/// addition. `Vec` would double its capacity.
 const SPARE: usize = 8;
 
-/// Things by their numbers, the smallest ones that are free. A number is given again when what had it is gone.
+/// Values by number. A new value gets the smallest free number; the number of a removed value is used again.
 pub(in crate::definition) struct Numbered<T> {
     all: Vec<Option<T>>,
     free: BTreeSet<u32>,
@@ -18,7 +19,7 @@ impl<T> Default for Numbered<T> {
 }
 
 impl<T> Numbered<T> {
-    /// Keeps a thing. Answers its number.
+    /// Adds a value. Returns its number.
     pub fn add(&mut self, one: T) -> u32 {
         if let Some(number) = self.free.pop_first() {
             if let Some(place) = self.all.get_mut(number as usize) {
@@ -29,7 +30,7 @@ impl<T> Numbered<T> {
         if self.all.len() == self.all.capacity() {
             self.all.reserve_exact(SPARE + self.all.len() / SPARE);
         }
-        // The memory of sources is full long before.
+        // The memory limit of sources is reached long before this overflows.
         let number = u32::try_from(self.all.len()).unwrap_or(u32::MAX);
         self.all.push(Some(one));
         number
@@ -43,7 +44,7 @@ impl<T> Numbered<T> {
         self.all.get_mut(number as usize)?.as_mut()
     }
 
-    /// Removes what has a number. Room behind the largest number is not kept.
+    /// Removes the value with a number. Slots after the largest number in use are released.
     pub fn remove(&mut self, number: u32) -> Option<T> {
         let removed = self.all.get_mut(number as usize)?.take()?;
         self.free.insert(number);
@@ -56,7 +57,7 @@ impl<T> Numbered<T> {
         Some(removed)
     }
 
-    /// All of them, in the order of their numbers.
+    /// All values, in the order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.all.iter().flatten()
     }
@@ -67,21 +68,22 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// Whatever comes and goes, each thing has its number, and no room is kept for many that are gone.
+    /// After any sequence of additions and removals each value has its number, and unused slots are released.
     #[test]
     fn things_have_their_numbers() {
         let mut random = fastrand::Rng::with_seed(7);
         let mut numbered = Numbered::default();
         let mut expected: BTreeMap<u32, u64> = BTreeMap::new();
         for round in 0..20_000 {
-            // There are many of them in turns.
+            // The collection grows and shrinks in turns.
             let grows = round / 4_000 % 2 == 0;
             if (random.u8(0..4) > 0) == grows {
                 let thing = random.u64(..);
                 let number = numbered.add(thing);
                 assert_eq!(expected.insert(number, thing), None);
             } else {
-                // The younger ones go first, as where a namespace is deleted.
+                // Values with large numbers are removed first, because each number is drawn up to the largest one in
+                // use.
                 let number = random.u32(0..=expected.last_key_value().map_or(0, |(last, _)| *last));
                 assert_eq!(numbered.remove(number), expected.remove(&number));
             }

@@ -1,4 +1,4 @@
-//! Round trips: whether a conversion loses anything.
+//! Tests that converting an object to another version and back loses nothing.
 
 use std::fmt;
 
@@ -9,17 +9,17 @@ use crate::kind::{Kind, drop_null_members};
 use crate::object::{Tree, metadata, to_json};
 use crate::schema;
 
-/// An object that is another one after it was converted and back.
+/// An object that differs after a conversion to another version and back.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct RoundTripFault {
-    /// The version that it is of.
+    /// The version of the object.
     pub from: String,
-    /// The version that it was converted to.
+    /// The version to which the object was converted.
     pub through: String,
     /// The object, as JSON.
     pub object: String,
-    /// What is wrong: where both differ, or why it cannot be converted.
+    /// The first difference, or the reason why the object cannot be converted.
     pub why: String,
 }
 
@@ -32,14 +32,13 @@ impl fmt::Display for RoundTripFault {
 
 impl std::error::Error for RoundTripFault {}
 
-/// Tests that objects of a version become themselves when they are converted to the hub and back,
-/// and those of the hub when they are converted to the version and back, with everything that a server asks of
-/// a conversion: that it neither fails nor panics, makes nothing that the schema refuses, and leaves names, labels and
-/// the rest of the metadata alone. Objects that have none get some.
-/// Give it values from a generator, such as those of `proptest` or `arbitrary`, and the corners that you know.
-/// The first object that is not itself again is told.
+/// Checks that objects of a version are unchanged after a conversion to the hub and back, and objects of the hub after
+/// a conversion to the version and back. The check also covers the other requirements of a server. A conversion must
+/// not fail or panic, its result must be valid according to the schema, and it must not change names, labels or other
+/// metadata. Objects without metadata get some. Use objects from a generator, such as `proptest` or `arbitrary`, and
+/// known edge cases. The check stops at the first object that differs.
 ///
-/// An annotation that one direction writes and the other takes away again is no difference.
+/// An annotation that one direction adds and the other direction removes is not a difference.
 ///
 /// ```
 /// # mod v1 {
@@ -84,7 +83,7 @@ impl std::error::Error for RoundTripFault {}
 /// ```
 ///
 /// # Errors
-/// The first object that is another one afterwards, and where.
+/// The first object that differs after the conversions, and where it differs.
 pub fn check_round_trips<V: Convert<H>, H: Stored>(
     of_version: impl IntoIterator<Item = V>,
     of_hub: impl IntoIterator<Item = H>,
@@ -138,7 +137,7 @@ fn check(
     }
 }
 
-/// Gives an object what objects of a server have: a conversion must leave it alone.
+/// Fills in the metadata that stored objects have. A conversion must not change it.
 fn fill_in_metadata(kind: &Kind, tree: &mut Tree) {
     let namespace = kind.is_namespaced().then(|| json!("n"));
     let owner = json!({"apiVersion": "v1", "kind": "Node", "name": "a", "uid": "v"});
@@ -166,7 +165,7 @@ fn fill_in_metadata(kind: &Kind, tree: &mut Tree) {
     });
 }
 
-/// An object in another version, as a server would show it, if that is valid.
+/// Converts an object to another version as a server would do, and validates the result.
 fn shown(kind: &Kind, tree: &Tree, version: &str) -> Result<Tree, String> {
     let shown = kind.convert_tree(tree, &kind.api_version(version));
     let mut shown = shown.map_err(|why| why.to_string())?.into_owned();
@@ -181,7 +180,7 @@ fn shown(kind: &Kind, tree: &Tree, version: &str) -> Result<Tree, String> {
     }
 }
 
-/// Where two values differ, if they do. Numbers are the same if they are as floats.
+/// The first difference between two values, if there is one. Numbers are equal if they are equal as floats.
 fn difference(path: &str, before: &Value, after: &Value) -> Option<String> {
     match (before, after) {
         (Value::Object(before), Value::Object(after)) => {

@@ -1,4 +1,4 @@
-//! Rules: what no schema can say of objects.
+//! Validation rules in Rust, which a schema cannot express.
 
 use kube::Resource;
 use serde::Serialize;
@@ -13,13 +13,12 @@ type Prepare<K> = Box<dyn Fn(&mut K, &RuleContext<'_>) + Send + Sync>;
 type Validate<K> = Box<dyn Fn(&K, Option<&K>, &RuleContext<'_>) -> Vec<FieldError> + Send + Sync>;
 type Warn<K> = Box<dyn Fn(&K, Option<&K>, &RuleContext<'_>) -> Vec<String> + Send + Sync>;
 
-/// Rules of a stored kind that no schema can say, on the Rust type, in process:
-/// what a webhook is needed for elsewhere.
+/// Rules of a stored kind that a schema cannot express. They are written for the Rust type and run in process. With
+/// other servers they would need a webhook.
 ///
-/// They look at every write of an object, but not at one of its `status` alone, and
-/// at objects of the version of their type: a kind with rules that serves another
-/// version too does not start, because that would be a way around them.
-/// A rule that panics fails the request with 500, and the server lives.
+/// Rules run for every write of an object, except for writes of its `status` alone. They check objects in the version
+/// of their type. A kind with rules that serves another version too does not start, because writes in that version
+/// would circumvent the rules. If a rule panics, the request fails with 500 and the server continues.
 ///
 /// ```
 /// # use kube::CustomResource;
@@ -59,7 +58,7 @@ impl<K> Default for Rules<K> {
 }
 
 impl<K> Rules<K> {
-    /// No rules beyond the schema.
+    /// No rules besides the schema.
     pub fn new() -> Self {
         Self {
             prepare: None,
@@ -70,10 +69,9 @@ impl<K> Rules<K> {
         }
     }
 
-    /// Changes an object before it is looked at: defaults that need code, and the status that
-    /// a new object begins with. Only
-    /// what is changed here is changed, and members that the type does not know
-    /// survive. It runs again when a change is tried again.
+    /// Sets the function that changes an object before it is validated: defaults that need code, and the initial status
+    /// of a new object. Only fields that the function changes are changed; fields that the type does not know are
+    /// preserved. The function runs again when a write is retried.
     #[must_use]
     pub fn prepare(
         mut self,
@@ -83,9 +81,8 @@ impl<K> Rules<K> {
         self
     }
 
-    /// Says why an object may not be kept in the place of an old one, once its
-    /// schema is satisfied. There is no old one of a new object, and none if it
-    /// no longer fits the type.
+    /// Sets the function that validates an object after its schema has been checked. It returns the invalid fields. The
+    /// old object is `None` for a new object, and if the old object no longer fits the type.
     #[must_use]
     pub fn validate(
         mut self,
@@ -95,8 +92,8 @@ impl<K> Rules<K> {
         self
     }
 
-    /// Says what the author of an object should know: each text is a `Warning`
-    /// header, and kubectl prints it.
+    /// Sets the function that returns warnings for the client. Each string becomes a `Warning` header, which kubectl
+    /// prints.
     #[must_use]
     pub fn warn(
         mut self,
@@ -106,9 +103,9 @@ impl<K> Rules<K> {
         self
     }
 
-    /// Says why the `status` of an object may not be kept. Asked of the kinds that Kubernetes has
-    /// itself ([`Kinds::built_in`](super::Kinds::built_in)); a write of the `status` of another kind
-    /// is judged by its schema alone.
+    /// Sets the function that validates the `status` of an object. It is called only for built-in kinds
+    /// ([`Kinds::built_in`](super::Kinds::built_in)); for other kinds, a write of the `status` is validated only by the
+    /// schema.
     #[must_use]
     pub fn validate_status(
         mut self,
@@ -118,8 +115,8 @@ impl<K> Rules<K> {
         self
     }
 
-    /// Says what the author of a `status` should know, where
-    /// [`validate_status`](Self::validate_status) is asked.
+    /// Sets the function that returns warnings about a `status`. It is called for the same kinds as
+    /// [`validate_status`](Self::validate_status).
     #[must_use]
     pub fn warn_of_status(
         mut self,
@@ -134,14 +131,14 @@ impl<K> Rules<K>
 where
     K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + 'static,
 {
-    /// The same without the type; `None` if there are no rules.
+    /// The rules without their type; `None` if there are no rules.
     pub(super) fn erased(self) -> Option<ErasedRules> {
         let is_none = self.prepare.is_none() && self.validate.is_none() && self.warn.is_none();
         (!is_none).then(|| self.erased_with(read_and_locate))
     }
 
-    /// The same of a kind of Kubernetes' own, also if there are none. Its objects are what Go
-    /// makes of them before they are read, so that they fit the type.
+    /// The rules of a built-in kind without their type, even if no rule is set. Objects are first normalized in the
+    /// same way as Go decodes them, so that they fit the type.
     pub(super) fn erased_built_in(self) -> ErasedRules {
         self.erased_with(|tree| go_reader::read(tree).map_err(|error| error.to_string()))
     }
@@ -163,7 +160,7 @@ where
     }
 }
 
-/// Rules that judge an object, without its type.
+/// Combines the validation and the warnings of an object into one function without its type.
 fn judge<K: 'static>(
     read: fn(&Value) -> Result<K, String>,
     validate: Option<Validate<K>>,
@@ -175,7 +172,7 @@ fn judge<K: 'static>(
         }
         let typed: K = match read(tree) {
             Ok(typed) => typed,
-            // The schema is satisfied, the type is not: they should agree.
+            // The object fits the schema but not the type: both should agree.
             Err(why) => {
                 let errors = vec![ErasedRules::unfit(&why)];
                 return Verdict { errors, warnings: Vec::new() };
@@ -189,7 +186,7 @@ fn judge<K: 'static>(
     })
 }
 
-/// Reads an object, or says which field of it does not fit the type.
+/// Deserializes an object. The error names the field that does not fit the type.
 fn read_and_locate<K: DeserializeOwned>(tree: &Value) -> Result<K, String> {
     located::read(tree).map_err(|error| error.to_string())
 }
@@ -245,13 +242,13 @@ mod tests {
         let context = RuleContext::new(&user, Timestamp::UNIX_EPOCH, false);
         let rules = rules();
         assert!(rules.is_about("v1") && !rules.is_about("v2"));
-        // What the type does not know survives.
+        // Unknown fields are preserved.
         let mut tree = range(json!({"least": 1, "most": 5, "more": {"x": 1}}));
         rules.prepare(&mut tree, &context).unwrap();
         assert_eq!(tree["spec"], json!({"least": 1, "most": 5, "more": {"x": 1}, "maker": "jane"}));
         assert_eq!(tree["metadata"], json!({"name": "a"}));
         assert!(rules.prepare(&mut range(json!({"least": "x"})), &context).is_err());
-        // To JSON this is a whole number.
+        // In JSON, `1.0` is a whole number.
         rules.prepare(&mut range(json!({"least": 1.0, "most": 5})), &context).unwrap();
         let judge = |spec: Value, old: Option<Value>| {
             let Verdict { errors, warnings } =
@@ -264,7 +261,7 @@ mod tests {
         let (errors, warnings) = judge(json!({"least": -1, "most": 4}), Some(five.clone()));
         assert_eq!(errors, ["spec.most: Invalid value: 4: must not shrink"]);
         assert_eq!(warnings, ["spec.least is odd"]);
-        // An old one that does not fit the type locks nobody out.
+        // An old object that does not fit the type does not prevent updates.
         assert_eq!(judge(five, Some(json!({"least": "x"}))), (vec![], vec![]));
         let (errors, _) = judge(json!({"least": "x", "most": 4}), None);
         assert!(errors[0].starts_with("<nil>: Invalid value: \"\": does not fit its type"));

@@ -1,4 +1,4 @@
-//! Stored: a kind whose objects the server keeps.
+//! Stored: a kind whose objects the server stores.
 
 use kube::{CustomResourceExt, Resource};
 use serde::Serialize;
@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Cells, Rules, Versions, Visibility};
 
-/// A kind whose objects the server keeps. Every method has a default.
+/// A kind whose objects the server stores. Every method has a default.
 ///
 /// ```
 /// use aggregated_apiserver::Stored;
@@ -25,9 +25,8 @@ use super::{Cells, Rules, Versions, Visibility};
 pub trait Stored:
     Resource<DynamicType = ()> + CustomResourceExt + Serialize + DeserializeOwned + 'static
 {
-    /// Objects that a new, empty store begins with. Each needs a name and, if
-    /// the kind is namespaced, a namespace; a uid that does not change over
-    /// restarts keeps what they own from being collected as garbage.
+    /// The initial objects of a new, empty store. Each needs a name and, if the kind is namespaced, a namespace. With a
+    /// uid that is the same after each restart, objects that they own are not garbage collected.
     fn initial() -> Vec<Self>
     where
         Self: Sized,
@@ -35,8 +34,8 @@ pub trait Stored:
         Vec::new()
     }
 
-    /// The other versions in which its objects are served, and how they are converted. The version of
-    /// this type is the hub: objects of every other one become this type, and are made of it.
+    /// The other versions in which objects are served, and their conversions. The version of this type is the hub:
+    /// objects of each other version are converted to and from this type.
     fn versions() -> Versions<Self>
     where
         Self: Sized,
@@ -44,7 +43,7 @@ pub trait Stored:
         Versions::new()
     }
 
-    /// Rules that no schema can say.
+    /// Validation rules that no schema can express.
     fn rules() -> Rules<Self>
     where
         Self: Sized,
@@ -52,7 +51,7 @@ pub trait Stored:
         Rules::new()
     }
 
-    /// Cells of tables that no JSONPath can say.
+    /// Table cells that no JSONPath can express.
     fn cells() -> Cells<Self>
     where
         Self: Sized,
@@ -60,7 +59,7 @@ pub trait Stored:
         Cells::new()
     }
 
-    /// Which objects each reader sees, among those that rights let it read.
+    /// The objects that are visible to each reader, among those that the reader is allowed to read.
     fn visibility() -> Visibility<Self>
     where
         Self: Sized,

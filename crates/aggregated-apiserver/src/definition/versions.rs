@@ -1,4 +1,4 @@
-//! Versions: in which versions the objects of a kind are served, and how they are converted.
+//! The versions in which objects of a kind are served, and their conversions.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -15,20 +15,20 @@ use crate::kind::{
 };
 use crate::object::Tree;
 
-/// The versions of a kind besides that of its type, which is the hub.
+/// The versions of a kind besides the hub, which is the version of the kind's type.
 ///
-/// Every version has a type of its own: its schema, columns, selectable fields, subresources, and whether
-/// it is served or deprecated (`#[kube(deprecated = "…", served = false)]`). Discovery names the most
-/// stable version first, whatever the hub is. Rules in Rust are those of the hub, and look at objects of all versions.
+/// Every version has its own type. The type defines the schema, columns, selectable fields, subresources, and whether
+/// the version is served or deprecated (`#[kube(deprecated = "…", served = false)]`). Discovery lists the most stable
+/// version first, independent of the hub. Rules in Rust are those of the hub and check objects of all versions.
 ///
-/// # Which version is kept
+/// # Storage version
 ///
-/// Objects are kept in the version of the hub, unless [`kept_version`](Self::kept_version) names another one.
-/// Nothing is written again when that changes: what was kept in a version is read in it for as
-/// long as it is among the versions, served or not. So a release that brings a new version first goes on keeping the
-/// old one, because a replica of the release before it, or a return to that, could not read the new one. The release
-/// after it may keep the new one, and the command `migrate` writes again what is still kept in the old one, before that is
-/// left out.
+/// Objects are stored in the version of the hub, unless [`kept_version`](Self::kept_version) names another one. A
+/// change of the storage version rewrites no object: an object is read in the version in which it was stored, as long
+/// as that version is declared, served or not. A release that introduces a version should therefore continue to store
+/// the old one. Otherwise replicas of the previous release could not read new objects, neither during the upgrade nor
+/// after a rollback. The next release may store the new version. Then run the command `migrate`, which rewrites objects
+/// that are still stored in the old version, before you remove the old version.
 pub struct Versions<H> {
     others: Vec<Other>,
     kept: Vec<String>,
@@ -44,10 +44,10 @@ struct Other {
 /// A kind with all its versions.
 pub(super) struct Merged {
     pub definition: CustomResourceDefinition,
-    /// Those of versions besides the hub.
+    /// The computed cells of the versions besides the hub.
     pub cells: Vec<ErasedCells>,
     pub conversion: Option<ErasedConversion>,
-    /// What is wrong.
+    /// Errors in the declarations.
     pub faults: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ impl<H> Default for Versions<H> {
 }
 
 impl<H> Versions<H> {
-    /// No version besides that of the type.
+    /// No version besides the hub.
     pub fn new() -> Self {
         Self { others: Vec::new(), kept: Vec::new(), hub: PhantomData }
     }
@@ -74,14 +74,14 @@ impl<H: Stored> Versions<H> {
         self
     }
 
-    /// Adds a version, in which objects are kept.
+    /// Adds a version and makes it the storage version.
     #[must_use]
     pub fn kept_version<V: Convert<H>>(mut self) -> Self {
         self.kept.push(V::version(&()).into_owned());
         self.version::<V>()
     }
 
-    /// One definition of all versions.
+    /// Merges all versions into one definition.
     pub(super) fn merged(self) -> Merged {
         let mut definition = H::crd();
         let mut faults = Vec::new();
@@ -112,7 +112,7 @@ impl<H: Stored> Versions<H> {
                 ("shortNames", list(&names.short_names), list(&own.short_names)),
                 ("categories", list(&names.categories), list(&own.categories)),
             ] {
-                // What a version says nothing of is that of the hub.
+                // Names that a version does not declare are those of the hub.
                 if !of_other.is_empty() && of_other != of_hub {
                     let version = &code.version;
                     faults.push(format!(
@@ -179,7 +179,7 @@ fn code<V: Convert<H>, H: Stored>() -> VersionCode {
 }
 
 fn of_type<H: Any>(hub: Hub) -> Result<Box<H>, String> {
-    // All codes of a kind are made for one hub.
+    // All conversions of a kind use the same hub type.
     hub.downcast().map_err(|_| "it is of another hub".to_owned())
 }
 

@@ -1,4 +1,4 @@
-//! Visibility: which of a kind's objects each reader sees.
+//! Visibility: the objects of a kind that each reader sees.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -11,26 +11,26 @@ use crate::kind::{ErasedVisibility, IdentityJudge, ObjectIdentity};
 use crate::occasionally::Occasionally;
 use crate::user::User;
 
-/// Which objects of a kind each reader sees, among those that rights let it read.
+/// A rule that selects the objects that are visible to each reader, among those that the reader is allowed to read.
 ///
-/// What a user does not see is not there for it: it is in no list, page or table and not counted in
-/// any, a GET of it and every write to it answer 404, no watch tells of it, and no deletion of a collection
-/// takes it along. In a watch an object that comes into sight is `ADDED`, and one that goes out of sight
-/// `DELETED`, as with selectors. That a name is taken can be learned: whoever may create objects gets 409.
+/// To a user, an invisible object does not exist. It is in no list, page or table and is not counted in them. A GET and
+/// every write of it return 404, no watch reports it, and deleting a collection does not delete it. In a watch, an
+/// object that becomes visible is `ADDED`, and one that becomes invisible is `DELETED`, as with selectors. Users can
+/// learn that a name exists: creating an object with that name returns 409.
 ///
-/// The control plane sees everything, because it collects garbage, empties namespaces and counts:
-/// members of `system:masters`, `system:kube-controller-manager`, and the service accounts of the namespace
-/// `kube-system`. Whatever else has to see all objects, as a backup, the rule has to let see them.
+/// The control plane sees all objects, because it collects garbage, deletes namespaces and counts objects: members of
+/// `system:masters`, the user `system:kube-controller-manager`, and the service accounts of the namespace
+/// `kube-system`. If another program must see all objects, such as a backup, the rule must allow it.
 ///
-/// A rule is a pure function: of the user, as it was authenticated when its request began, and of the
-/// object. It must not look at a clock or at anything else that changes: who watches is told of changes
-/// of objects only, and would not learn that one came or went for another reason. A rule that
-/// panics shows nothing, nor what cannot be read as the type: such an object is there for the control plane alone, and
-/// a line of the log names it.
+/// A rule is a pure function of the object and of the user, as authenticated when the request began. The rule must not
+/// depend on a clock or on anything else that changes: watchers receive events only for changes of objects, and would
+/// miss any other change of visibility. If a rule panics, or if the object cannot be deserialized as the type, the
+/// object is visible only to the control plane, and the log names it.
 ///
-/// It hides objects, and not that there are some: quotas, sizes of stores and revisions count all of them. A watch shows what
-/// its user saw when the watch began until it ends, as long as the user may watch at all. What a program computes from
-/// objects, and answers of its own admission plugins, are shown to whoever may see those. A [view](super::Kinds::with_view) of such a kind is refused.
+/// Visibility hides objects, but not that objects exist: quotas, store sizes and resourceVersions count all of them. A
+/// watch uses the user that was authenticated when it began until it ends, as long as that user is allowed to watch.
+/// Objects that a program computes from these objects, and messages of its own admission plugins, follow their own
+/// permissions. A [view](super::Kinds::with_view) of a kind with a rule is rejected.
 ///
 /// ```
 /// use aggregated_apiserver::{Stored, Visibility};
@@ -68,13 +68,13 @@ impl<K> Default for Visibility<K> {
 }
 
 impl<K> Visibility<K> {
-    /// Everybody who may read objects sees all of them.
+    /// All objects are visible to every reader.
     pub fn everything() -> Self {
         Self(Rule::Everything)
     }
 
-    /// Users see an object if this rule says so of its namespace, name and labels. It costs readers
-    /// about as much as a label selector.
+    /// An object is visible if this rule returns true for its namespace, name and labels. It costs about as much as a
+    /// label selector.
     ///
     /// ```
     /// use aggregated_apiserver::Visibility;
@@ -93,9 +93,9 @@ impl<K> Visibility<K> {
         Self(Rule::ByIdentity(Box::new(rule)))
     }
 
-    /// Users see an object if this rule says so of it. The object is read for every reader that it
-    /// might be shown to, some microseconds each time: where labels can say the same, prefer
-    /// [`by_identity`](Self::by_identity). What cannot be read as this type is hidden.
+    /// An object is visible if this rule returns true for it. The object is deserialized for every reader of it, which
+    /// takes some microseconds each time. If labels suffice, prefer [`by_identity`](Self::by_identity). An object that
+    /// cannot be deserialized as this type is hidden.
     #[must_use]
     pub fn by_object(rule: impl Fn(&User, &K) -> bool + Send + Sync + 'static) -> Self {
         Self(Rule::ByObject(Box::new(rule)))
@@ -103,7 +103,7 @@ impl<K> Visibility<K> {
 }
 
 impl<K: Resource<DynamicType = ()> + DeserializeOwned + 'static> Visibility<K> {
-    /// The same without the type, for objects as they are kept; `None` if all are seen.
+    /// The rule without its type, for stored objects; `None` if all objects are visible.
     pub(super) fn erased(self) -> Option<ErasedVisibility> {
         let failures = Occasionally::default();
         let guarded = move |judge: &dyn Fn() -> Result<bool, String>| {
@@ -140,7 +140,7 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned + 'static> Visibility<K> {
     }
 }
 
-/// What an object is called, for the log.
+/// The namespace and name of an object, for the log.
 fn named(json: &[u8]) -> String {
     let object = serde_json::from_slice::<PartialObjectMeta>(json);
     let ObjectMeta { namespace, name, .. } =

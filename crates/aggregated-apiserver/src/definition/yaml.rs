@@ -1,26 +1,26 @@
-//! Kinds as data: CustomResourceDefinitions in YAML.
+//! CustomResourceDefinitions in YAML.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use thiserror::Error;
 
 use crate::codec::yaml_documents;
 
-/// A text that does not hold CustomResourceDefinitions.
+/// An error in a YAML string of CustomResourceDefinitions.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum DefinitionError {
-    /// It is not YAML.
+    /// The string is not valid YAML.
     #[error("{0}")]
     Yaml(String),
-    /// A document in it is something else.
+    /// A document is not a valid CustomResourceDefinition.
     #[error("document {document}: {message}")]
     Document {
-        /// Which one, from 1.
+        /// The number of the document, from 1.
         document: usize,
-        /// What is wrong with it.
+        /// The error.
         message: String,
     },
-    /// There is no document in it.
+    /// The string contains no document.
     #[error("holds no CustomResourceDefinition")]
     Empty,
 }

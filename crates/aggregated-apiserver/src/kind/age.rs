@@ -1,14 +1,13 @@
-//! Ages: how long ago something was, as kubectl prints it.
+//! Ages in kubectl's format.
 
 use jiff::Timestamp;
 
-/// How long ago a time was, as kubectl prints ages: `5m`, `3d2h`; `<invalid>`
-/// if it is still to come.
+/// The age of a time in kubectl's format: `5m`, `3d2h`; `<invalid>` for a time in the future.
 pub fn age(time: Timestamp, now: Timestamp) -> String {
     text(now.as_second() - time.as_second())
 }
 
-/// The same of a time in RFC 3339.
+/// The age of an RFC 3339 time.
 pub(super) fn of_text(text: &str, now: Timestamp) -> String {
     if text.is_empty() || text == "0001-01-01T00:00:00Z" {
         return "<unknown>".to_owned();
@@ -19,8 +18,7 @@ pub(super) fn of_text(text: &str, now: Timestamp) -> String {
     }
 }
 
-/// Whether a time is written as Go reads it: `2026-01-01T00:00:00Z`, with a
-/// fraction or an offset if there is one, and nothing else.
+/// Whether Go accepts a time: `2026-01-01T00:00:00Z`, optionally with a fraction or an offset, and nothing else.
 fn is_rfc_3339(text: &str) -> bool {
     let Some((clock, zone)) = text.split_at_checked(19) else { return false };
     let shape = |text: &str, shape: &str| {

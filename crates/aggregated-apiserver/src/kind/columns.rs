@@ -1,4 +1,4 @@
-//! What tables show: columns, each a JSONPath and a type, or computed by code.
+//! Table columns. Each has a type, and a JSONPath or code that computes its cells.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::object::to_html_json;
 
 pub(super) const AGE_DESCRIPTION: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
-/// How many values may be looked at for one cell, and for all cells of a row.
+/// The largest number of values that are visited for one cell, and for all cells of a row.
 const CELL_STEPS: usize = 10_000;
 const ROW_STEPS: usize = 100_000;
-/// How much text a row may show, in bytes: all of the largest object, and some more. The cell that goes
-/// beyond it is the last one.
+/// The largest amount of text in a row, in bytes: slightly more than the largest object. The cell that exceeds the
+/// limit is the last one.
 const ROW_BYTES: usize = 2 << 20;
 
-/// What is left for the cells of a row.
+/// The remaining limits for the cells of a row.
 struct Row {
     steps: usize,
     bytes: usize,
@@ -64,35 +64,34 @@ impl CellType {
 pub struct Column {
     /// The heading.
     pub name: String,
-    /// A hint on how to print it.
+    /// A hint for printing.
     pub format: String,
-    /// What it says.
+    /// The description.
     pub description: String,
-    /// Above 0: only `-o wide` shows it.
+    /// If greater than 0, only `-o wide` shows the column.
     pub priority: i32,
     cell_type: CellType,
     source: Source,
 }
 
-/// Where the cells of a column come from.
+/// The source of the cells of a column.
 #[derive(Debug)]
 enum Source {
     /// The first value at the path.
     Path(JsonPath),
-    /// The value at this position of what code computes, as the type of the
-    /// column prints it.
+    /// The value at this position of the computed cells, formatted according to the type of the column.
     Code(usize),
-    /// The same, as it is.
+    /// The value at this position of the computed cells, unchanged.
     CodeAsItIs(usize),
 }
 
 impl Column {
-    /// The type of its cells, on the wire.
+    /// The type of the cells, as clients see it.
     pub fn type_name(&self) -> &'static str {
         self.cell_type.name()
     }
 
-    /// Its cell for an object, as its type prints the value.
+    /// The cell for an object, formatted according to the type of the column.
     fn cell(&self, object: &Value, computed: &[Value], now: Timestamp, row: &mut Row) -> Value {
         match &self.source {
             Source::Path(path) => {
@@ -101,7 +100,7 @@ impl Column {
                 let found = path.first(object, &mut steps).filter(|_| row.bytes > 0);
                 row.steps += steps;
                 let cell = match found {
-                    // Bytes of a text are numbers of another type in Go.
+                    // In Go, bytes of a string are numbers of a type that other columns do not print.
                     Some(Cow::Owned(_)) if self.cell_type != CellType::String => Value::Null,
                     Some(found) => self.print(&found, now),
                     None => Value::Null,
@@ -110,7 +109,7 @@ impl Column {
                 cell
             }
             Source::CodeAsItIs(position) => computed.get(*position).cloned().unwrap_or_default(),
-            // Nothing computed is no value, and not one that is null.
+            // A missing computed value leaves the cell empty; it is not printed as a null value.
             Source::Code(position) => match computed.get(*position) {
                 None | Some(Value::Null) => Value::Null,
                 Some(value) => self.print(value, now),
@@ -133,7 +132,7 @@ impl Column {
     }
 }
 
-/// The columns of a version. Where a definition names none: the age.
+/// The columns of a version. If a definition has none, the only column is the age.
 #[derive(Debug)]
 pub struct Columns {
     columns: Vec<Column>,
@@ -141,8 +140,8 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// Parses the columns of the version at `path`; what cannot be read is left
-    /// out. The cells of some may be computed by code.
+    /// Parses the columns of the version at `path`; invalid columns are omitted. `cells` are those that are computed by
+    /// code.
     pub(super) fn parse(
         definitions: &[CustomResourceColumnDefinition],
         cells: Option<Arc<ErasedCells>>,
@@ -192,7 +191,7 @@ impl Columns {
             }
             let json_path = JsonPath::parse(&definition.json_path);
             if json_path.is_none() && position(&definition.name).is_none() && are_shown {
-                // As kube-apiserver, which takes the definition all the same.
+                // Same as kube-apiserver, which accepts the definition.
                 let given = quote(&definition.json_path);
                 tracing::warn!(
                     "{path}.additionalPrinterColumns[{index}].jsonPath: {given} cannot be read: this column and those after it are not shown"
@@ -244,8 +243,7 @@ fn to_text(value: &Value) -> String {
     }
 }
 
-/// A number as Go prints it: no fraction if there is none, two digits of an
-/// exponent.
+/// Formats a number in the same way as Go: no fraction for whole numbers, and at least two digits in an exponent.
 fn number_text(number: &Number) -> String {
     let float = match number.as_f64() {
         Some(float) if number.is_f64() => float,

@@ -1,6 +1,6 @@
-//! Between what is kept and what is shown. Where code converts, it makes the object of the other
-//! version; otherwise that is another `apiVersion`, the strategy `None` of a definition. What a version
-//! does not know is dropped.
+//! Conversion between the storage version and other versions. If the kind has conversion code, the code creates the
+//! object of the other version. Otherwise only `apiVersion` changes, as with the strategy `None` of a definition.
+//! Fields that a version does not have are dropped.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,23 +15,22 @@ use crate::object::extent::{DEPTH_LIMIT, Extent};
 use crate::object::{Object, ObjectError, Shape, Tree};
 use crate::schema::{coerce, fill_defaults, normalize_without_defaults, prune};
 
-/// An object that is kept, but cannot be shown in a version.
+/// A stored object that cannot be converted to a version.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct ConversionError(String);
 
-/// What converts objects.
+/// The converter of a kind.
 #[derive(Clone, Debug)]
 pub(super) enum Converter {
-    /// Code of this process.
+    /// Code in this process.
     Code(Arc<ErasedConversion>),
-    /// A webhook, which was asked before.
+    /// A webhook, which must have been called before.
     Webhook(Arc<WebhookConversion>),
 }
 
 impl Converter {
-    /// Makes of an object of one version one of another; both are named as `v1alpha`, and `api_version` is what
-    /// the object says then.
+    /// Converts an object between two versions, named like `v1alpha`. The result has this `api_version`.
     fn convert(
         &self,
         tree: Tree,
@@ -45,7 +44,7 @@ impl Converter {
     }
 }
 
-/// 500 without a reason, as kube-apiserver answers where a webhook fails.
+/// 500 without a reason, same as kube-apiserver if a webhook fails.
 impl From<ConversionError> for ApiError {
     fn from(error: ConversionError) -> Self {
         Self::new(Reason::Unknown, error.to_string())
@@ -53,27 +52,27 @@ impl From<ConversionError> for ApiError {
 }
 
 impl Kind {
-    /// Whether its definition may be followed by another one.
+    /// Whether the definition can be replaced.
     pub fn may_change(&self) -> bool {
         self.shape != Shape::default()
     }
 
-    /// Whether an object was written when the kind was as it is now.
+    /// Whether an object was written under the current definition of the kind.
     pub fn is_current(&self, object: &Object) -> bool {
         object.shape() == self.shape
     }
 
-    /// Whether an object is shown in this version as it is kept.
+    /// Whether an object needs no conversion in this version.
     pub fn is_shown_as_kept(&self, object: &Object, version: &Version) -> bool {
         self.view.is_none() && version.name == self.storage.name && self.is_current(object)
     }
 
-    /// An object that is kept, in this version. In the stored version it is made once, if
-    /// the definition has changed since it was written; in another one it is made anew: see
+    /// Returns a stored object in this version. In the storage version the conversion runs once, if the definition has
+    /// changed since the object was written. In any other version it runs for each call: see
     /// [`in_version_shared`](Self::in_version_shared).
     ///
     /// # Errors
-    /// When what the conversion makes of it is no object.
+    /// If the result of the conversion is not a valid object.
     pub fn in_version(
         &self,
         object: &Arc<Object>,
@@ -88,7 +87,7 @@ impl Kind {
             let seen = seen.and_then(|seen| seen.still_is(object));
             return seen.map(Arc::new).map_err(fault);
         }
-        // A webhook may convert otherwise the next time.
+        // A webhook may return another result the next time.
         let asks = self.is_converted_by_webhook()
             && object.api_version() != self.api_version(&self.storage.name);
         match version.name == self.storage.name && !asks {
@@ -97,18 +96,19 @@ impl Kind {
         }
     }
 
-    /// Whether code, of this process or of a webhook, makes objects of one version those of another.
+    /// Whether code or a webhook converts objects between versions.
     pub fn is_converted_by_code(&self) -> bool {
         self.conversion.is_some()
     }
 
-    /// Whether a webhook does: then steps that convert are attempted, until it has answered all they ask.
+    /// Whether a webhook converts objects. Steps that convert are then attempted until the webhook has answered all
+    /// their questions.
     pub fn is_converted_by_webhook(&self) -> bool {
         matches!(self.conversion, Some(Converter::Webhook(_)))
     }
 
-    /// An object for those who look at its metadata alone, as this version shows them; as it is kept, if it
-    /// cannot be converted.
+    /// Returns an object of which only metadata is used, with the metadata of this version. If the object cannot be
+    /// converted, it is returned as stored.
     pub fn with_metadata_in_version(
         &self,
         object: &Arc<Object>,
@@ -116,16 +116,16 @@ impl Kind {
     ) -> Arc<Object> {
         match self.is_converted_by_code() {
             true => self.in_version_shared(object, version).unwrap_or_else(|_| Arc::clone(object)),
-            // Nothing else changes metadata.
+            // No other conversion changes metadata.
             false => Arc::clone(object),
         }
     }
 
-    /// An object of one version as one of another, as `example.com/v1`, on its way through a write: as it
-    /// is, if no code converts.
+    /// Converts an object to another version, such as `example.com/v1`, during a write. Without conversion code the
+    /// object is returned unchanged.
     ///
     /// # Errors
-    /// Why it cannot be converted.
+    /// The reason why the object cannot be converted.
     pub fn convert_tree<'a>(
         &self,
         tree: &'a Tree,
@@ -138,7 +138,7 @@ impl Kind {
         }
         let is_type = |name: &String| matches!(name.as_str(), "apiVersion" | "kind");
         if tree.keys().all(is_type) {
-            // Of nothing becomes nothing, as in kube-apiserver.
+            // An object without any content is not converted, same as in kube-apiserver.
             let mut tree = tree.clone();
             tree.insert("apiVersion".to_owned(), api_version.into());
             return Ok(Cow::Owned(tree));
@@ -153,24 +153,24 @@ impl Kind {
         Ok(Cow::Owned(converted))
     }
 
-    /// Whether an object is kept in a version that its kind has, served or not; or says of none.
+    /// Whether the version of a stored object is one of the kind's versions, served or not. True for an object without
+    /// version.
     pub fn knows_version_of(&self, object: &Object) -> bool {
         let version = object.api_version();
         let mut known = self.all_versions().chain([&self.storage]);
         version.is_empty() || known.any(|known| self.is_api_version(&version, &known.name))
     }
 
-    /// An object as it would be kept if it was written now; as it is, if it cannot be
-    /// converted. For what only concerns its metadata: a deletion must not depend on a
-    /// conversion.
+    /// Returns an object as it would be stored if it were written now. If it cannot be converted, it is returned
+    /// unchanged. Use this if only the metadata matters: a deletion must not depend on a conversion.
     pub fn in_storage_version(&self, object: &Arc<Object>) -> Arc<Object> {
         self.to_storage_version(object).unwrap_or_else(|_| Arc::clone(object))
     }
 
-    /// The same.
+    /// Returns an object as it would be stored if it were written now.
     ///
     /// # Errors
-    /// Why it cannot be converted.
+    /// The reason why the object cannot be converted.
     pub fn to_storage_version(&self, object: &Arc<Object>) -> Result<Arc<Object>, ConversionError> {
         match self.view {
             Some(_) => Ok(Arc::clone(object)),
@@ -178,8 +178,8 @@ impl Kind {
         }
     }
 
-    /// An object in this version; one that cannot be converted as it is kept, under the version's
-    /// name, for those who look at its metadata; without what is said of its managers.
+    /// Returns an object in this version. If it cannot be converted, it is returned as stored with the `apiVersion` of
+    /// this version, for readers of its metadata. The result has no `managedFields`.
     pub fn in_version_or_as_kept(&self, object: &Arc<Object>, version: &Version) -> Tree {
         if let Ok(shown) = self.in_version(object, version) {
             return shown.to_parts().0;
@@ -193,8 +193,8 @@ impl Kind {
         self.unconvertible(object.key().name(), version, why.to_string())
     }
 
-    /// What is answered for an object that was sent and cannot be converted to a version: 422 if the fault
-    /// is one of its fields, 500 otherwise.
+    /// The response for a sent object that cannot be converted to a version: 422 if one of its fields is invalid, 500
+    /// otherwise.
     pub fn refuse_sent(&self, name: &str, version: &str, why: Unconvertible) -> ApiError {
         match why.into_fault() {
             Ok(fault) => ApiError::invalid(&self.group, &self.names.kind, name, vec![fault]),
@@ -202,7 +202,7 @@ impl Kind {
         }
     }
 
-    /// What is said of an object of this name that cannot be converted to a version.
+    /// The error for an object with this name that cannot be converted to a version.
     pub fn unconvertible(&self, name: &str, version: &str, why: String) -> ConversionError {
         if self.is_converted_by_webhook() && why.starts_with("conversion webhook for ") {
             return ConversionError(why);
@@ -219,9 +219,9 @@ impl Kind {
         }
     }
 
-    /// As kube-apiserver reads an object: what the version in which it is kept has defaults
-    /// for is filled in, and what the version that is read does not know is dropped. What
-    /// that one has defaults for is filled in when it is written.
+    /// Converts an object in the same way as kube-apiserver reads one. The defaults of the version in which it is
+    /// stored are set, and fields that the requested version does not have are dropped. The defaults of the requested
+    /// version are set when an object is written.
     pub(crate) fn converted_by_tree(
         &self,
         object: &Object,
@@ -231,7 +231,7 @@ impl Kind {
         let kept_in = self.version_of(&tree);
         if kept_in.is_none() && !self.knows_version_of(object) {
             let version = object.api_version();
-            // A guess would be shown, and be kept by the next write.
+            // A guessed version would be served, and the next write would store it.
             return Err(ObjectError::new(format!(
                 "request to convert CR from an invalid group/version: {version}"
             )));
@@ -239,7 +239,7 @@ impl Kind {
         let of = version.schema.root();
         if of.go.is_some() {
             self.convert(&mut tree, version).map_err(of_object)?;
-            // It was of its types before.
+            // The object fits its types, so this cannot fail.
             let _ = coerce(of, &mut tree);
             return Object::from_parts(&tree, &managed_fields);
         }
@@ -258,10 +258,10 @@ impl Kind {
         Object::from_parts(&tree, &managed_fields)
     }
 
-    /// An object of any version as it is kept.
+    /// Converts an object of any version to the storage version.
     ///
     /// # Errors
-    /// When code cannot convert it.
+    /// If code cannot convert the object.
     pub fn to_storage(&self, object: Object, version: &Version) -> Result<Object, ObjectError> {
         if let Some(view) = &self.view {
             return self.seen(&object, view.to_stored, view.group, view.version);
@@ -275,12 +275,12 @@ impl Kind {
         Ok(Object::from_parts(&tree, &managed_fields)?.of_shape(shape))
     }
 
-    /// The tree of an object of any version as it is kept, whatever its extent, and what is remembered with it. As in
-    /// kube-apiserver, the defaults of the kept version are those that it has when the object is read: an object
-    /// without them is none of the shape that the kind has now.
+    /// Converts the tree of an object of any version to the storage version, regardless of its size. Also returns the
+    /// shape that is stored with it. Same as in kube-apiserver, defaults of the storage version are set when the object
+    /// is read. An object without them therefore does not get the current shape of the kind.
     ///
     /// # Errors
-    /// When code cannot convert it.
+    /// If code cannot convert the object.
     pub fn tree_to_storage<'a>(
         &self,
         tree: &'a Tree,
@@ -293,11 +293,11 @@ impl Kind {
         self.convert(&mut tree, &self.storage)?;
         let of = self.storage.schema.root();
         if of.go.is_some() {
-            // It was of its types before.
+            // The object fits its types, so this cannot fail.
             let _ = coerce(of, &mut tree);
             return Ok((Cow::Owned(tree), self.shape));
         }
-        // Nothing is refused: the other version did not ask for more.
+        // Nothing is rejected, because the object was valid in the other version.
         normalize_without_defaults(of, &mut tree);
         if !of.subtree.defaults {
             return Ok((Cow::Owned(tree), self.shape));
@@ -310,7 +310,7 @@ impl Kind {
         })
     }
 
-    /// An object in the form of another kind of the same name.
+    /// Returns an object in the form of another kind with the same name.
     fn seen(
         &self,
         object: &Object,
@@ -323,14 +323,14 @@ impl Kind {
         tree.insert("apiVersion".to_owned(), super::api_version(group, version).into());
         let types = self.storage.schema.types();
         if let Some(id) = types.kind(group, version, &self.names.kind) {
-            // It was of its types before.
+            // The object fits its types, so this cannot fail.
             let _ = coerce(types.get(id), &mut tree);
         }
         Object::from_parts(&tree, &managed_fields)
     }
 
-    /// Makes an object of any version one of this version. By the strategy `None` nothing but its
-    /// `apiVersion` changes. An object that says of no version is one of the kept version.
+    /// Converts an object of any version to this version. With the strategy `None` only `apiVersion` changes. An object
+    /// without a version counts as one of the storage version.
     fn convert(&self, tree: &mut Tree, version: &Version) -> Result<(), Unconvertible> {
         let from = self.version_of(tree).unwrap_or(&self.storage);
         let api_version = self.api_version(&version.name);
@@ -339,7 +339,7 @@ impl Kind {
                 let versions = (from.name.as_str(), version.name.as_str());
                 let converted = conversion.convert(std::mem::take(tree), versions, api_version);
                 *tree = converted?;
-                // What a webhook answers as null is one.
+                // A null in the response of a webhook stays null.
                 if matches!(conversion, Converter::Code(_)) {
                     drop_null_members(version.schema.root(), tree);
                 }
@@ -349,7 +349,7 @@ impl Kind {
         Ok(())
     }
 
-    /// The version that an object is of, if it is known.
+    /// The version of an object, if the kind has it.
     pub fn version_of(&self, tree: &Tree) -> Option<&Arc<Version>> {
         let said = tree.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
         let name = version_name(said);
@@ -357,12 +357,12 @@ impl Kind {
     }
 }
 
-/// The same fault of an object that is kept: nothing that the client has sent.
+/// The error for a stored object, which is not caused by a field that the client has sent.
 fn of_object(why: Unconvertible) -> ObjectError {
     ObjectError::new(why.to_string())
 }
 
-/// Refuses what could be written, and not be read again.
+/// Rejects an object that could be written but not read again.
 fn check_depth(tree: &Tree) -> Result<(), ObjectError> {
     match Extent::is_too_deep(tree) {
         true => Err(ObjectError::new(format!("an object nests at most {DEPTH_LIMIT} levels deep"))),
@@ -370,7 +370,7 @@ fn check_depth(tree: &Tree) -> Result<(), ObjectError> {
     }
 }
 
-/// The `v1` of `example.com/v1`.
+/// The version of an `apiVersion`: `v1` for `example.com/v1`.
 fn version_name(api_version: &str) -> &str {
     api_version.rsplit('/').next().unwrap_or_default()
 }

@@ -1,9 +1,9 @@
-//! A cache of converted objects: an object that many requests and watchers read in a version other than the stored one is
-//! converted once.
+//! A cache of converted objects: an object that many requests and watchers read in a version other than the storage
+//! version is converted once.
 //!
-//! All kinds of a server share one limit. Where there is no room, objects that have changed since are evicted first, and then
-//! random ones. So a list that is larger than the room finds a part of it again, where
-//! evicting the oldest would have evicted each object before it is read again.
+//! All kinds of a server share one limit. When the cache is full, objects that have changed since are evicted first,
+//! and then random ones. So repeated reads of a list that is larger than the cache find a part of it, whereas evicting
+//! the oldest entries would evict each object before it is read again.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,32 +15,33 @@ use super::{Kind, Version};
 use crate::object::Object;
 use crate::quota::Portion;
 
-/// What all that is remembered may take, in bytes: 10,000 objects of 1.6 kB, and a quarter as many again.
+/// The memory limit of the cache in bytes: 10,000 objects of 1.6 kB with their overhead, which is a quarter of that.
 const LIMIT: usize = 32 << 20;
-/// The same in a small container: one of the largest objects.
+/// The memory limit of the cache in a small container, in bytes: one of the largest objects.
 const LEAST: usize = 2 << 20;
-/// So many random ones are looked at for one that has changed since, before one that has not is evicted.
+/// The number of random entries among which an outdated one is searched before a current one is evicted.
 const LOOKED_AT: usize = 8;
-/// What an object takes besides its own size: its entry, and what a `Weak` keeps of the stored one when that was dropped.
+/// The memory of an entry besides the size of its object, in bytes: the entry itself, and the allocation of a dropped
+/// stored object that its `Weak` keeps.
 const ENTRY: usize = size_of::<Object>() + 256;
 
-/// What objects in other versions may take, in bytes.
+/// The memory limit for objects in other versions, in bytes.
 pub fn converted_limit(portion: Portion) -> usize {
     portion.between(LEAST, LIMIT)
 }
 
 impl Kind {
-    /// The same as [`in_version`](Self::in_version), made once for those who ask for it again. Two who ask at once may both
-    /// make it.
+    /// Same as [`in_version`](Self::in_version), with a cache of the results. Two simultaneous callers may both convert
+    /// the object.
     ///
     /// # Errors
-    /// When what the conversion makes of it is no object.
+    /// If the result of the conversion is not a valid object.
     pub fn in_version_shared(
         &self,
         object: &Arc<Object>,
         version: &Arc<Version>,
     ) -> Result<Arc<Object>, ConversionError> {
-        // A webhook's answers are remembered with its questions, and for a second only.
+        // Responses of a webhook are cached together with the questions, and only for a second.
         if self.is_converted_by_webhook()
             || (version.name == self.storage.name && self.view.is_none())
         {
@@ -50,12 +51,12 @@ impl Kind {
     }
 }
 
-/// An object and a version, by their addresses.
+/// The addresses of an object and a version.
 type Key = (usize, usize);
 
-/// An object in another version than the kept one.
+/// An object in a version other than the storage version.
 struct Converted {
-    /// While they are referred to, nothing else has their addresses.
+    /// As long as these references exist, the two addresses are not used again.
     kept: Weak<Object>,
     version: Weak<Version>,
     shown: Arc<Object>,
@@ -66,28 +67,28 @@ impl Converted {
         (self.kept.as_ptr().addr(), self.version.as_ptr().addr())
     }
 
-    /// What it takes, in bytes of memory.
+    /// The memory of the entry, in bytes.
     fn size(&self) -> usize {
         self.shown.size() + ENTRY
     }
 
-    /// Whether nobody can ask for it any more.
+    /// Whether the entry is outdated: its object or version does not exist any more, so no lookup can find it.
     fn is_over(&self) -> bool {
         self.kept.strong_count() == 0 || self.version.strong_count() == 0
     }
 }
 
-/// As many objects as a room holds.
+/// The entries of the cache, within its memory limit.
 struct Room {
     limit: usize,
     bytes: usize,
     all: Vec<Converted>,
     indices: HashMap<Key, usize>,
-    /// How many were looked at to evict one.
+    /// The number of entries that were examined for evictions.
     looks: u64,
 }
 
-/// Objects that were converted.
+/// A cache of converted objects.
 pub struct ConvertedObjects(Mutex<Room>);
 
 impl Default for ConvertedObjects {
@@ -103,7 +104,7 @@ impl fmt::Debug for ConvertedObjects {
 }
 
 impl ConvertedObjects {
-    /// Nothing yet, and room for so many bytes.
+    /// An empty cache with this memory limit, in bytes.
     pub(super) fn of(limit: usize) -> Self {
         Self(Mutex::new(Room {
             limit,
@@ -136,7 +137,7 @@ impl ConvertedObjects {
         let shown = kind.in_version(object, version)?;
         let (kept, version) = (Arc::downgrade(object), Arc::downgrade(version));
         let converted = Converted { kept, version, shown: Arc::clone(&shown) };
-        // What is evicted may be large: others do not wait until it is freed.
+        // Evicted objects can be large, so they are freed after the lock has been released.
         let evicted = self.lock().add(converted);
         drop(evicted);
         Ok(shown)
@@ -149,7 +150,7 @@ impl Room {
         self.all.get(*index).map(|one| Arc::clone(&one.shown))
     }
 
-    /// Remembers an object. Answers what was evicted, to be dropped without the lock.
+    /// Adds an entry. Returns the evicted entries, which must be dropped without the lock.
     #[must_use]
     fn add(&mut self, converted: Converted) -> Vec<Converted> {
         let (key, size) = (converted.key(), converted.size());
@@ -163,7 +164,7 @@ impl Room {
         evicted
     }
 
-    /// Evicts others until there is room for so many bytes.
+    /// Evicts entries until an entry of `size` bytes fits.
     #[must_use]
     fn make_room(&mut self, size: usize) -> Vec<Converted> {
         let mut evicted = Vec::new();
@@ -172,7 +173,7 @@ impl Room {
         {
             let converted = self.all.swap_remove(index);
             self.indices.remove(&converted.key());
-            // The last one has that index now.
+            // The last entry has moved to that index.
             if let Some(moved) = self.all.get(index) {
                 self.indices.insert(moved.key(), index);
             }
@@ -182,13 +183,13 @@ impl Room {
         evicted
     }
 
-    /// The index of one that nobody can ask for any more, if there is one among a few random ones, or else of one of these. Nothing if
-    /// nothing is remembered.
+    /// The index of an outdated entry, if there is one among a few random ones, or else of one of these. `None` if the
+    /// cache is empty.
     fn index_to_evict(&mut self) -> Option<usize> {
         let mut index = None;
         for _ in 0..LOOKED_AT {
             self.looks += 1;
-            // As good as chance: nobody knows the hasher's key.
+            // The hasher's key is secret, so its hashes serve as random numbers.
             let chance = u128::from(self.indices.hasher().hash_one(self.looks));
             index = usize::try_from((chance * self.all.len() as u128) >> u64::BITS).ok();
             if self.all.get(index?)?.is_over() {
@@ -205,7 +206,7 @@ mod tests {
 
     use super::*;
 
-    /// A kind of two versions, the first of which is stored.
+    /// A kind with two versions; the first one is the storage version.
     fn kind() -> Kind {
         let of_any = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
         let definition = json!({
@@ -222,7 +223,7 @@ mod tests {
         Kind::parse(&serde_json::from_value(definition).unwrap(), None).unwrap()
     }
 
-    /// An object as it is kept, with a text of this length.
+    /// A stored object that contains a string of this length.
     fn object(kind: &Kind, name: &str, length: usize) -> Arc<Object> {
         let text = "x".repeat(length);
         let tree = json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": name, "uid": "u"}, "text": text});
@@ -242,7 +243,7 @@ mod tests {
         assert!(Arc::ptr_eq(&stored, &kept));
     }
 
-    /// Reads objects in a version; how many of them were not converted anew.
+    /// Reads objects in a version. Returns the number of objects that were found in the cache.
     fn read(
         remembered: &ConvertedObjects,
         kind: &Kind,
@@ -287,7 +288,7 @@ mod tests {
         let list = |count: usize| -> Vec<_> {
             (0..count).map(|number| object(&kind, &format!("a{number}"), 4 << 10)).collect()
         };
-        // All objects of a list that nearly fills the room are written anew, again and again.
+        // All objects of a list that nearly fills the cache are rewritten several times.
         for _ in 0..5 {
             let objects = list(150);
             let mut before = vec![None; objects.len()];
@@ -307,7 +308,7 @@ mod tests {
             let shown = remembered.in_version(&kind, &object(&kind, &name, 10), other).unwrap();
             assert_eq!(shown.key().name(), name);
         }
-        // What does not fit is converted each time.
+        // An object that does not fit into the cache is converted for each read.
         let large = object(&kind, "large", 2 << 20);
         let shown = remembered.in_version(&kind, &large, other).unwrap();
         assert!(!Arc::ptr_eq(&shown, &remembered.in_version(&kind, &large, other).unwrap()));

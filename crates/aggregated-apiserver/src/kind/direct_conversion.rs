@@ -1,8 +1,8 @@
-//! Conversion by code without a tree: the type is read from the JSON that is kept, and what becomes of it is
-//! written as JSON. Lists convert many objects, and a tree costs more than the types.
+//! Conversion by code without a JSON tree: the type is deserialized from the stored JSON, and the result is serialized
+//! to JSON. Lists convert many objects, and a tree costs more than the types.
 //!
-//! Nothing is refused here. What does not go this way, for whatever reason, goes the way through the tree, and is
-//! refused there; where both go, they make the same object, which is tested with objects of chance.
+//! This module returns no errors. If an object cannot be converted directly, for any reason, it is converted with a
+//! tree, which reports the error. Both ways must create the same object, which is tested with random objects.
 
 use serde_json::Value;
 
@@ -13,13 +13,13 @@ use crate::object::{Object, Tree};
 use crate::quota;
 
 impl Kind {
-    /// An object that is kept, in another version, if it can be converted without a tree.
+    /// Converts a stored object to another version, if that is possible without a tree.
     pub(crate) fn converted_directly(&self, object: &Object, version: &Version) -> Option<Object> {
         let Some(Converter::Code(code)) = &self.conversion else { return None };
         let of = version.schema.root();
-        // What stands in an embedded resource is pruned by rules of its own; what was written under another
-        // definition, or in a version that is not known, is no usual object; and what a schema says of metadata is
-        // looked for in trees.
+        // The direct conversion does not support objects that were written under another definition or in an unknown
+        // version. It does not support schemas with embedded resources, which have pruning rules of their own, or with
+        // rules for metadata, which need a tree.
         if !self.is_current(object)
             || of.go.is_some()
             || of.subtree.embedded
@@ -34,7 +34,7 @@ impl Kind {
             return None;
         }
         let json = object.json_without_managers();
-        // Looked at once, and not again for each text in it.
+        // UTF-8 is validated once here, not for each string in the JSON.
         let json = str::from_utf8(&json).ok()?;
         let written = code.convert_json(json, (&from.name, &version.name), of)?;
         let kind = written.member(b"kind")?.strip_prefix(b"\"")?.strip_suffix(b"\"");
@@ -54,8 +54,8 @@ impl Kind {
         own.with_members(members, &api_version)
     }
 
-    /// The metadata of an object with what a conversion may change of them, as an object of nothing else, and what
-    /// they take as a tree.
+    /// The metadata of an object with the changes that a conversion may make, as an object without other fields, and
+    /// its memory as a tree.
     fn with_metadata_made(&self, object: &Object, made: &[u8]) -> Option<(Object, usize)> {
         let (before, managed_fields) = object.metadata_parts();
         let tree = |metadata: &[u8]| {

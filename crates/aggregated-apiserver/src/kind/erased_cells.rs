@@ -1,5 +1,5 @@
-//! Cells that code computes, where a JSONPath is not enough. The code's type is erased: it is
-//! given JSON.
+//! Table cells that are computed by code, for columns that a JSONPath cannot express. The code's type is erased: it
+//! receives JSON.
 
 use std::fmt;
 
@@ -8,34 +8,33 @@ use serde_json::Value;
 
 type Compute = Box<dyn Fn(&Value, Timestamp) -> Vec<Value> + Send + Sync>;
 
-/// Cells that code computes, for some columns of one version.
+/// Code that computes the cells of some columns of one version.
 pub struct ErasedCells {
     version: String,
     columns: Vec<&'static str>,
     compute: Compute,
-    /// Whether the type of a column is a hint alone.
+    /// Whether the type of a column is only a hint.
     is_shown_unchanged: bool,
 }
 
 impl ErasedCells {
-    /// What `compute` answers for an object are the cells of these columns, in
-    /// this order.
+    /// `compute` returns the cells of these columns for an object, in this order.
     pub fn new(version: &str, columns: Vec<&'static str>, compute: Compute) -> Self {
         Self { version: version.to_owned(), columns, compute, is_shown_unchanged: false }
     }
 
-    /// The same, shown as they are computed, whatever the type of the column.
+    /// Cells that are not formatted according to the type of their column.
     #[must_use]
     pub fn shown_unchanged(self) -> Self {
         Self { is_shown_unchanged: true, ..self }
     }
 
-    /// Whether they are shown as they are computed.
+    /// Whether the cells are not formatted according to the type of their column.
     pub(super) fn are_shown_unchanged(&self) -> bool {
         self.is_shown_unchanged
     }
 
-    /// The version whose objects it is given.
+    /// The version of the objects that the code receives.
     pub(super) fn version(&self) -> &str {
         &self.version
     }

@@ -1,5 +1,5 @@
-//! Conversion between versions of a kind that is written in Rust. The types are erased: it is given
-//! JSON, and goes through one type, the hub.
+//! Conversion between versions of a kind by Rust code. The types are erased: the code receives JSON and converts
+//! through one type, the hub.
 
 use std::any::Any;
 use std::fmt;
@@ -15,10 +15,10 @@ use crate::occasionally::{Occasionally, shown};
 use crate::quota;
 use crate::schema::Type;
 
-/// Of panics a few lines a minute: one for each of a few broken objects.
+/// Throttles log lines about panics to a few per minute: one for each of a few invalid objects.
 static PANICKED: Occasionally = Occasionally::at_most(5);
 
-/// An object as the type that all versions are converted to and from.
+/// An object as the type to and from which all versions are converted.
 pub type Hub = Box<dyn Any>;
 
 type Read = Box<dyn Fn(&Tree) -> Result<Hub, Unconvertible> + Send + Sync>;
@@ -26,27 +26,27 @@ type Write = Box<dyn Fn(Hub) -> Result<Value, Unconvertible> + Send + Sync>;
 type ReadJson = Box<dyn Fn(&str) -> Option<Hub> + Send + Sync>;
 type WriteJson = Box<dyn Fn(Hub, Type<'_>) -> Option<PrunedJson> + Send + Sync>;
 
-/// All annotations of an object together, in bytes; as kube-apiserver.
+/// The largest size of all annotations of an object in bytes, same as in kube-apiserver.
 const ANNOTATIONS_LIMIT: usize = 256 << 10;
 
-/// How objects of one version become the hub, and are made of it.
+/// The code that converts objects of one version to and from the hub.
 pub struct VersionCode {
-    /// `v1alpha`
+    /// The version, such as `v1alpha`.
     pub version: String,
-    /// Reads an object of the version.
+    /// Converts an object of the version to the hub.
     pub read: Read,
-    /// Makes one.
+    /// Converts the hub to an object of the version.
     pub write: Write,
-    /// The same without trees, where the types are known.
+    /// The conversion without trees, if the types are known.
     pub direct: Option<DirectCode>,
 }
 
-/// How JSON of one version becomes the hub, and is made of it. It may leave any object to the code that goes
-/// through trees.
+/// The code that converts JSON of one version to and from the hub. It may decline any object, which is then converted
+/// with a tree.
 pub struct DirectCode {
-    /// Reads an object of the version.
+    /// Converts the JSON of an object of the version to the hub.
     pub read: ReadJson,
-    /// Makes one that is pruned as this type says.
+    /// Converts the hub to the JSON of an object of the version, pruned according to a type.
     pub write: WriteJson,
 }
 
@@ -54,13 +54,13 @@ pub struct DirectCode {
 pub struct ErasedConversion(Vec<VersionCode>);
 
 impl ErasedConversion {
-    /// The conversion between these versions.
+    /// Creates the conversion between these versions.
     pub fn new(versions: Vec<VersionCode>) -> Self {
         Self(versions)
     }
 
-    /// Makes of the JSON of an object of one version that of another, pruned as its type says; nothing, if it is
-    /// to be tried with trees.
+    /// Converts the JSON of an object between two versions. The result is pruned according to its type. `None` if the
+    /// conversion must be tried with trees.
     pub(super) fn convert_json(
         &self,
         json: &str,
@@ -73,16 +73,15 @@ impl ErasedConversion {
         };
         let (from, to) = (code(from)?, code(to)?);
         let converted = || (to.write)((from.read)(json)?, of);
-        // What panics here does so again, and is told then.
+        // A panic is not logged here: the object is converted again with a tree, which panics again and is logged.
         catch_unwind(AssertUnwindSafe(converted)).ok().flatten()
     }
 
-    /// Makes of an object of one version one of another; both are named as `v1alpha`, and
-    /// `api_version` is what the object says then. Of its metadata only annotations may become
-    /// others.
+    /// Converts an object between two versions, named like `v1alpha`. The result has this `api_version`. Annotations
+    /// are the only metadata that the code may change.
     ///
     /// # Errors
-    /// When the code refuses or panics, or makes another object of it: why.
+    /// The reason, if the code fails, panics or returns another object.
     pub fn convert(
         &self,
         mut tree: Tree,
@@ -96,9 +95,9 @@ impl ErasedConversion {
         let (from, to) = (code(from)?, code(to)?);
         whole_floats_to_integers(&mut tree);
         let converted = || (from.read)(&tree).and_then(&to.write);
-        // What the user wrote may panic, and answers are made where nothing else would catch it.
+        // The user's code may panic, and no caller on the way to the response catches a panic.
         let converted = catch_unwind(AssertUnwindSafe(converted)).map_err(|_| {
-            // Each who reads it asks again.
+            // Every read converts the object again, so the log line is throttled.
             PANICKED.log(|suppressed| {
                 let name = shown(metadata::name(&tree));
                 tracing::error!(suppressed, "converting {name} to {api_version} panicked");
@@ -125,17 +124,17 @@ impl fmt::Debug for ErasedConversion {
     }
 }
 
-/// Gives what code has made of an object its metadata, but for annotations.
+/// Restores the metadata of a converted object, except for its annotations.
 ///
 /// # Errors
-/// That it is another object, or has other metadata.
+/// If the result is another object, or its metadata is invalid.
 pub(super) fn give_back_metadata(original: Tree, converted: &mut Tree) -> Result<(), String> {
     hand_on_metadata(&original, converted);
     check_same(&original, converted)?;
     restore_metadata(original, converted, Changeable::Annotations)
 }
 
-/// Refuses another object, in kube-apiserver's words for webhooks.
+/// Rejects a result that is another object, with kube-apiserver's message for webhooks.
 pub(super) fn check_same(original: &Tree, converted: &Tree) -> Result<(), String> {
     fn kind(tree: &Tree) -> &str {
         tree.get("kind").and_then(Value::as_str).unwrap_or_default()
@@ -158,14 +157,14 @@ pub(super) fn check_same(original: &Tree, converted: &Tree) -> Result<(), String
     }
 }
 
-/// Gives an object that was made with nothing but a name the metadata of the original: its code has not
-/// looked at them.
+/// Gives a result whose metadata has only a name the metadata of the original, because the code did not handle
+/// metadata.
 fn hand_on_metadata(original: &Tree, converted: &mut Tree) {
     let has_name_alone = |made: &Value| {
         let mut names = made.as_object().into_iter().flat_map(Tree::keys);
         names.all(|name| name == "name")
     };
-    // Of these it may have taken all away; others it could not have lost.
+    // Code can remove annotations on purpose. It cannot remove other metadata.
     let may_be_lost = |name: &String| matches!(name.as_str(), "name" | "annotations");
     if let (Some(given), Some(made)) = (original.get("metadata"), converted.get_mut("metadata"))
         && has_name_alone(made)
@@ -176,16 +175,16 @@ fn hand_on_metadata(original: &Tree, converted: &mut Tree) {
     }
 }
 
-/// Which metadata a conversion may change.
+/// The metadata that a conversion may change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Changeable {
-    /// Annotations alone: objects are found by the labels that they are kept with, in all versions.
+    /// Only annotations. Objects are found by their stored labels in all versions.
     Annotations,
-    /// Labels too: who selects by labels selects by those of the version that is read.
+    /// Labels and annotations. Label selectors match the labels of the requested version.
     LabelsAndAnnotations,
 }
 
-/// Gives a converted object its metadata back, but for those that a conversion may have changed.
+/// Restores the metadata of a converted object, except for the parts that the conversion may change.
 pub(super) fn restore_metadata(
     mut original: Tree,
     converted: &mut Tree,
@@ -198,7 +197,7 @@ pub(super) fn restore_metadata(
     let Some(Value::Object(mut made)) = converted.remove("metadata") else {
         return Err("missing metadata in converted object".to_owned());
     };
-    // To Rust types what is empty is missing.
+    // For Rust types, an empty value equals a missing one.
     fn given(value: Option<&Value>) -> Option<&Value> {
         let value = value.filter(|value| !value.is_null())?;
         value.as_object().is_none_or(|members| !members.is_empty()).then_some(value)
@@ -229,7 +228,7 @@ pub(super) fn restore_metadata(
     Ok(())
 }
 
-/// Refuses what is no map of texts, in kube-apiserver's words: clients could not read it.
+/// Rejects a value that is not a map of strings, with kube-apiserver's message: clients could not decode it.
 fn check_texts(map: &str, made: Option<&Value>) -> Result<(), String> {
     fn type_name(value: &Value) -> &'static str {
         match value {
@@ -292,10 +291,10 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// What code makes of an object.
+    /// Creates the converted object.
     type Change = fn(Value) -> Result<Value, String>;
 
-    /// A conversion whose code makes this of an object of `v1`.
+    /// A conversion with this code for objects of `v1`.
     fn conversion(change: Change) -> ErasedConversion {
         let code = |version: &str, write: Write| VersionCode {
             version: version.to_owned(),
@@ -358,7 +357,7 @@ mod tests {
         for made in made {
             assert_eq!(convert(made).unwrap()["metadata"], object()["metadata"]);
         }
-        // What has only annotations to lose has lost them.
+        // If annotations are the only metadata besides the name, their removal is intended.
         let mut tree = object();
         tree["metadata"] = json!({"name": "a", "annotations": {"a": "b"}});
         let tree = tree.as_object().cloned().unwrap();

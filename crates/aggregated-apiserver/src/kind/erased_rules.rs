@@ -1,5 +1,4 @@
-//! Rules of a kind that are written in Rust: what a webhook is needed for
-//! elsewhere. Their type is erased: they are given JSON.
+//! Rules of a kind that are written in Rust, in place of a webhook. Their type is erased: they receive JSON.
 
 use std::fmt;
 
@@ -12,15 +11,15 @@ use crate::error::FieldError;
 use crate::object::Tree;
 use crate::user::User;
 
-/// What a rule knows of a write.
+/// The circumstances of a write.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct RuleContext<'a> {
-    /// Who writes.
+    /// The user of the request.
     pub user: &'a User,
-    /// When.
+    /// The time of the write.
     pub now: Timestamp,
-    /// Whether everything is checked and nothing is kept.
+    /// Whether the write is only validated and not stored.
     pub dry_run: bool,
     /// Whether admission is over. Rules of built-in kinds also run before it, because webhooks see the defaults that they set.
     pub is_admitted: bool,
@@ -34,17 +33,17 @@ impl<'a> RuleContext<'a> {
         Self { user, now, dry_run, is_admitted: true, is_restored: false, old: None }
     }
 
-    /// The same for an object that is loaded, if `is_restored` is set.
+    /// Sets whether the object is loaded instead of created by a request.
     pub(crate) fn restored(self, is_restored: bool) -> Self {
         Self { is_restored, ..self }
     }
 
-    /// The same before admission.
+    /// Marks the context as before admission.
     pub(crate) fn before_admission(self) -> Self {
         Self { is_admitted: false, ..self }
     }
 
-    /// The same of a change of this object.
+    /// Sets the old object of an update.
     pub(crate) fn changing<'b>(&self, old: &'b Tree) -> RuleContext<'b>
     where
         'a: 'b,
@@ -52,18 +51,18 @@ impl<'a> RuleContext<'a> {
         RuleContext { old: Some(old), ..*self }
     }
 
-    /// The object that is there, as its type, if one is changed.
+    /// The old object as its type, if this is an update.
     pub fn old<K: DeserializeOwned>(&self) -> Option<K> {
         go_reader::read_object(self.old?).ok()
     }
 }
 
-/// What rules say of an object.
+/// The result of rules.
 #[derive(Debug, Default)]
 pub struct Verdict {
-    /// Why it may not be kept.
+    /// The errors for which the object is rejected.
     pub errors: Vec<FieldError>,
-    /// What its author should know.
+    /// The warnings for the client.
     pub warnings: Vec<String>,
 }
 
@@ -76,7 +75,7 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Makes the same changes in an object.
+    /// Applies the same changes to an object.
     pub fn apply_to(&self, tree: &mut Tree) {
         if let (Value::Object(before), Value::Object(after)) = (&self.before, &self.after) {
             change(tree, before, after);
@@ -87,7 +86,7 @@ impl Prepared {
 type Prepare =
     Box<dyn Fn(&Value, &RuleContext<'_>) -> Result<Option<Prepared>, String> + Send + Sync>;
 type Fit = Box<dyn Fn(&Value) -> Result<(), String> + Send + Sync>;
-/// Rules that judge an object, in the place of an old one.
+/// Rules that validate an object that replaces an old one.
 pub type Judge = Box<dyn Fn(&Value, Option<&Value>, &RuleContext<'_>) -> Verdict + Send + Sync>;
 
 /// Rules for the objects of one version.
@@ -100,8 +99,7 @@ pub struct ErasedRules {
 }
 
 impl ErasedRules {
-    /// `prepare` answers with nothing if nothing is prepared, and with an error
-    /// for an object that does not fit its type.
+    /// `prepare` returns `None` if no rule prepares objects, and an error for an object that does not fit its type.
     pub fn new(
         version: &str,
         fit: Fit,
@@ -112,26 +110,25 @@ impl ErasedRules {
         Self { version: version.to_owned(), fit, prepare, judge, judge_status }
     }
 
-    /// What is said of an object that its schema allows and its type does not.
+    /// The error for an object that fits its schema but not its type.
     pub fn unfit(why: &str) -> FieldError {
         FieldError::invalid("<nil>", "\"\"", &format!("does not fit its type: {why}"))
     }
 
-    /// The version whose objects they are given.
+    /// The version of the objects that the rules receive.
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// Whether they are about objects of this version.
+    /// Whether the rules apply to objects of this version.
     pub fn is_about(&self, version: &str) -> bool {
         self.version == version
     }
 
-    /// Lets rules fill in what is missing. What they have changed is changed in
-    /// the tree and nothing else: what the type does not know stays.
+    /// Applies the changes of the rules that prepare an object. Fields that the type does not know are preserved.
     ///
     /// # Errors
-    /// When the object does not fit its type: nothing was filled in.
+    /// If the object does not fit its type; the object is then unchanged.
     pub fn prepare(&self, tree: &mut Tree, context: &RuleContext<'_>) -> Result<(), String> {
         if let Some(prepared) = self.prepared(tree, context)? {
             prepared.apply_to(tree);
@@ -139,10 +136,10 @@ impl ErasedRules {
         Ok(())
     }
 
-    /// What rules fill in, if it is anything.
+    /// The changes of the rules that prepare an object, if there are any.
     ///
     /// # Errors
-    /// When the object does not fit its type.
+    /// If the object does not fit its type.
     pub fn prepared(
         &self,
         tree: &Tree,
@@ -152,36 +149,35 @@ impl ErasedRules {
         Ok(prepared.filter(|prepared| prepared.before != prepared.after))
     }
 
-    /// Whether an object fits its type.
+    /// Checks that an object fits its type.
     ///
     /// # Errors
-    /// When it does not; why.
+    /// The reason why the object does not fit.
     pub fn fit(&self, tree: &Tree) -> Result<(), String> {
         (self.fit)(&typed(tree))
     }
 
-    /// What rules say of an object, in the place of an old one.
+    /// Validates an object that replaces an old one.
     pub fn judge(&self, tree: &Tree, old: Option<&Tree>, context: &RuleContext<'_>) -> Verdict {
         let old = old.map(typed);
         (self.judge)(&typed(tree), old.as_ref(), context)
     }
 
-    /// What rules say of an object whose `status` alone has changed.
+    /// Validates an object of which only `status` has changed.
     pub fn judge_status(&self, tree: &Tree, old: &Tree, context: &RuleContext<'_>) -> Verdict {
         (self.judge_status)(&typed(tree), Some(&typed(old)), context)
     }
 }
 
-/// An object as its type reads it: to JSON `1.0` is a whole number, to Rust it
-/// is none.
+/// Prepares an object for its type: in JSON `1.0` is a whole number, in Rust it is not.
 fn typed(tree: &Tree) -> Value {
     let mut tree = tree.clone();
     whole_floats_to_integers(&mut tree);
     Value::Object(tree)
 }
 
-/// Makes numbers integers that are. Goes as far as floats are exact, because the result is only read by
-/// Rust types. That of `schema::normalize_numbers` is also shown to clients, and has another limit.
+/// Converts whole floats to integers. The range is that in which floats are exact, because only Rust types read the
+/// result. `schema::normalize_numbers` has another range, because clients see its result.
 pub(super) fn whole_floats_to_integers(tree: &mut Tree) {
     tree.values_mut().for_each(to_integers);
 }
@@ -201,7 +197,7 @@ fn to_integers(value: &mut Value) {
     }
 }
 
-/// Makes the changes between two trees in a third one.
+/// Applies the difference of two trees to a third one.
 fn change(tree: &mut Tree, before: &Tree, after: &Tree) {
     for name in before.keys().filter(|name| !after.contains_key(*name)) {
         tree.remove(name);

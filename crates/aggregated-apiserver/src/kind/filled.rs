@@ -1,5 +1,5 @@
-//! Fields that the system fills in or drops. Nobody owns a value that no client has sent; a client owns
-//! what it has sent.
+//! Fields that the system fills in or drops, for field ownership: a value that no client has sent has no owner, and a
+//! client owns the values that it has sent.
 
 use std::borrow::Cow;
 
@@ -7,14 +7,14 @@ use serde_json::Value;
 
 use crate::object::Tree;
 
-/// A field that the strategy of a kind fills in, or of which it fills in a part.
+/// A field that the strategy of a kind fills in completely or in part.
 #[derive(Clone, Copy, Debug)]
 pub struct Filled {
-    /// A JSON pointer; `*` stands for each item of a list.
+    /// A JSON pointer; `*` stands for each element of a list.
     field: &'static str,
-    /// What it begins as where a client leaves it out.
+    /// The field whose value is the initial value if a client omits this one.
     like: Option<&'static str>,
-    /// Its text where a client leaves it out.
+    /// The string that is the initial value if a client omits the field.
     default: Option<&'static str>,
     of_generated_names: bool,
     is_dropped_only: bool,
@@ -23,7 +23,7 @@ pub struct Filled {
 }
 
 impl Filled {
-    /// The field at a JSON pointer, in which `*` stands for each item of a list.
+    /// The field at a JSON pointer, in which `*` stands for each element of a list.
     pub const fn field(field: &'static str) -> Self {
         Self {
             field,
@@ -36,51 +36,49 @@ impl Filled {
         }
     }
 
-    /// One that the system drops where it makes no sense, and never fills in: if it is there, it is a
-    /// default or was given.
+    /// A field that the system drops if it does not apply, and never fills in. If the field exists, it is a default or
+    /// was sent.
     pub const fn dropped(field: &'static str) -> Self {
         Self { is_dropped_only: true, ..Self::field(field) }
     }
 
-    /// The same, with the value of another field where a client leaves it out: that is a default, and a
-    /// client owns the defaults of what it has left out.
+    /// Sets another field as the default value. A client owns the defaults of fields that it has omitted.
     #[must_use]
     pub const fn like(self, other: &'static str) -> Self {
         Self { like: Some(other), ..self }
     }
 
-    /// The same, with this text where a client leaves it out.
+    /// Sets a string as the default value.
     #[must_use]
     pub const fn with_default(self, text: &'static str) -> Self {
         Self { default: Some(text), ..self }
     }
 
-    /// The same, and where the system puts another value in the place of what a client has said, the field
-    /// still belongs to whoever owned what was said.
+    /// Marks a field whose value the system can replace. The field still belongs to the owner of the sent value.
     #[must_use]
     pub const fn replaced(self) -> Self {
         Self { is_replaced: true, ..self }
     }
 
-    /// The same, which plugins of kube-apiserver fill in before webhooks are asked.
+    /// Marks a field that plugins of kube-apiserver fill in before webhooks are called.
     #[must_use]
     pub const fn by_admission(self) -> Self {
         Self { is_by_admission: true, ..self }
     }
 
-    /// The same, of objects whose names are made from prefixes; otherwise it is a default.
+    /// Limits the field to objects with generated names; for other objects it is a default.
     #[must_use]
     pub const fn of_generated_names(self) -> Self {
         Self { of_generated_names: true, ..self }
     }
 }
 
-/// What a client has said of the fields that will be filled in.
+/// The values that a client has sent for the fields that will be filled in.
 #[derive(Clone, Debug)]
 pub struct Said(Vec<(Filled, Option<Value>)>);
 
 impl Said {
-    /// What this object says of them.
+    /// The values that this object has for the fields.
     pub fn of(filled: &[Filled], tree: &Tree) -> Self {
         let is_named = find(tree, "/metadata/name").is_some();
         let filled = filled.iter().filter(|one| !(one.of_generated_names && is_named));
@@ -94,13 +92,13 @@ impl Said {
         Self(filled.map(said).collect())
     }
 
-    /// The same of the fields that are filled in behind admission.
+    /// Only the fields that are filled in after admission.
     #[must_use]
     pub fn behind_admission(self) -> Self {
         Self(self.0.into_iter().filter(|(one, _)| !one.is_by_admission).collect())
     }
 
-    /// The object as it would be if nothing had been filled in beyond that.
+    /// The object as it would be if nothing had been filled in since.
     pub fn alone<'a>(&self, filled: &'a Tree) -> Cow<'a, Tree> {
         if self.0.is_empty() {
             return Cow::Borrowed(filled);
@@ -136,7 +134,7 @@ impl Said {
     }
 }
 
-/// Leaves of a value what was there before.
+/// Reduces a value to the fields or elements that it had before.
 fn leave(value: &mut Value, said: &Value) {
     match (value, said) {
         (Value::Object(members), Value::Object(said)) => {
@@ -175,7 +173,7 @@ fn put_back(members: &mut Tree, name: &str, said: &Value) {
     }
 }
 
-/// What holds a field, and its name there.
+/// The object that contains a field, and the name of the field.
 fn parent<'a>(tree: &'a mut Tree, pointer: &str) -> Option<(&'a mut Tree, String)> {
     let (parent, name) = pointer.rsplit_once('/')?;
     let members = match parent {

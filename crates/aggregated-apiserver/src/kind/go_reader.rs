@@ -1,5 +1,5 @@
-//! Reads objects that Go has written as Rust types, which are stricter: Go's zero time is null, and
-//! Go's times reach one day further than those of Rust.
+//! Deserializes objects that Go has written as Rust types, which are stricter: Go's zero time is null, and Go's times
+//! reach one day further than those of Rust.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -11,42 +11,42 @@ use serde::de::{
 use serde::forward_to_deserialize_any;
 use serde_json::{Error, Map, Value};
 
-/// The largest whole number below which floats are exact.
+/// The limit below which all whole numbers are exact as floats.
 const EXACT: f64 = 9e15;
 
 /// Go's zero time.
 const ZERO_TIME: &str = "0001-01-01T00:00:00Z";
 
-/// Reads an object as a Rust type, as Go reads it: a null is Go's zero time where a time is, and
-/// `1.0` is a whole number.
+/// Deserializes an object in the same way as Go decodes it: a null for a time is Go's zero time, and `1.0` is a whole
+/// number.
 ///
 /// # Errors
-/// When a field has another type.
+/// If a field has another type.
 pub fn read<K: DeserializeOwned>(value: &Value) -> Result<K, Error> {
     K::deserialize(GoReader(value))
 }
 
-/// The same of a JSON object.
+/// Deserializes a JSON object in the same way as [`read`].
 ///
 /// # Errors
-/// When a field has another type.
+/// If a field has another type.
 pub fn read_object<K: DeserializeOwned>(object: &Map<String, Value>) -> Result<K, Error> {
     K::deserialize(ObjectReader(object))
 }
 
-/// A value that is read.
+/// A deserializer of a value.
 struct GoReader<'a>(&'a Value);
 
-/// A JSON object that is read.
+/// A deserializer of a JSON object.
 struct ObjectReader<'a>(&'a Map<String, Value>);
 
-/// The fields of an object, one after the other.
+/// Iterates over the fields of an object.
 struct Fields<'a> {
     fields: serde_json::map::Iter<'a>,
     value: Option<&'a Value>,
 }
 
-/// The elements of a list.
+/// Iterates over the elements of a list.
 struct Elements<'a>(std::slice::Iter<'a, Value>);
 
 impl<'a> Fields<'a> {
@@ -63,12 +63,12 @@ impl GoReader<'_> {
         (float.fract() == 0.0 && float.abs() < EXACT).then_some(float as i64)
     }
 
-    /// The time that Rust has in the place of this value.
+    /// The time that replaces this value for Rust.
     fn time(&self) -> Option<String> {
         match self.0 {
             Value::Null => Some(ZERO_TIME.to_owned()),
             Value::String(text) if text.parse::<Timestamp>().is_err() => {
-                // Go's last times are those of a day on which a zone may end.
+                // Go's largest times are on a day that Rust's range does not fully contain because of time zones.
                 let time: DateTime = text.strip_suffix('Z')?.parse().ok()?;
                 (time.year() == 9999).then(|| Timestamp::MAX.to_string())
             }

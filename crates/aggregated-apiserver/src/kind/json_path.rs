@@ -1,8 +1,7 @@
-//! Paths of columns, as Kubernetes writes them: `.spec.size`, `.status.conditions[?(@.type=="Ready")].status`.
+//! JSONPaths of columns in Kubernetes' syntax: `.spec.size`, `.status.conditions[?(@.type=="Ready")].status`.
 //!
-//! What a path finds is found step by step, in the order and with the faults of Kubernetes' own
-//! library: what goes wrong with one value leaves the whole cell empty. Nothing is copied, and
-//! a search stops after a number of steps that its caller sets.
+//! A path is evaluated step by step, in the order and with the errors of Kubernetes' own library: an error at one value
+//! leaves the whole cell empty. Nothing is copied, and a search stops after a number of steps that the caller sets.
 
 mod compare;
 mod find;
@@ -12,57 +11,57 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// A path.
+/// A parsed JSONPath.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JsonPath(Vec<Step>);
 
-/// One step from values to others.
+/// One step of a path, from a set of values to another.
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
-    /// The member of this name.
+    /// The field with this name.
     Field(String),
-    /// Items: from, until and each how manieth.
+    /// Elements of a list: start, end and step.
     Slice(Slice),
-    /// What each of these finds, one after the other.
+    /// The results of each of these paths in turn.
     Union(Vec<Vec<Step>>),
-    /// All members, items, or bytes of a text.
+    /// All fields of an object, elements of a list, or bytes of a string.
     Wildcard,
-    /// Everything that holds something, from the outside to the inside.
+    /// All values that contain others, from the outside to the inside.
     Recursive,
-    /// Items for which this is so.
+    /// Elements that match a condition.
     Filter(Filter),
-    /// This value, whatever there is.
+    /// A constant, independent of the values.
     Literal(Value),
-    /// What Kubernetes' library knows in templates only.
+    /// A keyword that Kubernetes' library supports only in templates.
     Keyword,
 }
 
-/// Items of a list.
+/// Elements of a list.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Slice {
     from: Option<i64>,
     until: Option<i64>,
-    /// Whether it ends with the item that it begins with.
+    /// Whether the slice contains only the element at `from`.
     is_one: bool,
     step: Option<i64>,
 }
 
-/// What must be so.
+/// The condition of a filter.
 #[derive(Clone, Debug, PartialEq)]
 struct Filter {
     left: Vec<Step>,
-    /// With what it is compared, and how; it must be there, if nothing is said.
+    /// The operator and the right side of a comparison. Without them, the left side must exist.
     right: Option<(String, Vec<Step>)>,
 }
 
 impl JsonPath {
-    /// Reads a path; nothing if it is none.
+    /// Parses a path; `None` if it is invalid.
     pub fn parse(text: &str) -> Option<Self> {
         parse::path(text).map(Self)
     }
 
-    /// The first value that it finds. Takes its steps from those that are left; nothing is found
-    /// when they are not enough.
+    /// The first value that the path finds. Subtracts the steps that it takes from `left`. `None` if the steps do not
+    /// suffice.
     pub fn first<'v>(&'v self, object: &'v Value, left: &mut usize) -> Option<Cow<'v, Value>> {
         find::find(&self.0, object, left)?.into_iter().next()
     }

@@ -1,28 +1,28 @@
-//! What a kind is called.
+//! The names of a kind.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinitionNames;
 
 use crate::object::names::check_dns_1035_label;
 
-/// What a kind is called.
+/// The names of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
-    /// `Llama`
+    /// The kind, such as `Llama`.
     pub kind: String,
-    /// `LlamaList`
+    /// The kind of lists, such as `LlamaList`.
     pub list_kind: String,
-    /// `llamas`: what paths and permissions say.
+    /// The plural name in paths and permissions, such as `llamas`.
     pub plural: String,
-    /// `llama`
+    /// The singular name, such as `llama`.
     pub singular: String,
-    /// `ll`
+    /// Short names, such as `ll`.
     pub short_names: Vec<String>,
     /// Groups of kinds, as `kubectl get all` uses them.
     pub categories: Vec<String>,
 }
 
 impl Names {
-    /// Parses the names of a definition, filling in what may be left out.
+    /// Parses the names of a definition and fills in omitted ones.
     pub(super) fn parse(names: &CustomResourceDefinitionNames, faults: &mut Vec<String>) -> Self {
         let or_else = |given: &Option<String>, default: String| match given {
             Some(given) if !given.is_empty() => given.clone(),
@@ -43,7 +43,7 @@ impl Names {
         };
         check("plural", &parsed.plural);
         check("singular", &parsed.singular);
-        // These two may have capitals.
+        // These two names may contain capital letters.
         check("kind", &parsed.kind.to_lowercase());
         check("listKind", &parsed.list_kind.to_lowercase());
         for (index, name) in parsed.short_names.iter().enumerate() {

@@ -1,12 +1,12 @@
-//! Null members: what types in Rust write of fields that say nothing.
+//! Removal of null fields, which Rust types write for fields without a value.
 
 use serde_json::Value;
 
 use crate::object::Tree;
 use crate::schema::{Additional, Type};
 
-/// Drops members that are null, where a type knows them and does not demand them: clients of another language
-/// would not send them back. In values of which the type says nothing null stays.
+/// Removes fields that are null if a type knows them and does not require them: clients in other languages would not
+/// send them back. Null fields that the type does not know are preserved.
 pub fn drop_null_members(of: Type<'_>, tree: &mut Tree) {
     let required = of.constraints().map_or(&[][..], |constraints| &constraints.required);
     tree.retain(|name, value| !value.is_null() || !of.knows(name) || required.contains(name));

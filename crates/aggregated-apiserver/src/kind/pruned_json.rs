@@ -1,6 +1,6 @@
-//! Writes a value of a Rust type as the JSON that its tree would be encoded to after it was pruned: members
-//! sorted, numbers as Go writes them, without members that the schema does not know and nulls that it does not
-//! demand. What is unusual is refused: whoever asks goes the way through the tree then, which decides.
+//! Serializes a value of a Rust type to the JSON that its pruned tree would have. Fields are sorted, and numbers are
+//! formatted in the same way as in Go. Fields that the schema does not know, and nulls that it does not require, are
+//! omitted. Values that this module does not support are rejected; the caller must then use a tree.
 
 mod name;
 mod place;
@@ -18,10 +18,10 @@ use crate::object::write_json;
 use crate::quota;
 use crate::schema::{Additional, Type};
 
-/// What is larger goes the way through the tree, which has a limit of its own.
+/// The memory limit in bytes. Larger values are converted with a tree, which has a limit of its own.
 const LARGEST: usize = quota::TREE_LIMIT / 4;
 
-/// Why something is not written in this way; the other way finds it again.
+/// The value is not supported here. The conversion with a tree reports the actual error.
 #[derive(Debug, Error)]
 #[error("it is unusual")]
 pub struct Unusual;
@@ -34,41 +34,41 @@ impl ser::Error for Unusual {
 
 type Written = Result<(), Unusual>;
 
-/// Members of an object, as they stand in the JSON.
+/// The position of a field in the JSON.
 #[derive(Clone, Copy, Debug)]
 pub struct WrittenMember {
-    /// Where `"name":…` begins.
+    /// The start of `"name":…`.
     start: usize,
-    /// How long the name is.
+    /// The length of the name.
     name: usize,
-    /// Where its value ends.
+    /// The end of the value.
     end: usize,
-    /// What its value takes as a tree.
+    /// The memory of the value as a tree, in bytes.
     memory: usize,
 }
 
-/// What was written.
+/// Serialized JSON.
 #[derive(Debug, Default)]
 pub struct PrunedJson {
     json: Vec<u8>,
-    /// Members of the objects that are not ended yet, and in the end those of the root.
+    /// The fields of all unfinished objects; at the end, the fields of the root.
     members: Vec<WrittenMember>,
-    /// Where members are put in order.
+    /// A buffer for sorting fields.
     scratch: Vec<u8>,
     depth: usize,
-    /// What the tree would take.
+    /// The memory of the tree, in bytes.
     memory: usize,
-    /// What everything took that was written, with what was left out again.
+    /// The memory of everything that was written, including what was omitted later.
     made: usize,
 }
 
 impl PrunedJson {
-    /// Writes an object of this type.
+    /// Serializes an object of this type.
     ///
     /// # Errors
-    /// When it is unusual.
+    /// If the value is not supported.
     pub fn of<T: Serialize + ?Sized>(of: Type<'_>, value: &T) -> Result<Self, Unusual> {
-        // Of the size that most objects have.
+        // The typical size of an object.
         let (json, members) = (Vec::with_capacity(2 << 10), Vec::with_capacity(24));
         let mut written = Self { json, members, ..Self::default() };
         value.serialize(Place { out: &mut written, of: Some(of) })?;
@@ -78,8 +78,7 @@ impl PrunedJson {
         }
     }
 
-    /// The members of the whole object in order: the name of each, the JSON of its value, and what that takes
-    /// as a tree.
+    /// The fields of the root object in order: the name, the JSON of the value, and the memory of the value as a tree.
     pub fn members(&self) -> impl Iterator<Item = (&[u8], &[u8], usize)> {
         self.members.iter().map(|member| {
             let name = member.start + 1;
@@ -89,7 +88,7 @@ impl PrunedJson {
         })
     }
 
-    /// The JSON of a member of the whole object.
+    /// The JSON of a field of the root object.
     pub fn member(&self, name: &[u8]) -> Option<&[u8]> {
         self.members().find(|(known, ..)| *known == name).map(|(_, value, _)| value)
     }
@@ -128,22 +127,22 @@ fn is_escaped(byte: u8) -> bool {
 struct Frame<'s> {
     of: Option<Type<'s>>,
     is_root: bool,
-    /// Where its first member stands.
+    /// The position of its first field.
     start: usize,
-    /// How many members of others stand before its own.
+    /// The number of fields of other objects before its own.
     before: usize,
     is_sorted: bool,
 }
 
-/// A member that is being written.
+/// A field that is being written.
 struct Open<'s> {
-    /// Where it begins, with the comma before it.
+    /// The start of the field, including the comma before it.
     from: usize,
     start: usize,
     name: usize,
     memory: usize,
     of: Option<Type<'s>>,
-    /// What everything takes that stands before its value.
+    /// The memory of everything before the value.
     value_memory: usize,
     stays: bool,
     stays_if_null: bool,
@@ -176,7 +175,7 @@ impl<'s> Frame<'s> {
         Ok(Open { from, start, name: name.len(), memory, value_memory, of, stays, stays_if_null })
     }
 
-    /// What a member is, whether it stays, and whether it does if it is null.
+    /// The type of a field, whether the field stays, and whether it stays if it is null.
     fn member(&self, name: &str) -> Result<(Option<Type<'s>>, bool, bool), Unusual> {
         let Some(of) = self.of else { return Ok((None, true, true)) };
         if self.is_root && OF_EVERY_OBJECT.contains(&name) {
@@ -209,7 +208,7 @@ impl<'s> Frame<'s> {
         let before = &out.members[self.before..];
         let is_behind = before.last().is_none_or(|last| name(last.start, last.name) < own);
         if !open.stays || (is_null && !open.stays_if_null) {
-            // A null takes a member of its name along that was written before.
+            // In a tree, an omitted field would also remove an earlier field with the same name.
             let is_twice = || before.iter().any(|other| name(other.start, other.name) == own);
             if !(self.is_sorted && is_behind) && is_twice() {
                 return Err(Unusual);

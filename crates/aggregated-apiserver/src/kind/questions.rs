@@ -1,8 +1,8 @@
-//! What code that may not wait needs to know of others: conversions that a webhook makes.
+//! Conversions by a webhook, for code that cannot wait.
 //!
-//! A step that converts is attempted. What it does not know yet it leaves behind as questions, and fails;
-//! when they are answered it is attempted again. So code that converts is the same for every kind, and
-//! only the callers that attempt a step wait.
+//! A step that converts is attempted. If conversions are missing, the step records them as questions and fails; once
+//! they are answered, it is attempted again. So code that converts is the same for every kind, and only callers that
+//! attempt a step wait.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -11,59 +11,59 @@ use super::webhook_conversion::WebhookConversion;
 use crate::object::{Tree, to_json};
 use crate::quota;
 
-/// At most so many questions of an attempt are remembered: others are asked by the next one.
+/// The largest number of questions that an attempt records. The next attempt records the others.
 const QUESTIONS: usize = 64;
-/// And, but for the first, so many bytes of memory of them.
+/// The largest memory of these questions in bytes; the first question does not count.
 const BYTES: usize = 4 << 20;
 
-/// An object that is to be converted.
+/// An object that must be converted.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// The webhook that converts it.
     pub webhook: Arc<WebhookConversion>,
     /// The object.
     pub object: Tree,
-    /// `example.com/v1`
+    /// The requested version, such as `example.com/v1`.
     pub to: String,
 }
 
 impl Question {
-    /// Whether it is the same as another one.
+    /// Whether the question equals another one.
     pub fn is(&self, other: &Self) -> bool {
         self.asks_same(other) && self.object == other.object
     }
 
-    /// Whether both may be asked in one call.
+    /// Whether two questions can be sent in one call.
     pub fn asks_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.webhook, &other.webhook) && self.to == other.to
     }
 
-    /// Its object as JSON.
+    /// The object as JSON.
     pub fn json(&self) -> String {
         to_json(&serde_json::Value::Object(self.object.clone()))
     }
 }
 
-/// An object that was converted, or why it cannot be.
+/// A converted object, or the reason why it cannot be converted.
 pub type Conversion = Result<Arc<Tree>, Arc<str>>;
 
-/// What is known, and what is not.
+/// The known conversions of a step, and the missing ones.
 #[derive(Debug, Default)]
 pub struct Conversions {
     known: Vec<(Question, Conversion)>,
     missing: Vec<Question>,
-    /// What those take that are missing.
+    /// The memory of the missing conversions, in bytes.
     bytes: usize,
-    /// What those take that are known, in bytes of memory.
+    /// The memory of the known conversions, in bytes.
     known_bytes: usize,
 }
 
 thread_local! {
-    /// Those of the attempt that this thread makes.
+    /// The conversions of the attempt that is running on this thread.
     static CURRENT: RefCell<Option<Conversions>> = const { RefCell::new(None) };
 }
 
-/// Takes conversions back from the thread, also after a panic.
+/// Takes the conversions back from the thread, also after a panic.
 struct Lent<'a>(&'a mut Conversions);
 
 impl Drop for Lent<'_> {
@@ -75,21 +75,21 @@ impl Drop for Lent<'_> {
 }
 
 impl Conversions {
-    /// Does a step with what is known. What it misses is [taken](Self::take_missing) then; if that is anything,
-    /// the step has to be done again, and its result may not be used.
+    /// Runs a step with the known conversions. Call [`take_missing`](Self::take_missing) afterwards. If conversions
+    /// were missing, the result must not be used, and the step must run again.
     pub fn attempt<T>(&mut self, step: impl FnOnce() -> T) -> T {
         CURRENT.set(Some(std::mem::take(self)));
         let _lent = Lent(self);
         step()
     }
 
-    /// What the last attempt has missed.
+    /// Takes the questions of the last attempt.
     pub fn take_missing(&mut self) -> Vec<Question> {
         self.bytes = 0;
         std::mem::take(&mut self.missing)
     }
 
-    /// Adds what was answered.
+    /// Adds a conversion.
     pub fn know(&mut self, question: Question, conversion: Conversion) {
         self.known_bytes += quota::of_tree(&question.object)
             + match &conversion {
@@ -99,12 +99,12 @@ impl Conversions {
         self.known.push((question, conversion));
     }
 
-    /// How many conversions are known.
+    /// The number of known conversions.
     pub fn len(&self) -> usize {
         self.known.len()
     }
 
-    /// What they take, in bytes of memory.
+    /// The memory of the known conversions, in bytes.
     pub fn known_bytes(&self) -> usize {
         self.known_bytes
     }
@@ -125,10 +125,10 @@ impl Conversions {
     }
 }
 
-/// What becomes of a question in the attempt that is made.
+/// Looks up a conversion in the running attempt, or records the question.
 ///
 /// # Errors
-/// Why it cannot be converted, or that this is not known.
+/// The reason why the object cannot be converted, or that the conversion is missing.
 pub(super) fn answer(question: Question) -> Result<Tree, String> {
     CURRENT.with_borrow_mut(|current| {
         let unknown = question.webhook.failed(&question.object, "it is not asked here");
@@ -144,7 +144,7 @@ pub(super) fn answer(question: Question) -> Result<Tree, String> {
     })
 }
 
-/// Whether the attempt that is made has missed something: then it is made again.
+/// Whether conversions were missing in the running attempt, so that it must run again.
 pub fn is_incomplete() -> bool {
     CURRENT.with_borrow(|current| current.as_ref().is_some_and(|one| !one.missing.is_empty()))
 }

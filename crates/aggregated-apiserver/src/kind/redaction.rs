@@ -1,7 +1,8 @@
-//! Redaction: which fields of an object are left out for a caller who lacks a right to what they come from.
+//! Redaction: fields of a computed object are omitted for callers without permission on the objects that they come
+//! from.
 //!
-//! There is one object for all callers. What some of them are not shown is taken out of it for them, by paths that are
-//! known from the start, so nothing of a reader is in what is computed, in its revisions, or in the order of its changes.
+//! There is one object for all callers. Fields are removed from it per caller, by paths that are fixed at startup. The
+//! computed objects, their revisions and the order of their changes therefore do not depend on readers.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,39 +14,40 @@ use super::Kind;
 use crate::object::{Object, Tree};
 use crate::schema::Type;
 
-/// The rights that may be missing, as bits: that to the first protected lookup is the lowest.
+/// A set of missing permissions as bits; the lowest bit is the permission on the first protected lookup.
 pub type MissingRights = u8;
 
-/// How many rights a kind may ask for besides those on its sources: what is missing is a part of the
-/// resourceVersions that a caller is given, and there is room for so many.
+/// The largest number of permissions that a kind may require besides those on its sources. The missing permissions are
+/// a part of the resourceVersions that a caller receives, which have this many bits for them.
 pub const MOST_RIGHTS: usize = 6;
 
-/// The fields of a kind that are shown to those alone who have a right, by the right.
+/// The protected fields of a kind, by the permission that they require.
 #[derive(Debug, Default)]
 pub struct ProtectedFields {
     by_right: Vec<Vec<FieldSteps>>,
-    /// Objects of which something was left out, of all kinds of the server.
+    /// A cache of redacted objects, shared by all kinds of the server.
     redacted: Arc<RedactedObjects>,
 }
 
-/// A way to a field: `status.claims[*].phase`.
+/// The path of a field: `status.claims[*].phase`.
 #[derive(Debug)]
 struct FieldSteps(Box<[FieldStep]>);
 
 #[derive(Debug)]
 struct FieldStep {
     name: Box<str>,
-    /// Whether it leads on into each item of a list.
+    /// Whether the path continues in each element of a list.
     is_each: bool,
-    /// Whether an object need not have it. What must be there stays, emptied.
+    /// Whether the field is optional. A required field is emptied instead of removed.
     is_optional: bool,
 }
 
 impl ProtectedFields {
-    /// The fields at these paths, by right.
+    /// Parses the paths of the fields of each permission.
     ///
     /// # Errors
-    /// When there are too many rights, or a path leads to nothing that may be left out; says what is wrong with each.
+    /// If there are too many permissions, or if a path does not lead to a field that may be omitted. There is one error
+    /// per path.
     pub fn parse(kind: &Kind, by_right: &[Vec<String>]) -> Result<Self, Vec<String>> {
         let mut faults = Vec::new();
         if by_right.len() > MOST_RIGHTS {
@@ -72,22 +74,22 @@ impl ProtectedFields {
         if faults.is_empty() { Ok(Self { by_right, redacted }) } else { Err(faults) }
     }
 
-    /// What is wrong with paths of fields that all readers are shown.
+    /// The errors in the paths of fields that are visible to all readers.
     pub fn faults_of_shown(kind: &Kind, paths: &[String]) -> Vec<String> {
         paths.iter().filter_map(|path| FieldSteps::parse(kind, path).err()).collect()
     }
 
-    /// What is left out for a caller who lacks these rights; `None` if that is nothing.
+    /// The redaction for a caller without these permissions; `None` if no permission is missing.
     pub fn redaction(self: &Arc<Self>, missing: MissingRights) -> Option<Redaction> {
         (missing != 0).then(|| Redaction { fields: Arc::clone(self), missing })
     }
 
-    /// All rights that may be missing.
+    /// All permissions that can be missing.
     pub fn rights(&self) -> MissingRights {
         self.by_right.iter().fold(0, |rights, _| rights << 1 | 1)
     }
 
-    /// Takes out of a tree what is protected by these rights.
+    /// Removes the fields that these permissions protect.
     pub fn take_out(&self, tree: &mut Tree, missing: MissingRights) {
         for (_, fields) in self.of(missing) {
             for FieldSteps(steps) in fields {
@@ -98,7 +100,7 @@ impl ProtectedFields {
 
     fn of(&self, missing: MissingRights) -> impl Iterator<Item = (usize, &Vec<FieldSteps>)> {
         let is_missing = move |place: usize| {
-            // More rights than there are bits do not pass the start.
+            // Startup fails with more permissions than there are bits.
             u32::try_from(place).ok().and_then(|place| missing.checked_shr(place)).unwrap_or(0) & 1
                 == 1
         };
@@ -107,7 +109,7 @@ impl ProtectedFields {
 }
 
 impl FieldSteps {
-    /// A path as it is written, held against the version of storage.
+    /// Parses a path and checks it against the storage version.
     fn parse(kind: &Kind, path: &str) -> Result<Self, String> {
         let fault = |what: &str| format!("disclosures: {path}: {what}");
         let names: Vec<&str> = path.split('.').collect();
@@ -149,8 +151,8 @@ fn is_required(of: Type<'_>, name: &str) -> bool {
     of.constraints().is_some_and(|constraints| constraints.required.iter().any(|one| one == name))
 }
 
-/// Takes a field out of a tree. What holds nothing then is taken out too, if it need not be there, so that it does not
-/// say that there was something.
+/// Removes a field from a tree. An optional object that becomes empty is removed too, so that it does not reveal that
+/// the field existed.
 fn take_out(tree: &mut Tree, steps: &[FieldStep]) {
     let Some((step, rest)) = steps.split_first() else { return };
     if rest.is_empty() {
@@ -173,7 +175,7 @@ fn take_out(tree: &mut Tree, steps: &[FieldStep]) {
     }
 }
 
-/// What is left out for a caller.
+/// The fields that are omitted for a caller.
 #[derive(Clone, Debug)]
 pub struct Redaction {
     fields: Arc<ProtectedFields>,
@@ -181,19 +183,19 @@ pub struct Redaction {
 }
 
 impl Redaction {
-    /// The rights that are missing.
+    /// The missing permissions.
     pub fn missing(&self) -> MissingRights {
         self.missing
     }
 
-    /// Whether it changes what objects are labelled with.
+    /// Whether the redaction changes the labels of objects.
     pub fn changes_labels(&self) -> bool {
         let mut fields = self.fields.of(self.missing).flat_map(|(_, fields)| fields);
         fields.any(|FieldSteps(steps)| steps.first().is_some_and(|step| &*step.name == "metadata"))
     }
 
-    /// An object as the caller is shown it, made once for all who ask for the same within a moment.
-    /// `None` if that is no object any more, which no path leads to.
+    /// Redacts an object for the caller. The result is cached for a moment for other callers with the same permissions.
+    /// `None` if the result is not a valid object, which cannot happen with a valid path.
     pub fn apply(&self, object: &Arc<Object>) -> Option<Arc<Object>> {
         let redacted = &self.fields.redacted;
         if let Some(shown) = redacted.lock().find(object, self.missing) {
@@ -202,40 +204,40 @@ impl Redaction {
         let mut tree = object.to_tree();
         self.fields.take_out(&mut tree, self.missing);
         let shown = Object::from_tree(&tree).and_then(|shown| shown.still_is(object)).ok()?;
-        // Of which nothing was left out.
+        // The object is unchanged if it had none of the fields.
         let shown = match shown.same_content(object) {
             true => Arc::clone(object),
             false => Arc::new(shown.of_shape(object.shape())),
         };
-        // What is forgotten may be large: others do not wait until it is freed.
+        // Evicted objects can be large, so they are freed after the lock has been released.
         let forgotten = redacted.lock().add(object, self.missing, &shown);
         drop(forgotten);
         Some(shown)
     }
 }
 
-/// What objects that are remembered may take, in bytes, of all kinds of a server together.
+/// The memory limit of the cache in bytes, for all kinds of a server.
 const BYTES: usize = 4 << 20;
-/// How many are remembered.
+/// The largest number of cached objects.
 const COUNT: usize = 64;
 
-/// Objects that something was left out of a moment ago: what is asked of one, whether it is selected and how it is
-/// written, by one reader after the other, is asked of the same.
+/// Recently redacted objects: each reader needs an object several times, to match selectors and to encode it, and other
+/// readers need the same object next.
 #[derive(Default)]
 struct Remembered {
-    /// The one that was made first is in front.
+    /// The oldest entry is at the front.
     all: VecDeque<Redacted>,
     bytes: usize,
 }
 
 struct Redacted {
-    /// While it is referred to, nothing else has its address.
+    /// As long as this reference exists, the address is not used again.
     whole: Weak<Object>,
     missing: MissingRights,
     shown: Arc<Object>,
 }
 
-/// Objects that something was left out of, of all kinds of a server.
+/// A cache of redacted objects, shared by all kinds of a server.
 #[derive(Default)]
 pub struct RedactedObjects(Mutex<Remembered>);
 
@@ -258,7 +260,7 @@ impl Remembered {
         self.all.iter().rev().find(is_it).map(|one| Arc::clone(&one.shown))
     }
 
-    /// Remembers an object. Answers what is forgotten instead.
+    /// Adds an object. Returns the evicted ones.
     #[must_use]
     fn add(
         &mut self,
@@ -352,7 +354,7 @@ mod tests {
             shown.to_tree()["status"].clone()
         };
         let (emptied, claimed) = (json!([{"name": "c"}, {"name": "d"}]), &claims);
-        // What must be there stays without its members, and what need not be there goes.
+        // A required field stays without its content, and an optional field is removed.
         let first = json!({"ready": "1/1", "claims": emptied, "cpu": {}, "memory": {"usage": "2"}});
         assert_eq!(shown(1), first);
         let second = json!({"ready": "1/1", "claims": claimed, "cpu": {"usage": "1"}});

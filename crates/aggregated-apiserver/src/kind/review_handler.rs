@@ -1,5 +1,4 @@
-//! Reviews: requests that look like the create of an object, are answered by code, and store
-//! nothing.
+//! Reviews: create requests that are answered by code and store nothing.
 
 use std::fmt;
 
@@ -9,12 +8,12 @@ use crate::user::User;
 
 type Review = Box<dyn Fn(&User, &Tree) -> Result<Tree, ReviewError> + Send + Sync>;
 
-/// Why a review is refused.
+/// The reason why a review is rejected.
 #[derive(Clone, Debug)]
 pub enum ReviewError {
-    /// Fields of it are wrong (422).
+    /// Fields of the review are invalid (422).
     Invalid(Vec<FieldError>),
-    /// It cannot be answered at all (400).
+    /// The review cannot be answered (400).
     BadRequest(String),
 }
 
@@ -22,15 +21,15 @@ pub enum ReviewError {
 pub struct ReviewHandler(Review);
 
 impl ReviewHandler {
-    /// `review` answers a review of this user; an error says why the review is refused.
+    /// `review` answers a review of a user, or returns an error if the review is rejected.
     pub fn new(review: Review) -> Self {
         Self(review)
     }
 
-    /// The answer to a review.
+    /// Answers a review.
     ///
     /// # Errors
-    /// Why it is refused.
+    /// The reason why the review is rejected.
     pub fn answer(&self, user: &User, question: &Tree) -> Result<Tree, ReviewError> {
         (self.0)(user, question)
     }

@@ -1,4 +1,4 @@
-//! The kind that `scale` answers with, as Kubernetes has it.
+//! The kind of the responses of `scale`, same as in Kubernetes.
 
 use std::sync::{Arc, LazyLock};
 
@@ -7,7 +7,7 @@ use serde_json::json;
 use super::Kind;
 use super::columns::AGE_DESCRIPTION;
 
-/// `Scale` of `autoscaling/v1`; `None` only if it could not be described.
+/// `Scale` of `autoscaling/v1`; `None` only if its definition were invalid.
 pub fn scale() -> Option<Arc<Kind>> {
     static SCALE: LazyLock<Option<Arc<Kind>>> = LazyLock::new(|| {
         let columns = json!([
@@ -27,7 +27,7 @@ pub fn scale() -> Option<Arc<Kind>> {
         let definition = json!({
             "metadata": {},
             "spec": {
-                // Definitions name domains.
+                // The group of a definition must be a domain.
                 "group": "autoscaling.k8s.io",
                 "scope": "Namespaced",
                 "names": {"kind": "Scale", "plural": "scales"},

@@ -1,4 +1,4 @@
-//! Selectable fields: what else objects of a version are selected by.
+//! Selectable fields: the fields by which objects of a version can be selected, besides name and namespace.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::SelectableField;
 
@@ -6,12 +6,11 @@ use crate::error::{FieldError, quote};
 use crate::object::selector::SelectableFields;
 use crate::schema::{JsonType, Schema, Type};
 
-/// As kube-apiserver.
+/// The largest number of selectable fields, same as in kube-apiserver.
 const LIMIT: u64 = 8;
 
-/// Parses the selectable fields of the version at `path`. Beyond what
-/// kube-apiserver takes, a number is one too, and there may be any number of them: see
-/// [`faults_of_stored`].
+/// Parses the selectable fields of the version at `path`. Unlike kube-apiserver, this accepts numbers and any number of
+/// fields: see [`faults_of_stored`].
 pub(super) fn parse(
     fields: &[SelectableField],
     schema: &Schema,
@@ -51,9 +50,8 @@ pub(super) fn parse(
 
 const NO_SCALAR: &str = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.";
 
-/// What a stored kind may not be selected by: numbers, which have no one form
-/// as text, and more fields than kube-apiserver allows. Of a computed kind every scalar may be
-/// selectable.
+/// The errors in the selectable fields of a stored kind: numbers, whose string form is ambiguous, and more fields than
+/// kube-apiserver allows. In a computed kind every scalar can be selectable.
 pub(super) fn faults_of_stored(
     fields: &[SelectableField],
     schema: &Schema,

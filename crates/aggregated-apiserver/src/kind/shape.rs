@@ -1,4 +1,4 @@
-//! The shape of a kind: what its definition says about what objects hold.
+//! The shape of a kind: a hash of the parts of its definition that determine the content of objects.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -8,8 +8,8 @@ use super::Kind;
 use super::conversion::Converter;
 use crate::object::{Shape, to_json};
 
-/// Keywords of a schema that say what is kept of an object, what is filled in, and what of it can
-/// have owners of its own. All others only judge or describe.
+/// The schema keywords that determine pruning, defaults and field ownership. All other keywords only validate or
+/// describe.
 const KEYWORDS: [&str; 9] = [
     "default",
     "nullable",
@@ -23,8 +23,8 @@ const KEYWORDS: [&str; 9] = [
 ];
 
 impl Kind {
-    /// The same kind, whose definition may be followed by another one: objects remember by
-    /// which they were written.
+    /// Computes the shape of a kind whose definition can be replaced. Objects store the shape with which they were
+    /// written.
     #[must_use]
     pub fn with_shape(self) -> Self {
         let mut hasher = DefaultHasher::new();
@@ -37,10 +37,10 @@ impl Kind {
             hash(&version.open_api_schema(), &mut hasher);
         }
         if let Some(Converter::Webhook(webhook)) = &self.conversion {
-            // Another one may make something else of what was kept in an older version.
+            // Another webhook may convert objects of an older version in another way.
             (&webhook.url, &webhook.ca_bundle).hash(&mut hasher);
         }
-        // Zero is that of kinds that do not change.
+        // Zero is the shape of kinds whose definition cannot change.
         Self { shape: Shape::new(hasher.finish() | 1), ..self }
     }
 }

@@ -1,4 +1,4 @@
-//! Objects as readers were shown them a moment ago: in another version, or without fields. Each server has its own.
+//! Caches of objects that were recently converted to another version or redacted. Each server has its own.
 
 use std::sync::Arc;
 
@@ -6,22 +6,22 @@ use super::Kind;
 use super::converted::ConvertedObjects;
 use super::redaction::RedactedObjects;
 
-/// The caches of shown objects that all kinds of a server share.
+/// The caches of converted and redacted objects, shared by all kinds of a server.
 #[derive(Clone, Debug, Default)]
 pub struct ShownObjects {
     /// Objects in other versions.
     pub(super) converted: Arc<ConvertedObjects>,
-    /// Objects of which fields were left out.
+    /// Objects without some of their fields.
     pub(super) redacted: Arc<RedactedObjects>,
 }
 
 impl ShownObjects {
-    /// Caches of a server whose objects in other versions may take so many bytes.
+    /// Creates the caches of a server. `converted` is the memory limit for objects in other versions, in bytes.
     pub fn new(converted: usize) -> Self {
         Self { converted: Arc::new(ConvertedObjects::of(converted)), redacted: Arc::default() }
     }
 
-    /// The bytes that objects in other versions may take.
+    /// The memory limit for objects in other versions, in bytes.
     #[cfg(test)]
     pub(crate) fn converted_limit(&self) -> usize {
         self.converted.limit()
@@ -29,13 +29,13 @@ impl ShownObjects {
 }
 
 impl Kind {
-    /// The same kind, whose shown objects are cached with those of other kinds of a server.
+    /// Sets the caches, which the kind shares with other kinds of a server.
     #[must_use]
     pub fn with_shown(self, shown: &ShownObjects) -> Self {
         Self { shown: shown.clone(), ..self }
     }
 
-    /// The caches of its shown objects.
+    /// The caches of converted and redacted objects.
     pub fn shown(&self) -> &ShownObjects {
         &self.shown
     }

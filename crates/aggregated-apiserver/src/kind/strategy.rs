@@ -1,5 +1,4 @@
-//! Strategy: what a kind asks of its objects and of those who write them, beside what
-//! its schema says.
+//! Strategy: the rules of a kind for its objects and for writes, besides its schema.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -12,138 +11,133 @@ use crate::object::names::{
 use crate::object::selector::SelectableFields;
 use crate::object::{Tree, metadata};
 
-/// How objects of a kind are named, written and deleted. The default is that of a
-/// custom resource; each of Kubernetes' own kinds brings one.
+/// The rules for naming, writing and deleting objects of a kind. The default is that of a custom resource; each
+/// built-in kind has its own.
 #[derive(Clone, Debug)]
 pub struct Strategy {
-    /// Which names its objects may have.
+    /// The rule for names.
     pub names: NameRule,
-    /// Whether objects have a `metadata.generation`, which counts their changes.
+    /// Whether objects have a `metadata.generation`.
     pub has_generation: bool,
-    /// What its objects are selected by, besides name and namespace.
+    /// The fields by which objects can be selected, besides name and namespace.
     pub selectable: SelectableFields,
-    /// Whether one of its columns is the name, so that tables have no other one.
+    /// Whether one of the columns is the name, so that tables add no name column.
     pub has_name_column: bool,
-    /// Whether an object has run to its end, as its row in a table says.
+    /// Returns the condition `Completed` of an object's table row, if the object has completed.
     pub completed: Option<fn(&Tree) -> Option<Completed>>,
     /// Whether an object may be created with its status.
     pub keeps_status_on_create: bool,
     /// Whether a write to `status` may change labels, annotations, finalizers and owners too.
     pub updates_metadata_with_status: bool,
-    /// The fields of that metadata that it resets: `labels`, `annotations`, `finalizers` or
-    /// `ownerReferences`.
+    /// The metadata fields that a write to `status` resets: `labels`, `annotations`, `finalizers` or `ownerReferences`.
     pub metadata_reset_by_status: &'static [&'static str],
-    /// Whether a change of the annotations counts in the generation.
+    /// Whether a change of the annotations increments the generation.
     pub counts_annotations: bool,
-    /// Whether a change of the labels counts in the generation.
+    /// Whether a change of the labels increments the generation.
     pub counts_labels: bool,
-    /// Whether a deletion is answered with the object that is gone, and not with a
-    /// Status.
+    /// Whether a deletion returns the deleted object instead of a Status.
     pub returns_deleted_object: bool,
-    /// Whether an update needs no resourceVersion.
+    /// Whether an update without resourceVersion is allowed.
     pub allows_unconditional_update: bool,
-    /// Whether a PUT to where there is no object creates one.
+    /// Whether a PUT creates an object that does not exist.
     pub allows_create_on_update: bool,
-    /// Whether all of its objects in a scope can be deleted at once.
+    /// Whether collections of objects can be deleted.
     pub deletes_collections: bool,
     /// The default grace period of an object, in seconds. Without this function objects are
     /// removed at once, and so is an object for which it returns `None`, whatever the client
     /// asks for.
     pub grace_period: Option<fn(&Tree) -> Option<i64>>,
-    /// A list, as a JSON pointer, that holds an object as finalizers do, while
-    /// there is something in it.
+    /// A list, as a JSON pointer. While it is not empty, it prevents the removal of a deleted object in the same way as
+    /// finalizers.
     pub held_by: Option<&'static str>,
-    /// What else is noted in an object that is deleted while something holds it.
+    /// Makes further changes to an object when it is marked as deleted.
     pub prepare_for_deletion: Option<fn(&mut Tree, Timestamp)>,
-    /// Whether `spec.finalizers` are written by a subresource of their own.
+    /// Whether `spec.finalizers` are written by a subresource.
     pub has_finalize: bool,
-    /// Whether propagation policies apply. Where they do not, a deletion adds no
-    /// finalizer of the garbage collector.
+    /// Whether propagation policies apply. If not, a deletion adds no finalizer of the garbage collector.
     pub is_garbage_collected: bool,
     /// A warning for a deletion without a propagation policy.
     pub warning_without_propagation_policy: Option<&'static str>,
-    /// Whether a deletion is marked by its time alone: it counts as no change of the
-    /// object, and nothing is said of its grace period.
+    /// Whether a deletion sets only `deletionTimestamp`: the generation is not incremented, and no grace period is set.
     pub marked_by_time_alone: bool,
-    /// Fields that an update keeps if it omits them: JSON pointers.
+    /// Fields that an update keeps if it omits them, as JSON pointers.
     pub kept_if_omitted: &'static [&'static str],
-    /// Fields that the system fills in, so that they belong to nobody unless a client says what
-    /// they are.
+    /// Fields that the system fills in. They have no owner unless a client has sent them.
     pub filled_by_system: &'static [Filled],
-    /// What kube-apiserver calls the kind in its storage: some messages show it.
+    /// The name of the kind in kube-apiserver's storage, which some messages contain.
     pub storage_prefix: StoragePrefix,
-    /// How unknown paths are answered.
+    /// The response for unknown paths.
     pub routing: Routing,
-    /// What its objects use of ResourceQuotas.
+    /// The usage that objects add to ResourceQuotas.
     pub quota_usage: QuotaUsage,
-    /// Whether a write of it takes so long that the next one waits until it is done, whoever
-    /// sends it: the others shall find a worker.
+    /// Whether writes of the kind run one at a time for all users, because each takes so long that several would occupy
+    /// all workers.
     pub one_at_a_time: bool,
 }
 
-/// What the objects of a kind use of ResourceQuotas. All but the exempt ones count as one, under
-/// `count/foos.example.com`.
+/// The usage that objects of a kind add to ResourceQuotas. Every object counts as one under `count/foos.example.com`,
+/// unless the kind is exempt.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum QuotaUsage {
-    /// Nothing else.
+    /// No other usage.
     #[default]
     Count,
-    /// One under this name too.
+    /// Also counts as one under this name.
     CountAs(&'static str),
-    /// What this function finds in the JSON of an object, too; an update may use more of it.
+    /// Also counts the usage that this function computes from the JSON of an object. An update can increase it.
     Computed(fn(&[u8]) -> Vec<(&'static str, u64)>),
-    /// Nothing at all.
+    /// No usage at all.
     Exempt,
 }
 
 /// The condition `Completed` of a row in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completed {
-    /// How it ended, in one word.
+    /// The reason, in one word.
     pub reason: &'static str,
-    /// The same in a sentence.
+    /// The message, as a sentence.
     pub message: &'static str,
 }
 
-/// What kube-apiserver calls a kind in its storage.
+/// The name of a kind in kube-apiserver's storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StoragePrefix {
-    /// `example.com/foos`, as custom resources.
+    /// `example.com/foos`, same as custom resources.
     #[default]
     GroupAndResource,
-    /// `pods`
+    /// The resource, such as `pods`.
     Resource,
-    /// Something else.
+    /// Another name.
     Named(&'static str),
 }
 
-/// How unknown paths of a kind are answered.
+/// The response for unknown paths of a kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Routing {
-    /// As for custom resources: longer paths are accepted, and an unknown subresource is
-    /// reported as a missing object.
+    /// Same as for custom resources: longer paths are accepted, and an unknown subresource is reported as a missing
+    /// object.
     #[default]
     CustomResourceHandler,
-    /// As for built-in kinds: an unknown path or method is 404 or 405.
+    /// Same as for built-in kinds: an unknown path or method is 404 or 405.
     InstalledPaths,
 }
 
-/// Which names objects may have.
+/// A rule for the names of objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NameRule {
-    /// A domain in lower case.
+    /// A lower-case domain.
     #[default]
     Dns1123Subdomain,
-    /// One label of a domain.
+    /// A label of a domain.
     Dns1123Label,
-    /// One label of a domain, which begins with a letter.
+    /// A label of a domain that begins with a letter.
     Dns1035Label,
-    /// Whatever a path can hold.
+    /// Any valid path segment.
     PathSegment,
 }
 
 impl NameRule {
-    /// What is wrong with a name.
+    /// The errors in a name.
     pub fn check(self, name: &str) -> Vec<String> {
         match self {
             Self::Dns1123Subdomain => check_dns_1123_subdomain(name),
@@ -155,13 +149,13 @@ impl NameRule {
 }
 
 impl Strategy {
-    /// Whether something holds an object that is deleted.
+    /// Whether finalizers or the list `held_by` prevent the removal of an object.
     pub fn holds(&self, tree: &Tree) -> bool {
         let list = self.held_by.and_then(|pointer| find(tree, pointer)).and_then(Value::as_array);
         !metadata::finalizers(tree).is_empty() || list.is_some_and(|list| !list.is_empty())
     }
 
-    /// Fills in what a change left out.
+    /// Copies the fields of `kept_if_omitted` that an update has omitted from the old object.
     pub fn keep(&self, tree: &mut Tree, old: &Tree) {
         for pointer in self.kept_if_omitted {
             let (parents, name) = pointer.rsplit_once('/').unwrap_or(("", pointer));
@@ -178,12 +172,12 @@ impl Strategy {
 }
 
 impl Strategy {
-    /// The fields that a write of an object of this version sets back: JSON pointers.
+    /// The fields that a write of an object of this version resets, as JSON pointers.
     pub fn reset_by_main(&self, version: &Version) -> Vec<&'static str> {
         if version.subresources.status { vec!["/status"] } else { Vec::new() }
     }
 
-    /// The fields that a write to `status` sets back.
+    /// The fields that a write to `status` resets, as JSON pointers.
     pub fn reset_by_status(&self, is_typed: bool) -> Vec<&'static str> {
         if !is_typed || !self.updates_metadata_with_status {
             return vec!["/metadata", "/spec"];
@@ -199,7 +193,7 @@ impl Strategy {
 }
 
 impl Strategy {
-    /// The strategy of a kind of Kubernetes' own of which nothing more is said.
+    /// The default strategy of a built-in kind.
     pub fn built_in() -> Self {
         Self {
             storage_prefix: StoragePrefix::Resource,

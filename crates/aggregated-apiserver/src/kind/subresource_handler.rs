@@ -1,5 +1,5 @@
-//! Subresources that code handles: the body of such a request is not kept. The handler answers
-//! it, changes the object, or deletes it.
+//! Subresources that are handled by code. The body of a request is not stored. The handler answers the request, changes
+//! the object, or deletes it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use super::{Kind, RuleContext};
 use crate::error::FieldError;
 use crate::object::{Key, Tree};
 
-/// Why a request to a subresource is refused.
+/// The reason why a request to a subresource is rejected.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum SubresourceError {
-    /// Fields of the body are wrong (422): the name of the body's object, and the fields.
+    /// Fields of the body are invalid (422): the name of the body's object, and the fields.
     Invalid(String, Vec<FieldError>),
-    /// The body does not fit the object, or cannot be read (400).
+    /// The body does not fit the object, or cannot be decoded (400).
     BadRequest(String),
-    /// The object is not in a state for this request (409).
+    /// The state of the object does not allow the request (409).
     Conflict(String),
-    /// Another object is in conflict (409): its group, resource or kind, name, and why.
+    /// Another object conflicts with the request (409).
     ConflictOf {
         /// The group.
         group: String,
@@ -26,31 +26,30 @@ pub enum SubresourceError {
         resource: String,
         /// The name.
         name: String,
-        /// What is wrong.
+        /// The message.
         why: String,
     },
     /// An object that the body names does not exist (404): its group, plural and name.
     NotFound(String, String, String),
 }
 
-/// What a request to a subresource does.
+/// The effect of a request to a subresource.
 #[derive(Debug)]
 pub enum SubresourceOutcome {
-    /// This is the answer. Nothing is written, so admission is not asked.
+    /// The response. Nothing is written, so admission is not called.
     Answer(Tree),
-    /// The object becomes this. Admission sees it as an update; nothing validates it, so the
-    /// handler must.
+    /// The changed object. Admission sees an update; the object is not validated, so the handler must do it.
     Change(Tree),
-    /// The object becomes this, and is deleted then, with these DeleteOptions.
+    /// The changed object, which is then deleted with these DeleteOptions.
     Delete(Tree, Tree),
 }
 
 /// A request to a subresource: the object that the path names, and the body.
 #[derive(Clone, Copy, Debug)]
 pub struct SubresourceRequest<'a> {
-    /// Where the object is.
+    /// The key of the object.
     pub key: &'a Key,
-    /// The object, as it is now.
+    /// The current object.
     pub object: &'a Tree,
     /// The body.
     pub body: &'a Tree,
@@ -62,7 +61,7 @@ type Handle = Box<
     dyn Fn(&SubresourceRequest<'_>) -> Result<SubresourceOutcome, SubresourceError> + Send + Sync,
 >;
 
-/// A subresource that code handles.
+/// A subresource that is handled by code.
 pub struct SubresourceHandler {
     name: &'static str,
     kind: Arc<Kind>,
@@ -70,8 +69,8 @@ pub struct SubresourceHandler {
 }
 
 impl SubresourceHandler {
-    /// A subresource of this name, to which objects of this kind are posted. `handle` is called
-    /// again if the object has changed meanwhile.
+    /// A subresource with this name that accepts a POST of objects of this kind. `handle` is called again if the object
+    /// has changed in the meantime.
     pub fn new(name: &'static str, kind: Arc<Kind>, handle: Handle) -> Self {
         Self { name, kind, handle }
     }
@@ -86,10 +85,10 @@ impl SubresourceHandler {
         &self.kind
     }
 
-    /// What this request does.
+    /// Handles a request.
     ///
     /// # Errors
-    /// Why it is refused.
+    /// The reason why the request is rejected.
     pub fn handle(
         &self,
         request: &SubresourceRequest<'_>,

@@ -1,4 +1,4 @@
-//! Subresources: parts of an object that are read and written apart from it.
+//! Subresources: parts of an object that are read and written separately.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceSubresourceScale, CustomResourceSubresources,
@@ -9,34 +9,34 @@ use crate::error::{FieldError, quote};
 /// The subresources of a version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subresources {
-    /// Whether `status` is written apart from everything else.
+    /// Whether `status` is a subresource.
     pub status: bool,
-    /// Where `scale` finds what it shows.
+    /// The fields of the subresource `scale`.
     pub scale: Option<ScalePaths>,
 }
 
-/// Where `scale` finds what it shows.
+/// The paths of the fields of `scale`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScalePaths {
-    /// How many replicas are wanted.
+    /// The desired number of replicas.
     pub spec_replicas: FieldPath,
-    /// How many there are.
+    /// The actual number of replicas.
     pub status_replicas: FieldPath,
-    /// What selects them, as text.
+    /// The label selector of the replicas, as a string.
     pub label_selector: Option<FieldPath>,
 }
 
-/// A path to a field, as `.spec.replicas`.
+/// A path to a field, such as `.spec.replicas`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldPath(String);
 
 impl FieldPath {
-    /// As it was written.
+    /// The path as written.
     pub fn text(&self) -> &str {
         &self.0
     }
 
-    /// The names on the way, from the root.
+    /// The names of the fields on the path, from the root.
     pub fn steps(&self) -> impl Iterator<Item = &str> {
         self.0.trim_start_matches('.').split('.')
     }
@@ -63,7 +63,7 @@ fn parse_scale(
     path: &str,
     faults: &mut Vec<String>,
 ) -> ScalePaths {
-    // kube-apiserver looks at the beginning alone: what else stands there is a name.
+    // kube-apiserver checks only the prefix: the rest is treated as names.
     let mut field = |name: &str, text: &str, roots: &[&str], why: &str| {
         let field = format!("{path}.{name}");
         let fault = if text.is_empty() {

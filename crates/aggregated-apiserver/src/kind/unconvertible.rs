@@ -1,10 +1,10 @@
-//! Unconvertible: why an object cannot be converted, and whether that is the fault of what was sent.
+//! Unconvertible: the reason why an object cannot be converted, and whether it is an invalid field.
 
 use std::fmt;
 
 use crate::error::FieldError;
 
-/// Why code cannot convert an object.
+/// The reason why code cannot convert an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unconvertible {
     why: String,
@@ -12,12 +12,12 @@ pub struct Unconvertible {
 }
 
 impl Unconvertible {
-    /// A field whose value no other version can say: where a client has sent it, that is the client's fault.
+    /// A field whose value the other version cannot express. If a client sent it, it is a client error.
     pub fn field(fault: FieldError) -> Self {
         Self { why: fault.to_string(), fault: Some(fault) }
     }
 
-    /// The field at fault, if one is.
+    /// The invalid field, or the message if no field is invalid.
     pub fn into_fault(self) -> Result<FieldError, String> {
         self.fault.ok_or(self.why)
     }

@@ -20,19 +20,19 @@ use crate::schema::{
 /// One version of a kind.
 #[derive(Debug)]
 pub struct Version {
-    /// `v1alpha`
+    /// The name, such as `v1alpha`.
     pub name: String,
     /// The deprecation warning of this version, if it has one.
     pub deprecation: Option<String>,
-    /// What objects may hold.
+    /// The schema of objects.
     pub schema: Schema,
-    /// The same as it was written, as JSON: a tree takes twenty times as much.
+    /// The schema as written, as JSON, because a tree uses twenty times as much memory.
     written_schema: Box<str>,
-    /// What tables show.
+    /// The table columns.
     pub columns: Columns,
-    /// What objects can be selected by, besides name and namespace.
+    /// The fields by which objects can be selected, besides name and namespace.
     pub selectable: SelectableFields,
-    /// What is read and written apart from everything else.
+    /// The subresources.
     pub subresources: Subresources,
 }
 
@@ -87,7 +87,7 @@ impl Version {
         })
     }
 
-    /// What is wrong with the rules of its schema, which stands at `path`.
+    /// The errors in the validation rules of the schema at `path`.
     pub fn faults_of_rules(&self, path: &str) -> Vec<FieldError> {
         if !self.schema.root().subtree.rules {
             return Vec::new();
@@ -95,21 +95,21 @@ impl Version {
         check_rules(&self.schema, &self.open_api_schema(), path)
     }
 
-    /// Formats in its schema that bind no value.
+    /// The formats in the schema that are not recognized and validate nothing.
     pub fn unrecognized_formats(&self) -> Vec<String> {
         let schema = self.open_api_schema();
         unrecognized_formats(&schema).into_iter().map(str::to_owned).collect()
     }
 
-    /// The schema as it was written, for those who read it.
+    /// The schema as written, for clients.
     pub fn open_api_schema(&self) -> Value {
         serde_json::from_str(&self.written_schema).unwrap_or_default()
     }
 }
 
-/// What is wrong with the warning of a deprecated version.
+/// The errors in the warning of a deprecated version.
 fn faults_of_deprecation(version: &CustomResourceDefinitionVersion, path: &str) -> Vec<String> {
-    /// As kube-apiserver, in bytes.
+    /// The largest length in bytes, same as in kube-apiserver.
     const LONGEST: usize = 256;
     let Some(warning) = &version.deprecation_warning else { return Vec::new() };
     let mut found = Vec::new();
@@ -133,7 +133,7 @@ fn faults_of_deprecation(version: &CustomResourceDefinitionVersion, path: &str) 
     found.iter().map(fault).collect()
 }
 
-/// The warning of a deprecated version: its own text, or which version to use instead.
+/// The warning of a deprecated version: its own message, or the version to use instead.
 fn deprecation(
     spec: &CustomResourceDefinitionSpec,
     version: &CustomResourceDefinitionVersion,
@@ -159,8 +159,7 @@ fn deprecation(
     ))
 }
 
-/// The order of versions in discovery: `v2`, `v1`, `v1beta1`, `v1alpha1`, then
-/// names that are not of this form, by alphabet.
+/// The order of versions in discovery: `v2`, `v1`, `v1beta1`, `v1alpha1`, then other names in alphabetical order.
 pub fn compare(a: &str, b: &str) -> Ordering {
     match (rank(a), rank(b)) {
         (Some(a), Some(b)) => b.cmp(&a),
@@ -170,7 +169,7 @@ pub fn compare(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// Stability and numbers of a name like `v1beta2`; higher comes first.
+/// The stability and the numbers of a name such as `v1beta2`. The highest rank is first in discovery.
 fn rank(name: &str) -> Option<(u8, u64, u64)> {
     let rest = name.strip_prefix('v')?;
     let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());

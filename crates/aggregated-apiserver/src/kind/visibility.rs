@@ -1,5 +1,5 @@
-//! Which objects of a kind its readers see. The types of the code that says so are erased: it is given
-//! objects as JSON.
+//! The objects of a kind that are visible to each reader. The types of the rules are erased: they receive objects as
+//! JSON.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::Kind;
 use crate::object::{Key, Labels, Object};
 use crate::user::User;
 
-/// What an object is called, without a look at what it holds.
+/// The namespace, name and labels of an object.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectIdentity<'a> {
     key: &'a Key,
@@ -16,37 +16,37 @@ pub struct ObjectIdentity<'a> {
 }
 
 impl<'a> ObjectIdentity<'a> {
-    /// Its namespace, if it has one.
+    /// The namespace, if the object has one.
     pub fn namespace(&self) -> Option<&'a str> {
         self.key.namespace()
     }
 
-    /// Its name.
+    /// The name.
     pub fn name(&self) -> &'a str {
         self.key.name()
     }
 
-    /// The value of one of its labels.
+    /// The value of a label.
     pub fn label(&self, key: &str) -> Option<&'a str> {
         self.labels.get(key)
     }
 
-    /// Its labels, in the order of their keys.
+    /// The labels, in the order of their keys.
     pub fn labels(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.labels.iter()
     }
 }
 
-/// Says whether a user sees the object of this identity.
+/// Returns whether the object with this identity is visible to a user.
 pub type IdentityJudge = Box<dyn Fn(&User, &ObjectIdentity<'_>) -> bool + Send + Sync>;
-/// Says whether a user sees the object whose JSON this is.
+/// Returns whether the object with this JSON is visible to a user.
 pub type ContentJudge = Box<dyn Fn(&User, &[u8]) -> bool + Send + Sync>;
 
-/// Which objects of a kind each reader sees.
+/// A rule that selects the objects that are visible to each reader.
 pub enum ErasedVisibility {
-    /// By what they are called.
+    /// By namespace, name and labels.
     ByIdentity(IdentityJudge),
-    /// By what they hold in the version of this name.
+    /// By the content in the version with this name.
     ByContent(String, ContentJudge),
 }
 
@@ -60,18 +60,18 @@ impl fmt::Debug for ErasedVisibility {
 }
 
 impl Kind {
-    /// Whether some of its objects may be hidden from somebody.
+    /// Whether some objects may be invisible to some users.
     pub fn hides(&self) -> bool {
         self.visibility.is_some()
     }
 
-    /// Whether some of its objects may be hidden from a user.
+    /// Whether some objects may be invisible to a user.
     pub fn hides_from(&self, user: &User) -> bool {
         self.visibility.is_some() && !user.is_of_control_plane()
     }
 
-    /// Whether a user sees an object, as it is kept. What cannot be shown in the version that is
-    /// judged is hidden.
+    /// Whether a stored object is visible to a user. An object that cannot be converted to the version of the rule is
+    /// invisible.
     pub fn is_visible_to(&self, user: &User, object: &Arc<Object>) -> bool {
         match self.visibility.as_deref() {
             None => true,

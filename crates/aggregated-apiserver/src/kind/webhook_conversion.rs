@@ -1,5 +1,5 @@
-//! Conversion between versions of a kind by a webhook: what its definition says of that, and what is
-//! demanded of an answer. Nobody is asked here.
+//! Conversion between versions of a kind by a webhook: the configuration, and the validation of responses. This module
+//! does not call the webhook.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use super::questions::{self, Conversion, Question};
 use crate::object::Tree;
 use crate::quota;
 
-/// Versions of reviews that are known.
+/// The supported versions of ConversionReviews.
 pub(super) const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
-/// Where a webhook of a Service is asked, if nothing is said; as kube-apiserver.
+/// The default port of a webhook's Service, same as in kube-apiserver.
 const PORT: i32 = 443;
 
 /// Calls the conversion webhooks of a server.
 pub trait CallWebhooks: fmt::Debug + Send + Sync {
-    /// The answers to the first of these questions, one at least, which all have the same webhook and version.
-    /// The error says why the webhook was not called for this user.
+    /// Answers the first of these questions, at least one. All questions have the same webhook and version. The error
+    /// is the reason why the webhook was not called for this user.
     fn call(
         self: Arc<Self>,
         questions: Arc<[Question]>,
@@ -37,20 +37,20 @@ pub trait CallWebhooks: fmt::Debug + Send + Sync {
 /// A webhook that converts the objects of a kind.
 #[derive(Clone, Debug)]
 pub struct WebhookConversion {
-    /// The definition that names it: `foos.example.com`.
+    /// The definition that contains the webhook, such as `foos.example.com`.
     pub definition: String,
-    /// Where it is asked: `https://host:port/path`.
+    /// The URL: `https://host:port/path`.
     pub url: String,
-    /// Who vouches for it, as PEM; those whom the system trusts, if nothing is said.
+    /// The CA certificates against which the webhook is verified, as PEM; `None` for the CAs of the system.
     pub ca_bundle: Option<Vec<u8>>,
-    /// The version of reviews that it reads.
+    /// The version of ConversionReviews that the webhook accepts.
     pub review_version: &'static str,
-    /// What calls it; `None` for a kind that no server serves.
+    /// The client that calls the webhook; `None` for a kind that no server serves.
     pub calls: Option<Arc<dyn CallWebhooks>>,
 }
 
 impl WebhookConversion {
-    /// The webhook of a definition; `None` if it has none, or what it says of it is wrong.
+    /// The webhook of a definition; `None` if it has none, or if its configuration is invalid.
     pub(super) fn of(
         definition: &str,
         conversion: Option<&CustomResourceConversion>,
@@ -72,23 +72,23 @@ impl WebhookConversion {
         }))
     }
 
-    /// Makes of an object one of another version, as `example.com/v1`, if the webhook was asked.
+    /// Converts an object to another version, such as `example.com/v1`, if the webhook has been called for it.
     ///
     /// # Errors
-    /// Why it cannot be converted; that the webhook has to be asked first.
+    /// The reason why the object cannot be converted, or that the webhook must be called first.
     pub(super) fn convert(self: &Arc<Self>, mut tree: Tree, to: String) -> Result<Tree, String> {
         whole_floats_to_integers(&mut tree);
         questions::answer(Question { webhook: Arc::clone(self), object: tree, to })
     }
 
-    /// What is said if it cannot be asked about an object, or answers nothing of use.
+    /// The error if the webhook cannot be called for an object, or if its response is unusable.
     pub fn failed(&self, object: &Tree, why: &str) -> String {
         format!("conversion webhook for {} failed: {why}", type_of(object))
     }
 }
 
 impl Kind {
-    /// The same kind, whose webhook is called by a server.
+    /// Sets the client that calls the webhook.
     #[must_use]
     pub fn with_webhook_calls(mut self, calls: Arc<dyn CallWebhooks>) -> Self {
         if let Some(Converter::Webhook(webhook)) = &mut self.conversion {
@@ -98,7 +98,7 @@ impl Kind {
     }
 }
 
-/// Where a webhook is asked. A Service has the name that a cluster gives it.
+/// The URL of a webhook. The host of a Service is its DNS name in the cluster.
 fn url(config: &WebhookClientConfig) -> Option<String> {
     if let Some(url) = &config.url {
         return Some(url.clone());
@@ -109,7 +109,7 @@ fn url(config: &WebhookClientConfig) -> Option<String> {
     Some(format!("https://{}.{}.svc:{port}/{path}", service.name, service.namespace))
 }
 
-/// `example.com/v1, Kind=Foo`
+/// The type of an object for messages: `example.com/v1, Kind=Foo`.
 fn type_of(object: &Tree) -> String {
     format!("{}, Kind={}", text(object, "apiVersion"), text(object, "kind"))
 }
@@ -118,10 +118,10 @@ fn text<'a>(object: &'a Tree, member: &str) -> &'a str {
     object.get(member).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The object that a webhook has made; in kube-apiserver's words, where it is none.
+/// Validates an object that a webhook has returned. Errors have kube-apiserver's messages.
 ///
 /// # Errors
-/// When it is another object.
+/// If the result is another object or is invalid.
 pub fn checked(question: &Question, converted: Value) -> Result<Tree, String> {
     let object = &question.object;
     let invalid = |what: &str, why: String| {

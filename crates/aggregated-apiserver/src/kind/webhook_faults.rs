@@ -1,5 +1,5 @@
-//! What is wrong with what a definition says of conversion, in kube-apiserver's words and places: it names
-//! members as an older version of definitions does.
+//! Validation of the conversion in a definition, with kube-apiserver's messages and field paths. The paths are those of
+//! an older version of definitions.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceConversion, ServiceReference, WebhookClientConfig,
@@ -15,7 +15,7 @@ const CONFIG: &str = "spec.conversion.webhookClientConfig";
 const VERSIONS: &str = "spec.conversion.conversionReviewVersions";
 const FORM: &str = "; desired format: https://host[/path]";
 
-/// What is wrong with a conversion.
+/// The errors in a conversion.
 pub fn faults(conversion: Option<&CustomResourceConversion>) -> Vec<FieldError> {
     let mut faults = Vec::new();
     let Some(conversion) = conversion else { return faults };
@@ -67,10 +67,10 @@ fn check_config(config: &WebhookClientConfig, faults: &mut Vec<FieldError>) {
         }
         _ => faults.push(FieldError::required(CONFIG, "exactly one of url or service is required")),
     }
-    // A bundle that cannot be read is the concern of whoever knows what the definition was before.
+    // An invalid CA bundle is reported by a caller that knows the old definition.
 }
 
-/// What is wrong with the URL of a webhook, in kube-apiserver's words. `at` is the path of the field.
+/// The errors in the URL of a webhook, with kube-apiserver's messages. `at` is the path of the field.
 pub fn check_webhook_url(url: &str, at: &str) -> Vec<FieldError> {
     let mut faults = Vec::new();
     if url.chars().any(char::is_control) {
@@ -112,7 +112,7 @@ pub fn check_webhook_url(url: &str, at: &str) -> Vec<FieldError> {
     faults
 }
 
-/// What is wrong with the Service of a webhook, in kube-apiserver's words. `at` is the path of the field.
+/// The errors in the Service of a webhook, with kube-apiserver's messages. `at` is the path of the field.
 pub fn check_webhook_service(
     namespace: &str,
     name: &str,
@@ -121,7 +121,7 @@ pub fn check_webhook_service(
     at: &str,
 ) -> Vec<FieldError> {
     let mut faults = Vec::new();
-    // kube-apiserver takes the one for the other here.
+    // kube-apiserver swaps the two field names here.
     for (value, named) in [(namespace, "name"), (name, "namespace")] {
         if value.is_empty() {
             faults.push(FieldError::required(format!("{at}.{named}"), ""));

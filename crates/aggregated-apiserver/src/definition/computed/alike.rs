@@ -1,4 +1,4 @@
-//! Objects that are alike: of the JSON of all of them only one is kept whole.
+//! Sharing of JSON between similar objects: only one of them stores all of its JSON.
 
 use std::collections::HashMap;
 use std::hash::RandomState;
@@ -6,11 +6,11 @@ use std::hash::RandomState;
 use crate::object::{Key, Object};
 use crate::watch_cache::WatchCache;
 
-/// So many forms are known of few objects; of many, twice as many as there are objects.
+/// The number of forms that are always remembered; twice the number of objects is added to it.
 const FORMS: usize = 1_000;
 
-/// Finds for an object others that are like it. Those of one template have names that begin alike, so they are next to each other.
-/// Besides, of each form that objects have one is known that has or had it.
+/// Finds objects that are similar to a given one. Objects of one template have names with a common prefix, so they are
+/// neighbours in the cache. In addition, one object of each form is remembered.
 #[derive(Default)]
 pub(super) struct Alike {
     hasher: RandomState,
@@ -18,7 +18,8 @@ pub(super) struct Alike {
 }
 
 impl Alike {
-    /// The same object, which shares its JSON with one that is shown and is like it, if there is one. There are so many of them.
+    /// The same object, sharing its JSON with a similar published object if there is one. `count` is the number of
+    /// objects.
     pub fn share(&mut self, object: Object, shown: &WatchCache, count: usize) -> Object {
         let form = object.form(&self.hasher);
         let known = self.one_of.get(&form).filter(|key| *key != object.key());
@@ -27,7 +28,7 @@ impl Alike {
         let others: Vec<&Object> = others.iter().map(|other| &*other.object).collect();
         let object = object.sharing_with(&others);
         if !object.is_sharing() {
-            // Forms come and go. What is forgotten is only not shared with any more.
+            // The number of forms is limited. Forgotten forms are only not shared with any more.
             if self.one_of.len() >= FORMS + 2 * count {
                 self.one_of.clear();
             }
@@ -51,7 +52,8 @@ mod tests {
         Object::from_tree(value.as_object().unwrap()).unwrap()
     }
 
-    /// Whatever comes, changes and goes, each object is shown as it was given; and most share what they have in common.
+    /// After creations, changes and deletions each object is served as it was given, and most objects share their
+    /// common JSON.
     #[test]
     fn what_is_shared_is_shown_as_it_was_given() {
         let mut random = fastrand::Rng::with_seed(17);

@@ -1,5 +1,5 @@
-//! What is computed and not told yet: measurements change all the time, and an event of each object
-//! every few seconds is of no use to those who watch.
+//! Computed objects that are not published yet: measurements change all the time, and an event of each object every few
+//! seconds is of no use to watchers.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use crate::object::Key;
 
-/// When the object of a source was told last because of a measurement, and since when what is measured
-/// now is not told.
+/// When the object of a source was last published because of a measurement, and since when its current measurements are
+/// held back.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Hold {
     told: Option<Instant>,
@@ -18,7 +18,7 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    /// Whether what was measured is told now, or when it will be looked at again.
+    /// Whether the measurements are published now; the error is the time of the next check.
     pub fn is_over(
         &mut self,
         now: Instant,
@@ -35,20 +35,20 @@ impl Hold {
         Ok(())
     }
 
-    /// Notes that what is shown is what is measured, and when that was told because of a measurement,
-    /// if it was.
+    /// Records that the published object has the current measurements. `told` is the time of the event if a measurement
+    /// caused it.
     pub fn end(&mut self, told: Option<Instant>) {
         self.told = told.or(self.told);
         self.since = None;
     }
 }
 
-/// When to look again at what is held back.
+/// The times at which held-back objects must be checked again.
 #[derive(Default)]
 pub(super) struct HeldBack(BTreeSet<(Instant, Key)>);
 
 impl HeldBack {
-    /// Notes until when the object of a source is held back, if it is, in place of what was noted.
+    /// Records until when the object of a source is held back, if it is. Replaces the time that was recorded before.
     pub fn note(&mut self, source: &Key, hold: &mut Hold, until: Option<Instant>) {
         if let Some(before) = hold.until.take() {
             self.0.remove(&(before, source.clone()));
@@ -59,7 +59,7 @@ impl HeldBack {
         }
     }
 
-    /// The sources whose time has come.
+    /// Takes the sources that are due.
     pub fn take_due(&mut self, now: Instant) -> impl Iterator<Item = Key> {
         let mut due = Vec::new();
         while self.0.first().is_some_and(|(until, _)| *until <= now) {
@@ -68,7 +68,7 @@ impl HeldBack {
         due.into_iter()
     }
 
-    /// When the next one is due.
+    /// When the next source is due.
     pub fn next(&self) -> Option<Instant> {
         self.0.first().map(|(until, _)| *until)
     }

@@ -1,4 +1,4 @@
-//! What is known of each source, by its key and by its number.
+//! The state of each source, by its key and by its number.
 
 use std::collections::HashMap;
 
@@ -8,18 +8,18 @@ use crate::definition::lookup::SourceNumber;
 use crate::definition::numbered::Numbered;
 use crate::object::Key;
 
-/// What is known of one source object.
+/// The state of one source object.
 pub(super) struct Known {
     key: Key,
-    /// Under which key it is shown.
+    /// The key of the published object.
     pub shown: Option<Key>,
-    /// What its computation has asked: by lookup, and in order.
+    /// The questions that its computation has asked: by lookup, and in order.
     pub seen: Box<[Seen]>,
-    /// If it was ever computed because of a measurement.
+    /// The held-back measurements; `None` if the source was never computed because of a measurement.
     pub hold: Option<Box<Hold>>,
 }
 
-/// All sources of which something is known.
+/// The states of all sources.
 #[derive(Default)]
 pub(super) struct KnownSources {
     numbers: HashMap<Key, SourceNumber>,
@@ -27,12 +27,12 @@ pub(super) struct KnownSources {
 }
 
 impl KnownSources {
-    /// How many there are.
+    /// The number of sources.
     pub fn len(&self) -> usize {
         self.numbers.len()
     }
 
-    /// The number of a source, which is known from now on.
+    /// The number of a source; a new source is added.
     pub fn number_of(&mut self, key: &Key) -> SourceNumber {
         if let Some(number) = self.numbers.get(key) {
             return *number;
@@ -44,17 +44,18 @@ impl KnownSources {
         number
     }
 
-    /// What is known of the source of a number.
+    /// The state of the source with a number.
     pub fn get_mut(&mut self, SourceNumber(number): SourceNumber) -> Option<&mut Known> {
         self.all.get_mut(number)
     }
 
-    /// The key of the source of a number. What had it before may be meant, which is gone: then this one is looked at in vain.
+    /// The key of the source with a number. Numbers are reused: if the caller means an earlier source that was deleted,
+    /// the current one is computed again without need.
     pub fn key(&self, SourceNumber(number): SourceNumber) -> Option<&Key> {
         self.all.get(number).map(|known| &known.key)
     }
 
-    /// Forgets a source. Answers what was known of it.
+    /// Removes a source. Returns its state.
     pub fn remove(&mut self, key: &Key) -> Option<Known> {
         let SourceNumber(number) = self.numbers.remove(key)?;
         self.all.remove(number)

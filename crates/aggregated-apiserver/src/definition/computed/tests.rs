@@ -1,4 +1,4 @@
-//! A computed kind, as its cache shows it.
+//! Tests of a computed kind through its watch cache.
 
 mod measured;
 mod model;
@@ -40,8 +40,8 @@ impl Computed for Joined {
         Some(joined)
     }
 
-    /// `x` and `y` are shown by whoever says so in its data, of which only `a`
-    /// may call itself so.
+    /// The names `x` and `y` lead to the ConfigMap `a`. Any ConfigMap can choose its object's name in its data, but
+    /// only `a` may choose `x` or `y`.
     fn source_name(name: &str) -> Option<String> {
         Some(if ["x", "y"].contains(&name) { "a" } else { name }.to_owned())
     }
@@ -75,7 +75,7 @@ struct Fixture {
     _running: tokio::task::JoinHandle<()>,
 }
 
-/// A client that reaches nobody.
+/// A client whose requests never complete.
 fn unreachable_client() -> kube::Client {
     let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| async {
         std::future::pending::<()>().await;
@@ -84,12 +84,12 @@ fn unreachable_client() -> kube::Client {
     kube::Client::new(nobody, "default")
 }
 
-/// Keeps a cache as the sources of one kind say.
+/// Runs the computation of one kind and updates its watch cache.
 async fn run_one<C: Computed>(sources: Arc<Sources>, cache: Arc<WatchCache>) {
     run(<(Only<C>,)>::open(&sources, &cache, &C::disclosures().in_namespace().into()), cache).await;
 }
 
-/// A view over informers that the test fills itself: the client reaches nobody.
+/// A view over informers that the test fills itself; the client's requests never complete.
 fn start() -> Fixture {
     let cluster = crate::cluster::Cluster::new(unreachable_client());
     let sources = Arc::new(cluster.sources(SourceStreams::default()));
@@ -115,7 +115,7 @@ impl Fixture {
         ["a", "b", "c"].into_iter().map(key).collect()
     }
 
-    /// Waits for the next change of the cache: its key, and the spec since.
+    /// Waits for the next change of the cache. Returns its key and the new spec.
     async fn next(
         &self,
         subscription: &mut crate::watch_cache::Subscription,
@@ -152,7 +152,7 @@ async fn only_what_looked_at_a_change_is_computed_again() {
     }
     let fixture = fixture.synced().await;
     let (_, mut watch) = fixture.cache.subscribe(Scope::All);
-    // Somebody else's Secret changes nothing, a's changes a: also absence was seen.
+    // An unrelated Secret changes nothing. The Secret of `a` changes `a`, because its absence was recorded too.
     for name in ["x", "a"] {
         let secret = Secret { metadata: metadata(name), ..Secret::default() };
         fixture.secrets.set(key(name), Some(secret));
@@ -203,7 +203,7 @@ async fn objects_go_with_their_source() {
     assert_eq!(fixture.next(&mut watch).await, [("a".to_owned(), Value::Null)]);
     fixture.config_maps.set(key("b"), Some(config_map("b", &[])));
     assert_eq!(fixture.next(&mut watch).await, [("b".to_owned(), Value::Null)], "computed to none");
-    // A relist that does not show an object any more removes it.
+    // A relist without an object removes it.
     fixture.config_maps.set(key("c"), Some(config_map("c", &[("value", "1")])));
     fixture.next(&mut watch).await;
     fixture.config_maps.complete(&HashSet::new());
@@ -225,8 +225,7 @@ async fn a_name_can_change() {
     assert_eq!(told[1].0, "y");
 }
 
-/// Rights are asked of the source that a name leads to: nothing is shown whose
-/// name leads elsewhere.
+/// Permissions are checked on the source that a name leads to, so an object whose name leads elsewhere is not served.
 #[tokio::test]
 async fn objects_whose_name_leads_to_another_source_are_not_shown() {
     let fixture = start();

@@ -1,4 +1,4 @@
-//! Kinds that are computed from several types: each object is that of one source, of one of them.
+//! Kinds that are computed from several types. Each object is computed from one source, which is of one of these types.
 
 use std::any::TypeId;
 use std::marker::PhantomData;
@@ -18,20 +18,22 @@ use crate::definition::{Cells, Disclosures, Visibility};
 use crate::served_kind::SourceResource;
 use crate::watch_cache::WatchCache;
 
-/// A kind that is computed from several types: a workload is a Deployment, a StatefulSet or a Job. Each
-/// object is computed from one source, by the [`Variant`] for its type. In all else it is as a kind that is
-/// [`Computed`] from one type; it is added by [`Kinds::computed_from_several`](crate::definition::Kinds::computed_from_several).
+/// A kind that is computed from several types: for example, a workload is a Deployment, a StatefulSet or a Job. Each
+/// object is computed from one source, by the [`Variant`] for its type. In all other respects it works like a kind that
+/// is [`Computed`] from one type. [`Kinds::computed_from_several`](crate::definition::Kinds::computed_from_several)
+/// adds it.
 ///
-/// To list or watch it a user needs the same right on all those types, and to get an object,
-/// on the type that its name leads to. It is served as soon as all of them have been listed, but for
-/// those that the cluster may do without ([`SourceScope::if_served`]) and does not have, and those that cannot be read
-/// (there is no right to, or they do not come in ten seconds): their objects are left out, which warnings and `/readyz`
-/// say, until they can be read. If none of the types can be read it is not served. What could be read once is shown on as it was
-/// last.
+/// To list or watch the kind, a user needs permission for the same verb on all those types. To get an object, the user
+/// needs permission on the type that the object's name leads to. The kind is served as soon as all types have been
+/// listed, with two exceptions. A type that is optional ([`SourceScope::if_served`]) and absent from the cluster is not
+/// waited for. A type that cannot be read, because the permission is missing or the list takes longer than ten seconds,
+/// is omitted: its objects are missing until it can be read, and warnings and `/readyz` report it. If none of the types
+/// can be read, the kind is not served. A type that was read once keeps its last known objects.
 ///
-/// No two objects have one name. A name belongs to the first of the variants whose [`source_name`](Variant::source_name)
-/// leads from it to a source, whether that source is there or not; an object of another one that is called so is not
-/// shown, and the log names it. So it does not depend on what comes first, and no object changes into another.
+/// Names are unique. A name belongs to the first variant whose [`source_name`](Variant::source_name) maps it to a
+/// source, even if that source does not exist. If another variant computes an object with this name, that object is not
+/// served and the log names it. So the result does not depend on the order of events, and no object turns into another
+/// one.
 ///
 /// ```
 /// use aggregated_apiserver::{ComputedFromSeveral, Variant};
@@ -89,10 +91,10 @@ use crate::watch_cache::WatchCache;
 pub trait ComputedFromSeveral:
     Resource<DynamicType = ()> + CustomResourceExt + Serialize + DeserializeOwned + Send + 'static
 {
-    /// One [`Variant`] for each type: a tuple of up to six.
+    /// The [`Variant`]s, one for each type: a tuple of up to six.
     type Variants: Variants<Self>;
 
-    /// Cells of tables that no JSONPath can say.
+    /// Table cells that no JSONPath can express.
     fn cells() -> Cells<Self>
     where
         Self: Sized,
@@ -100,7 +102,7 @@ pub trait ComputedFromSeveral:
         Cells::new()
     }
 
-    /// Which objects each reader sees, among those that rights let it read.
+    /// The objects that are visible to each reader, among those that the reader is allowed to read.
     fn visibility() -> Visibility<Self>
     where
         Self: Sized,
@@ -108,40 +110,40 @@ pub trait ComputedFromSeveral:
         Visibility::everything()
     }
 
-    /// What all the variants show of what they look up, and to which readers. What is not said needs
-    /// the right to all objects of the type, or the request is refused.
+    /// The fields that the variants compute from lookups, and the readers to which they are visible. A type that is not
+    /// declared needs permission on all of its objects; without it the request is rejected.
     fn disclosures() -> Disclosures {
         Disclosures::new()
     }
 }
 
-/// How objects of a kind are computed from one type. What is not said here is said at [`Computed`],
-/// which is the only variant of its kind.
+/// The computation of a kind's objects from one type. [`Computed`] documents the items in detail; it is the only
+/// variant of its kind.
 pub trait Variant: Send + 'static {
     /// The kind.
     type Object: Resource<DynamicType = ()> + Serialize + DeserializeOwned;
-    /// What it is computed from, object by object.
+    /// The type of the source objects. Each object is computed from one of them.
     type Source: SourceType;
-    /// What else the computation may look at.
+    /// The lookups of the computation.
     type Related: Related;
 
-    /// Which sources are read.
+    /// The sources that are read.
     const SCOPE: SourceScope = SourceScope::ALL;
-    /// At most so often watchers get an event of an object of which only measurements have changed.
+    /// The shortest time between two events of an object in which only measurements have changed.
     const MEASURED_AT_MOST_EVERY: Duration = Duration::from_secs(15);
-    /// How long a measurement is not told that is not worth it.
+    /// The longest delay before a measurement is published that is not worth an event.
     const MEASURED_AT_LATEST: Duration = Duration::from_secs(300);
 
     /// Computes the object of a source, or none.
     fn compute(source: &Self::Source, related: &Self::Related) -> Option<Self::Object>;
 
-    /// Whether what was computed differs so much from what is shown that it is worth an event.
+    /// Whether the computed object differs enough from the published one to send an event.
     fn is_worth_publishing(_shown: &Self::Object, _computed: &Self::Object) -> bool {
         true
     }
 
-    /// The name of the source behind an object of this name, or `None` if no source of this type is:
-    /// what two variants are called must differ. What is called as those of an earlier variant are is not shown.
+    /// The name of the source of an object with this name, or `None` if no source of this type can have such an object.
+    /// The names of two variants must differ: an object whose name belongs to an earlier variant is not served.
     fn source_name(name: &str) -> Option<String>;
 }
 
@@ -170,13 +172,13 @@ impl<C: Computed> Variant for Only<C> {
     }
 }
 
-/// Computations that have begun, and who tells them of changes.
+/// Running computations, and the notification of their changes.
 pub struct Opened {
     pub(super) computations: Vec<Box<dyn Running>>,
     pub(super) notify: Arc<Notify>,
-    /// What they look up together.
+    /// The lookups that the computations share.
     pool: Pool,
-    /// Which names each makes.
+    /// The resource and the `source_name` function of each variant.
     names: Vec<Namer>,
 }
 
@@ -218,7 +220,7 @@ pub trait Variants<K>: 'static {
     fn open(sources: &Sources, cache: &Arc<WatchCache>, narrow: &Arc<[TypeId]>) -> Opened;
 }
 
-/// What callers need rights on.
+/// The resource on which callers need permissions.
 fn source_of<V: Variant>() -> SourceResource {
     let SourceApi { group, version, plural, is_namespaced, .. } = V::Source::api();
     SourceResource {

@@ -1,5 +1,4 @@
-//! Whether the objects of a lookup can be looked at: a kind does not wait for what it can be
-//! computed without.
+//! Availability of the objects of a lookup: a kind does not wait long for objects without which it can be computed.
 
 use std::time::Duration;
 
@@ -7,27 +6,27 @@ use tokio::time::Instant;
 
 use crate::cluster::Standing;
 
-/// How long a kind waits for the first list of what it looks up. More than that is not
-/// needed of a cluster that is well, and nobody would wait for one that is not.
+/// The longest time that a kind waits for the first list of a lookup. A healthy cluster needs less, and readers should
+/// not wait for an unhealthy one.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// How long what the cluster refuses to show is shown as it was last: rights and definitions are
-/// replaced in less.
+/// How long the last known objects of a lookup are used after the cluster has started to reject reads. Replacing
+/// permissions or definitions takes less time.
 pub(in crate::definition) const GRACE: Duration = Duration::from_secs(60);
 
-/// Whether the objects can be looked at.
+/// Whether the objects of a lookup can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Availability {
-    /// It is not known yet.
+    /// Not known yet.
     Unknown,
-    /// They are in view.
+    /// The objects are synced.
     Available,
-    /// They are not: there is none, as far as can be seen.
+    /// The objects cannot be read.
     Unavailable,
 }
 
 impl Availability {
-    /// How it is at a time, of what was `opened` at another, and until when that holds if nothing
-    /// happens.
+    /// The availability at the time `now` of a lookup that was opened at `opened`. Also returns until when it holds if
+    /// nothing changes.
     pub fn at(now: Instant, standing: &Standing, opened: Instant) -> (Self, Option<Instant>) {
         let refused_since = standing.away.as_ref().and_then(|away| away.refused_since);
         let until = |end: Instant, meanwhile: Self| match now < end {

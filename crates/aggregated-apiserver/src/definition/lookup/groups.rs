@@ -1,18 +1,18 @@
-//! The sums of one text: of each namespace, and of all of them.
+//! The sums for one index value: of each namespace, and of all namespaces.
 
 use std::any::Any;
 use std::collections::BTreeMap;
 
 use super::totals::Total;
 
-/// A sum, and of how many objects it is.
+/// A sum and the number of its objects.
 #[derive(Clone, Default)]
 pub(super) struct Group<T> {
     pub total: T,
     pub members: usize,
 }
 
-/// The sums of one text by namespace. Most texts stand in one: then its sum is that of all.
+/// The sums for one index value, by namespace. Most values occur in one namespace only: its sum is then the sum of all.
 #[derive(Clone)]
 pub(super) enum ByNamespace<T> {
     One(Box<One<T>>),
@@ -21,7 +21,7 @@ pub(super) enum ByNamespace<T> {
 
 #[derive(Clone)]
 pub(super) struct One<T> {
-    /// None, where objects are in none.
+    /// `None` for cluster-scoped objects.
     namespace: Option<Box<str>>,
     group: Group<T>,
 }
@@ -30,11 +30,11 @@ pub(super) struct One<T> {
 pub(super) struct Several<T> {
     all: Group<T>,
     by_namespace: BTreeMap<Option<Box<str>>, Group<T>>,
-    /// What those take, in bytes.
+    /// The memory of the sums in `by_namespace`, in bytes.
     bytes: usize,
 }
 
-/// What the sum of one of several namespaces takes besides itself and the name, in bytes: its place in a map.
+/// The memory overhead of an entry of `by_namespace`, in bytes, besides the sum and the name.
 const PLACE: usize = 48;
 
 fn size<T: Total>(namespace: Option<&str>, group: &Group<T>) -> usize {
@@ -42,13 +42,13 @@ fn size<T: Total>(namespace: Option<&str>, group: &Group<T>) -> usize {
 }
 
 impl<T: Total> ByNamespace<T> {
-    /// Those of a namespace, of no objects yet.
+    /// The sums for a namespace, with no objects yet.
     pub fn of(namespace: Option<&str>) -> Self {
         let group = Group { total: T::default(), members: 0 };
         Self::One(Box::new(One { namespace: namespace.map(Box::from), group }))
     }
 
-    /// Changes the sums that an object of a namespace is in. Answers whether there are no objects any more.
+    /// Changes the sums that an object of a namespace belongs to. Returns whether no objects are left.
     pub fn change(&mut self, namespace: Option<&str>, change: impl Fn(&mut Group<T>)) -> bool {
         match self {
             Self::One(one) if one.namespace.as_deref() == namespace => {
@@ -88,7 +88,7 @@ impl<T: Total> ByNamespace<T> {
         }
     }
 
-    /// How many bytes all of them take, about.
+    /// The approximate memory of all sums, in bytes.
     pub fn size(&self) -> usize {
         match self {
             Self::One(one) => size(one.namespace.as_deref(), &one.group),
@@ -96,7 +96,7 @@ impl<T: Total> ByNamespace<T> {
         }
     }
 
-    /// The sum of a namespace, or of all.
+    /// The sum of a namespace, or of all namespaces.
     pub fn of_namespace(&self, namespace: Option<&str>) -> Option<&dyn Any> {
         match self {
             Self::One(one) => {
@@ -118,7 +118,7 @@ impl<T: Total> ByNamespace<T> {
 mod tests {
     use super::*;
 
-    /// What is counted is what there is, however it has come.
+    /// The counted bytes equal those of the existing sums after any sequence of changes.
     #[test]
     fn what_sums_take_is_counted() {
         let mut random = fastrand::Rng::with_seed(23);

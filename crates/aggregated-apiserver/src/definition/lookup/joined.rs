@@ -1,7 +1,7 @@
-//! Sums over pairs: each object of a group, with the object of another type that has its name.
+//! Sums over pairs: each object of a group is paired with the object of another type that has the same name.
 //!
-//! What a pair has contributed is not kept, but computed again when it has to be taken out of a sum: so what objects are joined
-//! with is known as it was until then.
+//! The contribution of a pair is not stored; it is computed again when it has to be subtracted. The other objects are
+//! therefore stored as they were at the last update.
 
 use std::any::Any;
 use std::collections::HashSet;
@@ -15,13 +15,13 @@ use super::view::{TextsOf, guarded};
 use crate::cluster::{Changed, SourceInformer, SourceObjects, SourceType};
 use crate::object::Key;
 
-/// What objects are joined with.
+/// The objects that a sum is joined with.
 pub(super) struct Others<O> {
-    /// As the sums know them.
+    /// The objects as of the last update of the sums.
     known: SourceObjects<O>,
-    /// As they are since the keys were taken that are being joined.
+    /// The objects as of the time when the changed keys were taken.
     taken: SourceObjects<O>,
-    /// What the cluster shows of them; those of tests are given.
+    /// The informer of the objects; `None` for the objects of tests.
     followed: Option<Followed<O>>,
 }
 
@@ -29,7 +29,7 @@ struct Followed<O> {
     informer: Arc<SourceInformer<O>>,
     changed: Arc<Changed>,
     is_measured: bool,
-    /// Whether everything there is had arrived when the keys were taken.
+    /// Whether the informer was synced when the keys were last taken.
     is_synced: bool,
 }
 
@@ -40,7 +40,7 @@ impl<O> Others<O> {
         is_measured: bool,
     ) -> Self {
         let (informer, changed) = (Arc::clone(informer), informer.follow(Arc::clone(notify)));
-        // All there is will be looked at; what comes from now on is a change.
+        // All existing objects are read at once; only later events are changes.
         let now = informer.take(&changed);
         let (known, taken, is_synced) = (now.objects.clone(), now.objects, now.standing.is_synced);
         Self {
@@ -50,13 +50,13 @@ impl<O> Others<O> {
         }
     }
 
-    /// Those that a test has given.
+    /// Objects that a test has given.
     pub fn given(known: SourceObjects<O>) -> Self {
         Self { taken: known.clone(), known, followed: None }
     }
 }
 
-/// Says what a pair contributes.
+/// Computes the contribution of a pair.
 type MeasureOf<K, O, T> = Box<dyn Fn(&K, &O) -> T + Send + Sync>;
 
 /// The sums of one measure of pairs over the groups of one index.
@@ -73,7 +73,7 @@ impl<K: SourceType, O, T: Total> JoinedTotals<K, O, T> {
         Self { texts_of, measure, told: AtomicBool::new(false), others, groups: Groups::default() }
     }
 
-    /// What an object contributes, joined with this one.
+    /// The contribution of an object that is paired with `other`.
     fn contribution(
         &self,
         key: &Key,
@@ -101,7 +101,8 @@ impl<K: SourceType, O: SourceType, T: Total> Totals<K> for JoinedTotals<K, O, T>
         };
         let taken = followed.informer.take(&followed.changed);
         self.others.taken = taken.objects;
-        // What comes back is news, and no measurement that may be held back: what was shown meanwhile may lack it.
+        // Becoming synced again is a change that must not be held back as a measurement, because the objects published
+        // before may lack these values.
         let comes_back = taken.standing.is_synced && !followed.is_synced;
         followed.is_synced = taken.standing.is_synced;
         (taken.keys, followed.is_measured && !comes_back)
@@ -117,7 +118,7 @@ impl<K: SourceType, O: SourceType, T: Total> Totals<K> for JoinedTotals<K, O, T>
     }
 
     fn end_join(&mut self) {
-        // Both are the same now, and are there once.
+        // Both collections are equal now and share their memory.
         self.others.known = self.others.taken.clone();
     }
 

@@ -1,7 +1,7 @@
-//! What has labels and what selects by labels, each found by the other without looking at all of it.
+//! Indexes for labels and label selectors, so that either can be found by the other without a scan.
 //!
-//! Objects with labels are found by a selector, and selectors by the labels of an object. Both are
-//! needed twice: for the objects of a lookup, and for the questions that were asked of it.
+//! Objects are found by a selector, and selectors by the labels of an object. Both directions are used twice: for the
+//! objects of a lookup, and for the recorded questions.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -12,23 +12,23 @@ use kube::core::{Expression, Selector};
 use super::small_set::SmallSet;
 use crate::object::Labels;
 
-/// What an entry takes besides its texts, in bytes: its place in a set and in maps.
+/// The memory overhead of an entry besides its strings, in bytes.
 const ENTRY: usize = 64;
 
-/// From where to where is looked.
+/// The range of places that is searched.
 pub(super) type Range<P> = (Bound<P>, Bound<P>);
 
-/// The terms of a label selector, in order and each once, so that equal selectors are one.
+/// The terms of a label selector, sorted and without duplicates, so that equivalent selectors are equal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Terms(Arc<[Expression]>);
 
-/// Where the labels that fulfil a selector are looked for.
+/// The part of the label index where matches of a selector can be.
 enum Anchor<'a> {
-    /// At these values of this label.
+    /// At these values of a label.
     Values(&'a str, Vec<&'a str>),
-    /// At any value of this label.
+    /// At any value of a label.
     AnyValue(&'a str),
-    /// Nowhere else than everywhere: the selector says only what must not be.
+    /// Anywhere: the selector has only negative terms.
     Everywhere,
 }
 
@@ -54,7 +54,7 @@ impl Terms {
         })
     }
 
-    /// How many bytes they take, about.
+    /// The approximate memory of the terms, in bytes.
     pub fn size(&self) -> usize {
         let of_term = |term: &Expression| match term {
             Expression::In(key, values) | Expression::NotIn(key, values) => {
@@ -68,7 +68,7 @@ impl Terms {
         self.0.iter().map(|term| ENTRY + of_term(term)).sum()
     }
 
-    /// The term that leaves the least to look at, as far as it says so by itself.
+    /// The place that is expected to contain the fewest candidates, judged by the terms alone.
     fn anchor<'a>(&'a self) -> Anchor<'a> {
         let of_term = |term: &'a Expression| match term {
             Expression::Equal(key, value) => Some((1, Anchor::Values(key, vec![value]))),
@@ -85,16 +85,16 @@ impl Terms {
     }
 }
 
-/// What the first entry of a key takes besides its text, in bytes: its place in a map, and the first node of
+/// The memory of the first entry of a key besides the key itself, in bytes: its entry in a map, and the first node of
 /// the map of its values.
 const OF_KEY: usize = 600;
-/// What the first entry of a value takes: its place in that map.
+/// The memory of the first entry of a value besides the value itself, in bytes: its entry in that map.
 const OF_VALUE: usize = 96;
 
-/// By the value of a label, what has it.
+/// The places that have a label, by the label's value.
 type ByValue<P> = BTreeMap<Box<str>, SmallSet<P>>;
 
-/// Things with labels.
+/// An index of places by their labels.
 #[derive(Debug)]
 pub(super) struct Labelled<P> {
     by_key: HashMap<Box<str>, ByValue<P>>,
@@ -147,12 +147,12 @@ impl<P: Ord + Clone> Labelled<P> {
         }
     }
 
-    /// How many bytes it takes to find them, about: labels that nothing else has take the most.
+    /// The approximate memory of the index, in bytes; unique labels use the most.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Everything in a range that may fulfil these terms; what does not is among it.
+    /// Returns the places in a range that may fulfil these terms. The result can contain places that do not.
     pub fn candidates(&self, terms: &Terms, range: &Range<P>) -> Vec<&P> {
         let sets: Vec<&SmallSet<P>> = match terms.anchor() {
             Anchor::Everywhere => vec![&self.all],
@@ -165,22 +165,22 @@ impl<P: Ord + Clone> Labelled<P> {
                 sets.collect()
             }
         };
-        // A label has one value, so nothing is in two of them.
+        // A label has one value, so no place is in two sets.
         sets.into_iter().flat_map(|set| set.range(range.clone())).collect()
     }
 }
 
-/// By the text of a label, what asks for it.
+/// The places with a selector, by a string in it.
 type ByText<P> = HashMap<Box<str>, SmallSet<P>>;
 
-/// Things that select by labels.
+/// An index of places by their label selectors.
 #[derive(Debug)]
 pub(super) struct Selecting<P> {
-    /// By the key and the value that a selector asks for.
+    /// The places by the key and value that a selector requires.
     by_value: HashMap<Box<str>, ByValue<P>>,
-    /// By the key that a selector asks for, with any value.
+    /// The places by the key that a selector requires, with any value.
     by_key: ByText<P>,
-    /// Those that ask for nothing that must be there.
+    /// The places whose selectors have only negative terms.
     anywhere: SmallSet<P>,
 }
 
@@ -200,7 +200,7 @@ impl<P: Ord + Clone> Selecting<P> {
                 self.by_key.entry(key.into()).or_default().insert(place.clone());
             }
             Anchor::Values(key, values) => {
-                // Without a value nothing fulfils it, and nothing need find it.
+                // A selector without values matches nothing, so it is not indexed.
                 for value in values {
                     let by_value = self.by_value.entry(key.into()).or_default();
                     by_value.entry(value.into()).or_default().insert(place.clone());
@@ -232,9 +232,10 @@ impl<P: Ord + Clone> Selecting<P> {
         }
     }
 
-    /// Everything in a range whose selector these labels may fulfil; what they do not is among it.
+    /// Returns the places in a range whose selectors these labels may fulfil. The result can contain places whose
+    /// selectors they do not fulfil.
     pub fn candidates(&self, labels: &Labels, range: &Range<P>) -> Vec<&P> {
-        // A selector stands in one place for each value, and a label has one value.
+        // A selector is stored once for each of its values, and a label has one value.
         let asking = labels.iter().flat_map(|(key, value)| {
             let by_value = self.by_value.get(key).and_then(|by_value| by_value.get(value));
             by_value.into_iter().chain(self.by_key.get(key))
@@ -282,7 +283,7 @@ mod tests {
         Terms::of(terms.collect())
     }
 
-    /// What is found is what is found by looking at everything, in both directions.
+    /// The index finds the same places as a scan of all places, in both directions.
     #[test]
     fn finds_what_matches_and_forgets_what_is_gone() {
         let mut random = fastrand::Rng::with_seed(11);

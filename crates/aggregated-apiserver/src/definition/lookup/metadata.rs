@@ -1,4 +1,4 @@
-//! Metadata lookup: objects of any kind, found as references name them.
+//! Metadata lookup: finds objects of any kind by references to them.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -21,28 +21,31 @@ use crate::watch_cache::SourceState;
 
 /// The longest name of an object.
 const NAME_LIMIT: usize = 253;
-/// What the names of these sources begin with: a type that is looked up otherwise may be the same resource.
+/// The prefix of the names of these sources, because the same resource can also be the type of another lookup.
 const PREFIX: &str = "metadata-of-";
 
-/// The metadata of objects of any kind, found as references name them: by apiVersion, kind, namespace and name.
+/// The metadata of objects of any kind, found by references: by apiVersion, kind, namespace and name.
 ///
-/// `K` is what is read of the metadata of an object: a type with a member `metadata`, as
-/// `PartialObjectMeta` has it, or with fewer fields, so that less is kept.
+/// `K` is the part of an object that is read: a type with a field `metadata`, such as `PartialObjectMeta`, or a type
+/// with fewer fields, which uses less memory.
 ///
-/// When a kind is asked for first, nothing is found. In the background the cluster is asked whether it
-/// serves the kind, whether in namespaces or for the whole cluster, and whether it may be listed; then its metadata are
-/// listed and watched, and whatever has asked is computed again. A kind that is not served or may not be read is asked for
-/// again, later each time (ten seconds at first, ten minutes at last). No kind waits for that, and no client is warned: the log says it, and
-/// `/readyz` does of those that the cluster serves.
+/// At the first reference to a kind, nothing is found. In the background, discovery determines whether the cluster
+/// serves the kind and whether it is namespaced, and a request checks whether it may be listed. Then its metadata is
+/// listed and watched, and the computations that asked for it run again. A kind that is not served or may not be read
+/// is checked again with a growing delay (ten seconds at first, at most ten minutes). No kind waits for that, and
+/// responses carry no warning. The log reports such kinds, and `/readyz` reports those that the cluster serves.
 ///
-/// References are texts of users. So 32 kinds are followed at most, of those that the cluster serves and shows; the
-/// cluster is asked in rounds, ten seconds apart, of a bounded number of requests; and a kind that nothing refers to any more is forgotten. What is
-/// kept counts as memory of sources. A text that is no apiVersion, kind or name finds nothing.
+/// References are input of users, so several limits apply. At most 32 kinds are followed, only among those that the
+/// cluster serves and allows to read. Discovery runs in rounds, at least ten seconds apart, with a limited number of
+/// requests. A kind without any reference is forgotten. The objects count towards the memory limit of sources. A string
+/// that is not a valid apiVersion, kind or name finds nothing.
 ///
-/// Which kinds these are is not known to [`Disclosures`](crate::definition::Disclosures): what a computation shows of them all its readers see,
-/// so it should be no more than names and labels.
+/// [`Disclosures`](crate::definition::Disclosures) cannot cover these kinds, because they are not known in advance.
+/// Every reader of the computed kind sees the fields that are computed from them, so these should be only names and
+/// labels.
 ///
-/// Manifests ask for no rights for it: `--owner-resources` of the command says which resources it may read.
+/// Generated manifests request no permissions for this lookup: the flag `--owner-resources` of the command names the
+/// resources that it may read.
 ///
 /// ```
 /// use aggregated_apiserver::MetadataLookup;
@@ -64,30 +67,30 @@ const PREFIX: &str = "metadata-of-";
 /// ```
 pub struct MetadataLookup<K> {
     shared: Arc<Shared<K>>,
-    /// Which of those that share it this is.
+    /// The computation that this handle belongs to, among those that share the lookup.
     asker: Asker,
 }
 
-/// What can be read of the metadata of objects of any kind.
+/// A type that can be deserialized from the metadata of objects of any kind.
 pub trait MetadataType: DeserializeOwned + Debug + Send + Sync + 'static {}
 
 impl<K: DeserializeOwned + Debug + Send + Sync + 'static> MetadataType for K {}
 
 struct Shared<K> {
-    /// Where the objects come from; those of tests come from nowhere.
+    /// The followed kinds; `None` for the objects of tests.
     followed: Option<KindSources<K>>,
     state: Mutex<State<K>>,
 }
 
 struct State<K> {
-    /// What computations see; it changes only between them.
+    /// The kinds that computations see; they change only between computations.
     in_view: HashMap<KindName, InView<K>>,
     /// The objects of tests.
     given: HashMap<(KindName, Key), Arc<K>>,
     questions: Questions,
-    /// How many bytes of the questions are counted.
+    /// The bytes of the questions that have been counted.
     charged: usize,
-    /// Which objects have to be computed again, for each asker that was not told yet.
+    /// The sources to compute again, for each asker that has not taken them yet.
     pending: HashMap<Asker, Due<SourceNumber>>,
 }
 
@@ -103,8 +106,8 @@ impl<K> InView<K> {
 }
 
 impl<K: MetadataType> MetadataLookup<K> {
-    /// The object that a reference names. One of a kind that is in no namespace is found whatever the
-    /// `namespace` is: objects in a namespace may belong to such.
+    /// Returns the object that a reference names. A cluster-scoped object is found with any `namespace`, because
+    /// namespaced objects can have cluster-scoped owners.
     pub fn get(
         &self,
         api_version: &str,
@@ -139,10 +142,11 @@ impl<K: MetadataType> MetadataLookup<K> {
         found
     }
 
-    /// A lookup in these objects, for tests of a computation.
+    /// Creates a lookup with these objects, for tests of a computation. An object without apiVersion, kind or name is
+    /// never found.
     ///
     /// # Errors
-    /// If one of them cannot be read as its type. One without apiVersion, kind or name is not found.
+    /// If an object cannot be deserialized as `K`.
     pub fn from_objects(
         objects: impl IntoIterator<Item = Value>,
     ) -> Result<Self, serde_json::Error> {
@@ -165,7 +169,7 @@ impl<K: MetadataType> MetadataLookup<K> {
         Self { shared: Arc::new(Shared::new(followed, given)), asker: Asker::default() }
     }
 
-    /// Takes in what has changed, for all that share it. Answers when to do so again at the latest.
+    /// Processes the changes for all askers that share this lookup. Returns when to do so again at the latest.
     fn take_in(&self, followed: &KindSources<K>, state: &mut State<K>) -> Option<Instant> {
         let State { in_view, questions, pending, .. } = &mut *state;
         let (mut due, mut times) = (Sources::new(), Vec::new());
@@ -198,7 +202,7 @@ impl<K: MetadataType> MetadataLookup<K> {
         times.into_iter().min()
     }
 
-    /// Lets go of kinds that nothing refers to any more.
+    /// Releases the kinds without any reference.
     fn release(&self, state: &mut State<K>) {
         let released = state.questions.take_released();
         if let Some(followed) = &self.shared.followed {
@@ -207,7 +211,7 @@ impl<K: MetadataType> MetadataLookup<K> {
         self.charge(state);
     }
 
-    /// Has what the questions take counted.
+    /// Reports the bytes of the questions to the memory accounting.
     fn charge(&self, state: &mut State<K>) {
         let Some(followed) = &self.shared.followed else { return };
         let bytes = state.questions.bytes();
@@ -254,7 +258,7 @@ impl<K: MetadataType> Related for MetadataLookup<K> {
         vec![self]
     }
 
-    /// Which kinds these are is known only when something refers to them.
+    /// The kinds are not known in advance.
     fn kinds() -> Vec<SourceKind> {
         Vec::new()
     }
@@ -265,7 +269,7 @@ impl<K: MetadataType> Tracked for MetadataLookup<K> {
         TypeId::of::<K>()
     }
 
-    /// No declaration holds it to a namespace.
+    /// No declaration limits this lookup to a namespace.
     fn has_looked_outside(&self, _namespace: Option<&str>) -> bool {
         false
     }
@@ -302,7 +306,7 @@ impl<K: MetadataType> Tracked for MetadataLookup<K> {
         until
     }
 
-    /// What is not known yet is done without.
+    /// Computations run without the kinds that are not known yet.
     fn is_settled(&self) -> bool {
         true
     }
@@ -316,7 +320,7 @@ impl<K: MetadataType> Tracked for MetadataLookup<K> {
             SourceState {
                 resource: format!("{PREFIX}{}", source.resource),
                 is_synced: standing.is_synced,
-                // Clients are warned of none of it.
+                // Responses carry no warning about these kinds.
                 is_rightly_absent: !is_available
                     || standing.away.is_some()
                     || standing.unreadable > 0,

@@ -1,4 +1,4 @@
-//! What the computations of one kind share: of each type that several of them look at there is one lookup.
+//! Sharing of lookups between the computations of a kind: there is one lookup for each type.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -8,25 +8,25 @@ use tokio::sync::Notify;
 
 use crate::cluster::Sources;
 
-/// Which of the computations of a kind this is.
+/// The index of a computation among those of its kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Asker(pub u8);
 
-/// The number of a source among those that it is computed with.
+/// The number of a source within its computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceNumber(pub u32);
 
-/// More computations than a kind has.
+/// An upper limit for the number of computations of a kind.
 const ASKERS: u32 = 8;
 
-/// A source that something was asked for, and which computation has asked it: in one number, because each question has all of
-/// these.
+/// A source and the computation that asks for it. Both are packed into one number to save memory, because each question
+/// stores them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Asking(u32);
 
 impl Asking {
     pub fn new(Asker(asker): Asker, SourceNumber(source): SourceNumber) -> Self {
-        // The memory of sources is full long before there are so many.
+        // The memory limit of sources is reached long before this overflows.
         Self(source.wrapping_mul(ASKERS) + u32::from(asker) % ASKERS)
     }
 
@@ -39,12 +39,12 @@ impl Asking {
     }
 }
 
-/// What is looked at by the computations of a kind, by its type.
+/// The shared lookups of the computations of a kind, by type.
 #[derive(Default)]
 pub struct Pool(Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
 
 impl Pool {
-    /// What is shared of a type; made when it is first asked for.
+    /// Returns the shared value for a type; `make` creates it at first use.
     pub fn shared<T: Send + Sync + 'static>(
         &self,
         type_id: TypeId,
@@ -61,14 +61,14 @@ impl Pool {
     }
 }
 
-/// What is needed to open lookups.
+/// The parameters for opening lookups.
 pub struct Opening<'a> {
     pub sources: &'a Sources,
-    /// Wakes the task that takes changes.
+    /// Wakes the task that processes changes.
     pub notify: &'a Arc<Notify>,
-    /// Which of the types that share lookups asks.
+    /// The computation that opens the lookups.
     pub asker: Asker,
-    /// The lookups that are shared.
+    /// The shared lookups.
     pub pool: &'a Pool,
 }
 

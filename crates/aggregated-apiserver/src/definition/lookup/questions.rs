@@ -1,8 +1,7 @@
-//! Which questions were asked of a lookup, and what asked them.
+//! The questions that computations have asked of a lookup, and their askers.
 //!
-//! A question is kept once, however many computations have asked it, and as long as the last result
-//! of one of them depends on it. A change of an object finds the questions whose answer it may be
-//! in, or was, without looking at the others.
+//! A question is stored once for all computations that have asked it, as long as the last result of one of them depends
+//! on it. A change of an object finds the affected questions, before and after the change, without visiting the others.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
@@ -16,14 +15,14 @@ use crate::cluster::KindName;
 use crate::definition::numbered::Numbered;
 use crate::object::{Key, Labels};
 
-/// What a computation has asked of a lookup. A copy takes no more room.
+/// A question that a computation asks of a lookup. Clones share its strings.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Question {
-    /// Whether the objects can be looked at.
+    /// Whether the objects can be read.
     Availability,
-    /// The object under this key. Most questions are of this sort, and asked by one source alone.
+    /// The object with this key. Most questions are of this variant and are asked by a single source.
     Named(Key),
-    /// Anything else.
+    /// Any other question.
     About(Arc<About>),
 }
 
@@ -33,29 +32,29 @@ impl From<About> for Question {
     }
 }
 
-/// What is asked that is more than a name. Of a namespace, or of all of them.
+/// A question that is not by name. Its first field is a namespace, or `None` for all of them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum About {
     /// All objects.
     All(Option<Box<str>>),
-    /// The objects that an index finds by this text.
+    /// The objects that an index finds by this value.
     Indexed(Option<Box<str>>, IndexId, Box<str>),
     /// The objects whose labels fulfil these terms.
     Matching(Option<Box<str>>, Terms),
-    /// The objects whose selector these labels fulfil.
+    /// The objects whose selectors these labels fulfil.
     Selecting(Option<Box<str>>, IndexId, Labels),
-    /// The sum of a measure over the group of this text.
+    /// The sum of a measure over the group of this value.
     Total(Option<Box<str>>, TotalsId, Box<str>),
-    /// The object that a reference names: its kind, its name, and the namespace of the reference. An object in no
-    /// namespace may be meant by references in all of them, so they stand side by side.
+    /// The object that a reference names: its kind, its name, and the namespace of the reference. The namespace is
+    /// last, so that all references to a cluster-scoped object are adjacent.
     Referred(KindName, Box<str>, Option<Box<str>>),
 }
 
-/// What a question takes besides its texts, in bytes: itself, and its places in maps.
+/// The memory of a question besides its strings, in bytes: the question itself and its entries in maps.
 const QUESTION: usize = 160;
-/// What one takes that is more than a name, besides that.
+/// The additional memory of an [`About`], in bytes.
 const ABOUT: usize = 96;
-/// What a source takes that has asked it.
+/// The memory of each source that has asked a question, in bytes.
 const ASKER: usize = 8;
 
 impl Question {
@@ -66,7 +65,7 @@ impl Question {
         }
     }
 
-    /// How many bytes it takes, about.
+    /// The approximate memory, in bytes.
     fn size(&self) -> usize {
         QUESTION
             + match self {
@@ -83,7 +82,7 @@ impl About {
             |namespace: &Option<Box<str>>| namespace.as_ref().map_or(0, |one| one.len());
         match self {
             Self::All(namespace) => of_namespace(namespace),
-            // The kind may be named by this reference alone.
+            // This reference may be the only one to its kind.
             Self::Referred(kind, name, namespace) => {
                 let kind = QUESTION + 2 * (kind.api_version().len() + kind.kind().len());
                 kind + name.len() + of_namespace(namespace)
@@ -91,48 +90,48 @@ impl About {
             Self::Indexed(namespace, _, text) | Self::Total(namespace, _, text) => {
                 of_namespace(namespace) + text.len()
             }
-            // They are in an index, too.
+            // The terms are also stored in an index.
             Self::Matching(namespace, terms) => of_namespace(namespace) + 2 * terms.size(),
             Self::Selecting(namespace, _, labels) => of_namespace(namespace) + labels.size(),
         }
     }
 }
 
-/// A question, as long as it is kept.
+/// The id of a stored question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QuestionId(u32);
 
-/// A question about labels, by the namespace that it is about.
+/// The namespace and the id of a question about labels.
 type Place = (Option<Box<str>>, QuestionId);
 
-/// Sources whose computations have asked something.
+/// The sources whose computations have asked a question.
 pub(super) type Sources = HashSet<Asking>;
 
 struct Asked {
     question: Question,
-    /// The sources whose computation has asked it.
+    /// The sources whose computations have asked the question.
     by: SmallSet<Asking>,
 }
 
-/// All questions that are kept.
+/// All stored questions.
 #[derive(Default)]
 pub(super) struct Questions {
     ids: BTreeMap<Question, QuestionId>,
     asked: Numbered<Asked>,
-    /// What was asked since this was last taken.
+    /// The questions since the last [`take_seen`](Self::take_seen).
     seen: BTreeSet<QuestionId>,
-    /// The namespaces in which another lookup has gone through the objects since then.
+    /// The namespaces whose objects another lookup has read since then.
     gone_through: BTreeSet<Option<Box<str>>>,
     matching: Selecting<Place>,
     selecting: HashMap<IndexId, Labelled<Place>>,
-    /// Kinds of which nothing is asked any more.
+    /// Kinds without any question.
     released: Vec<KindName>,
-    /// What all of it takes but for what `selecting` counts itself.
+    /// The memory of all fields in bytes, except for `selecting`, which counts its own.
     bytes: usize,
 }
 
 impl Questions {
-    /// Notes a question.
+    /// Records a question.
     pub fn ask(&mut self, question: Question) {
         if let Some(id) = self.ids.get(&question) {
             self.seen.insert(*id);
@@ -154,29 +153,30 @@ impl Questions {
         self.seen.insert(id);
     }
 
-    /// What was asked since this was last called, in order.
+    /// Takes the questions since the last call, in order.
     pub fn take_seen(&mut self) -> Vec<QuestionId> {
         self.gone_through.clear();
         std::mem::take(&mut self.seen).into_iter().collect()
     }
 
-    /// Notes that another lookup goes through the objects of a namespace, or of all: it is told of their changes itself.
+    /// Records that another lookup reads the objects of a namespace, or of all namespaces. That lookup follows their
+    /// changes itself.
     pub fn go_through(&mut self, namespace: Option<&str>) {
         self.gone_through.insert(namespace.map(Box::from));
     }
 
-    /// Whether one of the questions since the last were taken is about objects that are not of this namespace.
+    /// Whether a question since the last [`take_seen`](Self::take_seen) is about objects outside of this namespace.
     pub fn are_outside(&self, namespace: Option<&str>) -> bool {
         if self.gone_through.iter().any(|of| of.as_deref() != namespace) {
             return true;
         }
         let questions = self.seen.iter().filter_map(|id| self.asked.get(id.0));
         questions.into_iter().any(|asked| match &asked.question {
-            // That says nothing of an object.
+            // The availability reveals nothing about an object.
             Question::Availability => false,
             Question::Named(key) => key.namespace() != namespace,
             Question::About(about) => match &**about {
-                // What references name may be anywhere.
+                // References can name objects in any namespace.
                 About::Referred(..) => false,
                 About::All(of)
                 | About::Indexed(of, ..)
@@ -187,7 +187,7 @@ impl Questions {
         })
     }
 
-    /// Notes what the computation of a source has asked now, in place of what it had asked before.
+    /// Records the questions that the computation of a source has asked. Replaces its earlier questions.
     pub fn settle(&mut self, source: Asking, before: &[QuestionId], now: &[QuestionId]) {
         for id in now {
             if let Some(asked) = self.asked.get_mut(id.0)
@@ -208,7 +208,7 @@ impl Questions {
         }
     }
 
-    /// Lets go of questions that were asked and are not noted for any source.
+    /// Drops questions that have been asked but are not recorded for any source.
     pub fn drop_unsettled(&mut self, ids: &[QuestionId]) {
         for id in ids {
             if self.asked.get(id.0).is_some_and(|asked| asked.by.is_empty()) {
@@ -237,21 +237,21 @@ impl Questions {
         }
     }
 
-    /// The kinds of which nothing is asked any more, once.
+    /// Takes the kinds that have no question any more, each once.
     pub fn take_released(&mut self) -> Vec<KindName> {
         let mut released = std::mem::take(&mut self.released);
         released.retain(|kind| self.of_kind(kind).next().is_none());
         released
     }
 
-    /// What is asked of a kind.
+    /// The questions about a kind.
     fn of_kind(&self, kind: &KindName) -> impl Iterator<Item = QuestionId> {
         self.from(About::Referred(kind.clone(), Box::default(), None))
             .take_while(move |(about, _)| matches!(about, About::Referred(of, ..) if of == kind))
             .map(|(_, id)| id)
     }
 
-    /// The questions from one on that is more than a name, in order.
+    /// The [`About`] questions from `first` on, in order.
     fn from(&self, first: About) -> impl Iterator<Item = (&About, QuestionId)> {
         let questions = self.ids.range(Question::from(first)..);
         questions.filter_map(|(question, id)| Some((question.about()?, *id)))
@@ -288,8 +288,7 @@ impl Questions {
         self.add(&Question::Named(key.clone()), due);
     }
 
-    /// Adds the sources that have asked a question whose answer may be another one since an object has
-    /// changed.
+    /// Adds the sources that have asked a question whose result may have changed with an object.
     pub fn find_touched(&self, key: &Key, touched: &Touched, due: &mut Sources) {
         for footprint in &touched.footprints {
             self.find_by_footprint(key, footprint, due);
@@ -299,15 +298,14 @@ impl Questions {
         }
     }
 
-    /// Adds the sources that have asked for the sum of a group, in which an object of this key is.
+    /// Adds the sources that have asked for the sum of a group that contains the object with this key.
     pub fn find_total(&self, key: &Key, (id, text): &(TotalsId, Box<str>), due: &mut Sources) {
         for namespace in scopes(key) {
             self.add(&About::Total(namespace, *id, text.clone()).into(), due);
         }
     }
 
-    /// Adds the sources that have asked a question whose answer an object is in that leaves this
-    /// footprint.
+    /// Adds the sources that have asked a question whose result contains the object with this footprint.
     fn find_by_footprint(&self, key: &Key, footprint: &Footprint, due: &mut Sources) {
         for namespace in scopes(key) {
             self.add(&About::All(namespace.clone()).into(), due);
@@ -338,7 +336,7 @@ impl Questions {
         }
     }
 
-    /// Adds the sources that have asked anything.
+    /// Adds all sources that have asked a question.
     pub fn find_all(&self, due: &mut Sources) {
         due.extend(self.asked.iter().flat_map(|asked| asked.by.iter()));
     }
@@ -355,12 +353,12 @@ impl Questions {
         }
     }
 
-    /// How many bytes all of it takes, about.
+    /// The approximate memory of all questions, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes + self.selecting.values().map(Labelled::bytes).sum::<usize>()
     }
 
-    /// How many questions are kept.
+    /// The number of stored questions.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         assert_eq!(self.ids.len(), self.asked.iter().count());
@@ -368,12 +366,12 @@ impl Questions {
     }
 }
 
-/// What is asked of when the answer is an object of this key.
+/// The namespaces of questions whose result can contain the object with this key: all namespaces, and its own.
 fn scopes(key: &Key) -> impl Iterator<Item = Option<Box<str>>> {
     [None].into_iter().chain(key.namespace().map(|namespace| Some(namespace.into())))
 }
 
-/// The places of questions about a namespace.
+/// The range of questions about a namespace.
 fn places(namespace: Option<Box<str>>) -> Range<Place> {
     let last = (namespace.clone(), QuestionId(u32::MAX));
     (Bound::Included((namespace, QuestionId(0))), Bound::Included(last))

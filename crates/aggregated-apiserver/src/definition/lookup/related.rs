@@ -1,11 +1,11 @@
-//! Related: what a computation may look at, as one value.
+//! Related: the lookups of a computation, as one value.
 
 use super::{Lookup, Opening, Scoped, Tracked};
 use crate::cluster::SourceType;
 use crate::definition::kinds::SourceKind;
 
-/// What a computation may look at besides its source: nothing, a [`Lookup`],
-/// or up to twelve of them; each may be a tuple itself.
+/// The lookups of a computation: none (`()`), a [`Lookup`], or a tuple of up to twelve. Elements of a tuple can be
+/// tuples themselves.
 pub trait Related: Send + Sync + Sized + 'static {
     #[doc(hidden)]
     fn open(opening: &Opening<'_>) -> Self;

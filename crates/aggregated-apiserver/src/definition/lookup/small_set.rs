@@ -1,19 +1,19 @@
-//! A set that takes no more room than its elements as long as they are few: nearly all of those that are kept here have one or
-//! two. One stands in the set itself.
+//! A set that needs little memory for few elements: nearly all sets in this module have one or two. A single element is
+//! stored inline.
 
 use std::collections::BTreeSet;
 use std::ops::{Bound, RangeBounds};
 
-/// So many elements stand in a list.
+/// The largest number of elements in a sorted list.
 const FEW: usize = 32;
-/// When no more than so many are left of more, they stand in a list again.
+/// A set that shrinks to this number of elements becomes a sorted list again.
 const FEW_AGAIN: usize = 16;
 
-/// A set, in order.
+/// An ordered set.
 #[derive(Clone, Debug)]
 pub(super) enum SmallSet<T> {
     One(T),
-    /// In order; none, or several.
+    /// Sorted; either empty or with at least two elements.
     Few(Vec<T>),
     Many(BTreeSet<T>),
 }
@@ -37,7 +37,7 @@ impl<T: Ord> SmallSet<T> {
         }
     }
 
-    /// Adds an element. Answers whether it is new.
+    /// Adds an element. Returns whether it is new.
     pub fn insert(&mut self, element: T) -> bool {
         match self {
             Self::One(one) if *one == element => false,
@@ -68,7 +68,7 @@ impl<T: Ord> SmallSet<T> {
         }
     }
 
-    /// Removes an element. Answers whether it was there.
+    /// Removes an element. Returns whether it was present.
     pub fn remove(&mut self, element: &T) -> bool {
         match self {
             Self::One(one) => {
@@ -143,7 +143,7 @@ mod tests {
         let (mut set, mut expected) = (SmallSet::default(), BTreeSet::new());
         let mut forms = [false; 3];
         for round in 0..20_000 {
-            // It grows and shrinks, past the number at which it changes its form.
+            // The set grows and shrinks past the sizes at which its representation changes.
             let grows = round / 500 % 2 == 0;
             let element = random.u8(0..60);
             if (random.u8(0..4) > 0) == grows {

@@ -1,4 +1,4 @@
-//! What lookups find, in objects that are given.
+//! Tests of lookups in given objects.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::core::Expression;
@@ -128,7 +128,7 @@ fn replace(view: &mut View<ConfigMap>, key: &Key, object: Option<Arc<ConfigMap>>
     view.take_over(key, &objects)
 }
 
-/// What a sum is made of that cannot be larger than ten.
+/// A sum with a maximum of ten; it panics beyond that.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Small(u8);
 
@@ -149,7 +149,7 @@ fn small(map: &ConfigMap) -> Small {
     Small(words.len().try_into().unwrap())
 }
 
-/// What a sum panics at is not in it, and in no other's way.
+/// An object at which a sum panics is omitted, and the other objects are still counted.
 #[test]
 fn sums_leave_out_what_they_panic_at() {
     let mut view: View<ConfigMap> = View::of(SourceObjects::default());
@@ -172,7 +172,7 @@ fn sums_leave_out_what_they_panic_at() {
     assert_eq!(set("b/poison", Some(&many)), (vec!["b".to_owned()], [1, 2]));
     assert_eq!(set("b/two", Some("x")), (vec!["b".to_owned()], [1, 3]));
     assert_eq!(set("b/panics", Some("panic")).1, [1, 3]);
-    // It is looked at again when it changes.
+    // An omitted object is tried again when it changes.
     assert_eq!(set("a/poison", Some("x y")), (vec!["a".to_owned()], [3, 3]));
     assert_eq!(set("b/poison", None).1, [3, 3]);
     assert_eq!(set("b/one", None).1, [3, 1]);
@@ -181,12 +181,12 @@ fn sums_leave_out_what_they_panic_at() {
 
 static GROWN: AtomicUsize = AtomicUsize::new(0);
 
-/// A measure that is not the same the next time.
+/// A measure whose result can differ between two calls for the same object.
 fn growing(map: &ConfigMap) -> Small {
     Small((words(map).len() + GROWN.load(Ordering::Relaxed)).try_into().unwrap())
 }
 
-/// What a sum panics at as it goes is counted once when it comes back.
+/// An object whose removal made a sum panic is counted once when it is added again.
 #[test]
 fn what_comes_back_is_counted_once() {
     let mut view: View<ConfigMap> = View::of(SourceObjects::default());
@@ -216,26 +216,26 @@ fn weighed(map: &ConfigMap, service: &Service) -> i64 {
     i64::from(port.unwrap_or_default()) * i64::try_from(words(map).len()).unwrap()
 }
 
-/// A Service that gives what it is joined with this weight.
+/// A Service with a weight for the objects that are joined with it.
 fn service(name: &str, weight: i32) -> Service {
     let metadata = json!({"namespace": "a", "name": name});
     from_value(json!({"metadata": metadata, "spec": {"healthCheckNodePort": weight}})).unwrap()
 }
 
-/// Services of which there are none yet.
+/// An informer of Services, synced and empty.
 fn services() -> Arc<SourceInformer<Service>> {
     let informer = Arc::new(SourceInformer::alone(1 << 20));
     informer.complete(&HashSet::new());
     informer
 }
 
-/// Sums of maps by colour, each with the weight of its Service.
+/// Sums of ConfigMaps by colour, each with the weight of its Service.
 fn weighed_by(services: &Arc<SourceInformer<Service>>) -> JoinedTotals<ConfigMap, Service, i64> {
     let others = Others::followed(services, &Arc::default(), true);
     JoinedTotals::new(texts_of(color), Box::new(weighed), others)
 }
 
-/// Sums over pairs are those over the pairs that are there, whatever of both has come and gone.
+/// Sums over pairs equal those over the existing pairs after any sequence of changes on both sides.
 #[test]
 fn sums_over_pairs_follow_both() {
     let mut random = fastrand::Rng::with_seed(5);
@@ -246,7 +246,7 @@ fn sums_over_pairs_follow_both() {
     let mut maps: BTreeMap<Key, ConfigMap> = BTreeMap::new();
     let mut ports: BTreeMap<Key, i32> = BTreeMap::new();
     let mut before = ["x", "y"].map(|text| view.total::<i64, _>(id, totals_of, Some("a"), text));
-    // Indexes that are asked for while a change of the others is still to be looked at.
+    // Indexes that are built while changes of the other objects are not processed yet.
     let mut late = vec![
         IndexId::of::<[u8; 1]>(),
         IndexId::of::<[u8; 2]>(),
@@ -299,8 +299,8 @@ fn sums_over_pairs_follow_both() {
     assert_eq!(view.bytes(), 0);
 }
 
-/// The same where changes of both are looked at some time later, several at once, and where there is too much of the others for a
-/// while.
+/// Same test with changes that are processed later and in batches, and with joined objects that exceed the memory limit
+/// for some time.
 #[test]
 fn sums_over_pairs_follow_what_is_looked_at_late() {
     let mut random = fastrand::Rng::with_seed(31);
@@ -348,7 +348,7 @@ fn sums_over_pairs_follow_what_is_looked_at_late() {
         if random.u8(0..4) > 0 {
             continue;
         }
-        // It is news that they are there again, and no measurement.
+        // Becoming synced again is a change, not a measurement.
         view.join(|_, is_measured, _| assert_eq!(is_measured, was_listed || !is_listed));
         was_listed = is_listed;
         for text in ["x", "y"] {
@@ -363,8 +363,8 @@ fn sums_over_pairs_follow_what_is_looked_at_late() {
     assert!(looked > 1_000 && came_back > 100, "{looked} {came_back}");
 }
 
-/// A view that takes changes over late, and shares the informer's map after that, finds what is there now: also after the objects
-/// exceeded their bound for a while and were listed again.
+/// A view that processes changes late, and then shares the map of the informer, contains the current objects. This also
+/// holds after the objects exceeded their memory limit and were listed again.
 #[test]
 fn what_is_looked_at_late_is_what_is_there() {
     let mut random = fastrand::Rng::with_seed(29);
@@ -397,7 +397,7 @@ fn what_is_looked_at_late_is_what_is_there() {
                     Some(map) => there.insert(key.clone(), map),
                     None => there.remove(&key),
                 };
-                // What is there now is seen when it is listed again, or some of it before.
+                // The current object is seen when it is listed again, or in some cases before.
                 if is_listed || random.bool() {
                     informer.set(key, map);
                 }
@@ -443,7 +443,7 @@ fn measured(_: &ConfigMap, _: &Service) -> i64 {
     1
 }
 
-/// However large a group is, a change of one of both looks at no other.
+/// In a group of any size, a change on one side measures only the affected pair.
 #[test]
 fn a_change_of_a_group_does_not_look_at_the_others() {
     const COUNT: usize = 1_000;
@@ -470,7 +470,7 @@ fn a_change_of_a_group_does_not_look_at_the_others() {
     replace(&mut view, &key("8"), Some(map("8", "x y")));
     replace(&mut view, &key("9"), None);
     assert_eq!(sum(&mut view), 999);
-    // What there was before is measured again, and then what there is.
+    // The old contribution is measured again to subtract it, and then the new one.
     assert_eq!(MEASURED.load(Ordering::Relaxed) - before, 2 + 2 + 1);
 }
 
@@ -492,8 +492,8 @@ fn lengths(map: &ConfigMap) -> (i64, BTreeMap<String, usize>) {
     (if length > 2 { -length } else { length }, words.into_iter().map(|word| (word, 1)).collect())
 }
 
-/// Sums are those over the objects that are there, whatever has come and gone, and only groups
-/// whose sum has changed are touched.
+/// Sums equal those over the existing objects after any sequence of changes, and only groups whose sum has changed are
+/// reported.
 #[test]
 fn sums_follow_each_change() {
     let mut random = fastrand::Rng::with_seed(17);
@@ -549,13 +549,14 @@ fn sums_follow_each_change() {
     assert_eq!(view.bytes(), 0);
 }
 
-/// Objects may be joined with themselves: what is asked of one lookup is not waited for by another question to it.
+/// Objects can be joined with themselves: a question to the lookup must not wait for another question to the same
+/// lookup.
 #[test]
 fn objects_are_joined_with_themselves() {
     let lookup = lookup();
     let both = |one: &ConfigMap, other: &ConfigMap| words(one).len() + words(other).len();
     assert_eq!(lookup.sum_joined(words, &lookup, both, None, "red"), 8);
     assert_eq!(lookup.sum_joined(words, &lookup, both, Some("a"), "green"), 2);
-    // The sums are there now, and are asked again.
+    // The sums exist now and are queried again.
     assert_eq!(lookup.sum_joined(words, &lookup, both, Some("a"), "red"), 4);
 }

@@ -1,4 +1,4 @@
-//! Sums over groups of objects, which follow each change of an object without looking at the others.
+//! Sums over groups of objects. A change of one object updates a sum without visiting the others.
 
 use std::any::Any;
 use std::collections::hash_map::Entry;
@@ -11,8 +11,8 @@ use super::view::{TextsOf, guarded};
 use crate::cluster::{SourceObjects, SourceType, resource_name};
 use crate::object::Key;
 
-/// What can be summed up over a group of objects, and taken out of the sum again: the default is the
-/// sum of nothing, and to subtract what was added leaves what was there before.
+/// A value that can be summed up over a group of objects and subtracted from the sum again. The default is the empty
+/// sum. Subtracting a value that was added restores the earlier sum.
 ///
 /// ```
 /// use aggregated_apiserver::Total;
@@ -37,16 +37,16 @@ use crate::object::Key;
 /// }
 /// ```
 ///
-/// Of whole numbers (sums beyond their range wrap, and come back), of pairs, and of maps, which
-/// count by key: the greatest key of a map of counts is the worst of a group.
+/// Implemented for integers (sums wrap around and recover when values are subtracted), for pairs, and for maps, which
+/// sum up by key. A map of counts can find the worst of a group: it is the greatest key.
 pub trait Total: Clone + Default + PartialEq + Send + Sync + 'static {
-    /// Adds what an object contributes.
+    /// Adds the contribution of an object.
     fn add(&mut self, other: &Self);
-    /// Takes it out again.
+    /// Subtracts the contribution of an object.
     fn subtract(&mut self, other: &Self);
-    /// How many bytes it takes besides itself, about: what is in boxes and maps. Sums count as memory of the objects. It is
-    /// asked for with each change, so it should not look at everything: that of a map counts its places, and not what its keys
-    /// and values have elsewhere, so they should be short.
+    /// The approximate memory besides `size_of` in bytes: the contents of boxes and maps. Sums count towards the memory
+    /// of the objects. This is called for each change, so it should be cheap. The size of a map counts its entries but
+    /// not the heap memory of its keys and values, so these should be short.
     fn size(&self) -> usize {
         0
     }
@@ -84,7 +84,7 @@ impl<A: Total, B: Total> Total for (A, B) {
     }
 }
 
-/// A node of a `BTreeMap` has room for so many entries, of which about so many are in use.
+/// The capacity of a `BTreeMap` node, and the average number of entries that are in use.
 const NODE: usize = 11;
 const NODE_IN_USE: usize = 7;
 
@@ -106,7 +106,7 @@ impl<K: Ord + Clone + Send + Sync + 'static, T: Total> Total for BTreeMap<K, T> 
     }
 }
 
-/// Changes a value of a map, in which what is nothing has no place.
+/// Changes a value of a map. Entries with the default value are removed.
 fn change<K: Ord + Clone, T: Total>(
     map: &mut BTreeMap<K, T>,
     key: &K,
@@ -119,10 +119,10 @@ fn change<K: Ord + Clone, T: Total>(
     }
 }
 
-/// What an object contributes, and to which groups.
+/// The index values (groups) of an object, and its contribution to each.
 pub(super) type Contribution<T> = (Vec<Box<str>>, T);
 
-/// Names in the log what no sum has.
+/// Logs the object that is omitted from all sums.
 fn tell_left_out<K: SourceType>(key: &Key) {
     let what = resource_name::<K>();
     tracing::error!("a sum over {what} has panicked at {key}, which it leaves out");
@@ -130,35 +130,35 @@ fn tell_left_out<K: SourceType>(key: &Key) {
 
 /// The sums of one measure over the groups of one index.
 pub(super) trait Totals<K>: Send + Sync {
-    /// Takes in a change of an object. Answers the groups whose sum it has changed.
+    /// Processes a change of an object. Returns the groups whose sums have changed.
     fn change(&mut self, key: &Key, before: Option<&K>, after: Option<&K>) -> Vec<Box<str>>;
-    /// The groups that an object is in.
+    /// The groups that an object belongs to.
     fn texts(&self, key: &Key, object: Option<&K>) -> Vec<Box<str>>;
-    /// Makes all sums anew, without this object and any other at which what the user wrote panics. They are named in
-    /// the log, and looked at again when they change.
+    /// Computes all sums again without the object `without` and without any other object at which the user's code
+    /// panics. These objects are logged, and tried again when they change.
     fn make_anew(&mut self, objects: &SourceObjects<K>, without: &Key);
-    /// The keys of which something has changed since this was last called that objects are joined with, and
-    /// whether that is a measurement. Each of them is joined before anything else changes.
+    /// Takes the keys whose joined objects have changed since the last call, and whether the changes are measurements.
+    /// Each key must be joined before anything else changes.
     fn take_joined(&mut self) -> (HashSet<Key>, bool) {
         (HashSet::new(), false)
     }
-    /// Takes in what has changed that an object is joined with. Answers the groups whose sum that has changed.
+    /// Processes the change of a joined object. Returns the groups whose sums have changed.
     fn join(&mut self, _key: &Key, _object: Option<&K>) -> Vec<Box<str>> {
         Vec::new()
     }
-    /// Says that all keys that were taken have been joined.
+    /// Called when all taken keys have been joined.
     fn end_join(&mut self) {}
     /// The sum of a group.
     fn of(&self, namespace: Option<&str>, text: &str) -> Option<&dyn Any>;
-    /// How many bytes they take, about.
+    /// The approximate memory of the sums, in bytes.
     fn bytes(&self) -> usize;
 }
 
-/// What the sums of a text take besides themselves and the text, in bytes: their place in a map.
+/// The memory overhead of a group besides its sums and its index value, in bytes.
 const GROUP: usize = 96;
 
-/// What an object contributes, to which groups once and in order; nothing, where what the user wrote panics. Of what is in no group
-/// nothing is measured.
+/// The contribution of an object, and its groups in order without duplicates. It is empty if the user's code panics. An
+/// object without groups is not measured.
 pub(super) fn contribution_of<K: SourceType, T: Total>(
     told: &AtomicBool,
     key: &Key,
@@ -175,12 +175,12 @@ pub(super) fn contribution_of<K: SourceType, T: Total>(
     contributed.unwrap_or_default()
 }
 
-/// Sums by the text of their group.
+/// Sums by the index value of their group.
 pub(super) struct Groups<T> {
     by_text: HashMap<Box<str>, ByNamespace<T>>,
-    /// What is in no sum, because the sums panic at it.
+    /// Objects that are omitted from all sums because the user's code panics at them.
     left_out: HashSet<Key>,
-    /// What they take, in bytes.
+    /// The memory of the sums, in bytes.
     bytes: usize,
 }
 
@@ -195,8 +195,8 @@ fn size<T: Total>(text: &str, groups: &ByNamespace<T>) -> usize {
 }
 
 impl<T: Total> Groups<T> {
-    /// Puts what an object contributes now, and to which groups, in order, in the place of what it contributed before.
-    /// Answers the groups whose sum that has changed.
+    /// Replaces the contribution of an object. The groups of both contributions are sorted. Returns the groups whose
+    /// sums have changed.
     pub fn replace(
         &mut self,
         key: &Key,
@@ -231,12 +231,14 @@ impl<T: Total> Groups<T> {
         changed
     }
 
-    /// Whether an object was left out, which is looked at again now: it is in no sum. One that is new may have been here before.
+    /// Whether an object was omitted from the sums. The object is no longer marked as omitted, because it is tried
+    /// again now. A new object can have the key of one that was omitted.
     pub fn was_left_out(&mut self, key: &Key) -> bool {
         self.left_out.remove(key)
     }
 
-    /// Makes all sums anew, without this object and any other at which what the user wrote panics. They are named in the log.
+    /// Computes all sums again without the object `without` and without any other object at which the user's code
+    /// panics. These objects are logged.
     pub fn make_anew<K: SourceType>(
         &mut self,
         objects: &SourceObjects<K>,
@@ -256,8 +258,8 @@ impl<T: Total> Groups<T> {
         }
     }
 
-    /// Adds what an object contributes. If what the user wrote panics, as where a sum becomes too large, nothing has
-    /// been added, and the answer is false.
+    /// Adds the contribution of an object. If the user's code panics, for example because a sum overflows, nothing is
+    /// added and the result is false.
     fn try_add(&mut self, key: &Key, contribution: &Contribution<T>) -> bool {
         let saved = contribution.0.iter().map(|text| (text, self.by_text.get(&**text).cloned()));
         let (saved, bytes): (Vec<_>, usize) = (saved.collect(), self.bytes);
@@ -296,18 +298,18 @@ impl<T: Total> Groups<T> {
         self.by_text.get(text)?.of_namespace(namespace)
     }
 
-    /// Forgets all of them.
+    /// Removes all sums.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// How many bytes they take, about.
+    /// The approximate memory of the sums, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// The same with its types.
+/// The [`Totals`] of one index and one measure, with their types.
 pub(super) struct TotalsOf<K, T> {
     texts_of: TextsOf<K>,
     measure: Box<dyn Fn(&K) -> T + Send + Sync>,

@@ -1,6 +1,6 @@
-//! The objects of a lookup as its computations see them, and the indexes that find them.
+//! The objects of a lookup as its computations see them, and their indexes.
 //!
-//! They change only between computations, so that what an index finds is what it was found by.
+//! Both change only between computations, so indexes and objects are always consistent.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -17,10 +17,10 @@ use super::totals::{Total, Totals};
 use crate::cluster::{SourceObjects, SourceType, resource_name};
 use crate::object::{Key, Labels};
 
-/// What an entry of an index takes besides its text, in bytes.
+/// The memory overhead of an index entry besides its value, in bytes.
 const ENTRY: usize = 96;
 
-/// An index: the function that says by what objects are found.
+/// The identity of an index: the type of its function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct IndexId(TypeId);
 
@@ -30,14 +30,14 @@ impl IndexId {
     }
 }
 
-/// Says by which texts an object is found.
+/// Returns the values by which an object is found.
 pub(super) type TextsOf<K> = Box<dyn Fn(&K) -> Vec<Box<str>> + Send + Sync>;
-/// Says by which labels an object selects, if it selects at all.
+/// Returns the label selector of an object, if it has one.
 pub(super) type SelectorOf<K> = Box<dyn Fn(&K) -> Option<Selector> + Send + Sync>;
 
 struct Index<K> {
     texts_of: TextsOf<K>,
-    /// Whether it was logged that it panicked.
+    /// Whether a panic has been logged.
     told: AtomicBool,
     found: HashMap<Box<str>, SmallSet<Key>>,
 }
@@ -64,7 +64,7 @@ impl<K: SourceType> SelectorIndex<K> {
     }
 }
 
-/// What an object is found by.
+/// The index values, labels and selectors by which an object is found.
 #[derive(Default)]
 pub(super) struct Footprint {
     texts: Vec<(IndexId, Vec<Box<str>>)>,
@@ -73,22 +73,22 @@ pub(super) struct Footprint {
 }
 
 impl Footprint {
-    /// By index, the texts.
+    /// The values of each index.
     pub fn indexed(&self) -> impl Iterator<Item = (IndexId, &[Box<str>])> {
         self.texts.iter().map(|(index, texts)| (*index, &**texts))
     }
 
-    /// Its labels, if anything was ever asked by labels.
+    /// The labels, if the lookup has a label index.
     pub fn labels(&self) -> Option<&Labels> {
         self.labels.as_ref()
     }
 
-    /// By index, its selector.
+    /// The selector of each selector index.
     pub fn selectors(&self) -> impl Iterator<Item = (IndexId, &Terms)> {
         self.selectors.iter().map(|(index, terms)| (*index, terms))
     }
 
-    /// How many bytes it takes to find an object so, about.
+    /// The approximate memory of the index entries, in bytes.
     fn size(&self) -> usize {
         let texts = self.texts.iter().flat_map(|(_, texts)| texts).map(|text| ENTRY + text.len());
         let selectors = self.selectors.iter().map(|(_, terms)| ENTRY + terms.size());
@@ -99,23 +99,23 @@ impl Footprint {
 /// A measure over the groups of an index.
 pub(super) type TotalsId = (IndexId, IndexId);
 
-/// What a change of an object may be the answer to.
+/// The questions that a change of an object may affect.
 #[derive(Default)]
 pub(super) struct Touched {
-    /// What it is found by, before and after.
+    /// The footprints of the object before and after the change.
     pub footprints: Vec<Footprint>,
-    /// The groups whose sums it has changed.
+    /// The groups whose sums have changed.
     pub groups: Vec<(TotalsId, Box<str>)>,
 }
 
-/// The objects of a lookup, and the indexes that were asked for.
+/// The objects of a lookup, with the indexes that have been used.
 pub(super) struct View<K> {
     objects: SourceObjects<K>,
     indexes: HashMap<IndexId, Index<K>>,
     labelled: Option<Labelled<Key>>,
     selectors: HashMap<IndexId, SelectorIndex<K>>,
     totals: HashMap<TotalsId, Box<dyn Totals<K>>>,
-    /// What the indexes take, in bytes.
+    /// The memory of the indexes, in bytes.
     bytes: usize,
 }
 
@@ -131,20 +131,20 @@ impl<K: SourceType> View<K> {
         }
     }
 
-    /// How many bytes it takes to find the objects, besides themselves.
+    /// The memory of the indexes and sums in bytes, without the objects.
     pub fn bytes(&self) -> usize {
         let totals = self.totals.values().map(|totals| totals.bytes());
         let labelled = self.labelled.as_ref().map_or(0, Labelled::bytes);
         self.bytes + labelled + totals.sum::<usize>()
     }
 
-    /// The object under a key, and that key as it is kept.
+    /// The object with a key, and the stored key.
     pub fn get(&self, key: &Key) -> Option<(Key, Arc<K>)> {
         let (key, object) = self.objects.get_keyed(key)?;
         Some((key.clone(), Arc::clone(object)))
     }
 
-    /// Makes the object under a key what it is among these ones. Answers what may be another answer now.
+    /// Updates the object with this key to its state in `objects`. Returns the affected footprints and groups.
     pub fn take_over(&mut self, key: &Key, objects: &SourceObjects<K>) -> Touched {
         let before = self.objects.get(key).map(Arc::clone);
         let after = objects.get(key);
@@ -168,7 +168,7 @@ impl<K: SourceType> View<K> {
         touched
     }
 
-    /// Has an object found. Answers by what.
+    /// Adds an object to the indexes. Returns its footprint.
     fn add(&mut self, key: &Key, object: &K) -> Footprint {
         let footprint = self.footprint(key, object);
         self.bytes += footprint.size();
@@ -176,13 +176,14 @@ impl<K: SourceType> View<K> {
         footprint
     }
 
-    /// Has these objects in the place of its own, which are the same since each change was taken over: so they are there once.
+    /// Replaces the objects with an equal collection, so that both share their memory. Every change must have been
+    /// taken over before.
     pub fn share(&mut self, objects: SourceObjects<K>) {
         self.objects = objects;
     }
 
-    /// Takes in what has changed that objects are joined with, and tells of each group whose sum that has
-    /// changed, and whether it was a measurement.
+    /// Processes the changes of joined objects. Calls `tell` for each group whose sum has changed, with whether the
+    /// change is a measurement.
     pub fn join(&mut self, mut tell: impl FnMut(&Key, bool, &(TotalsId, Box<str>))) {
         for (id, totals) in &mut self.totals {
             let (keys, is_measured) = totals.take_joined();
@@ -207,7 +208,7 @@ impl<K: SourceType> View<K> {
         self.objects.range(keys(namespace)).map(Arc::clone).collect()
     }
 
-    /// The objects that an index finds by a text, in order.
+    /// The objects that an index finds by a value, in order.
     pub fn indexed(
         &mut self,
         index: IndexId,
@@ -218,7 +219,7 @@ impl<K: SourceType> View<K> {
         self.index(index, texts_of, namespace, text).cloned().collect()
     }
 
-    /// The first of the objects that an index finds by a text.
+    /// The first of the objects that an index finds by a value.
     pub fn first_indexed(
         &mut self,
         index: IndexId,
@@ -229,7 +230,7 @@ impl<K: SourceType> View<K> {
         self.index(index, texts_of, namespace, text).next().cloned()
     }
 
-    /// The objects that an index finds by a text, which is made if there is none yet.
+    /// The objects that an index finds by a value. The index is built if it does not exist.
     fn index(
         &mut self,
         index: IndexId,
@@ -262,7 +263,7 @@ impl<K: SourceType> View<K> {
         in_order(found.filter(|(_, object)| terms.matches(&labels_of(&***object))))
     }
 
-    /// The objects whose selector these labels fulfil, in order.
+    /// The objects whose selectors these labels fulfil, in order.
     pub fn selecting(
         &mut self,
         index: IndexId,
@@ -310,7 +311,7 @@ impl<K: SourceType> View<K> {
 
     /// Adds an index, and all objects to it.
     fn rebuild(&mut self, add: impl FnOnce(&mut Self)) {
-        // What there is besides the objects is made of them; sums depend on no index.
+        // All indexes are filled again from the objects; sums do not depend on indexes.
         self.indexes.values_mut().for_each(|index| index.found.clear());
         self.selectors.values_mut().for_each(|index| index.selecting = Selecting::default());
         self.labelled = self.labelled.take().map(|_| Labelled::default());
@@ -372,8 +373,8 @@ impl<K: SourceType> View<K> {
     }
 }
 
-/// Takes a change of an object into sums. Answers the groups whose sum may have changed. What the user wrote may panic,
-/// and leave a sum half done: then all of them are made anew without this object.
+/// Applies a change of an object to sums. Returns the groups whose sums may have changed. If the user's code panics, it
+/// can leave a sum half updated; then all sums are computed again without this object.
 fn or_anew<K: SourceType>(
     totals: &mut dyn Totals<K>,
     objects: &SourceObjects<K>,
@@ -390,10 +391,10 @@ fn or_anew<K: SourceType>(
     })
 }
 
-/// The keys of a namespace, or all.
+/// The range of keys in a namespace, or of all keys.
 fn keys(namespace: Option<&str>) -> Range<Key> {
     let Some(namespace) = namespace else { return (Bound::Unbounded, Bound::Unbounded) };
-    // The character that follows the slash.
+    // `0` is the character after the slash.
     let end = Key::of_text(&format!("{namespace}0"));
     (Bound::Included(Key::first_of_namespace(namespace)), Bound::Excluded(end))
 }
@@ -411,7 +412,8 @@ fn labels_of<K: SourceType>(object: &K) -> Labels {
     labels.into_iter().collect()
 }
 
-/// What the user wrote may panic: then an object is found by nothing, and is in no sum. The first one is named in the log.
+/// Runs the user's code, which may panic: an object at which it panics is in no index and no sum. The first panic is
+/// logged.
 pub(super) fn guarded<K: SourceType, T>(
     told: &AtomicBool,
     key: &Key,

@@ -1,4 +1,4 @@
-//! Objects of chance, converted without a tree and with one: both make the same.
+//! Random objects are converted with and without a JSON tree; both results must be equal.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::definition::ConversionFailure;
 use crate::kind::Kind;
 use crate::object::Object;
 
-/// How many objects are tried of each schema.
+/// The number of objects that are tested for each schema.
 const OBJECTS: usize = 3_000;
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -114,7 +114,7 @@ impl Convert<v1::Foo> for v2::Foo {
     }
 }
 
-/// Numbers of chance, the same each time.
+/// Random values, the same in each run.
 struct Chance(fastrand::Rng);
 
 impl Chance {
@@ -170,7 +170,7 @@ impl Chance {
         }
     }
 
-    /// A value, or another one, or null.
+    /// The value, or rarely another one or null.
     fn mostly(&mut self, value: Value) -> Value {
         match self.0.u8(..40) {
             0 => Value::Null,
@@ -224,7 +224,7 @@ impl Chance {
         common
     }
 
-    /// An object as it would be kept in this version.
+    /// A random object as it is stored in this version.
     fn object(&mut self, version: &str) -> Value {
         let mut metadata = json!({"name": "a", "namespace": "n", "uid": "u", "generation": 1});
         let members = [
@@ -263,7 +263,7 @@ impl Chance {
     }
 }
 
-/// Kinds with schemas that prune in all ways.
+/// Kinds whose schemas use all forms of pruning.
 fn kinds() -> Vec<Kind> {
     let any = json!({"x-kubernetes-preserve-unknown-fields": true});
     let text = json!({"type": "string"});
@@ -341,7 +341,7 @@ fn without_a_tree_the_same_is_made() {
         }
         shares.push((direct, possible));
     }
-    // Many go this way, strange as they are, but for two schemas whose objects never do.
+    // Many objects are converted directly, though they are unusual. Objects of two schemas never are.
     let many = |(direct, possible): &(usize, usize)| possible / 2 < *direct;
     let went: Vec<bool> = shares.iter().map(many).collect();
     assert_eq!(went, [true, true, true, false, false], "{shares:?}");

@@ -1,4 +1,4 @@
-//! What lies between what is kept and what is shown.
+//! Tests of the conversion between the storage version and other versions.
 
 use super::*;
 use serde_json::json;
@@ -72,14 +72,14 @@ fn defaults_of_the_kept_version_are_those_it_has_when_the_object_is_read() {
             assert_eq!((&shown["a"], &shown["b"]), (&json!(default), &json!("of v2")));
         }
     }
-    // One that says it is kept as it is shown.
+    // An object that sets the field itself is stored with that value.
     tree["a"] = json!("own");
     let kept = Object::from_tree(tree.as_object().unwrap()).unwrap();
     let kept = first.to_storage(kept, v2).unwrap();
     assert!(first.is_current(&kept));
 }
 
-/// The kind of a definition whose only version knows these members of `spec`.
+/// A kind whose only version has these fields in `spec`.
 fn generation(members: &Value) -> Kind {
     let definition = json!({
         "metadata": {"name": "foos.example.com"},
@@ -106,7 +106,7 @@ fn an_object_of_an_unknown_version_is_not_guessed_at() {
     let refused = kind.in_version(&kept, &kind.storage).unwrap_err().to_string();
     let expected = "foos.example.com \"a\" cannot be converted to example.com/v1: request to convert CR from an invalid group/version: example.com/v2";
     assert_eq!(refused, expected);
-    // It can be deleted, and is marked as it is.
+    // The object can be deleted, and its deletion mark is stored without conversion.
     assert!(Arc::ptr_eq(&kept, &kind.in_storage_version(&kept)));
 }
 
@@ -128,11 +128,11 @@ fn an_object_of_an_older_definition_is_converted_once() {
     assert_eq!(shown.to_tree()["spec"], json!({"a": "1", "c": "c2"}));
     assert!(Arc::ptr_eq(&shown, &second.in_version(&kept, &second.storage).unwrap()));
     assert!(second.is_shown_as_kept(&shown, &second.storage));
-    // It is as it was written: the next definition may know more of it again.
+    // The stored object is unchanged, so the next definition can show fields again that this one has dropped.
     let third = generation(&json!({"b": text}));
     let shown = third.in_version(&kept, &third.storage).unwrap();
     assert_eq!(shown.to_tree()["spec"], json!({"b": "1"}));
-    // A request that began under the first definition is answered by it.
+    // A request that began under the first definition receives an object of that definition.
     assert!(Arc::ptr_eq(&kept, &first.in_version(&kept, &first.storage).unwrap()));
     let known = generation(&json!({"a": text, "b": text, "c": text}));
     let shown = known.in_version(&kept, &known.storage).unwrap();

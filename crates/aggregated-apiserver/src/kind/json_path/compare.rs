@@ -1,10 +1,10 @@
-//! Compares two values of a filter, as Go's templates do: only what is of one sort, and scalar.
+//! Compares two values of a filter in the same way as Go's templates: only scalars of the same type.
 
 use std::cmp::Ordering;
 
 use serde_json::Value;
 
-/// A scalar, as Go reads it from JSON.
+/// A scalar with the type that Go decodes from JSON.
 #[derive(Clone, Copy)]
 enum Scalar<'v> {
     Bool(bool),
@@ -13,7 +13,7 @@ enum Scalar<'v> {
     Text(&'v str),
 }
 
-/// Whether a comparison is so; nothing if it cannot be made.
+/// Whether a comparison is true; `None` if the values cannot be compared.
 pub(super) fn is_so(left: &Value, operator: &str, right: &Value) -> Option<bool> {
     let (left, right) = (scalar(left)?, scalar(right)?);
     match operator {
@@ -54,7 +54,7 @@ fn at_most(left: Scalar<'_>, right: Scalar<'_>) -> Option<bool> {
     Some(matches!(order(left, right)?, Some(Ordering::Less | Ordering::Equal)))
 }
 
-/// The order of two scalars of one sort; nothing if they have none.
+/// The order of two scalars of the same type; the inner option is `None` if they are unordered.
 fn order(left: Scalar<'_>, right: Scalar<'_>) -> Option<Option<Ordering>> {
     match (left, right) {
         (Scalar::Int(left), Scalar::Int(right)) => Some(Some(left.cmp(&right))),

@@ -1,4 +1,4 @@
-//! Finds what a path leads to.
+//! Evaluates a path.
 
 use std::borrow::Cow;
 
@@ -7,18 +7,17 @@ use serde_json::Value;
 use super::compare::is_so;
 use super::{Filter, Slice, Step};
 
-/// Bytes of text that are looked at in one step.
+/// The number of string bytes that are compared in one step.
 const STEP_BYTES: usize = 64;
 
 type Found<'v> = Vec<Cow<'v, Value>>;
 
-/// What went wrong, and what Kubernetes' library hands back then: a filter that asks whether
-/// something is there looks at that.
+/// An error, and whether Kubernetes' library returns values with it: an existence filter checks those.
 struct Fault {
     is_something: bool,
 }
 
-/// All that a path finds; nothing after a fault, or when steps are not enough.
+/// All values that a path finds; `None` after an error, or if the steps do not suffice.
 pub(super) fn find<'v>(path: &'v [Step], object: &'v Value, left: &mut usize) -> Option<Found<'v>> {
     let found = walk(path, vec![Cow::Borrowed(object)], left).ok();
     found.filter(|_| *left > 0)
@@ -31,7 +30,7 @@ fn walk<'v>(path: &'v [Step], from: Found<'v>, left: &mut usize) -> Result<Found
 fn take<'v>(step: &'v Step, from: Found<'v>, left: &mut usize) -> Result<Found<'v>, Fault> {
     let fault = |from: &Found<'v>| Fault { is_something: !from.is_empty() };
     let mut found = Found::new();
-    // Every value that is looked at is a step, and every value that is found.
+    // Every visited value and every found value counts as a step.
     *left = left.saturating_sub(from.len());
     match step {
         Step::Field(name) => {
@@ -49,7 +48,7 @@ fn take<'v>(step: &'v Step, from: Found<'v>, left: &mut usize) -> Result<Found<'
                     _ => return Err(fault(&from)),
                 };
                 let items = part(slice, items).ok_or_else(|| fault(&from))?;
-                // Nothing is asked of one, and nothing is looked for in the others.
+                // An empty slice ends the step: the remaining values are not searched.
                 let Some(items) = items else { return Ok(found) };
                 let step = slice.step.map_or(Some(1), |step| usize::try_from(step).ok());
                 let step = step.filter(|step| *step > 0).ok_or_else(|| fault(&from))?;
@@ -107,7 +106,7 @@ fn spend(left: &mut usize, steps: usize) {
     *left = left.saturating_sub(steps);
 }
 
-/// A value of the object itself, and not one that was made.
+/// A value of the object itself, not one that was created during the search.
 fn kept<'v>(value: &Cow<'v, Value>) -> Option<&'v Value> {
     match value {
         Cow::Borrowed(value) => Some(value),
@@ -122,7 +121,7 @@ fn member<'v>(value: Cow<'v, Value>, name: &str) -> Option<Cow<'v, Value>> {
     }
 }
 
-/// Items that a slice says; `Some(None)` if it says none at all.
+/// The elements of a slice; `Some(None)` for an empty slice, `None` for an invalid one.
 #[allow(clippy::option_option)] // a fault is another thing than nothing
 fn part<'v>(slice: &Slice, items: &'v [Value]) -> Option<Option<&'v [Value]>> {
     let length = i64::try_from(items.len()).ok()?;
@@ -145,7 +144,7 @@ fn part<'v>(slice: &Slice, items: &'v [Value]) -> Option<Option<&'v [Value]>> {
     is_within.then(|| Some(items.get(range).unwrap_or_default()))
 }
 
-/// All that a value holds, one level down.
+/// All values that a value contains, one level down.
 fn all_in<'v>(value: &'v Value, left: &mut usize, found: &mut Found<'v>) {
     let count = match value {
         Value::Object(members) => members.len(),
@@ -167,7 +166,7 @@ fn all_in<'v>(value: &'v Value, left: &mut usize, found: &mut Found<'v>) {
     }
 }
 
-/// A value that holds something, and all below it that do. The depth of what is kept is bounded.
+/// Adds a value that contains others, and all such values below it. The depth of stored objects is limited.
 fn descend<'v>(value: &'v Value, left: &mut usize, found: &mut Found<'v>) {
     let mut below = Found::new();
     all_in(value, left, &mut below);
@@ -180,7 +179,7 @@ fn descend<'v>(value: &'v Value, left: &mut usize, found: &mut Found<'v>) {
     }
 }
 
-/// Whether an item is wanted; nothing if that cannot be said.
+/// Whether an element matches a filter; `None` after an error.
 fn is_wanted<'v>(filter: &'v Filter, item: &'v Value, left: &mut usize) -> Option<bool> {
     let found = walk(&filter.left, vec![Cow::Borrowed(item)], left);
     let Some((operator, right)) = &filter.right else {
@@ -189,7 +188,7 @@ fn is_wanted<'v>(filter: &'v Filter, item: &'v Value, left: &mut usize) -> Optio
             Err(fault) => fault.is_something,
         });
     };
-    // One is compared with one; more are a fault.
+    // Each side must be a single value. Several values are an error, and no value does not match.
     let found = found.ok()?;
     let [one] = found.as_slice() else { return found.is_empty().then_some(false) };
     let others = walk(right, vec![Cow::Borrowed(item)], left).ok()?;

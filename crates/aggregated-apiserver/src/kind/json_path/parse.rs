@@ -1,10 +1,10 @@
-//! Reads paths, by the rules of Kubernetes' library.
+//! Parses paths by the rules of Kubernetes' library.
 
 use serde_json::Value;
 
 use super::{Filter, Slice, Step};
 
-/// Reads a path.
+/// Parses a path.
 pub(super) fn path(text: &str) -> Option<Vec<Step>> {
     let mut parser = Parser { rest: text };
     let mut steps = Vec::new();
@@ -19,7 +19,7 @@ struct Parser<'t> {
 }
 
 impl<'t> Parser<'t> {
-    /// Reads what comes next.
+    /// Parses the next step.
     fn step(&mut self, steps: &mut Vec<Step>) -> Option<()> {
         if let Some(rest) = self.rest.strip_prefix("[?(") {
             self.rest = rest;
@@ -39,7 +39,8 @@ impl<'t> Parser<'t> {
         }
         let first = self.rest.chars().next()?;
         match first {
-            // The value itself is where a path begins, wherever that is said.
+            // Spaces are skipped. `@` and `$` are skipped everywhere too, because they name the value at which a path
+            // starts.
             ' ' | '@' | '$' => self.skip(first),
             '[' => {
                 let end = self
@@ -84,7 +85,7 @@ impl<'t> Parser<'t> {
         self.rest = &self.rest[character.len_utf8()..];
     }
 
-    /// A name, up to what ends it and is not escaped.
+    /// Parses a name, up to a terminator that is not escaped.
     fn field(&mut self, steps: &mut Vec<Step>) {
         let (mut name, mut characters) = (String::new(), self.rest.char_indices());
         let mut end = self.rest.len();
@@ -116,7 +117,7 @@ impl<'t> Parser<'t> {
         Some(Step::Literal(value))
     }
 
-    /// A filter, behind its beginning.
+    /// Parses a filter after its `[?(`.
     fn filter(&mut self) -> Option<Step> {
         let (mut quote, mut is_closed, mut before) = (None, false, '(');
         let mut end = None;
@@ -144,7 +145,7 @@ impl<'t> Parser<'t> {
         };
         let (left, rest) = inside.split_at(operator);
         let right = rest.trim_start_matches(is_operator);
-        // Something must stand on the right: an operator gives its end for it.
+        // If nothing follows the operator, its last character becomes the right side.
         let length = (rest.len() - right.len()).min(rest.len().saturating_sub(1));
         let (operator, right) = rest.split_at(length);
         let (left, right) = (path(left)?, path(right)?);
@@ -155,7 +156,7 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// What stands between brackets: a list of parts, a name between single quotes, or items.
+/// Parses the content of brackets: a list of parts, a name in single quotes, or elements of a list.
 fn brackets(inside: &str, steps: &mut Vec<Step>) -> Option<()> {
     let inside = if inside == "*" { ":" } else { inside };
     if inside.contains(',') {
@@ -165,7 +166,7 @@ fn brackets(inside: &str, steps: &mut Vec<Step>) -> Option<()> {
     }
     let quoted = inside.strip_prefix('\'').and_then(|inside| inside.strip_suffix('\''));
     if let Some(name) = quoted.filter(|name| !name.contains('\'')) {
-        // Dots in it are steps, too, unless they are escaped.
+        // Dots in the name separate steps too, unless they are escaped.
         steps.extend(path(&format!(".{name}"))?);
         return Some(());
     }
@@ -187,7 +188,7 @@ fn brackets(inside: &str, steps: &mut Vec<Step>) -> Option<()> {
     Some(())
 }
 
-/// Where a quote ends that is not escaped.
+/// The position of the closing quote that is not escaped.
 fn closing_quote(text: &str, quote: char) -> Option<usize> {
     let mut before = quote;
     for (place, character) in text.char_indices() {
@@ -200,7 +201,7 @@ fn closing_quote(text: &str, quote: char) -> Option<usize> {
     None
 }
 
-/// A text without its escapes, as Go writes them.
+/// Resolves the escapes of a quoted string in Go's syntax.
 fn unquoted(text: &str, quote: char) -> Option<String> {
     let (mut plain, mut characters) = (Vec::new(), text.chars());
     let push = |plain: &mut Vec<u8>, character: char| {
@@ -237,7 +238,7 @@ fn unquoted(text: &str, quote: char) -> Option<String> {
             _ => return None,
         }
     }
-    // What is no text is found in none.
+    // Invalid UTF-8 equals no string, so it can be replaced.
     Some(String::from_utf8_lossy(&plain).into_owned())
 }
 

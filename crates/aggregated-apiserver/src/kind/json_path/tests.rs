@@ -60,7 +60,7 @@ fn finds_what_kubernetes_finds() {
         (".spec@.is", json!(true)),
         (".spec .is", json!(true)),
         (".spec.is} and more", json!(true)),
-        // A fault on the left is something, if it was asked of something.
+        // An error on the left side of a filter counts as existing, if the step had values.
         (".spec.n[?(@[0])]", json!(10)),
     ] {
         assert_eq!(find(path), Some(expected), "{path}");
@@ -86,9 +86,9 @@ fn finds_nothing_where_kubernetes_finds_nothing() {
         ".spec.empty[*]",
         ".spec.is[0]",
         ".spec.null[0]",
-        // What goes wrong with one leaves all of it empty.
+        // An error at one value leaves the whole cell empty.
         ".spec.a[*].b[1]",
-        // Numbers are whole or not, and texts are no numbers.
+        // Integers and floats are not comparable, and neither are strings and numbers.
         ".spec.floats[?(@.v>2)].v",
         ".spec.conditions[?(@.n=='1')].n",
         ".spec.conditions[?(@.none=='1')].n",

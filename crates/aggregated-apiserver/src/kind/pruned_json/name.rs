@@ -1,4 +1,4 @@
-//! Names of members that are no fields of a struct.
+//! Serializes map keys.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use super::Unusual;
 type Written = Result<(), Unusual>;
 type No = Impossible<(), Unusual>;
 
-/// Where a name is written.
+/// The buffer for a map key.
 pub(super) struct Name<'a>(pub &'a mut String);
 
 impl Name<'_> {

@@ -1,4 +1,4 @@
-//! How serde tells what a value is.
+//! The serde serializer that writes pruned JSON.
 
 use serde::Serialize;
 use serde::ser::{self, Serializer};
@@ -9,15 +9,14 @@ use crate::object::write_json;
 use crate::quota;
 use crate::schema::Type;
 
-/// Where a value is written, and what it is.
+/// The destination of a value, and its type.
 pub(super) struct Place<'w, 's> {
     pub out: &'w mut PrunedJson,
-    /// `None` where nothing is pruned.
+    /// `None` if nothing is pruned.
     pub of: Option<Type<'s>>,
 }
 
-/// An object, member by member; with the object of one member that it stands in, if it is the variant of an
-/// enum.
+/// Writes an object field by field. For the variant of an enum, `around` is the object with one field that contains it.
 pub(super) struct Members<'w, 's> {
     out: &'w mut PrunedJson,
     frame: Frame<'s>,
@@ -47,11 +46,11 @@ impl<'w, 's> Members<'w, 's> {
     }
 }
 
-/// A list, item by item; with the object that it stands in, if it is the variant of an enum.
+/// Writes a list element by element. For the variant of an enum, `around` is the object that contains it.
 pub(super) struct Items<'w, 's> {
     out: &'w mut PrunedJson,
     of: Option<Type<'s>>,
-    /// Where the items begin, if the schema knows no items: fields of objects in them are pruned.
+    /// The start of the elements, if the schema does not define their type: fields of objects in the list are pruned.
     bare: Option<usize>,
     count: usize,
     around: Option<(Frame<'s>, Open<'s>)>,
@@ -62,7 +61,7 @@ impl<'w, 's> Items<'w, 's> {
         place.out.deeper(b'[')?;
         let of = place.of.and_then(Type::of_items);
         let bare = match place.of {
-            // The items keep unknown fields, too.
+            // Unknown fields of the elements are preserved too.
             Some(list) if list.preserves && of.is_some() => return Err(Unusual),
             Some(list) if !list.preserves && of.is_none() => Some(place.out.json.len()),
             _ => None,
@@ -154,12 +153,12 @@ impl<'w, 's> Serializer for Place<'w, 's> {
     }
 
     fn serialize_f32(self, value: f32) -> Written {
-        // A tree keeps it as a float of twice the size.
+        // A tree stores it as a 64-bit float.
         self.serialize_f64(f64::from(value))
     }
 
     fn serialize_f64(self, value: f64) -> Written {
-        // What is no number becomes null, in a tree too.
+        // NaN and infinity become null, same as in a tree.
         self.number(&value)
     }
 
@@ -245,7 +244,7 @@ impl<'w, 's> Serializer for Place<'w, 's> {
     }
 
     fn serialize_struct(self, name: &'static str, _: usize) -> Result<Members<'w, 's>, Unusual> {
-        // JSON as it is, and numbers of any size, which serde_json takes apart itself.
+        // Raw JSON and numbers of arbitrary size, which serde_json handles itself.
         if name.starts_with("$serde_json::private::") {
             return Err(Unusual);
         }

@@ -1,4 +1,4 @@
-//! Measurements: what is told of them, and when.
+//! Tests of when measurements are published.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ impl Scoped for Measured {
     const SCOPE: SourceScope = SourceScope::ALL.measured();
 }
 
-/// What the Secret of the same name measures of a ConfigMap.
+/// The measurement of a ConfigMap, taken from the Secret of the same name.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(group = "example.com", version = "v1", kind = "Usage", namespaced)]
 struct UsageSpec {
@@ -21,7 +21,7 @@ struct UsageSpec {
     used: i64,
 }
 
-/// How much must be used more or less.
+/// The difference in usage that is worth an event.
 const THRESHOLD: i64 = 10;
 
 fn number(metadata: &ObjectMeta) -> i64 {
@@ -103,7 +103,7 @@ async fn what_moves_little_is_told_with_the_next_change_or_much_later() {
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(view.shown("a"), ("1".to_owned(), 7));
 
-    // What comes back to what is shown is not held any more.
+    // A measurement that returns to the published value is not held back any more.
     view.measure(9).await;
     view.measure(7).await;
     tokio::time::sleep(Duration::from_secs(200)).await;
@@ -128,8 +128,8 @@ async fn what_moves_much_is_told_once_a_while() {
     assert_eq!(view.shown("a").1, 500);
 }
 
-/// Whatever is measured and changed in whatever order: events keep their distance, what is shown is
-/// never far from what is, and in the end it is that.
+/// After any sequence of measurements and changes, events keep their minimum distance, the published value stays near
+/// the current one, and in the end both are equal.
 #[tokio::test(start_paused = true)]
 async fn whatever_is_measured_is_told_seldom_and_in_the_end() {
     const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -166,7 +166,7 @@ async fn whatever_is_measured_is_told_seldom_and_in_the_end() {
                 }
                 let now = Instant::now();
                 if let Some(last) = told.insert(name, now) {
-                    // An event is seen up to five seconds after it was made.
+                    // The test sees an event up to five seconds after it was published.
                     let least = Usage::MEASURED_AT_MOST_EVERY - Duration::from_secs(5);
                     assert!(now - last >= least, "{:?}", now - last);
                 }

@@ -1,5 +1,5 @@
-//! The random model: whatever changes, in whatever order, what is shown is what is computed anew
-//! from all there is, and nothing is computed that no change has touched.
+//! A random model. After any sequence of changes, the published objects equal those that are computed from scratch, and
+//! only objects that a change affects are computed again.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use super::*;
 use crate::definition::lookup::{Asker, Pool};
 use crate::watch_cache::Subscription;
 
-/// What the Secrets and Services are that a ConfigMap asks for.
+/// The Secrets and Services that a ConfigMap asks for.
 #[derive(CustomResource, Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[kube(group = "example.com", version = "v1", kind = "Answer", namespaced)]
 struct AnswerSpec {
@@ -20,7 +20,7 @@ struct AnswerSpec {
 }
 
 thread_local! {
-    /// What was computed to something.
+    /// The sources whose computation has returned an object.
     static COMPUTED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -37,19 +37,19 @@ fn color(secret: &Secret) -> Option<String> {
     annotation(&secret.metadata, "color")
 }
 
-/// Another one, of several texts.
+/// An index with several values.
 fn shapes(secret: &Secret) -> Vec<String> {
     let shapes = annotation(&secret.metadata, "shapes").unwrap_or_default();
     shapes.split(' ').map(str::to_owned).collect()
 }
 
-/// A measure that changes with each change.
+/// A measure whose result differs after each change.
 fn weight(secret: &Secret) -> (u64, u32) {
     let version = annotation(&secret.metadata, "version").unwrap_or_default();
     (version.parse().unwrap_or_default(), 1)
 }
 
-/// One that changes seldom.
+/// A measure whose result seldom differs.
 fn colors(secret: &Secret) -> BTreeMap<String, i64> {
     color(secret).into_iter().map(|color| (color, 1)).collect()
 }
@@ -117,7 +117,7 @@ impl Computed for Answer {
     }
 }
 
-/// Everything there is, as a client of the cluster would know it.
+/// All objects of the simulated cluster.
 #[derive(Default)]
 struct Cluster {
     config_maps: BTreeMap<Key, ConfigMap>,
@@ -183,7 +183,7 @@ impl Cluster {
         service
     }
 
-    /// What is to be shown, computed anew.
+    /// The expected objects, computed from scratch.
     fn expected(&self) -> BTreeMap<Key, Value> {
         let secrets = match self.secrets_are_away {
             true => Lookup::unavailable(),
@@ -201,7 +201,7 @@ impl Cluster {
     }
 }
 
-/// The view, and a client that watches it.
+/// The computed kind, and a client that watches it.
 struct Watched {
     computation: Computation<Only<Answer>>,
     config_maps: Arc<SourceInformer<ConfigMap>>,
@@ -236,7 +236,7 @@ impl Watched {
         }
     }
 
-    /// Computes until all is quiet; answers how much was computed and how many changes were told.
+    /// Computes until nothing is due. Returns the number of computations and the number of events.
     fn quiet(&mut self) -> (usize, usize) {
         loop {
             let (due, _) = self.computation.take_due();
@@ -276,8 +276,7 @@ fn random_key(random: &mut fastrand::Rng) -> Key {
     Key::new(Some(&format!("n-{}", random.u8(0..3))), &random.u8(0..4).to_string())
 }
 
-/// What the cluster does to the Secrets that are read of it: it refuses to show them, or has too many,
-/// and comes back.
+/// Interrupts or restores reading the Secrets: the cluster rejects reads, or the objects exceed the memory limit.
 async fn break_or_mend(cluster: &mut Cluster, view: &Watched, random: &mut fastrand::Rng) {
     let present = cluster.secrets.keys().cloned().collect();
     match random.u8(0..5) {
@@ -286,7 +285,7 @@ async fn break_or_mend(cluster: &mut Cluster, view: &Watched, random: &mut fastr
             cluster.secrets_are_away = true;
         }
         1 => {
-            // They are shown on for a while.
+            // The last known objects are used until the grace period ends.
             view.secrets.go_away(Some(("no right", true)));
         }
         2 => {
@@ -296,7 +295,7 @@ async fn break_or_mend(cluster: &mut Cluster, view: &Watched, random: &mut fastr
         }
         3 => view.secrets.go_away(Some(("no connection", false))),
         _ => {
-            // While there were too many none was kept.
+            // No object was stored while the limit was exceeded.
             for (key, secret) in &cluster.secrets {
                 view.secrets.set(key.clone(), Some(secret.clone()));
             }
@@ -343,20 +342,20 @@ async fn what_is_shown_is_what_is_computed_anew() {
                 }
                 _ if cluster.secrets_are_away => {}
                 _ => {
-                    // The cluster lists again, and some are gone.
+                    // The cluster lists again, and some objects are missing.
                     cluster.secrets.retain(|_, _| random.u8(0..4) > 0);
                     view.secrets.complete(&cluster.secrets.keys().cloned().collect());
                     changes += 1;
                 }
             }
             if random.bool() {
-                // Something is computed meanwhile, and something changes while it is.
+                // Some objects are computed now, and others change in the meantime.
                 break;
             }
         }
         let (computed, told) = view.quiet();
         view.check(&cluster);
-        // Each version is shown wherever it is found: what was touched has changed.
+        // Each object contains the versions of its dependencies, so an object that was affected has changed.
         if !of_sources && changes == 1 {
             assert_eq!(computed, told, "something was computed that no change has touched");
         }
