@@ -113,9 +113,9 @@ pub use clock::{Clock, truncate_to_seconds};
 pub use codec::{read_protobuf, write_protobuf, yaml_documents};
 pub use definition::{
     Cells, Computed, ComputedFromSeveral, ConversionFailure, Convert, DefinitionError,
-    DisclosureFault, Disclosures, Everything, Kinds, Lookup, MetadataLookup, MetadataType, Related,
-    RoundTripFault, Rules, Scoped, SourceApi, SourceScope, SourceType, Stored, Total, Variant,
-    Variants, Versions, Visibility, check_disclosures, check_round_trips,
+    DisclosureFault, Disclosures, Everything, Kind, Kinds, Lookup, MetadataLookup, MetadataType,
+    Related, RoundTripFault, Rules, Scoped, SourceApi, SourceScope, SourceType, Stored, Total,
+    Variant, Variants, Versions, Visibility, check_disclosures, check_round_trips,
     check_variant_disclosures,
 };
 pub use doctor::{Diagnosis, DoctorOptions, DoctorOutput, Finding, Outcome};

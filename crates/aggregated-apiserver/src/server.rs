@@ -55,7 +55,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::cluster::{Authorizer, Cluster};
-use crate::definition::{Kinds, Registered};
+use crate::definition::{self, Kinds};
 use crate::document::Document;
 use crate::error::StartError;
 use crate::kind::{Kind, PatternCache};
@@ -310,7 +310,7 @@ impl ApiServer {
         let kinds = assemble::parse(&self.kinds)?;
         let stored = kinds.into_iter().zip(self.kinds.iter());
         let stored = stored.filter(|(kind, registered)| {
-            registered.stored().is_some() && kind.view.is_none() && !kind.is_typed()
+            registered.stored_name().is_some() && kind.view.is_none() && !kind.is_typed()
         });
         Ok(stored.map(|(kind, _)| Arc::unwrap_or_clone(kind).with_shape()).collect())
     }
@@ -383,7 +383,8 @@ impl ApiServer {
             (None, Some(etcd)) => format!("etcd, under {}", etcd.prefix),
             (None, None) => "memory: a restart forgets them, and the cluster then collects what they own as garbage; --data-dir or --etcd-servers keeps them".to_owned(),
         };
-        let stored: Vec<String> = self.kinds.iter().filter_map(Registered::stored).collect();
+        let stored: Vec<String> =
+            self.kinds.iter().filter_map(definition::Kind::stored_name).collect();
         if !stored.is_empty() {
             tracing::info!(kinds = stored.join(","), "storing objects in {place}");
         }
@@ -393,7 +394,7 @@ impl ApiServer {
         if args.copy_stored_objects {
             // The copy must be complete before the first request can arrive.
             let stored = kinds.iter().zip(self.kinds.iter());
-            let stored = stored.filter(|(_, registered)| registered.stored().is_some());
+            let stored = stored.filter(|(_, registered)| registered.stored_name().is_some());
             let stored: Vec<Arc<Kind>> = stored.map(|(kind, _)| Arc::clone(kind)).collect();
             self.copied = copied::copy(&cluster, &stored).await;
         }

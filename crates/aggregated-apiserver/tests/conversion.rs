@@ -5,14 +5,14 @@
 
 mod in_process;
 
-use aggregated_apiserver::{AdmissionPluginName, ApiServer, InProcess, Kinds, View};
+use aggregated_apiserver::{AdmissionPluginName, ApiServer, InProcess, Kind, Kinds, View};
 use axum::body::Body;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use kube::Client;
 use serde_json::{Map, Value, json};
 
-const DEFINITIONS: &str = r#"
+const STORED_DEFINITION: &str = r#"
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: kept.example.com}
@@ -25,7 +25,9 @@ spec:
     served: true
     storage: true
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
----
+"#;
+
+const SHOWN_DEFINITION: &str = r#"
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: shown.view.example.com}
@@ -66,7 +68,9 @@ async fn server() -> InProcess {
         to_stored: std::convert::identity,
         from_stored,
     };
-    let kinds = Kinds::new().crds_from_yaml(DEFINITIONS).unwrap().with_view(view);
+    let kinds = Kinds::new().crds_from_yaml(STORED_DEFINITION).unwrap();
+    let shown = Kind::crd(serde_saphyr::from_str(SHOWN_DEFINITION).unwrap());
+    let kinds = kinds.kind(shown.view(view));
     let away = tower::service_fn(|_: Request<kube::client::Body>| async {
         Err::<Response<Body>, _>(std::io::Error::other("there is no cluster"))
     });

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use aggregated_apiserver::{
-    AdmissionPluginName, ApiServer, Computed, InProcess, Kinds, Stored, User, View, Visibility,
+    AdmissionPluginName, ApiServer, Computed, InProcess, Kind, Kinds, Stored, User, View,
+    Visibility,
 };
 use axum::body::Body;
 use fake_cluster::FakeCluster;
@@ -261,7 +262,7 @@ async fn no_view_shows_what_is_hidden() {
     let same = |tree| tree;
     let (group, version, plural) = ("example.com", "v1", "notes");
     let view = View { group, version, plural, to_stored: same, from_stored: same };
-    let kinds = Kinds::new().stored::<Note>().stored::<Copied>().with_view(view);
+    let kinds = Kinds::new().stored::<Note>().kind(Kind::stored::<Copied>().view(view));
     let server = ApiServer::new("notes", kinds);
     let cluster = FakeCluster::without_objects(CONFIG_MAPS);
     let refused = server.in_process(cluster.client()).await.err().unwrap().to_string();

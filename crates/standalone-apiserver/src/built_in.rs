@@ -43,7 +43,7 @@ pub(crate) use scheduling::priority_class;
 
 use std::sync::{Arc, LazyLock};
 
-use aggregated_apiserver::{Kinds, Types};
+use aggregated_apiserver::{Kind, Kinds, Types};
 
 pub(crate) use admission::PodSecurityConfiguration;
 
@@ -112,15 +112,15 @@ pub(crate) fn kinds(
         discovery::endpoint_slice::row().kind(),
     ]
     .into_iter()
-    .try_fold(admission::plugins(pod_security), |kinds, kind| Ok(kinds.merge(kind?)))
+    .try_fold(admission::plugins(pod_security), |kinds, kind| Ok(kinds.kind(kind?)))
 }
 
 /// The events of `events.k8s.io`: a view of the events of the core group.
 ///
 /// # Errors
 /// The reason, if the kind cannot be served.
-pub(crate) fn events() -> Result<Kinds, BuiltInKindError> {
-    Ok(events::event::row().kind()?.with_view(events::event::view()))
+pub(crate) fn events() -> Result<Kind, BuiltInKindError> {
+    Ok(events::event::row().kind()?.view(events::event::view()))
 }
 
 #[cfg(test)]

@@ -170,7 +170,7 @@ impl Standalone {
         let authorizer = Authorizer::new();
         let reviews = reviews::kinds(tokens, Arc::clone(&accounts), &authorizer, Arc::clone(&now))?;
         let kinds = built_in::kinds(&accounts, pod_security)?.merge(reviews);
-        let kinds = kinds.merge(built_in::events()?).merge(self.kinds);
+        let kinds = kinds.kind(built_in::events()?).merge(self.kinds);
         let kinds = kinds.with_admission_plugin(NoEscalation(Arc::clone(&authorizer)));
         let webhooks = AdmissionWebhooks::new();
         let kinds = webhooks.of(kinds);

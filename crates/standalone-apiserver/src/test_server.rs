@@ -130,7 +130,7 @@ impl TestServerBuilder {
         let reviews =
             reviews::kinds(Vec::new(), Arc::clone(&accounts), &authorizer, Arc::clone(&now))?;
         let kinds = built_in::kinds(&accounts, PodSecurityConfiguration::default())?;
-        let kinds = kinds.merge(reviews).merge(built_in::events()?).merge(self.kinds);
+        let kinds = kinds.merge(reviews).kind(built_in::events()?).merge(self.kinds);
         let kinds = kinds.with_admission_plugin(NoEscalation(Arc::clone(&authorizer)));
         let webhooks = AdmissionWebhooks::new();
         let kinds = webhooks.of(kinds);

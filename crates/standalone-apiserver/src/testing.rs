@@ -91,7 +91,7 @@ impl Member {
     pub(crate) async fn start(store: &Arc<dyn Store>) -> Self {
         let accounts = ServiceAccountTokens::new(&KeyPair::generate().unwrap()).unwrap();
         let kinds = built_in::kinds(&accounts, built_in::PodSecurityConfiguration::default());
-        let kinds = kinds.unwrap().merge(built_in::events().unwrap());
+        let kinds = kinds.unwrap().kind(built_in::events().unwrap());
         let server = ApiServer::new("member", kinds).with_store(Arc::clone(store));
         let server = server.in_process(ClusterClient::Loopback).await.unwrap();
         let (client, kinds) = (server.client(admin()), server.runtime_kinds());

@@ -2,7 +2,7 @@
 
 use std::any::TypeId;
 
-use super::kinds::SourceKind;
+use super::kind::SourceKind;
 use crate::cluster::SourceType;
 use crate::served_kind::LookupRight;
 

@@ -30,7 +30,7 @@ use crate::user::User;
 /// Visibility hides objects, but not that objects exist: quotas, store sizes and resourceVersions count all of them. A
 /// watch uses the user that was authenticated when it began until it ends, as long as that user is allowed to watch.
 /// Objects that a program computes from these objects, and messages of its own admission plugins, follow their own
-/// permissions. A [view](super::Kinds::with_view) of a kind with a rule is rejected.
+/// permissions. A [view](super::Kind::view) of a kind with a rule is rejected.
 ///
 /// ```
 /// use aggregated_apiserver::{Stored, Visibility};

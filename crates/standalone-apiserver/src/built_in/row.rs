@@ -3,7 +3,7 @@
 use std::any::TypeId;
 
 use aggregated_apiserver::{
-    Cells, Kinds, Rules, Strategy, SubresourceError, SubresourceOutcome, SubresourceRequest, age,
+    Cells, Kind, Rules, Strategy, SubresourceError, SubresourceOutcome, SubresourceRequest, age,
 };
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -72,16 +72,15 @@ where
     ///
     /// # Errors
     /// The reason, if the row does not describe a kind that can be served.
-    pub(crate) fn kind(self) -> Result<Kinds, BuiltInKindError> {
-        self.registered().map_err(|why| BuiltInKindError::new(K::KIND, why))
+    pub(crate) fn kind(self) -> Result<Kind, BuiltInKindError> {
+        self.described().map_err(|why| BuiltInKindError::new(K::KIND, why))
     }
 
-    fn registered(self) -> Result<Kinds, String> {
+    fn described(self) -> Result<Kind, String> {
         let definition = self.definition().map_err(|error| error.to_string())?;
         let cells = self.columns.into_iter().fold(Cells::new(), Column::add_to);
-        let kinds = Kinds::new().built_in(definition, cells, self.rules, &TYPES);
-        let kinds = kinds.with_strategy(self.strategy);
-        self.posted.into_iter().try_fold(kinds, |kinds, posted| posted.add_to(kinds))
+        let kind = Kind::built_in(definition, cells, self.rules, &TYPES).strategy(self.strategy);
+        self.posted.into_iter().try_fold(kind, |kind, posted| posted.add_to(kind))
     }
 
     fn definition(&self) -> Result<CustomResourceDefinition, serde_json::Error> {
@@ -158,11 +157,11 @@ impl PostedSubresource {
         Self { equivalent_versions, ..self }
     }
 
-    fn add_to(self, kinds: Kinds) -> Result<Kinds, String> {
+    fn add_to(self, kind: Kind) -> Result<Kind, String> {
         let definition = self.definition.map_err(|error| error.to_string())?;
         let Self { name, equivalent_versions, handle, .. } = self;
-        let kinds = kinds.with_subresource(name, &definition, &TYPES, equivalent_versions, handle);
-        kinds.map_err(|error| error.to_string())
+        let kind = kind.subresource(name, &definition, &TYPES, equivalent_versions, handle);
+        kind.map_err(|error| error.to_string())
     }
 }
 
@@ -303,7 +302,7 @@ fn version_of<K: Resource>() -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use aggregated_apiserver::{ApiServer, ClusterClient};
+    use aggregated_apiserver::{ApiServer, ClusterClient, Kinds};
     use k8s_openapi::api::core::v1::{Binding, ConfigMap, Node, Pod};
 
     #[test]
@@ -338,7 +337,7 @@ mod tests {
     async fn a_server_does_not_start_with_a_broken_name() {
         let short_names = &["Not a name"];
         let row = Row::<ConfigMap> { short_names, ..Row::new(Strategy::default()) };
-        let server = ApiServer::new("broken", row.kind().unwrap());
+        let server = ApiServer::new("broken", Kinds::new().kind(row.kind().unwrap()));
         let error = server.in_process(ClusterClient::Loopback).await.err().unwrap().to_string();
         assert!(error.contains("configmaps"), "{error}");
     }

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use super::{Computation, Computed, Namer, Running};
 use crate::cluster::{SourceApi, SourceScope, SourceType, Sources, resource_name};
-use crate::definition::kinds::SourceKind;
+use crate::definition::kind::SourceKind;
 use crate::definition::lookup::{Asker, Opening, Pool, Related};
 use crate::definition::{Cells, Disclosures, Visibility};
 use crate::served_kind::SourceResource;

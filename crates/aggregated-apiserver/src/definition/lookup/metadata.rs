@@ -14,7 +14,7 @@ use super::pool::{Asker, Asking, Opening, SourceNumber};
 use super::questions::{About, QuestionId, Questions, Sources};
 use super::{Due, Related, Tracked};
 use crate::cluster::{KindName, KindSource, KindSources};
-use crate::definition::kinds::SourceKind;
+use crate::definition::kind::SourceKind;
 use crate::object::Key;
 use crate::object::names::check_path_segment;
 use crate::watch_cache::SourceState;

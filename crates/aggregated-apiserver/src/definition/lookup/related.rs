@@ -2,7 +2,7 @@
 
 use super::{Lookup, Opening, Scoped, Tracked};
 use crate::cluster::SourceType;
-use crate::definition::kinds::SourceKind;
+use crate::definition::kind::SourceKind;
 
 /// The lookups of a computation: none (`()`), a [`Lookup`], or a tuple of up to twelve. Elements of a tuple can be
 /// tuples themselves.

@@ -1,0 +1,286 @@
+//! One kind, with everything that its user declares about it.
+
+use std::any::TypeId;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Resource;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::computed::{self, Computed, ComputedFromSeveral, Variants};
+use super::stored::Stored;
+use super::to_tree;
+use super::versions::Merged;
+use super::{Cells, Disclosures, LookupRights, Rules};
+use crate::cluster::{SourceApi, SourceScope, SourceType, Sources};
+use crate::error::StartError;
+use crate::kind::{
+    self, ErasedCells, ErasedConversion, ErasedRules, ErasedVisibility, ReviewError, ReviewHandler,
+    Strategy, SubresourceError, SubresourceHandler, SubresourceOutcome, SubresourceRequest, View,
+    go_reader,
+};
+use crate::object::Tree;
+use crate::schema::Types;
+use crate::served_kind::SourceResource;
+use crate::user::User;
+use crate::watch_cache::WatchCache;
+
+/// A kind, as the user of the library describes it: its definition, its backend, and the code that belongs to it.
+///
+/// [`Kinds`](super::Kinds) takes such values. [`Kinds::stored`](super::Kinds::stored) and its siblings are shorter for
+/// kinds without further settings.
+///
+/// ```
+/// use aggregated_apiserver::{Kind, Kinds, Strategy, Stored};
+/// use kube::CustomResource;
+/// use schemars::JsonSchema;
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+/// #[kube(group = "example.com", version = "v1", kind = "Foo", namespaced)]
+/// pub struct FooSpec {
+///     pub(crate) size: i64,
+/// }
+///
+/// impl Stored for Foo {}
+///
+/// let strategy = Strategy::default();
+/// let kinds = Kinds::new().kind(Kind::stored::<Foo>().strategy(strategy));
+/// ```
+#[must_use]
+pub struct Kind {
+    /// The CustomResourceDefinition.
+    pub(crate) definition: CustomResourceDefinition,
+    /// Errors in the declarations of the kind. The server does not start with any.
+    pub(crate) faults: Vec<String>,
+    /// The table cells that are computed by code, for each version that has some.
+    pub(crate) cells: Vec<Arc<ErasedCells>>,
+    /// The conversion between versions, if code does it.
+    pub(crate) conversion: Option<Arc<ErasedConversion>>,
+    /// Validation rules that are written in Rust.
+    pub(crate) rules: Option<Arc<ErasedRules>>,
+    /// The rules for naming, writing and deleting objects of the kind.
+    pub(crate) strategy: Strategy,
+    /// The subresources that are handled by code.
+    pub(crate) subresources: Vec<Arc<SubresourceHandler>>,
+    /// The kind whose objects this kind shows, if it is a view.
+    pub(crate) view: Option<View>,
+    /// The filter of the objects that are visible to each reader; `None` if all are.
+    pub(crate) visibility: Option<Arc<ErasedVisibility>>,
+    /// The Go types of Kubernetes, if the kind is built in. The group of a built-in kind need not be a domain.
+    pub(crate) types: Option<Arc<Types>>,
+    /// The backend.
+    pub(crate) role: Role,
+}
+
+impl Kind {
+    /// A kind whose objects the server stores.
+    pub fn stored<K: Stored>() -> Self {
+        let initial = K::initial().iter().map(to_tree).collect();
+        let Merged { definition, cells, conversion, faults } = K::versions().merged();
+        let mut kind = Self::new(definition, Role::Stored { initial });
+        kind.cells.extend(K::cells().erased().map(Arc::new));
+        kind.cells.extend(cells.into_iter().map(Arc::new));
+        kind.rules = K::rules().erased().map(Arc::new);
+        kind.conversion = conversion.map(Arc::new);
+        kind.faults = faults;
+        kind.visibility = K::visibility().erased().map(Arc::new);
+        kind
+    }
+
+    /// A custom resource, from its definition alone; the server stores its objects.
+    pub fn crd(definition: CustomResourceDefinition) -> Self {
+        Self::new(definition, Role::Stored { initial: Vec::new() })
+    }
+
+    /// A computed kind.
+    pub fn computed<K: Computed>() -> Self {
+        let mut kind =
+            Self::new(K::crd(), computed_by::<K, (computed::Only<K>,)>(&K::disclosures()));
+        kind.cells.extend(K::cells().erased().map(Arc::new));
+        kind.visibility = K::visibility().erased().map(Arc::new);
+        kind
+    }
+
+    /// A kind that is computed from several types.
+    pub fn computed_from_several<K: ComputedFromSeveral>() -> Self {
+        let mut kind = Self::new(K::crd(), computed_by::<K, K::Variants>(&K::disclosures()));
+        kind.cells.extend(K::cells().erased().map(Arc::new));
+        kind.visibility = K::visibility().erased().map(Arc::new);
+        kind
+    }
+
+    /// A built-in kind of Kubernetes whose objects this server stores. Its group need not be a domain; the group of
+    /// Pods is empty. Its type must be among `types`: objects are decoded in the same way as Go decodes them, and
+    /// bodies in protobuf and strategic merge patches are accepted.
+    pub fn built_in<K>(
+        definition: CustomResourceDefinition,
+        cells: Cells<K>,
+        rules: Rules<K>,
+        types: &Arc<Types>,
+    ) -> Self
+    where
+        K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + 'static,
+    {
+        let mut kind = Self::new(definition, Role::Stored { initial: Vec::new() });
+        kind.cells.extend(cells.erased().map(ErasedCells::shown_unchanged).map(Arc::new));
+        kind.rules = Some(Arc::new(rules.erased_built_in()));
+        kind.types = Some(Arc::clone(types));
+        kind.strategy = Strategy::built_in();
+        kind
+    }
+
+    /// A review of Kubernetes, such as SubjectAccessReview. A create request is answered by `review`, which receives
+    /// the user, and nothing is stored.
+    pub fn review<K>(
+        definition: CustomResourceDefinition,
+        types: &Arc<Types>,
+        review: impl Fn(&User, K) -> Result<K, ReviewError> + Send + Sync + 'static,
+    ) -> Self
+    where
+        K: Serialize + DeserializeOwned,
+    {
+        let review = move |user: &User, question: &Tree| {
+            let question = go_reader::read_object(question);
+            let question = question.map_err(|error| ReviewError::BadRequest(error.to_string()))?;
+            to_tree(&review(user, question)?).map_err(ReviewError::BadRequest)
+        };
+        let review = Arc::new(ReviewHandler::new(Box::new(review)));
+        let mut kind = Self::new(definition, Role::Reviewed(review));
+        kind.types = Some(Arc::clone(types));
+        kind.strategy = Strategy::built_in();
+        kind
+    }
+
+    /// Sets the rules for naming, writing and deleting objects of the kind.
+    pub fn strategy(mut self, strategy: Strategy) -> Self {
+        self.strategy = strategy;
+        self
+    }
+
+    /// Makes the kind a view: it shows the objects of another kind, which must be added before it.
+    pub fn view(mut self, view: View) -> Self {
+        self.view = Some(view);
+        self
+    }
+
+    /// Adds a subresource that is handled by code. `handle` is called for a POST of an object of the type
+    /// `definition`, which must be among `types`. It answers the request, changes the object of the kind, or deletes
+    /// it. The body is not stored. Bodies of the versions in `equivalent_versions` are read as those of the definition.
+    ///
+    /// # Errors
+    /// If the definition is invalid.
+    pub fn subresource(
+        mut self,
+        name: &'static str,
+        definition: &CustomResourceDefinition,
+        types: &Arc<Types>,
+        equivalent_versions: &'static [&'static str],
+        handle: impl Fn(&SubresourceRequest<'_>) -> Result<SubresourceOutcome, SubresourceError>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Result<Self, StartError> {
+        let mut body = kind::Kind::parse_built_in(definition, None, types)?;
+        body.equivalent_versions = equivalent_versions;
+        let handler = SubresourceHandler::new(name, Arc::new(body), Box::new(handle));
+        self.subresources.push(Arc::new(handler));
+        Ok(self)
+    }
+
+    /// The qualified name of the kind, if the server stores its objects.
+    pub(crate) fn stored_name(&self) -> Option<String> {
+        let spec = &self.definition.spec;
+        let name = || crate::error::qualified(&spec.group, &spec.names.plural);
+        matches!(self.role, Role::Stored { .. }).then(name)
+    }
+
+    fn new(definition: CustomResourceDefinition, role: Role) -> Self {
+        Self {
+            definition,
+            faults: Vec::new(),
+            cells: Vec::new(),
+            conversion: None,
+            rules: None,
+            types: None,
+            strategy: Strategy::default(),
+            subresources: Vec::new(),
+            view: None,
+            visibility: None,
+            role,
+        }
+    }
+}
+
+/// Runs the computation of a kind and updates its watch cache until the server stops.
+pub type RunComputed =
+    Box<dyn Fn(Arc<Sources>, Arc<WatchCache>) -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// The backend of a kind: stored objects, computed objects or reviews.
+pub enum Role {
+    /// The server stores the objects. The initial objects exist from the start.
+    Stored {
+        /// The initial objects, or the reasons why they cannot be created.
+        initial: Vec<Result<Tree, String>>,
+    },
+    /// The objects are computed.
+    Computed {
+        /// The source resources on which callers need permissions.
+        sources: Vec<SourceResource>,
+        /// The permissions on looked-up resources.
+        rights: LookupRights,
+        /// All resources that are watched for the kind.
+        watched: Vec<SourceKind>,
+        /// Runs the computation and updates the watch cache.
+        run: RunComputed,
+    },
+    /// The objects are reviews: code answers each create request, and nothing is stored.
+    Reviewed(Arc<ReviewHandler>),
+}
+
+/// A resource of the cluster that a kind is computed from or looks up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceKind {
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The version.
+    pub version: String,
+    /// The plural name.
+    pub plural: String,
+    /// Whether the resource is namespaced.
+    pub namespaced: bool,
+    /// The objects that are read, and how they are read.
+    pub scope: SourceScope,
+    /// The Rust type as which the objects are read.
+    pub type_id: TypeId,
+}
+
+impl SourceKind {
+    /// Describes a source type that is read with this scope.
+    pub(super) fn of<K: SourceType>(scope: SourceScope) -> Self {
+        let SourceApi { group, version, plural, is_namespaced, .. } = K::api();
+        Self {
+            group: group.into_owned(),
+            version: version.into_owned(),
+            plural: plural.into_owned(),
+            namespaced: is_namespaced,
+            scope,
+            type_id: TypeId::of::<K>(),
+        }
+    }
+}
+
+/// The backend of a kind that is computed by these variants.
+fn computed_by<K: 'static, V: Variants<K>>(disclosures: &Disclosures) -> Role {
+    let narrow: Arc<[TypeId]> = disclosures.in_namespace().into();
+    let run: RunComputed = Box::new(move |sources, cache| {
+        let narrow = Arc::clone(&narrow);
+        // The watches of the sources run as long as `sources` is held.
+        async move { computed::run(V::open(&sources, &cache, &narrow), cache).await }.boxed()
+    });
+    let rights = disclosures.rights(&V::looked_up());
+    Role::Computed { sources: V::sources(), rights, watched: V::watched(), run }
+}
