@@ -4,6 +4,7 @@ mod farm_node;
 mod farm_pod;
 mod farm_workload;
 mod llama;
+mod program;
 
 pub use farm_node::{FarmNode, FarmNodeSpec, FarmNodeStatus, NotReady, Room, Versions};
 pub use farm_pod::{
@@ -16,6 +17,7 @@ pub use farm_workload::{
     FarmWorkload, FarmWorkloadSpec, FarmWorkloadStatus, Trouble, WorkloadView,
 };
 pub use llama::{v1, v1alpha};
+pub use program::{Command, CompletionOptions, Program};
 
 use aggregated_apiserver::{ApiServer, Kinds};
 

@@ -1,49 +1,13 @@
 //! farm-operator: serves llamas and farm pods behind kube-apiserver, or without a cluster.
 
-use std::sync::LazyLock;
-
-use aggregated_apiserver::{
-    BackupOptions, DoctorOptions, ManifestOptions, ServeArgs, TransferOptions, start_logging,
-};
-use clap::{Parser, Subcommand};
+use aggregated_apiserver::start_logging;
+use clap::{CommandFactory, Parser};
+use farm_operator::{Command, Program};
 use mimalloc::MiMalloc;
-use standalone_apiserver::{Standalone, StandaloneArgs};
+use standalone_apiserver::Standalone;
 
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
-
-/// The output of `--version`.
-static VERSION: LazyLock<String> = LazyLock::new(|| {
-    let version = env!("CARGO_PKG_VERSION");
-    farm_operator::COMMIT.map_or(version.to_owned(), |commit| format!("{version} ({commit})"))
-});
-
-#[derive(Parser)]
-#[command(version = VERSION.as_str(), about = "Serves llamas and farm pods behind kube-apiserver")]
-struct Program {
-    #[command(subcommand)]
-    command: Option<Command>,
-    #[command(flatten)]
-    serve: ServeArgs,
-    #[command(flatten)]
-    standalone: StandaloneArgs,
-}
-
-#[derive(Subcommand)]
-enum Command {
-    /// Print the manifests of an installation as YAML
-    Manifests(ManifestOptions),
-    /// Check an installation in a cluster, and print problems with their remedies
-    Doctor(DoctorOptions),
-    /// Copy the database of a running server
-    Backup(BackupOptions),
-    /// Print all stored objects, one in each line
-    Export(TransferOptions),
-    /// Store the objects of an export, which is read from standard input
-    Import(TransferOptions),
-    /// Rewrite stored objects with the current encryption key and in the current storage version
-    Migrate(TransferOptions),
-}
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -68,6 +32,15 @@ async fn main() -> anyhow::Result<()> {
         }
         Some(Command::Migrate(options)) => {
             eprintln!("written again: {}", options.migrate(&farm_operator::server()).await?);
+        }
+        Some(Command::Completions(options)) => {
+            let mut script = Vec::new();
+            let mut command = Program::command();
+            clap_complete::generate(options.shell, &mut command, farm_operator::NAME, &mut script);
+            print!("{}", String::from_utf8(script)?);
+        }
+        Some(Command::Man) => {
+            clap_mangen::Man::new(Program::command()).render(&mut std::io::stdout())?;
         }
         None if program.standalone.standalone => {
             start_logging(&program.serve);

@@ -5,7 +5,7 @@
 //! tests of a group run sequentially. The groups run concurrently, because they mostly wait. With `FAILURE_MODES=all`,
 //! tests that take many minutes run too.
 //!
-//! `docs/operations.md` documents this behaviour for administrators.
+//! `docs/guides/install.md` documents this behaviour for administrators.
 
 #[path = "failure_modes/availability.rs"]
 mod availability;

@@ -2,6 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
+/// The program of the tutorial, whose tests run here.
+#[allow(dead_code)]
+#[path = "../examples/alpacas/main.rs"]
+mod alpacas;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -1,7 +1,7 @@
 //! What it costs to know who owns which field: writes of an object whose managers are kept, and of
 //! the same one where they are dropped, and what is applied.
 //!
-//! `cargo bench -p aggregated-apiserver --bench managed_fields`; `docs/performance.md` has figures.
+//! `cargo bench -p aggregated-apiserver --bench managed_fields`; `docs/explanation/performance.md` has figures.
 
 #![allow(clippy::unwrap_used, missing_docs)] // a benchmark is a test, and its macros document nothing
 

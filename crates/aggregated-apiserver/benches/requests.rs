@@ -1,7 +1,7 @@
 //! What requests cost in process, without sockets: mostly how that grows, or
 //! does not, with the number of objects.
 //!
-//! `cargo bench -p aggregated-apiserver`; `docs/performance.md` has figures.
+//! `cargo bench -p aggregated-apiserver`; `docs/explanation/performance.md` has figures.
 
 #![allow(clippy::unwrap_used, missing_docs)] // a benchmark is a test, and its macros document nothing
 

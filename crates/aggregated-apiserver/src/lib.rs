@@ -104,6 +104,11 @@ mod queue;
 mod record;
 mod user;
 
+/// The example of the README is tested.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use admission::{
     AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
     ReservedMemory,

@@ -1,7 +1,7 @@
 //! What an operation costs: of ours, of a bare server that answers ready-made
 //! bytes over the same TLS and HTTP/2, and of sample-apiserver, in one run.
 //!
-//! `cargo run --release -p load` prints the table of `docs/performance.md`.
+//! `cargo run --release -p load` prints the table of `docs/explanation/performance.md`.
 //! Servers run as processes of their own; what is counted is their CPU time,
 //! which says more than the wall's on a machine that has other things to do.
 

@@ -281,7 +281,7 @@ fn hide_version(object: &mut Value, pointer: &str) {
     }
 }
 
-/// What columns of built-in kinds are said to be about: docs/differences.md.
+/// What columns of built-in kinds are said to be about: docs/reference/differences.md.
 fn without_descriptions(body: &mut Value) {
     let columns = body.get_mut("columnDefinitions").and_then(Value::as_array_mut);
     for column in columns.into_iter().flatten().filter_map(Value::as_object_mut) {

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use regex::Regex;
 use test_cluster::ControlPlane;
 
-/// A language of patches that is not served yet: docs/differences.md.
+/// A language of patches that is not served yet: docs/reference/differences.md.
 const NOT_SERVED: &str = ", application/apply-patch+yaml";
 
 /// What is another one each time: numbers of versions, uids, times, ages, and

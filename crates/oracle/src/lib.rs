@@ -1,7 +1,7 @@
 //! The oracle: the same kind, served by a real kube-apiserver and by us.
 //!
 //! Rows of requests (`rows/`) are sent to both, and what they answer is
-//! compared. What differs is a fault of ours, unless `docs/differences.md`
+//! compared. What differs is a fault of ours, unless `docs/reference/differences.md`
 //! says why.
 
 #![allow(missing_docs)] // a program for tests, not a library

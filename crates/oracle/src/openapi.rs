@@ -12,7 +12,7 @@ use crate::compare::compare as compare_values;
 use crate::row::GROUP;
 use crate::server::{Sent, Server};
 
-/// A language of patches that is not served yet: docs/differences.md.
+/// A language of patches that is not served yet: docs/reference/differences.md.
 const NOT_SERVED: &str = "application/apply-patch+yaml";
 
 /// Compares the documents; answers with what differs, for people.

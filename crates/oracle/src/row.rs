@@ -1,5 +1,5 @@
 //! Rows: sequences of requests, as the files in `rows/` hold them.
-//! `docs/comparison.md` describes the format for those who write them.
+//! `docs/explanation/comparison.md` describes the format for those who write them.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -56,7 +56,7 @@ pub struct Request {
 pub struct KnownDifference {
     /// Where, as `body.items[0].spec`; empty for anywhere. `[*]` is any item.
     pub path: String,
-    /// A heading of `docs/differences.md`.
+    /// A heading of `docs/reference/differences.md`.
     pub reason: String,
     /// What we answer, where everything may differ.
     pub status: Option<u16>,

@@ -110,7 +110,7 @@ async fn objects(
             let body = body.to_string();
             let (there, here) = both(reference, other, method, &path, Some(&body)).await?;
             let (told, ours) = (told(&there), told(&here));
-            // There such values cannot be taken out of optional ones, as `docs/differences.md` says: what
+            // There such values cannot be taken out of optional ones, as `docs/reference/differences.md` says: what
             // becomes of the object is another matter here.
             if told.iter().any(|text| text.contains(UNCONVERTED)) {
                 break;

@@ -183,10 +183,10 @@ fn rows() -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Each reason for a difference is a heading of `docs/differences.md`, and
+/// Each reason for a difference is a heading of `docs/reference/differences.md`, and
 /// each heading is the reason for one.
 fn check_reasons(rows: &[Row]) -> Result<()> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/differences.md");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/differences.md");
     let text = std::fs::read_to_string(&file)?;
     let headings: BTreeSet<&str> =
         text.lines().filter_map(|line| line.strip_prefix("### ")).collect();
@@ -196,10 +196,16 @@ fn check_reasons(rows: &[Row]) -> Result<()> {
         .map(|known| known.reason.as_str())
         .collect();
     for reason in &reasons {
-        ensure!(headings.contains(reason), "docs/differences.md does not explain {reason:?}");
+        ensure!(
+            headings.contains(reason),
+            "docs/reference/differences.md does not explain {reason:?}"
+        );
     }
     for heading in headings {
-        ensure!(reasons.contains(heading), "docs/differences.md: no row differs by {heading:?}");
+        ensure!(
+            reasons.contains(heading),
+            "docs/reference/differences.md: no row differs by {heading:?}"
+        );
     }
     Ok(())
 }

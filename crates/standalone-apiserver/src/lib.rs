@@ -41,11 +41,17 @@ mod test_server;
 #[cfg(test)]
 mod testing;
 mod token_auth_file;
+mod welcome;
 
-/// The examples of `docs/testing.md`, which are compiled and run.
+/// The examples of `docs/guides/testing.md`, which are compiled and run.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/testing.md")]
+#[doc = include_str!("../../../docs/guides/testing.md")]
 struct Testing;
+
+/// The example of the README is tested.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 pub use built_in::BuiltInKindError;
 pub use faults::Faults;

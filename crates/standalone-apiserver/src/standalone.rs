@@ -23,6 +23,7 @@ use crate::service_account_tokens::ServiceAccountTokens;
 use crate::test_server::admin;
 use crate::{
     admission_configuration, built_in, cluster_objects, kubeconfig, reviews, token_auth_file,
+    welcome,
 };
 
 /// The release of Kubernetes whose behaviour is compared with that of this server.
@@ -170,6 +171,7 @@ impl Standalone {
         let authorizer = Authorizer::new();
         let reviews = reviews::kinds(tokens, Arc::clone(&accounts), &authorizer, Arc::clone(&now))?;
         let kinds = built_in::kinds(&accounts, pod_security)?.merge(reviews);
+        let own_kinds: Vec<String> = self.kinds.plural_names().map(str::to_owned).collect();
         let kinds = kinds.kind(built_in::events()?).merge(self.kinds);
         let kinds = kinds.with_admission_plugin(NoEscalation(Arc::clone(&authorizer)));
         let webhooks = AdmissionWebhooks::new();
@@ -216,7 +218,7 @@ impl Standalone {
         kubeconfig::write(&config, address, &certificates)
             .map_err(|why| StandaloneError::file(flag, &config, &why))?;
         unready.mark_ready();
-        println!("export KUBECONFIG={}", config.display());
+        welcome::print(&self.name, address, &config, &own_kinds);
         let ended = running.run(args.shutdown_delay_duration).await;
         drop(controllers);
         Ok(ended?)

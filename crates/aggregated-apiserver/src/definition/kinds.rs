@@ -172,6 +172,11 @@ impl Kinds {
         self.streams.clone()
     }
 
+    /// The plural names of the kinds, such as `llamas`, in the order in which they were added.
+    pub fn plural_names(&self) -> impl Iterator<Item = &str> {
+        self.kinds.iter().map(|kind| kind.definition.spec.names.plural.as_str())
+    }
+
     /// The kinds, in the order in which they were added.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Kind> {
         self.kinds.iter()

@@ -380,7 +380,7 @@ mod tests {
 
     #[test]
     fn many_types_of_the_cluster_take_no_more_than_a_few() {
-        // The memory limits of farm-operator, which stores one kind, as docs/performance.md lists them.
+        // The memory limits of farm-operator, which stores one kind, as docs/explanation/performance.md lists them.
         for limit in [256, 512, 768, MEMORY_LIMIT_MIB] {
             let bounds = Bounds::within(Some(limit << 20), Contents { stored: 1, ..CONTENTS });
             let parts = bounds.parts().into_iter().map(|(what, bytes)| (what, mebibytes(bytes)));

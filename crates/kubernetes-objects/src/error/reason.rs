@@ -46,6 +46,29 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// All reasons, in the order of their HTTP status.
+    pub const ALL: [Self; 19] = [
+        Self::BadRequest,
+        Self::Unauthorized,
+        Self::Forbidden,
+        Self::NotFound,
+        Self::MethodNotAllowed,
+        Self::NotAcceptable,
+        Self::AlreadyExists,
+        Self::Conflict,
+        Self::Expired,
+        Self::RequestEntityTooLarge,
+        Self::UriTooLong,
+        Self::UnsupportedMediaType,
+        Self::Invalid,
+        Self::TooManyRequests,
+        Self::InternalError,
+        Self::Unknown,
+        Self::ServiceUnavailable,
+        Self::Timeout,
+        Self::InsufficientStorage,
+    ];
+
     /// The HTTP status that carries this reason.
     pub fn status(self) -> StatusCode {
         match self {

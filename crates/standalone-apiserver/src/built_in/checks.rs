@@ -1,5 +1,5 @@
 //! Checks that the validation of several kinds shares. A new check must exist in kube-apiserver, too, and must matter
-//! to programs. `docs/testing.md` lists the checks that are missing.
+//! to programs. `docs/guides/testing.md` lists the checks that are missing.
 
 use aggregated_apiserver::{FieldError, Quantity};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
