@@ -11,6 +11,8 @@ mod chart;
 mod flags;
 #[path = "pages/links.rs"]
 mod links;
+#[path = "pages/recording.rs"]
+mod recording;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -86,4 +88,10 @@ fn the_page_of_errors_has_every_reason_with_its_code() {
     });
     let expected = Reason::ALL.map(|reason| (reason.status().as_u16(), reason.word()));
     assert_eq!(rows.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn the_recording_is_the_transcript_of_the_readme() {
+    let readme = include_str!("../README.md");
+    assert_generated("docs/images/kubectl.svg", &recording::svg(readme));
 }
