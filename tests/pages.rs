@@ -86,7 +86,7 @@ fn the_page_of_errors_has_every_reason_with_its_code() {
         let code: u16 = cells.next()?.parse().ok()?;
         Some((code, cells.next()?.trim_matches('`')))
     });
-    let expected = Reason::ALL.map(|reason| (reason.status().as_u16(), reason.word()));
+    let expected = Reason::ALL.map(|reason| (reason.code(), reason.word()));
     assert_eq!(rows.collect::<Vec<_>>(), expected);
 }
 

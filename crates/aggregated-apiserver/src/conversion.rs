@@ -419,7 +419,7 @@ mod tests {
         let mut conversions = Conversions::default();
         let asked = answer(vec![question(&webhooks)], &mut conversions, &Account::own()).await;
         let refused = asked.unwrap_err();
-        assert_eq!((refused.status().as_u16(), refused.retry_after_seconds()), (429, Some(1)));
+        assert_eq!((refused.code(), refused.retry_after_seconds()), (429, Some(1)));
         assert!(conversions.known_bytes() == 0, "nothing was learned");
         drop(held);
         answer(vec![question(&webhooks)], &mut conversions, &Account::own()).await.unwrap();

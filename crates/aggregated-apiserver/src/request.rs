@@ -12,6 +12,7 @@ mod decode;
 mod detached;
 mod documents;
 mod encode;
+pub mod head;
 mod impersonate;
 mod mutation;
 mod negotiate;

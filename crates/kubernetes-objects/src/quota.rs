@@ -15,7 +15,6 @@ pub use portion::Portion;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use http::{HeaderMap, Uri};
 use serde_json::{Map, Value};
 
 use crate::error::{ApiError, Reason};
@@ -96,15 +95,6 @@ pub fn of_tree(tree: &Map<String, Value>) -> usize {
 pub fn of_json(json: &[u8]) -> usize {
     let objects = json.iter().filter(|byte| **byte == b'{').count();
     objects * (NODE + NODE / NEXT_NODE + ALLOCATION) + json.len()
-}
-
-/// The memory of the URI and the headers of a request, in bytes.
-pub fn of_head(uri: &Uri, headers: &HeaderMap) -> usize {
-    /// The memory of a header besides its name and its value, in bytes.
-    const HEADER: usize = 100;
-    let headers = headers.iter();
-    let headers = headers.map(|(name, value)| name.as_str().len() + value.len() + HEADER);
-    headers.sum::<usize>() + uri.path().len() + uri.query().map_or(0, str::len)
 }
 
 /// The memory of all requests, with its limits.
@@ -371,7 +361,7 @@ mod tests {
 
     #[test]
     fn what_is_taken_is_given_back() {
-        let status = |refused: Result<(), ApiError>| refused.unwrap_err().reason().status();
+        let status = |refused: Result<(), ApiError>| refused.unwrap_err().reason().code();
         let quota = Quota::of_trees(trees(Portion::ALL));
         let (jane, joe) = (quota.account("jane", false), quota.account("joe", false));
         jane.take(REQUEST_LIMIT).unwrap();

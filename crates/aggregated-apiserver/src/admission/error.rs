@@ -49,7 +49,7 @@ impl AdmissionError {
         message: impl Into<String>,
         details: Option<Value>,
     ) -> Self {
-        let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let code = StatusCode::from_u16(code).map_or(500, |code| code.as_u16());
         let reason = reason.into();
         Self::answer(ApiError::given(Given { code, reason, details }, message))
     }

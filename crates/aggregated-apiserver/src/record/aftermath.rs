@@ -45,9 +45,9 @@ impl Ending {
     pub fn code(&self) -> u16 {
         match self {
             Self::Committed(code) => *code,
-            Self::Refused(error) => error.status().as_u16(),
-            Self::Panicked => Reason::InternalError.status().as_u16(),
-            Self::Unknown => Reason::Timeout.status().as_u16(),
+            Self::Refused(error) => error.code(),
+            Self::Panicked => Reason::InternalError.code(),
+            Self::Unknown => Reason::Timeout.code(),
         }
     }
 

@@ -3,8 +3,8 @@
 use std::any::Any;
 
 use axum::body::Body;
-use http::Response;
 use http::header::{HeaderValue, RETRY_AFTER};
+use http::{Response, StatusCode};
 
 use super::encode;
 use super::negotiate::{Media, Presentation};
@@ -31,7 +31,9 @@ pub fn refuse_as(error: &ApiError, presentation: Presentation) -> Response<Body>
         tracing::debug!("refused: {error}");
     }
     let body = serde_json::to_vec(&error.to_status()).unwrap_or_default();
-    let mut response = encode::respond(error.status(), presentation, body);
+    let status = StatusCode::from_u16(error.code());
+    let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = encode::respond(status, presentation, body);
     if let Some(seconds) = error.retry_after_seconds() {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }

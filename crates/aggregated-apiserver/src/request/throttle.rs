@@ -16,11 +16,12 @@ use axum::body::{Body, Bytes, HttpBody};
 use http::request::Parts;
 
 use self::level::Level;
+use super::head;
 use super::route::Target;
 use crate::error::ApiError;
 use crate::object::selector::Selector;
 use crate::queue::{Busy, Queue, QueuePlace};
-use crate::quota::{self, Account, Place, Places, Portion, Quota};
+use crate::quota::{Account, Place, Places, Portion, Quota};
 use crate::user::User;
 use crate::verb::Verb;
 use crate::watch_cache::SLOW_WATCHER;
@@ -322,7 +323,7 @@ fn full(bound: &'static str) -> ApiError {
 
 /// What a head takes, in units.
 fn head_units(head: &Parts) -> usize {
-    quota::of_head(&head.uri, &head.headers).div_ceil(HEAD_UNIT).max(1)
+    head::memory(&head.uri, &head.headers).div_ceil(HEAD_UNIT).max(1)
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use http::Request;
 
-use crate::quota::{self, Place, Places};
+use crate::quota::{Place, Places};
+use crate::request::head;
 
 /// The unit in which heads are counted, in bytes.
 const UNIT: usize = 1 << 10;
@@ -49,7 +50,7 @@ impl Heads {
 impl ConnectionHeads {
     /// The same request, which holds the memory for its head. Without memory the request is dropped.
     pub(super) fn admit<B>(&self, mut request: Request<B>) -> Result<Request<B>, Full> {
-        let units = quota::of_head(request.uri(), request.headers()).div_ceil(UNIT);
+        let units = head::memory(request.uri(), request.headers()).div_ceil(UNIT);
         if units > SMALL {
             let own = self.own.take("", units).ok_or(Full)?;
             let all = self.all.take(&self.network, units).ok_or(Full)?;

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::error::Error as StdError;
 use std::fmt::{self, Write as _};
 
-use http::StatusCode;
 use serde::Serialize;
 
 use super::status::Given;
@@ -138,7 +137,7 @@ impl ApiError {
 
     /// The error of another program, such as a webhook.
     pub fn given(given: Given, message: impl Into<String>) -> Self {
-        let reason = Reason::of_status(given.code);
+        let reason = Reason::of_code(given.code);
         Self::new(reason, message)
             .with_details(Details { given: Some(given), ..Details::default() })
     }
@@ -147,9 +146,9 @@ impl ApiError {
         self.details.as_ref().and_then(|details| details.given.as_ref())
     }
 
-    /// The HTTP status of the response.
-    pub fn status(&self) -> StatusCode {
-        self.as_given().map_or_else(|| self.reason.status(), |given| given.code)
+    /// The HTTP status code of the response.
+    pub fn code(&self) -> u16 {
+        self.as_given().map_or_else(|| self.reason.code(), |given| given.code)
     }
 
     /// 400 with this message.

@@ -1,7 +1,5 @@
 //! `Reason`: the machine-readable reason of an error, which clients branch on.
 
-use http::StatusCode;
-
 /// The machine-readable reason of an error: `reason` of a Kubernetes `Status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
@@ -69,31 +67,31 @@ impl Reason {
         Self::InsufficientStorage,
     ];
 
-    /// The HTTP status that carries this reason.
-    pub fn status(self) -> StatusCode {
+    /// The HTTP status code of responses with this reason.
+    pub fn code(self) -> u16 {
         match self {
-            Self::BadRequest => StatusCode::BAD_REQUEST,
-            Self::ServiceUnavailable => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Unauthorized => StatusCode::UNAUTHORIZED,
-            Self::Forbidden => StatusCode::FORBIDDEN,
-            Self::NotFound => StatusCode::NOT_FOUND,
-            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            Self::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
-            Self::AlreadyExists | Self::Conflict => StatusCode::CONFLICT,
-            Self::Expired => StatusCode::GONE,
-            Self::RequestEntityTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::UriTooLong => StatusCode::URI_TOO_LONG,
-            Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
-            Self::InternalError | Self::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::Timeout => StatusCode::GATEWAY_TIMEOUT,
-            Self::InsufficientStorage => StatusCode::INSUFFICIENT_STORAGE,
+            Self::BadRequest => 400,
+            Self::ServiceUnavailable => 503,
+            Self::Unauthorized => 401,
+            Self::Forbidden => 403,
+            Self::NotFound => 404,
+            Self::MethodNotAllowed => 405,
+            Self::NotAcceptable => 406,
+            Self::AlreadyExists | Self::Conflict => 409,
+            Self::Expired => 410,
+            Self::RequestEntityTooLarge => 413,
+            Self::UriTooLong => 414,
+            Self::UnsupportedMediaType => 415,
+            Self::Invalid => 422,
+            Self::TooManyRequests => 429,
+            Self::InternalError | Self::Unknown => 500,
+            Self::Timeout => 504,
+            Self::InsufficientStorage => 507,
         }
     }
 
-    /// The reason that is nearest to an HTTP status.
-    pub fn of_status(status: StatusCode) -> Self {
+    /// The reason of an HTTP status code; `Unknown` if Kubernetes has none for it.
+    pub fn of_code(code: u16) -> Self {
         let all = [
             Self::BadRequest,
             Self::Unauthorized,
@@ -110,7 +108,7 @@ impl Reason {
             Self::ServiceUnavailable,
             Self::Timeout,
         ];
-        all.into_iter().find(|reason| reason.status() == status).unwrap_or(Self::Unknown)
+        all.into_iter().find(|reason| reason.code() == code).unwrap_or(Self::Unknown)
     }
 
     /// The reason in a `Status`.

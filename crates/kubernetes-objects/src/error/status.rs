@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use http::StatusCode;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -12,8 +11,8 @@ use super::{ApiError, Details, Reason};
 /// The error of another program, such as a webhook. The client receives it unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Given {
-    /// The HTTP status of the response.
-    pub code: StatusCode,
+    /// The HTTP status code of the response.
+    pub code: u16,
     /// The reason, which may be unknown to Kubernetes.
     pub reason: String,
     /// The details, if the program sent any.
@@ -72,7 +71,7 @@ impl ApiError {
                 None => self.details.as_deref().map(StatusDetails::Ours),
                 Some(given) => given.details.as_ref().map(StatusDetails::Given),
             },
-            code: self.status().as_u16(),
+            code: self.code(),
         }
     }
 }
