@@ -6,7 +6,8 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use aggregated_apiserver::{ManifestOptions, ServeArgs, start_logging};
+use aggregated_apiserver::commands::ManifestOptions;
+use aggregated_apiserver::{ServeArgs, start_logging};
 use anyhow::{Context, Result};
 use farm_operator::NAME;
 use serde_json::{Value, json};

@@ -25,9 +25,8 @@ pub(crate) mod why;
 
 use std::sync::Arc;
 
-use aggregated_apiserver::{
-    Cells, Computed, Disclosures, Lookup, MetadataLookup, Scoped, SourceScope,
-};
+use aggregated_apiserver::computed::{MetadataLookup, Scoped, SourceScope};
+use aggregated_apiserver::{Cells, Computed, Disclosures, Lookup};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

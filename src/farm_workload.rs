@@ -4,7 +4,8 @@ mod tally;
 mod variant;
 mod view;
 
-use aggregated_apiserver::{Cells, ComputedFromSeveral, Disclosures};
+use aggregated_apiserver::computed::ComputedFromSeveral;
+use aggregated_apiserver::{Cells, Disclosures};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

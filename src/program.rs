@@ -2,8 +2,9 @@
 
 use std::sync::LazyLock;
 
-use aggregated_apiserver::{
-    BackupOptions, DoctorOptions, ManifestOptions, ServeArgs, TransferOptions,
+use aggregated_apiserver::ServeArgs;
+use aggregated_apiserver::commands::{
+    BackupOptions, DoctorOptions, ManifestOptions, TransferOptions,
 };
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;

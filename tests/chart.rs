@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use aggregated_apiserver::{DeployedStore, ManifestOptions};
+use aggregated_apiserver::commands::{DeployedStore, ManifestOptions};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::{Value, json};
 use test_cluster::{ControlPlane, Programs};

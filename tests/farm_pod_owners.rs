@@ -9,9 +9,8 @@ mod fake_cluster;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use aggregated_apiserver::{
-    ApiServer, Computed, InProcess, Kinds, Lookup, MetadataLookup, SourceType, User,
-};
+use aggregated_apiserver::computed::{MetadataLookup, SourceType};
+use aggregated_apiserver::{ApiServer, Computed, InProcess, Kinds, Lookup, User};
 use axum::body::{Body, BodyDataStream};
 use fake_cluster::FakeCluster;
 use farm_operator::FarmPod;

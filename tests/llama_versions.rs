@@ -8,7 +8,8 @@ mod kept_before;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use aggregated_apiserver::{AdmissionPluginName, ApiServer, InProcess, User};
+use aggregated_apiserver::serving::AdmissionPluginName;
+use aggregated_apiserver::{ApiServer, InProcess, User};
 use axum::body::Body;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use aggregated_apiserver::{DeployedStore, ManifestOptions};
+use aggregated_apiserver::commands::{DeployedStore, ManifestOptions};
 
 #[test]
 fn app_yaml_is_what_the_program_prints() {

@@ -3,7 +3,8 @@
 mod alpaca;
 mod stable;
 
-use aggregated_apiserver::{ApiServer, Kinds, ManifestOptions, ServeArgs, start_logging};
+use aggregated_apiserver::commands::ManifestOptions;
+use aggregated_apiserver::{ApiServer, Kinds, ServeArgs, start_logging};
 use clap::{Parser, Subcommand};
 use standalone_apiserver::{Standalone, StandaloneArgs};
 

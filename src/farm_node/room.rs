@@ -1,6 +1,7 @@
 //! The capacity of a node for one resource, and the part that is requested and used.
 
-use aggregated_apiserver::{Quantity, Total};
+use aggregated_apiserver::computed::Total;
+use aggregated_apiserver::types::Quantity;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -1,8 +1,11 @@
 use super::*;
-use aggregated_apiserver::check_disclosures;
+use aggregated_apiserver::computed::check_disclosures;
 use serde_json::{Value, json};
 
-fn lookup<K: aggregated_apiserver::SourceType, S: aggregated_apiserver::Scoped>(
+fn lookup<
+    K: aggregated_apiserver::computed::SourceType,
+    S: aggregated_apiserver::computed::Scoped,
+>(
     objects: &[Value],
 ) -> Lookup<K, S> {
     Lookup::from_objects(objects.iter().map(|one| serde_json::from_value(one.clone()).unwrap()))

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use aggregated_apiserver::Quantity;
+use aggregated_apiserver::types::Quantity;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
 use super::compact::{List, Text};

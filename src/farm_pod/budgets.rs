@@ -6,7 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use aggregated_apiserver::{Lookup, Scoped, SourceApi, SourceScope, SourceType};
+use aggregated_apiserver::Lookup;
+use aggregated_apiserver::computed::{Scoped, SourceApi, SourceScope, SourceType};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::Selector;

@@ -1,6 +1,7 @@
 //! The table cells of farm pods that a JSONPath cannot express.
 
-use aggregated_apiserver::{Cells, age};
+use aggregated_apiserver::Cells;
+use aggregated_apiserver::strategy::age;
 use jiff::Timestamp;
 
 use super::{FarmPod, FarmPodStatus, Why, budgets, images, resources, restarts};

@@ -4,7 +4,7 @@
 //! A repeated Event is updated every few seconds. The fields that such an update changes are not read, so that a farm
 //! pod changes only with new information.
 
-use aggregated_apiserver::{Scoped, SourceApi, SourceScope, SourceType};
+use aggregated_apiserver::computed::{Scoped, SourceApi, SourceScope, SourceType};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

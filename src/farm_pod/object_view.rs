@@ -5,7 +5,7 @@ use std::any::TypeId;
 use std::borrow::Cow;
 use std::marker::PhantomData;
 
-use aggregated_apiserver::{SourceApi, SourceType};
+use aggregated_apiserver::computed::{SourceApi, SourceType};
 use jiff::Timestamp;
 use kube::Resource;
 use serde::Deserialize;

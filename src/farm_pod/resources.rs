@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use aggregated_apiserver::Quantity;
+use aggregated_apiserver::types::Quantity;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

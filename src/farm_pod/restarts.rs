@@ -1,6 +1,6 @@
 //! The last end of a container, and the restarts of a Pod as a table cell.
 
-use aggregated_apiserver::age;
+use aggregated_apiserver::strategy::age;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;

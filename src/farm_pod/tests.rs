@@ -1,5 +1,5 @@
 use super::*;
-use aggregated_apiserver::{Scoped, SourceType, check_disclosures};
+use aggregated_apiserver::computed::{Scoped, SourceType, check_disclosures};
 use jiff::Timestamp;
 use kube::CustomResourceExt;
 use kube::api::ObjectMeta;

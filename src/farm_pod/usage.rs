@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use aggregated_apiserver::{Quantity, Scoped, SourceApi, SourceScope, SourceType};
+use aggregated_apiserver::computed::{Scoped, SourceApi, SourceScope, SourceType};
+use aggregated_apiserver::types::Quantity;
 use serde::{Deserialize, Deserializer};
 
 use super::amounts::{Amounts, Written};

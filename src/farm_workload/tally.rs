@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use aggregated_apiserver::{Quantity, Total};
+use aggregated_apiserver::computed::Total;
+use aggregated_apiserver::types::Quantity;
 use jiff::Timestamp;
 
 use crate::farm_pod::amounts::{self, Amounts, NANOS};

@@ -1,4 +1,5 @@
-use aggregated_apiserver::{Lookup, Scoped, SourceType, Variant, check_variant_disclosures};
+use aggregated_apiserver::Lookup;
+use aggregated_apiserver::computed::{Scoped, SourceType, Variant, check_variant_disclosures};
 use serde_json::{Value, json};
 
 use super::view::Workload;

@@ -3,7 +3,8 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use aggregated_apiserver::{Lookup, SourceScope, Total, Variant};
+use aggregated_apiserver::Lookup;
+use aggregated_apiserver::computed::{SourceScope, Total, Variant};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -18,7 +19,7 @@ pub struct Of<W>(PhantomData<W>);
 
 impl<W: Workload> Variant for Of<W>
 where
-    WorkloadView<W>: aggregated_apiserver::SourceType,
+    WorkloadView<W>: aggregated_apiserver::computed::SourceType,
 {
     type Object = FarmWorkload;
     type Source = WorkloadView<W>;

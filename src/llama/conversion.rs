@@ -6,7 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use aggregated_apiserver::{ConversionFailure, Convert, Quantity as Amount};
+use aggregated_apiserver::Convert;
+use aggregated_apiserver::types::Quantity as Amount;
+use aggregated_apiserver::versions::ConversionFailure;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::{v1, v1alpha};
@@ -78,7 +80,7 @@ fn to_float(quantity: &Quantity) -> Result<f64, ConversionFailure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use aggregated_apiserver::check_round_trips;
+    use aggregated_apiserver::versions::check_round_trips;
     use kube::ResourceExt;
 
     fn of_v1alpha(weight: f64, height: f64) -> v1alpha::Llama {

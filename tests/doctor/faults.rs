@@ -3,7 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
-use aggregated_apiserver::{ApiServer, DoctorOptions, Kinds, Outcome};
+use aggregated_apiserver::commands::{DoctorOptions, Outcome};
+use aggregated_apiserver::{ApiServer, Kinds};
 use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -4,7 +4,8 @@ use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use aggregated_apiserver::{ApiServer, Kinds, ServeArgs, TransferOptions};
+use aggregated_apiserver::commands::TransferOptions;
+use aggregated_apiserver::{ApiServer, Kinds, ServeArgs};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 

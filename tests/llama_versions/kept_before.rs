@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use aggregated_apiserver::NamespaceShare;
+use aggregated_apiserver::store::NamespaceShare;
 use aggregated_apiserver::store::{
     Collection, Commit, Expected, Key, LogReader, Object, Revision, Shelves, Store, StoreError,
     Timeline, Versioned,

@@ -3,7 +3,8 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use aggregated_apiserver::{ServeArgs, TransferOptions};
+use aggregated_apiserver::ServeArgs;
+use aggregated_apiserver::commands::TransferOptions;
 use anyhow::{Context, Result, bail, ensure};
 use http::Request;
 use kube::api::PostParams;

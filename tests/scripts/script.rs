@@ -17,7 +17,8 @@
 //! …
 //! ```
 
-use aggregated_apiserver::{Types, read_protobuf};
+use aggregated_apiserver::encoding::read_protobuf;
+use aggregated_apiserver::types::Types;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

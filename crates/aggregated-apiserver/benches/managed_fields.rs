@@ -8,7 +8,8 @@
 use std::cell::Cell;
 use std::convert::Infallible;
 
-use aggregated_apiserver::{AdmissionPluginName, ApiServer, InProcess, Kinds, User};
+use aggregated_apiserver::serving::AdmissionPluginName;
+use aggregated_apiserver::{ApiServer, InProcess, Kinds, User};
 use axum::body::Body;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use http::{Request, Response};

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use aggregated_apiserver::{ConversionFailure, Convert, InProcess, Kinds, Stored, Versions};
+use aggregated_apiserver::versions::ConversionFailure;
+use aggregated_apiserver::{Convert, InProcess, Kinds, Stored, Versions};
 use axum::body::Body;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use http::{Request, StatusCode};

@@ -6,8 +6,9 @@
 //! read its sources. Then `kubectl get claimuses -A --field-selector spec.mounted=false` finds the claims that no Pod
 //! mounts.
 
+use aggregated_apiserver::commands::ManifestOptions;
 use aggregated_apiserver::{
-    ApiServer, Computed, Disclosures, Kinds, Lookup, ManifestOptions, ServeArgs, start_logging,
+    ApiServer, Computed, Disclosures, Kinds, Lookup, ServeArgs, start_logging,
 };
 use clap::{Parser, Subcommand};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -121,7 +122,7 @@ async fn main() -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use aggregated_apiserver::check_disclosures;
+    use aggregated_apiserver::computed::check_disclosures;
     use serde_json::{Value, from_value, json};
 
     fn pod(namespace: &str, name: &str, claim: &str) -> PodView {

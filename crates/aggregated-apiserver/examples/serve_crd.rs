@@ -7,7 +7,8 @@
 
 use std::path::PathBuf;
 
-use aggregated_apiserver::{ApiServer, Kinds, ManifestOptions, ServeArgs, start_logging};
+use aggregated_apiserver::commands::ManifestOptions;
+use aggregated_apiserver::{ApiServer, Kinds, ServeArgs, start_logging};
 use anyhow::{Context, Result};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};

@@ -3,10 +3,10 @@
 //! `cargo run -p aggregated-apiserver --example two_versions -- --kubeconfig ~/.kube/config` serves each version behind
 //! an APIService. With `manifests` in front, the program prints everything to deploy instead.
 
-use aggregated_apiserver::{
-    ApiServer, ConversionFailure, Convert, Kinds, ManifestOptions, Quantity, ServeArgs, Stored,
-    Versions, start_logging,
-};
+use aggregated_apiserver::commands::ManifestOptions;
+use aggregated_apiserver::types::Quantity;
+use aggregated_apiserver::versions::ConversionFailure;
+use aggregated_apiserver::{ApiServer, Convert, Kinds, ServeArgs, Stored, Versions, start_logging};
 use clap::{Parser, Subcommand};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WrittenQuantity;
 
@@ -135,7 +135,7 @@ async fn main() -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use aggregated_apiserver::check_round_trips;
+    use aggregated_apiserver::versions::check_round_trips;
 
     fn of_version(weight: f64) -> v1alpha::Alpaca {
         v1alpha::Alpaca::new("a", v1alpha::AlpacaSpec { weight, height: 0.9 })

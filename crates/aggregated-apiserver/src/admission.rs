@@ -13,14 +13,14 @@ mod reinvocation;
 mod request;
 mod resource_quota;
 
-pub use audit_annotations::AuditAnnotations;
+pub(crate) use audit_annotations::AuditAnnotations;
 pub use error::AdmissionError;
-pub use kind_rules::KindRules;
-pub use namespace_lifecycle::{AdmittedNamespace, NamespaceLifecycle};
+pub(crate) use kind_rules::KindRules;
+pub(crate) use namespace_lifecycle::{AdmittedNamespace, NamespaceLifecycle};
 pub use object::AdmissionObject;
-pub(crate) use request::Form;
-pub use request::{AdmissionOperation, AdmissionRequest, OldObject, ReservedMemory};
-pub use resource_quota::{QuotaLimits, QuotaUsages, Reservation, ResourceQuota};
+pub use request::{AdmissionOperation, AdmissionRequest, ReservedMemory};
+pub(crate) use request::{Form, OldObject};
+pub(crate) use resource_quota::{QuotaLimits, QuotaUsages, Reservation, ResourceQuota};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,8 +44,9 @@ use crate::object::Tree;
 /// a plugin [needs](AdmissionPlugin::needs_defaults) them.
 ///
 /// ```
-/// use aggregated_apiserver::{
-///     AdmissionPlugin, AdmissionError, AdmissionOperation, AdmissionRequest, Kinds,
+/// use aggregated_apiserver::Kinds;
+/// use aggregated_apiserver::admission::{
+///     AdmissionPlugin, AdmissionError, AdmissionOperation, AdmissionRequest,
 /// };
 /// use futures::future::BoxFuture;
 /// use serde_json::{Map, Value};
@@ -131,7 +132,7 @@ pub trait AdmissionPlugin: Send + Sync + 'static {
 
 /// The plugins of a server, in the order of their calls.
 #[derive(Clone, Default)]
-pub struct AdmissionChain {
+pub(crate) struct AdmissionChain {
     plugins: Vec<Arc<dyn AdmissionPlugin>>,
     last: Option<Arc<dyn AdmissionPlugin>>,
     observer: Option<AdmissionObserver>,
@@ -139,7 +140,7 @@ pub struct AdmissionChain {
 
 /// The duration of the calls of one plugin, or of all plugins, for one write.
 #[derive(Clone, Copy, Debug)]
-pub struct AdmissionTime<'a> {
+pub(crate) struct AdmissionTime<'a> {
     /// The plugin; `None` for the total of all plugins.
     pub plugin: Option<&'a str>,
     /// The operation of the write.
@@ -153,7 +154,7 @@ pub struct AdmissionTime<'a> {
 }
 
 /// Receives the durations of plugin calls.
-pub type AdmissionObserver = Arc<dyn Fn(&AdmissionTime<'_>) + Send + Sync>;
+pub(crate) type AdmissionObserver = Arc<dyn Fn(&AdmissionTime<'_>) + Send + Sync>;
 
 impl AdmissionChain {
     /// Adds a plugin after the others.

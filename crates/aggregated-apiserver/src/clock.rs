@@ -96,7 +96,7 @@ pub fn to_rfc_3339(time: Timestamp) -> String {
 ///
 /// ```
 /// let time = "2026-01-02T03:04:05.6Z".parse()?;
-/// assert_eq!(aggregated_apiserver::truncate_to_seconds(time).to_string(), "2026-01-02T03:04:05Z");
+/// assert_eq!(aggregated_apiserver::encoding::truncate_to_seconds(time).to_string(), "2026-01-02T03:04:05Z");
 /// # Ok::<(), jiff::Error>(())
 /// ```
 pub fn truncate_to_seconds(time: Timestamp) -> Timestamp {

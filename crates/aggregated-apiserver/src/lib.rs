@@ -68,7 +68,7 @@ mod openapi;
 mod verb;
 mod write;
 
-mod admission;
+pub mod admission;
 mod backup;
 mod doctor;
 mod transfer;
@@ -109,41 +109,87 @@ mod user;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub use admission::{
-    AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
-    ReservedMemory,
-};
-pub use backup::BackupOptions;
-pub use clock::{Clock, truncate_to_seconds};
-pub use codec::{read_protobuf, write_protobuf, yaml_documents};
+pub use clock::Clock;
 pub use definition::{
-    Cells, Computed, ComputedFromSeveral, ConversionFailure, Convert, DefinitionError,
-    DisclosureFault, Disclosures, Everything, Kind, Kinds, Lookup, MetadataLookup, MetadataType,
-    Related, RoundTripFault, Rules, Scoped, SourceApi, SourceScope, SourceType, Stored, Total,
-    Variant, Variants, Versions, Visibility, check_disclosures, check_round_trips,
-    check_variant_disclosures,
+    Cells, Computed, Convert, DefinitionError, Disclosures, Kind, Kinds, Lookup, Rules, Stored,
+    Versions, Visibility,
 };
-pub use doctor::{Diagnosis, DoctorOptions, DoctorOutput, Finding, Outcome};
 pub use error::{FieldError, StartError};
-pub use kind::{
-    Completed, Filled, NameRule, ObjectIdentity, QuotaUsage, ReviewError, Routing, RuleContext,
-    StoragePrefix, Strategy, SubresourceError, SubresourceOutcome, SubresourceRequest, View, age,
-    check_webhook_service, check_webhook_url,
-};
-pub use manifests::{DeployedStore, Options as ManifestOptions};
-pub use object::json_patch::JsonPatch;
+pub use kind::Strategy;
+pub use object::Key;
 pub use object::selector::SelectableFields;
-pub use object::{Key, names};
-pub use schema::{GoType, ListMerge, Member, Presence, Quantity, Type, TypeId, TypeRef, Types};
-pub use server::{
-    AdmissionPluginName, ApiServer, Args as ServeArgs, AuditArgs, Bound, ClusterClient, Drained,
-    EtcdArgs, InProcess, KeptObject, KeptObjects, LoggingFormat, RestoreError, Running,
-    RuntimeKinds, StoredKind, TakenNames, TracingArgs, Unready, start_logging,
-};
-pub use storage::NamespaceShare;
-pub use transfer::TransferOptions;
+pub use server::{ApiServer, Args as ServeArgs, Bound, InProcess, Running, start_logging};
 pub use user::User;
-pub use webhook::{
-    Busy as WebhookBusy, CallError as WebhookCallError, Calls as WebhookCalls, Turn as WebhookTurn,
-    Webhook,
-};
+
+/// The commands that a server program has besides serving: `manifests`, `doctor`, `backup`, `export`, `import`, `migrate`.
+pub mod commands {
+    pub use crate::backup::BackupOptions;
+    pub use crate::doctor::{Diagnosis, DoctorOptions, DoctorOutput, Finding, Outcome};
+    pub use crate::manifests::{DeployedStore, Options as ManifestOptions};
+    pub use crate::transfer::TransferOptions;
+}
+
+/// Computed kinds: their sources, their lookups, and the permissions on their fields.
+pub mod computed {
+    pub use crate::definition::{
+        ComputedFromSeveral, DisclosureFault, Everything, MetadataLookup, MetadataType, Related,
+        Scoped, SourceApi, SourceScope, SourceType, Total, Variant, Variants, check_disclosures,
+        check_variant_disclosures,
+    };
+}
+
+/// Objects in the encodings of Kubernetes: protobuf, YAML, JSON patches, and times in whole seconds.
+pub mod encoding {
+    pub use crate::clock::truncate_to_seconds;
+    pub use crate::codec::{read_protobuf, write_protobuf, yaml_documents};
+    pub use crate::object::json_patch::JsonPatch;
+}
+
+/// Kinds that are added, changed and removed while the server runs.
+pub mod runtime_kinds {
+    pub use crate::server::{
+        KeptObject, KeptObjects, RestoreError, RuntimeKinds, StoredKind, TakenNames,
+    };
+}
+
+/// How a server serves: its groups of flags, its states, and a client of the cluster.
+pub mod serving {
+    pub use crate::server::{
+        AdmissionPluginName, AuditArgs, ClusterClient, Drained, EtcdArgs, LoggingFormat,
+        TracingArgs, Unready,
+    };
+}
+
+/// The parts of a [`Strategy`], and of rules and cells of built-in kinds.
+pub mod strategy {
+    pub use crate::kind::{
+        Completed, Filled, NameRule, ObjectIdentity, QuotaUsage, Routing, RuleContext,
+        StoragePrefix, View, age, check_webhook_service, check_webhook_url,
+    };
+    pub use crate::object::names;
+}
+
+/// Subresources and reviews that are handled by code.
+pub mod subresource {
+    pub use crate::kind::{ReviewError, SubresourceError, SubresourceOutcome, SubresourceRequest};
+}
+
+/// The Go types of Kubernetes, by which objects of built-in kinds are decoded.
+pub mod types {
+    pub use crate::schema::{
+        GoType, ListMerge, Member, Presence, Quantity, Type, TypeId, TypeRef, Types,
+    };
+}
+
+/// Several versions of a kind, and the conversion between them.
+pub mod versions {
+    pub use crate::definition::{ConversionFailure, RoundTripFault, check_round_trips};
+}
+
+/// The client of webhooks: calls with their limits, as conversion and admission webhooks share them.
+pub mod webhooks {
+    pub use crate::webhook::{
+        Busy as WebhookBusy, CallError as WebhookCallError, Calls as WebhookCalls,
+        Turn as WebhookTurn, Webhook,
+    };
+}

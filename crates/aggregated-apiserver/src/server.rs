@@ -219,7 +219,8 @@ impl ApiServer {
     ///
     /// ```
     /// # use std::sync::Arc;
-    /// # use aggregated_apiserver::{ApiServer, Kinds, store::Store};
+    /// # use aggregated_apiserver::{ApiServer, Kinds};
+    /// # use aggregated_apiserver::store::Store;
     /// # fn server(kinds: Kinds, store: Arc<dyn Store>) -> ApiServer {
     /// ApiServer::new("foo-server", kinds).with_store(store)
     /// # }

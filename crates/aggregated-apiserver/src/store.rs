@@ -35,7 +35,7 @@
 //! use std::path::Path;
 //! use std::sync::{Arc, Mutex};
 //!
-//! use aggregated_apiserver::NamespaceShare;
+//! use aggregated_apiserver::store::NamespaceShare;
 //! use aggregated_apiserver::store::{
 //!     Collection, Commit, Key, LogReader, Object, Revision, Shelves, Store, StoreError, Timeline,
 //!     Versioned,
@@ -180,6 +180,6 @@
 
 pub use crate::object::{Key, Object, ObjectError};
 pub use crate::storage::{
-    Collection, Commit, Expected, LogEntry, LogReader, Revision, Shelves, Store, StoreError,
-    Timeline, Versioned, suite,
+    Collection, Commit, Expected, LogEntry, LogReader, NamespaceShare, Revision, Shelves, Store,
+    StoreError, Timeline, Versioned, suite,
 };

@@ -7,10 +7,11 @@ mod in_process;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
-use aggregated_apiserver::{
-    AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionPluginName,
-    AdmissionRequest, ApiServer, FieldError, InProcess, Kinds,
+use aggregated_apiserver::admission::{
+    AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
 };
+use aggregated_apiserver::serving::AdmissionPluginName;
+use aggregated_apiserver::{ApiServer, FieldError, InProcess, Kinds};
 use axum::body::Body;
 use futures::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode};

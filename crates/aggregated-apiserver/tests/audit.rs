@@ -6,10 +6,11 @@ mod in_process;
 
 use std::path::Path;
 
-use aggregated_apiserver::{
-    AdmissionError, AdmissionOperation, AdmissionPlugin, AdmissionRequest, AuditArgs, InProcess,
-    Kinds, User,
+use aggregated_apiserver::admission::{
+    AdmissionError, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
 };
+use aggregated_apiserver::serving::AuditArgs;
+use aggregated_apiserver::{InProcess, Kinds, User};
 use axum::body::Body;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};

@@ -11,7 +11,8 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use aggregated_apiserver::{ApiServer, Computed, InProcess, Kinds, Lookup, Scoped, SourceScope};
+use aggregated_apiserver::computed::{Scoped, SourceScope};
+use aggregated_apiserver::{ApiServer, Computed, InProcess, Kinds, Lookup};
 use axum::body::{Body, BodyDataStream};
 use fake_cluster::FakeCluster;
 use futures::StreamExt;

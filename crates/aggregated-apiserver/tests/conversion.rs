@@ -5,7 +5,9 @@
 
 mod in_process;
 
-use aggregated_apiserver::{AdmissionPluginName, ApiServer, InProcess, Kind, Kinds, View};
+use aggregated_apiserver::serving::AdmissionPluginName;
+use aggregated_apiserver::strategy::View;
+use aggregated_apiserver::{ApiServer, InProcess, Kind, Kinds};
 use axum::body::Body;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;

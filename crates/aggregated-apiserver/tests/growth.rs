@@ -8,7 +8,8 @@
 
 mod in_process;
 
-use aggregated_apiserver::{InProcess, RuntimeKinds};
+use aggregated_apiserver::InProcess;
+use aggregated_apiserver::runtime_kinds::RuntimeKinds;
 use axum::body::Body;
 use http::{Method, Request};
 use http_body_util::BodyExt;

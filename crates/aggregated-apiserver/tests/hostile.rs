@@ -7,7 +7,9 @@ mod in_process;
 
 use std::time::Duration;
 
-use aggregated_apiserver::{InProcess, Types, read_protobuf};
+use aggregated_apiserver::InProcess;
+use aggregated_apiserver::encoding::read_protobuf;
+use aggregated_apiserver::types::Types;
 use axum::body::Body;
 use fastrand::Rng;
 use http::{Method, Request, Response, StatusCode};

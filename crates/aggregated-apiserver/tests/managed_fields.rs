@@ -6,7 +6,8 @@ mod in_process;
 
 use std::convert::Infallible;
 
-use aggregated_apiserver::{AdmissionPluginName, ApiServer, InProcess, Kinds};
+use aggregated_apiserver::serving::AdmissionPluginName;
+use aggregated_apiserver::{ApiServer, InProcess, Kinds};
 use axum::body::Body;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;

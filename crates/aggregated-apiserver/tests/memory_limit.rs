@@ -5,7 +5,8 @@
 
 use std::convert::Infallible;
 
-use aggregated_apiserver::{AdmissionPluginName, ApiServer, InProcess, Kinds, User};
+use aggregated_apiserver::serving::AdmissionPluginName;
+use aggregated_apiserver::{ApiServer, InProcess, Kinds, User};
 use axum::body::Body;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;

@@ -7,7 +7,8 @@ mod in_process;
 
 use std::time::Duration;
 
-use aggregated_apiserver::{ApiServer, Computed, InProcess, Kinds, MetadataLookup};
+use aggregated_apiserver::computed::MetadataLookup;
+use aggregated_apiserver::{ApiServer, Computed, InProcess, Kinds};
 use axum::body::Body;
 use fake_cluster::FakeCluster;
 use http::{Request, StatusCode};

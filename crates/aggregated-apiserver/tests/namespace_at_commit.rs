@@ -6,10 +6,10 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aggregated_apiserver::{
-    AdmissionError, AdmissionObject, AdmissionPlugin, AdmissionRequest, ApiServer, InProcess,
-    Kinds, User,
+use aggregated_apiserver::admission::{
+    AdmissionError, AdmissionObject, AdmissionPlugin, AdmissionRequest,
 };
+use aggregated_apiserver::{ApiServer, InProcess, Kinds, User};
 use axum::body::Body;
 use futures::StreamExt;
 use futures::future::BoxFuture;

@@ -5,12 +5,12 @@
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
+use aggregated_apiserver::serving::AdmissionPluginName;
+use aggregated_apiserver::store::NamespaceShare;
 use aggregated_apiserver::store::{
     Collection, Commit, Key, LogReader, Revision, Shelves, Store, StoreError, Timeline, Versioned,
 };
-use aggregated_apiserver::{
-    AdmissionPluginName, ApiServer, InProcess, Kinds, NamespaceShare, ServeArgs, User,
-};
+use aggregated_apiserver::{ApiServer, InProcess, Kinds, ServeArgs, User};
 use axum::body::Body;
 use futures::future::BoxFuture;
 use http::{Request, Response};

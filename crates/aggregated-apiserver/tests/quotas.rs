@@ -6,10 +6,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aggregated_apiserver::{
-    AdmissionError, AdmissionPlugin, AdmissionPluginName, AdmissionRequest, ApiServer, InProcess,
-    Kinds, User,
-};
+use aggregated_apiserver::admission::{AdmissionError, AdmissionPlugin, AdmissionRequest};
+use aggregated_apiserver::serving::AdmissionPluginName;
+use aggregated_apiserver::{ApiServer, InProcess, Kinds, User};
 use axum::body::Body;
 use futures::StreamExt;
 use futures::future::BoxFuture;

@@ -4,9 +4,8 @@
 
 use std::convert::Infallible;
 
-use aggregated_apiserver::{
-    AdmissionPluginName, ApiServer, FieldError, InProcess, Kinds, Rules, Stored, User,
-};
+use aggregated_apiserver::serving::AdmissionPluginName;
+use aggregated_apiserver::{ApiServer, FieldError, InProcess, Kinds, Rules, Stored, User};
 use axum::body::Body;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;

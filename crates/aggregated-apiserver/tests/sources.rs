@@ -9,10 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use aggregated_apiserver::{
-    ApiServer, Computed, ComputedFromSeveral, InProcess, Kinds, Lookup, Scoped, SourceScope,
-    Variant,
-};
+use aggregated_apiserver::computed::{ComputedFromSeveral, Scoped, SourceScope, Variant};
+use aggregated_apiserver::{ApiServer, Computed, InProcess, Kinds, Lookup};
 use axum::body::Body;
 use fake_cluster::FakeCluster;
 use futures::stream::{self, BoxStream, StreamExt};

@@ -4,11 +4,13 @@
 
 #[path = "versions/flock.rs"]
 mod flock;
-#[path = "versions/herd.rs"]
+#[path = "../../oracle/src/herd.rs"]
 mod herd;
 mod in_process;
 
-use aggregated_apiserver::{AdmissionPluginName, ApiServer, InProcess, Kinds, check_round_trips};
+use aggregated_apiserver::serving::AdmissionPluginName;
+use aggregated_apiserver::versions::check_round_trips;
+use aggregated_apiserver::{ApiServer, InProcess, Kinds};
 use axum::body::Body;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;

@@ -9,10 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use aggregated_apiserver::{
-    AdmissionPluginName, ApiServer, Computed, InProcess, Kind, Kinds, Stored, User, View,
-    Visibility,
-};
+use aggregated_apiserver::serving::AdmissionPluginName;
+use aggregated_apiserver::strategy::View;
+use aggregated_apiserver::{ApiServer, Computed, InProcess, Kind, Kinds, Stored, User, Visibility};
 use axum::body::Body;
 use fake_cluster::FakeCluster;
 use http::{Method, Request, StatusCode};

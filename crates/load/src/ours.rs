@@ -3,7 +3,9 @@
 
 use std::path::Path;
 
-use aggregated_apiserver::{AdmissionPluginName, ApiServer, Kinds, NamespaceShare, ServeArgs};
+use aggregated_apiserver::serving::AdmissionPluginName;
+use aggregated_apiserver::store::NamespaceShare;
+use aggregated_apiserver::{ApiServer, Kinds, ServeArgs};
 use anyhow::Result;
 
 use crate::{Server, process};

@@ -6,7 +6,8 @@ use std::panic::catch_unwind;
 use std::path::Path;
 use std::sync::Arc;
 
-use aggregated_apiserver::{ConversionFailure, Convert};
+use aggregated_apiserver::Convert;
+use aggregated_apiserver::versions::ConversionFailure;
 use anyhow::Result;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, Response};

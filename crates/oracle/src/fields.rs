@@ -5,7 +5,7 @@
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::fmt::Write as _;
 
-use aggregated_apiserver::{GoType, Type};
+use aggregated_apiserver::types::{GoType, Type};
 use anyhow::{Context, Result};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};

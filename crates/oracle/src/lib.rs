@@ -16,7 +16,6 @@ pub mod each;
 pub mod fields;
 pub mod formats;
 pub mod generate;
-#[path = "../../aggregated-apiserver/tests/versions/herd.rs"]
 pub mod herd;
 pub mod kubectl;
 pub mod metrics;

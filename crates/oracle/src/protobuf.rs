@@ -5,7 +5,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use aggregated_apiserver::{Types, read_protobuf};
+use aggregated_apiserver::encoding::read_protobuf;
+use aggregated_apiserver::types::Types;
 use anyhow::{Context, Result, bail, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -160,7 +161,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use aggregated_apiserver::{GoType, Member, Presence, Type, write_protobuf};
+    use aggregated_apiserver::encoding::write_protobuf;
+    use aggregated_apiserver::types::{GoType, Member, Presence, Type};
     use fastrand::Rng;
     use serde_json::Map;
     use test_cluster::Missing;

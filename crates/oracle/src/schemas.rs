@@ -96,7 +96,7 @@ pub(crate) fn without_numbers(text: &str) -> String {
 fn said_by_us(definition: Value) -> Result<BTreeSet<String>> {
     let definition = serde_json::from_value(definition).context("a definition")?;
     let server = ApiServer::new("samples", Kinds::new().crd(definition).allow_partial());
-    match server.manifests(&aggregated_apiserver::ManifestOptions::default()) {
+    match server.manifests(&aggregated_apiserver::commands::ManifestOptions::default()) {
         Ok(_) => Ok(BTreeSet::new()),
         Err(StartError::Kind { faults, .. }) => Ok(faults.into_iter().collect()),
         Err(error) => Err(error.into()),

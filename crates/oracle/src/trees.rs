@@ -6,7 +6,7 @@
 use fastrand::Rng;
 use serde_json::{Map, Value, json};
 
-use aggregated_apiserver::{GoType, ListMerge, Type};
+use aggregated_apiserver::types::{GoType, ListMerge, Type};
 
 use crate::protobuf::TYPES;
 use crate::row::{BUILT_IN, Request, Row};

@@ -12,10 +12,11 @@ mod validating;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use aggregated_apiserver::{
-    AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest, Kinds,
-    RuntimeKinds,
+use aggregated_apiserver::Kinds;
+use aggregated_apiserver::admission::{
+    AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
 };
+use aggregated_apiserver::runtime_kinds::RuntimeKinds;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use serde_json::{Map, Value};

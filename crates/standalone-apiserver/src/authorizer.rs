@@ -12,7 +12,8 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use aggregated_apiserver::{RuntimeKinds, User};
+use aggregated_apiserver::User;
+use aggregated_apiserver::runtime_kinds::RuntimeKinds;
 use k8s_openapi::api::authorization::v1::{
     NonResourceRule, ResourceRule, SubjectAccessReviewSpec, SubjectAccessReviewStatus,
     SubjectRulesReviewStatus,

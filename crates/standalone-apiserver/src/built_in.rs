@@ -43,7 +43,8 @@ pub(crate) use scheduling::priority_class;
 
 use std::sync::{Arc, LazyLock};
 
-use aggregated_apiserver::{Kind, Kinds, Types};
+use aggregated_apiserver::types::Types;
+use aggregated_apiserver::{Kind, Kinds};
 
 pub(crate) use admission::PodSecurityConfiguration;
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::net::SocketAddr;
 
-use aggregated_apiserver::RuntimeKinds;
+use aggregated_apiserver::runtime_kinds::RuntimeKinds;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{

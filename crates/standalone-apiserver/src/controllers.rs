@@ -10,7 +10,7 @@ pub(crate) mod namespaces;
 mod pods;
 mod storage_protection;
 
-use aggregated_apiserver::RuntimeKinds;
+use aggregated_apiserver::runtime_kinds::RuntimeKinds;
 use kube::Client;
 use tokio::task::JoinHandle;
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use aggregated_apiserver::yaml_documents;
+use aggregated_apiserver::encoding::yaml_documents;
 use serde_json::Value;
 
 /// The largest size of a file, in bytes.

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use aggregated_apiserver::{RestoreError, RuntimeKinds};
+use aggregated_apiserver::runtime_kinds::{RestoreError, RuntimeKinds};
 use k8s_openapi::Resource;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use serde::Deserialize;

@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use aggregated_apiserver::{
-    FieldError, RuntimeKinds, SubresourceError, SubresourceRequest, User, truncate_to_seconds,
-};
+use aggregated_apiserver::encoding::truncate_to_seconds;
+use aggregated_apiserver::runtime_kinds::RuntimeKinds;
+use aggregated_apiserver::subresource::{SubresourceError, SubresourceRequest};
+use aggregated_apiserver::{FieldError, User};
 use jiff::Timestamp;
 use rcgen::KeyPair;
 use serde_json::{Value, json};

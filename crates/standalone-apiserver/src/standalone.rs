@@ -4,7 +4,8 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use aggregated_apiserver::{ApiServer, Kinds, NamespaceShare, ServeArgs, StartError};
+use aggregated_apiserver::store::NamespaceShare;
+use aggregated_apiserver::{ApiServer, Kinds, ServeArgs, StartError};
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;

@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use aggregated_apiserver::runtime_kinds::RuntimeKinds;
+use aggregated_apiserver::serving::{AuditArgs, ClusterClient};
+use aggregated_apiserver::store::NamespaceShare;
 use aggregated_apiserver::{
-    ApiServer, AuditArgs, Clock, ClusterClient, InProcess, Kinds, NamespaceShare, Running,
-    RuntimeKinds, ServeArgs, StartError, User,
+    ApiServer, Clock, InProcess, Kinds, Running, ServeArgs, StartError, User,
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;

@@ -2,10 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
+use aggregated_apiserver::runtime_kinds::RuntimeKinds;
+use aggregated_apiserver::serving::ClusterClient;
+use aggregated_apiserver::store::NamespaceShare;
 use aggregated_apiserver::store::{
     Collection, Commit, Key, LogReader, Revision, Shelves, Store, StoreError, Timeline, Versioned,
 };
-use aggregated_apiserver::{ApiServer, ClusterClient, InProcess, NamespaceShare, RuntimeKinds};
+use aggregated_apiserver::{ApiServer, InProcess};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use kube::Client;

@@ -5,8 +5,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use aggregated_apiserver::{
-    AdmissionError, AdmissionObject, AdmissionPlugin, AdmissionRequest, Kinds,
+use aggregated_apiserver::Kinds;
+use aggregated_apiserver::admission::{
+    AdmissionError, AdmissionObject, AdmissionPlugin, AdmissionRequest,
 };
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};

@@ -17,7 +17,8 @@ type Compute<K> = Box<dyn Fn(&K, Timestamp) -> Value + Send + Sync>;
 /// the column stay as the definition declares them.
 ///
 /// ```
-/// use aggregated_apiserver::{Cells, Stored, age};
+/// use aggregated_apiserver::{Cells, Stored};
+/// use aggregated_apiserver::strategy::age;
 /// use kube::CustomResource;
 /// use schemars::JsonSchema;
 /// use serde::{Deserialize, Serialize};

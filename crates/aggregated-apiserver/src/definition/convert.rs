@@ -40,7 +40,8 @@ use crate::kind::Unconvertible;
 /// #     #[kube(group = "example.com", version = "v1alpha", kind = "Herd", namespaced)]
 /// #     pub struct HerdSpec { pub heads: String }
 /// # }
-/// use aggregated_apiserver::{ConversionFailure, Convert, Stored, Versions};
+/// use aggregated_apiserver::{Convert, Stored, Versions};
+/// use aggregated_apiserver::versions::ConversionFailure;
 ///
 /// impl Stored for v1::Herd {
 ///     fn versions() -> Versions<Self> {
@@ -102,7 +103,8 @@ impl ConversionFailure {
     /// is 422 and names the field; for a stored object it is 500.
     ///
     /// ```
-    /// # use aggregated_apiserver::{ConversionFailure, FieldError};
+    /// # use aggregated_apiserver::FieldError;
+    /// # use aggregated_apiserver::versions::ConversionFailure;
     /// fn grams(kilograms: f64) -> Result<f64, ConversionFailure> {
     ///     let grams = kilograms * 1000.0;
     ///     if grams.fract() == 0.0 {

@@ -29,7 +29,8 @@ pub struct DisclosureFault {
 /// The undeclared fields, in the order of lookups.
 ///
 /// ```
-/// use aggregated_apiserver::{Computed, Disclosures, Lookup, check_disclosures};
+/// use aggregated_apiserver::{Computed, Disclosures, Lookup};
+/// use aggregated_apiserver::computed::check_disclosures;
 /// use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 /// use kube::CustomResource;
 /// use schemars::JsonSchema;

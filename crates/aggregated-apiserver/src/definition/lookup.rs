@@ -121,7 +121,8 @@ pub struct Lookup<K, S = Everything> {
 /// The objects that a [`Lookup`] reads from the cluster.
 ///
 /// ```
-/// use aggregated_apiserver::{Lookup, Scoped, SourceScope};
+/// use aggregated_apiserver::Lookup;
+/// use aggregated_apiserver::computed::{Scoped, SourceScope};
 /// use k8s_openapi::api::core::v1::Event;
 ///
 /// /// The Events that are about Pods.

@@ -57,7 +57,8 @@ impl std::error::Error for RoundTripFault {}
 /// #     #[kube(group = "example.com", version = "v1alpha", kind = "Herd", namespaced)]
 /// #     pub struct HerdSpec { pub heads: String }
 /// # }
-/// # use aggregated_apiserver::{ConversionFailure, Convert, Stored, Versions};
+/// # use aggregated_apiserver::{Convert, Stored, Versions};
+/// # use aggregated_apiserver::versions::ConversionFailure;
 /// # impl Stored for v1::Herd {
 /// #     fn versions() -> Versions<Self> { Versions::new().version::<v1alpha::Herd>() }
 /// # }
@@ -71,7 +72,7 @@ impl std::error::Error for RoundTripFault {}
 /// #         Ok(Self { metadata: hub.metadata, spec })
 /// #     }
 /// # }
-/// use aggregated_apiserver::check_round_trips;
+/// use aggregated_apiserver::versions::check_round_trips;
 ///
 /// let of_hub = [0, 1, u32::MAX].map(|heads| v1::Herd::new("a", v1::HerdSpec { heads }));
 /// let spec = |heads: &str| v1alpha::HerdSpec { heads: heads.to_owned() };

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use aggregated_apiserver::{AuditArgs, TracingArgs, User};
+use aggregated_apiserver::User;
+use aggregated_apiserver::serving::{AuditArgs, TracingArgs};
 use axum::body::Body;
 use http::Request;
 use http_body_util::BodyExt;

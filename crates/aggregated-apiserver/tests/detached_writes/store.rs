@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use aggregated_apiserver::NamespaceShare;
+use aggregated_apiserver::store::NamespaceShare;
 use aggregated_apiserver::store::{
     Collection, Commit, Key, LogReader, Object, Revision, Shelves, Store, StoreError, Timeline,
     Versioned,

@@ -4,11 +4,12 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aggregated_apiserver::store::Store;
-use aggregated_apiserver::{
-    AdmissionError, AdmissionObject, AdmissionPlugin, AdmissionPluginName, AdmissionRequest,
-    ApiServer, AuditArgs, InProcess, Kinds, TracingArgs, User,
+use aggregated_apiserver::admission::{
+    AdmissionError, AdmissionObject, AdmissionPlugin, AdmissionRequest,
 };
+use aggregated_apiserver::serving::{AdmissionPluginName, AuditArgs, TracingArgs};
+use aggregated_apiserver::store::Store;
+use aggregated_apiserver::{ApiServer, InProcess, Kinds, User};
 use axum::body::Body;
 use futures::StreamExt;
 use futures::future::BoxFuture;

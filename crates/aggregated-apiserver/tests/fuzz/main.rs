@@ -11,9 +11,10 @@ mod in_process;
 
 use std::fmt::Write as _;
 
-use aggregated_apiserver::{
-    InProcess, Quantity, RuntimeKinds, Types, read_protobuf, write_protobuf,
-};
+use aggregated_apiserver::InProcess;
+use aggregated_apiserver::encoding::{read_protobuf, write_protobuf};
+use aggregated_apiserver::runtime_kinds::RuntimeKinds;
+use aggregated_apiserver::types::{Quantity, Types};
 use axum::body::Body;
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;

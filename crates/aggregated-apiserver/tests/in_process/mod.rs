@@ -3,9 +3,9 @@
 
 use std::convert::Infallible;
 
-use aggregated_apiserver::{
-    AdmissionPluginName, ApiServer, AuditArgs, InProcess, Kinds, NamespaceShare, TracingArgs, User,
-};
+use aggregated_apiserver::serving::{AdmissionPluginName, AuditArgs, TracingArgs};
+use aggregated_apiserver::store::NamespaceShare;
+use aggregated_apiserver::{ApiServer, InProcess, Kinds, User};
 use axum::body::Body;
 use http::{Request, Response, StatusCode};
 use kube::Client;

@@ -1,6 +1,7 @@
 //! Flocks, whose versions cannot be converted consistently.
 
-use aggregated_apiserver::{ConversionFailure, Convert, Stored, Versions};
+use aggregated_apiserver::versions::ConversionFailure;
+use aggregated_apiserver::{Convert, Stored, Versions};
 use kube::ResourceExt;
 
 #[rustfmt::skip] // it would indent the attribute more each time

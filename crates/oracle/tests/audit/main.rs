@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use admission::{AS_JOE, ENDPOINTS_OF_JOE};
-use aggregated_apiserver::AuditArgs;
+use aggregated_apiserver::serving::AuditArgs;
 use anyhow::{Context, Result, ensure};
 use oracle::conversion_webhook::ConversionWebhook;
 use oracle::server::{Sent, Server};

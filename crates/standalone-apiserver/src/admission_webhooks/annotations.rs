@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aggregated_apiserver::AdmissionRequest;
+use aggregated_apiserver::admission::AdmissionRequest;
 use serde::Serialize;
 use serde_json::value::RawValue;
 

@@ -1,8 +1,7 @@
 //! Calls one webhook.
 
-use aggregated_apiserver::{
-    AdmissionError, AdmissionRequest, Webhook, WebhookBusy, WebhookCallError, WebhookCalls,
-};
+use aggregated_apiserver::admission::{AdmissionError, AdmissionRequest};
+use aggregated_apiserver::webhooks::{Webhook, WebhookBusy, WebhookCallError, WebhookCalls};
 use uuid::Uuid;
 
 use super::answer::{self, Answer, Asked};

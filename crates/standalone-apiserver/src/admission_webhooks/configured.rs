@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use aggregated_apiserver::{RuntimeKinds, WebhookCalls};
+use aggregated_apiserver::runtime_kinds::RuntimeKinds;
+use aggregated_apiserver::webhooks::WebhookCalls;
 use k8s_openapi::Resource;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ValidatingWebhook,

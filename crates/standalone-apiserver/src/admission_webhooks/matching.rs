@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aggregated_apiserver::{AdmissionError, AdmissionOperation, AdmissionRequest};
+use aggregated_apiserver::admission::{AdmissionError, AdmissionOperation, AdmissionRequest};
 use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;

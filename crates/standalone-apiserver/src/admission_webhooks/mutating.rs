@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use aggregated_apiserver::{AdmissionError, AdmissionObject, AdmissionRequest};
+use aggregated_apiserver::admission::{AdmissionError, AdmissionObject, AdmissionRequest};
 
 use super::annotations::Call;
 use super::answer::{self, Answer};

@@ -1,6 +1,6 @@
 //! The AdmissionReviews that are sent to webhooks.
 
-use aggregated_apiserver::{AdmissionOperation, AdmissionRequest};
+use aggregated_apiserver::admission::{AdmissionOperation, AdmissionRequest};
 use serde_json::{Map, Value, json};
 
 use super::{Tree, matching};

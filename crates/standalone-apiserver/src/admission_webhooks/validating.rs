@@ -1,6 +1,6 @@
 //! Validating webhooks: they are called concurrently.
 
-use aggregated_apiserver::{AdmissionError, AdmissionRequest};
+use aggregated_apiserver::admission::{AdmissionError, AdmissionRequest};
 use futures::future::join_all;
 
 use super::ask::ask;

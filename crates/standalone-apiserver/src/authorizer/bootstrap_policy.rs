@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
 
-use aggregated_apiserver::{RestoreError, RuntimeKinds};
+use aggregated_apiserver::runtime_kinds::{RestoreError, RuntimeKinds};
 use jiff::{Timestamp, Unit};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, PostParams, Preconditions};

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use aggregated_apiserver::{AdmissionError, AdmissionOperation, AdmissionPlugin, AdmissionRequest};
+use aggregated_apiserver::admission::{
+    AdmissionError, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
+};
 use futures::future::{BoxFuture, ready};
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use k8s_openapi::api::rbac::v1::{PolicyRule, RoleRef};

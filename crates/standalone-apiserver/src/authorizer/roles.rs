@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use aggregated_apiserver::{KeptObject, RuntimeKinds, User};
+use aggregated_apiserver::User;
+use aggregated_apiserver::runtime_kinds::{KeptObject, RuntimeKinds};
 use k8s_openapi::api::rbac::v1::{
     ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
 };

@@ -9,7 +9,8 @@ pub(crate) mod priority;
 pub(crate) mod storage_protection;
 mod taint_nodes_by_condition;
 
-use aggregated_apiserver::{AdmissionOperation, AdmissionRequest, Kinds};
+use aggregated_apiserver::Kinds;
+use aggregated_apiserver::admission::{AdmissionOperation, AdmissionRequest};
 
 use claim_resize::ClaimResize;
 use default_class::{DefaultIngressClass, DefaultStorageClass};

@@ -1,6 +1,6 @@
 //! Amounts with the rounding of Go: whole numbers or thousandths, both rounded up.
 
-use aggregated_apiserver::Quantity;
+use aggregated_apiserver::types::Quantity;
 
 /// An amount in whole numbers.
 pub(crate) fn whole_value(amount: Quantity) -> i128 {

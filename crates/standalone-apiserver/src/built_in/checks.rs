@@ -1,7 +1,8 @@
 //! Checks that the validation of several kinds shares. A new check must exist in kube-apiserver, too, and must matter
 //! to programs. `docs/guides/testing.md` lists the checks that are missing.
 
-use aggregated_apiserver::{FieldError, Quantity};
+use aggregated_apiserver::FieldError;
+use aggregated_apiserver::types::Quantity;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 use serde::Serialize;
 use serde_json::Value;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use aggregated_apiserver::{FieldError, names};
+use aggregated_apiserver::FieldError;
+use aggregated_apiserver::strategy::names;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::cell_texts::{NONE, or_none};

@@ -25,7 +25,8 @@ mod volumes;
 pub(crate) mod warnings;
 mod windows;
 
-use aggregated_apiserver::{FieldError, names};
+use aggregated_apiserver::FieldError;
+use aggregated_apiserver::strategy::names;
 use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
 
 use super::checks::{FieldErrors, check_with};

@@ -1,6 +1,7 @@
 //! Names of resources: those that Pods and claims request, and those that are counted.
 
-use aggregated_apiserver::{FieldError, names};
+use aggregated_apiserver::FieldError;
+use aggregated_apiserver::strategy::names;
 
 use super::checks::{FieldErrors, check_with, quote};
 

@@ -2,9 +2,9 @@
 
 use std::any::TypeId;
 
-use aggregated_apiserver::{
-    Cells, Kind, Rules, Strategy, SubresourceError, SubresourceOutcome, SubresourceRequest, age,
-};
+use aggregated_apiserver::strategy::age;
+use aggregated_apiserver::subresource::{SubresourceError, SubresourceOutcome, SubresourceRequest};
+use aggregated_apiserver::{Cells, Kind, Rules, Strategy};
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -302,7 +302,8 @@ fn version_of<K: Resource>() -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use aggregated_apiserver::{ApiServer, ClusterClient, Kinds};
+    use aggregated_apiserver::serving::ClusterClient;
+    use aggregated_apiserver::{ApiServer, Kinds};
     use k8s_openapi::api::core::v1::{Binding, ConfigMap, Node, Pod};
 
     #[test]

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use aggregated_apiserver::RuntimeKinds;
+use aggregated_apiserver::runtime_kinds::RuntimeKinds;
 use futures::{Stream, StreamExt};
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{

@@ -4,7 +4,7 @@
 //! names. So the objects are listed first, then the owner is checked, and then each object is deleted by its uid.
 //! Objects that were listed while the owner existed belong to it.
 
-use aggregated_apiserver::StoredKind;
+use aggregated_apiserver::runtime_kinds::StoredKind;
 use futures::future::BoxFuture;
 use futures::{Stream, TryStreamExt, stream};
 use kube::api::{

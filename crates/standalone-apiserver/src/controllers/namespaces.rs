@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::pin::pin;
 use std::time::Duration;
 
-use aggregated_apiserver::RuntimeKinds;
+use aggregated_apiserver::runtime_kinds::RuntimeKinds;
 use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DeleteParams, PartialObjectMeta, Patch, PatchParams, PostParams};

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// watch.
 ///
 /// ```
-/// use aggregated_apiserver::SourceScope;
+/// use aggregated_apiserver::computed::SourceScope;
 ///
 /// /// The Events that are about Pods.
 /// const POD_EVENTS: SourceScope = SourceScope::ALL.with_fields("involvedObject.kind=Pod");
@@ -83,7 +83,7 @@ impl SourceScope {
     /// ```
     /// use std::time::Duration;
     ///
-    /// use aggregated_apiserver::SourceScope;
+    /// use aggregated_apiserver::computed::SourceScope;
     ///
     /// const COUNTERS: SourceScope = SourceScope::ALL.measured_every(Duration::from_secs(15));
     /// ```
@@ -101,7 +101,7 @@ impl SourceScope {
     /// ```
     /// use std::time::Duration;
     ///
-    /// use aggregated_apiserver::SourceScope;
+    /// use aggregated_apiserver::computed::SourceScope;
     ///
     /// /// What metrics-server measures, where there is one.
     /// const METRICS: SourceScope = SourceScope::ALL.polled_every(Duration::from_secs(15)).if_served();

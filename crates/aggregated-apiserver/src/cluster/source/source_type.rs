@@ -71,7 +71,8 @@ impl SourceApi {
 /// which there are many objects says itself what is asked of it here, and keeps no more than it reads:
 ///
 /// ```
-/// use aggregated_apiserver::{Lookup, SourceApi, SourceType};
+/// use aggregated_apiserver::Lookup;
+/// use aggregated_apiserver::computed::{SourceApi, SourceType};
 /// use k8s_openapi::api::core::v1::Pod;
 /// use serde::Deserialize;
 ///

@@ -36,7 +36,7 @@ use crate::watch_cache::WatchCache;
 /// one.
 ///
 /// ```
-/// use aggregated_apiserver::{ComputedFromSeveral, Variant};
+/// use aggregated_apiserver::computed::{ComputedFromSeveral, Variant};
 /// use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 /// use kube::CustomResource;
 /// use kube::api::PartialObjectMeta;

@@ -48,7 +48,7 @@ const PREFIX: &str = "metadata-of-";
 /// resources that it may read.
 ///
 /// ```
-/// use aggregated_apiserver::MetadataLookup;
+/// use aggregated_apiserver::computed::MetadataLookup;
 /// use k8s_openapi::api::core::v1::ConfigMap;
 /// use kube::api::PartialObjectMeta;
 /// use serde_json::json;

@@ -15,7 +15,7 @@ use crate::object::Key;
 /// sum. Subtracting a value that was added restores the earlier sum.
 ///
 /// ```
-/// use aggregated_apiserver::Total;
+/// use aggregated_apiserver::computed::Total;
 ///
 /// /// What Pods ask for.
 /// #[derive(Clone, Default, PartialEq)]

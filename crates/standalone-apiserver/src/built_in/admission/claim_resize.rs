@@ -1,8 +1,9 @@
 //! PersistentVolumeClaimResize: a claim may request more storage only if its StorageClass allows expansion.
 
-use aggregated_apiserver::{
-    AdmissionError, AdmissionOperation, AdmissionPlugin, AdmissionRequest, Quantity,
+use aggregated_apiserver::admission::{
+    AdmissionError, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
 };
+use aggregated_apiserver::types::Quantity;
 use futures::future::{BoxFuture, ready};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::StorageClass;

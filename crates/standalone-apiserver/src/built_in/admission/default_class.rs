@@ -1,7 +1,9 @@
 //! DefaultStorageClass and DefaultIngressClass: set the newest default class in claims and Ingresses that name no
 //! class.
 
-use aggregated_apiserver::{AdmissionError, AdmissionObject, AdmissionPlugin, AdmissionRequest};
+use aggregated_apiserver::admission::{
+    AdmissionError, AdmissionObject, AdmissionPlugin, AdmissionRequest,
+};
 use futures::future::{BoxFuture, ready};
 use k8s_openapi::api::networking::v1::IngressClass;
 use k8s_openapi::api::storage::v1::StorageClass;

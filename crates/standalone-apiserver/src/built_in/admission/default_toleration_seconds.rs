@@ -1,6 +1,6 @@
 //! DefaultTolerationSeconds: adds tolerations to a Pod for a node that is not ready or unreachable, for a limited time.
 
-use aggregated_apiserver::{
+use aggregated_apiserver::admission::{
     AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
 };
 use futures::future::{BoxFuture, ready};

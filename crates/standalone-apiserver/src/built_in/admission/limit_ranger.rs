@@ -6,7 +6,7 @@ mod pod_sums;
 
 use std::collections::BTreeMap;
 
-use aggregated_apiserver::{
+use aggregated_apiserver::admission::{
     AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
 };
 use futures::future::{BoxFuture, ready};

@@ -13,8 +13,9 @@ mod view;
 
 use std::collections::BTreeMap;
 
-use aggregated_apiserver::{
-    AdmissionError, AdmissionOperation, AdmissionPlugin, AdmissionRequest, FieldError,
+use aggregated_apiserver::FieldError;
+use aggregated_apiserver::admission::{
+    AdmissionError, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
 };
 use futures::future::{BoxFuture, ready};
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Namespace, PodSpec};

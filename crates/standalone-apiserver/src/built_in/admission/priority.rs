@@ -1,6 +1,6 @@
 //! Priority: sets the priority of a Pod from its PriorityClass.
 
-use aggregated_apiserver::{
+use aggregated_apiserver::admission::{
     AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
 };
 use futures::future::{BoxFuture, ready};

@@ -1,7 +1,9 @@
 //! StorageObjectInUseProtection: adds a finalizer to new claims and volumes, so that they are not removed while they
 //! are used. `controllers/storage_protection` removes the finalizer.
 
-use aggregated_apiserver::{AdmissionError, AdmissionObject, AdmissionPlugin, AdmissionRequest};
+use aggregated_apiserver::admission::{
+    AdmissionError, AdmissionObject, AdmissionPlugin, AdmissionRequest,
+};
 use futures::future::{BoxFuture, ready};
 use serde_json::{Value, json};
 

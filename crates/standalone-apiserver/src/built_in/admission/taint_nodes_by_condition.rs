@@ -1,6 +1,8 @@
 //! TaintNodesByCondition: adds the taint for nodes that are not ready to a new Node.
 
-use aggregated_apiserver::{AdmissionError, AdmissionObject, AdmissionPlugin, AdmissionRequest};
+use aggregated_apiserver::admission::{
+    AdmissionError, AdmissionObject, AdmissionPlugin, AdmissionRequest,
+};
 use futures::future::{BoxFuture, ready};
 use serde_json::{Map, Value, json};
 

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use aggregated_apiserver::{FieldError, check_webhook_service, check_webhook_url, names};
+use aggregated_apiserver::FieldError;
+use aggregated_apiserver::strategy::{check_webhook_service, check_webhook_url, names};
 use k8s_openapi::api::admissionregistration::v1::{
     MatchCondition, MutatingWebhook, RuleWithOperations, ServiceReference, ValidatingWebhook,
     WebhookClientConfig,

@@ -4,7 +4,9 @@ pub(crate) mod approval;
 mod fault_paths;
 mod validation;
 
-use aggregated_apiserver::{Rules, RuntimeKinds, Strategy, truncate_to_seconds};
+use aggregated_apiserver::encoding::truncate_to_seconds;
+use aggregated_apiserver::runtime_kinds::RuntimeKinds;
+use aggregated_apiserver::{Rules, Strategy};
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceConversion, CustomResourceDefinition,

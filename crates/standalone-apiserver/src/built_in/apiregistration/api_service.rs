@@ -1,6 +1,8 @@
 //! APIServices.
 
-use aggregated_apiserver::{FieldError, NameRule, Rules, Strategy, names, truncate_to_seconds};
+use aggregated_apiserver::encoding::truncate_to_seconds;
+use aggregated_apiserver::strategy::{NameRule, names};
+use aggregated_apiserver::{FieldError, Rules, Strategy};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::{

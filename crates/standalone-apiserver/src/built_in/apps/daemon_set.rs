@@ -1,6 +1,7 @@
 //! DaemonSets.
 
-use aggregated_apiserver::{FieldError, Filled, Rules, Strategy};
+use aggregated_apiserver::strategy::Filled;
+use aggregated_apiserver::{FieldError, Rules, Strategy};
 use k8s_openapi::api::apps::v1::{
     DaemonSet, DaemonSetSpec, DaemonSetStatus, DaemonSetUpdateStrategy,
 };

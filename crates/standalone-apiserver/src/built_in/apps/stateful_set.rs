@@ -5,7 +5,8 @@ mod update_strategy;
 
 use std::collections::BTreeSet;
 
-use aggregated_apiserver::{FieldError, Filled, NameRule, Rules, Strategy, names};
+use aggregated_apiserver::strategy::{Filled, NameRule, names};
+use aggregated_apiserver::{FieldError, Rules, Strategy};
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, PodTemplateSpec, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;

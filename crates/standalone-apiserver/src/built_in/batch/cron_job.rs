@@ -1,6 +1,7 @@
 //! CronJobs.
 
-use aggregated_apiserver::{FieldError, Rules, age};
+use aggregated_apiserver::strategy::age;
+use aggregated_apiserver::{FieldError, Rules};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec, JobSpec};
 use k8s_openapi::api::core::v1::PodTemplateSpec;

@@ -6,7 +6,8 @@ mod validation;
 
 use std::collections::BTreeMap;
 
-use aggregated_apiserver::{Filled, Rules, SelectableFields, Strategy};
+use aggregated_apiserver::strategy::Filled;
+use aggregated_apiserver::{Rules, SelectableFields, Strategy};
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 
 use super::job_spec;

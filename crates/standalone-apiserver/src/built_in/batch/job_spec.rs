@@ -1,6 +1,7 @@
 //! JobSpecs: of Jobs and of the templates of CronJobs.
 
-use aggregated_apiserver::{FieldError, NameRule};
+use aggregated_apiserver::FieldError;
+use aggregated_apiserver::strategy::NameRule;
 use k8s_openapi::api::batch::v1::JobSpec;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 

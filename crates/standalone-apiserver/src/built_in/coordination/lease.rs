@@ -1,6 +1,7 @@
 //! Leases.
 
-use aggregated_apiserver::{FieldError, Filled, Rules, Strategy};
+use aggregated_apiserver::strategy::Filled;
+use aggregated_apiserver::{FieldError, Rules, Strategy};
 use k8s_openapi::api::coordination::v1::Lease;
 
 use crate::built_in::checks::{FieldErrors, check_not_negative};

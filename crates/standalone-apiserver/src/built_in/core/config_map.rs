@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use aggregated_apiserver::{FieldError, QuotaUsage, Rules, Strategy};
+use aggregated_apiserver::strategy::QuotaUsage;
+use aggregated_apiserver::{FieldError, Rules, Strategy};
 use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::data::{IMMUTABLE_DATA, SIZE_LIMIT, check_key, none_if_empty};

@@ -1,6 +1,7 @@
 //! Endpoints: all endpoints of a Service in one object.
 
-use aggregated_apiserver::{FieldError, Rules, StoragePrefix, Strategy, names};
+use aggregated_apiserver::strategy::{StoragePrefix, names};
+use aggregated_apiserver::{FieldError, Rules, Strategy};
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints};
 
 use crate::built_in::cell_texts::or_none;

@@ -3,7 +3,8 @@
 pub(crate) mod cells;
 pub(crate) mod validation;
 
-use aggregated_apiserver::{NameRule, QuotaUsage, Rules, SelectableFields, Strategy};
+use aggregated_apiserver::strategy::{NameRule, QuotaUsage};
+use aggregated_apiserver::{Rules, SelectableFields, Strategy};
 use k8s_openapi::api::core::v1::Event;
 
 use crate::built_in::checks::FieldErrors;

@@ -1,8 +1,7 @@
 //! Namespaces.
 
-use aggregated_apiserver::{
-    FieldError, Filled, NameRule, Rules, SelectableFields, Strategy, names,
-};
+use aggregated_apiserver::strategy::{Filled, NameRule, names};
+use aggregated_apiserver::{FieldError, Rules, SelectableFields, Strategy};
 use k8s_openapi::api::core::v1::{Namespace, NamespaceSpec, NamespaceStatus};
 use serde_json::json;
 

@@ -4,7 +4,8 @@ mod validation;
 
 use std::collections::BTreeMap;
 
-use aggregated_apiserver::{Filled, Rules, SelectableFields, StoragePrefix, Strategy};
+use aggregated_apiserver::strategy::{Filled, StoragePrefix};
+use aggregated_apiserver::{Rules, SelectableFields, Strategy};
 use k8s_openapi::api::core::v1::Node;
 
 use crate::built_in::cell_texts::{NONE, or_none};

@@ -4,7 +4,9 @@ mod older_sources;
 mod sources;
 mod validation;
 
-use aggregated_apiserver::{Filled, Quantity, Rules, Strategy};
+use aggregated_apiserver::strategy::Filled;
+use aggregated_apiserver::types::Quantity;
+use aggregated_apiserver::{Rules, Strategy};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

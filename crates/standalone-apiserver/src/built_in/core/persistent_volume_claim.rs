@@ -2,7 +2,9 @@
 
 mod validation;
 
-use aggregated_apiserver::{Filled, Quantity, QuotaUsage, Rules, Strategy};
+use aggregated_apiserver::strategy::{Filled, QuotaUsage};
+use aggregated_apiserver::types::Quantity;
+use aggregated_apiserver::{Rules, Strategy};
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, PersistentVolumeClaimSpec, TypedLocalObjectReference,
     TypedObjectReference,

@@ -13,10 +13,10 @@ mod validation;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use aggregated_apiserver::{
-    Completed, Filled, QuotaUsage, Rules, SelectableFields, Strategy, SubresourceError,
-    SubresourceRequest, names, truncate_to_seconds,
-};
+use aggregated_apiserver::encoding::truncate_to_seconds;
+use aggregated_apiserver::strategy::{Completed, Filled, QuotaUsage, names};
+use aggregated_apiserver::subresource::{SubresourceError, SubresourceRequest};
+use aggregated_apiserver::{Rules, SelectableFields, Strategy};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{HostIP, Pod, PodCondition, PodIP, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

@@ -4,7 +4,9 @@ mod validation;
 
 use std::collections::BTreeMap;
 
-use aggregated_apiserver::{Quantity, QuotaUsage, Rules, Strategy};
+use aggregated_apiserver::strategy::QuotaUsage;
+use aggregated_apiserver::types::Quantity;
+use aggregated_apiserver::{Rules, Strategy};
 use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 

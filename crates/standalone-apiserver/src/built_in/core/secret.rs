@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use aggregated_apiserver::{FieldError, QuotaUsage, Rules, SelectableFields, Strategy};
+use aggregated_apiserver::strategy::QuotaUsage;
+use aggregated_apiserver::{FieldError, Rules, SelectableFields, Strategy};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 

@@ -5,9 +5,8 @@ mod cells;
 mod quota_usage;
 mod validation;
 
-use aggregated_apiserver::{
-    Filled, NameRule, QuotaUsage, Rules, SelectableFields, StoragePrefix, Strategy,
-};
+use aggregated_apiserver::strategy::{Filled, NameRule, QuotaUsage, StoragePrefix};
+use aggregated_apiserver::{Rules, SelectableFields, Strategy};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 

@@ -1,6 +1,7 @@
 //! Events of `events.k8s.io`: another representation of the events of the core group, which are stored.
 
-use aggregated_apiserver::{FieldError, Rules, View};
+use aggregated_apiserver::strategy::View;
+use aggregated_apiserver::{FieldError, Rules};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event as CoreEvent;
 use k8s_openapi::api::events::v1::Event;

@@ -4,7 +4,8 @@ mod validation;
 
 use std::collections::BTreeSet;
 
-use aggregated_apiserver::{Filled, Rules, Strategy};
+use aggregated_apiserver::strategy::Filled;
+use aggregated_apiserver::{Rules, Strategy};
 use k8s_openapi::api::networking::v1::{Ingress, IngressLoadBalancerIngress, IngressRule};
 
 use crate::built_in::cell_texts::NONE;

@@ -1,6 +1,7 @@
 //! IngressClasses.
 
-use aggregated_apiserver::{FieldError, Rules, Strategy, names};
+use aggregated_apiserver::strategy::names;
+use aggregated_apiserver::{FieldError, Rules, Strategy};
 use k8s_openapi::api::networking::v1::{
     IngressClass, IngressClassParametersReference, IngressClassSpec,
 };

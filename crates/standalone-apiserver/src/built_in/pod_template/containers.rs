@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use aggregated_apiserver::{FieldError, names};
+use aggregated_apiserver::FieldError;
+use aggregated_apiserver::strategy::names;
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer, ResourceRequirements};
 
 use super::images::default_pull_policy;

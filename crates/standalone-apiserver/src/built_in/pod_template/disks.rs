@@ -1,6 +1,7 @@
 //! The sources of volumes that are disks of a provider, or network file systems.
 
-use aggregated_apiserver::{FieldError, names};
+use aggregated_apiserver::FieldError;
+use aggregated_apiserver::strategy::names;
 use k8s_openapi::api::core::v1::{
     AzureDiskVolumeSource, FCVolumeSource, FlockerVolumeSource, ISCSIVolumeSource,
     LocalObjectReference, NFSVolumeSource, QuobyteVolumeSource, StorageOSVolumeSource, Volume,

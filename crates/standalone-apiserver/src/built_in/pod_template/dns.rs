@@ -1,6 +1,7 @@
 //! The DNS configuration of Pods.
 
-use aggregated_apiserver::{FieldError, NameRule};
+use aggregated_apiserver::FieldError;
+use aggregated_apiserver::strategy::NameRule;
 
 use super::scope::Scope;
 use crate::built_in::checks::{FieldErrors, check_with, to_json};

@@ -1,6 +1,8 @@
 //! Environment variables, and the sources of their values.
 
-use aggregated_apiserver::{FieldError, NameRule, Quantity, names};
+use aggregated_apiserver::FieldError;
+use aggregated_apiserver::strategy::{NameRule, names};
+use aggregated_apiserver::types::Quantity;
 use k8s_openapi::api::core::v1::{
     Container, EnvFromSource, EnvVar, EnvVarSource, FileKeySelector, ObjectFieldSelector,
     ResourceFieldSelector,

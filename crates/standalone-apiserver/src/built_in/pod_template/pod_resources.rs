@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use aggregated_apiserver::{FieldError, Quantity};
+use aggregated_apiserver::FieldError;
+use aggregated_apiserver::types::Quantity;
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use aggregated_apiserver::{FieldError, NameRule, Quantity, names};
+use aggregated_apiserver::FieldError;
+use aggregated_apiserver::strategy::{NameRule, names};
+use aggregated_apiserver::types::Quantity;
 use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 use serde_json::{Value, json};

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use aggregated_apiserver::{FieldError, NameRule, names};
+use aggregated_apiserver::FieldError;
+use aggregated_apiserver::strategy::{NameRule, names};
 use k8s_openapi::api::core::v1::{Container, Lifecycle, PodSpec};
 
 use super::ports::check_host_network;

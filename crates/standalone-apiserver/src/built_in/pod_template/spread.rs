@@ -1,6 +1,7 @@
 //! Topology spread constraints of Pods.
 
-use aggregated_apiserver::{FieldError, names};
+use aggregated_apiserver::FieldError;
+use aggregated_apiserver::strategy::names;
 use k8s_openapi::api::core::v1::{PodSpec, TopologySpreadConstraint};
 
 use super::affinity::check_label_keys;

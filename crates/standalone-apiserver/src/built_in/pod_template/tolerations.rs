@@ -1,6 +1,7 @@
 //! Tolerations.
 
-use aggregated_apiserver::{FieldError, names};
+use aggregated_apiserver::FieldError;
+use aggregated_apiserver::strategy::names;
 use k8s_openapi::api::core::v1::Toleration;
 
 use super::scope::Scope;

@@ -1,6 +1,8 @@
 //! The sources of volumes.
 
-use aggregated_apiserver::{FieldError, NameRule, Quantity, names};
+use aggregated_apiserver::FieldError;
+use aggregated_apiserver::strategy::{NameRule, names};
+use aggregated_apiserver::types::Quantity;
 use k8s_openapi::api::core::v1::{
     CSIVolumeSource, EphemeralVolumeSource, HostPathVolumeSource, KeyToPath, Volume,
 };

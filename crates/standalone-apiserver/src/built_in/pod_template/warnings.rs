@@ -5,7 +5,8 @@ mod ports;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use aggregated_apiserver::{Quantity, names};
+use aggregated_apiserver::strategy::names;
+use aggregated_apiserver::types::Quantity;
 use k8s_openapi::api::core::v1::{
     AppArmorProfile, Container, NodeSelectorTerm, PodSpec, PodTemplateSpec, Volume,
 };

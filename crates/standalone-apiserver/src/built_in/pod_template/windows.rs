@@ -1,6 +1,7 @@
 //! Pods for Windows, and the fields that each operating system allows.
 
-use aggregated_apiserver::{FieldError, NameRule};
+use aggregated_apiserver::FieldError;
+use aggregated_apiserver::strategy::NameRule;
 use k8s_openapi::api::core::v1::{
     Container, PodSecurityContext, SecurityContext, WindowsSecurityContextOptions,
 };

@@ -1,6 +1,7 @@
 //! The common strategy of the kinds of `rbac.authorization.k8s.io`.
 
-use aggregated_apiserver::{NameRule, Strategy};
+use aggregated_apiserver::Strategy;
+use aggregated_apiserver::strategy::NameRule;
 
 use crate::built_in::strategy::without_generation;
 

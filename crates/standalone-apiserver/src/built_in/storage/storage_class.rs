@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use aggregated_apiserver::{FieldError, Rules, Strategy, names};
+use aggregated_apiserver::strategy::names;
+use aggregated_apiserver::{FieldError, Rules, Strategy};
 use k8s_openapi::api::core::v1::TopologySelectorTerm;
 use k8s_openapi::api::storage::v1::StorageClass;
 

@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 
-use aggregated_apiserver::StoredKind;
+use aggregated_apiserver::runtime_kinds::StoredKind;
 use futures::{FutureExt, TryFutureExt, TryStreamExt};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionCondition,

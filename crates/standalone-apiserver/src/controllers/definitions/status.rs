@@ -1,6 +1,6 @@
 //! The status of definitions.
 
-use aggregated_apiserver::truncate_to_seconds;
+use aggregated_apiserver::encoding::truncate_to_seconds;
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionCondition, CustomResourceDefinitionNames,

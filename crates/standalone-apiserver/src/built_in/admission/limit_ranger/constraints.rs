@@ -1,6 +1,6 @@
 //! The constraints of a LimitRange.
 
-use aggregated_apiserver::Quantity;
+use aggregated_apiserver::types::Quantity;
 use k8s_openapi::api::core::v1::{LimitRangeItem, PersistentVolumeClaim, Pod, PodSpec};
 
 use super::{Amounts, pod_sums};

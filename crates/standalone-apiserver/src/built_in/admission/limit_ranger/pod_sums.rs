@@ -1,6 +1,6 @@
 //! The total resources of a Pod.
 
-use aggregated_apiserver::Quantity;
+use aggregated_apiserver::types::Quantity;
 use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 

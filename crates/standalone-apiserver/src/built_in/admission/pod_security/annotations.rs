@@ -1,6 +1,7 @@
 //! Annotations of audit events, in the format of kube-apiserver.
 
-use aggregated_apiserver::{AdmissionRequest, FieldError};
+use aggregated_apiserver::FieldError;
+use aggregated_apiserver::admission::AdmissionRequest;
 
 /// The property that exempts a Pod: `namespace`, `user` or `runtimeClass`.
 pub(super) const EXEMPT: &str = "exempt";

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use aggregated_apiserver::{AdmissionError, AdmissionRequest};
+use aggregated_apiserver::admission::{AdmissionError, AdmissionRequest};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::checks::reasons;

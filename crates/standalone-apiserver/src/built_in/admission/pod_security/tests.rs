@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use aggregated_apiserver::{ApiServer, AuditArgs, ClusterClient, User};
+use aggregated_apiserver::serving::{AuditArgs, ClusterClient};
+use aggregated_apiserver::{ApiServer, User};
 use http::{HeaderMap, Request, StatusCode};
 use kube::Client;
 use rcgen::KeyPair;

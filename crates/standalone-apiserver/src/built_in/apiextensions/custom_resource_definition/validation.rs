@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use aggregated_apiserver::{FieldError, RuntimeKinds, names};
+use aggregated_apiserver::FieldError;
+use aggregated_apiserver::runtime_kinds::RuntimeKinds;
+use aggregated_apiserver::strategy::names;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionNames, CustomResourceDefinitionSpec,
     CustomResourceDefinitionVersion, JSONSchemaProps,

@@ -1,6 +1,6 @@
 //! Metrics in the format of tables: `cpu: 40%/80%, 500m/1 (avg)`.
 
-use aggregated_apiserver::Quantity;
+use aggregated_apiserver::types::Quantity;
 use k8s_openapi::api::autoscaling::v2::{
     MetricSpec, MetricStatus, MetricTarget, MetricValueStatus,
 };

@@ -1,6 +1,8 @@
 //! The validation of HorizontalPodAutoscalers.
 
-use aggregated_apiserver::{FieldError, Quantity, names};
+use aggregated_apiserver::FieldError;
+use aggregated_apiserver::strategy::names;
+use aggregated_apiserver::types::Quantity;
 use k8s_openapi::api::autoscaling::v2::{
     CrossVersionObjectReference, HPAScalingPolicy, HPAScalingRules, HorizontalPodAutoscaler,
 };

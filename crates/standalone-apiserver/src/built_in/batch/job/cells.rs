@@ -1,6 +1,6 @@
 //! The cells of Jobs.
 
-use aggregated_apiserver::age;
+use aggregated_apiserver::strategy::age;
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 

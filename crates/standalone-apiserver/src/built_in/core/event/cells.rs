@@ -1,6 +1,6 @@
 //! The columns of events, which are the same for both groups.
 
-use aggregated_apiserver::age;
+use aggregated_apiserver::strategy::age;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, ObjectReference};
 use serde_json::Value;

@@ -1,6 +1,7 @@
 //! The validation of new events, which is the same for both groups.
 
-use aggregated_apiserver::{FieldError, names};
+use aggregated_apiserver::FieldError;
+use aggregated_apiserver::strategy::names;
 
 use crate::built_in::checks::{FieldErrors, check_with, quote};
 

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use aggregated_apiserver::{FieldError, Quantity, names};
+use aggregated_apiserver::FieldError;
+use aggregated_apiserver::strategy::names;
+use aggregated_apiserver::types::Quantity;
 use k8s_openapi::api::core::v1::{LimitRange, LimitRangeItem};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 

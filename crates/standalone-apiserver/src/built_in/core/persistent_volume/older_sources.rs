@@ -1,6 +1,7 @@
 //! The sources of volumes whose drivers were formerly part of Kubernetes.
 
-use aggregated_apiserver::{FieldError, names};
+use aggregated_apiserver::FieldError;
+use aggregated_apiserver::strategy::names;
 use k8s_openapi::api::core::v1::{
     AzureDiskVolumeSource, FCVolumeSource, FlexPersistentVolumeSource, FlockerVolumeSource,
     GlusterfsPersistentVolumeSource, ISCSIPersistentVolumeSource, PersistentVolumeSpec,

@@ -1,6 +1,8 @@
 //! The validation of PersistentVolumes.
 
-use aggregated_apiserver::{FieldError, Quantity, names};
+use aggregated_apiserver::FieldError;
+use aggregated_apiserver::strategy::names;
+use aggregated_apiserver::types::Quantity;
 use k8s_openapi::api::core::v1::{
     NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume, PersistentVolumeSpec,
     VolumeNodeAffinity,

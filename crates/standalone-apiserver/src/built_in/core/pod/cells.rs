@@ -1,6 +1,6 @@
 //! The cells of Pods.
 
-use aggregated_apiserver::age;
+use aggregated_apiserver::strategy::age;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, Pod, PodCondition,

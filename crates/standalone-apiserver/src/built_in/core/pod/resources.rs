@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aggregated_apiserver::Quantity;
+use aggregated_apiserver::types::Quantity;
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use aggregated_apiserver::{FieldError, NameRule, names};
+use aggregated_apiserver::FieldError;
+use aggregated_apiserver::strategy::{NameRule, names};
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodStatus};
 
 use super::extended_claim;

@@ -6,7 +6,8 @@ mod status;
 mod traffic;
 mod warnings;
 
-use aggregated_apiserver::{FieldError, names};
+use aggregated_apiserver::FieldError;
+use aggregated_apiserver::strategy::names;
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 
 use crate::built_in::checks::{FieldErrors, check_one_of, check_with, quote};

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use aggregated_apiserver::{FieldError, names};
+use aggregated_apiserver::FieldError;
+use aggregated_apiserver::strategy::names;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointHints, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 

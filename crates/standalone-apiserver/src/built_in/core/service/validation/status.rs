@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use aggregated_apiserver::{FieldError, names};
+use aggregated_apiserver::FieldError;
+use aggregated_apiserver::strategy::names;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
 
 use super::type_of;

@@ -1,6 +1,7 @@
 //! The traffic to a Service: load balancers, source ranges and traffic policies.
 
-use aggregated_apiserver::{FieldError, names};
+use aggregated_apiserver::FieldError;
+use aggregated_apiserver::strategy::names;
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 
 use super::super::addresses::is_reached_from_outside;

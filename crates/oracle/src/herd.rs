@@ -4,7 +4,8 @@
 
 use serde_json::{Value, json};
 
-use aggregated_apiserver::{ConversionFailure, Convert, FieldError, Rules, Stored, Versions};
+use aggregated_apiserver::versions::ConversionFailure;
+use aggregated_apiserver::{Convert, FieldError, Rules, Stored, Versions};
 
 /// A schema that allows any value.
 fn anything(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
