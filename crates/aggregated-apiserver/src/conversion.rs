@@ -60,8 +60,8 @@ pub struct ConversionWebhooks {
     /// The results of calls, by the hash of the request. Concurrent callers with the same request wait for the same
     /// result.
     answers: Cache<[u8; 32], Arc<[Conversion]>>,
-    /// The calls in progress, by the hash of the request and of the user. Requests of one user wait for one turn.
-    /// Nothing is cached here.
+    /// The calls in progress, by the hash of the request and of the user. Equal requests of one user wait for one
+    /// permit ([`Turn`]). Nothing is cached here.
     asked_by_user: Cache<[u8; 32], Arc<[Conversion]>>,
 }
 
@@ -197,8 +197,8 @@ fn digest(Question { webhook, to, .. }: &Question, texts: &[String]) -> [u8; 32]
     hash.finalize().into()
 }
 
-/// Calls the webhook once for all users with the same request: the first user with a turn makes the call. A user
-/// without a turn in time does not fail the requests of other users.
+/// Calls the webhook once for all users with the same request. The first user with a permit makes the call. If a user
+/// gets no permit in time, the requests of other users do not fail.
 async fn ask_with_others(
     webhooks: &ConversionWebhooks,
     name: [u8; 32],
@@ -218,7 +218,7 @@ async fn ask_with_others(
         match futures::poll!(shared.as_mut()) {
             Poll::Ready(answers) => answers,
             Poll::Pending => {
-                // The call of another user needs no second turn.
+                // The call of another user needs no second permit.
                 drop(take_turn());
                 shared.await
             }
@@ -227,7 +227,7 @@ async fn ask_with_others(
     match shared {
         Ok(answers) => Ok(answers),
         Err(busy) if is_own.load(Ordering::Relaxed) => Err(Busy::clone(&busy)),
-        // The user that made the shared call got no turn.
+        // The user that made the shared call got no permit in time.
         Err(_) => {
             let answers = ask(webhooks, (questions, texts), user, None).await?;
             webhooks.answers.insert(name, Arc::clone(&answers)).await;

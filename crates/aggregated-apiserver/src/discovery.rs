@@ -1,8 +1,8 @@
-//! Discovery: which kinds there are and what can be done with them.
+//! Discovery: the served kinds and their verbs.
 //!
-//! All documents are made at start and answered from memory, before anything
-//! has synced and while the cluster is away: a server whose discovery fails
-//! blocks the deletion of namespaces for everybody.
+//! All documents are generated when the server starts and are served from memory. They are available before any source
+//! is synced and while the cluster is unavailable, because a server without discovery blocks the deletion of namespaces
+//! in the whole cluster.
 
 mod aggregated;
 mod legacy;
@@ -16,10 +16,10 @@ use crate::kind::Kind;
 use crate::served_kind::{ServedKind, ServedKinds};
 use crate::verb;
 
-/// Every document of discovery.
+/// All discovery documents.
 #[derive(Debug)]
 pub struct Discovery {
-    /// Of the core group, if there is one: as versions, and aggregated.
+    /// The documents of the core group, if it is served: its versions, and the aggregated form.
     core: Option<[Document; 2]>,
     groups: Document,
     aggregated: Document,
@@ -28,7 +28,7 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    /// Makes all documents.
+    /// Generates all documents.
     pub fn new(kinds: &ServedKinds) -> Self {
         let groups = Groups::of(kinds);
         let mut by_version = BTreeMap::new();
@@ -55,7 +55,7 @@ impl Discovery {
         }
     }
 
-    /// The paths of all documents of discovery but `/apis`.
+    /// The paths of all discovery documents except `/apis`.
     pub fn paths(&self) -> impl Iterator<Item = String> {
         let core = self.core.as_ref().map(|_| "/api".to_owned());
         let groups = self.by_group.keys().map(|group| format!("/apis/{group}"));
@@ -66,27 +66,27 @@ impl Discovery {
         core.into_iter().chain(groups).chain(versions)
     }
 
-    /// `/api`, if there is a core group.
+    /// The document at `/api`, if the core group is served.
     pub fn core(&self, aggregated: bool) -> Option<&Document> {
         self.core.as_ref().map(|core| &core[usize::from(aggregated)])
     }
 
-    /// `/apis`
+    /// The document at `/apis`.
     pub fn groups(&self) -> &Document {
         &self.groups
     }
 
-    /// `/apis` in its aggregated form.
+    /// The document at `/apis` in the aggregated form.
     pub fn aggregated(&self) -> &Document {
         &self.aggregated
     }
 
-    /// `/apis/G`
+    /// The document at `/apis/G`.
     pub fn group(&self, group: &str) -> Option<&Document> {
         self.by_group.get(group)
     }
 
-    /// `/apis/G/V`
+    /// The document at `/apis/G/V`.
     pub fn version(&self, group: &str, version: &str) -> Option<&Document> {
         self.by_version.get(&(group.to_owned(), version.to_owned()))
     }
@@ -94,20 +94,20 @@ impl Discovery {
 
 /// The resources of a version.
 type Resources<'a> = Vec<&'a ServedKind>;
-/// The versions of a group, the preferred one first.
+/// The versions of a group, preferred version first.
 type Versions<'a> = Vec<(String, Resources<'a>)>;
 
-/// Groups in the order of registration, their versions the preferred one
-/// first, and in these the kinds by plural.
+/// The groups in the order of registration. Each has its versions, preferred version first, and each version has its
+/// kinds by plural name.
 struct Groups<'a>(Vec<(String, Versions<'a>)>);
 
 impl<'a> Groups<'a> {
-    /// The core group, if there is one.
+    /// The core group, if it is served.
     fn core(&self) -> Option<&(String, Versions<'a>)> {
         self.0.iter().find(|(group, _)| group.is_empty())
     }
 
-    /// All the others.
+    /// All groups except the core group.
     fn named(&self) -> impl Iterator<Item = &(String, Versions<'a>)> {
         self.0.iter().filter(|(group, _)| !group.is_empty())
     }
@@ -129,7 +129,7 @@ impl<'a> Groups<'a> {
                 }
             }
         }
-        // Definitions may serve no version.
+        // A definition can exist without a served version.
         groups.retain(|(_, versions)| !versions.is_empty());
         for (_, versions) in &mut groups {
             for (_, resources) in versions.iter_mut() {
@@ -141,14 +141,14 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// A subresource, and what is answered for it: group, version and kind.
+/// A subresource with its verbs, and the group, version and kind of its responses.
 struct SubresourceEntry {
     name: &'static str,
     verbs: Vec<&'static str>,
     response_kind: (String, String, String),
 }
 
-/// The subresources of a kind in the version of this name.
+/// The subresources of a kind in this version.
 fn subresource_entries(served: &ServedKind, version: &str) -> Vec<SubresourceEntry> {
     let kind = &served.kind;
     let Some(version) = kind.version(version) else { return Vec::new() };
@@ -166,14 +166,14 @@ fn subresource_entries(served: &ServedKind, version: &str) -> Vec<SubresourceEnt
 
 fn verbs(served: &ServedKind) -> Vec<&'static str> {
     let mut verbs: Vec<_> = verb::verbs(served).iter().map(|verb| verb.name()).collect();
-    // kube-apiserver sorts those of its own kinds.
+    // kube-apiserver sorts the verbs of built-in kinds.
     if served.kind.is_typed() {
         verbs.sort_unstable();
     }
     verbs
 }
 
-/// Adds the names that a kind may also go by, where it has any.
+/// Adds the short names and the categories of a kind, unless they are empty.
 fn add_other_names(resource: &mut Value, kind: &Kind) {
     for (key, list) in
         [("shortNames", &kind.names.short_names), ("categories", &kind.names.categories)]

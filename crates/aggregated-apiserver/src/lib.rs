@@ -57,7 +57,7 @@
 //! static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 //! ```
 
-// The order is the path of a request. ARCHITECTURE.md has a table of the allowed dependencies.
+// The modules are in the order in which a request passes them. ARCHITECTURE.md has a table of the allowed dependencies.
 mod server;
 
 mod request;

@@ -60,7 +60,7 @@ pub struct Record {
     /// The duration of the request, once it has ended.
     took: Duration,
     method: Method,
-    /// The fields of log lines, moved out of the head once the head is not needed any longer.
+    /// The fields of log lines. They are moved out of the head once the head is no longer needed.
     uri: Uri,
     audit_id: HeaderValue,
     steps: Steps,
@@ -72,7 +72,7 @@ pub struct Record {
     trail: Option<Box<Trail>>,
     /// The meeting point with the end of a write that may outlive the request.
     aftermath: Option<Aftermath>,
-    /// The fields that only the access log has, if there is one.
+    /// The fields that only the access log needs; `None` if it is off.
     said: Option<Box<Said>>,
     caller: Option<Arc<User>>,
     impersonated: Option<Arc<User>>,
@@ -241,7 +241,7 @@ impl Record {
         }
     }
 
-    /// Records why the request is refused.
+    /// Records the error of a request that is rejected.
     pub fn refused(&mut self, error: &ApiError) {
         if let (Some(metrics), Some(bound)) = (&self.metrics, error.bound()) {
             metrics.rejected(bound);
@@ -265,7 +265,7 @@ impl Record {
         }
     }
 
-    /// Records the response, until it has been sent or the client has disconnected.
+    /// Records the response. The record stays open until the response has been sent or the client has disconnected.
     fn answered(mut self, mut response: Response<Body>) -> Response<Body> {
         self.code = response.status().as_u16();
         let took = self.reached(Step::Answered);
@@ -298,7 +298,7 @@ impl Record {
         }
     }
 
-    /// Whether the client decides how long the request lasts, as of a watch.
+    /// Whether the client decides how long the request lasts, because it is a watch.
     fn is_watch(&self) -> bool {
         matches!(self.attributes.as_deref(), Some(Attributes::Resource { verb: "watch", .. }))
     }
@@ -309,7 +309,7 @@ impl Record {
 }
 
 impl Record {
-    /// Ends the record after this duration: its readers get it.
+    /// Ends the record after this duration, and passes it to its readers.
     fn finish(&mut self, took: Duration) {
         self.took = took;
         if let Some(metrics) = self.metrics.take() {
@@ -349,7 +349,7 @@ pub struct Arrived {
 }
 
 impl Arrived {
-    /// A request that has just arrived, whose head has an `Audit-ID`.
+    /// Creates the record of a request that has just arrived. The head must contain an `Audit-ID`.
     pub fn new(
         head: Parts,
         metrics: &Arc<Metrics>,
@@ -359,8 +359,8 @@ impl Arrived {
         Self { head, record }
     }
 
-    /// Records the response, until it has been sent or the client has disconnected. The response gets the `Audit-ID`
-    /// of the request.
+    /// Records the response and adds the `Audit-ID` of the request to it. The record stays open until the response has
+    /// been sent or the client has disconnected.
     pub fn answered(mut self, response: Response<Body>) -> Response<Body> {
         self.name();
         std::mem::replace(&mut self.record, Record::unread()).answered(response)
@@ -385,8 +385,8 @@ fn audit_id(head: &Parts) -> &HeaderValue {
     head.headers.get(AUDIT_ID).unwrap_or(&NONE)
 }
 
-/// Holds the record of a request whose connection is upgraded. The record ends when the last copy
-/// of this is dropped.
+/// Holds the record of a request whose connection is upgraded. The record ends when the last copy of this value is
+/// dropped.
 #[derive(Clone, Default)]
 pub struct Upgraded(Arc<Mutex<Option<Following>>>);
 

@@ -1,4 +1,4 @@
-//! ServedKind: one kind in service.
+//! A served kind: its description, its cache and its backend.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,55 +11,58 @@ use crate::kind::{Kind, MOST_RIGHTS, MissingRights, ProtectedFields, ReviewHandl
 use crate::storage::{self, Collection, MARK_BITS, Revision, Store, StoreError};
 use crate::watch_cache::WatchCache;
 
-// What is missing is a part of revisions.
+// The missing permissions of a caller are a part of the revisions that it receives.
 const _: () = assert!(MOST_RIGHTS == MARK_BITS as usize);
 
-/// What a computed kind is computed from: callers need the same verb on it.
+/// A source of a computed kind. A request on the computed kind requires permission for the same verb on the source.
 #[derive(Clone, Debug)]
 pub struct SourceResource {
     /// The API group; empty for the core group.
     pub group: String,
-    /// The version.
+    /// The API version.
     pub version: String,
-    /// The plural.
+    /// The plural name of the resource.
     pub resource: String,
-    /// Whether it lives in namespaces.
+    /// Whether the resource is namespaced.
     pub namespaced: bool,
-    /// The name of the source behind an object's name, if it can be told.
+    /// Returns the name of the source object for the name of a computed object; `None` if the name cannot be derived.
     pub name_of: fn(&str) -> Option<String>,
 }
 
-/// What a computed kind looks up: what it shows of that is shown to callers who have the same verb on it.
+/// A permission that a lookup of a computed kind requires. Fields with data of the lookup are visible to callers that
+/// are allowed to use the same verb on the resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookupRight {
     /// The API group; empty for the core group.
     pub group: String,
-    /// The version.
+    /// The API version.
     pub version: String,
-    /// The plural.
+    /// The plural name of the resource.
     pub resource: String,
-    /// Whether the right in the namespace of the request is enough: nothing is looked up in others.
+    /// Whether permission in the namespace of the request suffices, because lookups do not leave that namespace.
     pub in_namespace: bool,
-    /// The paths of the fields that are left out where the right is missing. If there are none the request is refused.
+    /// The paths of the fields that are omitted if the permission is missing. If the list is empty, the request is
+    /// rejected instead.
     pub fields: Vec<String>,
 }
 
-/// What a kind is computed from, and the rights that its readers need.
+/// The sources and lookups of a computed kind, with the permissions that readers need.
 #[derive(Debug)]
 pub struct ComputedFrom {
-    /// What each object is computed from, object by object.
+    /// The sources. Each computed object belongs to one object of each source.
     pub sources: Vec<SourceResource>,
-    /// What is looked up without which a request is refused.
+    /// Permissions for lookups; a request is rejected if one of them is missing.
     pub demanded: Vec<LookupRight>,
-    /// What is looked up without which fields are left out,
+    /// Permissions for lookups; the protected fields are omitted if one of them is missing.
     pub protected: Vec<LookupRight>,
-    /// and the fields, in the same order.
+    /// The fields that each permission of `protected` protects, in the same order.
     pub fields: Arc<ProtectedFields>,
 }
 
 impl ComputedFrom {
-    /// Takes from a revision what it says was left out when it was given, and answers that. What this kind cannot have
-    /// given stays as it is: that is of nobody.
+    /// Removes the mark from a revision and returns it. The mark records which permissions the caller lacked when it
+    /// received the revision. If this kind cannot have issued the mark, the revision stays unchanged and is later
+    /// rejected as foreign.
     pub fn unmark(&self, revision: &mut Revision) -> MissingRights {
         let (unmarked, mark) = revision.unmarked();
         if mark & !self.fields.rights() != 0 {
@@ -70,63 +73,62 @@ impl ComputedFrom {
     }
 }
 
-/// What stands behind the cache of a kind.
+/// The backend of a kind.
 #[derive(Clone)]
 pub enum Backing {
-    /// A store: the kind can be written.
+    /// A store. The kind can be written.
     Stored(Arc<dyn Store>),
-    /// A computation: the kind can be read by whoever may read its sources.
+    /// A computation. The kind is read-only; callers need permission to read its sources.
     Computed(Arc<ComputedFrom>),
-    /// Code that answers questions: nothing is kept, and nothing can be read.
+    /// A handler of reviews. Objects are not stored and cannot be read.
     Reviewed(Arc<ReviewHandler>),
 }
 
-/// One kind in service: its description, its cache, and what is behind it.
+/// A served kind: its description, its cache and its backend.
 #[derive(Clone)]
 pub struct ServedKind {
-    /// Its description.
+    /// The description of the kind.
     pub kind: Arc<Kind>,
-    /// What reads are answered from.
+    /// The cache that answers reads.
     pub cache: Arc<WatchCache>,
-    /// What stands behind the cache.
+    /// The backend of the cache.
     pub backing: Backing,
-    /// When it is no longer served like this: then its watches end.
+    /// Cancelled when the kind is no longer served with this definition. Its watches then end.
     pub ended: CancellationToken,
-    /// Whether objects may be made.
+    /// Whether create requests are accepted.
     pub intake: Intake,
-    /// What is written as this definition says goes through here.
+    /// The gate for writes that were checked against this definition.
     pub gate: CommitGate,
-    /// Why its objects are not known here, if they are kept elsewhere and could not
-    /// be copied: then nothing can be said of them.
+    /// The reason why the objects are unavailable: they are stored elsewhere and could not be copied. Requests on the
+    /// kind then fail.
     pub unavailable: Option<Arc<str>>,
-    /// Whether it came while the server ran, and may go again.
+    /// Whether the kind was added at run time and can be removed again.
     pub came_at_run_time: bool,
 }
 
-/// Whether objects of a kind may be created: not once its definition is being
-/// deleted, also not by requests that were routed before.
+/// Whether create requests are accepted. They are rejected once the definition of the kind is being deleted, including
+/// requests that were routed earlier.
 #[derive(Clone, Default)]
 pub struct Intake(Arc<AtomicBool>);
 
 impl Intake {
-    /// Objects may not be made from now on.
+    /// Rejects create requests from now on.
     pub fn close(&self) {
         self.0.store(true, Ordering::SeqCst);
     }
 
-    /// Whether objects may not be made.
+    /// Whether create requests are rejected.
     pub fn is_closed(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
 }
 
-/// What commits go through that were judged by one definition of a kind. Once another one has taken
-/// its place, nothing is written any more as the old one said, also not by requests that were
-/// routed before.
+/// The gate for commits that were checked against one definition of a kind. Once another definition has replaced it,
+/// the gate is closed: requests that were routed earlier can no longer commit by the old definition.
 #[derive(Clone, Debug)]
 pub struct CommitGate(Arc<Semaphore>);
 
-/// More commits than can be in flight.
+/// The number of permits of a gate, more than the commits that can run at a time.
 const COMMITS: u32 = 1 << 20;
 
 impl Default for CommitGate {
@@ -136,14 +138,14 @@ impl Default for CommitGate {
 }
 
 impl CommitGate {
-    /// Lets a commit through, until this is dropped; `None` once the gate is closed.
+    /// Returns a permit for one commit; `None` if the gate is closed. The commit ends when the permit is dropped.
     pub fn enter(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.0).try_acquire_owned().ok()
     }
 
-    /// Closes the gate; returns when every commit that went through has ended.
+    /// Closes the gate. Returns when all commits with a permit have ended.
     pub async fn close(&self) {
-        // Whoever waits for all of them leaves none to others.
+        // A task that waits for all permits prevents others from getting one.
         let all = self.0.acquire_many(COMMITS).await;
         self.0.close();
         drop(all);
@@ -151,7 +153,7 @@ impl CommitGate {
 }
 
 impl ServedKind {
-    /// What it is computed from, if it is.
+    /// The sources and lookups of a computed kind; `None` for other kinds.
     pub fn computed_from(&self) -> Option<&ComputedFrom> {
         match &self.backing {
             Backing::Computed(from) => Some(from),
@@ -159,7 +161,7 @@ impl ServedKind {
         }
     }
 
-    /// The store behind it, if it can be written.
+    /// The store and the collection of a stored kind; `None` for other kinds.
     pub fn store(&self) -> Option<(&Arc<dyn Store>, Collection)> {
         match &self.backing {
             Backing::Stored(store) => Some((store, Collection::new(&self.kind.collection()))),
@@ -169,19 +171,18 @@ impl ServedKind {
 }
 
 impl ServedKind {
-    /// Whether other processes write its objects, too.
+    /// Whether other processes write objects of the kind too.
     pub fn is_shared(&self) -> bool {
         matches!(&self.backing, Backing::Stored(store) if store.is_shared())
     }
 
-    /// Returns when the cache shows every write that any client was told of before the call.
-    ///
+    /// Waits until the cache contains every write that was acknowledged to any client before the call.
     /// # Errors
-    /// When the store does not answer.
+    /// Returns an error if the store does not respond.
     pub async fn await_newest(&self) -> Result<(), StoreError> {
         match &self.backing {
             Backing::Stored(store) => storage::await_newest(&**store).await,
-            // What is computed is the newest there is.
+            // Computed objects are always the newest ones.
             Backing::Computed(_) | Backing::Reviewed(_) => Ok(()),
         }
     }
@@ -193,12 +194,12 @@ impl fmt::Debug for ServedKind {
     }
 }
 
-/// All kinds in service, in the order in which they were registered.
+/// All served kinds, in the order of their registration.
 #[derive(Clone, Debug, Default)]
 pub struct ServedKinds(Vec<ServedKind>);
 
 impl ServedKinds {
-    /// These kinds.
+    /// Creates the list of these kinds.
     pub fn new(kinds: Vec<ServedKind>) -> Self {
         Self(kinds)
     }
@@ -208,18 +209,18 @@ impl ServedKinds {
         self.0.push(kind);
     }
 
-    /// Takes the first kind out that is meant.
+    /// Removes the first kind that the predicate accepts, and returns it.
     pub fn remove(&mut self, is_meant: impl Fn(&ServedKind) -> bool) -> Option<ServedKind> {
         let place = self.0.iter().position(is_meant)?;
         Some(self.0.remove(place))
     }
 
-    /// All of them.
+    /// Iterates over all kinds.
     pub fn iter(&self) -> impl Iterator<Item = &ServedKind> {
         self.0.iter()
     }
 
-    /// The kind behind a path, and the version.
+    /// Returns the kind and the version for the parts of a request path.
     pub fn find(
         &self,
         group: &str,

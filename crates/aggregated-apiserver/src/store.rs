@@ -1,4 +1,4 @@
-//! Bring your own store: where a server stores its objects.
+//! The interface of stores, and how to implement a store of your own.
 //!
 //! A server stores the objects of its [`Stored`](super::Stored) kinds in memory, in a directory (the feature `sqlite`,
 //! `--data-dir`), in etcd (the feature `etcd`, `--etcd-servers`), or in any other implementation of [`Store`], which
@@ -13,7 +13,7 @@
 //!   same precondition, one succeeds.
 //! - **Publish, then acknowledge.** Every reader that [follows](Store::follow) a collection is notified of a write
 //!   before the write is acknowledged, in the order of revisions. Then the [`Timeline`] [reaches](Timeline::reach) the
-//!   revision. So a read that starts after an acknowledgement sees the write.
+//!   revision. A read that starts after an acknowledgement therefore sees the write.
 //! - **Report the outcome.** [`StoreError::Unavailable`] means that nothing was written; the client is asked to retry.
 //!   [`StoreError::Unknown`] means that the outcome is not known; the client is informed of that. A damaged object is
 //!   reported as [`StoreError::Damaged`], never as absent, because the garbage collector deletes the dependents of an

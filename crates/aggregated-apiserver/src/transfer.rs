@@ -87,8 +87,8 @@ impl TransferOptions {
         Ok(format!("{} objects", kept.objects.len()))
     }
 
-    /// Stores all objects that were [exported](Self::export), with their uids, except those whose names exist already.
-    /// Returns a line with their number.
+    /// Stores all objects that were [exported](Self::export), with their uids. Objects are skipped if an object of the
+    /// same name exists already. Returns a line with the numbers of both.
     ///
     /// # Errors
     /// The reason, if the store cannot be written, or if a line is not from an export. The lines before it are stored,

@@ -1,8 +1,8 @@
-//! WatchCache: the objects of one kind now, and their recent past.
+//! The watch cache: the current objects of one kind, and their recent changes.
 //!
-//! Every read is answered from here. Objects lie in an ordered map whose
-//! snapshot costs nothing, so a list holds no lock while it is sent; changes
-//! lie in one window that all watchers read at their own pace.
+//! All reads are answered from the cache. The objects are in a persistent ordered map, whose snapshots are cheap. A
+//! list therefore holds no lock while it is sent. The changes are in one window, which each watcher reads at its own
+//! pace.
 
 mod budget;
 mod feed;
@@ -35,10 +35,11 @@ use objects::Objects;
 use subscriber::Subscribers;
 use window::Window;
 
-/// Pages of so many lists are read side by side without going back in time
-/// for each of them. What they hold is in the window too, or in the present.
+/// The number of snapshots of past revisions that are cached. This many lists can be read page by page at a time
+/// without undoing changes again for each page. The objects of these snapshots are also referenced by the window or by
+/// the current state.
 const REWOUND: usize = 8;
-/// At most this many changes are undone before other requests get their turn.
+/// The largest number of changes that are undone before the task yields to other requests.
 const UNDO: usize = 512;
 
 struct State {
@@ -46,56 +47,58 @@ struct State {
     window: Window,
     /// The revision of the last change.
     revision: Revision,
-    /// How often an object has changed here, whatever revisions say.
+    /// The number of changes of objects in this cache, independent of revisions.
     changes: u64,
-    /// Whether it was said where its past begins.
+    /// Whether the feed has set the start of the window.
     has_past: bool,
 }
 
-/// A read that cannot be answered now.
+/// The reason why a read cannot be answered at its revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotFresh {
-    /// The revision belongs to another process: its history is unknown here.
+    /// The revision was issued by another process, whose history is unknown here.
     Foreign,
-    /// The revision lies in the future and did not arrive in time.
+    /// The revision lies in the future and was not reached in time.
     TooLarge {
-        /// The newest revision there is.
+        /// The newest revision.
         current: Revision,
     },
 }
 
-/// The state of a source that objects are computed from.
+/// The state of a source of computed objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceState {
-    /// What it is: `replicasets.apps`.
+    /// The resource, such as `replicasets.apps`.
     pub resource: String,
-    /// Whether all of it has been in view.
+    /// Whether all objects of the source have been listed.
     pub is_synced: bool,
-    /// Why the cluster does not show it now, if it does not.
+    /// The error if the cluster does not serve the source now.
     pub watch_error: Option<String>,
-    /// Since when it does not.
+    /// The time since when the cluster does not serve the source.
     pub unseen_since: Option<Instant>,
-    /// Why it is not kept, if there is more of it than may be kept.
+    /// The reason why the objects are not held in memory: there are more than the limit allows.
     pub excess: Option<String>,
-    /// How many objects of it cannot be read as their type: they are as they were, or left out.
+    /// The number of objects that cannot be decoded as their type. Their last readable state is used, or they are
+    /// omitted.
     pub unreadable: usize,
-    /// Of what objects can be computed without, whether they are computed without it now.
+    /// Whether the source is currently omitted from computed objects; `None` if objects cannot be computed without the
+    /// source.
     pub is_left_out: Option<bool>,
-    /// Whether the cluster does not have it, as clusters may: clients are not warned of that.
+    /// Whether the cluster does not have the resource, and the resource is optional. Clients are then not warned.
     pub is_rightly_absent: bool,
 }
 
-/// How old a view may be before clients are warned.
+/// The age of the data of a source from which on clients are warned.
 const WARNING_AGE: Duration = Duration::from_secs(60);
 
 impl SourceState {
-    /// How long the cluster has not shown it.
+    /// The time for which the cluster has not served the source.
     pub fn age(&self) -> Duration {
         self.unseen_since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Each resource once: the worst, where some of it is in view and some is not, and what is needed
-    /// rather than what is not.
+    /// Returns each resource once, in its worst state, if a resource is listed several times. In case of a tie, a
+    /// required source takes precedence over an optional one.
     pub fn each_once(sources: impl IntoIterator<Item = Self>) -> Vec<Self> {
         let mut once: Vec<Self> = Vec::new();
         for source in sources {
@@ -113,23 +116,23 @@ impl SourceState {
         once
     }
 
-    /// Whether nothing can be computed without it.
+    /// Whether objects cannot be computed without the source.
     pub fn is_needed(&self) -> bool {
         self.is_left_out.is_none()
     }
 
-    /// Whether what is shown of it is how it was last, or later.
+    /// Whether the source is synced, within its limit, and not omitted from computed objects.
     pub fn is_in_view(&self) -> bool {
         self.is_synced && self.excess.is_none() && self.is_left_out != Some(true)
     }
 
-    /// How bad it is.
+    /// The severity of the state, for comparisons.
     pub fn severity(&self) -> impl Ord + use<> {
         let (is_away, unreadable) = (self.watch_error.is_some(), self.unreadable);
         (!self.is_in_view(), !self.is_rightly_absent, is_away, self.age(), unreadable)
     }
 
-    /// What clients are to know of it, if anything.
+    /// The warning for clients about the source, if there is one.
     pub fn warning(&self) -> Option<String> {
         let resource = &self.resource;
         if self.is_rightly_absent {
@@ -152,46 +155,46 @@ impl SourceState {
     }
 }
 
-/// How much a cache holds.
+/// The size of a cache.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
-    /// Objects.
+    /// The number of objects.
     pub objects: usize,
-    /// Bytes that they take.
+    /// The size of the objects, in bytes.
     pub bytes: usize,
-    /// The revision up to which it shows everything.
+    /// The revision of the cache. It contains all changes up to this revision.
     pub revision: Revision,
-    /// Changes of the recent past.
+    /// The number of changes in the window.
     pub window: usize,
-    /// Bytes that they take.
+    /// The size of the changes in the window, in bytes.
     pub window_bytes: usize,
-    /// How old the oldest of them is.
+    /// The age of the oldest change in the window.
     pub window_age: Duration,
 }
 
-/// The objects of one kind now, and their recent past.
+/// The current objects of one kind, and their recent changes.
 pub struct WatchCache {
     timeline: Arc<Timeline>,
     state: RwLock<State>,
-    /// The bytes of the window, as they are counted in the budget.
+    /// The bytes of the window that are counted in the budget.
     window_bytes: AtomicUsize,
     budget: Arc<WindowBudget>,
-    /// Moments of the past that were asked for last.
+    /// The most recently requested snapshots of past revisions.
     rewound: Mutex<VecDeque<Snapshot>>,
     subscribers: Subscribers,
-    /// Keys of objects that cannot be read.
+    /// The keys of objects that cannot be decoded.
     damaged: RwLock<Vec<Key>>,
     synced: watch::Sender<bool>,
     sources: RwLock<Vec<SourceState>>,
 }
 
 impl WatchCache {
-    /// An empty cache that is not synced yet, and whose past takes so many bytes of objects.
+    /// Creates an empty cache that is not synced. Its window is limited to this number of bytes.
     pub fn new(timeline: Arc<Timeline>, window: usize) -> Self {
         Self::with_budget(timeline, window, Arc::new(WindowBudget::new(usize::MAX)))
     }
 
-    /// The same, whose past is also limited by a budget that other caches share.
+    /// Creates a cache like [`new`](Self::new), whose window also counts against a budget that other caches share.
     pub fn sharing(
         timeline: Arc<Timeline>,
         window: usize,
@@ -220,7 +223,7 @@ impl WatchCache {
         }
     }
 
-    /// How much it holds.
+    /// The size of the cache.
     pub fn extent(&self) -> Extent {
         let visible = self.timeline.current();
         let state = self.read();
@@ -235,18 +238,18 @@ impl WatchCache {
         }
     }
 
-    /// Notes the state of the sources that the objects are computed from.
+    /// Sets the state of the sources of the computed objects.
     pub fn set_sources(&self, sources: Vec<SourceState>) {
         *self.sources.write().unwrap_or_else(PoisonError::into_inner) = sources;
     }
 
-    /// The state of the sources that the objects are computed from.
+    /// The state of the sources of the computed objects.
     pub fn sources(&self) -> Vec<SourceState> {
         self.sources.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Says that the cache holds everything there was to begin with: its past
-    /// begins now, unless it is known what was before.
+    /// Marks the cache as synced: it contains all initial objects. The window starts now, unless the feed has set an
+    /// earlier start.
     pub fn mark_synced(&self) {
         if self.is_synced() {
             return;
@@ -261,15 +264,15 @@ impl WatchCache {
         self.synced.send_replace(true);
     }
 
-    /// Lets the past begin at a revision: what came until now was there before it. Whoever follows
-    /// changes already has to begin anew.
+    /// Sets the revision at which the window starts. Changes that have arrived so far belong to the state before it.
+    /// Existing watches must restart.
     fn begin_past(&self, oldest: Revision) {
         let mut state = self.write();
         state.has_past = true;
         self.lose_past(state, oldest);
     }
 
-    /// Lets go of the past: whoever follows changes has to begin anew.
+    /// Removes all changes from the window. Existing watches must restart.
     pub fn forget_past(&self) {
         let state = self.write();
         let start = state.revision.max(self.timeline.current());
@@ -286,48 +289,48 @@ impl WatchCache {
         drop((past, rewound));
     }
 
-    /// Whether the cache holds everything there was to begin with.
+    /// Whether the cache contains all initial objects.
     pub fn is_synced(&self) -> bool {
         *self.synced.borrow()
     }
 
-    /// Returns when the cache is synced.
+    /// Waits until the cache is synced.
     pub async fn wait_synced(&self) {
         // The sender lives as long as `self`.
         let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
-    /// The object under the key.
+    /// The object with this key.
     pub fn get(&self, key: &Key) -> Option<Versioned> {
         self.read().objects.get(key).cloned()
     }
 
-    /// The objects before and behind a key.
+    /// The objects directly before and after a key.
     pub fn neighbours(&self, key: &Key) -> Vec<Versioned> {
         self.read().objects.neighbours(key).cloned().collect()
     }
 
-    /// An object of a scope that is there and cannot be read, if there is one.
+    /// The key of an object in the scope that exists and cannot be decoded, if there is one.
     pub fn damaged_in(&self, scope: &Scope) -> Option<Key> {
         let damaged = self.damaged.read().unwrap_or_else(PoisonError::into_inner);
         damaged.iter().find(|key| scope.contains(key)).cloned()
     }
 
-    /// Everything there is now.
+    /// A snapshot of all current objects.
     pub fn snapshot(&self) -> Snapshot {
-        // First the timeline: what it counts is published in all caches.
+        // The timeline must be read first: a revision that it has counted is already published in all caches.
         let visible = self.timeline.current();
         let state = self.read();
         Snapshot::new(state.objects.clone(), visible.max(state.revision))
     }
 
-    /// How often an object has come, changed or gone: as long as that is the same, so are the objects.
+    /// The number of changes of objects in this cache. As long as the number is the same, the objects are the same.
     pub fn changes(&self) -> u64 {
         self.read().changes
     }
 
-    /// Everything there was at a revision that has arrived: what changed since
-    /// is undone. `None` if the window does not reach back so far.
+    /// A snapshot at a past revision, for which later changes are undone. `None` if the revision is older than the
+    /// window or was not issued by this timeline.
     pub async fn snapshot_at(&self, revision: Revision) -> Option<Snapshot> {
         let (mut snapshot, since) = {
             let state = self.read();
@@ -348,7 +351,7 @@ impl WatchCache {
         if !since.is_empty() {
             let state = self.read();
             let mut rewound = self.rewound();
-            // The window may have moved on meanwhile.
+            // The window may have moved on in between.
             if revision >= state.window.start() {
                 rewound.truncate(REWOUND - 1);
                 rewound.push_front(snapshot.clone());
@@ -361,23 +364,22 @@ impl WatchCache {
         self.rewound.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves this revision behind, if it is the newest one: what is read from now on has a larger number, also where
-    /// nothing has changed.
+    /// Publishes an empty revision after this one, if this one is the newest. Later reads then have a larger revision,
+    /// even if no object has changed.
     pub fn pass(&self, revision: Revision) {
         let pass = |next| if next == self.timeline.after(revision) { Ok(()) } else { Err(()) };
-        // Something else has done it already.
+        // An error means that another task has already published a later revision.
         let _ = self.timeline.publish(pass);
     }
 
-    /// Whether the cache is at least as new as the revision.
+    /// Whether the cache has reached the revision.
     pub fn has_reached(&self, revision: Revision) -> bool {
         revision <= self.timeline.current()
     }
 
-    /// Returns when the cache is at least as new as the revision.
-    ///
+    /// Waits until the cache has reached the revision.
     /// # Errors
-    /// When the revision comes from another process, or not within three seconds.
+    /// Returns an error if the revision was issued by another process, or is not reached within three seconds.
     pub async fn wait_until(&self, revision: Revision) -> Result<(), NotFresh> {
         if !self.timeline.may_have_issued(revision) {
             return Err(NotFresh::Foreign);
@@ -387,7 +389,7 @@ impl WatchCache {
         in_time.map_err(|_| NotFresh::TooLarge { current: self.timeline.current() })
     }
 
-    /// Follows changes of a scope from now on; answers what there is now.
+    /// Subscribes to changes of a scope from now on. Returns a snapshot of the current objects with the subscription.
     pub fn subscribe(self: &Arc<Self>, scope: Scope) -> (Snapshot, Subscription) {
         let slot = self.subscribers.add(scope);
         let snapshot = self.snapshot();
@@ -395,10 +397,9 @@ impl WatchCache {
         (snapshot, Subscription::new(Arc::clone(self), slot, cursor))
     }
 
-    /// Follows changes of a scope after a revision.
-    ///
+    /// Subscribes to changes of a scope after a revision.
     /// # Errors
-    /// When changes since then have left the window, or were never known here.
+    /// Returns an error if later changes have left the window, or were never known here.
     pub fn subscribe_after(
         self: &Arc<Self>,
         scope: Scope,
@@ -413,9 +414,10 @@ impl WatchCache {
         Ok(subscription)
     }
 
-    /// Notes that what is kept under a key cannot be read.
+    /// Marks the stored object of a key as unreadable.
     fn mark_damaged(&self, key: Key) {
-        // First this: whoever does not find it then knows why.
+        // The key is added before the object is removed. A reader that does not find the object can then see the
+        // reason.
         let mut damaged = self.damaged.write().unwrap_or_else(PoisonError::into_inner);
         if !damaged.contains(&key) {
             damaged.push(key.clone());
@@ -426,7 +428,7 @@ impl WatchCache {
         state.changes += 1;
     }
 
-    /// Notes that what is kept under a key can be read, or is gone.
+    /// Removes the mark of a key whose object is readable again or deleted.
     fn mark_mended(&self, key: &Key) {
         let is_any = !self.damaged.read().unwrap_or_else(PoisonError::into_inner).is_empty();
         if is_any {
@@ -435,8 +437,8 @@ impl WatchCache {
         }
     }
 
-    /// Takes a change: the object that is kept under the key since this
-    /// revision, or `None` after a removal. Revisions must grow.
+    /// Applies a change: the object of the key since this revision, or `None` after a deletion. Revisions must
+    /// increase.
     pub(crate) fn apply(&self, revision: Revision, key: &Key, object: Option<Arc<Object>>) {
         let mut guard = self.write();
         let state = &mut *guard;
@@ -459,19 +461,20 @@ impl WatchCache {
         self.budget.balance(self);
     }
 
-    /// Notes that changes have left the window.
+    /// Updates the budget, the watchers and the cached snapshots after changes have left the window.
     fn lose_changes(&self, state: &State, gone: &[Arc<WatchCacheEvent>]) {
         self.count_window(state);
-        // Before anybody can read on from where they were.
+        // Watchers must be notified before they can read on from their position.
         self.subscribers.lose(gone);
         if !gone.is_empty() {
             let oldest = state.window.start();
-            // What has left the window is held by nobody here.
+            // Objects of changes that have left the window must not be referenced by cached snapshots.
             self.rewound().retain(|snapshot| snapshot.revision() >= oldest);
         }
     }
 
-    /// Removes about so many bytes of the oldest changes, but for the newest `kept` ones. Returns how many bytes that were.
+    /// Removes about this number of bytes of the oldest changes, but keeps the newest `kept` changes. Returns the
+    /// number of removed bytes.
     fn shed(&self, bytes: usize, kept: usize) -> usize {
         let mut state = self.write();
         let before = state.window.bytes();
@@ -482,7 +485,7 @@ impl WatchCache {
         before - after
     }
 
-    /// Counts the window in the budget, as large as it is now.
+    /// Updates the budget with the current size of the window.
     fn count_window(&self, state: &State) {
         let now = state.window.bytes();
         self.budget.replace(self.window_bytes.swap(now, Ordering::Relaxed), now);

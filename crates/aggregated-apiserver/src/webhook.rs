@@ -55,7 +55,7 @@ impl Webhook<'_> {
     }
 }
 
-/// The calls of webhooks for one purpose. They share limits, so that a slow webhook leaves turns to other webhooks.
+/// The calls of webhooks for one purpose. They share limits, so that a slow webhook leaves permits to other webhooks.
 #[derive(Debug)]
 pub struct Calls {
     turns: Turns,
@@ -72,8 +72,8 @@ impl Calls {
         Self { turns: Turns::new(calls, of_one), reading: Turns::new(answers_read, reading) }
     }
 
-    /// Waits for a turn of the program at this address, for this user. The time of the call starts now and includes the
-    /// wait.
+    /// Waits for a turn, the permit for a call of the webhook at this address by this user. The time limit of the call
+    /// starts now and includes the wait.
     ///
     /// # Errors
     /// The reason, if there is no turn within the time. The webhook was not called.
@@ -123,7 +123,8 @@ impl Calls {
     }
 }
 
-/// The turn of a call, with the time that the call has. Dropping it passes the turn to another call.
+/// A turn: the permit for one call, with the time limit of the call. Dropping the turn releases the permit for another
+/// call.
 #[derive(Debug)]
 pub struct Turn<'a> {
     turn: turns::Turn<'a>,

@@ -1,9 +1,8 @@
-//! Encryption at rest: what is done to the bytes of an object before they are written down, as
-//! kube-apiserver does it.
+//! Encryption at rest: objects are encrypted before they are stored, in kube-apiserver's format.
 //!
-//! A value that was encrypted begins with `k8s:enc:`, how, and the name of the key:
-//! `k8s:enc:aesgcm:v1:key1:`. Of the ways that a configuration has for a collection the first one
-//! writes, and all of them read.
+//! An encrypted value begins with `k8s:enc:`, the provider, its version and the name of the key:
+//! `k8s:enc:aesgcm:v1:key1:`. A configuration lists providers for a collection. The first provider encrypts, and all of
+//! them decrypt.
 
 mod ciphers;
 mod configuration;
@@ -22,56 +21,56 @@ use kms::Kms;
 #[cfg(feature = "kms")]
 pub(super) use kms::Unknown;
 
-/// What all begins with that was encrypted.
+/// The prefix of every encrypted value.
 const ENCRYPTED: &[u8] = b"k8s:enc:";
 
-/// How objects are encrypted where they are kept. By default they are not.
+/// The configuration of encryption at rest. By default, objects are not encrypted.
 #[derive(Default)]
 pub struct Encryption {
     rules: Vec<Rule>,
 }
 
-/// Says nothing of keys.
+/// Prints the number of rules. Keys are not printed.
 impl fmt::Debug for Encryption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Encryption of {} rules", self.rules.len())
     }
 }
 
-/// What is done to the objects of some collections.
+/// The providers of some collections.
 struct Rule {
     resources: Vec<Resources>,
-    /// The first one writes.
+    /// The first provider encrypts.
     providers: Vec<Provider>,
 }
 
-/// Which collections a rule is for.
+/// The collections that a rule applies to.
 enum Resources {
     All,
     OfGroup(String),
     One(String),
 }
 
-/// One way to keep bytes.
+/// One way to encode a value.
 enum Provider {
-    /// As they are.
+    /// The value is not encrypted.
     Identity,
-    /// Encrypted.
+    /// The value is encrypted with a key.
     Key {
-        /// What they begin with.
+        /// The prefix of encrypted values.
         prefix: String,
         cipher: Cipher,
     },
-    /// Encrypted, by keys that a plugin has.
+    /// The value is encrypted with a key of a KMS plugin.
     #[cfg(feature = "kms")]
     Kms {
-        /// What they begin with.
+        /// The prefix of encrypted values.
         prefix: String,
         kms: Arc<Kms>,
     },
 }
 
-/// What has to be asked of others before a value can be opened: nothing, where no provider asks.
+/// The seed that must be decrypted before a value can be decrypted. Without the feature `kms` no provider has seeds.
 #[cfg(not(feature = "kms"))]
 pub(super) enum Unknown {}
 
@@ -82,19 +81,18 @@ impl Unknown {
     }
 }
 
-/// Bytes as they were before they were written down.
+/// A decrypted value.
 pub(super) struct Opened<'a> {
     pub plain: Cow<'a, [u8]>,
-    /// Whether they would be written in another way now.
+    /// Whether the value would be encrypted differently now.
     pub is_stale: bool,
 }
 
 impl Encryption {
-    /// Reads an `EncryptionConfiguration`, YAML or JSON, and calls the plugins that it names.
+    /// Reads an `EncryptionConfiguration` in YAML or JSON, and calls the plugins in it.
     ///
     /// # Errors
-    /// What is wrong with the file, or with a plugin. The file holds keys, so nothing that is in it is
-    /// repeated.
+    /// The problem of the file or of a plugin. The message repeats nothing of the file, because the file contains keys.
     pub fn read(file: &Path) -> Result<Self, String> {
         let text = std::fs::read_to_string(file).map_err(|error| error.to_string())?;
         Ok(Self { rules: configuration::rules(&text)? })
@@ -108,15 +106,15 @@ impl Encryption {
         rule.map_or(&[], |rule| &rule.providers)
     }
 
-    /// Whether everything is kept as it is.
+    /// Whether no rules are configured, so that nothing is encrypted.
     pub(super) fn is_none(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// The bytes to write down for what is in a place.
+    /// Encrypts the value of a location.
     ///
     /// # Errors
-    /// When nothing random can be had, or a plugin has not answered for long.
+    /// If the system has no random bytes, or a plugin has not responded for too long.
     pub(super) fn seal(
         &self,
         collection: &str,
@@ -137,10 +135,10 @@ impl Encryption {
         }
     }
 
-    /// Refuses if objects of a collection cannot be encrypted at the moment.
+    /// Checks that objects of a collection can be encrypted at the moment.
     ///
     /// # Errors
-    /// When a plugin has not answered for long.
+    /// If a plugin has not responded for too long.
     pub(super) fn ensure_writes(&self, collection: &str) -> Result<(), String> {
         match self.providers(collection).first() {
             None | Some(Provider::Identity | Provider::Key { .. }) => Ok(()),
@@ -149,7 +147,7 @@ impl Encryption {
         }
     }
 
-    /// What has to be asked of a plugin before these bytes can be opened, if anything has.
+    /// Returns the seed that a plugin must decrypt before these bytes can be decrypted, if this seed is not known yet.
     #[cfg(feature = "kms")]
     pub(super) fn unknown(&self, collection: &str, bytes: &[u8]) -> Option<Unknown> {
         self.providers(collection).iter().find_map(|provider| match provider {
@@ -158,14 +156,15 @@ impl Encryption {
         })
     }
 
-    /// What has to be asked of a plugin before these bytes can be opened, if anything has.
+    /// Returns the seed that a plugin must decrypt before these bytes can be decrypted. Always `None` without the
+    /// feature `kms`.
     #[cfg(not(feature = "kms"))]
     #[allow(clippy::unused_self)]
     pub(super) fn unknown(&self, _: &str, _: &[u8]) -> Option<Unknown> {
         None
     }
 
-    /// Why a plugin could not be asked lately, if one could not.
+    /// The reason why the last call of a plugin failed, if one did.
     pub(super) fn trouble(&self) -> Option<String> {
         let mut providers = self.rules.iter().flat_map(|rule| &rule.providers);
         providers.find_map(|provider| match provider {
@@ -175,10 +174,10 @@ impl Encryption {
         })
     }
 
-    /// What was written down for what is in a place.
+    /// Decrypts the value of a location.
     ///
     /// # Errors
-    /// When no key fits it; says which one would.
+    /// If no configured key fits the value. The message names the key that is needed.
     pub(super) fn open<'a>(
         &self,
         collection: &str,
@@ -227,7 +226,7 @@ impl Encryption {
     }
 }
 
-/// What encrypted bytes say of how they were encrypted: the provider, and the name of the key.
+/// The provider and the name of the key in the prefix of an encrypted value.
 fn said(bytes: &[u8]) -> String {
     let mut parts = bytes.splitn(6, |byte| *byte == b':').skip(2);
     let mut next = || {
@@ -238,13 +237,13 @@ fn said(bytes: &[u8]) -> String {
     format!("the key {key:?} of {provider}")
 }
 
-/// The group of a collection, as `example.com` of `foos.example.com`; the core group has no name.
+/// The group of a collection, such as `example.com` of `foos.example.com`. The name of the core group is empty.
 fn group_of(collection: &str) -> &str {
     collection.split_once('.').map_or("", |(_, group)| group)
 }
 
 impl Resources {
-    /// Whether there are collections that both are for.
+    /// Whether a collection can match both.
     fn overlaps(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::All, _) | (_, Self::All) => true,

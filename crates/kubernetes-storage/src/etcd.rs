@@ -1,8 +1,8 @@
-//! A store in etcd, which several replicas write to.
+//! A store in etcd, to which several replicas write.
 //!
-//! What is there is known here too, as it was a moment ago: one watch over all keys tells every
-//! change. Who has to know what is there now asks for the newest revision, which many do at once, and
-//! waits until the watch has come so far. A write is held against what is there by etcd.
+//! The stored objects are also in memory, in their state of a moment ago: one watch over all keys delivers every
+//! change. A read of the current state first queries the newest revision, and waits until the watch has reached it. One
+//! query serves many reads at the same time. etcd checks the precondition of each write.
 
 mod client;
 mod compactor;
@@ -45,30 +45,31 @@ use newest::Newest;
 use place::{Prefix, Row, number, revision};
 pub use rewrite::rewrite;
 
-/// How long a write that is done waits until it is seen here, too.
+/// The longest time that a completed write waits until this process has received it.
 const SEEN: Duration = Duration::from_secs(1);
 
-/// What the feed shares with those who ask.
+/// The state that the feed shares with callers.
 struct Shared {
     timeline: Arc<Timeline>,
     shelves: Mutex<Shelves>,
-    /// Whether all that was there when the process began has come.
+    /// Whether everything that was in etcd when the process started has been received.
     known: watch::Sender<bool>,
-    /// The newest revision that etcd is known to have come to.
+    /// The newest revision that etcd is known to have reached.
     seen: AtomicU64,
-    /// Whether the store was never used.
+    /// Whether the store has never been used.
     is_new: AtomicBool,
-    /// Whether the last object that was written had no room in etcd.
+    /// Whether etcd had no space for the last object that was written.
     is_full: AtomicBool,
-    /// Bytes of objects that may be written before etcd is compacted, and those that were written since it was.
+    /// The bytes of objects that may be written before etcd is compacted. `written` counts the bytes since the last
+    /// compaction.
     compact_after: usize,
     written: AtomicUsize,
-    /// Notified when so many bytes were written.
+    /// Notified when `compact_after` bytes have been written.
     compact: Notify,
     closing: CancellationToken,
-    /// Why etcd cannot be read at the moment.
+    /// The reason why etcd cannot be read at the moment.
     trouble: Mutex<Option<String>>,
-    /// Why it must not be used any more.
+    /// The reason why etcd must no longer be used.
     failed: Failure,
 }
 
@@ -89,17 +90,17 @@ impl Shared {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Notes a revision that etcd has come to.
+    /// Records a revision that etcd has reached.
     fn note_seen(&self, revision: Revision) {
         self.seen.fetch_max(revision.number(), Ordering::Relaxed);
     }
 
-    /// The newest revision that etcd is known to have come to.
+    /// The newest revision that etcd is known to have reached.
     fn seen(&self) -> Revision {
         Revision::new(self.seen.load(Ordering::Relaxed))
     }
 
-    /// Notes bytes of objects that were written to etcd. It keeps what they replace until it is compacted.
+    /// Counts bytes of objects that were written to etcd. etcd stores the replaced values until it is compacted.
     fn note_written(&self, bytes: usize) {
         let written = self.written.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
         if written >= self.compact_after {
@@ -108,7 +109,7 @@ impl Shared {
         }
     }
 
-    /// Takes what has come, and hands it on.
+    /// Stores received rows, and sends them to readers.
     fn take(&self, rows: impl Iterator<Item = Row>) {
         let mut shelves = self.lock();
         for Row { collection, key, revision, value, .. } in rows {
@@ -134,10 +135,10 @@ pub struct EtcdStore {
 }
 
 impl EtcdStore {
-    /// Begins to read what is in etcd, and goes on until it is dropped.
+    /// Opens the store, and starts to read etcd. Reading continues until the store is dropped.
     ///
     /// # Errors
-    /// When the options cannot be used. That etcd cannot be reached is no error.
+    /// If the options are invalid. An etcd that cannot be reached is no error.
     pub fn open(etcd: &EtcdOptions, options: StoreOptions) -> Result<Self, String> {
         let StoreOptions { limit, history, queue, share, encryption } = options;
         let prefix = Prefix::new(&etcd.prefix, encryption)?;
@@ -199,7 +200,7 @@ impl Store for EtcdStore {
             let reserved = self.reserve(&commit).await?;
             let (client, shared) = (Arc::clone(&self.client), Arc::clone(&self.shared));
             let newest = Arc::clone(&self.newest);
-            // What was begun is ended, also if nobody waits for it any more.
+            // The write runs in a task of its own, so that it completes even if its caller stops waiting.
             let writing = tokio::spawn(async move {
                 let _queued = queued;
                 let written = write(&client, request, commit.expected).await;
@@ -210,7 +211,7 @@ impl Store for EtcdStore {
                 match written {
                     Ok(revision) => {
                         shared.note_seen(revision);
-                        // It is done in any case.
+                        // The write has succeeded, even if it does not become visible in time.
                         let seen = timeout(SEEN, shared.timeline.wait_until(revision)).await;
                         if seen.is_err() {
                             reserved.hold_until_seen(revision);
@@ -293,7 +294,7 @@ impl Store for EtcdStore {
                 failure: Vec::new(),
             };
             match write(&self.client, request, Expected::Absent).await {
-                // Another replica was faster.
+                // Another replica has written the record first.
                 Ok(_) | Err(StoreError::Exists) => {
                     self.shared.set_new(false);
                     Ok(())
@@ -346,8 +347,8 @@ impl Drop for EtcdStore {
     }
 }
 
-/// A write, in the form in which kube-apiserver sends it: others that understand etcd's protocol know
-/// no more than that.
+/// Builds the transaction of a write in the form that kube-apiserver sends. Other servers that implement etcd's
+/// protocol support only this form.
 fn transaction(prefix: &Prefix, commit: &Commit) -> Result<TxnRequest, String> {
     let key = prefix.place(&commit.collection, &commit.key);
     let operation = match &commit.object {

@@ -1,19 +1,20 @@
-//! Where etcd is, and how it is spoken to.
+//! The options of the store in etcd.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Where etcd is, and how it is spoken to.
+/// The options of the store in etcd.
 #[derive(Clone, Debug)]
 pub struct EtcdOptions {
-    /// Its members, as `https://10.0.0.1:2379`.
+    /// The URLs of the members of etcd, such as `https://10.0.0.1:2379`.
     pub servers: Vec<String>,
-    /// What all keys begin with, as `/registry/farm-operator`.
+    /// The prefix of all keys, such as `/registry/farm-operator`.
     pub prefix: String,
-    /// Who signs the certificates of its members, PEM.
+    /// The file with the CA certificates that sign the certificates of the members, in PEM.
     pub ca: Option<PathBuf>,
-    /// The certificate that is shown to them, and its key, PEM.
+    /// The files with the client certificate for etcd and its private key, in PEM.
     pub certificate: Option<(PathBuf, PathBuf)>,
-    /// How long it keeps what was replaced; `None` leaves that to somebody else.
+    /// The interval between compactions of etcd, which delete replaced values. `None` leaves compaction to another
+    /// server.
     pub compaction_interval: Option<Duration>,
 }

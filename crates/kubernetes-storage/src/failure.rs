@@ -1,30 +1,31 @@
-//! That something has failed for good, and why.
+//! A permanent failure and its reason.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::watch;
 
-/// Whether something has failed for good, as a store: noted once, read and awaited by many.
+/// Whether a component, such as a store, has failed permanently. The failure is set once, and many tasks can read it or
+/// wait for it.
 #[derive(Debug)]
 pub struct Failure(watch::Sender<Option<String>>);
 
 impl Failure {
-    /// It works.
+    /// Creates the state without a failure.
     pub fn none() -> Self {
         Self(watch::Sender::new(None))
     }
 
-    /// Notes why it works no more.
+    /// Sets the reason of the failure.
     pub fn set(&self, why: String) {
         self.0.send_replace(Some(why));
     }
 
-    /// Why it works no more, if it does not.
+    /// The reason of the failure, if there is one.
     pub fn why(&self) -> Option<String> {
         self.0.borrow().clone()
     }
 
-    /// Returns when it works no more; says why.
+    /// Waits for the failure, and returns its reason.
     pub fn wait(&self) -> BoxFuture<'static, String> {
         let mut failed = self.0.subscribe();
         async move {

@@ -1,8 +1,8 @@
-//! Where objects are kept: one ordered log of revisions.
+//! Stores of objects. A store is one log of writes, ordered by revision.
 //!
-//! A store knows no HTTP, no callers and no kinds: a collection is a name.
+//! A store knows neither HTTP nor callers nor kinds: a collection is only a name.
 
-// The code that both durable stores share has parts that one of them alone does not use.
+// Some code is shared by both durable stores. Parts of it are used by one of them only.
 #![cfg_attr(not(all(feature = "etcd", feature = "sqlite")), allow(dead_code))]
 
 use kubernetes_objects::object;
@@ -51,17 +51,17 @@ use thiserror::Error;
 
 use crate::object::{Key, Object};
 
-/// The name of a collection of objects, as `llamas.farm.example.com`.
+/// The name of a collection of objects, such as `llamas.farm.example.com`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Collection(Arc<str>);
 
 impl Collection {
-    /// A collection of this name.
+    /// Creates a collection with this name.
     pub fn new(name: &str) -> Self {
         Self(name.into())
     }
 
-    /// Its name.
+    /// The name of the collection.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -73,100 +73,101 @@ impl fmt::Display for Collection {
     }
 }
 
-/// An object and the revision of the write that made it so.
+/// An object and the revision of its last write.
 #[derive(Clone, Debug)]
 pub struct Versioned {
-    /// The revision of its last write.
+    /// The revision of the last write of the object.
     pub revision: Revision,
     /// The object.
     pub object: Arc<Object>,
 }
 
-/// What must be true for a write to happen.
+/// The precondition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// Nothing is kept under the key.
+    /// No object is stored under the key.
     Absent,
     /// The object under the key was last written at this revision.
     At(Revision),
 }
 
-/// One write: create, replace or remove.
+/// One write: it creates, replaces or removes an object.
 #[derive(Clone, Debug)]
 pub struct Commit {
     /// The collection to write to.
     pub collection: Collection,
     /// The key to write.
     pub key: Key,
-    /// What must be true for it.
+    /// The precondition of the write.
     pub expected: Expected,
-    /// What is kept afterwards; `None` removes.
+    /// The object to store. `None` removes the stored object.
     pub object: Option<Arc<Object>>,
-    /// Whether it only marks the object as going, or takes off something that holds it: a full store
-    /// takes it too, or nothing that is held could go.
+    /// Whether the write only serves the deletion of the object: it marks the object for deletion, or removes a finalizer.
+    /// A full store accepts such a write. Otherwise objects with finalizers could not be deleted from it.
     pub marks: bool,
 }
 
 impl Commit {
-    /// Whether it makes room, or lets something go on that does: a full store takes it, too.
+    /// Whether the write frees memory, or leads to a removal that does. A full store accepts such a write.
     pub fn makes_room(&self) -> bool {
         self.object.is_none() || self.marks
     }
 }
 
-/// Why a write did not happen.
+/// The reason why a write did not happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum StoreError {
-    /// Something is kept under the key.
+    /// An object is stored under the key.
     #[error("the key is taken")]
     Exists,
-    /// Nothing is kept under the key.
+    /// No object is stored under the key.
     #[error("nothing is kept under the key")]
     Absent,
-    /// There is no room for it.
+    /// The store has no capacity for the object.
     #[error("the store is full: it holds no more than {limit} bytes (--store-memory-mib)")]
     Full {
-        /// How much it holds at most.
+        /// The limit of the store, in bytes.
         limit: usize,
     },
-    /// There is no room for it on the disk; it was not written.
+    /// The disk has no space for the object. It was not written.
     #[error("there is no room on the disk of the store")]
     NoDiskSpace,
-    /// What is kept under the key is not what was written.
+    /// The stored value differs from the value that was written, or its encryption key is missing.
     #[error(
         "it is damaged on the disk of the store: a backup must be restored, or it must be given up"
     )]
     Damaged,
-    /// It is larger than the store takes.
+    /// The object is larger than the store accepts.
     #[error("it is larger than the store takes")]
     TooLarge,
-    /// Nothing is written any more.
+    /// The store has failed permanently and accepts no writes.
     #[error("the store has failed, and takes no more requests")]
     Failed,
-    /// The store does not answer. Nothing was written.
+    /// The store does not respond. Nothing was written.
     #[error("the store cannot be reached")]
     Unavailable,
-    /// Nobody knows whether it was written.
+    /// It is unknown whether the object was written.
     #[error(
         "the store has failed or does not answer, and it is not known whether this was written"
     )]
     Unknown,
-    /// Its namespace has no room for it, or there is none for cluster-scoped objects.
+    /// The namespace of the object has reached its limit. Cluster-scoped objects together have the limit of one
+    /// namespace.
     #[error(
         "{used} of {limit} bytes of a namespace's share are taken, and {requested} more are needed; --store-namespace-share makes it larger"
     )]
     ShareExceeded {
-        /// How many bytes more it would take.
+        /// The additional bytes that the write needs.
         requested: usize,
-        /// How many the namespace takes.
+        /// The bytes that the namespace uses.
         used: usize,
-        /// How many it may take.
+        /// The limit of the namespace, in bytes.
         limit: usize,
     },
-    /// The object was written since.
+    /// The object was written after the expected revision.
     #[error("the object was written at {current}, after the expected revision")]
     Changed {
-        /// The revision of its last write.
+        /// The revision of the last write of the object.
         current: Revision,
     },
 }
@@ -176,53 +177,54 @@ pub enum StoreError {
 pub struct LogEntry {
     /// The revision of the write.
     pub revision: Revision,
-    /// What was written.
+    /// The key that was written.
     pub key: Key,
-    /// What was kept until then.
+    /// The object before the write.
     pub before: Option<Arc<Object>>,
-    /// What is kept since; `None` after a removal.
+    /// The object after the write. `None` after a removal.
     pub object: Option<Arc<Object>>,
 }
 
-/// Somebody who follows the log of a collection.
+/// A reader that follows the log of a collection.
 pub trait LogReader: Send + Sync {
-    /// All that was told until now is where the history begins that comes after it: it holds every
-    /// change since this revision. What was told as history before is not to be relied on any more.
+    /// Marks the beginning of the history. The entries received so far are the state at that point, and the entries
+    /// that follow hold every change since this revision. History that was received before this call must not be used
+    /// any more.
     fn begin(&self, _oldest: Revision) {}
 
-    /// Something is kept under this key that cannot be read, until something else is told of it.
+    /// Reports that the object under this key cannot be read. This holds until another entry for the key arrives.
     fn damage(&self, _key: Key) {}
 
-    /// Takes the next entry. Called in the order of revisions, one at a time,
-    /// before the write is acknowledged. Must not block.
+    /// Receives the next entry. The store calls this method in the order of revisions, for one entry at a time, before
+    /// the write is acknowledged. The method must not block.
     fn append(&self, entry: LogEntry);
 }
 
 /// A store of objects.
 ///
-/// Writes are ordered by their revisions, over all collections. A write is
-/// acknowledged after every follower of its collection has seen it.
+/// Writes are ordered by their revisions, over all collections. A write is acknowledged after every follower of its
+/// collection has received it.
 pub trait Store: Send + Sync + 'static {
-    /// The object under the key, with every write that any client was told of before the call. Followers
-    /// have seen these writes, too.
+    /// Returns the object under the key. The result includes every write that was acknowledged to any client before the
+    /// call. Followers have received these writes, too.
     fn get<'a>(
         &'a self,
         collection: &'a Collection,
         key: &'a Key,
     ) -> BoxFuture<'a, Result<Option<Versioned>, StoreError>>;
 
-    /// Writes, if what is expected is true; answers with the new revision.
+    /// Writes if the precondition holds, and returns the new revision.
     fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Revision, StoreError>>;
 
-    /// The newest revision, or a later one: every write that any client was told of before the call has
-    /// a revision up to it. Reads of what is followed are right once [`Timeline::current`] is there.
+    /// Returns the newest revision, or a later one. Every write that was acknowledged to any client before the call has
+    /// at most this revision. Reads of followed collections are up to date once [`Timeline::current`] reaches it.
     fn newest(&self) -> BoxFuture<'_, Result<Revision, StoreError>> {
         Box::pin(std::future::ready(Ok(self.timeline().current())))
     }
 
-    /// Returns when the outcome of a write that was answered with [`StoreError::Unknown`] just now is settled: followers
-    /// have seen what it has written, or it will never be written. If the store has failed for good, the outcome stays
-    /// unknown, and this returns too. A store that other processes do not write to settles its writes before it answers.
+    /// Waits until the outcome of a write that just returned [`StoreError::Unknown`] is settled. Then followers have
+    /// received the write, or it will never happen. If the store has failed permanently, the outcome stays unknown, and
+    /// this method returns too. A store that no other process writes to settles its writes before it responds.
     fn settled(&self) -> BoxFuture<'_, ()> {
         if !self.is_shared() {
             return Box::pin(std::future::ready(()));
@@ -236,101 +238,102 @@ pub trait Store: Send + Sync + 'static {
         })
     }
 
-    /// Hands everything that a collection holds, and from then on every
-    /// change of it, to the reader. What is not [known](Self::is_known) yet comes later.
+    /// Sends all objects of a collection to the reader, and then every change of the collection. While the store is not
+    /// yet [known](Self::is_known), the remaining objects follow later.
     fn follow(
         &self,
         collection: &Collection,
         reader: Arc<dyn LogReader>,
     ) -> BoxFuture<'_, Result<(), StoreError>>;
 
-    /// Tells a reader of a collection nothing more, because its kind is not served any more. A store that never forgets a
-    /// reader holds its memory.
+    /// Stops sending entries of a collection to a reader, because its kind is no longer served. A store that does not
+    /// implement this method holds the memory of the reader.
     fn unfollow(&self, _collection: &Collection, _reader: &Arc<dyn LogReader>) {}
 
-    /// Every collection of which something is kept.
+    /// The collections that have stored objects.
     fn collections(&self) -> Vec<Collection>;
 
-    /// Where its revisions come from.
+    /// The timeline that the revisions of the store come from.
     fn timeline(&self) -> Arc<Timeline>;
 
-    /// Whether other processes write to it, too.
+    /// Whether other processes write to the store, too.
     fn is_shared(&self) -> bool {
         false
     }
 
-    /// Whether what is kept is still there for the next process.
+    /// Whether stored objects remain available to the next process.
     fn outlives_process(&self) -> bool {
         false
     }
 
-    /// Whether everything in the store has been read, and handed to its followers.
+    /// Whether the whole store has been read, and its objects were sent to followers.
     fn is_known(&self) -> bool {
         true
     }
 
-    /// Returns when all that is kept is known here.
+    /// Waits until the whole store [has been read](Self::is_known).
     fn known(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }
 
-    /// Whether nothing was ever kept in it by another process; said once all is [known](Self::known).
+    /// Whether no process has ever stored anything here. The result is valid once the store is [known](Self::known).
     fn is_new(&self) -> bool {
         true
     }
 
-    /// Notes that what a server begins with has been put in, so that the store is not new any more.
+    /// Records that the initial objects of a server have been stored. From then on the store is not new any more.
     fn note_begun(&self) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// What it is and how far it has come, for operators: as `memory, at revision 42`.
+    /// Describes the store and its newest revision to operators, such as `memory, at revision 42`.
     fn describe(&self) -> String {
         format!("at revision {}", self.timeline().current())
     }
 
-    /// How many bytes of objects it holds, and how many it takes, if that is bounded.
+    /// The bytes of objects in the store and the limit in bytes, if the store has a limit.
     fn extent(&self) -> Option<(usize, usize)> {
         None
     }
 
-    /// Revisions that it is known to have come to, and that are not seen here yet.
+    /// The number of revisions that the store is known to have reached and that this process has not received yet.
     fn behind(&self) -> u64 {
         0
     }
 
-    /// What is wrong with it at the moment, and may pass.
+    /// The current problem of the store, if it has one. The problem can be temporary.
     fn trouble(&self) -> Option<String> {
         None
     }
 
-    /// Why it takes no more writes, if it does not.
+    /// The reason why the store accepts no more writes, if it has failed permanently.
     fn failure(&self) -> Option<String> {
         None
     }
 
-    /// Returns when it takes no more writes, and never will; says why.
+    /// Waits until the store fails permanently, and returns the reason.
     fn failed(&self) -> BoxFuture<'_, String> {
         Box::pin(std::future::pending())
     }
 }
 
-/// Bytes of memory for what is read of a disk or of etcd at the start and has not become objects yet: two pages of etcd, or the
-/// batches and the page cache of SQLite.
+/// The memory for data that is read from a disk or from etcd at startup and is not decoded yet, in bytes. This is two
+/// pages of etcd, or the batches and the page cache of SQLite.
 pub const READING: usize = 32 << 20;
 
-/// The limit of the queue of a store, in bytes of objects.
+/// The default limit of the write queue of a store, in bytes of objects.
 pub const WRITE_QUEUE: usize = 16 << 20;
-/// The same in a small container.
+/// The limit of the write queue in a small container, in bytes of objects.
 pub const LEAST_WRITE_QUEUE: usize = WRITE_QUEUE / 8;
 
-/// How long a read waits until a store is seen here as it is: as kube-apiserver.
+/// The longest time that a read waits until this process has received the newest revision. Same as kube-apiserver.
 pub const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
 
-/// Returns when all that was acknowledged before the call, to anybody, is seen here.
+/// Waits until this process has received every write that was acknowledged to any client before the call.
 ///
 /// # Errors
-/// When the store does not answer, or what it has not yet told here does not come in time.
+/// [`StoreError::Unavailable`] if the missing entries do not arrive within [`FRESHNESS_WAIT`], or the error of the
+/// store if it does not respond.
 pub async fn await_newest(store: &dyn Store) -> Result<(), StoreError> {
     if !store.is_shared() {
         return Ok(());
@@ -341,48 +344,48 @@ pub async fn await_newest(store: &dyn Store) -> Result<(), StoreError> {
     tokio::time::timeout(FRESHNESS_WAIT, seen).await.map_err(|_| StoreError::Unavailable)
 }
 
-/// An object as it would be kept now, if that is otherwise.
+/// A function that returns the object as it would be stored now, or `None` if it is already stored that way.
 pub type Renewed<'a> = dyn Fn(&Collection, &Arc<Object>) -> Option<Arc<Object>> + Sync + 'a;
 
-/// What was written again of a store.
+/// The result of rewriting the objects of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rewritten {
-    /// Objects that were written again.
+    /// The number of objects that were rewritten.
     pub rewritten: usize,
-    /// All that are kept.
+    /// The number of all stored objects.
     pub all: usize,
-    /// Those that cannot be read, and were left as they are.
+    /// The objects that cannot be read. They were left unchanged.
     pub damaged: Vec<String>,
 }
 
-/// What a copy of a store holds.
+/// The contents of a copy of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copied {
-    /// Objects, and changes of the last minutes.
+    /// The number of objects, and of changes in the recent history.
     pub rows: usize,
-    /// The newest of their revisions.
+    /// The newest revision in the copy.
     pub newest: Revision,
 }
 
-/// What all stores that outlive the process are told.
+/// The options of all durable stores.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
-    /// How many bytes of memory objects may take.
+    /// The limit of the memory for objects, in bytes.
     pub limit: usize,
-    /// How many bytes of objects that were replaced or removed may stay, on the disk and in memory.
+    /// The limit of replaced and removed objects in the history, in bytes. It applies to the disk and to memory.
     pub history: usize,
     /// The limit of the queue of writes, in bytes of objects.
     pub queue: usize,
-    /// How much of that a namespace may take.
+    /// The part of `limit` that one namespace may use.
     pub share: NamespaceShare,
-    /// How objects are encrypted where they are kept.
+    /// The encryption of stored objects.
     pub encryption: Arc<Encryption>,
 }
 
-/// Opens the store in a folder.
+/// Opens the SQLite store in a directory.
 ///
 /// # Errors
-/// When the folder, or what is in it, cannot be used.
+/// If the directory or the files in it cannot be used.
 #[cfg(feature = "sqlite")]
 pub fn open(
     folder: &Path,
@@ -392,16 +395,16 @@ pub fn open(
     Ok(Arc::new(sqlite::SqliteStore::open(folder, options, now)?))
 }
 
-/// Begins to read the store in etcd.
+/// Opens the store in etcd, and starts to read it.
 ///
 /// # Errors
-/// When what is said of it cannot be used. That it cannot be reached is no error.
+/// If the options are invalid. An etcd that cannot be reached is no error.
 #[cfg(feature = "etcd")]
 pub fn open_etcd(etcd: &EtcdOptions, options: StoreOptions) -> Result<Arc<dyn Store>, String> {
     Ok(Arc::new(etcd::EtcdStore::open(etcd, options)?))
 }
 
-/// What a program says that was built without the store in etcd.
+/// Fails, because the program was built without the feature `etcd`.
 ///
 /// # Errors
 /// Always.
@@ -410,7 +413,7 @@ pub fn open_etcd(_: &EtcdOptions, _: StoreOptions) -> Result<Arc<dyn Store>, Str
     Err("this program was built without the feature etcd".to_owned())
 }
 
-/// As [`open_etcd`].
+/// Fails, because the program was built without the feature `etcd`.
 ///
 /// # Errors
 /// Always.
@@ -435,7 +438,8 @@ pub use absent::{back_up, back_up_to, open, rewrite};
 #[cfg(not(any(feature = "etcd", feature = "sqlite")))]
 pub use no_encryption::Encryption;
 
-/// What a program says that was built without the embedded store.
+/// Replacements for the functions of the SQLite store. They fail, because the program was built without the feature
+/// `sqlite`.
 #[cfg(not(feature = "sqlite"))]
 mod absent {
     use std::io::Write;
@@ -444,7 +448,7 @@ mod absent {
 
     const WHY: &str = "this program was built without the feature sqlite";
 
-    /// Refuses, because the feature `sqlite` is off.
+    /// Fails, because the feature `sqlite` is off.
     ///
     /// # Errors
     /// Always.
@@ -452,7 +456,7 @@ mod absent {
         Err(WHY.to_owned())
     }
 
-    /// Refuses, because the feature `sqlite` is off.
+    /// Fails, because the feature `sqlite` is off.
     ///
     /// # Errors
     /// Always.
@@ -460,7 +464,7 @@ mod absent {
         Err(WHY.to_owned())
     }
 
-    /// Refuses, because the feature `sqlite` is off.
+    /// Fails, because the feature `sqlite` is off.
     ///
     /// # Errors
     /// Always.
@@ -468,7 +472,7 @@ mod absent {
         Err(WHY.to_owned())
     }
 
-    /// Refuses, because the feature `sqlite` is off.
+    /// Fails, because the feature `sqlite` is off.
     ///
     /// # Errors
     /// Always.
@@ -477,17 +481,17 @@ mod absent {
     }
 }
 
-/// What a program says that was built without a store that outlives it.
+/// A replacement for the encryption in a program that was built without a durable store.
 #[cfg(not(any(feature = "etcd", feature = "sqlite")))]
 mod no_encryption {
     use std::path::Path;
 
-    /// Nothing is encrypted.
+    /// An encryption that encrypts nothing.
     #[derive(Debug, Default)]
     pub struct Encryption;
 
     impl Encryption {
-        /// Refuses, because the features `sqlite` and `etcd` are off.
+        /// Fails, because the features `sqlite` and `etcd` are off.
         ///
         /// # Errors
         /// Always.
@@ -497,7 +501,7 @@ mod no_encryption {
     }
 }
 
-/// The example of the README is tested.
+/// Tests the example of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,4 +1,4 @@
-//! A store in memory: gone with the process.
+//! A store in memory. Its objects are lost when the process ends.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,21 +11,22 @@ use super::{
 };
 use crate::object::Key;
 
-/// Bytes of objects that a store in memory holds at most: what a pod of half a
-/// gigabyte bears, with the recent past beside it.
+/// The default limit of objects in a memory store, in bytes. A pod with half a gigabyte of memory can hold them,
+/// together with the recent history.
 pub const BYTES_LIMIT: usize = 128 << 20;
-/// The same in a small container: the share of a namespace still holds the largest object.
+/// The limit of objects in a small container, in bytes. The default limit of a namespace still has capacity for the
+/// largest object.
 pub const LEAST_BYTES_LIMIT: usize = BYTES_LIMIT / 8;
 
-/// A store in memory: gone with the process.
+/// A store in memory. Its objects are lost when the process ends.
 pub struct MemoryStore {
     timeline: Arc<Timeline>,
     shelves: Mutex<Shelves>,
 }
 
 impl MemoryStore {
-    /// An empty store of so many bytes that takes its revisions from this timeline, and of which a
-    /// namespace takes no more than this share.
+    /// Creates an empty store with a limit in bytes. Its revisions come from this timeline, and a namespace may use at
+    /// most this part of the limit.
     pub fn new(limit: usize, timeline: Arc<Timeline>, share: NamespaceShare) -> Self {
         Self { timeline, shelves: Mutex::new(Shelves::new(limit, share)) }
     }
@@ -123,7 +124,7 @@ mod tests {
             assert_eq!(refused, full);
         }
         let (name, mut revision) = first.unwrap();
-        // It can still be marked, and no more.
+        // The object can still be marked for deletion, but not updated.
         let larger = commit(&name, Some(SIZE + 2_000), Expected::At(revision));
         assert_eq!(store.commit(larger.clone()).await.unwrap_err(), full);
         revision = store.commit(Commit { marks: true, ..larger }).await.unwrap();
@@ -154,13 +155,13 @@ mod tests {
         let one_more = |namespace| commit(namespace, "more", Some(SIZE), Expected::Absent);
         let refused = store.commit(one_more(Some("a"))).await.unwrap_err();
         assert!(is_exceeded(&refused), "{refused}");
-        // Other collections of the namespace share its room.
+        // All collections of a namespace have one limit.
         let other = Commit { collection: Collection::new("d"), ..one_more(Some("a")) };
         assert!(is_exceeded(&store.commit(other).await.unwrap_err()));
         for namespace in [Some("b"), None] {
             store.commit(one_more(namespace)).await.unwrap();
         }
-        // What is there may become smaller, and be marked, and go.
+        // Stored objects may become smaller, be marked for deletion, and be removed.
         let at = Expected::At(revisions[0]);
         let larger = commit(Some("a"), "0", Some(2 * SIZE), at);
         assert!(is_exceeded(&store.commit(larger.clone()).await.unwrap_err()));

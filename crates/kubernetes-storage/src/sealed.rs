@@ -1,5 +1,4 @@
-//! Objects as stores that outlive the process keep them: encrypted, if that is configured, and guarded
-//! against damage.
+//! The format in which durable stores store objects: with a checksum, and encrypted if encryption is configured.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,28 +7,28 @@ use super::Encryption;
 use super::encryption::{Opened, Unknown};
 use crate::object::{Key, Object};
 
-/// How a store writes objects down.
+/// The encoder and decoder of stored values.
 #[derive(Clone, Default)]
 pub(super) struct Sealing {
     encryption: Arc<Encryption>,
-    /// What the places in this store begin with: a value that is encrypted is of one place.
+    /// The prefix of all locations in this store. An encrypted value is bound to its location.
     prefix: String,
 }
 
-/// What is under a key.
+/// A decoded value.
 pub(super) struct Read {
-    /// The object, if there is one.
+    /// The object, if the value has one.
     pub object: Option<Object>,
-    /// Whether it would be written in another way now.
+    /// Whether the value would be encoded differently now.
     pub is_stale: bool,
 }
 
-/// Why what is kept cannot be read.
+/// The reason why a stored value cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Unreadable {
-    /// It is not what was written.
+    /// The value differs from the one that was written.
     Damaged(String),
-    /// It is, but its key is missing.
+    /// The value is intact, but its encryption key is missing.
     Locked(String),
 }
 
@@ -45,16 +44,16 @@ impl fmt::Display for Unreadable {
 }
 
 impl Sealing {
-    /// One whose places begin with `prefix`.
+    /// Creates an encoder for locations that begin with `prefix`.
     pub fn new(encryption: Arc<Encryption>, prefix: &str) -> Self {
         Self { encryption, prefix: prefix.to_owned() }
     }
 
-    /// A value as it is written: what guards it, and the object, if there is one. A store that knows
-    /// the number of a write before it is written has it guarded, too; others say 0.
+    /// Encodes a value: its checksum, and the object, if there is one. The checksum also covers the number of the
+    /// write, if the store knows this number before it writes. Other stores pass 0.
     ///
     /// # Errors
-    /// When it cannot be encrypted.
+    /// If the object cannot be encrypted.
     pub fn seal(
         &self,
         number: u64,
@@ -72,10 +71,10 @@ impl Sealing {
         Ok([&sum.to_le_bytes()[..], &kept].concat())
     }
 
-    /// What a value holds.
+    /// Decodes a value.
     ///
     /// # Errors
-    /// When it is not what was written, in a form that is not known here, or no key fits it.
+    /// If the value differs from the one that was written, has an unknown format, or is encrypted with an unknown key.
     pub fn open(
         &self,
         number: u64,
@@ -92,7 +91,7 @@ impl Sealing {
         if kept.is_empty() {
             return Ok(Read { object: None, is_stale: false });
         }
-        // Nearly always nothing is encrypted, and nothing asks for its place.
+        // Usually nothing is encrypted, and the location is not needed.
         let place =
             if self.encryption.is_none() { String::new() } else { self.place(collection, name) };
         let opened = self.encryption.open(collection, &place, kept);
@@ -102,7 +101,8 @@ impl Sealing {
         Ok(Read { object: Some(object), is_stale })
     }
 
-    /// What has to be learned before a value can be opened; nothing, if it is damaged.
+    /// Returns the seed that a KMS plugin must decrypt before the value can be decoded, if this seed is not known yet.
+    /// Returns `None` if the value is damaged.
     pub fn unknown(
         &self,
         number: u64,
@@ -116,15 +116,15 @@ impl Sealing {
         is_whole.then_some(unknown)
     }
 
-    /// Refuses if objects of a collection cannot be encrypted at the moment.
+    /// Checks that objects of a collection can be encrypted at the moment.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why they cannot.
     pub fn ensure_writes(&self, collection: &str) -> Result<(), String> {
         self.encryption.ensure_writes(collection)
     }
 
-    /// Why what is kept can be encrypted or decrypted no more, if that is known.
+    /// The reason why stored values can no longer be encrypted or decrypted, if such a problem is known.
     pub fn trouble(&self) -> Option<String> {
         self.encryption.trouble()
     }

@@ -1,4 +1,4 @@
-//! Writes of unknown outcome: when it is known that they have happened or never will.
+//! Waits for the outcome of writes whose result is unknown.
 
 use std::time::Duration;
 
@@ -6,12 +6,13 @@ use tokio::time::sleep;
 
 use super::{Revision, Timeline};
 
-/// How long a write of unknown outcome may still be on its way: etcd gives up a request after seven seconds.
+/// The longest time that a write of unknown outcome can still take effect. etcd gives up a request after seven seconds.
 const UNSETTLED: Duration = Duration::from_secs(10);
-/// The pause before a store that does not answer is asked for its newest revision again.
+/// The pause before the newest revision is queried again, if the store does not respond.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Returns when the outcome of a write of this moment is settled: it has happened and is seen here, or never will.
+/// Waits until the outcome of a write that was sent before the call is settled. Then the write is visible in this
+/// process, or it will never happen.
 pub(super) async fn settled<E, F>(newest: impl Fn() -> F, timeline: &Timeline)
 where
     F: Future<Output = Result<Revision, E>>,

@@ -1,25 +1,25 @@
-//! The room of a store, and the share of it that a namespace may take.
+//! The memory limits of a store and of each namespace.
 
 use std::collections::HashMap;
 use std::str::FromStr;
 
 use super::StoreError;
 
-/// The part of a store that one namespace takes at most, in percent. What is cluster-scoped counts
-/// as one namespace more.
+/// The part of a store that one namespace may use, in percent. All cluster-scoped objects together have the limit of
+/// one namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamespaceShare(u8);
 
 impl Default for NamespaceShare {
-    /// A quarter, as one user has a quarter of the places: three namespaces that are full leave room
-    /// for the others.
+    /// The default is 25 %: after three namespaces have reached their limits, other namespaces still have capacity. The
+    /// default limit of one user is a quarter, too.
     fn default() -> Self {
         Self(25)
     }
 }
 
 impl NamespaceShare {
-    /// All of the store: for a server whose objects live in one namespace.
+    /// The whole store, for a server with all objects in one namespace.
     pub const WHOLE: Self = Self(100);
 }
 
@@ -33,27 +33,28 @@ impl FromStr for NamespaceShare {
     }
 }
 
-/// Bytes that are taken, by namespace.
+/// The used bytes, by namespace.
 pub(super) struct Shares {
     limit: usize,
     of_namespace: usize,
     all: usize,
-    /// Only of namespaces that have objects; the empty name stands for what is cluster-scoped.
+    /// Holds only namespaces that have objects. The empty name stands for cluster-scoped objects.
     by_namespace: HashMap<String, usize>,
 }
 
 impl Shares {
-    /// A store of so many bytes, of which nothing is taken.
+    /// Creates the account of an empty store with a limit in bytes.
     pub fn new(limit: usize, NamespaceShare(percent): NamespaceShare) -> Self {
         let percent = usize::from(percent);
         let of_namespace = limit / 100 * percent + limit % 100 * percent / 100;
         Self { limit, of_namespace, all: 0, by_namespace: HashMap::new() }
     }
 
-    /// Whether an object may grow so much. One that becomes smaller always may.
+    /// Checks that an object may change from the size `before` to the size `after`, in bytes. An object that does not
+    /// grow is always accepted.
     ///
     /// # Errors
-    /// When the store or the share of the namespace has no room.
+    /// If the limit of the store or of the namespace would be exceeded.
     pub fn check(
         &self,
         namespace: Option<&str>,
@@ -74,12 +75,12 @@ impl Shares {
         Ok(())
     }
 
-    /// The bytes that are taken, and how many there are.
+    /// The used bytes and the limit, in bytes.
     pub fn extent(&self) -> (usize, usize) {
         (self.all, self.limit)
     }
 
-    /// Counts an object of so many bytes in the place of another one.
+    /// Replaces the size of an object in the account, in bytes.
     pub fn replace(&mut self, namespace: Option<&str>, before: usize, after: usize) {
         let used = (self.used(namespace) + after).saturating_sub(before);
         self.all = (self.all + after).saturating_sub(before);
@@ -122,14 +123,14 @@ mod tests {
             shares.replace(namespace, 0, 60);
             let exceeded = StoreError::ShareExceeded { requested: 41, used: 60, limit: 100 };
             assert_eq!(shares.check(namespace, 0, 41), Err(exceeded));
-            // A change takes what it adds.
+            // An update counts with the bytes that it adds.
             let exceeded = StoreError::ShareExceeded { requested: 41, used: 60, limit: 100 };
             assert_eq!(shares.check(namespace, 10, 51), Err(exceeded));
             assert_eq!(shares.check(namespace, 60, 90), Ok(()));
             shares.replace(namespace, 60, 90);
         }
         assert_eq!(shares.check(Some("d"), 0, 41), Err(StoreError::Full { limit: 400 }));
-        // What is full can become smaller, or stay as it is.
+        // In a full store, objects can become smaller, or keep their size.
         shares.replace(Some("d"), 0, 40);
         assert_eq!(shares.check(Some("a"), 90, 90), Ok(()));
         assert_eq!(shares.check(Some("a"), 90, 89), Ok(()));

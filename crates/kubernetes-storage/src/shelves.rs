@@ -1,4 +1,4 @@
-//! The objects of a store in memory, their readers, and the recent past for readers that come first.
+//! The objects of a store in memory, their readers, and the recent history for the first reader of a collection.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use super::{
 };
 use crate::object::{Key, Object};
 
-/// Bytes of replaced and removed objects that are held for the first reader of a collection, where no limit is given.
+/// The default limit of replaced and removed objects that are held for the first reader of a collection, in bytes.
 const PAST_LIMIT: usize = 16 << 20;
-/// Bytes of memory that a change takes besides its objects.
+/// The memory of a change besides its objects, in bytes.
 const CHANGE: usize = 200;
 
-/// Collections, with the room that they take.
+/// All collections of a store, and the memory that they use.
 pub struct Shelves {
     by_collection: HashMap<Collection, Shelf>,
     shares: Shares,
-    /// The revision at which the past begins that the first reader of a collection receives.
+    /// The revision at which the history begins that the first reader of a collection receives.
     past_begins: Option<Revision>,
     past_bytes: usize,
     past_limit: usize,
@@ -29,13 +29,14 @@ pub struct Shelves {
 struct Shelf {
     objects: HashMap<Key, Versioned>,
     readers: Vec<Arc<dyn LogReader>>,
-    /// Keys whose objects cannot be read, and the revisions since which that is so.
+    /// Keys whose objects cannot be read, with the revision since which they cannot.
     damaged: HashMap<Key, Revision>,
-    /// The recent past, for the first reader.
+    /// The recent history, for the first reader.
     past: Option<Past>,
 }
 
-/// The recent past of a collection. The objects at its beginning are those of now with these changes undone.
+/// The recent history of a collection. Undoing its changes turns the current objects into those at the beginning of the
+/// history.
 struct Past {
     begins: Revision,
     changes: VecDeque<Change>,
@@ -54,7 +55,7 @@ impl Past {
         Self { begins, changes: VecDeque::new(), bytes: 0 }
     }
 
-    /// Objects that have changed since the beginning, as they were then.
+    /// The objects that have changed since the beginning, in their state at the beginning.
     fn earlier(&self) -> HashMap<&Key, Option<&Versioned>> {
         let mut earlier = HashMap::new();
         for change in &self.changes {
@@ -65,14 +66,15 @@ impl Past {
 }
 
 impl Change {
-    /// Bytes of memory that only this change takes: the object after it is there now, or before a later change.
+    /// The memory that only this change uses, in bytes. The object after the change is not counted, because it is the
+    /// current object, or the earlier object of a later change.
     fn size(&self) -> usize {
         CHANGE + size(self.before.as_ref().map(|before| &before.object))
     }
 }
 
 impl Shelves {
-    /// Nothing, and room for so many bytes.
+    /// Creates an index without objects, with a limit in bytes.
     pub fn new(limit: usize, share: NamespaceShare) -> Self {
         Self {
             by_collection: HashMap::new(),
@@ -83,21 +85,21 @@ impl Shelves {
         }
     }
 
-    /// The same, with a limit in bytes for the replaced and removed objects that are held for first readers.
+    /// Sets the limit of replaced and removed objects that are held for first readers, in bytes.
     #[must_use]
     pub fn with_past_limit(self, past_limit: usize) -> Self {
         Self { past_limit, ..self }
     }
 
-    /// The bytes that are taken, and how many there are.
+    /// The used bytes and the limit, in bytes.
     pub fn extent(&self) -> (usize, usize) {
         self.shares.extent()
     }
 
-    /// What is kept under a key.
+    /// Returns the object under a key.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// [`StoreError::Damaged`] if the object cannot be read.
     pub fn get(
         &self,
         collection: &Collection,
@@ -110,11 +112,11 @@ impl Shelves {
         Ok(shelf.objects.get(key))
     }
 
-    /// Takes room for a write, where this is kept. It must be [given back](Self::give_back) if the
-    /// write does not happen.
+    /// Reserves memory for a write that replaces the object `kept`. If the write does not happen, the memory must be
+    /// [released](Self::give_back).
     ///
     /// # Errors
-    /// When what is expected is not so, or there is no room.
+    /// If the precondition does not hold, or a limit would be exceeded.
     pub fn take_room(
         &mut self,
         commit: &Commit,
@@ -127,10 +129,10 @@ impl Shelves {
         Ok(())
     }
 
-    /// Whether there is room for a write, where this is kept.
+    /// Checks that the limits have capacity for a write that replaces the object `kept`.
     ///
     /// # Errors
-    /// When there is none.
+    /// If a limit would be exceeded.
     pub fn check_room(&self, commit: &Commit, kept: Option<&Versioned>) -> Result<(), StoreError> {
         if commit.makes_room() {
             return Ok(());
@@ -139,17 +141,19 @@ impl Shelves {
         self.shares.check(commit.key.namespace(), old, new)
     }
 
-    /// Gives back what a write has taken that does not happen, in the reverse order.
+    /// Releases the memory that was reserved for a write that does not happen. Several writes are released in the
+    /// reverse order of their reservations.
     pub fn give_back(&mut self, commit: &Commit, kept: Option<&Versioned>) {
         let (old, new) = (size(kept.map(|kept| &kept.object)), size(commit.object.as_ref()));
         self.shares.replace(commit.key.namespace(), new, old);
     }
 
-    /// Reserves the bytes by which a write of another process's store makes an object grow, where this is kept.
-    /// Returns them; they must be [released](Self::release) once the write is seen here, or has failed.
+    /// Reserves the bytes by which a write makes the object `kept` grow, in a store that other processes write to, too.
+    /// Returns these bytes. They must be [released](Self::release) once this process receives the write, or the write
+    /// has failed.
     ///
     /// # Errors
-    /// When there is no room.
+    /// If a limit would be exceeded.
     #[cfg(feature = "etcd")]
     pub(super) fn reserve(
         &mut self,
@@ -169,8 +173,8 @@ impl Shelves {
         self.shares.replace(namespace, bytes, 0);
     }
 
-    /// Keeps what has room, and tells everybody who follows. Answers with the revision of what it
-    /// replaces.
+    /// Stores the object of a write whose memory is reserved, and sends the change to all readers. Returns the revision
+    /// of the replaced object.
     pub fn keep(&mut self, revision: Revision, commit: Commit) -> Option<Revision> {
         let Commit { collection, key, object, .. } = commit;
         let shelf = shelf(&mut self.by_collection, self.past_begins, &collection);
@@ -180,8 +184,8 @@ impl Shelves {
         replaced
     }
 
-    /// Takes what was written by another process, whatever room there is, and tells everybody who
-    /// follows. Answers with the revision of what it replaces.
+    /// Stores an object that another process has written, regardless of limits, and sends the change to all readers.
+    /// Returns the revision of the replaced object.
     pub fn take(
         &mut self,
         collection: &Collection,
@@ -191,7 +195,7 @@ impl Shelves {
         let shelf = shelf(&mut self.by_collection, self.past_begins, collection);
         let kept = shelf.objects.get(&key);
         if object.is_some() && kept.is_some_and(|kept| kept.revision == revision) {
-            // It is known already.
+            // This revision of the object is stored already.
             return None;
         }
         let damaged_since = shelf.damaged.remove(&key);
@@ -206,8 +210,8 @@ impl Shelves {
         replaced
     }
 
-    /// Marks what is kept under a key as damaged, since this revision. Watchers cannot be sent this change:
-    /// the history of the collection begins after it. Answers with the revision of what it replaces.
+    /// Marks the object under a key as damaged since this revision. The change cannot be sent to watchers, so the
+    /// history of the collection begins after it. Returns the revision of the replaced object.
     pub fn take_damaged(
         &mut self,
         collection: &Collection,
@@ -227,9 +231,9 @@ impl Shelves {
         shelf.damaged.insert(key, revision).or(replaced)
     }
 
-    /// Says that what is here now was there at a revision, and that every change since will be told.
-    /// Who follows first is told them all, until they are [forgotten](Self::forget_past) or there are more of them than
-    /// may be held.
+    /// Declares that the current objects are the state at a revision, and that every later change will be sent. The
+    /// first reader of a collection receives all of these changes, until they are [discarded](Self::forget_past) or
+    /// exceed their limit.
     pub fn begin_past(&mut self, oldest: Revision) {
         self.past_begins = Some(oldest);
         self.past_bytes = 0;
@@ -240,7 +244,7 @@ impl Shelves {
         }
     }
 
-    /// Every collection of which something is kept.
+    /// The collections that have stored objects.
     pub fn collections(&self) -> Vec<Collection> {
         let filled = self
             .by_collection
@@ -249,7 +253,7 @@ impl Shelves {
         filled.map(|(collection, _)| collection.clone()).collect()
     }
 
-    /// The keys of all that is kept.
+    /// The keys of all stored objects, including damaged ones.
     pub fn keys(&self) -> impl Iterator<Item = (&Collection, &Key)> {
         self.by_collection.iter().flat_map(|(collection, shelf)| {
             let keys = shelf.objects.keys().chain(shelf.damaged.keys());
@@ -257,8 +261,8 @@ impl Shelves {
         })
     }
 
-    /// Hands over what a collection holds, and from then on every change. The first reader receives
-    /// what happened since the past began.
+    /// Sends the objects of a collection to the reader, and then every change. The first reader also receives the
+    /// changes since the history began.
     pub fn follow(&mut self, collection: &Collection, reader: Arc<dyn LogReader>) {
         let shelf = shelf(&mut self.by_collection, self.past_begins, collection);
         shelf.damaged.keys().for_each(|key| reader.damage(key.clone()));
@@ -277,26 +281,27 @@ impl Shelves {
         shelf.readers.push(reader);
     }
 
-    /// Tells this reader of a collection nothing more.
+    /// Stops sending changes of a collection to this reader.
     pub fn leave(&mut self, collection: &Collection, reader: &Arc<dyn LogReader>) {
         let Some(shelf) = self.by_collection.get_mut(collection) else { return };
         shelf.readers.retain(|other| !Arc::ptr_eq(other, reader));
         let is_empty = shelf.objects.is_empty() && shelf.damaged.is_empty();
-        // While the past of the start is there, a new shelf would say that nothing was in the collection.
+        // While the history since the start is held, a new `Shelf` would claim that the collection was empty then.
         let is_forgettable = shelf.past.is_none() && self.past_begins.is_none();
         if is_empty && shelf.readers.is_empty() && is_forgettable {
             self.by_collection.remove(collection);
         }
     }
 
-    /// Lets go of what happened before anybody has asked for it.
+    /// Discards the history that is held for first readers.
     pub fn forget_past(&mut self) {
         self.past_begins = None;
         self.past_bytes = 0;
         self.by_collection.values_mut().for_each(|shelf| shelf.past = None);
     }
 
-    /// Tells a change to all readers, and holds it for the first one where none has come.
+    /// Sends a change to all readers. If the collection has had no reader yet, the change is also held for the first
+    /// one.
     fn tell(&mut self, collection: &Collection, change: Change) {
         let shelf = shelf(&mut self.by_collection, self.past_begins, collection);
         for reader in &shelf.readers {
@@ -311,7 +316,7 @@ impl Shelves {
         }
     }
 
-    /// Lets the past of the collections with the most of it begin later, until it fits its limit.
+    /// Drops the oldest changes of the collections with the largest history, until all histories fit the limit.
     fn shorten_past(&mut self) {
         while self.past_bytes > self.past_limit {
             let pasts = self.by_collection.values_mut().filter_map(|shelf| shelf.past.as_mut());
@@ -326,10 +331,10 @@ impl Shelves {
 }
 
 impl Expected {
-    /// Checks what is expected of what is kept.
+    /// Checks the precondition against the stored object.
     ///
     /// # Errors
-    /// When it is not so.
+    /// If the precondition does not hold.
     pub fn check(self, kept: Option<&Versioned>) -> Result<(), StoreError> {
         match (self, kept) {
             (Self::Absent, Some(_)) => Err(StoreError::Exists),
@@ -359,7 +364,7 @@ impl From<Change> for LogEntry {
     }
 }
 
-/// The shelf of a collection. A new one has the past of all: nothing was there.
+/// Returns the index of a collection. A new one starts with an empty history, because the collection had no objects.
 fn shelf<'a>(
     by_collection: &'a mut HashMap<Collection, Shelf>,
     past_begins: Option<Revision>,
@@ -372,7 +377,7 @@ fn shelf<'a>(
 }
 
 impl Shelf {
-    /// Answers with what was there.
+    /// Stores or removes an object, and returns the previous one.
     fn put(
         &mut self,
         revision: Revision,
@@ -407,7 +412,7 @@ mod tests {
 
     use super::*;
 
-    /// A reader that notes what it receives.
+    /// A reader that records the entries it receives.
     #[derive(Default)]
     struct Noted(std::sync::Mutex<Vec<String>>);
 

@@ -1,10 +1,10 @@
-//! A store in a folder: SQLite, which needs nothing to be installed. What was acknowledged is there
-//! after the process was killed, and after the power went.
+//! A store in a directory, with SQLite, which needs no installation. Acknowledged writes survive a kill of the process
+//! and a power failure.
 //!
-//! What is kept lies in memory too, and is read from there. One thread writes: it takes what waits,
-//! holds it against what is there, writes it down as one transaction, and only then shows and
-//! acknowledges it. Watches go on over a restart, because what was replaced or removed stays for a
-//! while, with its revision.
+//! The stored objects are also in memory, and reads use only memory. One thread writes. It takes the waiting writes,
+//! checks their preconditions, writes them in one transaction, and only then makes them visible and acknowledges them.
+//! Replaced and removed objects stay in the file for some minutes with their revisions, so watches can continue over a
+//! restart.
 
 mod backup;
 mod ballast;
@@ -43,16 +43,16 @@ use log::Log;
 pub use rewrite::rewrite;
 use writer::{Answer, Message, Writer};
 
-/// Writes that wait for the disk. Who comes then waits before that.
+/// The capacity of the channel to the writer thread. Further writes wait until it has capacity.
 const WAITING: usize = 1_024;
 
-/// What the thread that writes shares with those who ask.
+/// The state that the writer thread shares with callers.
 struct Shared {
     timeline: Arc<Timeline>,
     shelves: Mutex<Shelves>,
-    /// Why nothing is written any more.
+    /// The reason why nothing can be written any more.
     failed: Failure,
-    /// Whether the disk has so little room that only deletions are written.
+    /// Whether the disk has so little space that only deletions are written.
     is_full: AtomicBool,
 }
 
@@ -62,24 +62,24 @@ impl Shared {
     }
 }
 
-/// A store in a folder, which outlives the process.
+/// A store in a directory. It outlives the process.
 pub struct SqliteStore {
     shared: Arc<Shared>,
     sealing: Sealing,
     folder: PathBuf,
     is_new: bool,
-    /// `None` once it is dropped.
+    /// `None` once the store is dropped.
     messages: Option<mpsc::Sender<Message>>,
     queue: WriteQueue,
     thread: Option<JoinHandle<()>>,
 }
 
 impl SqliteStore {
-    /// Opens the store in a folder, or makes one there.
+    /// Opens the store in a directory, or creates it there.
     ///
     /// # Errors
-    /// When the folder or what is in it cannot be used: by another process, of another program, of a
-    /// later version of this one, damaged, or encrypted with a key that is not there.
+    /// If the directory or its files cannot be used: another process uses them, another program or a later version of
+    /// this one has written them, they are damaged, or their encryption key is missing.
     pub fn open(folder: &Path, options: StoreOptions, now: Timestamp) -> Result<Self, String> {
         let StoreOptions { limit, history, queue, share, encryption } = options;
         let sealing = Sealing::new(encryption, "");
@@ -129,7 +129,7 @@ impl SqliteStore {
         let start = (newest.number() + 1).max(microseconds(now));
         database.begin_run(start, newest)?;
         if !has_begun {
-            // A new store has no past.
+            // A new store has no history.
             let is_new = oldest == Revision::NONE && is_first;
             shelves.begin_past(if is_new { Revision::new(start) } else { oldest });
         }
@@ -149,7 +149,7 @@ impl SqliteStore {
             .spawn({
                 let shared = Arc::clone(&shared);
                 move || {
-                    // Whoever follows is called there, too.
+                    // Readers are called in this thread, and can panic, too.
                     let run = AssertUnwindSafe(|| writer.run(received));
                     if catch_unwind(run).is_err() {
                         let why = "the thread that writes has panicked";
@@ -171,7 +171,7 @@ impl SqliteStore {
     }
 }
 
-/// Has the log made shorter, for as long as there is a store.
+/// Requests a compaction of the log regularly, until the store is dropped.
 async fn keep_short(messages: mpsc::WeakSender<Message>) {
     let mut ticks = interval(writer::COMPACT_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -200,7 +200,7 @@ impl Store for SqliteStore {
             let queued = self.queue.enter(&commit).await;
             let write = Message::Write(Box::new(commit), Answer::new(answer, queued));
             messages.send(write).await.map_err(|_| StoreError::Failed)?;
-            // Whoever took it and is gone may have written it.
+            // The writer thread has ended without a result. It may have written the object.
             answered.await.unwrap_or(Err(StoreError::Unknown))
         }
         .boxed()
@@ -260,7 +260,7 @@ impl Store for SqliteStore {
 }
 
 impl Drop for SqliteStore {
-    /// Returns when all that was taken is written, and the folder is free for another process.
+    /// Waits until all accepted writes are on the disk, and the directory can be used by another process.
     fn drop(&mut self) {
         self.messages = None;
         if let Some(thread) = self.thread.take() {

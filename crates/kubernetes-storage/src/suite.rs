@@ -1,6 +1,6 @@
-//! What every store must do. The memory store is the reference.
+//! The tests that every store must pass. The memory store is the reference.
 
-#![allow(clippy::unwrap_used, clippy::missing_panics_doc)] // all of it is a test
+#![allow(clippy::unwrap_used, clippy::missing_panics_doc)] // the whole module is test code
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{Collection, Commit, Expected, LogEntry, LogReader, Revision, Store, StoreError};
 use crate::object::{Key, Object};
 
-/// A reader that remembers what it was told.
+/// A reader that records the entries it receives.
 #[derive(Default)]
 struct Recorder(Mutex<Vec<(Revision, String, bool)>>);
 
@@ -20,7 +20,7 @@ impl LogReader for Recorder {
     }
 }
 
-/// Runs the suite against stores that `open` makes, each of them empty.
+/// Runs the tests. `open` creates an empty store for each of them.
 pub async fn run<S: Store>(open: impl AsyncFn() -> Arc<S>) {
     creates_once(&*open().await).await;
     replaces_and_removes_at_the_expected_revision(&*open().await).await;

@@ -1,4 +1,5 @@
-//! Timeline: where revisions come from, which of them are ours, and up to which all is visible.
+//! The timeline: it issues revisions, recognizes its own revisions, and holds the revision up to which all writes are
+//! visible.
 
 use std::ops::RangeInclusive;
 use std::sync::{Mutex, PoisonError};
@@ -9,46 +10,50 @@ use tokio::sync::watch;
 use super::Revision;
 use super::revision::{MARK_BITS, TAG_BITS};
 
-/// From a number to the next, over its mark and the tag.
+/// The distance between two numbers of a process. The bits below hold the mark and the tag.
 const STEP: u64 = 1 << (MARK_BITS + TAG_BITS);
-/// How many tags there are.
+/// The number of different tags.
 const TAGS: u64 = 1 << TAG_BITS;
 const EPOCH_SECONDS: i64 = 1_735_689_600; // 2025-01-01T00:00:00Z
 
-/// How revisions are numbered.
+/// The numbering of revisions.
 #[derive(Debug)]
 enum Numbers {
-    /// What is kept is gone with the process. A number starts at the clock (microseconds since 2025,
-    /// times 4096, in whole steps) and steps by 2^18, as the clock does in 64 microseconds, so it always grows, also over
-    /// a restart unless more than 15,000 changes came in each second of a whole life, and fits an `i64` for seventy years. The low twelve bits are a random tag of this process: a number with
-    /// another tag comes from an earlier process or another replica, whose history is not ours to continue. The six
-    /// bits above are nothing here, and a mark where the number is [given to a client](Revision::marked).
+    /// Numbers of a process whose objects are lost when it ends. The first number is the clock in microseconds since
+    /// 2025, times 4096, rounded down to a whole step. Each revision adds 2^18, which the clock does in 64
+    /// microseconds.
+    ///
+    /// So numbers grow even over a restart, unless a process made more than 15,000 changes per second in its whole
+    /// life. They fit an `i64` for seventy years.
+    ///
+    /// The low 12 bits are a random tag of this process. A number with another tag comes from an earlier process or
+    /// from another replica, and this process cannot continue the history of either. The six bits above the tag are
+    /// zero here. They hold a mark in a number that is [given to a client](Revision::marked).
     OfProcess { tag: u64 },
-    /// What is kept stays. A number is one more than the last one; each start begins at the clock
-    /// (microseconds since 2025), so that one that was given and lost is never given again. Numbers
-    /// between the last one that was kept and the next start are nobody's.
+    /// Numbers of a store that outlives the process. Each number is the last one plus one. Each start begins at the
+    /// clock, in microseconds since 2025, so that a number that was issued and lost is never issued again. Numbers
+    /// between the last stored number and the next start were never issued.
     OfStore { earlier: Vec<RangeInclusive<u64>>, start: u64 },
-    /// They are given by a server that several processes write to. All are its own, and it is not
-    /// known here which of them it has given already.
+    /// Numbers that are issued by a server to which several processes write. Every number may be valid, and this
+    /// process does not know which numbers the server has already issued.
     Shared,
 }
 
-/// Hands out revisions, one write after the other.
+/// Issues revisions, for one write at a time.
 ///
-/// Whoever publishes a change does it inside of [`Timeline::publish`], or says with
-/// [`Timeline::reach`] that it has published all up to a revision. So every revision up to
-/// [`Timeline::current`] is visible to all readers: a list may say that it is as new as `current`,
-/// even when its own collection has not changed for a week.
+/// A change is published inside of [`Timeline::publish`], or its publisher calls [`Timeline::reach`] after it has
+/// published all changes up to a revision. So every revision up to [`Timeline::current`] is visible to all readers. A
+/// list may therefore report that it is as new as `current`, even if its own collection has not changed for a week.
 #[derive(Debug)]
 pub struct Timeline {
     numbers: Numbers,
     publishing: Mutex<()>,
     current: watch::Sender<Revision>,
-    /// How many wait for a revision that has not come.
+    /// The number of tasks that wait for a revision that is not visible yet.
     waiting: watch::Sender<usize>,
 }
 
-/// Somebody who waits for a revision.
+/// A task that waits for a revision, for as long as this value lives.
 struct Waiting<'a>(&'a watch::Sender<usize>);
 
 impl<'a> Waiting<'a> {
@@ -65,19 +70,19 @@ impl Drop for Waiting<'_> {
 }
 
 impl Timeline {
-    /// One that starts at this time and ends with the process, with the low bits of `random` as tag.
+    /// Creates a timeline that starts at this time and ends with the process. Its tag is the low bits of `random`.
     pub fn starting(now: Timestamp, random: u64) -> Self {
         let tag = random % TAGS;
         let start = (microseconds(now).saturating_mul(TAGS) / STEP * STEP) | tag;
         Self::new(Numbers::OfProcess { tag }, start)
     }
 
-    /// One that goes on at `start`, after runs whose revisions are in these ranges.
+    /// Creates a timeline that continues at `start`, after runs with revisions in these ranges.
     pub fn continuing(earlier: Vec<RangeInclusive<u64>>, start: u64) -> Self {
         Self::new(Numbers::OfStore { earlier, start }, start)
     }
 
-    /// One whose revisions are given by another server. Nothing is known of it yet.
+    /// Creates a timeline whose revisions are issued by another server. None of its revisions is known yet.
     pub fn shared() -> Self {
         Self::new(Numbers::Shared, 0)
     }
@@ -87,12 +92,12 @@ impl Timeline {
         Self { numbers, publishing: Mutex::new(()), current, waiting: watch::Sender::new(0) }
     }
 
-    /// The newest revision that every reader can see.
+    /// The newest revision that is visible to every reader.
     pub fn current(&self) -> Revision {
         *self.current.borrow()
     }
 
-    /// Whether the revision was handed out here, or could be.
+    /// Whether the revision was issued by this timeline, or could have been.
     pub fn may_have_issued(&self, revision: Revision) -> bool {
         let number = revision.number();
         match &self.numbers {
@@ -104,7 +109,7 @@ impl Timeline {
         }
     }
 
-    /// The revision that comes after this one.
+    /// The revision after this one.
     pub fn after(&self, revision: Revision) -> Revision {
         let step = match self.numbers {
             Numbers::OfProcess { .. } => STEP,
@@ -113,11 +118,11 @@ impl Timeline {
         Revision::new(revision.number().saturating_add(step))
     }
 
-    /// Runs `publish` with the next revision, alone; when it answers `Err`
-    /// the revision is not used. `publish` must be short and must not block.
+    /// Calls `publish` with the next revision, while no other call runs. If `publish` returns `Err`, the revision is
+    /// not used. `publish` must be short and must not block.
     ///
     /// # Errors
-    /// What `publish` answers.
+    /// The error of `publish`.
     pub fn publish<T, E>(&self, publish: impl FnOnce(Revision) -> Result<T, E>) -> Result<T, E> {
         let _alone = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
         let next = self.after(self.current());
@@ -126,13 +131,13 @@ impl Timeline {
         Ok(published)
     }
 
-    /// Says that all up to this revision is published. Only one may say so, and publishes nothing in
-    /// another way.
+    /// Reports that all changes up to this revision are published. A timeline must have only one caller of this method,
+    /// and that caller must not use [`Timeline::publish`].
     pub fn reach(&self, revision: Revision) {
         self.current.send_replace(revision);
     }
 
-    /// Returns when `current` has reached the revision.
+    /// Waits until `current` has reached the revision.
     pub async fn wait_until(&self, revision: Revision) {
         if self.current() >= revision {
             return;
@@ -146,14 +151,14 @@ impl Timeline {
 
 #[cfg(feature = "etcd")]
 impl Timeline {
-    /// Returns when somebody waits for a revision that has not come.
+    /// Waits until a task waits for a revision that is not visible yet.
     pub(super) async fn wanted(&self) {
         // The sender lives as long as `self`.
         let _ = self.waiting.subscribe().wait_for(|count| *count > 0).await;
     }
 }
 
-/// The clock as numbers count it; at least 1.
+/// The clock in microseconds since 2025; at least 1.
 pub(super) fn microseconds(now: Timestamp) -> u64 {
     u64::try_from(now.as_microsecond() - EPOCH_SECONDS * 1_000_000).unwrap_or(1).max(1)
 }

@@ -1,4 +1,4 @@
-//! The queue of writes that wait for a disk or for another process, limited in bytes of objects.
+//! The queue of writes that wait for a disk or for another process. It is limited in bytes of objects.
 
 use std::sync::Arc;
 
@@ -6,28 +6,28 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Commit;
 
-/// The unit in which they are counted: each write counts as one unit at least.
+/// The unit of the limit, in bytes. Each write counts as at least one unit.
 const UNIT: usize = 4 << 10;
 
-/// The queue of a store.
+/// The write queue of a store.
 #[derive(Clone, Debug)]
 pub struct WriteQueue {
     semaphore: Arc<Semaphore>,
     units: usize,
 }
 
-/// The place of a write in the queue. The write holds it until it has ended, whether its caller waits for it or not.
+/// The permit of a write in the queue. The write holds it until it has ended, even if its caller stops waiting for it.
 #[derive(Debug)]
-pub struct QueuedWrite(#[allow(dead_code)] Option<OwnedSemaphorePermit>); // it is held
+pub struct QueuedWrite(#[allow(dead_code)] Option<OwnedSemaphorePermit>); // held, never read
 
 impl WriteQueue {
-    /// A queue that is limited to this many bytes.
+    /// Creates a queue with a limit in bytes.
     pub fn new(limit: usize) -> Self {
         let units = limit.div_ceil(UNIT);
         Self { semaphore: Arc::new(Semaphore::new(units)), units }
     }
 
-    /// Waits until there is capacity for a write; first come, first served.
+    /// Waits until the queue has capacity for a write. Writes enter in the order of their calls.
     pub async fn enter(&self, commit: &Commit) -> QueuedWrite {
         let bytes = commit.object.as_ref().map_or(0, |object| object.size());
         let units = bytes.div_ceil(UNIT).clamp(1, self.units);

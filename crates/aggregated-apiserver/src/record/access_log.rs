@@ -1,5 +1,4 @@
-//! The access log: a line for each request that was answered, as kube-apiserver writes
-//! them at `-v 3`.
+//! The access log: a line for each completed request, same as kube-apiserver with `-v 3`.
 
 use std::sync::Arc;
 
@@ -11,12 +10,12 @@ use super::Record;
 use crate::cluster::Attributes;
 use crate::user::User;
 
-/// The target of these lines: what a filter of the log names.
+/// The target of these lines, which log filters refer to.
 pub const TARGET: &str = "access";
-/// At most this many bytes of a text from a client are logged.
+/// The largest size of a string from a client that is logged, in bytes. Longer strings are truncated.
 const LIMIT: usize = 1_024;
 
-/// What a line says besides what is in the record anyway.
+/// The fields of a line that the record does not have.
 #[derive(Debug)]
 pub(super) struct Said {
     uri: String,
@@ -25,7 +24,7 @@ pub(super) struct Said {
 }
 
 impl Said {
-    /// What the line of a request will say; none if the access log is off.
+    /// Returns the fields of the line of a request; `None` if the access log is off.
     pub(super) fn of(head: &Parts, audit_id: &HeaderValue) -> Option<Box<Self>> {
         if !tracing::enabled!(target: TARGET, tracing::Level::DEBUG) {
             return None;
@@ -39,7 +38,7 @@ impl Said {
     }
 }
 
-/// The beginning of a text that may be long.
+/// Truncates a string to [`LIMIT`].
 fn beginning(text: &str) -> String {
     let mut end = text.len().min(LIMIT);
     while !text.is_char_boundary(end) {

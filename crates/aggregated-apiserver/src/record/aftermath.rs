@@ -22,16 +22,16 @@ const LONGEST_URI: usize = 2 << 10;
 pub enum Ending {
     /// The write was committed. The server would have answered this HTTP status.
     Committed(u16),
-    /// The write was refused, or was undone.
+    /// The write was rejected or rolled back.
     Refused(ApiError),
-    /// Code panicked.
+    /// A handler panicked.
     Panicked,
     /// It is not known whether the write was committed.
     Unknown,
 }
 
 impl Ending {
-    /// Its name in the audit log, in traces and in the log.
+    /// The name of this outcome in the audit log, in traces and in the log.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Committed(_) => "committed",
@@ -66,7 +66,7 @@ impl Ending {
 pub enum Parted {
     /// The request timed out, or its client disconnected.
     RequestEnded,
-    /// The store did not say whether it had committed.
+    /// The store did not report whether it had committed.
     OutcomeUnknown,
 }
 
@@ -80,8 +80,8 @@ impl Parted {
     }
 }
 
-/// The meeting point of a write that goes on and the record of its request: the write brings its end, and the record
-/// brings the data for an event and a span. Copies share it.
+/// The meeting point of a write that outlives its request, and the record of the request. The write provides its
+/// outcome, and the record provides the data for an event and a span. Copies share it.
 #[derive(Clone, Debug)]
 pub struct Aftermath {
     /// `None` if only metrics count the end.
@@ -112,20 +112,21 @@ struct Left {
 }
 
 impl Aftermath {
-    /// The aftermath of a request that the audit log or traces tell of, or that only metrics count.
+    /// Creates the meeting point of a request. If `is_told` is false, only metrics count the outcome; otherwise the
+    /// audit log or traces record it too.
     pub(super) fn new(metrics: Option<Arc<Metrics>>, is_told: bool) -> Self {
         let meeting = is_told.then(|| Arc::new(Mutex::new(Meeting::Together)));
         Self { meeting, metrics }
     }
 
-    /// Notes that the write goes on while its request ends.
+    /// Records that the write goes on while its request ends.
     pub fn outlives(&self) {
         if let Some(meeting) = &self.meeting {
             *meeting.lock().unwrap_or_else(PoisonError::into_inner) = Meeting::Apart;
         }
     }
 
-    /// Reports the end of a write that went on.
+    /// Records the outcome of a write that has outlived its request.
     pub fn ended(&self, ending: Ending, parted: Parted) {
         if let Some(metrics) = &self.metrics {
             metrics.ended_after_answer(ending.status(), parted.source());
@@ -141,14 +142,14 @@ impl Aftermath {
         }
     }
 
-    /// Whether the write goes on, or has ended since.
+    /// Whether the write has outlived its request.
     pub(super) fn is_apart(&self) -> bool {
         let Some(meeting) = &self.meeting else { return false };
         let meeting = meeting.lock().unwrap_or_else(PoisonError::into_inner);
         !matches!(*meeting, Meeting::Together)
     }
 
-    /// Leaves the data of a record.
+    /// Stores the data of a record for the event and the span of the write.
     pub(super) fn leave(
         &self,
         record: &Record,
@@ -183,7 +184,8 @@ impl Left {
     }
 }
 
-/// A URI in memory of its own: it is a part of all that has come with it. A long one loses its query.
+/// Returns a copy of a URI in memory of its own, because the original references the whole buffer of the request. If
+/// the URI is longer than [`LONGEST_URI`], the query is omitted.
 fn bounded(uri: &Uri) -> Uri {
     let whole = uri.path_and_query().map_or("", |whole| whole.as_str());
     let kept = if whole.len() <= LONGEST_URI { whole } else { uri.path() };

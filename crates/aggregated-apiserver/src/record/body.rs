@@ -1,4 +1,4 @@
-//! An answer that takes its time: it is over when it has been sent, or is dropped.
+//! The body of a response of unknown size. The response ends when the body has been sent or is dropped.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,7 +9,7 @@ use http_body::{Frame, SizeHint};
 use super::Record;
 use super::metrics::Running;
 
-/// A body that holds the record of its request until it is over.
+/// A body that holds the record of its request until the response ends.
 pub(super) struct Followed {
     body: Body,
     record: Record,

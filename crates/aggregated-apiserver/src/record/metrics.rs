@@ -1,7 +1,7 @@
-//! Metrics, called as those of kube-apiserver are where it has them.
+//! Metrics, with the names of kube-apiserver where it has the same metric.
 //!
-//! What stands in a label is one of what this server serves, or of a few words: clients
-//! cannot make new time series without end.
+//! The values of labels are names of served resources, or come from short fixed lists. Clients can therefore not create
+//! an unlimited number of time series.
 
 mod looked_at;
 mod per_resource;
@@ -48,7 +48,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Metrics of which nothing is known yet; `look` is asked when they are read.
+    /// Creates metrics without observations. `look` returns the state of the server whenever metrics are read.
     pub fn new(look: Look) -> Self {
         let mut registry = Registry::default();
         let steps = Steps::new(&mut registry);
@@ -72,75 +72,75 @@ impl Metrics {
         Self { registry, requests, watch_events, read_waits, steps, certificates, audit, traces }
     }
 
-    /// All of them, in version 0.0.4 of the text format, as kube-apiserver.
+    /// All metrics in version 0.0.4 of the text format of Prometheus, same as kube-apiserver.
     pub fn text(&self) -> String {
         let mut all = String::new();
-        // Texts and numbers always encode.
+        // Encoding strings and numbers cannot fail.
         let _ = open_metrics::encode(&mut all, &self.registry);
         text::as_0_0_4(&all)
     }
 
-    /// Says from now on when certificates end; only the first time.
+    /// Sets the source of the expiry times of certificates. Only the first call has an effect.
     pub fn set_certificate_ends(&self, ends: CertificateEnds) {
         let _ = self.certificates.0.set(ends);
     }
 
-    /// Says from now on what becomes of audit events; only the first time.
+    /// Sets the audit log whose events are counted. Only the first call has an effect.
     pub fn set_audit(&self, audit: Arc<Audit>) {
         let _ = self.audit.0.set(audit);
     }
 
-    /// Says from now on what becomes of spans; only the first time.
+    /// Sets the traces whose spans are counted. Only the first call has an effect.
     pub fn set_traces(&self, traces: Arc<Traces>) {
         let _ = self.traces.0.set(traces);
     }
 
-    /// The events of watches on a resource.
+    /// The counter for the events of watches on a resource.
     pub fn watch_events(&self, group: &str, version: &str, resource: &str) -> WatchEventCounter {
         self.watch_events.of([group, version, resource])
     }
 
-    /// Takes note of a review.
+    /// Records a review.
     pub fn reviewed(&self, review: &Review) {
         self.steps.reviewed(review);
     }
 
-    /// Takes note of admission.
+    /// Records the admission of a write.
     pub fn admitted(&self, admission: Admission<'_>) {
         self.steps.admitted(admission);
     }
 
-    /// Takes note of an authentication: `success`, `failure` without credentials, or `error`.
+    /// Records an authentication with its result: `success`, `failure` without credentials, or `error`.
     pub(super) fn authenticated(&self, result: &'static str, took: Duration) {
         self.steps.authenticated(result, took);
     }
 
-    /// Takes note of an authorization: `allowed`, `no-opinion` or `error`.
+    /// Records an authorization with its result: `allowed`, `no-opinion` or `error`.
     pub(super) fn authorized(&self, result: &'static str, took: Duration) {
         self.steps.authorized(result, took);
     }
 
-    /// Takes note of a read of a group and resource that has waited for newer data.
+    /// Records the time that a read of a group and resource has waited for newer data.
     pub fn waited(&self, group: &str, resource: &str, took: Duration) {
         self.read_waits.observe([group, resource], took.as_secs_f64());
     }
 
-    /// Takes note of a request that was refused because of a bound.
+    /// Records a request that was rejected because of a limit.
     pub(super) fn rejected(&self, bound: &'static str) {
         self.steps.rejected(bound);
     }
 
-    /// Counts a write that ended after its answer.
+    /// Counts a write that ended after its response.
     pub(super) fn ended_after_answer(&self, status: &'static str, source: &'static str) {
         self.steps.ended_after_answer(status, source);
     }
 
-    /// Takes note of a watch that begins.
+    /// Records the start of a request. Returns a guard if the request is a watch.
     pub(super) fn long_running(&self, record: &Record) -> Option<Running> {
         self.requests.long_running(record)
     }
 
-    /// Takes note of a request that is over.
+    /// Records a completed request.
     pub(super) fn observe(&self, record: &Record) {
         self.requests.observe(record);
     }

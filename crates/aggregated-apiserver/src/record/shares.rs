@@ -1,27 +1,27 @@
-//! Room that is shared by users: there is so much of it, and no user has more than a part, so that
-//! what one of them asks for does not push out what is known of all others.
+//! A memory limit that users share. One user can only use a part of it, so that requests of one user do not displace
+//! the data of all others.
 
 use std::collections::HashMap;
 
-/// Of all the room a user has so much at most.
+/// The divisor of the per-user limit: one user can use at most a quarter of the whole limit.
 pub(super) const PARTS: usize = 4;
 
-/// Who has how much of a room.
+/// The memory that each user has reserved.
 #[derive(Debug)]
 pub(super) struct Shares {
     limit: usize,
     taken: usize,
-    /// By the name of the user; nobody is in it who has nothing.
+    /// The reserved bytes by user name. Users without reservation have no entry.
     users: HashMap<Box<str>, usize>,
 }
 
 impl Shares {
-    /// A room of so many bytes.
+    /// Creates a limit of this number of bytes.
     pub(super) fn of(limit: usize) -> Self {
         Self { limit, taken: 0, users: HashMap::new() }
     }
 
-    /// Takes so many bytes for a user, if there is room for them.
+    /// Reserves bytes for a user. Returns false if the limit or the per-user limit would be exceeded.
     pub(super) fn take(&mut self, user: &str, bytes: usize) -> bool {
         if bytes == 0 {
             return true;
@@ -41,7 +41,7 @@ impl Shares {
         true
     }
 
-    /// Gives back what was taken for a user.
+    /// Releases bytes that were reserved for a user.
     pub(super) fn give_back(&mut self, user: &str, bytes: usize) {
         let Some(has) = self.users.get_mut(user) else { return };
         let bytes = bytes.min(*has);
@@ -55,7 +55,7 @@ impl Shares {
 
 #[cfg(test)]
 impl Shares {
-    /// What it really takes, in bytes of memory, about.
+    /// The approximate memory use of this value, in bytes.
     pub(super) fn memory(&self) -> usize {
         let names: usize = self.users.keys().map(|name| name.len()).sum();
         names + self.users.capacity() * (size_of::<(Box<str>, usize)>() + 1)

@@ -1,23 +1,23 @@
-//! A line for each request that took long, with its steps, as the traces of kube-apiserver.
+//! A log line for each slow request, with the durations of its steps, like the traces of kube-apiserver.
 
 use std::time::Duration;
 
 use super::Record;
 use crate::occasionally::{Occasionally, shown};
 
-/// What takes longer is said; as kube-apiserver.
+/// The duration from which on a request is slow, same as in kube-apiserver.
 const SLOW: Duration = Duration::from_millis(500);
-/// Clients make requests slow, by how they send and read: so many lines a minute are enough.
+/// The limit of lines per minute. Clients can make many requests slow, by the way they send and read.
 static LINES: Occasionally = Occasionally::at_most(30);
 
-/// Writes the line of a request that is over, if it took long.
+/// Writes the line of a completed request if it was slow.
 pub(super) fn write(record: &Record) {
     if is_slow(record, record.took) {
         LINES.log(|suppressed| tracing::info!(suppressed, "{}", line(record, record.took)));
     }
 }
 
-/// A watch takes as long as its client wants, and is never slow.
+/// Whether a request was slow. Watches never are, because the client decides how long a watch lasts.
 fn is_slow(record: &Record, took: Duration) -> bool {
     took >= SLOW && !record.is_watch()
 }

@@ -1,28 +1,28 @@
-//! When a request came to the end of each of its steps.
+//! The times at which a request completed each of its steps.
 
 use std::time::Duration;
 
-/// A step of a request, by what is known at its end.
+/// A step of a request, named after its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Who asks.
+    /// The user is authenticated.
     Authenticated,
-    /// That they may.
+    /// The request is authorized.
     Authorized,
-    /// The whole body.
+    /// The whole body has been read.
     Read,
-    /// A place among what is in flight.
+    /// The request has a slot among the concurrent requests.
     Admitted,
-    /// What is to be done.
+    /// The request is decoded.
     Decoded,
-    /// That the data are as new as they have to be.
+    /// The data are as new as the request demands.
     Fresh,
-    /// The answer, or its head.
+    /// The response, or its head, is ready.
     Answered,
 }
 
 impl Step {
-    /// In their order.
+    /// All steps in their order.
     pub(super) const ALL: [Self; 7] = [
         Self::Authenticated,
         Self::Authorized,
@@ -33,7 +33,7 @@ impl Step {
         Self::Answered,
     ];
 
-    /// What was done in it, for people.
+    /// The name of the step in log lines.
     fn name(self) -> &'static str {
         match self {
             Self::Authenticated => "authentication",
@@ -47,21 +47,21 @@ impl Step {
     }
 }
 
-/// When the end of each step was reached, in microseconds since the request came; 0 if it was not.
+/// The end of each step, in microseconds since the request arrived; 0 for a step that was not reached.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Steps([u32; Step::ALL.len()]);
 
 impl Steps {
-    /// The end of a step is reached, so long after the request came.
+    /// Records the end of a step. `after` is the time since the request arrived.
     pub(super) fn reached(&mut self, step: Step, after: Duration) {
-        // An hour fits, and whatever takes longer was slow.
+        // A `u32` holds the microseconds of more than an hour. Longer times are truncated.
         let after = u32::try_from(after.as_micros()).unwrap_or(u32::MAX).max(1);
         if let Some(slot) = self.0.get_mut(step as usize) {
             *slot = after;
         }
     }
 
-    /// How long each step took that was done, in their order.
+    /// The duration of each completed step, in order.
     fn each(&self) -> impl Iterator<Item = (Step, Duration)> {
         let mut last = 0;
         Step::ALL.into_iter().zip(self.0).filter(|(_, at)| *at > 0).map(move |(step, at)| {
@@ -71,17 +71,17 @@ impl Steps {
         })
     }
 
-    /// Each of them by its name, in their order.
+    /// The name and the duration of each completed step, in order.
     pub(super) fn named(&self) -> impl Iterator<Item = (&'static str, Duration)> {
         self.each().map(|(step, took)| (step.name(), took))
     }
 
-    /// How long a step took.
+    /// The duration of a step.
     pub(super) fn took(&self, step: Step) -> Duration {
         self.each().find(|(one, _)| *one == step).map(|(_, took)| took).unwrap_or_default()
     }
 
-    /// All of them, for people, and how long is left of the whole time.
+    /// A description of all completed steps for log lines, with the remaining part of the whole duration.
     pub(super) fn describe(&self, whole: Duration) -> String {
         let mut text = String::new();
         let mut rest = whole;

@@ -1,12 +1,11 @@
-//! Traces: what a request was, as spans that a collector of OpenTelemetry puts together with those of
-//! other programs.
+//! Traces: each request as spans, which an OpenTelemetry collector combines with the spans of other programs.
 //!
-//! A request that is traced has a [`Trace`], from the moment at which it is known who asks; its spans
-//! are made when it is over, of what its record has measured anyway. Nothing else costs anything: where no
-//! collector is configured, or this request is not chosen, there is no [`Trace`]. Requests write their `spans` where they wait
-//! to be sent (`waiting`), which is bounded, and never wait themselves; a thread sends them (`otlp`).
+//! A traced request has a [`Trace`] from its authentication on. Its spans are generated when it has ended, from the
+//! measurements of its record. Without a collector, or if a request is not sampled, there is no [`Trace`] and tracing
+//! costs nothing. Requests write their `spans` into a queue of limited size (`waiting`) and never wait; a thread sends
+//! the spans (`otlp`).
 
-// What makes them is there only with the feature `otlp`.
+// Without the feature `otlp` spans are never generated, so the code for them is unused.
 #![cfg_attr(not(feature = "otlp"), allow(dead_code))]
 
 mod configuration;
@@ -37,34 +36,35 @@ use context::Remote;
 use protobuf::Message;
 use waiting::{WAITING_MEMORY, Waiting};
 
-/// The group whose requests go on with the traces that they name, besides administrators; as kube-apiserver.
+/// The group whose requests continue the traces in their headers, like requests of administrators. Same as in
+/// kube-apiserver.
 const MONITORING: &str = "system:monitoring";
-/// At most this many bytes of a text from a client are sent.
+/// The largest size of a string from a client in a span, in bytes. Longer strings are truncated.
 const LIMIT: usize = 1_024;
 
-/// Where the spans of requests go.
+/// The exporter for the spans of requests.
 #[derive(Debug)]
 pub struct Traces {
     configuration: TracingConfiguration,
     clock: Clock,
     waiting: Arc<Waiting>,
-    /// Whoever waits until all that waits was sent.
+    /// The channel to request a flush. The sender in a message is notified when all spans have been sent.
     flush: mpsc::Sender<oneshot::Sender<()>>,
     counts: Arc<Counts>,
 }
 
-/// What has become of spans.
+/// Counters of spans.
 #[derive(Debug, Default)]
 struct Counts {
-    /// Those that the collector has taken.
+    /// The spans that the collector has accepted.
     exported: AtomicU64,
-    /// Those for which there was no room.
+    /// The spans that were dropped because the queue was full.
     dropped: AtomicU64,
-    /// Those that the collector has not taken.
+    /// The spans that the collector has not accepted.
     failed: AtomicU64,
 }
 
-/// A request that is traced.
+/// The trace of a request.
 #[derive(Debug)]
 pub(super) struct Trace {
     traces: Arc<Traces>,
@@ -72,44 +72,43 @@ pub(super) struct Trace {
     begun: Begun,
 }
 
-/// What remains of the trace of a request that is over.
+/// The part of a trace that a write needs after its request has ended.
 #[derive(Debug)]
 pub(super) struct Remains {
     trace: Box<Trace>,
-    /// When the request was over, in nanoseconds since 1970.
+    /// The end of the request, in nanoseconds since 1970.
     ended: u64,
 }
 
-/// What a request says of itself when it comes, besides what its record has.
+/// The data of a trace that are known when its request arrives, besides those of the record.
 #[derive(Debug)]
 struct Begun {
     trace: u128,
     span: u64,
-    /// The span of the client that it is a part of; 0 if there is none.
+    /// The parent span of the client; 0 without parent.
     parent: u64,
-    /// A span of another trace, which its client named and may not be believed.
+    /// A span of another trace, which an untrusted client has named.
     link: Option<Remote>,
-    /// When it came, in nanoseconds since 1970.
+    /// The arrival of the request, in nanoseconds since 1970.
     started: u64,
     address: Option<IpAddr>,
     user_agent: Option<HeaderValue>,
 }
 
-/// A request that comes, as far as traces are concerned.
+/// A request that has arrived, with the data that a trace needs.
 pub(super) struct Arrival<'a> {
     pub head: &'a Parts,
     pub address: Option<IpAddr>,
-    /// Whether kube-apiserver has sent it on.
+    /// Whether kube-apiserver has forwarded the request.
     pub is_from_front_proxy: bool,
-    /// How long ago it came.
+    /// The time since the request arrived.
     pub received: Duration,
 }
 
 impl Traces {
-    /// Begins to send spans of a server of this name, which is known by its instance.
-    ///
+    /// Starts to export spans. They carry this service name and instance.
     /// # Errors
-    /// When this program was built without traces, or the collector cannot be called so.
+    /// Returns an error if this program was built without traces, or if the endpoint is invalid.
     pub fn open(
         configuration: TracingConfiguration,
         (service, instance): (&str, &str),
@@ -131,10 +130,10 @@ impl Traces {
         }
     }
 
-    /// Bytes of memory that are kept for a request until it is over, besides what is counted as its head.
+    /// The memory of a request until it has ended, besides the memory of its head, in bytes.
     pub const MEMORY_OF_REQUEST: usize = size_of::<Trace>();
 
-    /// Bytes of memory that spans take at most until they are sent, with what is on its way.
+    /// The largest memory of spans until they are sent, including the batch that is being sent, in bytes.
     pub fn memory(&self) -> usize {
         #[cfg(feature = "otlp")]
         let sending = otlp::SENDING_BYTES;
@@ -143,33 +142,33 @@ impl Traces {
         WAITING_MEMORY + sending
     }
 
-    /// Where they go.
+    /// The endpoint of the collector.
     pub fn endpoint(&self) -> &str {
         &self.configuration.endpoint
     }
 
-    /// What has become of spans: `exported`, `dropped` because there was no room, `failed` because the
-    /// collector has not taken them.
+    /// The counters of spans: `exported`, `dropped` because the queue was full, and `failed` because the collector has
+    /// not accepted them.
     pub fn counts(&self) -> [(&'static str, u64); 3] {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let Counts { exported, dropped, failed } = &*self.counts;
         [("exported", of(exported)), ("dropped", of(dropped)), ("failed", of(failed))]
     }
 
-    /// Waits until the spans were sent that there are, for so long at most; says in the log how many the collector has not
-    /// taken by then.
+    /// Waits until all present spans are sent, or until the timeout. If the collector has not accepted some of them, a
+    /// warning contains their number.
     pub async fn flush(&self, longest: Duration) {
         let failed = || self.counts.failed.load(Ordering::Relaxed);
         let before = failed();
         let (done, flushed) = oneshot::channel();
         let flush = async {
-            // An error says that the thread is gone, and nothing is left to be sent.
+            // An error means that the thread has ended, so no span is left to be sent.
             if self.flush.send(done).await.is_ok() {
                 let _ = flushed.await;
             }
         };
         let _ = tokio::time::timeout(longest, flush).await;
-        // In this order: what is lost is counted before it leaves its room.
+        // The queue is read before the counter: lost spans are counted before they leave the queue.
         let waiting = self.waiting.spans();
         let lost = failed() - before + waiting;
         if lost > 0 {
@@ -177,19 +176,19 @@ impl Traces {
         }
     }
 
-    /// Leaves so many spans of a user to be sent, if there is room for them.
+    /// Adds spans of a user to the queue, or counts them as dropped if it is full.
     fn add(&self, user: &User, count: u64, write: impl FnOnce(&mut Message)) {
         if !self.waiting.add(&user.name, count, write) {
             self.counts.dropped.fetch_add(count, Ordering::Relaxed);
         }
     }
 
-    /// The trace of a request of this user, if it is collected.
+    /// Returns the trace of a request of this user; `None` if it is not sampled.
     ///
-    /// Administrators, and those who watch over the cluster, decide whether their traces are collected, as in
-    /// kube-apiserver. A trace that comes through kube-apiserver goes on here, at the rate of this server: a
-    /// kube-apiserver that does not trace sends on whatever its clients say. Of all others a trace becomes a link,
-    /// and a new one begins.
+    /// Traces of administrators and of the group [`MONITORING`] are sampled if the client demands it, same as in
+    /// kube-apiserver. A trace of a request that kube-apiserver has forwarded continues here, at the sampling rate of
+    /// this server: a kube-apiserver without tracing forwards the headers of its clients unchanged. For other clients,
+    /// a new trace begins, with a link to the trace of the client.
     pub(super) fn begin(
         self: &Arc<Self>,
         arrival: &Arrival<'_>,
@@ -215,7 +214,7 @@ impl Traces {
         }
         let span = match before {
             Some(_) => self.clock.random(),
-            // A trace that begins is random.
+            // The identifier of a new trace is random, so the identifier of its first span is derived from it.
             None => trace as u64 ^ (trace >> 64) as u64,
         };
         let now = u64::try_from(self.clock.now().as_nanosecond()).unwrap_or_default();
@@ -237,16 +236,16 @@ impl Traces {
 }
 
 impl Trace {
-    /// Leaves the spans of a request that is over to be sent, if there is room for them.
+    /// Adds the spans of a request that has ended to the queue, if there is capacity for them.
     pub(super) fn end(&self, record: &Record) {
         let count = spans::count(record);
         self.traces.add(&self.user, count, |to| spans::write(&self.begun, record, to));
     }
 
-    /// What remains of it for a write that goes on after the request, which took so long.
+    /// Reduces the trace to the part that a write needs after its request. `took` is the duration of the request.
     pub(super) fn remains(mut self: Box<Self>, took: Duration) -> Remains {
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        // It is a part of all that has come with the request.
+        // The header references the memory of all headers of the request.
         self.begun.user_agent = None;
         let ended = self.begun.started.saturating_add(took);
         Remains { trace: self, ended }
@@ -254,7 +253,7 @@ impl Trace {
 }
 
 impl Remains {
-    /// Leaves the span of a write that has ended after its request.
+    /// Adds the span of a write that has ended after its request to the queue.
     pub(super) fn end(self, ending: &Ending, audit_id: &HeaderValue) {
         let Self { trace, ended } = self;
         let Trace { traces, user, begun } = *trace;
@@ -264,20 +263,20 @@ impl Remains {
     }
 }
 
-/// The beginning of a header as text.
+/// Converts a header to a string, and truncates it to [`LIMIT`].
 fn text(value: &HeaderValue) -> Cow<'_, str> {
     let bytes = value.as_bytes();
-    // Before it is looked at: it may be long.
+    // The header is truncated before it is decoded, because it can be long.
     let bytes = bytes.get(..LIMIT).unwrap_or(bytes);
     str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
-/// The flags of a span in OTLP: its trace is collected, and whether what it belongs to is of another process.
+/// The flags of a sampled span in OTLP. `is_remote` is whether its parent or link belongs to another process.
 fn is_sampled_flags(is_remote: bool) -> u32 {
     if is_remote { 0x301 } else { 0x101 }
 }
 
-/// The beginning of a text that may be long: so many bytes at most.
+/// Truncates a string to this number of bytes.
 fn beginning(text: &str, limit: usize) -> &str {
     if text.len() <= limit {
         return text;
@@ -296,7 +295,7 @@ mod tests {
 
     const HEADER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-    /// The trace of a request, if it has one.
+    /// Returns the trace of a request, if it is sampled.
     fn trace(rate: u32, user: &[&str], is_from_front_proxy: bool) -> Option<Begun> {
         let text = format!(
             "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nsamplingRatePerMillion: {rate}"

@@ -1,16 +1,17 @@
-//! The memory of the recent past of all kinds of a server: one limit, which kinds share as they come and go.
+//! The memory budget for the recent changes of all kinds of a server. Kinds share one limit as they are added and
+//! removed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::WatchCache;
 
-/// The recent past of all kinds together, in bytes of objects, in a server with memory to spare.
+/// The limit for the recent changes of all kinds, in bytes of objects, in a server with memory to spare.
 pub const BYTES_LIMIT: usize = 32 << 20;
-/// The same in a small container: the largest change fits.
+/// The limit in a small container, in bytes of objects. The largest change fits.
 pub const LEAST_BYTES_LIMIT: usize = 4 << 20;
 
-/// A limit that the windows of several caches share. Where it is exceeded the largest window gives up its oldest changes.
+/// A limit that the windows of several caches share. When it is exceeded, the largest window drops its oldest changes.
 #[derive(Debug)]
 pub struct WindowBudget {
     limit: usize,
@@ -19,17 +20,17 @@ pub struct WindowBudget {
 }
 
 impl WindowBudget {
-    /// A budget of so many bytes.
+    /// Creates a budget of this number of bytes.
     pub fn new(limit: usize) -> Self {
         Self { limit, used: AtomicUsize::new(0), caches: Mutex::default() }
     }
 
-    /// Bytes that all windows take.
+    /// The size of all windows, in bytes.
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Counts a window that has another size now.
+    /// Updates the budget after the size of a window has changed.
     pub(super) fn replace(&self, before: usize, now: usize) {
         self.used.fetch_add(now, Ordering::Relaxed);
         self.used.fetch_sub(before, Ordering::Relaxed);
@@ -41,7 +42,7 @@ impl WindowBudget {
         caches.push(Arc::downgrade(cache));
     }
 
-    /// Lets the largest windows give up changes until all fit. The newest change of `changed` stays.
+    /// Removes the oldest changes from the largest windows until all windows fit. The newest change of `changed` stays.
     pub(super) fn balance(&self, changed: &WatchCache) {
         while let Some(excess) = self.used().checked_sub(self.limit).filter(|excess| *excess > 0) {
             let caches: Vec<_> = self.lock().iter().filter_map(Weak::upgrade).collect();

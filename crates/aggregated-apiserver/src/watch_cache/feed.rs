@@ -1,4 +1,4 @@
-//! Where a cache gets its changes from: a store's log, or a computation.
+//! The feeds of a cache: the log of a store, or a computation.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ impl LogReader for WatchCache {
 }
 
 impl WatchCache {
-    /// Publishes what was computed for a key: nothing happens if that is what
-    /// the cache shows already. Each change takes a revision of its own.
+    /// Publishes the computed object of a key. If the cache already has an object of the same content, nothing happens.
+    /// Each change gets a revision of its own.
     pub fn publish(&self, key: &Key, object: Option<Object>) {
         let shown = self.get(key);
         match (&shown, &object) {
@@ -32,8 +32,7 @@ impl WatchCache {
             (Some(shown), Some(object)) if shown.object.same_content(object) => return,
             _ => {}
         }
-        // Another object under the same name: watchers are told that the first
-        // one is gone.
+        // The new object has the same name and another UID. Watchers first receive the deletion of the old object.
         if let (Some(shown), Some(object)) = (&shown, &object)
             && shown.object.uid() != object.uid()
         {

@@ -1,4 +1,4 @@
-//! The objects of a kind by their keys, and how many a namespace has.
+//! The objects of a kind by key, with a counter per namespace.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use super::Scope;
 use crate::object::Key;
 use crate::storage::Versioned;
 
-/// Objects by their keys; a clone costs nothing.
+/// Objects by key. A clone is cheap.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Objects {
     by_key: OrdMap<Key, Versioned>,
-    /// Only of namespaces that have some.
+    /// The number of objects in each namespace that has some.
     in_namespace: OrdMap<Arc<str>, u64>,
     bytes: usize,
 }
@@ -23,7 +23,7 @@ impl Objects {
         self.by_key.get(key)
     }
 
-    /// The objects before and behind a key.
+    /// The objects directly before and after a key.
     pub fn neighbours(&self, key: &Key) -> impl Iterator<Item = &Versioned> {
         let mut before = self.by_key.range::<_, Key>((Bound::Unbounded, Bound::Excluded(key)));
         let mut behind = self.by_key.range::<_, Key>((Bound::Excluded(key), Bound::Unbounded));
@@ -31,17 +31,17 @@ impl Objects {
         both.map(|(_, versioned)| versioned)
     }
 
-    /// How many there are.
+    /// The number of objects.
     pub fn len(&self) -> usize {
         self.by_key.len()
     }
 
-    /// Bytes that they take.
+    /// The size of the objects, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Keeps an object; answers with what was there before.
+    /// Inserts an object. Returns the previous object of the key.
     pub fn insert(&mut self, key: &Key, object: Versioned) -> Option<Versioned> {
         self.bytes += object.object.size();
         let before = self.by_key.insert(key.clone(), object);
@@ -53,7 +53,7 @@ impl Objects {
         before
     }
 
-    /// Removes an object; answers with it.
+    /// Removes an object and returns it.
     pub fn remove(&mut self, key: &Key) -> Option<Versioned> {
         let before = self.by_key.remove(key);
         self.bytes -= before.as_ref().map_or(0, |before| before.object.size());
@@ -70,7 +70,7 @@ impl Objects {
         before
     }
 
-    /// The objects of a scope from a key on, or all, in order of their keys.
+    /// The objects of a scope in key order, from a key on if one is given.
     pub fn from<'a>(
         &'a self,
         scope: &'a Scope,
@@ -93,7 +93,7 @@ impl Objects {
             .map(|(_, versioned)| versioned)
     }
 
-    /// How many objects a scope has.
+    /// The number of objects in a scope.
     pub fn count(&self, scope: &Scope) -> u64 {
         match scope {
             Scope::All => self.by_key.len() as u64,

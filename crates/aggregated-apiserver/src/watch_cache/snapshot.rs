@@ -1,11 +1,11 @@
-//! Everything a cache held at one revision, read without a lock.
+//! A snapshot of a cache at one revision, which is read without a lock.
 
 use super::objects::Objects;
 use super::{Scope, WatchCacheEvent};
 use crate::object::Key;
 use crate::storage::{Revision, Versioned};
 
-/// Everything a cache held at one revision.
+/// A snapshot of the objects of a cache at one revision.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     objects: Objects,
@@ -17,12 +17,12 @@ impl Snapshot {
         Self { objects, revision }
     }
 
-    /// The revision: everything up to it is in, nothing after it.
+    /// The revision of the snapshot. It contains all changes up to this revision and none after it.
     pub fn revision(&self) -> Revision {
         self.revision
     }
 
-    /// The objects of a scope from a key on, or all, in order of their keys.
+    /// The objects of a scope in key order, from a key on if one is given.
     pub fn from<'a>(
         &'a self,
         scope: &'a Scope,
@@ -31,12 +31,12 @@ impl Snapshot {
         self.objects.from(scope, start)
     }
 
-    /// How many objects a scope has.
+    /// The number of objects in a scope.
     pub fn count(&self, scope: &Scope) -> u64 {
         self.objects.count(scope)
     }
 
-    /// Goes back to before a change.
+    /// Restores the state before a change.
     pub(super) fn undo(&mut self, change: &WatchCacheEvent) {
         match change.before() {
             Some(before) => self.objects.insert(change.key(), before.clone()),

@@ -1,4 +1,4 @@
-//! Watchers: cursors into the window, woken only for their scope.
+//! Watchers of a cache. Each has a cursor into the window and is woken only for changes of its scope.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -10,18 +10,18 @@ use super::{WatchCache, WatchCacheEvent};
 use crate::object::Key;
 use crate::storage::Revision;
 
-/// How many changes, and bytes of them, a watcher takes from the window at a
-/// time: a slow one holds no more.
+/// The number of changes, and of their bytes, that a watcher reads from the window in one batch. A slow watcher holds
+/// no more.
 const BATCH: usize = 16;
 const BATCH_BYTES: usize = 64 << 10;
 
-/// Bytes of memory that a slow watcher takes for changes that it has taken and that have left the window: a reference to
-/// each, and what stays of a change as long as somebody has one.
+/// The memory of a slow watcher for changes that it has read and that have left the window, in bytes. It consists of a
+/// weak reference to each change, and of the part of a change that stays allocated as long as such a reference exists.
 pub const SLOW_WATCHER: usize =
     BATCH * size_of::<(Weak<WatchCacheEvent>, [usize; 2], WatchCacheEvent)>();
 const _: () = assert!(SLOW_WATCHER < 1 << 10, "an event has its content elsewhere");
 
-/// What a watcher can be interested in.
+/// The scope of a watch: the objects whose changes it receives.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// Every object of the kind.
@@ -42,31 +42,30 @@ impl Scope {
         }
     }
 
-    /// The scopes that a key is in.
+    /// The scopes that contain a key.
     fn of(key: &Key) -> impl Iterator<Item = Self> {
         let namespace = key.namespace().map(|namespace| Self::Namespace(namespace.into()));
         [Some(Self::All), namespace, Some(Self::Object(key.clone()))].into_iter().flatten()
     }
 }
 
-/// Changes of the scope have left the window before they were read.
+/// The error of a subscription: changes of its scope have left the window before they were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// The revision from which on every change is still there.
+    /// The revision after which all changes are still in the window.
     pub oldest: Revision,
 }
 
-/// What the cache knows of one watcher.
+/// The state of one watcher in the cache.
 #[derive(Debug)]
 pub(super) struct Slot {
     scope: Scope,
     changed: Notify,
-    /// Where it stands among the watchers of its scope.
+    /// The index of the watcher among those of its scope.
     place: AtomicUsize,
-    /// The oldest change of the scope that came since it last looked; 0 if
-    /// there is none.
+    /// The revision of the oldest change of the scope since the last read; 0 without such a change.
     first: AtomicU64,
-    /// The newest change of the scope that has left the window.
+    /// The revision of the newest change of the scope that has left the window.
     lost: AtomicU64,
 }
 
@@ -96,7 +95,7 @@ impl Subscribers {
     fn remove(&self, slot: &Arc<Slot>) {
         let mut slots = self.lock();
         if let Some(same_scope) = slots.get_mut(&slot.scope) {
-            // The last one takes its place. Places change under the lock alone.
+            // The last watcher of the scope moves to this index. Indexes change only under the lock.
             let place = slot.place.load(Ordering::Relaxed);
             same_scope.swap_remove(place);
             if let Some(moved) = same_scope.get(place).and_then(Weak::upgrade) {
@@ -108,18 +107,18 @@ impl Subscribers {
         }
     }
 
-    /// Wakes everybody who is interested in the key, for a change of it.
+    /// Wakes all watchers with the key in their scope, after a change of its object.
     pub(super) fn wake(&self, key: &Key, revision: Revision) {
         self.each(key, |slot| {
             let (acquire, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
-            // The older one stays, if it has not been looked at.
+            // If there is an older change that has not been read, its revision stays.
             let _ = slot.first.compare_exchange(0, revision.number(), acquire, relaxed);
             slot.changed.notify_one();
         });
     }
 
-    /// Notes that these changes have left the window, the oldest first. Of a scope only the newest
-    /// one counts, and there may be thousands of both.
+    /// Records that these changes, oldest first, have left the window. For each scope only the newest change matters.
+    /// There can be thousands of changes and of scopes.
     pub(super) fn lose(&self, gone: &[Arc<WatchCacheEvent>]) {
         if gone.is_empty() {
             return;
@@ -138,13 +137,13 @@ impl Subscribers {
         }
     }
 
-    /// Notes that all changes up to this revision have left the window.
+    /// Records that all changes up to this revision have left the window.
     pub(super) fn lose_all(&self, revision: Revision) {
         let slots = self.lock();
         let all = slots.values().flatten().filter_map(Weak::upgrade);
         for slot in all {
             slot.lost.store(revision.number(), Ordering::Release);
-            // Who waits for a change is told that it has missed some.
+            // A watcher that waits for a change is woken, and learns that it has missed some.
             slot.changed.notify_one();
         }
     }
@@ -161,13 +160,13 @@ impl Subscribers {
     }
 }
 
-/// A watcher: a position in the window of a cache.
+/// A watcher with its position in the window of a cache.
 pub struct Subscription {
     cache: Arc<WatchCache>,
     slot: Arc<Slot>,
     cursor: Revision,
-    /// Whether it has seen all there was once: from then on it is told where
-    /// to look.
+    /// Whether the watcher has read the window to its end once. From then on, `Slot::first` gives the position of the
+    /// next change.
     caught_up: bool,
 }
 
@@ -176,25 +175,23 @@ impl Subscription {
         Self { cache, slot, cursor, caught_up: false }
     }
 
-    /// The next changes of the scope, at least one; waits for it.
-    ///
+    /// Returns the next changes of the scope, at least one. Waits until one arrives.
     /// # Errors
-    /// When a change of the scope left the window before it was read.
+    /// Returns an error if a change of the scope has left the window before it was read.
     pub async fn next(&mut self) -> Result<Vec<Arc<WatchCacheEvent>>, Lost> {
         loop {
             let changes = self.take()?;
             if !changes.is_empty() {
                 return Ok(changes);
             }
-            // A change after `take` has left a permit behind.
+            // If a change arrived after `take`, a permit is stored and this returns at once.
             self.slot.changed.notified().await;
         }
     }
 
-    /// The revision up to which there is no change of the scope that was not
-    /// taken; `None` if there is one.
+    /// Returns the revision up to which all changes of the scope have been read; `None` if there are unread ones.
     pub fn progress(&mut self) -> Option<Revision> {
-        // First the timeline: what it counts is published in all caches.
+        // The timeline must be read first: a revision that it has counted is already published in all caches.
         let visible = self.cache.timeline.current();
         let state = self.cache.read();
         if self.slot.lost.load(Ordering::Acquire) > self.cursor.number() {
@@ -205,7 +202,7 @@ impl Subscription {
             return None;
         }
         let reached = visible.max(state.revision);
-        // A watch may begin in the future: that is not reached yet.
+        // A watch may start at a future revision, which is not reached yet.
         if self.cursor > reached {
             return None;
         }
@@ -213,9 +210,9 @@ impl Subscription {
         Some(reached)
     }
 
-    /// What is there now, without waiting; may be nothing.
+    /// Returns the unread changes, without waiting. The list can be empty.
     fn take(&mut self) -> Result<Vec<Arc<WatchCacheEvent>>, Lost> {
-        // First this: what is noted after it is for the next time.
+        // `first` must be reset before the window is read. A later change is then noted for the next call.
         let first = self.slot.first.swap(0, Ordering::AcqRel);
         let state = self.cache.read();
         if self.slot.lost.load(Ordering::Acquire) > self.cursor.number() {
@@ -233,7 +230,7 @@ impl Subscription {
         self.caught_up = loop {
             let Some(change) = untaken.next() else { break true };
             let is_enough = changes.len() >= BATCH || bytes > BATCH_BYTES;
-            // Changes of one revision are taken together: the next time those behind it are.
+            // Changes of the same revision are returned together, because the next call continues after that revision.
             if is_enough && change.revision() > self.cursor {
                 break false;
             }

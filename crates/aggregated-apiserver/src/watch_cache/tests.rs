@@ -1,4 +1,4 @@
-//! The cache as its readers see it.
+//! Tests of a cache through the functions that its readers use.
 
 use super::*;
 use crate::object::Object;
@@ -149,7 +149,7 @@ async fn a_revision_that_does_not_come_is_too_large() {
     assert_eq!(cache.wait_until(next).await, Err(NotFresh::TooLarge { current }));
 }
 
-/// "List at r, then watch from r" equals "list now", for every r.
+/// A list at revision r, followed by a watch from r, has the same result as a list now, for every r.
 #[tokio::test]
 async fn list_then_watch_equals_list_now() {
     let cache = cache();
@@ -223,7 +223,7 @@ async fn who_waits_is_told_that_the_past_is_lost() {
     assert!(waited.is_ok_and(|told| told.is_err()));
 }
 
-/// Code that keeps what it has read of objects asks for this: what goes at a revision that is there already counts, too.
+/// Code that caches data of objects depends on the counter. Deletions at a revision that is already visible also count.
 #[test]
 fn every_change_is_counted() {
     let cache = cache();
@@ -258,7 +258,7 @@ async fn windows_of_all_caches_share_one_budget() {
     let sum = |caches: &[Arc<WatchCache>]| {
         caches.iter().map(|one| one.extent().window_bytes).sum::<usize>()
     };
-    // One kind that changes much uses all of it, as long as others do not.
+    // A kind with many changes uses the whole budget as long as the other kinds have few changes.
     for number in 0..50 {
         caches[0].publish(&key, Some(large("a", number)));
     }
@@ -273,11 +273,11 @@ async fn windows_of_all_caches_share_one_budget() {
             assert_eq!(budget.used(), sum(&caches));
         }
     }
-    // The window that was largest has given up its oldest changes; its watcher is told so, if it has missed one.
+    // The largest window has dropped its oldest changes. Its watcher gets an error if it has missed one of them.
     assert!(caches.iter().all(|cache| cache.extent().window_bytes < LIMIT / 2));
     assert_eq!(caches[0].get(&key).unwrap().object.to_tree(), large("a", 50).to_tree());
     assert!(slow.next().await.is_err() || caches[0].extent().window > 0);
-    // A kind that goes gives its part back.
+    // The window of a removed kind no longer counts.
     drop(slow);
     caches.truncate(1);
     assert_eq!(budget.used(), caches[0].extent().window_bytes);

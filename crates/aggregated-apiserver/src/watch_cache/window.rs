@@ -1,4 +1,4 @@
-//! The recent past: changes in the order of their revisions, within bounds.
+//! The window of recent changes, in the order of their revisions and of limited size.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -9,22 +9,24 @@ use bytes::Bytes;
 use crate::object::Key;
 use crate::storage::{Revision, Versioned};
 
-/// Clients that lost their connection come back within this time; as kube-apiserver.
+/// The age of a change after which it can be removed. Clients that lost their connection usually return within this
+/// time. The value is the same as in kube-apiserver.
 const AGE_LIMIT: Duration = Duration::from_secs(75);
-/// Changes that are kept however old they are.
+/// The number of changes that stay in the window regardless of their age.
 const COUNT_FLOOR: usize = 1_000;
-/// Changes that are never exceeded; as kube-apiserver.
+/// The largest number of changes, same as in kube-apiserver.
 const COUNT_LIMIT: usize = 102_400;
-/// Bytes of objects that only the window may still hold.
+/// The largest size of objects that only the window references, in bytes.
 pub const BYTES_LIMIT: usize = 16 << 20;
-/// The same in a small container: the largest change fits.
+/// The limit in a small container, in bytes. The largest change fits.
 pub const LEAST_BYTES_LIMIT: usize = 2 << 20;
 
-/// Forms in which a change may be sent to many watchers.
+/// The number of forms in which a change is encoded once for many watchers.
 const FRAMES: usize = 3;
 
-/// One change of one object, as watchers see it. What it holds is boxed, because a slow watcher keeps the place of a change
-/// that has left the window: of that only this is left then.
+/// One change of one object, as watchers receive it. The content is boxed: the weak reference of a slow watcher keeps
+/// the allocation of a change alive after the change has left the window. Only the small outer part then stays in
+/// memory.
 #[derive(Debug)]
 pub struct WatchCacheEvent {
     revision: Revision,
@@ -56,23 +58,23 @@ impl WatchCacheEvent {
         self.revision
     }
 
-    /// The object that changed.
+    /// The key of the object that changed.
     pub fn key(&self) -> &Key {
         &self.content.key
     }
 
-    /// What it was; `None` if it was not there.
+    /// The object before the change; `None` if it did not exist.
     pub fn before(&self) -> Option<&Versioned> {
         self.content.before.as_ref()
     }
 
-    /// What it is since; `None` if it is gone.
+    /// The object after the change; `None` if it was deleted.
     pub fn after(&self) -> Option<&Versioned> {
         self.content.after.as_ref()
     }
 
-    /// The bytes sent for this change in one of three forms: encoded by the
-    /// first watcher that needs them, shared by all others.
+    /// The encoded event of this change in one of three forms. The first watcher that needs it encodes it, and the
+    /// others share it.
     pub fn frame(&self, form: usize, encode: impl FnOnce() -> Bytes) -> Bytes {
         match self.content.frames.get(form) {
             Some(frame) => frame.get_or_init(encode).clone(),
@@ -80,7 +82,8 @@ impl WatchCacheEvent {
         }
     }
 
-    /// The same in protobuf, once a watcher wants it so.
+    /// The encoded event of this change in protobuf, in one of three forms. Memory for it is allocated when the first
+    /// watcher requests protobuf.
     pub fn message(&self, form: usize, encode: impl FnOnce() -> Bytes) -> Bytes {
         match self.content.messages.get_or_init(Box::default).get(form) {
             Some(message) => message.get_or_init(encode).clone(),
@@ -88,12 +91,11 @@ impl WatchCacheEvent {
         }
     }
 
-    /// What it holds, in bytes; of messages, which are smaller than frames and which most
-    /// kinds have none of, nothing is counted.
+    /// The size of the change, in bytes. Protobuf messages are not counted: they are smaller than JSON frames, and most
+    /// kinds have none.
     pub(super) fn size(&self) -> usize {
-        // The state after it is usually the state before the next one, or it
-        // was the larger of both; the frame that is encoded for watchers is
-        // about as large as what it shows.
+        // The object after this change is usually the object before the next change. The larger one of both is counted.
+        // The encoded frame is about as large as the object that it contains.
         let size = |versioned: &Option<Versioned>| {
             versioned.as_ref().map(|versioned| versioned.object.size())
         };
@@ -112,28 +114,28 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// An empty window of so many bytes: every change after this revision will be in it.
+    /// Creates an empty window of this number of bytes, for the changes after this revision.
     pub(super) fn starting(start: Revision, limit: usize) -> Self {
         Self { changes: VecDeque::new(), bytes: 0, limit, start }
     }
 
-    /// How many changes it holds, their bytes, and how old the oldest one is.
+    /// The number of changes, their size in bytes, and the age of the oldest change.
     pub(super) fn extent(&self, now: Instant) -> (usize, usize, Duration) {
         let age = self.changes.front().map(|(at, _)| now.duration_since(*at));
         (self.changes.len(), self.bytes, age.unwrap_or_default())
     }
 
-    /// How many bytes of objects only it may still hold.
+    /// The largest size of objects that only the window references, in bytes.
     pub(super) fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Every change after this revision is still here.
+    /// The start of the window: it contains all changes after this revision.
     pub(super) fn start(&self) -> Revision {
         self.start
     }
 
-    /// Appends a change; answers with those that must go for it, the oldest first.
+    /// Appends a change. Returns the changes that were removed for it, oldest first.
     pub(super) fn push(
         &mut self,
         change: Arc<WatchCacheEvent>,
@@ -144,7 +146,8 @@ impl Window {
         self.pop_while(|window| window.is_over(now))
     }
 
-    /// Removes about so many bytes of the oldest changes, but for the newest `kept` ones. Answers with them.
+    /// Removes about this number of bytes of the oldest changes, but keeps the newest `kept` changes. Returns the
+    /// removed changes.
     pub(super) fn shed(&mut self, bytes: usize, kept: usize) -> Vec<Arc<WatchCacheEvent>> {
         let most = self.bytes.saturating_sub(bytes);
         self.pop_while(|window| window.bytes > most && window.changes.len() > kept)
@@ -161,7 +164,7 @@ impl Window {
         gone
     }
 
-    /// The bytes of its changes.
+    /// The size of the changes, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }

@@ -1,4 +1,4 @@
-//! Ciphers: the providers of kube-apiserver that need nothing but a key.
+//! Ciphers: the providers of kube-apiserver that need only a key.
 
 use aes_gcm::aead::consts::U12;
 use aes_gcm::aead::rand_core::RngCore;
@@ -7,7 +7,7 @@ use aes_gcm::aes::Aes192;
 use aes_gcm::{Aes128Gcm, Aes256Gcm, AesGcm};
 use crypto_secretbox::XSalsa20Poly1305;
 
-/// A cipher with its key. In front of what it makes stands a random number that is used once.
+/// A cipher with its key. Encrypted values begin with a random nonce.
 pub(super) enum Cipher {
     Aes128(Box<Aes128Gcm>),
     Aes192(Box<AesGcm<Aes192, U12>>),
@@ -16,7 +16,7 @@ pub(super) enum Cipher {
 }
 
 impl Cipher {
-    /// AES in Galois/Counter Mode; `None` if the key is not of 16, 24 or 32 bytes.
+    /// AES in Galois/Counter Mode. `None` if the key does not have 16, 24 or 32 bytes.
     pub fn aes_gcm(key: &[u8]) -> Option<Self> {
         match key.len() {
             16 => Some(Self::Aes128(Box::new(Aes128Gcm::new_from_slice(key).ok()?))),
@@ -26,15 +26,15 @@ impl Cipher {
         }
     }
 
-    /// XSalsa20 and Poly1305; `None` if the key is not of 32 bytes.
+    /// XSalsa20 and Poly1305. `None` if the key does not have 32 bytes.
     pub fn secretbox(key: &[u8]) -> Option<Self> {
         Some(Self::Secretbox(Box::new(XSalsa20Poly1305::new_from_slice(key).ok()?)))
     }
 
-    /// Encrypts what is in a place.
+    /// Encrypts the value of a location.
     ///
     /// # Errors
-    /// When nothing random can be had.
+    /// If the system has no random bytes.
     pub fn encrypt(&self, plain: &[u8], place: &[u8]) -> Result<Vec<u8>, String> {
         match self {
             Self::Aes128(cipher) => encrypt(&**cipher, plain, place),
@@ -44,8 +44,7 @@ impl Cipher {
         }
     }
 
-    /// Decrypts what is in a place; `None` if it is not what was encrypted with this key, or for
-    /// another place.
+    /// Decrypts the value of a location. `None` if it was not encrypted with this key, or not for this location.
     pub fn decrypt(&self, encrypted: &[u8], place: &[u8]) -> Option<Vec<u8>> {
         match self {
             Self::Aes128(cipher) => decrypt(&**cipher, encrypted, place),
@@ -56,7 +55,7 @@ impl Cipher {
     }
 }
 
-/// Of secretbox: it does not bind a value to its place.
+/// The location that secretbox uses for all values, because it does not bind a value to its location.
 const NO_PLACE: &[u8] = b"";
 
 fn encrypt<C: Aead>(cipher: &C, plain: &[u8], place: &[u8]) -> Result<Vec<u8>, String> {

@@ -1,4 +1,4 @@
-//! `EncryptionConfiguration`, as kube-apiserver reads it. Errors never repeat what is in it: there are
+//! `EncryptionConfiguration`, in kube-apiserver's format. Error messages never repeat its contents, because it contains
 //! keys.
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::{Provider, Resources, Rule};
 
 const API_VERSION: &str = "apiserver.config.k8s.io/v1";
 const KIND: &str = "EncryptionConfiguration";
-/// A plugin that takes longer than this for an answer is as good as none.
+/// The longest timeout of a plugin. A slower plugin is useless.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Deserialize)]
@@ -32,7 +32,7 @@ struct ResourceConfiguration {
     providers: Vec<ProviderConfiguration>,
 }
 
-/// One of them is given.
+/// Exactly one of the fields is set.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProviderConfiguration {
@@ -66,10 +66,10 @@ struct Key {
     secret: String,
 }
 
-/// The rules of a configuration, YAML or JSON.
+/// Parses the rules of a configuration in YAML or JSON.
 ///
 /// # Errors
-/// What is wrong with it, and where.
+/// The problem in the configuration, and its position.
 pub(super) fn rules(text: &str) -> Result<Vec<Rule>, String> {
     let options = serde_saphyr::options! { with_snippet: false };
     let value: Value = serde_saphyr::from_str_with_options(text, options)
@@ -77,8 +77,8 @@ pub(super) fn rules(text: &str) -> Result<Vec<Rule>, String> {
     let configuration: EncryptionConfiguration =
         serde_path_to_error::deserialize(value).map_err(|error| {
             let (path, why) = (error.path().to_string(), error.inner().to_string());
-            // A field that is not known may be a secret that was not set apart from its name, and others
-            // repeat values.
+            // The name of an unknown field may contain a secret, if a space is missing between the field and its value.
+            // Other messages repeat values.
             match why.split_once("`, expected ") {
                 Some((unknown, expected)) if unknown.starts_with("unknown field `") => {
                     let parent = path.rsplit_once('.').map_or("", |(parent, _)| parent);
@@ -142,12 +142,12 @@ fn resources_of(name: &str) -> Result<Resources, &'static str> {
         _ if name.contains('*') || name.contains('/') || name.is_empty() => {
             Err("must be a resource, as `llamas.farm.example.com`, or `*.` and a group, or `*.*`")
         }
-        // The core group has no name.
+        // The name of the core group is empty.
         _ => Ok(Resources::One(name.trim_end_matches('.').to_owned())),
     }
 }
 
-/// Adds a provider: one for each of its keys.
+/// Adds a provider: one entry for each of its keys.
 fn add(
     given: ProviderConfiguration,
     path: &str,
@@ -212,7 +212,7 @@ fn add_keys(
     Ok(())
 }
 
-/// A plugin, whose name no other one has.
+/// Creates the provider of a plugin. Its name must be unique.
 fn kms_of(given: KmsConfiguration, path: &str, known: &[&str]) -> Result<Provider, String> {
     let KmsConfiguration { api_version, name, endpoint, timeout, cachesize } = given;
     if api_version.as_deref() != Some("v2") {

@@ -1,9 +1,9 @@
-//! Encryption by a KMS plugin (version 2), as kube-apiserver does it: the plugin encrypts nothing but seeds,
-//! and each value is encrypted here, by a key of its own that is derived from a seed.
+//! Encryption with a KMS plugin (version 2), in kube-apiserver's format. The plugin encrypts only seeds. Each value is
+//! encrypted in this process, with a key of its own that is derived from a seed.
 //!
-//! Beside a value stands its seed as the plugin has encrypted it, so reading needs one call for each seed,
-//! and a server makes one seed for each key of the plugin. Code that opens values must not wait for the
-//! plugin, so their seeds are [learned](Unknown::learn) first.
+//! A value is stored together with its encrypted seed, so reading needs one call of the plugin for each seed. A server
+//! creates one seed for each key of the plugin. Code that decrypts values must not wait for the plugin. So the seeds
+//! are [decrypted](Unknown::learn) before.
 
 mod messages;
 mod plugin;
@@ -25,80 +25,80 @@ use super::ciphers::Cipher;
 use messages::{EncryptedObject, SourceType};
 use plugin::Plugin;
 
-/// How long a seed is written with after its key was confirmed last.
+/// The time for which a seed encrypts values after the plugin has last confirmed its key.
 const LIFETIME: Duration = Duration::from_secs(3 * 60);
-/// Seeds that are remembered. Every server makes one when it starts, and when the key changes.
+/// The largest number of seeds in memory. Every server creates one when it starts, and when the key changes.
 const SEEDS_LIMIT: usize = 100_000;
-/// How long a plugin that refuses a seed is asked again, while it is not said to be lost: some refuse where
-/// the KMS behind them does not answer.
+/// The time for which a plugin that rejects a seed is called again, before the seed counts as lost. Some plugins reject
+/// seeds while their KMS does not respond.
 const REFUSED_FOR: Duration = Duration::from_secs(60);
-/// Bytes of a seed, and in front of each value the bytes from which its key is derived.
+/// The size of a seed in bytes. `INFO` is the size of the bytes in front of each value, from which its key is derived.
 const SEED: usize = 32;
 const INFO: usize = 32;
-/// What a plugin may say, in bytes.
+/// The limits of the data that a plugin may return, in bytes.
 const NAME_LIMIT: usize = 1 << 10;
 const SOURCE_LIMIT: usize = 1 << 10;
 const ANNOTATIONS_LIMIT: usize = 32 << 10;
 
-/// How a plugin is reached.
+/// The options of a plugin.
 #[derive(Clone, Debug)]
 pub(super) struct KmsOptions {
     pub name: String,
-    /// A Unix socket, as `unix:///run/kms.sock`.
+    /// The URL of a Unix socket, such as `unix:///run/kms.sock`.
     pub endpoint: String,
-    /// How long an answer may take.
+    /// The timeout of a call.
     pub timeout: Duration,
 }
 
-/// A provider whose keys are in a KMS. Its plugin is asked by a thread, which ends with it.
+/// A provider with keys in a KMS. A thread calls its plugin, and ends when the provider is dropped.
 pub(super) struct Kms {
     name: String,
     known: Arc<Known>,
     plugin: Plugin,
 }
 
-/// What the plugin has said so far.
+/// The data that the plugin has returned so far.
 #[derive(Default)]
 struct Known {
-    /// The seed that writes.
+    /// The seed that encrypts new values.
     current: ArcSwapOption<Current>,
-    /// All seeds that were asked for, by [`identity`].
+    /// All seeds that the plugin was called for, by [`identity`].
     seeds: Mutex<HashMap<Vec<u8>, Seed>>,
-    /// Why the key could not be confirmed.
+    /// The reason why the key could not be confirmed.
     unconfirmed: Mutex<Option<String>>,
 }
 
-/// What came of asking for a seed.
+/// The result of decrypting a seed.
 enum Seed {
     Known(Arc<Source>),
-    /// The plugin does not decrypt it; since when, and why.
+    /// The plugin rejects the seed, since this time and for this reason.
     Refused(Instant, String),
 }
 
 struct Current {
     source: Arc<Source>,
-    /// What is written beside each value.
+    /// The data that is stored with each value.
     beside: EncryptedObject,
     expires: Instant,
 }
 
-/// What keys come from.
+/// The source of the keys of values.
 enum Source {
     Key(Cipher),
     Seed([u8; SEED]),
 }
 
-/// A seed that has to be asked for.
+/// A seed that the plugin must decrypt.
 pub(crate) struct Unknown {
     kms: Arc<Kms>,
     beside: EncryptedObject,
 }
 
 impl Kms {
-    /// Calls the plugin, and returns when it has encrypted a seed.
+    /// Calls the plugin, and returns after it has encrypted a seed.
     ///
     /// # Errors
-    /// When it does not.
+    /// If the plugin fails or does not respond.
     pub fn begin(options: &KmsOptions) -> Result<Arc<Self>, String> {
         let known = Arc::new(Known::default());
         let plugin = Plugin::new(options, Arc::clone(&known))?;
@@ -107,25 +107,25 @@ impl Kms {
         Ok(Arc::new(kms))
     }
 
-    /// What the configuration calls it.
+    /// The name of the plugin in the configuration.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Encrypts what is in a place.
+    /// Encrypts the value of a location.
     ///
     /// # Errors
-    /// When the plugin has not confirmed its key for long, or nothing random can be had.
+    /// If the plugin has not confirmed its key for too long, or the system has no random bytes.
     pub fn encrypt(&self, plain: &[u8], place: &[u8]) -> Result<Vec<u8>, String> {
         let current = self.writing()?;
         let data = current.source.encrypt(plain, place)?;
         Ok(EncryptedObject { data: data.into(), ..current.beside.clone() }.encode_to_vec())
     }
 
-    /// Decrypts what is in a place, and says whether it would be written in another way now.
+    /// Decrypts the value of a location. Also returns whether the value would be encrypted differently now.
     ///
     /// # Errors
-    /// When it cannot be decrypted; why.
+    /// The reason why it cannot be decrypted.
     pub fn decrypt(&self, encrypted: &[u8], place: &[u8]) -> Result<(Vec<u8>, bool), String> {
         let mut object = read(encrypted)?;
         let data = std::mem::take(&mut object.data);
@@ -139,35 +139,35 @@ impl Kms {
         Ok((plain, !is_current))
     }
 
-    /// What has to be learned before a value can be decrypted.
+    /// Returns the seed that must be decrypted before a value can be decrypted, if this seed is not known yet.
     pub fn unknown(self: &Arc<Self>, encrypted: &[u8]) -> Option<Unknown> {
         let beside = EncryptedObject { data: Bytes::new(), ..read(encrypted).ok()? };
         let is_settled = self.known.is_settled(&identity(&beside));
         (!is_settled).then(|| Unknown { kms: Arc::clone(self), beside })
     }
 
-    /// Refuses if nothing can be encrypted at the moment.
+    /// Checks that values can be encrypted at the moment.
     ///
     /// # Errors
-    /// When the plugin has not confirmed its key for long.
+    /// If the plugin has not confirmed its key for too long.
     pub fn ensure_writes(&self) -> Result<(), String> {
         self.writing().map(drop)
     }
 
-    /// The seed that writes, while its key was confirmed lately.
+    /// The seed that encrypts new values, if its key was confirmed within [`LIFETIME`].
     fn writing(&self) -> Result<Arc<Current>, String> {
         let current = self.known.current.load_full();
         let current = current.filter(|current| Instant::now() < current.expires);
         current.ok_or_else(|| format!("{self} has not answered for three minutes"))
     }
 
-    /// Why the key could not be confirmed lately.
+    /// The reason why the key could not be confirmed, if the last attempt failed.
     pub fn trouble(&self) -> Option<String> {
         let why = self.known.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner);
         why.as_ref().map(|why| format!("{self}: {why}"))
     }
 
-    /// Asks the plugin at once whether its key is still the one that writes.
+    /// Calls the plugin immediately to confirm that its key still encrypts new values.
     #[cfg(test)]
     pub fn confirm(&self) -> Result<(), String> {
         self.plugin.confirm()
@@ -181,13 +181,13 @@ impl fmt::Display for Kms {
 }
 
 impl Unknown {
-    /// Asks the plugin. It waits for the answer.
+    /// Has the plugin decrypt the seed. Blocks until the plugin responds.
     ///
     /// # Errors
-    /// When there is none, or the plugin refuses.
+    /// If the plugin does not respond, or rejects the seed.
     pub fn learn(self) -> Result<(), String> {
         let Self { kms, beside } = self;
-        // Another value may have had the same one.
+        // Another value may have had the same seed.
         if kms.known.is_settled(&identity(&beside)) {
             return Ok(());
         }
@@ -204,7 +204,7 @@ impl Known {
         }
     }
 
-    /// Whether nothing is left to ask for.
+    /// Whether the plugin need not be called for this seed.
     fn is_settled(&self, identity: &[u8]) -> bool {
         match self.lock().get(identity) {
             Some(Seed::Known(_)) => true,
@@ -248,7 +248,7 @@ impl Known {
 }
 
 impl Source {
-    /// Reads what the plugin has decrypted; `None` if no key can be made of it.
+    /// Parses a source that the plugin has decrypted. `None` if no key can be created from it.
     fn of(source_type: i32, plain: &[u8]) -> Option<Self> {
         match SourceType::try_from(source_type).ok()? {
             SourceType::Key => Cipher::aes_gcm(plain).map(Self::Key),
@@ -256,7 +256,7 @@ impl Source {
         }
     }
 
-    /// A new seed.
+    /// Generates a new seed.
     fn random() -> Result<[u8; SEED], String> {
         let mut seed = [0; SEED];
         fill_random(&mut seed)?;
@@ -291,14 +291,14 @@ fn fill_random(bytes: &mut [u8]) -> Result<(), String> {
     random.map_err(|error| format!("nothing random can be had: {error}"))
 }
 
-/// The key of one value.
+/// Derives the key of one value.
 fn derived(seed: &[u8; SEED], info: &[u8; INFO]) -> Option<Cipher> {
     let mut key = [0; 32];
     Hkdf::<Sha256>::from_prk(seed).ok()?.expand(info, &mut key).ok()?;
     Cipher::aes_gcm(&key)
 }
 
-/// A value as it is kept.
+/// Parses a stored value.
 fn read(encrypted: &[u8]) -> Result<EncryptedObject, String> {
     let object = EncryptedObject::decode(encrypted);
     let object = object.map_err(|_| "it is not what a KMS provider writes")?;
@@ -306,7 +306,7 @@ fn read(encrypted: &[u8]) -> Result<EncryptedObject, String> {
     Ok(object)
 }
 
-/// Refuses what no plugin may say.
+/// Rejects data beyond the limits of a plugin.
 fn check(beside: &EncryptedObject) -> Result<(), String> {
     let EncryptedObject { key_id, source, annotations, .. } = beside;
     let said = |(name, value): (&String, &Bytes)| name.len() + value.len();
@@ -323,7 +323,7 @@ fn check(beside: &EncryptedObject) -> Result<(), String> {
     Err(why.to_owned())
 }
 
-/// What tells seeds apart: all that stands beside a value.
+/// The identity of a seed: everything that is stored with a value, except the value.
 fn identity(beside: &EncryptedObject) -> Vec<u8> {
     beside.encode_to_vec()
 }

@@ -12,14 +12,14 @@ const GCM_24: &str = "fHSg+fyieF5bn45OxS7AorlHSwalLw/r";
 const GCM_16: &str = "NzTYJyj+LKGQL0bzzJx/IQ==";
 const BOX: &str = "JvhWfyVpGCKUw/pbn5yyJwtVTu9ii0wUnPgqQoiP9K4=";
 
-/// Keys of a provider, as names and secrets.
+/// Formats the keys of a provider, given as names and secrets.
 fn keys(provider: &str, keys: &[(&str, &str)]) -> String {
     let keys = keys.iter().map(|(name, secret)| format!("{{name: {name}, secret: {secret}}}"));
     let keys: Vec<String> = keys.collect();
     format!("{provider}: {{keys: [{}]}}", keys.join(", "))
 }
 
-/// A configuration of rules: resources, and providers.
+/// Formats a configuration of rules, given as resources and providers.
 fn configuration(rules: &[(&str, &[String])]) -> String {
     let mut text =
         "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n"
@@ -44,8 +44,8 @@ fn encryption(rules: &[(&str, &[String])]) -> Encryption {
     read(&configuration(rules)).unwrap()
 }
 
-/// One that writes with the first of these keys of `aesgcm`, by their names, and reads with all of them;
-/// at the end `identity`, if it reads what is plain.
+/// An encryption with keys of the provider `aesgcm`. The first key encrypts, and all of them decrypt. If `reads_plain`,
+/// the last provider is `identity`.
 pub(crate) fn with_keys(names: &[&str], reads_plain: bool) -> Arc<Encryption> {
     let secret = |name: &str| match name {
         "one" => GCM_32,
@@ -61,7 +61,7 @@ fn identity() -> String {
     "identity: {}".to_owned()
 }
 
-/// Bytes that kube-apiserver 1.36 has put into etcd, under these keys.
+/// Values that kube-apiserver 1.36 has written to etcd with these keys.
 #[test]
 fn what_kube_apiserver_has_encrypted_is_read() {
     for (provider, key, collection, place, value, kind) in [
@@ -104,10 +104,10 @@ fn what_kube_apiserver_has_encrypted_is_read() {
         assert!(opened.plain.starts_with(b"k8s\0"), "{collection}");
         assert!(opened.plain.windows(kind.len()).any(|part| part == kind.as_bytes()));
         assert!(!opened.is_stale);
-        // A value of another place is not believed, where the cipher knows places.
+        // A value of another location is rejected, if the cipher binds values to locations.
         let elsewhere = encryption.open(collection, "/registry/elsewhere", &value);
         assert_eq!(elsewhere.is_err(), provider == "aesgcm", "{collection}");
-        // Any change is noticed.
+        // Any change of a value is detected.
         for place_of_change in [value.len() - 1, value.len() / 2, 30] {
             let mut changed = value.clone();
             changed[place_of_change] ^= 1;
@@ -152,7 +152,7 @@ fn the_first_key_writes_and_all_of_them_read() {
     assert_eq!(open(&undone, &seal(&first)), Ok(true));
     assert_eq!(open(&undone, &seal(&plain)), Ok(false));
     assert_eq!(open(&Encryption::default(), &seal(&plain)), Ok(false));
-    // What has no key says which one it needs.
+    // The message for a missing key names the key.
     let missing = |provider, key| {
         Err(format!(
             "it is encrypted with the key {key:?} of {provider}, which is not configured for it"
@@ -323,7 +323,7 @@ fn what_is_wrong_with_a_configuration_is_said_and_no_secret() {
             assert_eq!(why, expected, "{text}");
         }
     }
-    // It says the same in JSON.
+    // The same configuration in JSON.
     let json = format!(
         r#"{{"apiVersion":"apiserver.config.k8s.io/v1","kind":"EncryptionConfiguration","resources":[{{"resources":["foos"],"providers":[{{"secretbox":{{"keys":[{{"name":"a","secret":"{BOX}"}}]}}}}]}}]}}"#
     );

@@ -1,4 +1,4 @@
-//! Calls to etcd: to one of its members, and to another one where that does not answer.
+//! Calls to etcd. A call goes to one member, and to another member if the first one does not respond.
 
 use std::fs;
 use std::path::Path;
@@ -21,48 +21,49 @@ use super::messages::{
 };
 use crate::EtcdOptions;
 
-/// How long a member may take to take a connection.
+/// The longest time until a connection to a member is established.
 const CONNECT: Duration = Duration::from_secs(1);
-/// How often a connection is tried on which something is awaited: etcd breaks those that are tried more often
-/// than every five seconds. And how long the answer may take.
+/// The interval of keep-alive pings on a connection with pending calls. etcd closes connections that are pinged more
+/// often than every five seconds. `PONG` is the longest time until a ping is acknowledged.
 const PING: Duration = Duration::from_secs(6);
 const PONG: Duration = Duration::from_secs(2);
-/// How long a member may take to answer a read, before another one is asked.
+/// The longest time until a member responds to a read. After it, the read is sent to another member.
 const READ: Duration = Duration::from_secs(1);
-/// How long all of them may take: as long as reads wait for a revision.
+/// The longest time of a read, over all members. Reads wait equally long for a revision.
 const READ_ALL: Duration = Duration::from_secs(3);
-/// The same of a page of objects.
+/// The longest time until a member responds with a page of objects. `PAGE_ALL` is the limit over all members.
 const PAGE: Duration = Duration::from_secs(5);
 const PAGE_ALL: Duration = Duration::from_secs(11);
-/// How long until all of them are asked again.
+/// The pause after all members have failed, before the first one is called again.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long a write may take. One that was passed on to a leader that has just died is never answered.
+/// The longest time until a member responds to a write. A write that was forwarded to a leader that has just failed
+/// never gets a response.
 const WRITE: Duration = Duration::from_secs(3);
-/// What one answer of a watch may take. etcd sends changes in parts that are no larger than a request may be; programs that
-/// stand in for it may send several hundred changes at once.
+/// The largest response of a watch, in bytes. etcd splits changes into fragments that are at most as large as a
+/// request. Other servers that implement etcd's protocol may send several hundred changes at once.
 const CHANGES: usize = 64 << 20;
-/// What one answer may take. Pages of objects are made smaller than that.
+/// The largest response of any other call, in bytes. Pages of objects are requested with a smaller size.
 const ANSWER: usize = crate::READING / 2;
 
-/// Why etcd has not done what it was asked for.
+/// The reason why etcd has not done what a call requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// It was not done.
+    /// The call had no effect.
     Unavailable(String),
-    /// It may have been done.
+    /// The call may have had an effect.
     Unknown(String),
     /// The revision has been compacted.
     Compacted,
-    /// There is no room for it.
+    /// etcd has no space for the value.
     Full,
-    /// It is larger than etcd takes.
+    /// The request is larger than etcd accepts.
     TooLarge,
-    /// The answer would be larger than it may be.
+    /// The response would be larger than its limit.
     AnswerTooLarge,
 }
 
 impl Fault {
-    /// What a member has answered.
+    /// Classifies the error of a member.
     fn of(status: &Status) -> Self {
         let message = status.message();
         let is_of_connecting = std::iter::successors(std::error::Error::source(status), |error| {
@@ -75,7 +76,7 @@ impl Fault {
             Code::ResourceExhausted if message.contains("space exceeded") => Self::Full,
             Code::ResourceExhausted if message.contains("larger than max") => Self::TooLarge,
             Code::InvalidArgument if message.contains("request is too large") => Self::TooLarge,
-            // Connections that break have such codes, too, but not these words.
+            // Broken connections have these codes, too, but their messages do not begin like this.
             Code::ResourceExhausted
             | Code::InvalidArgument
             | Code::PermissionDenied
@@ -90,12 +91,12 @@ impl Fault {
         }
     }
 
-    /// Whether another member may do better.
+    /// Whether another member may succeed.
     fn is_of_member(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::Unknown(_))
     }
 
-    /// In words for operators.
+    /// The error as a message for operators.
     pub fn text(&self) -> String {
         match self {
             Self::Unavailable(why) | Self::Unknown(why) => why.clone(),
@@ -107,7 +108,7 @@ impl Fault {
     }
 }
 
-/// What is behind a failure, as far down as it is said.
+/// The message of a status with the messages of its sources, except those that it already contains.
 fn reason(status: &Status) -> String {
     let mut reason = status.message().to_owned();
     let mut source = std::error::Error::source(status);
@@ -124,18 +125,18 @@ fn reason(status: &Status) -> String {
 struct Member {
     name: String,
     calls: Channel,
-    /// What is watched has a connection of its own: nobody else waits for what is not read of it.
+    /// Watches have a connection of their own, so that a watch that is not read does not block other calls.
     watches: Channel,
 }
 
-/// The members of etcd.
+/// A client of all members of etcd.
 pub(super) struct Client {
     members: Vec<Member>,
-    /// Which of them is asked first.
+    /// The index of the member that is called first.
     preferred: AtomicUsize,
 }
 
-/// What is watched, and what can be said to it.
+/// An open watch, with the channel for further requests on it.
 pub(super) struct Watch {
     pub member: usize,
     pub requests: mpsc::Sender<WatchRequest>,
@@ -143,10 +144,10 @@ pub(super) struct Watch {
 }
 
 impl Client {
-    /// Those that are named. None of them is called yet.
+    /// Creates a client for the members in the options. No member is called yet.
     ///
     /// # Errors
-    /// When one of them cannot be called so.
+    /// If the URL of a member is invalid or the TLS files cannot be used.
     pub fn new(options: &EtcdOptions) -> Result<Self, String> {
         let tls = tls(options)?;
         let member = |name: &String| -> Result<Member, String> {
@@ -155,7 +156,7 @@ impl Client {
                 .map_err(|_| unusable("is no URL, as https://10.0.0.1:2379 is"))?
                 .connect_timeout(CONNECT)
                 .tcp_nodelay(true)
-                // A machine that is gone takes no leave.
+                // A machine that fails does not close its connections. Pings detect that.
                 .http2_keep_alive_interval(PING)
                 .keep_alive_timeout(PONG);
             let uri = endpoint.uri().clone();
@@ -180,40 +181,40 @@ impl Client {
         Ok(Self { members, preferred: AtomicUsize::new(0) })
     }
 
-    /// The member that is asked first.
+    /// The index of the member that is called first.
     pub fn preferred(&self) -> usize {
         self.preferred.load(Ordering::Relaxed) % self.members.len()
     }
 
-    /// How a member is called.
+    /// The URL of a member.
     pub fn name(&self, member: usize) -> &str {
         &self.members[member].name
     }
 
-    /// Asks another member than this one first, from now on.
+    /// Prefers the next member over this one in later calls.
     pub fn turn_away_from(&self, member: usize) {
         let next = (member + 1) % self.members.len();
-        // Unless somebody has done so already.
+        // This has no effect if another call has already changed the preferred member.
         let _ = self.preferred.compare_exchange(member, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// What is kept under a key.
+    /// Reads a single key.
     pub async fn key(&self, request: RangeRequest) -> Result<RangeResponse, Fault> {
         self.read("/etcdserverpb.KV/Range", &request, (READ, READ_ALL)).await
     }
 
-    /// What is kept in a range of keys, which may be much.
+    /// Reads a page of a range of keys. It has longer timeouts than [`key`](Self::key).
     pub async fn page(&self, request: RangeRequest) -> Result<RangeResponse, Fault> {
         self.read("/etcdserverpb.KV/Range", &request, (PAGE, PAGE_ALL)).await
     }
 
-    /// What a member is.
+    /// Reads the status of a member.
     pub async fn status(&self, member: usize) -> Result<StatusResponse, Fault> {
         let calls = self.members[member].calls.clone();
         call(calls, "/etcdserverpb.Maintenance/Status", StatusRequest {}, READ).await
     }
 
-    /// Lets etcd forget what was replaced before a revision.
+    /// Compacts etcd: it deletes values that were replaced before a revision.
     pub async fn compact(&self, revision: i64) -> Result<(), Fault> {
         let request = CompactionRequest { revision };
         let done: Result<CompactionResponse, Fault> =
@@ -221,12 +222,12 @@ impl Client {
         done.map(drop)
     }
 
-    /// Writes something, if something is so.
+    /// Runs a transaction.
     pub async fn transaction(&self, request: TxnRequest) -> Result<TxnResponse, Fault> {
         self.write("/etcdserverpb.KV/Txn", &request).await
     }
 
-    /// Asks one member after the other, until one answers.
+    /// Calls the members sequentially until one responds.
     async fn read<M, R>(
         &self,
         path: &'static str,
@@ -253,13 +254,13 @@ impl Client {
                 return Err(Fault::Unavailable(fault.text()));
             }
             if asked % self.members.len() == 0 {
-                // They may be choosing a leader.
+                // The members may be electing a leader.
                 tokio::time::sleep(PAUSE).await;
             }
         }
     }
 
-    /// Asks one member, and others only if it was surely not done.
+    /// Calls one member. Other members are called only if the call certainly had no effect.
     async fn write<M, R>(&self, path: &'static str, request: &M) -> Result<R, Fault>
     where
         M: Message + Clone + 'static,
@@ -284,11 +285,11 @@ impl Client {
         }
     }
 
-    /// Watches at a member. It ends when there is no leader.
+    /// Opens a watch at a member. The watch ends when etcd has no leader.
     pub async fn watch(&self, member: usize, first: WatchRequest) -> Result<Watch, Fault> {
         const WAITING: usize = 8;
         let (mut requests, received) = mpsc::channel(WAITING);
-        // There is room for it.
+        // The channel is empty, so it has capacity for this request.
         let _ = requests.try_send(first);
         let mut request = Request::new(received);
         request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
@@ -308,7 +309,7 @@ impl Client {
     }
 }
 
-/// What ended a watch.
+/// Classifies the error that ended a watch.
 pub(super) fn broken(status: &Status) -> Fault {
     Fault::of(status)
 }
@@ -335,15 +336,15 @@ where
     in_time.unwrap_or_else(|_| Err(Fault::Unknown("it does not answer".to_owned())))
 }
 
-/// What a certificate is called in PEM.
+/// The label of a certificate in PEM.
 const CERTIFICATE: &str = "CERTIFICATE";
 
-/// Whom to believe, and who we are.
+/// The TLS configuration: the CA certificates, and the client certificate.
 fn tls(options: &EtcdOptions) -> Result<Option<ClientTlsConfig>, String> {
     let read = |flag: &str, path: &Path, what: &str| {
         let unusable = |why: &str| format!("{flag} {}: {why}", path.display());
         let text = fs::read_to_string(path).map_err(|error| unusable(&error.to_string()))?;
-        // What is behind it would not be looked at before somebody connects.
+        // Invalid contents would be detected only when a connection is opened.
         match text.contains("-----BEGIN ") && text.contains(&format!("{what}-----")) {
             true => Ok(text),
             false => Err(unusable(&format!("holds no {what} in PEM"))),

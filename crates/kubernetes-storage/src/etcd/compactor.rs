@@ -1,5 +1,6 @@
-//! Lets etcd forget what was replaced long ago, as kube-apiserver does it and together with it: one
-//! key says who has done so last, and what was the newest revision then.
+//! Compaction of etcd, which deletes values that were replaced long ago. It works like the compaction of kube-apiserver
+//! and together with it: one key, which all servers share, holds the newest revision at the time of the last
+//! compaction.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +17,8 @@ use super::messages::{
 /// The key that all servers at one etcd share.
 const KEY: &[u8] = b"compact_rev_key";
 
-/// Compacts, for as long as it is polled: each time what was replaced before the time before. A turn comes after some time, or
-/// earlier if much was written.
+/// Compacts etcd regularly, for as long as the future is polled. Each turn deletes values that were replaced before the
+/// previous turn. A turn starts at each interval, or earlier if many bytes were written.
 pub(super) async fn run(client: Arc<Client>, shared: Arc<Shared>, every: Duration) {
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -34,8 +35,8 @@ pub(super) async fn run(client: Arc<Client>, shared: Arc<Shared>, every: Duratio
     }
 }
 
-/// Compacts up to what was the newest revision, unless another server has taken this turn. Answers
-/// with the version of the key, and what is the newest revision now.
+/// Compacts up to `newest`, unless another server has already done so in this turn. Returns the version of the key and
+/// the current newest revision.
 async fn turn(client: &Client, version: i64, newest: i64) -> Result<(i64, i64), Fault> {
     let key = Bytes::from_static(KEY);
     let put = PutRequest { key: key.clone(), value: newest.to_string().into() };
@@ -57,7 +58,7 @@ async fn turn(client: &Client, version: i64, newest: i64) -> Result<(i64, i64), 
     }
     if newest > 0 {
         match client.compact(newest).await {
-            // It was compacted by somebody else who needs no key for it.
+            // Another server, which does not use the key, has compacted etcd.
             Ok(()) | Err(Fault::Compacted) => {}
             Err(fault) => return Err(fault),
         }

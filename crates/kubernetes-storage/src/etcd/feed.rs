@@ -1,8 +1,8 @@
-//! What is in etcd, and every change of it, on its way to those who follow.
+//! The feed: it reads all objects in etcd, and sends them and every later change to the readers.
 //!
-//! One watch over all keys, so changes come in the order of their revisions, whatever they are of.
-//! What was replaced in the last minutes is read too, as far as etcd knows it: so watches go on over
-//! a restart.
+//! One watch covers all keys, so changes of all collections arrive in the order of their revisions. Recent changes from
+//! before the start are read too, as far as etcd has not compacted them. So watches can continue over a restart of this
+//! process.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,43 +25,44 @@ use crate::object::Key;
 use crate::sealed::Unreadable;
 use crate::{Collection, Revision};
 
-/// The form of what is kept. A later one is not guessed at.
+/// The version of the storage format. Later versions are rejected.
 pub(super) const FORM: u32 = 1;
-/// So many revisions of the past are read at most: etcd tells some five thousand of them a second, and
-/// nothing is served meanwhile.
+/// The largest number of past revisions that are read. etcd delivers some five thousand revisions per second, and the
+/// server is not ready during that time.
 const HISTORY: i64 = 5_000;
-/// Objects that are handed on before others get their turn.
+/// The number of objects that are sent to readers before other tasks may run.
 const HANDED_ON: usize = 500;
-/// How often it is asked how far the watch has come, so that a silent member is noticed.
+/// The interval of progress requests. They detect a member that does not respond.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-/// After so long without an answer another member is asked.
+/// The time without a response after which another member is called.
 const SILENCE: Duration = Duration::from_millis(2_500);
-/// The same while it looks for what has happened since long ago.
+/// The time without a response after which another member is called, while etcd searches for changes since an old
+/// revision.
 const CATCHING_UP: Duration = Duration::from_secs(30);
-/// How often it is asked at most while somebody waits for a revision. Who shares etcd with others waits so
-/// long at most for what was written elsewhere.
+/// The shortest interval between progress requests while a task waits for a revision. If other programs write to the
+/// same etcd, a read waits at most this long for their revisions.
 const PROGRESS: Duration = Duration::from_millis(10);
-/// How long the past is kept for those who have not followed yet.
+/// The time for which recent history is held for collections that have had no reader yet.
 const PAST: Duration = Duration::from_secs(60);
-/// How long until it is tried again.
+/// The pause before etcd is tried again.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How often it is said that etcd cannot be reached.
+/// The shortest interval between log messages that etcd cannot be read.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
-/// Why watches begin anew.
+/// The reason in the log why watches restart.
 const FORGOTTEN: &str = "etcd has forgotten changes that are not known here";
 const LOCKED: &str =
     "what was replaced or removed lately is encrypted with a key that is not there any more";
 
-/// Why nothing more came.
+/// The reason why a watch of etcd ended.
 enum Ended {
-    /// It is tried again where it was.
+    /// The feed continues at the same revision.
     Broken(String),
-    /// What came next is not known any more, and why: all has to be read again.
+    /// Changes were lost, for this reason. Everything must be read again.
     Lost(&'static str),
-    /// The changes up to now are larger than the history may be: a shorter one is read.
+    /// The changes up to now exceed the limit of the history. A shorter history is read.
     TooMuch,
-    /// It must not go on.
+    /// The feed must not continue.
     Failed(String),
 }
 
@@ -75,30 +76,30 @@ impl From<Fault> for Ended {
     }
 }
 
-/// What is noted of the store as a whole.
+/// The record of the store as a whole.
 #[derive(Deserialize)]
 struct Noted {
     form: u32,
 }
 
-/// Reads what is in etcd, and follows it.
+/// Reads all objects in etcd, and follows their changes.
 pub(super) struct Feed {
     client: Arc<Client>,
     shared: Arc<Shared>,
     prefix: Prefix,
-    /// Which etcd it is.
+    /// The identifier of the cluster of etcd.
     cluster: Option<u64>,
-    /// Up to where all was handed on, if that is known.
+    /// The revision up to which all changes were sent to readers, if it is known.
     position: Option<Revision>,
     said: Option<Instant>,
-    /// Since when there is a past for those who have not followed yet.
+    /// The time since which recent history is held for collections that have had no reader yet.
     past_since: Option<Instant>,
-    /// At which revision all was read the last time, if it was.
+    /// The revision at which everything was last read, if it has been read.
     loaded: Option<i64>,
-    /// How many revisions of the past are read, and how many bytes of them.
+    /// The number of past revisions that are read. `history_bytes` is their limit in bytes.
     history: i64,
     history_bytes: usize,
-    /// The bytes of the past that were read since all was.
+    /// The bytes of past changes that were received since everything was read.
     past_read: usize,
 }
 
@@ -124,7 +125,7 @@ impl Feed {
         }
     }
 
-    /// Follows until it must not go on.
+    /// Follows etcd until the feed must not continue.
     pub async fn run(mut self) {
         loop {
             let member = self.client.preferred();
@@ -156,7 +157,8 @@ impl Feed {
         }
     }
 
-    /// Lets the history be as long as its limit allows, if what follows is as large as what was read; then none at all.
+    /// Shortens the history to the length that fits its limit, if the remaining changes are as large as those that were
+    /// read. The second call sets the history to none.
     fn shorten_history(&mut self) {
         let began = self.loaded.unwrap_or_default();
         let count = self.position.map_or(0, |position| number(position).abs_diff(began));
@@ -189,8 +191,7 @@ impl Feed {
         self.follow(watch, newest).await
     }
 
-    /// Refuses an etcd that does not answer when it is asked how far a watch has come, or answers
-    /// wrongly.
+    /// Rejects versions of etcd that do not respond to progress requests, or respond wrongly.
     async fn check_version(&self, member: usize) -> Result<(), Ended> {
         let version = self.client.status(member).await?.version;
         if is_supported(&version) {
@@ -200,7 +201,7 @@ impl Feed {
         Err(Ended::Failed(format!("etcd at {name} is {version}: 3.5.13 or a later one is needed")))
     }
 
-    /// The newest revision. It must be the etcd that was there before, and no older copy of it.
+    /// Returns the newest revision. The cluster must be the same as before, and not an older copy of it.
     async fn look(&mut self) -> Result<Revision, Ended> {
         let request = RangeRequest { key: self.prefix.store(), ..RangeRequest::default() };
         let answer = self.client.key(request).await?;
@@ -224,8 +225,8 @@ impl Feed {
         Ok(newest)
     }
 
-    /// Reads what is there, at a moment as long ago as the past is wanted and etcd remembers, which lies behind
-    /// what is known here. Answers with it.
+    /// Reads everything at a past revision, and returns this revision. It lies as far back as the history should reach
+    /// and etcd has not compacted, but not before the newest revision that this process has received.
     async fn load(&mut self, newest: Revision) -> Result<Revision, Ended> {
         let began = Instant::now();
         let is_again = self.loaded.is_some();
@@ -241,8 +242,8 @@ impl Feed {
                 Err(Fault::Compacted) => at = self.compacted(at).await?.max(at + 1),
                 listed => {
                     let rows = listed?;
-                    // What is locked may have been written again since. And what stands in for etcd may not
-                    // let a watch begin at its oldest revision, as it was tried before.
+                    // Objects whose key is missing may have been rewritten since. And a server that implements etcd's
+                    // protocol may reject a watch that starts at its oldest revision. That revision was tried before.
                     let is_locked = !self.is_known() && rows.iter().any(is_locked);
                     if at >= number(newest) || !(is_locked || self.loaded == Some(at)) {
                         break rows;
@@ -252,7 +253,7 @@ impl Feed {
             }
         };
         if !self.is_known() {
-            // Later on, what has no key here is like what is damaged.
+            // After the start, objects whose key is missing are treated like damaged ones.
             rows.iter().try_for_each(ensure_unlocked)?;
         }
         let is_new = self.shared.is_new.load(Ordering::Relaxed);
@@ -267,7 +268,8 @@ impl Feed {
         self.past_read = 0;
         let at = revision(at);
         if is_again {
-            // Watches are lost first. Nobody is told that he had seen what comes now.
+            // The history of watches is discarded first. So no watch continues as if it had received the following
+            // changes.
             self.shared.lock().begin_past(at);
             self.remove_others(&rows, self.shared.timeline.current());
         }
@@ -285,7 +287,7 @@ impl Feed {
         Ok(at)
     }
 
-    /// Removes what was known, and is not there any more.
+    /// Removes objects that are in memory and no longer in etcd.
     fn remove_others(&self, rows: &[Row], at: Revision) {
         let there: HashSet<(&Collection, &Key)> =
             rows.iter().map(|row| (&row.collection, &row.key)).collect();
@@ -300,7 +302,7 @@ impl Feed {
         }
     }
 
-    /// Where the history of etcd begins, if this lies before it.
+    /// Returns the oldest revision that etcd has not compacted. `at` lies before it.
     async fn compacted(&self, at: i64) -> Result<i64, Ended> {
         let watch =
             self.client.watch(self.client.preferred(), self.watched_from(revision(at))).await?;
@@ -321,8 +323,9 @@ impl Feed {
         timeout(SILENCE, answer).await.map_err(|_| silent())?
     }
 
-    /// It begins with the changes of this revision: who has come no further than that is told so. Of a
-    /// watch that begins behind it etcd would say nothing before somebody writes.
+    /// Builds the request of a watch that starts with the changes of this revision. So etcd reports progress even to a
+    /// watch that is up to date. If the watch started after this revision, etcd would report nothing until the next
+    /// write.
     fn watched_from(&self, position: Revision) -> WatchRequest {
         let create = WatchCreateRequest {
             key: self.prefix.first(),
@@ -333,7 +336,7 @@ impl Feed {
         WatchRequest { ask: Some(WatchAsk::Create(create)) }
     }
 
-    /// Hands on what comes.
+    /// Receives changes from a watch, and sends them to readers.
     async fn follow(
         &mut self,
         watch: Watch,
@@ -363,13 +366,13 @@ impl Feed {
                     Err(status) => return Err(broken(&status).into()),
                 },
                 _ = heartbeat.tick() => {
-                    // What has happened long ago has to be looked for.
+                    // etcd must search for changes since an old revision, which takes longer.
                     let is_catching_up = self.position < Some(newest);
                     let patience = if is_catching_up { CATCHING_UP } else { SILENCE };
                     if heard.elapsed() > patience {
                         return Err(Ended::Broken("it says nothing".to_owned()));
                     }
-                    // Others may have come further, while this one says that nothing happens.
+                    // Other members may have progressed, while this one reports that nothing happens.
                     match behind {
                         _ if self.position >= Some(shared.seen()) => behind = None,
                         Some((position, since)) if position == self.position => {
@@ -381,7 +384,7 @@ impl Feed {
                     }
                     ask_for_progress(&mut requests);
                     if self.past_since.is_some_and(|since| since.elapsed() > PAST) {
-                        // What nobody serves here would be kept for ever.
+                        // The history of collections that are not served here would otherwise be held forever.
                         self.past_since = None;
                         shared.lock().forget_past();
                     }
@@ -394,7 +397,7 @@ impl Feed {
         }
     }
 
-    /// Takes an answer of the watch; of one that comes in parts the last.
+    /// Receives a response of a watch. Fragments are collected in `parts` up to the last one.
     fn take(&mut self, response: WatchResponse, parts: &mut Vec<Row>) -> Result<(), Ended> {
         if response.compact_revision > 0 {
             return Err(Ended::Lost(FORGOTTEN));
@@ -405,7 +408,7 @@ impl Feed {
                 response.cancel_reason
             )));
         }
-        // It says where etcd is, and not how far the watch has come.
+        // This response contains the newest revision of etcd, but not the progress of the watch.
         if response.created {
             return Ok(());
         }
@@ -413,7 +416,7 @@ impl Feed {
         for event in &response.events {
             let Some(kept) = &event.kv else { continue };
             bytes += kept.value.len();
-            // What was handed on already, or before all was read.
+            // This change was sent to readers already, or happened before everything was read.
             if Some(revision(kept.mod_revision)) <= self.position {
                 continue;
             }
@@ -423,14 +426,14 @@ impl Feed {
         }
         self.note_read(bytes)?;
         if response.fragment {
-            // The next part may hold more of the last revision.
+            // The next fragment may contain more changes of the last revision.
             let last = parts.last().map(|row| row.revision);
             let count = parts.iter().take_while(|row| Some(row.revision) < last).count();
             let reached = count.checked_sub(1).map(|last| parts[last].revision);
             return self.hand_on(parts.drain(..count).collect(), reached);
         }
         let header = response.header.unwrap_or_default();
-        // Without events it is the answer to how far it has come.
+        // A response without events answers a progress request.
         let reached = match response.events.is_empty() && parts.is_empty() {
             true => Some(revision(header.revision)),
             false => reached.max(parts.last().map(|row| row.revision)),
@@ -438,7 +441,8 @@ impl Feed {
         self.hand_on(std::mem::take(parts), reached)
     }
 
-    /// Counts bytes of changes: of the past, which may not be too large, or of what is written now.
+    /// Counts the bytes of changes. During the start they count as history, which has a limit. Later they count as
+    /// written bytes.
     fn note_read(&mut self, bytes: usize) -> Result<(), Ended> {
         if self.is_known() {
             self.shared.note_written(bytes);
@@ -451,7 +455,7 @@ impl Feed {
         }
     }
 
-    /// Hands on all that has happened up to a revision.
+    /// Sends all changes up to a revision to readers.
     fn hand_on(&mut self, rows: Vec<Row>, reached: Option<Revision>) -> Result<(), Ended> {
         if !self.is_known() && rows.iter().any(is_locked) {
             return Err(Ended::Lost(LOCKED));
@@ -464,7 +468,7 @@ impl Feed {
         Ok(())
     }
 
-    /// Whether all that was there at the start has come.
+    /// Whether everything that was in etcd at the start has been received.
     fn is_known(&self) -> bool {
         *self.shared.known.borrow()
     }
@@ -484,10 +488,10 @@ impl Feed {
     }
 }
 
-/// Refuses a place that another program, or a later version of this one, has written to.
+/// Rejects a prefix that another program, or a later version of this one, has written to.
 ///
 /// # Errors
-/// Which of them has.
+/// A message that names which of the two has written there.
 pub(super) fn check_form(prefix: &Prefix, noted: &RangeResponse) -> Result<(), String> {
     let Some(kept) = noted.kvs.first() else { return Ok(()) };
     let noted: Option<Noted> = serde_json::from_slice(&kept.value).ok();
@@ -504,12 +508,12 @@ pub(super) fn check_form(prefix: &Prefix, noted: &RangeResponse) -> Result<(), S
     }
 }
 
-/// Whether it is encrypted with a key that is not there.
+/// Whether a value is encrypted with a key that is missing.
 fn is_locked(row: &Row) -> bool {
     matches!(row.value, Err(Unreadable::Locked(_)))
 }
 
-/// Refuses what is encrypted with a key that is not there.
+/// Rejects a value that is encrypted with a key that is missing.
 fn ensure_unlocked(row: &Row) -> Result<(), Ended> {
     match &row.value {
         Err(why @ Unreadable::Locked(_)) => {
@@ -522,12 +526,12 @@ fn ensure_unlocked(row: &Row) -> Result<(), Ended> {
 }
 
 fn ask_for_progress(requests: &mut mpsc::Sender<WatchRequest>) {
-    // A member that takes no more is noticed by its silence.
+    // A member that does not read its requests is detected by its missing responses.
     let ask = Some(WatchAsk::Progress(WatchProgressRequest {}));
     let _ = requests.try_send(WatchRequest { ask });
 }
 
-/// Whether what this etcd says of the progress of a watch can be relied on.
+/// Whether the progress reports of this version of etcd are reliable.
 fn is_supported(version: &str) -> bool {
     let mut numbers = version.split(['.', '-', '+']).map(|part| part.parse::<u32>().unwrap_or(0));
     let mut next = || numbers.next().unwrap_or(0);

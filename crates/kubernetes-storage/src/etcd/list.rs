@@ -1,4 +1,4 @@
-//! All that is in etcd, page by page.
+//! Reads everything in etcd, page by page.
 
 use std::sync::Arc;
 
@@ -10,13 +10,14 @@ use super::place::{Prefix, Row};
 use crate::object::{Key, Object};
 use crate::{Collection, Revision};
 
-/// Objects of a page, and what they may take together if they are as large as those before. Two pages
-/// are in memory: one is made out while the other one comes.
+/// The largest number of objects in a page. `PAGE_BYTES` is the largest size of a page in bytes, if its objects are as
+/// large as those of the page before. Two pages are in memory: one is decoded while the next one is fetched.
 const PAGE: i64 = 20_000;
 const PAGE_BYTES: i64 = 4 << 20;
 const FIRST_PAGE: i64 = 50;
 
-/// Everything there was at a revision; 0 is the newest. Objects that are known here are not made out again.
+/// Reads everything in its state at a revision; 0 is the newest. Objects that are already in memory are not decoded
+/// again.
 pub(super) async fn list(
     client: &Client,
     prefix: &Prefix,
@@ -26,14 +27,14 @@ pub(super) async fn list(
     let range = (prefix.first(), prefix.end());
     let mut rows = Rows { prefix, known, all: Vec::new() };
     if pages(client, range.clone(), at, true, &mut rows).await? == Pages::Incomplete {
-        // What stands in for etcd may not know every range.
+        // A server that implements etcd's protocol may not support every range.
         rows.all.clear();
         pages(client, range, at, false, &mut rows).await?;
     }
     Ok(rows.all)
 }
 
-/// What answers with pages.
+/// The source of pages.
 trait Reader: Sync {
     fn page(
         &self,
@@ -50,12 +51,12 @@ impl Reader for Client {
     }
 }
 
-/// What becomes of pages.
+/// The consumer of pages.
 trait Taker: Send {
     fn take(&mut self, page: &RangeResponse) -> impl Future<Output = Result<(), Fault>> + Send;
 }
 
-/// What is in pages.
+/// Decodes the rows of pages.
 struct Rows<'a, K> {
     prefix: &'a Prefix,
     known: K,
@@ -73,14 +74,14 @@ impl<K: Fn(&Collection, &Key, Revision) -> Option<Arc<Object>> + Send + Sync> Ta
     }
 }
 
-/// Whether all was read that was counted at first.
+/// Whether as many keys were read as the first page reported.
 #[derive(Debug, PartialEq, Eq)]
 enum Pages {
     Whole,
     Incomplete,
 }
 
-/// Reads a range page by page, by parts if it is `narrowed`.
+/// Reads a range page by page. If `is_narrowed`, the range is requested in parts.
 async fn pages(
     reader: &impl Reader,
     (first, end): (Bytes, Bytes),
@@ -94,7 +95,7 @@ async fn pages(
     let all = page.count;
     loop {
         if at == 0 {
-            // All pages are of one moment.
+            // All pages are read at the same revision.
             at = page.header.take().unwrap_or_default().revision;
         }
         if let (Some(first), Some(last)) = (page.kvs.first(), page.kvs.last()) {
@@ -115,7 +116,7 @@ async fn pages(
             let is_whole = !is_narrowed || found == all;
             return Ok(if is_whole { Pages::Whole } else { Pages::Incomplete });
         }
-        // etcd makes the next one meanwhile.
+        // The next page is fetched while this one is decoded.
         let next = read_page(reader, &ranges, &mut limit, at);
         let (next, taken) = tokio::join!(next, taker.take(&page));
         taken?;
@@ -123,7 +124,7 @@ async fn pages(
     }
 }
 
-/// Reads a page of what is left, a smaller one if that is too large.
+/// Reads a page of the remaining range, and a smaller one if it is too large.
 async fn read_page(
     reader: &impl Reader,
     ranges: &Ranges,
@@ -145,22 +146,23 @@ async fn read_page(
     }
 }
 
-/// What is left of a range of keys, and the part of it that is asked for next.
+/// The rest of a range of keys, and the part of it that is requested next.
 ///
-/// For each page etcd counts all that is left of the range that it is asked for: of a million objects that
-/// takes longer than to read them. So behind a page no more is asked for than the keys that share what its
-/// keys begin with alike, and the next byte: a part. A part that held much is followed by one as wide,
-/// another one by all up to where an earlier byte changes.
+/// For each page, etcd counts all keys that are left in the requested range. For a million objects, counting takes
+/// longer than reading. So the request after a page is limited to a part: the keys that begin with the common prefix of
+/// the page's keys and the next byte. A part with many keys is followed by a part of the same width. A part with few
+/// keys is followed by a part that reaches up to the next change of an earlier byte.
 struct Ranges {
     /// The first key that has not been read.
     key: Bytes,
-    /// Where parts end, the nearest last; each is within the one before it.
+    /// The ends of nested parts, the nearest last. Each part lies within the one before it.
     ends: Vec<Bytes>,
-    /// Where the range ends.
+    /// The end of the range.
     end: Bytes,
-    /// How many keys were read of this part.
+    /// The number of keys that were read of this part.
     read: usize,
-    /// How many parts end with the next one that holds little: few keys share all that long names do.
+    /// The number of nested parts that end with the next part that holds few keys. It grows, because only few keys
+    /// share the whole common prefix of long names.
     widening: usize,
 }
 
@@ -169,12 +171,12 @@ impl Ranges {
         Self { key, ends: Vec::new(), end, read: 0, widening: 1 }
     }
 
-    /// Where the part ends that is asked for next.
+    /// The end of the part that is requested next.
     fn end(&self) -> Bytes {
         self.ends.last().unwrap_or(&self.end).clone()
     }
 
-    /// Goes on behind a page with these keys, behind which there is more in its part.
+    /// Continues after a page with these keys. The part has more keys after the page.
     fn follow(&mut self, first: &[u8], last: &[u8], is_narrowed: bool) {
         self.key = Bytes::from([last, &[0]].concat());
         self.widening = 1;
@@ -187,7 +189,7 @@ impl Ranges {
         }
     }
 
-    /// Goes on behind the part that was asked for last. Whether there is anything.
+    /// Continues after the part that was requested last. Returns whether the range has more parts.
     fn finish(&mut self, is_much: bool) -> bool {
         let Some(end) = self.ends.pop() else { return false };
         if is_much {
@@ -202,7 +204,7 @@ impl Ranges {
         true
     }
 
-    /// Lets the part end behind all keys that begin so, if it does not end before that.
+    /// Ends the part after all keys that begin like this, unless it already ends before.
     fn narrow(&mut self, beginning: &[u8]) {
         let Some((byte, before)) = beginning.split_last() else { return };
         let Some(byte) = byte.checked_add(1) else { return };
@@ -222,15 +224,15 @@ mod tests {
     use super::*;
     use crate::etcd::messages::{KeyValue, ResponseHeader};
 
-    /// What is under which keys: so many bytes.
+    /// The keys in a simulated etcd, with the size of their values in bytes.
     type Kept = BTreeMap<Vec<u8>, usize>;
 
-    /// At most so many bytes are answered.
+    /// The largest response, in bytes.
     const ANSWER: usize = 32 << 20;
 
     #[derive(Debug, Default)]
     struct Work {
-        /// How many keys etcd would count.
+        /// The number of keys that etcd would count.
         counted: usize,
         asked: usize,
     }
@@ -239,7 +241,7 @@ mod tests {
         (Bytes::from_static(b"/p/"), Bytes::from_static(b"/p0"))
     }
 
-    /// Plays etcd.
+    /// Simulates etcd.
     struct Played<'a> {
         kept: &'a Kept,
         work: Mutex<Work>,
@@ -272,7 +274,7 @@ mod tests {
         }
     }
 
-    /// Says always the same.
+    /// Always returns the same response.
     struct Says(RangeResponse);
 
     impl Reader for Says {
@@ -281,7 +283,7 @@ mod tests {
         }
     }
 
-    /// The keys that were read.
+    /// Collects the keys that were read.
     impl Taker for Vec<Vec<u8>> {
         async fn take(&mut self, page: &RangeResponse) -> Result<(), Fault> {
             self.extend(page.kvs.iter().map(|kept| kept.key.to_vec()));
@@ -289,7 +291,7 @@ mod tests {
         }
     }
 
-    /// Reads everything, and holds what was read against what is there.
+    /// Reads everything, and compares it with the stored keys.
     async fn read_all(kept: &Kept) -> Work {
         let played = Played { kept, work: Mutex::default() };
         let mut found = Vec::new();
@@ -327,13 +329,13 @@ mod tests {
         let hashed = |number: u64| {
             format!("/p/things/ns/{:016x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
         };
-        // A thousand of them make a page.
+        // A page holds a thousand of them.
         let size = usize::try_from(PAGE_BYTES).unwrap() / 1_000;
         let numbered = (0..100_000).map(|number| (numbered(number).into_bytes(), size));
         let hashed = (0..100_000).map(|number| (hashed(number).into_bytes(), size));
         for kept in [numbered.collect::<Kept>(), hashed.collect()] {
             let work = read_all(&kept).await;
-            // A hundred pages of the whole range would count five million.
+            // If a hundred pages requested the whole range, etcd would count five million keys.
             assert!(work.counted < 1_250_000 && work.asked < 300, "{work:?}");
         }
     }

@@ -1,9 +1,9 @@
-//! The messages of etcd's protocol that are used here, with the numbers of their fields.
+//! The messages of etcd's protocol that this crate uses, with the numbers of their fields.
 
 use bytes::Bytes;
 use prost::{Enumeration, Message, Oneof};
 
-/// What every answer begins with.
+/// The header of every response.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct ResponseHeader {
     #[prost(uint64, tag = "1")]
@@ -12,7 +12,7 @@ pub struct ResponseHeader {
     pub revision: i64,
 }
 
-/// What is kept under a key.
+/// A key and its value.
 #[derive(Clone, PartialEq, Message)]
 pub struct KeyValue {
     #[prost(bytes = "bytes", tag = "1")]
@@ -29,12 +29,12 @@ pub struct KeyValue {
 pub struct RangeRequest {
     #[prost(bytes = "bytes", tag = "1")]
     pub key: Bytes,
-    /// Up to this key, without it; empty for one key.
+    /// The end of the range, exclusive. Empty for a single key.
     #[prost(bytes = "bytes", tag = "2")]
     pub range_end: Bytes,
     #[prost(int64, tag = "3")]
     pub limit: i64,
-    /// As it was then; 0 for now.
+    /// The revision at which the range is read. 0 for the current state.
     #[prost(int64, tag = "4")]
     pub revision: i64,
     #[prost(bool, tag = "8")]
@@ -49,7 +49,7 @@ pub struct RangeResponse {
     pub kvs: Vec<KeyValue>,
     #[prost(bool, tag = "3")]
     pub more: bool,
-    /// How many keys there are in the range, shown or not.
+    /// The number of keys in the whole range, including those beyond the limit.
     #[prost(int64, tag = "4")]
     pub count: i64,
 }
@@ -96,13 +96,13 @@ pub enum Outcome {
     Range(RangeResponse),
 }
 
-/// What must be equal for a transaction to succeed.
+/// The property of a key that a transaction compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Enumeration)]
 #[repr(i32)]
 pub enum CompareTarget {
-    /// How often the key was written since it was created.
+    /// The number of writes to the key since it was created.
     Version = 0,
-    /// The revision of its last write.
+    /// The revision of the last write of the key.
     Mod = 2,
 }
 
@@ -145,7 +145,7 @@ pub struct TxnResponse {
 }
 
 impl TxnResponse {
-    /// What the transaction has read under its key, because it did not succeed; `None` if nothing is there.
+    /// The value that a failed transaction has read under its key. `None` if the key does not exist.
     pub fn into_found(self) -> Option<KeyValue> {
         let Some(Outcome::Range(found)) = self.responses.into_iter().next()?.response else {
             return None;
@@ -192,10 +192,10 @@ pub struct WatchCreateRequest {
     pub key: Bytes,
     #[prost(bytes = "bytes", tag = "2")]
     pub range_end: Bytes,
-    /// The first revision of which changes are wanted.
+    /// The first revision whose changes are sent.
     #[prost(int64, tag = "3")]
     pub start_revision: i64,
-    /// Whether what is too large for one answer may come in several.
+    /// Whether a response that is too large may be split into several.
     #[prost(bool, tag = "8")]
     pub fragment: bool,
 }
@@ -211,12 +211,12 @@ pub struct WatchResponse {
     pub created: bool,
     #[prost(bool, tag = "4")]
     pub canceled: bool,
-    /// Where the history begins, if what was asked for lies before it.
+    /// The oldest revision that is not compacted, if the watch was to start before it.
     #[prost(int64, tag = "5")]
     pub compact_revision: i64,
     #[prost(string, tag = "6")]
     pub cancel_reason: String,
-    /// Whether more of this answer follows.
+    /// Whether more fragments of this response follow.
     #[prost(bool, tag = "7")]
     pub fragment: bool,
     #[prost(message, repeated, tag = "11")]

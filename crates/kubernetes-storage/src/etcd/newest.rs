@@ -1,4 +1,4 @@
-//! The newest revision of etcd, asked for once for all who want to know it at the same time.
+//! Queries of the newest revision of etcd. One query serves all callers that wait at the same time.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,7 +17,7 @@ struct State {
     is_asking: bool,
 }
 
-/// Asks for the newest revision.
+/// Queries the newest revision.
 pub(super) struct Newest {
     client: Arc<Client>,
     prefix: Prefix,
@@ -29,8 +29,8 @@ impl Newest {
         Self { client, prefix, state: Mutex::default() }
     }
 
-    /// The newest revision at some moment after the call: a question that was under way before it
-    /// would be too old.
+    /// Returns the newest revision at some moment after the call. The result of a query that was already running before
+    /// the call would be too old.
     pub async fn ask(self: &Arc<Self>) -> Answer {
         let (answer, answered) = oneshot::channel();
         let begins = {
@@ -39,7 +39,8 @@ impl Newest {
             !std::mem::replace(&mut state.is_asking, true)
         };
         if begins {
-            // Whoever was first may go away before it is answered; the others still want to know.
+            // The query runs in a task of its own: its first caller may be cancelled, while other callers wait for the
+            // result.
             tokio::spawn(Arc::clone(self).run());
         }
         let gone = || Fault::Unavailable("nobody asks any more".to_owned());
@@ -50,7 +51,7 @@ impl Newest {
         loop {
             let waiting = {
                 let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-                // Who has gone need not be told.
+                // Cancelled callers need no result.
                 let waiting: Vec<_> =
                     state.waiting.drain(..).filter(|answer| !answer.is_closed()).collect();
                 state.is_asking = !waiting.is_empty();
@@ -66,7 +67,7 @@ impl Newest {
         }
     }
 
-    /// Asks by a read of one key, which is answered by a member that is as new as most of them.
+    /// Queries the revision with a read of one key. The member that responds is as new as the majority of members.
     async fn look(&self) -> Answer {
         let request =
             RangeRequest { key: self.prefix.store(), keys_only: true, ..RangeRequest::default() };

@@ -1,4 +1,4 @@
-//! Where an object is in etcd: `<prefix>/<plural>.<group>/[<namespace>/]<name>`, and what is there.
+//! The keys of objects in etcd, `<prefix>/<plural>.<group>/[<namespace>/]<name>`, and the values under them.
 
 use std::sync::Arc;
 
@@ -10,32 +10,32 @@ use crate::object::{Key, Object};
 use crate::sealed::{Read, Sealing, Unreadable};
 use crate::{Collection, Encryption, Revision};
 
-/// The name of what is said of the store as a whole: no collection is called so alone.
+/// The name of the record of the store as a whole. No collection has this name.
 const STORE: &str = "store";
 
-/// What all keys begin with, and how what is under them is written down.
+/// The prefix of all keys, and the encoding of their values.
 #[derive(Clone)]
 pub(super) struct Prefix {
     text: String,
     sealing: Sealing,
 }
 
-/// What is under a key since a revision.
+/// The value of a key since a revision.
 pub(super) struct Row {
     pub collection: Collection,
     pub key: Key,
     pub revision: Revision,
-    /// The object, `None` if it was removed, or why it cannot be read.
+    /// The object, `None` if it was removed, or the reason why it cannot be read.
     pub value: Result<Option<Arc<Object>>, Unreadable>,
-    /// Whether it would be written in another way now.
+    /// Whether the object would be encoded differently now.
     pub is_stale: bool,
 }
 
 impl Prefix {
-    /// The one that is written so.
+    /// Parses a prefix.
     ///
     /// # Errors
-    /// When it would hold all that is in etcd.
+    /// If the prefix is empty, and would include everything in etcd.
     pub fn new(text: &str, encryption: Arc<Encryption>) -> Result<Self, String> {
         match text.trim_matches('/') {
             "" => Err("--etcd-prefix must not be empty".to_owned()),
@@ -47,34 +47,34 @@ impl Prefix {
         }
     }
 
-    /// The first key.
+    /// The first key of the range.
     pub fn first(&self) -> Bytes {
         self.text.clone().into()
     }
 
-    /// The first key behind all.
+    /// The first key after the range.
     pub fn end(&self) -> Bytes {
         let mut end = self.text.clone().into_bytes();
-        // It ends with `/`, which `0` follows.
+        // The prefix ends with `/`. The byte after `/` is `0`.
         end.pop();
         end.push(b'0');
         end.into()
     }
 
-    /// Where it is noted that the store was used.
+    /// The key of the record that the store was used.
     pub fn store(&self) -> Bytes {
         format!("{}{STORE}", self.text).into()
     }
 
-    /// Where an object is.
+    /// The key of an object.
     pub fn place(&self, collection: &Collection, key: &Key) -> Bytes {
         format!("{}{collection}/{key}", self.text).into()
     }
 
-    /// The bytes that keep an object.
+    /// The encoded value of an object.
     ///
     /// # Errors
-    /// When it cannot be encrypted.
+    /// If the object cannot be encrypted.
     pub fn value(
         &self,
         collection: &Collection,
@@ -85,10 +85,10 @@ impl Prefix {
         self.sealing.seal(0, &collection, &name, Some(object)).map(Bytes::from)
     }
 
-    /// Has all learned that has to be asked of others before these values can be read.
+    /// Has KMS plugins decrypt the seeds that are needed to read these values and are not known yet.
     ///
     /// # Errors
-    /// When they do not answer.
+    /// If a plugin does not respond.
     pub async fn learn(&self, values: impl Iterator<Item = &KeyValue>) -> Result<(), String> {
         let unknown = values.filter_map(|kept| {
             let place = std::str::from_utf8(&kept.key).ok()?.strip_prefix(&self.text)?;
@@ -99,18 +99,19 @@ impl Prefix {
         if unknown.is_empty() {
             return Ok(());
         }
-        // Those of a seed that another value has made known are not asked for again.
+        // A seed is decrypted only once, even if several values need it.
         let learned = move || unknown.into_iter().try_for_each(Unknown::learn);
         let learned = tokio::task::spawn_blocking(learned).await;
         learned.map_err(|error| error.to_string())?
     }
 
-    /// Why what is kept can be encrypted or decrypted no more, if that is known.
+    /// The reason why stored values can no longer be encrypted or decrypted, if such a problem is known.
     pub fn trouble(&self) -> Option<String> {
         self.sealing.trouble()
     }
 
-    /// What is kept in etcd under a key, made out only if it is not known; `None` if it is no object.
+    /// Decodes the value under a key, unless the object is already in memory. Returns `None` if the key is not that of
+    /// an object.
     pub fn row_or_known(
         &self,
         kept: &KeyValue,
@@ -129,7 +130,7 @@ impl Prefix {
         }
     }
 
-    /// What is kept in etcd under a key; `None` if it is no object.
+    /// Decodes the value under a key. Returns `None` if the key is not that of an object.
     pub fn row(&self, kept: &KeyValue, is_removed: bool) -> Option<Row> {
         let place = std::str::from_utf8(&kept.key).ok()?.strip_prefix(&self.text)?;
         let (collection, name) = place.split_once('/')?;
@@ -151,12 +152,12 @@ impl Prefix {
     }
 }
 
-/// A revision of etcd. They are never negative.
+/// A revision from a number of etcd, which is never negative.
 pub(super) fn revision(number: i64) -> Revision {
     Revision::new(u64::try_from(number).unwrap_or_default())
 }
 
-/// A revision, as etcd writes it.
+/// The number of a revision in etcd's format.
 pub(super) fn number(revision: Revision) -> i64 {
     i64::try_from(revision.number()).unwrap_or(i64::MAX)
 }

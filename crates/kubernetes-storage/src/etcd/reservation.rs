@@ -1,5 +1,5 @@
-//! Memory that is reserved for writes until the feed of this process shows them: many writes at once stay within the limits of
-//! the store and of a namespace.
+//! Memory reservations of writes. A reservation lasts until the feed of this process delivers the write, so that many
+//! concurrent writes stay within the limits of the store and of a namespace.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::newest::Newest;
 use super::{EtcdStore, Shared};
 use crate::{Commit, Revision, StoreError, await_newest, settled};
 
-/// Reserved bytes of a namespace, until it is dropped.
+/// Reserved bytes of a namespace. They are released on drop.
 pub(super) struct Reserved {
     shared: Arc<Shared>,
     namespace: Option<String>,
@@ -15,8 +15,8 @@ pub(super) struct Reserved {
 }
 
 impl EtcdStore {
-    /// Reserves memory for a write. Where there is none, the write is held against the newest state first: a write that would
-    /// fail anyway is told why.
+    /// Reserves memory for a write. If the limits have no capacity, the precondition of the write is checked against
+    /// the newest state first. So a write that would fail anyway receives the error of its precondition.
     pub(super) async fn reserve(&self, commit: &Commit) -> Result<Reserved, StoreError> {
         match self.try_reserve(commit) {
             Err(StoreError::Full { .. } | StoreError::ShareExceeded { .. }) => {}
@@ -40,7 +40,7 @@ impl EtcdStore {
 }
 
 impl Reserved {
-    /// Holds it until a revision is seen here.
+    /// Holds the reservation until this process has received a revision.
     pub(super) fn hold_until_seen(self, revision: Revision) {
         tokio::spawn(async move {
             let shared = Arc::clone(&self.shared);
@@ -51,7 +51,8 @@ impl Reserved {
         });
     }
 
-    /// Holds it until the write has happened or never will, and is seen here if it has.
+    /// Holds the reservation until the write has happened and this process has received it, or the write will never
+    /// happen.
     pub(super) fn hold_until_settled(self, newest: Arc<Newest>) {
         tokio::spawn(async move {
             let shared = Arc::clone(&self.shared);

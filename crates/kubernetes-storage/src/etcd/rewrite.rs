@@ -1,4 +1,4 @@
-//! Objects in etcd that would be written in another way now are written again, while servers serve them.
+//! Rewrites the objects in etcd that would be encoded differently now. Servers can serve them at the same time.
 
 use std::sync::Arc;
 
@@ -13,16 +13,17 @@ use super::transaction;
 use crate::sealed::Unreadable;
 use crate::{Commit, Encryption, EtcdOptions, Expected, Renewed, Rewritten};
 
-/// Writes that are on their way at a time.
+/// The number of concurrent writes.
 const AT_ONCE: usize = 16;
-/// How often it is looked again for what servers have written meanwhile.
+/// The largest number of passes. A later pass finds what servers have written during an earlier one.
 const ROUNDS: usize = 5;
 
-/// Writes every object again that would be written in another way now. Each gets a new revision, as by
-/// any other write.
+/// Rewrites every object that would be encoded differently now. Each rewritten object gets a new revision, as with any
+/// other write.
 ///
 /// # Errors
-/// When etcd cannot be read or written, no key fits an object, or servers go on writing in another way.
+/// If etcd cannot be read or written, the key of an object is missing, or servers keep writing objects in another
+/// encoding.
 pub async fn rewrite(
     etcd: &EtcdOptions,
     encryption: Arc<Encryption>,
@@ -66,7 +67,7 @@ pub async fn rewrite(
     Err("servers go on writing in another way: they must have the same configuration".to_owned())
 }
 
-/// Writes an object as it is; whether it was still there.
+/// Writes an object without changes. Returns whether it was still at its revision.
 async fn write(client: &Client, prefix: &Prefix, row: &Row) -> Result<bool, String> {
     let Ok(Some(object)) = &row.value else { return Ok(false) };
     let commit = Commit {

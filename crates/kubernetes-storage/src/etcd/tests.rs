@@ -13,7 +13,7 @@ const HISTORY: usize = 4 << 20;
 const QUEUE: usize = 16 << 20;
 const LIMIT: usize = 64 << 20;
 
-/// An etcd, if it can be had here.
+/// Starts an etcd, if its program is installed.
 fn etcd(members: usize) -> Option<Etcd> {
     Some(Etcd::start(&programs()?, members).unwrap())
 }
@@ -40,7 +40,7 @@ fn options(servers: Vec<String>) -> EtcdOptions {
     }
 }
 
-/// A store that knows what is there.
+/// Opens a store, and waits until it has read everything.
 async fn open(options: EtcdOptions) -> EtcdStore {
     open_with(options, Arc::default()).await
 }
@@ -51,7 +51,7 @@ async fn open_with(options: EtcdOptions, encryption: Arc<Encryption>) -> EtcdSto
     store
 }
 
-/// A store that is about to know what is there.
+/// Opens a store that has not read anything yet.
 fn begin(etcd: &EtcdOptions, encryption: Arc<Encryption>) -> EtcdStore {
     let share = NamespaceShare::WHOLE;
     let options = StoreOptions { limit: LIMIT, history: HISTORY, queue: QUEUE, share, encryption };
@@ -80,7 +80,7 @@ async fn text_of(store: &EtcdStore, name: &str) -> Option<String> {
     kept.object.to_tree()["text"].as_str().map(str::to_owned)
 }
 
-/// What a reader was told, a line each.
+/// A reader that records each call as a line.
 #[derive(Default)]
 struct Told(Mutex<Vec<String>>);
 
@@ -125,7 +125,7 @@ async fn passes_the_suite() {
     .await;
 }
 
-/// Kine answers as etcd does, out of a database. It is not built here: `$KINE` names the program.
+/// Kine implements etcd's protocol with a database. This project does not build it: `$KINE` is the path of the program.
 struct Kine {
     process: Process,
     urls: Vec<String>,
@@ -145,7 +145,7 @@ impl Kine {
         let mut command = Command::new(program);
         let database = format!("sqlite://{}/kine.db", folder.path().display());
         command.args(["--endpoint", &database, "--listen-address", &format!("tcp://{address}")]);
-        // It keeps a thousand revisions, unless it is told so.
+        // By default, kine retains a thousand revisions.
         command.args(["--metrics-bind-address", "0", "--compact-min-retain", "0"]);
         command.current_dir(folder.path());
         let process = Process::spawn(&command, &folder.path().join("log")).unwrap();
@@ -180,7 +180,7 @@ async fn all_pages_of_kine_are_read() {
 
 async fn read_all_pages(urls: Vec<String>) {
     let store = open(options(urls.clone())).await;
-    // More than the first page has.
+    // The names do not fit on the first page.
     let names: Vec<String> = (0..300).map(|number| format!("thing-{number:05}")).collect();
     for name in &names {
         store.commit(write(name, Expected::Absent, Some("1"))).await.unwrap();
@@ -231,7 +231,7 @@ async fn see_what_others_have_written(urls: Vec<String>) {
     assert_eq!(gone, Err(StoreError::Absent));
 }
 
-/// Writes three times, and opens the store again. Answers with the numbers.
+/// Writes three times, and opens the store again. Returns the store and the revisions.
 async fn find_the_past(urls: Vec<String>) -> (EtcdStore, [Revision; 3]) {
     let store = open(options(urls.clone())).await;
     assert!(store.is_new());
@@ -251,7 +251,7 @@ async fn find_the_past(urls: Vec<String>) -> (EtcdStore, [Revision; 3]) {
     (store, [first, second, third])
 }
 
-/// What somebody is told who follows now.
+/// The lines of a reader that starts to follow now.
 async fn told(store: &EtcdStore) -> Vec<String> {
     let told = Arc::new(Told::default());
     store.follow(&collection(), told.clone()).await.unwrap();
@@ -262,7 +262,7 @@ async fn told(store: &EtcdStore) -> Vec<String> {
 async fn what_was_written_is_there_with_its_past() {
     let Some(etcd) = etcd(1) else { return };
     let (store, [first, second, third]) = find_the_past(etcd.urls()).await;
-    // What was compacted is no past any more, wherever that begins.
+    // Compacted changes are no longer part of the history, regardless of its limit.
     store.client.compact(2).await.unwrap();
     drop(store);
     let store = open(options(etcd.urls())).await;
@@ -280,14 +280,14 @@ async fn what_was_written_to_kine_is_there_with_its_past() {
     let (store, [_, second, third]) = find_the_past(kine.urls.clone()).await;
     store.client.compact(number(second)).await.unwrap();
     drop(store);
-    // A watch may not begin with what was compacted last, so there is no past.
+    // kine rejects a watch that starts at the last compacted revision, so there is no history.
     let told = told(&open(options(kine.urls.clone())).await).await;
     let (first, last) = (format!("{second} a - \"2\""), format!("{third} b - \"1\""));
     assert_eq!(told[..2], [first, last]);
     assert!(told[2].starts_with("since "), "{told:?}");
 }
 
-/// Waits until a reader was told something.
+/// Waits until the lines of a reader satisfy a condition.
 async fn until_told(told: &Told, is_it: impl Fn(&[String]) -> bool) {
     let waiting = async {
         while !is_it(&told.lines()) {
@@ -298,7 +298,7 @@ async fn until_told(told: &Told, is_it: impl Fn(&[String]) -> bool) {
     assert!(waited.is_ok(), "{:?}", told.lines());
 }
 
-/// A port that leads to an etcd, and can be closed.
+/// Starts a proxy for an etcd. Its port can be closed.
 async fn link(url: &str) -> (String, watch::Sender<bool>) {
     let target = url.strip_prefix("http://").unwrap().to_owned();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -348,11 +348,11 @@ async fn go_on_where_it_was(url: &str) {
     way.send_replace(false);
     let second = near.commit(write("a", Expected::At(first), Some("2"))).await.unwrap();
     let third = near.commit(write("b", Expected::Absent, Some("1"))).await.unwrap();
-    // What is there now is not known, and nothing is written.
+    // The current state is unknown to the store, and it writes nothing.
     let unknown = far.get(&collection(), &key("a")).await.map(|_| ());
     assert_eq!(unknown, Err(StoreError::Unavailable));
     let refused = far.commit(write("c", Expected::Absent, Some("1"))).await;
-    // The port is open, and whoever is behind it says nothing.
+    // The port is open, but connections to it get no response.
     let expected = [Err(StoreError::Unavailable), Err(StoreError::Unknown)];
     assert!(expected.contains(&refused), "{refused:?}");
     assert!(far.trouble().is_some());
@@ -385,7 +385,7 @@ async fn begins_anew_where_changes_were_compacted() {
     way.send_replace(true);
     let begins = |lines: &[String]| lines.iter().filter(|line| line.starts_with("since")).count();
     until_told(&told, |lines| begins(lines) == 2).await;
-    // Watches are lost first, so nobody is told the difference as if it were the history.
+    // The history of watches is discarded first, so no watch receives the difference as history.
     let expected = [
         format!("since {made}"),
         format!("{} removed \"1\" -", at[2]),
@@ -409,7 +409,7 @@ async fn a_quiet_etcd_is_no_reason_to_go_elsewhere() {
     store.commit(write("a", Expected::Absent, Some("1"))).await.unwrap();
     let told = Arc::new(Told::default());
     store.follow(&collection(), told.clone()).await.unwrap();
-    // It comes back to where it was, and nobody writes.
+    // The connection is re-established, and no writes happen.
     way.send_replace(false);
     until(|| store.trouble().is_some()).await;
     way.send_replace(true);
@@ -420,7 +420,7 @@ async fn a_quiet_etcd_is_no_reason_to_go_elsewhere() {
         assert_eq!(store.trouble(), None);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // Nothing is told twice.
+    // No change is sent twice.
     assert!(told.lines().is_empty(), "{:?}", told.lines());
 }
 
@@ -437,7 +437,7 @@ async fn open_at(etcd: &Etcd) -> EtcdStore {
     open(options(etcd.urls())).await
 }
 
-/// Writes bytes that are none of ours.
+/// Writes bytes that this program would not write.
 async fn put(store: &EtcdStore, key: bytes::Bytes, value: &'static [u8]) {
     let put = PutRequest { key, value: value.into() };
     let success = vec![RequestOp { request: Some(Operation::Put(put)) }];
@@ -468,7 +468,7 @@ async fn an_etcd_at_its_quota_takes_removals_and_is_read() {
     assert_eq!(replaced, Err(StoreError::NoDiskSpace), "etcd counts what was replaced, too");
     store.commit(write("0", Expected::At(written[0]), None)).await.unwrap();
     assert_eq!(text_of(&store, "0").await, None);
-    // A server that begins then reads all that is there.
+    // A server that starts in this state reads all objects.
     let next = open(options(etcd.urls())).await;
     assert_eq!(text_of(&next, "1").await.unwrap().len(), large.len());
 }
@@ -496,7 +496,7 @@ async fn what_is_damaged_is_never_taken_for_gone() {
         }
         assert_eq!(text_of(store, "b").await.as_deref(), Some("1"));
     }
-    // Somebody mends it with another tool.
+    // The value is repaired with another tool.
     let object = write("a", Expected::Absent, Some("3")).object.unwrap();
     let value = store.prefix.value(&collection(), &key("a"), &object).unwrap();
     put(&store, store.prefix.place(&collection(), &key("a")), Box::leak(value.to_vec().into()))
@@ -517,7 +517,7 @@ async fn what_is_too_large_is_refused_and_what_is_large_comes() {
         store.commit(write(&name.to_string(), Expected::Absent, Some(&large))).await.unwrap();
     }
     assert_eq!(text_of(&other, "11").await.map(|text| text.len()), Some(1_500_000));
-    // Pages of them are made smaller than answers may be.
+    // Pages of these objects are reduced to the limit of a response.
     store.client.compact(number(store.timeline().current())).await.unwrap();
     let late = open_at(&etcd).await;
     for name in 0..12 {
@@ -574,7 +574,7 @@ async fn an_unknown_outcome_is_settled_once_etcd_goes_on() {
     assert!(early.is_err(), "etcd has answered nothing");
     etcd.member(0).resume().unwrap();
     timeout(Duration::from_secs(30), settled).await.unwrap();
-    // Either it is there or it never will be: what is written next finds the same.
+    // The write has happened or it never will: after the next write, a read returns the same.
     let found = text_of(&store, "a").await;
     store.commit(write("b", Expected::Absent, Some("1"))).await.unwrap();
     assert_eq!(text_of(&store, "a").await, found);
@@ -589,7 +589,7 @@ async fn a_member_that_is_away_or_silent_is_left() {
     told.clear();
     let mut expected = Vec::new();
     for index in 0..6_usize {
-        // That which is asked first.
+        // The member that is called first.
         let member = store.client.preferred();
         match index % 2 {
             0 => etcd.member(member).kill(),
@@ -601,7 +601,7 @@ async fn a_member_that_is_away_or_silent_is_left() {
         let revision = loop {
             match store.commit(write(&name, Expected::Absent, Some("1"))).await {
                 Ok(revision) => break revision,
-                // It was written by an attempt of which nobody knew.
+                // An earlier attempt of unknown outcome has written the object.
                 Err(StoreError::Exists) => {
                     break store.get(&collection(), &key(&name)).await.unwrap().unwrap().revision;
                 }
@@ -641,7 +641,8 @@ async fn certificates_are_shown_and_held_against_authorities() {
     let store = open(with(&own, client(&own, "a"))).await;
     store.commit(write("a", Expected::Absent, Some("1"))).await.unwrap();
     assert_eq!(text_of(&store, "a").await.as_deref(), Some("1"));
-    // Who is not believed, or is not known there, reads and writes nothing, and says why.
+    // A store reads and writes nothing, and reports the reason, if it does not trust etcd or etcd does not accept its
+    // certificate.
     let (stranger, unsigned) = (client(&other, "c"), None);
     for options in [with(&other, client(&own, "b")), with(&own, stranger), with(&own, unsigned)] {
         let store = begin(&options, Arc::default());
@@ -653,7 +654,7 @@ async fn certificates_are_shown_and_held_against_authorities() {
     }
 }
 
-/// What lies in etcd under the key of an object.
+/// The value in etcd under the key of an object.
 async fn value_of(store: &EtcdStore, name: &str) -> bytes::Bytes {
     let key = store.prefix.place(&collection(), &key(name));
     let found = store.client.key(RangeRequest { key, ..RangeRequest::default() }).await.unwrap();
@@ -675,7 +676,7 @@ async fn what_is_encrypted_needs_its_key_and_is_written_again() {
     assert!(value_of(&store, "a").await[4..].starts_with(b"k8s:enc:aesgcm:v1:one:"));
     assert_eq!(text_of(&store, "a").await.as_deref(), Some("a secret"));
     assert_eq!(text_of(&store, "0").await.as_deref(), Some("a secret"));
-    // A server without the key does not start; one that serves already answers 500 for the object.
+    // A server without the key does not start. A running server reports the object as damaged.
     let refused = begin(&at, Arc::default());
     let why = timeout(Duration::from_secs(20), refused.failed()).await.unwrap();
     let expected = format!(
@@ -698,13 +699,13 @@ async fn what_is_encrypted_needs_its_key_and_is_written_again() {
     }
     let next = with_keys(&["two", "one"], false);
     assert_eq!(again(next).await, done(41));
-    // Its servers go on with their old keys until they know the new one.
+    // Running servers continue with their old keys until they are configured with the new one.
     let last = open_with(at.clone(), with_keys(&["two"], false)).await;
     assert_eq!(text_of(&last, "a").await.as_deref(), Some("a secret"));
     let told_last = Arc::new(Told::default());
     last.follow(&collection(), told_last.clone()).await.unwrap();
     assert!(told_last.lines().iter().all(|line| !line.starts_with("damaged")));
-    // Another place of the same etcd is not this one.
+    // A value is bound to its location in etcd, so a copy under another key is damaged.
     let value = value_of(&last, "0").await;
     put(&last, last.prefix.place(&collection(), &key("1")), Box::leak(value.to_vec().into())).await;
     let moved = last.get(&collection(), &key("1")).await.map(|_| ());
@@ -725,7 +726,7 @@ async fn what_others_have_encrypted_by_a_plugin_waits_for_it() {
     one.commit(write("a", Expected::Absent, Some("a secret"))).await.unwrap();
     assert!(value_of(&one, "a").await[4..].starts_with(b"k8s:enc:kms:v2:test:"));
     assert_eq!(text_of(&other, "a").await.as_deref(), Some("a secret"));
-    // A third one makes a seed that the others have not seen, while the plugin is about to fail.
+    // A third server creates a seed that the others do not know, while the plugin is about to fail.
     let third = open_with(options(etcd.urls()), plugin.encryption(false)).await;
     plugin.set_healthz("locked");
     third.commit(write("b", Expected::Absent, Some("a secret"))).await.unwrap();
@@ -735,7 +736,7 @@ async fn what_others_have_encrypted_by_a_plugin_waits_for_it() {
     plugin.set_healthz("ok");
     until(|| other.trouble().is_none()).await;
     assert_eq!(text_of(&other, "b").await.as_deref(), Some("a secret"));
-    // A seed that is lost makes its object unreadable, and nothing else.
+    // If a seed is lost, its object cannot be read. Other objects are not affected.
     let fourth = open_with(options(etcd.urls()), plugin.encryption(false)).await;
     plugin.set_healthz("lost");
     fourth.commit(write("d", Expected::Absent, Some("a secret"))).await.unwrap();
@@ -745,7 +746,7 @@ async fn what_others_have_encrypted_by_a_plugin_waits_for_it() {
     let lost = other.get(&collection(), &key("d")).await.map(|_| ());
     assert_eq!(lost, Err(StoreError::Damaged));
     assert_eq!(text_of(&other, "b").await.as_deref(), Some("a secret"));
-    // Of what is damaged no plugin is asked.
+    // The plugin is not called for a damaged value.
     let mut value = value_of(&one, "a").await.to_vec();
     value[30] ^= 1;
     put(&one, one.prefix.place(&collection(), &key("a")), Box::leak(value.into())).await;
@@ -789,7 +790,7 @@ async fn writes_at_the_same_time_stay_within_the_limit() {
             }
         };
         assert!(answers.iter().all(is_refused), "{answers:?}");
-        // Nothing stays reserved, and an object that is there is found before there is no room for it.
+        // No memory stays reserved. If an object exists, a create request reports that before it reports the limit.
         let (held, _) = store.extent().unwrap();
         assert!(held >= written * SIZE && held < written * SIZE + 100_000, "{held}");
         let full = write("late", Expected::Absent, Some(&"x".repeat(8 * SIZE)));

@@ -1,4 +1,4 @@
-//! A copy of a store, made while another process writes to it.
+//! Copies of a store that another process may be writing to.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -13,11 +13,11 @@ use super::rows::read_all;
 use crate::sealed::{Sealing, Unreadable};
 use crate::{Copied, Revision};
 
-/// Copies the store in a folder to a file, which must not be there yet. It is as it was at one
-/// moment, and every row was read again when the file gets its name.
+/// Copies the store in a directory to a file, which must not exist. The copy is the state of the store at one moment.
+/// Every row is read again before the file gets its name.
 ///
 /// # Errors
-/// When there is no store, something in it is damaged, or the file cannot be written.
+/// If there is no store, the store is damaged, or the file cannot be written.
 pub fn back_up(folder: &Path, file: &Path) -> Result<Copied, String> {
     if fs::exists(file).unwrap_or(true) {
         return Err(format!("{} is there already", file.display()));
@@ -33,10 +33,10 @@ pub fn back_up(folder: &Path, file: &Path) -> Result<Copied, String> {
     Ok(copied)
 }
 
-/// The same to a stream; the copy lies in the folder meanwhile.
+/// Copies the store in a directory to a stream. During the copy, a temporary file is in the directory.
 ///
 /// # Errors
-/// As [`back_up`].
+/// Same as [`back_up`].
 pub fn back_up_to(folder: &Path, mut stream: impl io::Write) -> Result<Copied, String> {
     let partial = Partial(folder.join("backup.partial"));
     let copied = copy(folder, &partial.0)?;
@@ -46,7 +46,7 @@ pub fn back_up_to(folder: &Path, mut stream: impl io::Write) -> Result<Copied, S
     Ok(copied)
 }
 
-/// A file that is gone when it is dropped.
+/// A file that is deleted on drop.
 struct Partial(PathBuf);
 
 impl Drop for Partial {
@@ -70,7 +70,7 @@ fn copy(folder: &Path, file: &Path) -> Result<Copied, String> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(&source, flags).map_err(unreadable)?;
     check(&connection, false)?;
-    // Only its owner may read what is kept. What was left of an interrupted copy is written over.
+    // Only its owner may read the file. The file of an interrupted copy is overwritten.
     OpenOptions::new()
         .create(true)
         .write(true)
@@ -84,7 +84,7 @@ fn copy(folder: &Path, file: &Path) -> Result<Copied, String> {
     let mut made = made.map_err(unreadable)?;
     let (mut count, mut newest) = (0, Revision::NONE);
     let mut damaged = None;
-    // Damage can be seen without the keys: the sum is of the encrypted bytes.
+    // Damage can be detected without encryption keys, because the checksum covers the encrypted bytes.
     read_all(&mut made, &Sealing::default(), |row| {
         count += 1;
         newest = row.revision;

@@ -1,4 +1,4 @@
-//! Ballast: room on the disk that is held for what makes room. To remove an object needs some, too.
+//! Reserved disk space for writes that free memory, such as removals. These writes need disk space, too.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -8,26 +8,27 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FallocateFlags, fallocate};
 
 const FILE: &str = "ballast";
-/// More than thousands of deletions take that come one by one, and the log that they are written to.
+/// The size of the reserved space, in bytes. It is more than thousands of single deletions need, including the log of
+/// SQLite.
 pub(super) const BYTES: u64 = 32 << 20;
 
-/// Room that is held by a file of nothing.
+/// Disk space that an empty file reserves.
 pub(super) struct Ballast(PathBuf);
 
 impl Ballast {
-    /// That of a folder, if it has some.
+    /// Creates the handle of the reserved space in a directory. It reserves nothing yet.
     pub fn in_folder(folder: &Path) -> Self {
         Self(folder.join(FILE))
     }
 
-    /// Takes the room, or goes on holding it.
+    /// Reserves the space, if it is not reserved already.
     ///
     /// # Errors
-    /// When there is not so much of it. None is held then.
+    /// If the disk has too little space. Then no space is reserved.
     pub fn take(&self) -> io::Result<()> {
         let taken = self.hold();
         match taken {
-            // Of a file system that cannot promise room none is asked for.
+            // A file system that cannot reserve space is used without reserved space.
             Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(()),
             Err(error) => {
                 self.give_up();
@@ -40,14 +41,14 @@ impl Ballast {
     fn hold(&self) -> io::Result<()> {
         let mut options = OpenOptions::new();
         let file = options.create(true).append(true).mode(0o600).open(&self.0)?;
-        // Blocks are of 512 bytes, whatever the file system has.
+        // `blocks` counts blocks of 512 bytes on every file system.
         if file.metadata()?.blocks() * 512 >= BYTES {
             return Ok(());
         }
         Ok(fallocate(&file, FallocateFlags::empty(), 0, BYTES)?)
     }
 
-    /// Lets go of the room; whether there was some.
+    /// Releases the space. Returns whether some was reserved.
     pub fn give_up(&self) -> bool {
         fs::remove_file(&self.0).is_ok()
     }

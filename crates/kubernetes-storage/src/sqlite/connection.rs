@@ -1,4 +1,4 @@
-//! The connection to the file. On a full disk it is opened in a way that needs less room.
+//! The connection to the database file. On a full disk, the file is opened in a way that needs less space.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -12,37 +12,37 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
 
 use super::database::{FILE, NO_ROOM};
 
-/// What SQLite knows files of this program by: `farm`.
+/// The application identifier of the database files of this program: `farm` in ASCII.
 const APPLICATION: i32 = 0x6661_726d;
-/// The form of its tables. A later one is not guessed at.
+/// The version of the tables. Later versions are rejected.
 const FORM: i32 = 1;
 /// The bytes that are escaped in the path of a URI.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_');
-/// How long another process is waited for that has the file.
+/// The longest time that SQLite waits for another process that has locked the file.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// How a file is used.
+/// The way in which a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
-    /// Other processes can copy it.
+    /// Other processes can copy the file.
     Shared,
-    /// No other process can read it: the index of its log is in memory, and needs no room on the disk.
+    /// No other process can read the file. The index of its log is in memory and needs no disk space.
     Alone,
-    /// It is only read: no log can be created beside it.
+    /// The file is only read. No log can be created next to it.
     ReadOnly,
 }
 
-/// Opens a file in the first of these ways for which there is room. `make_room` is called at most once, and returns
-/// whether it has made any.
+/// Opens a file in the first of these ways that the free disk space allows. `make_room` is called at most once, and
+/// returns whether it has freed any space.
 ///
 /// # Errors
-/// When the file cannot be used.
+/// If the file cannot be used.
 pub(super) fn open(
     path: &Path,
     make_room: impl FnOnce() -> bool,
 ) -> Result<(Connection, Access), String> {
     let mut opened = open_as(path, Access::Shared);
-    // To read a log that was left needs room, too.
+    // Reading the log of an earlier process needs disk space, too.
     if lacks_room(path, &opened) && make_room() {
         opened = open_as(path, Access::Shared);
     }
@@ -81,11 +81,11 @@ fn uri(path: &Path) -> String {
     format!("file:{}?immutable=1", percent_encode(path.as_os_str().as_bytes(), ESCAPED))
 }
 
-/// Says how a file is used, before anything is read.
+/// Configures a connection before anything is read.
 fn prepare(connection: &Connection, access: Access) -> rusqlite::Result<()> {
-    // Other processes may copy what is there. That none of them writes is what the lock is for.
+    // Other processes may copy the file. The lock file prevents other processes from writing to it.
     connection.busy_timeout(BUSY)?;
-    // This comes before the pragmas that open the log: where its index is, is decided then.
+    // This pragma precedes those that open the log, because opening it decides where its index is.
     if access == Access::Alone {
         connection.query_row("PRAGMA locking_mode = EXCLUSIVE", [], |_| Ok(()))?;
     }
@@ -104,7 +104,7 @@ fn prepare(connection: &Connection, access: Access) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Whether nothing was done because the disk is full.
+/// Whether an operation had no effect because the disk is full.
 pub(super) fn is_no_room(error: &rusqlite::Error) -> bool {
     let of_index = |error: &ffi::Error| error.extended_code == ffi::SQLITE_IOERR_SHMSIZE;
     error.sqlite_error_code() == Some(ErrorCode::DiskFull)
@@ -119,7 +119,7 @@ fn lacks_room<T>(path: &Path, opened: &rusqlite::Result<T>) -> bool {
         || (cannot_open && ["-wal", "-shm"].iter().any(|end| !fits(&beside(path, end))))
 }
 
-/// Whether there is room for a file, which is created.
+/// Whether the disk has space for a file, which is created.
 fn fits(file: &Path) -> bool {
     let mut options = OpenOptions::new();
     let created = options.create(true).append(true).mode(0o600).open(file);
@@ -127,21 +127,20 @@ fn fits(file: &Path) -> bool {
     !created.is_err_and(|error| full.contains(&error.kind()))
 }
 
-/// Whether a file is there, with nothing in its log.
+/// Whether a file exists, and its log is empty.
 fn is_complete(path: &Path) -> bool {
     let size = |file: &Path| fs::metadata(file).map_or(0, |found| found.len());
     size(path) > 0 && size(&beside(path, "-wal")) == 0
 }
 
-/// A file of SQLite that stands beside the file.
+/// The path of a file that SQLite creates next to the database file.
 pub(super) fn beside(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
     name.into()
 }
 
-/// Refuses a file of another program or of a later version, and makes the tables of a new one, if it
-/// `may_be_new`.
+/// Rejects a file of another program or of a later version. If `may_be_new`, the tables of a new file are created.
 pub(super) fn check(connection: &Connection, may_be_new: bool) -> Result<(), String> {
     let unusable = |error: rusqlite::Error| format!("{FILE} cannot be used: {error}");
     let number = |sql: &str| -> Result<i32, String> {

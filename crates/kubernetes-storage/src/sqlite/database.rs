@@ -1,4 +1,4 @@
-//! The file: what is in it, and what is done with it.
+//! The database file: its contents, and the operations on it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::ops::RangeInclusive;
@@ -17,7 +17,7 @@ use crate::{Collection, Renewed, Revision};
 
 pub(super) const FILE: &str = "objects.db";
 const LOCK: &str = "lock";
-/// How many runs are remembered. A number of an older one is nobody's.
+/// The number of runs that are stored. Revisions of older runs are not recognized.
 const RUNS: i64 = 1_000;
 pub(super) const NO_ROOM: &str = "there is no room on the disk";
 
@@ -27,12 +27,12 @@ pub(super) struct Row {
     pub key: Key,
     pub revision: Revision,
     pub value: Value,
-    /// Whether it would be written in another way now.
+    /// Whether the object would be encoded differently now.
     pub is_stale: bool,
 }
 
 impl Row {
-    /// The object, if there is one that can be read.
+    /// The object, if the row has one that can be read.
     fn object(&self) -> Option<&Object> {
         match &self.value {
             Value::Object(object) => Some(object),
@@ -40,13 +40,13 @@ impl Row {
         }
     }
 
-    /// Whether what was under the key was removed.
+    /// Whether the row is a removal.
     pub fn is_removal(&self) -> bool {
         matches!(self.value, Value::Nothing)
     }
 }
 
-/// A row as it is written.
+/// An encoded row.
 struct Sealed {
     number: u64,
     collection: String,
@@ -54,55 +54,55 @@ struct Sealed {
     value: Vec<u8>,
 }
 
-/// What is under a key since a revision.
+/// The value of a key since a revision.
 pub(super) enum Value {
     Object(Arc<Object>),
-    /// It was removed.
+    /// The object was removed.
     Nothing,
     Unreadable(Unreadable),
 }
 
-/// What happened in earlier processes.
+/// The state that earlier processes have left.
 pub(super) struct Past {
-    /// The revisions that each of them has given.
+    /// The ranges of revisions that these processes have issued.
     pub runs: Vec<RangeInclusive<u64>>,
-    /// Every change since this one is known.
+    /// The revision since which every change is stored.
     pub oldest: Revision,
-    /// The newest of all.
+    /// The newest revision of all.
     pub newest: Revision,
 }
 
-/// Why something was not written.
+/// The reason why rows were not written.
 #[derive(Debug)]
 pub(super) enum WriteError {
-    /// There is no room on the disk; nothing was written.
+    /// The disk is full. Nothing was written.
     NoRoom,
-    /// It cannot be encrypted at the moment; nothing was written.
+    /// An object cannot be encrypted at the moment. Nothing was written.
     Sealing(String),
-    /// Nobody knows what was written.
+    /// The rows may have been written or not.
     Failed(String),
 }
 
-/// The file, open. No other process writes to it.
+/// The open database file. No other process writes to it.
 pub(super) struct Database {
     connection: Connection,
     access: Access,
     path: PathBuf,
     sealing: Sealing,
     ballast: Ballast,
-    /// Whether the log has made room since the last transaction that succeeded.
+    /// Whether truncating the log has freed space since the last successful transaction.
     has_truncated: bool,
-    /// The number that this process begins with, until there is room to note it.
+    /// The first number of this process, until it has been recorded in the file.
     unnoted_run: Option<(u64, Revision)>,
     _lock: File,
 }
 
 impl Database {
-    /// Opens the file in a folder, in which objects are written down so. Both are made, if they are not
-    /// there.
+    /// Opens the database file in a directory, with `sealing` as the encoding of objects. A missing directory or file
+    /// is created.
     ///
     /// # Errors
-    /// When they cannot be used.
+    /// If the directory or the file cannot be used.
     pub fn open(folder: &Path, sealing: Sealing) -> Result<Self, String> {
         DirBuilder::new()
             .recursive(true)
@@ -116,7 +116,7 @@ impl Database {
         }
         let lock = lock(folder)?;
         let path = folder.join(FILE);
-        // Only its owner may read what is kept.
+        // Only its owner may read the file.
         OpenOptions::new()
             .create(true)
             .append(true)
@@ -126,7 +126,7 @@ impl Database {
         let ballast = Ballast::in_folder(folder);
         let (connection, access) = connection::open(&path, || ballast.give_up())?;
         check(&connection, true)?;
-        // The names of new files are on the disk, too.
+        // The names of new files are synced, too.
         File::open(folder)
             .and_then(|folder| folder.sync_all())
             .map_err(|error| format!("cannot be synced: {error}"))?;
@@ -142,18 +142,18 @@ impl Database {
         })
     }
 
-    /// Refuses if objects of a collection cannot be encrypted at the moment.
+    /// Checks that objects of a collection can be encrypted at the moment.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why they cannot.
     pub fn ensure_writes(&self, collection: &Collection) -> Result<(), String> {
         self.sealing.ensure_writes(collection.as_str())
     }
 
-    /// What happened before.
+    /// Reads the state that earlier processes have left.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// If the file cannot be read.
     pub fn past(&self) -> Result<Past, String> {
         let read = || -> rusqlite::Result<Past> {
             let number = |sql: &str| -> rusqlite::Result<u64> {
@@ -168,7 +168,7 @@ impl Database {
             let starts = starts.collect::<rusqlite::Result<Vec<(u64, u64)>>>()?;
             let ends = starts.iter().skip(1).map(|(_, newest_before)| *newest_before);
             let runs = starts.iter().zip(ends.chain([newest]));
-            // A run in which nothing was written has given the number that it began with.
+            // A run without writes has issued only its first number.
             let runs: Vec<_> = runs.map(|((start, _), end)| *start..=end.max(*start)).collect();
             let newest = runs.last().map_or(newest, |run| newest.max(*run.end()));
             let (oldest, newest) = (Revision::new(oldest), Revision::new(newest));
@@ -180,16 +180,16 @@ impl Database {
     /// Reads all rows, in the order of their revisions.
     ///
     /// # Errors
-    /// When the file is damaged, or something in it is encrypted by a plugin that does not answer.
+    /// If the file is damaged, or a value is encrypted with a plugin that does not respond.
     pub fn read(&mut self, take: impl FnMut(Row)) -> Result<(), String> {
         rows::read_all(&mut self.connection, &self.sealing, take)
     }
 
-    /// Notes that a process begins, with this number. On a full disk that is done with the first write: until then the
-    /// number is given to readers alone.
+    /// Records the first number of this process. On a full disk, the first write does that. Until then only readers
+    /// receive the number.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the file cannot be written.
     pub fn begin_run(&mut self, start: u64, newest: Revision) -> Result<(), String> {
         self.unnoted_run = Some((start, newest));
         loop {
@@ -205,12 +205,13 @@ impl Database {
         }
     }
 
-    /// Makes room for what makes room: that of the log, or else what is held. Whether there was any. A transaction that fails
-    /// makes the log grow again, so the log is truncated once, and what is held is given up once.
+    /// Frees disk space for writes that free memory: it truncates the log, or else releases the reserved space. Returns
+    /// whether space was freed. A failed transaction makes the log grow again. So the log is truncated only once, and
+    /// the reserved space is released only once.
     pub fn make_room(&mut self) -> bool {
         let log = || fs::metadata(beside(&self.path, "-wal")).map_or(0, |log| log.len());
         let before = log();
-        // As far as it goes: where that fails, too, nothing is lost.
+        // The log is truncated as far as possible. If that fails, nothing is lost.
         let _ = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
         if !self.has_truncated && log() < before {
             self.has_truncated = true;
@@ -219,7 +220,8 @@ impl Database {
         self.ballast.give_up()
     }
 
-    /// Holds room for what makes room. Whether that is held, or is free in the file itself.
+    /// Reserves disk space for writes that free memory. Returns whether the space is reserved, or as much is free in
+    /// the file itself.
     pub fn hold_room(&mut self) -> bool {
         if self.ballast.take().is_ok() {
             if self.access != Access::Shared {
@@ -235,11 +237,11 @@ impl Database {
         free.is_ok_and(|free| free >= BALLAST)
     }
 
-    /// Opens the file again, as there may be room now for more than there was. Without the file nothing is read or written any
-    /// more: then a write finds no tables, and fails.
+    /// Opens the file again, because the disk may have more space now. If this fails, nothing is read or written any
+    /// more: writes find no tables, and fail.
     fn reopen(&mut self) {
         let Ok(nothing) = Connection::open_in_memory() else { return };
-        // The connection has the file for itself, so it is closed first.
+        // The connection may have exclusive access to the file, so it is closed first.
         self.connection = nothing;
         match connection::open(&self.path, || false) {
             Ok((connection, access)) => {
@@ -253,10 +255,10 @@ impl Database {
         }
     }
 
-    /// Writes rows, all or none of them.
+    /// Writes all rows in one transaction.
     ///
     /// # Errors
-    /// When they are not on the disk.
+    /// If the rows are not on the disk.
     pub fn write<'a>(&mut self, rows: impl Iterator<Item = &'a Row>) -> Result<(), WriteError> {
         let sealed = rows.map(|row| self.sealed(row)).collect::<Result<Vec<_>, _>>();
         let sealed = sealed.map_err(WriteError::Sealing)?;
@@ -277,10 +279,10 @@ impl Database {
         Ok(Sealed { number, collection, name, value })
     }
 
-    /// Removes rows, and with them what happened up to `oldest`.
+    /// Removes rows, and with them the history up to `oldest`.
     ///
     /// # Errors
-    /// When that is not on the disk.
+    /// If the removal is not on the disk.
     pub fn compact(
         &mut self,
         oldest: Revision,
@@ -297,10 +299,10 @@ impl Database {
         })
     }
 
-    /// Writes rows again, as they would be written now.
+    /// Rewrites rows in the current encoding.
     ///
     /// # Errors
-    /// When that is not on the disk.
+    /// If the rows are not on the disk.
     pub fn rewrite(&mut self, revisions: &[Revision], renewed: &Renewed<'_>) -> Result<(), String> {
         let mut rows = self.rows_at(revisions)?;
         for Row { collection, value, .. } in &mut rows {
@@ -325,7 +327,7 @@ impl Database {
         })
     }
 
-    /// The rows of revisions that are there.
+    /// Reads the rows of these revisions, as far as they exist.
     fn rows_at(&self, revisions: &[Revision]) -> Result<Vec<Row>, String> {
         let unreadable = |error| format!("{FILE} cannot be read: {error}");
         let sql = "SELECT revision, collection, name, value FROM log WHERE revision = ?1";
@@ -338,12 +340,12 @@ impl Database {
         Ok(found)
     }
 
-    /// Makes the file anew, so that nothing is left in it of what was replaced or removed.
+    /// Rebuilds the file, so that it contains nothing of replaced or removed objects.
     ///
     /// # Errors
-    /// When there is no room for that; the file is as it was then.
+    /// If the disk has too little space. Then the file is unchanged.
     pub fn vacuum(&mut self) -> Result<(), String> {
-        // What is made beside the file is as large as that: it belongs in the folder, and not in memory.
+        // The temporary file is as large as the database, so it is created in the directory and not in memory.
         let folder = self.path.parent().and_then(Path::to_str).unwrap_or(".").replace('\'', "''");
         let sql = format!(
             "PRAGMA temp_store_directory = '{folder}'; PRAGMA temp_store = FILE; VACUUM; PRAGMA temp_store = MEMORY"
@@ -390,7 +392,7 @@ impl Database {
     }
 }
 
-/// Notes a process that begins with a number, after a newest revision.
+/// Records a process with its first number and the newest revision before it.
 fn note_run(
     transaction: &rusqlite::Transaction<'_>,
     start: u64,
@@ -407,8 +409,8 @@ fn note_run(
     Ok(())
 }
 
-/// The file system of a folder, if it is one of those that other machines share, and that say of what
-/// was synced and locked what is not so.
+/// The name of the file system of a directory, if it is a network file system. Such file systems report writes as
+/// synced and files as locked when they are not.
 #[cfg(target_os = "linux")]
 fn network_file_system(folder: &Path) -> Option<&'static str> {
     match rustix::fs::statfs(folder).ok()?.f_type {
@@ -419,13 +421,13 @@ fn network_file_system(folder: &Path) -> Option<&'static str> {
     }
 }
 
-/// Elsewhere they are not told apart.
+/// Network file systems are recognized only on Linux.
 #[cfg(not(target_os = "linux"))]
 fn network_file_system(_: &Path) -> Option<&'static str> {
     None
 }
 
-/// Takes the folder for this process. The system gives it back when the process ends.
+/// Locks the directory for this process. The operating system releases the lock when the process ends.
 fn lock(folder: &Path) -> Result<File, String> {
     let lock = OpenOptions::new()
         .create(true)
@@ -441,7 +443,7 @@ fn lock(folder: &Path) -> Result<File, String> {
     }
 }
 
-/// Revisions fit: they are microseconds of some centuries.
+/// Revisions fit in an `i64`: they are microseconds of some centuries.
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! The history in the log: rows that were replaced or removed, with a limit in bytes.
+//! The history in the log: replaced or removed rows, with a limit in bytes.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use super::writer::COMPACT_EVERY;
 use crate::Revision;
 
-/// How long history is kept: clients may be away so long and go on.
+/// The age limit of history. Clients can be disconnected for this time and continue their watches.
 const AGE: Duration = Duration::from_secs(5 * 60);
-/// At most so many rows of history are kept: more than watches can go back through.
+/// The largest number of rows in the history. Watches cannot go back through as many.
 const ROWS: usize = 102_400;
-/// Bytes that a row takes besides its object, about.
+/// The approximate size of a row besides its object, in bytes.
 const ROW: usize = 200;
 
 /// A row that is not needed any more once the history begins at `until` or later.
@@ -20,7 +20,7 @@ struct Replaced {
     bytes: usize,
 }
 
-/// The rows that are history, in the order in which they became that.
+/// The rows of the history, in the order in which they were replaced.
 pub(super) struct Log {
     replaced: VecDeque<Replaced>,
     bytes: usize,
@@ -28,13 +28,13 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// No history, and a limit for it in bytes.
+    /// Creates an empty history with a limit in bytes.
     pub fn new(limit: usize) -> Self {
         Self { replaced: VecDeque::new(), bytes: 0, limit }
     }
 
-    /// Notes a row, and the one that it replaces, with the bytes of its object. They come in the order of
-    /// their revisions.
+    /// Records a new row, and the row that it replaces, with the bytes of its object. Rows must be recorded in the
+    /// order of their revisions.
     pub fn note(
         &mut self,
         before: Option<(Revision, usize)>,
@@ -54,22 +54,22 @@ impl Log {
         self.replaced.push_back(replaced);
     }
 
-    /// How many rows are history.
+    /// The number of rows in the history.
     pub fn len(&self) -> usize {
         self.replaced.len()
     }
 
-    /// Whether rows can be removed: the newest one stays, because it says where numbers go on.
+    /// Whether rows can be removed. The newest row stays, because revisions continue after it.
     pub fn has_removable(&self, newest: Revision) -> bool {
         self.replaced.front().is_some_and(|first| first.row != newest)
     }
 
-    /// Whether there is so much more history than may be that to remove it is worth a transaction.
+    /// Whether the history exceeds its limits by so much that a removal is worth a transaction.
     pub fn is_over(&self) -> bool {
         self.bytes > self.limit.saturating_add(self.limit / 8) || self.len() > ROWS + ROWS / 8
     }
 
-    /// Where the history must begin to be within its limits; `None` if it is.
+    /// The revision at which the history must begin to be within its limits. `None` if it is.
     pub fn excess_until(&self) -> Option<Revision> {
         let mut rows = self.len().saturating_sub(ROWS);
         let mut bytes = self.bytes.saturating_sub(self.limit);
@@ -85,8 +85,8 @@ impl Log {
         until
     }
 
-    /// How many of the first rows a history that begins at `oldest` does not need: at most so many, and about so many
-    /// bytes of them. The newest row is none of them.
+    /// The number of first rows that a history which begins at `oldest` does not need. It is limited to `rows` rows and
+    /// to about `bytes` bytes. The newest row is not counted.
     pub fn count_until(
         &self,
         (oldest, newest): (Revision, Revision),
@@ -102,38 +102,39 @@ impl Log {
         self.replaced.iter().take(rows).take_while(fits).count()
     }
 
-    /// Where the history begins without so many of the first rows.
+    /// The revision at which the history begins without its first `count` rows.
     pub fn until(&self, count: usize) -> Option<Revision> {
         self.replaced.get(count.checked_sub(1)?).map(|last| last.until)
     }
 
-    /// So many of the first rows.
+    /// The first `count` rows.
     pub fn rows(&self, count: usize) -> impl Iterator<Item = Revision> {
         self.replaced.iter().take(count).map(|one| one.row)
     }
 
-    /// Forgets so many of the first rows.
+    /// Removes the first `count` rows.
     pub fn remove(&mut self, count: usize) {
         let removed = self.replaced.drain(..count.min(self.replaced.len()));
         self.bytes = self.bytes.saturating_sub(removed.map(|one| one.bytes).sum());
     }
 }
 
-/// What was the newest revision at some moments.
+/// The newest revisions at some moments.
 pub(super) struct Moments(VecDeque<(Instant, Revision)>);
 
 impl Moments {
-    /// Those of a process that starts now.
+    /// Creates the moments of a process that starts now.
     pub fn starting(newest: Revision) -> Self {
         Self(VecDeque::from([(Instant::now(), newest)]))
     }
 
-    /// Whether the last one is so long ago that another one has to be noted.
+    /// Whether the last moment is so long ago that another one must be recorded.
     pub fn is_due(&self) -> bool {
         self.0.back().is_none_or(|(at, _)| at.elapsed() >= COMPACT_EVERY)
     }
 
-    /// Notes the newest revision of this moment. Returns the newest that is too old for history, if there is one.
+    /// Records the newest revision at this moment. Returns the newest revision that is too old for the history, if
+    /// there is one.
     pub fn pass(&mut self, newest: Revision) -> Option<Revision> {
         let now = Instant::now();
         let mut oldest = None;

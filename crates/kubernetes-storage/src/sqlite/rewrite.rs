@@ -1,5 +1,4 @@
-//! Objects in a folder that would be written in another way now are written again, while no server serves
-//! them.
+//! Rewrites the objects in a directory that would be encoded differently now, while no server uses the directory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,14 +7,14 @@ use super::database::{Database, Value};
 use crate::sealed::{Sealing, Unreadable};
 use crate::{Encryption, Renewed, Revision, Rewritten};
 
-/// Rows that are written in one transaction.
+/// The number of rows in one transaction.
 const GROUP: usize = 500;
 
-/// Writes everything again that would be written in another way now, also what was replaced in the last
-/// minutes. Revisions stay as they are, and nothing is left in the file of what was there before.
+/// Rewrites every object that would be encoded differently now, including those replaced in the last minutes. Revisions
+/// do not change, and the file contains nothing of the old encodings afterwards.
 ///
 /// # Errors
-/// When the folder cannot be used, or no key fits an object: nothing is written then.
+/// If the directory cannot be used, or the key of an object is missing. Then nothing is written.
 pub fn rewrite(
     folder: &Path,
     encryption: Arc<Encryption>,
@@ -46,7 +45,7 @@ pub fn rewrite(
     for group in stale.chunks(GROUP) {
         database.rewrite(group, renewed)?;
     }
-    // Also where it was interrupted before.
+    // An earlier rewrite may have been interrupted before this, so the file is always rebuilt.
     database.vacuum()?;
     Ok(Rewritten { rewritten: stale.len(), all, damaged })
 }

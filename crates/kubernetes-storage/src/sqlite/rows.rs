@@ -1,5 +1,5 @@
-//! The rows of the log as they are read. When all of them are, one thread reads the file and another one
-//! makes out what is in it, because a server that starts waits for both.
+//! Reads the rows of the log. If all rows are read, one thread reads the file and another one decodes the rows, because
+//! a starting server waits for both.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,17 +15,18 @@ use crate::object::Key;
 use crate::sealed::{Read, Sealing, Unreadable};
 use crate::{Collection, Revision};
 
-/// Rows that are handed over at once, and their bytes; so many batches wait.
+/// The largest number of rows in a batch. `BATCH_BYTES` is its size in bytes, and `BATCHES` is the number of waiting
+/// batches.
 const BATCH: usize = 512;
 const BATCH_BYTES: usize = 256 << 10;
 const BATCHES: usize = 2;
 
 const ALL: &str = "SELECT revision, collection, name, value FROM log ORDER BY revision";
 
-/// Takes all rows, in the order of their revisions.
+/// Passes all rows to `take`, in the order of their revisions.
 ///
 /// # Errors
-/// When the file is damaged, or something in it is encrypted by a plugin that does not answer.
+/// If the file is damaged, or a value is encrypted with a plugin that does not respond.
 pub(super) fn read_all(
     connection: &mut Connection,
     sealing: &Sealing,
@@ -42,7 +43,7 @@ pub(super) fn read_all(
         let maker = spawn("store rows")
             .spawn_scoped(scope, move || make_out(to_make_out, sealing, &made_out))
             .map_err(refused)?;
-        // Whoever sends more after that ends.
+        // The threads end when their next send fails.
         let taken = to_take.into_iter().try_for_each(|rows: Result<Vec<Row>, String>| {
             rows.map(|rows| rows.into_iter().for_each(&mut take))
         });
@@ -52,10 +53,10 @@ pub(super) fn read_all(
     })
 }
 
-/// Takes rows of revision, collection, name and value.
+/// Passes rows with the columns revision, collection, name and value to `take`.
 ///
 /// # Errors
-/// As [`read_all`].
+/// Same as [`read_all`].
 pub(super) fn take_rows(
     rows: Rows<'_>,
     sealing: &Sealing,
@@ -75,7 +76,7 @@ pub(super) fn take_rows(
     failed.map_or(read, Err)
 }
 
-/// A row as it stands in the file.
+/// An encoded row of the file.
 struct Written<'a> {
     number: u64,
     collection: Collection,
@@ -83,7 +84,7 @@ struct Written<'a> {
     value: &'a [u8],
 }
 
-/// Rows as they stand in the file, and the bytes of all their values.
+/// Encoded rows of the file. `bytes` holds all their values.
 #[derive(Default)]
 struct Batch {
     rows: Vec<(u64, Collection, Key, Range<usize>)>,
@@ -101,7 +102,7 @@ impl Batch {
         self.rows.push((number, collection, key, start..self.bytes.len()));
     }
 
-    /// Whether another row may not fit.
+    /// Whether another row may exceed the size of the batch.
     fn is_full(&self) -> bool {
         self.rows.len() >= BATCH || self.bytes.len() >= BATCH_BYTES - (BATCH_BYTES >> 4)
     }
@@ -131,14 +132,14 @@ fn read(connection: &Connection, batches: &SyncSender<Result<Batch, String>>) {
         })
     };
     let read = read();
-    // What came before a fault is told, too. Nobody may want to know it any more.
+    // Rows before an error are sent, too. The receiver may have ended.
     let _ = batches.send(Ok(batch));
     if let Err(why) = read {
         let _ = batches.send(Err(why));
     }
 }
 
-/// Makes out what is in rows, until one of them cannot be asked for.
+/// Decodes rows, until the plugin of one of them does not respond.
 fn make_out(
     batches: Receiver<Result<Batch, String>>,
     sealing: &Sealing,
@@ -163,7 +164,7 @@ fn make_out(
     }
 }
 
-/// Goes through rows for as long as they are taken.
+/// Passes rows to `take` until it returns false.
 fn written(mut rows: Rows<'_>, mut take: impl FnMut(Written<'_>) -> bool) -> Result<(), String> {
     let mut before = Collection::new("");
     while let Some(row) = rows.next().map_err(|error| unreadable(&error))? {
@@ -181,7 +182,7 @@ fn unreadable(error: &rusqlite::Error) -> String {
 }
 
 impl<'a> Written<'a> {
-    /// A row, which is nearly always of the same collection as the one before.
+    /// Reads a row. Its collection is usually the same as that of the row before.
     fn of(row: &'a rusqlite::Row<'_>, before: &Collection) -> rusqlite::Result<Self> {
         let number = unsigned(row.get(0)?);
         let collection = match text(row, 1)? {
@@ -194,10 +195,10 @@ impl<'a> Written<'a> {
         Ok(Self { number, collection, key, value })
     }
 
-    /// What is in it.
+    /// Decodes the row.
     ///
     /// # Errors
-    /// When it is encrypted by a plugin that does not answer.
+    /// If the value is encrypted with a plugin that does not respond.
     fn make_out(self, sealing: &Sealing) -> Result<Row, String> {
         let Self { number, collection, key, value } = self;
         let of = collection.as_str();
@@ -207,7 +208,7 @@ impl<'a> Written<'a> {
                 (Value::Object(Arc::new(object)), is_stale)
             }
             (Ok(Read { object: None, .. }), _) => (Value::Nothing, false),
-            // The plugin would be asked in vain for all other values, too.
+            // Calls of the plugin for all other values would fail, too.
             (Err(_), Some(Err(why))) => {
                 let why = Unreadable::Locked(format!("it is encrypted by {why}"));
                 return Err(format!("{collection} {key} at revision {number} {why}"));
@@ -223,7 +224,7 @@ fn text<'a>(row: &'a rusqlite::Row<'_>, column: usize) -> rusqlite::Result<&'a s
     value.as_str().map_err(|error| misfit(column, value, error))
 }
 
-/// That a column has another type than it should have.
+/// The error that a column has an unexpected type.
 fn misfit(
     column: usize,
     value: rusqlite::types::ValueRef<'_>,

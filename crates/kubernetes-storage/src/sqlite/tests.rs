@@ -32,13 +32,13 @@ fn options(encryption: Arc<Encryption>) -> StoreOptions {
     }
 }
 
-/// A store with a limit in bytes for its history.
+/// Opens a store with a limit of its history in bytes.
 fn open_with_history(folder: &Path, history: usize) -> SqliteStore {
     let options = StoreOptions { history, ..options(Arc::default()) };
     SqliteStore::open(folder, options, at(0)).unwrap()
 }
 
-/// Bytes of all rows in the file.
+/// The bytes of all rows in the file.
 fn bytes_of_rows(folder: &Path) -> usize {
     let connection = Connection::open(folder.join("objects.db")).unwrap();
     let sql = "SELECT coalesce(sum(length(value)), 0) FROM log";
@@ -46,7 +46,7 @@ fn bytes_of_rows(folder: &Path) -> usize {
     usize::try_from(bytes).unwrap()
 }
 
-/// Writes an object of so many bytes over and over again. Returns the last revision.
+/// Writes an object of this size in bytes repeatedly. Returns the last revision.
 async fn overwrite(store: &SqliteStore, size: usize, times: usize) -> Revision {
     let text = "x".repeat(size);
     let mut revision = store.commit(write("a", Expected::Absent, Some("1"))).await.unwrap();
@@ -81,7 +81,7 @@ fn write(name: &str, expected: Expected, text: Option<&str>) -> Commit {
     Commit { collection: collection(), key: Key::new(None, name), expected, object, marks: false }
 }
 
-/// What somebody who follows is told, a line each.
+/// A reader that records each call as a line.
 #[derive(Default)]
 struct Told(Mutex<Vec<String>>);
 
@@ -109,7 +109,7 @@ async fn told(store: &SqliteStore) -> Vec<String> {
     std::mem::take(&mut *told.0.lock().unwrap())
 }
 
-/// A folder of its own for each store of the suite; they are gone with it.
+/// Each store of the suite has its own directory. The directories are deleted at the end of the test.
 #[tokio::test(flavor = "multi_thread")]
 async fn passes_the_suite() {
     let folders: Mutex<Vec<TempDir>> = Mutex::default();
@@ -143,7 +143,7 @@ async fn what_was_written_is_there_with_its_past() {
     let timeline = store.timeline();
     let is_ours = |revision| timeline.may_have_issued(revision);
     assert!([start, first, fourth, timeline.current()].into_iter().all(is_ours));
-    // What lies between was never given, or by a future that was lost.
+    // Numbers in between were never issued, or were issued by a run whose writes were lost.
     assert!(!is_ours(Revision::new(fourth.number() + 1)));
     assert!(timeline.current().number() - start.number() >= 10_000_000);
     let told_first = told(&store).await;
@@ -155,7 +155,7 @@ async fn what_was_written_is_there_with_its_past() {
         format!("{fourth} b \"1\" -"),
     ];
     assert_eq!(told_first, expected);
-    // Who follows later is told what there is.
+    // A later reader receives only the current objects.
     let now = timeline.current();
     assert_eq!(told(&store).await, [format!("{third} a - \"2\"")]);
     let fifth = store.commit(write("b", Expected::Absent, Some("3"))).await.unwrap();
@@ -172,7 +172,7 @@ async fn numbers_grow_whatever_the_clock_says() {
         let name = newest.to_string();
         newest = store.commit(write(&name, Expected::Absent, Some(""))).await.unwrap();
     }
-    // Starts in which nothing is written use numbers, too.
+    // A start without writes uses a number, too.
     for _ in 0..3 {
         let current = open_at(folder.path(), -7_200).timeline().current();
         assert!(current > newest);
@@ -230,7 +230,7 @@ async fn history_on_the_disk_is_limited_in_bytes_whatever_the_load() {
     drop(store);
     let bytes = bytes_of_rows(folder.path());
     assert!(bytes > 5 * SIZE && bytes < (1 << 20) + 4 * SIZE, "{bytes}");
-    // Pages of rows that were removed are used again. What is not yet in the file is in its log.
+    // The pages of removed rows are reused. Recent pages are still in the log.
     let file = fs::metadata(folder.path().join("objects.db")).unwrap().len();
     assert!(file < 3 << 20, "{file}");
 }
@@ -251,7 +251,7 @@ async fn a_start_with_more_history_than_fits_holds_and_leaves_what_fits() {
     drop(store);
     let bytes = bytes_of_rows(folder.path());
     assert!(bytes > 5 * SIZE && bytes < (1 << 20) + 4 * SIZE, "{bytes}");
-    // A watch goes on where the history begins, and the store is what it was.
+    // A watch continues at the beginning of the history, and the objects are unchanged.
     let store = open_with_history(folder.path(), 1 << 20);
     let kept = store.get(&collection(), &Key::new(None, "a")).await.unwrap().unwrap();
     assert_eq!(kept.revision, last);
@@ -276,7 +276,7 @@ async fn readers_that_left_are_freed() {
 async fn one_group_sees_what_it_writes() {
     let folder = tempfile::tempdir().unwrap();
     let store = open_at(folder.path(), 0);
-    // All of them wait before the first is written.
+    // All writes wait before the first one is written.
     let writes = (0..200)
         .map(|number| store.commit(write(&(number % 2).to_string(), Expected::Absent, Some(""))));
     let answers = futures::future::join_all(writes).await;
@@ -358,7 +358,7 @@ async fn a_copy_is_made_while_others_write() {
     end.cancel();
     let last = writing.await.unwrap();
     assert!(made.newest >= first && made.newest <= last, "{made:?}");
-    // A copy holds what is kept: others may not read it, or lose what they have.
+    // A copy contains the stored objects. So other users may not read it, and it does not overwrite a file.
     let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(&file).unwrap());
     assert_eq!(mode & 0o777, 0o600);
     assert!(back_up(&data, &file).unwrap_err().ends_with("objects.db is there already"));
@@ -368,7 +368,7 @@ async fn a_copy_is_made_while_others_write() {
     assert_eq!(streamed.newest, last);
     drop(store);
 
-    // What happened after it is lost, and nobody who saw that goes on.
+    // Later changes are lost, and a watch that has received them cannot continue.
     let restored = open_at(&copied, 100);
     let kept = restored.get(&collection(), &Key::new(None, "first")).await.unwrap().unwrap();
     assert_eq!(kept.revision, made.newest);
@@ -416,7 +416,7 @@ async fn what_is_damaged_is_never_taken_for_gone() {
     ] {
         assert_eq!(store.commit(write).await, Err(StoreError::Damaged));
     }
-    // Nobody can be told what happened while it could not be read.
+    // Changes cannot be sent to watches while the object cannot be read.
     let expected = [
         "bad is damaged".to_owned(),
         format!("{good} good - \"1\""),
@@ -430,7 +430,7 @@ fn as_it_is(_: &Collection, _: &Arc<Object>) -> Option<Arc<Object>> {
     None
 }
 
-/// Whether any file of a folder, or of a copy of it, shows this text.
+/// Whether any file of a directory, or of a copy of it, contains this string.
 fn is_shown(folder: &Path, text: &str) -> bool {
     let mut copy = Vec::new();
     back_up_to(folder, &mut copy).unwrap();
@@ -496,7 +496,7 @@ async fn what_is_written_in_another_way_is_written_again() {
     assert_eq!(rewrite(with_keys(&["one"], true)), done(0));
     assert_eq!(rewrite(with_keys(&["two", "one"], false)), done(3));
     assert_eq!(rewrite(with_keys(&["two"], false)), done(0));
-    // It is what it was, with its revisions and its past.
+    // The objects are the same, with their revisions and their history.
     let store = open(with_keys(&["two"], false));
     assert_eq!(told(&store).await, past);
     let kept = store.get(&collection(), &Key::new(None, "a")).await.unwrap().unwrap();
@@ -517,7 +517,8 @@ async fn what_a_plugin_has_encrypted_needs_it_at_the_start() {
     let encryption = plugin.encryption(false);
     let store = open(&encryption);
     let first = store.commit(write("a", Expected::Absent, Some("a secret"))).await.unwrap();
-    // Nothing is written, and nothing plain, once it has been away for too long; the process goes on.
+    // After the plugin has failed for too long, nothing is written, in particular no plain value. The process
+    // continues.
     expire(&encryption);
     let refused = store.commit(write("b", Expected::Absent, Some("a secret"))).await;
     assert_eq!(refused, Err(StoreError::Unavailable));
@@ -527,7 +528,7 @@ async fn what_a_plugin_has_encrypted_needs_it_at_the_start() {
     store.commit(write("b", Expected::Absent, Some("a secret"))).await.unwrap();
     drop(store);
     assert!(!is_shown(folder.path(), "a secret"));
-    // The next process asks for the seed of this one. It writes with another key.
+    // The next process has the plugin decrypt the seed of this one. It encrypts with another key.
     plugin.set_key("second");
     let next = plugin.encryption(false);
     let store = open(&next);
@@ -537,7 +538,7 @@ async fn what_a_plugin_has_encrypted_needs_it_at_the_start() {
     let rewritten = rewrite(folder.path(), Arc::clone(&next), &as_it_is).unwrap();
     assert_eq!((rewritten.rewritten, rewritten.all), (2, 3));
     assert_eq!(rewrite(folder.path(), next, &as_it_is).unwrap().rewritten, 0);
-    // Without it nothing begins, and it is named.
+    // Without the plugin no store opens, and the message contains its name.
     let last = plugin.encryption(false);
     plugin.set_healthz("locked");
     let refused = refused_with(folder.path(), last);

@@ -1,4 +1,4 @@
-//! The thread that writes: groups of writes, one after the other, and the compaction of the log.
+//! The writer thread: it writes groups of writes sequentially, and compacts the log.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,29 +15,29 @@ use crate::object::Key;
 use crate::write_queue::QueuedWrite;
 use crate::{Collection, Commit, Revision, StoreError, Versioned};
 
-/// How many writes are one transaction at most, and how many bytes of objects.
+/// The largest number of writes in one transaction. `GROUP_BYTES` is the largest size of their objects, in bytes.
 const GROUP: usize = 512;
 const GROUP_BYTES: usize = 4 << 20;
-/// How often history is removed that is too old. History that is too large is removed at once.
+/// The interval at which history beyond its age limit is removed. History beyond its size limit is removed immediately.
 pub(super) const COMPACT_EVERY: Duration = Duration::from_secs(60);
-/// Rows that are removed in one transaction, and bytes of them.
+/// The largest number of rows that one transaction removes. `COMPACTED_BYTES` is their largest size, in bytes.
 const COMPACTED: usize = 1_000;
 const COMPACTED_BYTES: usize = 16 << 20;
-/// What the log and `/readyz` say once the room is given up that is held for what makes room.
+/// The message in the log and in `/readyz` after the reserved disk space was released.
 pub(super) const FULL: &str =
     "the disk of the store is full, or has less than 32 MiB left: only deletions are written";
-/// How often it is looked at most whether there is room on the disk again.
+/// The shortest interval between checks whether the disk has space again.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What the thread is told.
+/// A request to the thread.
 pub(super) enum Message {
-    /// Write this, and say what came of it.
+    /// Write this object, and send the result.
     Write(Box<Commit>, Answer),
-    /// Make the log shorter.
+    /// Compact the log.
     Compact,
 }
 
-/// Where the caller of a write waits for its outcome, with the place of the write in the queue.
+/// The channel for the result of a write, with the permit of the write in the queue.
 pub(super) struct Answer {
     to: oneshot::Sender<Result<Revision, StoreError>>,
     _queued: QueuedWrite,
@@ -48,13 +48,13 @@ impl Answer {
         Self { to, _queued: queued }
     }
 
-    /// Tells the caller, if it still waits; the write leaves the queue.
+    /// Sends the result to the caller, if it still waits. The write leaves the queue.
     fn send(self, outcome: Result<Revision, StoreError>) -> Result<(), ()> {
         self.to.send(outcome).map_err(drop)
     }
 }
 
-/// A write that has room, and waits for the disk.
+/// A write with reserved memory that waits for the disk.
 struct Staged {
     commit: Commit,
     before: Option<Versioned>,
@@ -62,15 +62,16 @@ struct Staged {
     answer: Answer,
 }
 
-/// Writes what comes.
+/// The state of the writer thread.
 pub(super) struct Writer {
     database: Database,
     shared: Arc<Shared>,
     log: Log,
-    /// The newest revision, which was given last.
+    /// The revision that was issued last.
     newest: Revision,
     moments: Moments,
-    /// When it was found that no room is held for what makes room. Nothing else is written then.
+    /// The time of the last check that found no reserved disk space. While this is set, only writes that free memory
+    /// are accepted.
     low_since: Option<Instant>,
 }
 
@@ -80,9 +81,9 @@ impl Writer {
         Self { database, shared, log, newest, moments, low_since: None }
     }
 
-    /// Writes until nobody is left who could ask, or nothing can be written any more.
+    /// Writes until the store is dropped, or nothing can be written any more.
     pub fn run(mut self, mut received: Receiver<Message>) {
-        // An earlier process may have left more history than this one may have.
+        // An earlier process may have left more history than this one may store.
         let begun = self.compact();
         self.hold_room();
         if let Err(why) = begun {
@@ -113,21 +114,23 @@ impl Writer {
         }
     }
 
-    /// Writes nothing any more: only the next process can know what the disk holds.
+    /// Stops writing. Only the next process can determine the contents of the disk.
     fn fail(self, why: String) {
         tracing::error!("{why}: nothing is written any more");
         self.shared.failed.set(why);
     }
 
-    /// Whether history is too large or too old, however many writes wait. On a full disk it has no room at all.
+    /// Whether history is too large or too old, regardless of the number of waiting writes. On a full disk, all history
+    /// is removed.
     fn is_compaction_due(&self) -> bool {
         self.log.is_over()
             || self.moments.is_due()
             || (self.low_since.is_some() && self.log.has_removable(self.newest))
     }
 
-    /// What may be written: while the disk is full, nothing but what makes room; and nothing whose key a
-    /// plugin has not confirmed for long. A write that would fail anyway is told why first.
+    /// Returns the writes that may be written. On a full disk, these are writes that free memory. A write is rejected
+    /// if a plugin has not confirmed its key for too long. A write that would fail anyway receives the error of its
+    /// precondition.
     fn admitted(&mut self, group: Vec<(Commit, Answer)>) -> Vec<(Commit, Answer)> {
         if self.low_since.is_some_and(|since| since.elapsed() >= LOOK_EVERY) {
             self.hold_room();
@@ -139,7 +142,7 @@ impl Writer {
             } else if commit.object.is_some()
                 && self.database.ensure_writes(&commit.collection).is_err()
             {
-                // The log says why where the plugin is asked.
+                // The reason is logged where the plugin is called.
                 StoreError::Unavailable
             } else {
                 admitted.push((commit, answer));
@@ -150,14 +153,14 @@ impl Writer {
         admitted
     }
 
-    /// Why a write would fail if there were room for it.
+    /// The reason why a write would fail even with free disk space.
     fn conflict(&self, commit: &Commit) -> Option<StoreError> {
         let shelves = self.shared.lock();
         let kept = shelves.get(&commit.collection, &commit.key);
         kept.and_then(|kept| commit.expected.check(kept)).err()
     }
 
-    /// Sees to it that there is room for what makes room.
+    /// Reserves disk space for writes that free memory.
     fn hold_room(&mut self) {
         let is_held = self.database.hold_room();
         match (is_held, self.low_since) {
@@ -170,7 +173,7 @@ impl Writer {
         self.set_low(!is_held);
     }
 
-    /// Gives up the room that is held; whether there was any.
+    /// Releases disk space. Returns whether any was released.
     fn make_room(&mut self) -> bool {
         let is_made = self.database.make_room();
         if is_made {
@@ -185,14 +188,14 @@ impl Writer {
         self.shared.is_full.store(is_low, Ordering::Relaxed);
     }
 
-    /// Writes a group as one transaction. Where there is no room for all of it, history gives way first, and then its writes
-    /// go one by one.
+    /// Writes a group in one transaction. If the disk has too little space, history is removed first. After that, the
+    /// writes are written one by one.
     fn write(&mut self, group: Vec<(Commit, Answer)>) -> Result<(), String> {
         let (staged, refused) = self.stage(group);
         let why = match self.database.write(staged.iter().map(|staged| &staged.row)) {
             Ok(()) => {
                 self.publish(staged);
-                // What they were refused for is on the disk now.
+                // The writes that these conflict with are on the disk now.
                 for (_, answer, error) in refused {
                     let _ = answer.send(Err(error));
                 }
@@ -234,7 +237,7 @@ impl Writer {
         }
     }
 
-    /// Writes a group of which something cannot be encrypted: the writes of other collections go on.
+    /// Writes a group in which an object cannot be encrypted. Writes of other collections continue.
     fn write_by_collection(
         &mut self,
         group: Vec<(Commit, Answer)>,
@@ -253,7 +256,7 @@ impl Writer {
         if parts.len() > 1 {
             return parts.into_iter().try_for_each(|part| self.write(part));
         }
-        // The plugin's trouble is logged where it is asked.
+        // The problem of the plugin is logged where the plugin is called.
         tracing::debug!("objects of a collection cannot be encrypted: {why}");
         for (_, answer) in parts.into_iter().flatten() {
             let _ = answer.send(Err(StoreError::Unavailable));
@@ -261,8 +264,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Holds writes against what is there, as each of them will have left it, and gives them numbers.
-    /// Those that are refused because of others of the group are not told so before these are written.
+    /// Checks the preconditions of writes against the state that earlier writes of the group will leave, and assigns
+    /// revisions. If a write is rejected because of another write of the group, its caller receives the error only
+    /// after the group is written.
     fn stage(
         &mut self,
         group: Vec<(Commit, Answer)>,
@@ -305,7 +309,7 @@ impl Writer {
         (staged, refused)
     }
 
-    /// Takes back what was not written.
+    /// Reverts writes that were not written.
     fn unstage(&self, staged: Vec<Staged>) -> Vec<(Commit, Answer)> {
         let mut shelves = self.shared.lock();
         for Staged { commit, before, .. } in staged.iter().rev() {
@@ -315,7 +319,7 @@ impl Writer {
         staged.into_iter().map(|Staged { commit, answer, .. }| (commit, answer)).collect()
     }
 
-    /// Shows what was written to everybody, and says so to those who wrote it.
+    /// Makes writes visible to all readers, and sends their results.
     fn publish(&mut self, staged: Vec<Staged>) {
         let mut answers = Vec::with_capacity(staged.len());
         let mut shelves = self.shared.lock();
@@ -333,7 +337,7 @@ impl Writer {
         }
     }
 
-    /// Removes history that is too old or too large; all of it while the disk is full.
+    /// Removes history beyond its limits of age and size. On a full disk, it removes all history.
     fn compact(&mut self) -> Result<(), String> {
         let aged = self.moments.pass(self.newest);
         if aged.is_some() {
@@ -349,7 +353,7 @@ impl Writer {
         }
     }
 
-    /// Removes all history, because there is no room. Returns whether any was removed.
+    /// Removes all history, because the disk is full. Returns whether any was removed.
     fn forget(&mut self) -> Result<bool, String> {
         if !self.log.has_removable(self.newest) {
             return Ok(false);
@@ -359,17 +363,17 @@ impl Writer {
         Ok(self.log.len() < before)
     }
 
-    /// Lets the history begin after a revision.
+    /// Moves the beginning of the history after a revision.
     fn compact_until(&mut self, oldest: Revision) -> Result<(), String> {
         loop {
             let until = (oldest, self.newest);
             let count = self.log.count_until(until, COMPACTED, COMPACTED_BYTES);
-            // What is removed in this transaction is not needed by a history that begins here.
+            // A history that begins here does not need the rows of this transaction.
             let begins = self.log.until(count).unwrap_or(oldest);
             match self.database.compact(begins, self.log.rows(count)) {
                 Ok(()) => {}
                 Err(WriteError::NoRoom) if self.make_room() => continue,
-                // It is tried again, when there may be room.
+                // A later compaction tries again. The disk may have space then.
                 Err(WriteError::NoRoom) => return Ok(()),
                 Err(WriteError::Sealing(why) | WriteError::Failed(why)) => return Err(why),
             }

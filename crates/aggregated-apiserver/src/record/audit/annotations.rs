@@ -8,10 +8,10 @@ use super::{Audit, OBJECT_LIMIT};
 use crate::admission::AuditAnnotations;
 use crate::user::User;
 
-/// Memory of an annotation besides its key and its value.
+/// The memory of an annotation besides its key and its value, in bytes.
 const OVERHEAD: usize = 96;
 
-/// The annotations that admission adds to the event of one request. A write that outlives its request holds them, too.
+/// The annotations that admission adds to the event of one request. A write that outlives its request holds them too.
 #[derive(Debug)]
 pub(super) struct AdmissionAnnotations {
     audit: Arc<Audit>,
@@ -24,14 +24,14 @@ pub(super) struct AdmissionAnnotations {
 pub(super) struct State {
     /// The value of each key.
     pub values: BTreeMap<Box<str>, Box<str>>,
-    /// Whether an annotation was omitted, because it or the memory of all was too large.
+    /// Whether an annotation was omitted, because its size or the memory of all annotations exceeded a limit.
     pub is_truncated: bool,
-    /// Bytes of memory that are reserved for the annotations.
+    /// The memory that is reserved for the annotations, in bytes.
     reserved: usize,
 }
 
 impl AdmissionAnnotations {
-    /// The annotations of an event of this level; their memory belongs to the user.
+    /// Creates the annotations of an event of this level. Their memory counts against the limit of the user.
     pub(super) fn new(audit: &Arc<Audit>, user: &Arc<User>, level: Level) -> Self {
         let (audit, user) = (Arc::clone(audit), Arc::clone(user));
         Self { audit, user, level, state: Mutex::default() }

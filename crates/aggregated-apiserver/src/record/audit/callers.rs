@@ -1,5 +1,4 @@
-//! What an event says of who asks: it is the same in all events of a caller, so each thread remembers what it has
-//! written of the last ones.
+//! The caller in an event. The JSON is the same in all events of a caller, so each thread caches it for recent callers.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -10,18 +9,19 @@ use super::event::{Addresses, write_user};
 use super::text::Json;
 use crate::user::User;
 
-/// As many callers are remembered by a thread; of those that share a place the last one.
+/// The number of callers that a thread caches. Callers with the same index replace each other.
 const PLACES: usize = 16;
-/// What is longer is made each time.
+/// The longest JSON and the largest user that are cached, in bytes.
 const LONGEST: usize = 1 << 10;
-/// What a thread remembers at most: texts, and of each what it was made of.
+/// The largest size of the cache of a thread, in bytes: the JSON of each caller, and the values that it was generated
+/// from.
 pub(super) const REMEMBERED: usize = 3 * PLACES * LONGEST;
 
 thread_local! {
     static CALLERS: RefCell<[Option<Box<Remembered>>; PLACES]> = const { RefCell::new([const { None }; PLACES]) };
 }
 
-/// Who asks, from where and with what.
+/// The user of a request, with its addresses and its user agent.
 #[derive(Clone, Copy)]
 pub(super) struct Caller<'a> {
     pub user: Option<&'a Arc<User>>,
@@ -38,9 +38,9 @@ struct Remembered {
 }
 
 impl Caller<'_> {
-    /// Appends the members of an event that say who asks.
+    /// Appends the fields of an event that describe the caller.
     pub(super) fn write(&self, line: &mut Vec<u8>) {
-        // A thread that ends remembers nothing; nor is anything remembered of who acts as somebody else.
+        // The cache is not available in a thread that ends, and not used for impersonated users.
         let user = self.user.filter(|_| self.impersonated.is_none());
         let is_written = user.is_some_and(|user| {
             CALLERS.try_with(|callers| self.write_remembered(user, line, callers)).unwrap_or(false)
@@ -104,15 +104,15 @@ impl Remembered {
     }
 }
 
-/// A header in memory of its own.
+/// Returns a copy of a header in memory of its own.
 pub fn apart(header: &HeaderValue) -> Option<HeaderValue> {
     HeaderValue::from_bytes(header.as_bytes()).ok()
 }
 
-/// Where a user is remembered.
+/// The index of a user in the cache.
 fn place(user: &User) -> usize {
     let mix = |sum: usize, byte: &u8| sum.wrapping_mul(31).wrapping_add(usize::from(*byte));
-    // Names of ServiceAccounts differ at their ends.
+    // The names of ServiceAccounts differ at their ends.
     user.name.as_bytes().iter().rev().take(32).fold(user.groups.len(), mix) % PLACES
 }
 
@@ -159,7 +159,7 @@ mod tests {
                     for impersonated in [None, Some(&other)] {
                         let user_agent = user_agent.as_ref();
                         let caller = Caller { user, impersonated, source_ips, user_agent };
-                        // Twice: made, and remembered.
+                        // Each caller is written twice: generated, and from the cache.
                         all.insert(written(&caller));
                         all.insert(written(&caller));
                     }

@@ -1,4 +1,4 @@
-//! `Event` of `audit.k8s.io/v1`: a line of JSON, as kube-apiserver writes it, with its members in that order.
+//! `Event` of `audit.k8s.io/v1`: a line of JSON in kube-apiserver's format, with the fields in kube-apiserver's order.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,14 +13,14 @@ use super::text::Json;
 use crate::cluster::Attributes;
 use crate::user::User;
 
-/// What is written down of a request at one of its stages.
+/// The event of a request at one of its stages.
 pub(super) struct Event<'a> {
     pub level: Level,
     pub audit_id: &'a HeaderValue,
     pub stage: Stage,
     pub request_uri: &'a str,
     pub attributes: &'a Attributes,
-    /// What an object that is sent says of itself.
+    /// The metadata of the object in the request body.
     pub named: Option<&'a Named>,
     pub caller: Caller<'a>,
     pub response_status: Status<'a>,
@@ -31,27 +31,27 @@ pub(super) struct Event<'a> {
     pub annotations: Annotations<'a>,
 }
 
-/// Where a request comes from.
+/// The addresses that a request comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Addresses {
-    /// What proxies say, in the order of the list.
+    /// The addresses in headers of proxies, in the order of the headers.
     pub forwarded: Vec<IpAddr>,
-    /// The other end of the connection, unless it is the last of those.
+    /// The remote address of the connection, unless it is the last one of `forwarded`.
     pub peer: Option<IpAddr>,
 }
 
-/// How a request ended.
+/// The response status of a request.
 #[derive(Clone, Copy)]
 pub(super) enum Status<'a> {
-    /// That is not known yet.
+    /// The status is not known yet.
     Unknown,
-    /// By its code alone.
+    /// Only the status code is known.
     Code(u16),
-    /// What a status says.
+    /// The fields of a `Status` object.
     Said(&'a RawValue),
 }
 
-/// What an object that is sent says of itself; what is empty it does not say.
+/// The metadata of the object in a request body. Missing fields are empty.
 #[derive(Debug, Default)]
 pub(super) struct Named {
     pub namespace: String,
@@ -60,16 +60,16 @@ pub(super) struct Named {
     pub resource_version: String,
 }
 
-/// What is said of a request besides.
+/// The annotations of an event.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Annotations<'a> {
-    /// How its write ended, if that was after the request.
+    /// The outcome of the write, if the write ended after the request.
     pub ended: Option<&'a str>,
-    /// Whether bodies were left out.
+    /// Whether bodies or annotations were omitted.
     pub is_truncated: bool,
-    /// Whether the user may do it: `allow` or `forbid`.
+    /// The decision of the authorizer: `allow` or `forbid`.
     pub decision: Option<&'a str>,
-    /// What was said of that.
+    /// The reason of the decision.
     pub reason: Option<&'a str>,
     /// Whether a deprecated version of an API was requested.
     pub is_deprecated: bool,
@@ -78,7 +78,7 @@ pub(super) struct Annotations<'a> {
 }
 
 impl Event<'_> {
-    /// Appends the line, with its end.
+    /// Appends the line, with its line break.
     pub(super) fn write(&self, line: &mut Vec<u8>) {
         line.raw(r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":""#);
         line.raw(self.level.name());
@@ -146,7 +146,7 @@ impl Annotations<'_> {
             before = ",";
         };
         let mut added = self.added.into_iter().flatten().peekable();
-        // By their keys: as a map of Go is written.
+        // The annotations are sorted by key, because Go serializes a map that way.
         for (key, value) in [
             ("aggregated-apiserver/ended-after-request", self.ended),
             ("audit.k8s.io/truncated", self.is_truncated.then_some("true")),
@@ -158,7 +158,7 @@ impl Annotations<'_> {
             while let Some((key, value)) = added.next_if(|(added, _)| ***added < *key) {
                 write(key, value);
             }
-            // The first value of a key is kept, and admission comes later.
+            // The first value of a key takes precedence, and annotations of admission are added later.
             added.next_if(|(added, _)| ***added == *key);
             write(key, value);
         }
@@ -169,7 +169,7 @@ impl Annotations<'_> {
     }
 }
 
-/// What is done.
+/// The verb of a request.
 pub(super) fn verb(attributes: &Attributes) -> &str {
     match attributes {
         Attributes::Resource { verb, .. } => verb,
@@ -197,7 +197,8 @@ pub(super) fn write_user(line: &mut Vec<u8>, user: &User) {
     members.end();
 }
 
-/// What a request is about; what its path does not say is said by the object that it brings.
+/// Writes the reference to the object of a request. Fields that the path lacks come from the object in the request
+/// body.
 fn write_reference(line: &mut Vec<u8>, attributes: &Attributes, named: Option<&Named>) {
     let Attributes::Resource { group, version, resource, subresource, namespace, name, .. } =
         attributes
@@ -220,7 +221,7 @@ fn write_reference(line: &mut Vec<u8>, attributes: &Attributes, named: Option<&N
     members.end();
 }
 
-/// An object of JSON, of which what is empty is left out.
+/// Writes a JSON object, and omits empty values.
 struct Members<'a> {
     line: &'a mut Vec<u8>,
     is_first: bool,
@@ -238,14 +239,14 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// Begins a member, whose value is to be appended; its name is written as in JSON, with the colon.
+    /// Begins a field, whose value the caller appends. The name is a JSON string with the colon.
     fn name(&mut self, name: &'static str) -> &mut Vec<u8> {
         self.next();
         self.line.raw(name);
         self.line
     }
 
-    /// The same, of a name that a client has chosen.
+    /// Begins a field with a name that a client has chosen.
     fn of_client(&mut self, name: &str) -> &mut Vec<u8> {
         self.next();
         self.line.text(name);

@@ -1,6 +1,6 @@
-//! Where events are written: lines of a file that is rotated, or of standard output. A thread of
-//! its own writes them, so that no request waits for a disk. What it cannot take in time is dropped,
-//! counted and said.
+//! The writer of audit events. It appends lines to a file that is rotated, or to standard output. A thread of its own
+//! writes, so that no request waits for a disk. Events that exceed the limit of the queue are dropped, counted, and
+//! reported in the log.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,58 +14,58 @@ use super::rotation::{RotatedFile, Rotation};
 use super::sink::{Plain, Sink};
 use crate::occasionally::Occasionally;
 
-/// Bytes of events that wait to be written: some thousands of usual ones, more than a slow disk
-/// falls behind in seconds. No user's take more than a quarter of it.
+/// The largest size of events that wait to be written, in bytes. Some thousands of usual events fit, more than
+/// accumulate within seconds on a slow disk. The events of one user can use at most a quarter.
 pub(super) const WAITING: usize = 16 << 20;
-/// Bytes of memory that they take at most.
+/// The largest memory of the queue, in bytes.
 pub(super) const MEMORY: usize = Queue::memory(WAITING);
-/// How long an event waits for others: to wake a thread for each costs more than to write them all.
+/// The time that an event waits for others. Waking the thread for each event would cost more than writing all of them.
 const GATHER: Duration = Duration::from_millis(50);
-/// How long the end of a log that was not flushed waits for the last events.
+/// The time that dropping the log waits for the last events, if it was not flushed before.
 const LAST: Duration = Duration::from_secs(5);
-/// How often it is said that events were dropped.
+/// The interval at which dropped events are reported in the log.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
 static FAILED: Occasionally = Occasionally::at_most(1);
 
-/// Where events go.
+/// The destination of events.
 #[derive(Clone, Debug)]
 pub enum Destination {
     /// Standard output.
     StandardOutput,
-    /// A file, and when another one is begun.
+    /// A file, and its rotation.
     File(PathBuf, Rotation),
 }
 
-/// What has become of events.
+/// Counters of events.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// Those that were made.
+    /// The events that were created.
     pub events: AtomicU64,
-    /// Those for which there was no room.
+    /// The events that were dropped because the queue was full.
     pub dropped: AtomicU64,
-    /// Those that could not be written.
+    /// The events that could not be written.
     pub failed: AtomicU64,
 }
 
 #[derive(Debug)]
 struct State {
     queue: Queue,
-    /// Whether the writer waits until there is a line.
+    /// Whether the writer waits for a line.
     is_idle: bool,
-    /// How many wait until all lines are written.
+    /// The number of callers that wait until all lines are written.
     flushes: usize,
-    /// Whether somebody has waited in vain for the last lines: nobody waits again.
+    /// Whether a flush has timed out. Dropping the log then does not wait again.
     is_given_up: bool,
     is_closed: bool,
     is_done: bool,
-    /// Events that were dropped since that was said last.
+    /// The events that were dropped since the last report.
     dropped: u64,
     said: Option<Instant>,
 }
 
 impl State {
-    /// How many were dropped since that was said last, if it is time to say so.
+    /// Returns the number of events that were dropped since the last report, if the next report is due.
     fn untold(&mut self) -> Option<u64> {
         let is_time = self.said.is_none_or(|said| said.elapsed() >= SAY_EVERY);
         if self.dropped == 0 || !(is_time || self.is_closed) {
@@ -98,7 +98,7 @@ struct Shared {
     counts: Counts,
 }
 
-/// Lines that are written by a thread of their own; the last ones when this is dropped.
+/// Writes lines in a thread of its own. Dropping the log writes the last lines.
 #[derive(Debug)]
 pub(super) struct Log {
     shared: Arc<Shared>,
@@ -106,10 +106,9 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Opens the file, if there is one, and begins to write.
-    ///
+    /// Opens the file, if the destination is one, and starts the writer.
     /// # Errors
-    /// When the file cannot be opened.
+    /// Returns an error if the file cannot be opened.
     pub(super) fn open(destination: Destination) -> io::Result<Self> {
         let sink: Box<dyn Sink> = match destination {
             Destination::StandardOutput => Box::new(Plain(io::stdout())),
@@ -127,12 +126,12 @@ impl Log {
         Ok(Self { shared, writer: Some(writer) })
     }
 
-    /// What has become of events.
+    /// The counters of events.
     pub(super) fn counts(&self) -> &Counts {
         &self.shared.counts
     }
 
-    /// Takes a line about a request of this user, with its end, if there is room for it.
+    /// Adds a line about a request of this user, with its line break, if there is capacity for it.
     pub(super) fn take(&self, line: &[u8], user: &str) {
         let counts = &self.shared.counts;
         counts.events.fetch_add(1, Ordering::Relaxed);
@@ -154,7 +153,8 @@ impl Log {
         tell(untold);
     }
 
-    /// Returns when no line waits any more, or after so long; says in the log how many were not written by then.
+    /// Waits until all lines are written, or until the timeout. After a timeout, a warning contains the number of lines
+    /// that were not written.
     pub(super) fn flush(&self, longest: Duration) {
         self.shared.lock().flushes += 1;
         self.shared.changed.notify_all();
@@ -165,7 +165,7 @@ impl Log {
     }
 }
 
-/// Says that events were dropped.
+/// Reports dropped events in the log.
 fn tell(dropped: Option<u64>) {
     if let Some(dropped) = dropped {
         tracing::warn!(
@@ -179,7 +179,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for something, but not for long; whether it has come.
+    /// Waits until a condition is true, or until the timeout. Returns whether the condition is true.
     fn wait(&self, longest: Duration, is_there: impl Fn(&State) -> bool) -> bool {
         let until = Instant::now() + longest;
         let mut state = self.lock();
@@ -197,11 +197,11 @@ impl Shared {
         true
     }
 
-    /// The next lines; none when there will be no more.
+    /// Returns the next lines; `None` if the log is closed and empty.
     fn next(&self) -> Option<Vec<u8>> {
         let mut state = self.lock();
         loop {
-            // What was dropped is said also if nothing comes any more.
+            // Dropped events are also reported if no further event arrives.
             if let Some(untold) = state.untold() {
                 drop(state);
                 tell(Some(untold));
@@ -224,7 +224,7 @@ impl Shared {
         }
     }
 
-    /// Writes lines until there will be no more.
+    /// Writes lines until the log is closed and empty.
     fn write(&self, sink: &mut dyn Sink) {
         while let Some(text) = self.next() {
             let (taken, result) = sink.put(&text);
@@ -233,7 +233,7 @@ impl Shared {
                 written.iter().filter(|byte| **byte == b'\n').count() as u64
             };
             let whole = if result.is_err() { Some(whole()) } else { None };
-            // Until it is written it takes its room.
+            // The lines use their capacity until they are written.
             let mut state = self.lock();
             let lines = state.queue.written(text);
             let failed = whole.map_or(0, |whole| lines.saturating_sub(whole));
@@ -275,7 +275,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    /// A disk that writes nothing until it is told to.
+    /// A disk that writes only after the test allows it.
     struct Slow(mpsc::Receiver<()>, mpsc::Sender<Vec<u8>>);
 
     impl Sink for Slow {
@@ -286,7 +286,7 @@ mod tests {
         }
     }
 
-    /// A disk that takes so much of all that is written, and no more.
+    /// A disk of which this number of bytes is free.
     struct Full(usize);
 
     impl Sink for Full {
@@ -328,7 +328,7 @@ mod tests {
         let (go, going) = mpsc::channel();
         let (written, lines) = mpsc::channel();
         let log = Log::to(Box::new(Slow(going, written))).unwrap();
-        // With what is noted of each it is a mebibyte at most.
+        // With the record of its user, a line has a mebibyte at most.
         let line = vec![b'x'; (1 << 20) - 1_024];
         let began = Instant::now();
         for number in 0..100 {

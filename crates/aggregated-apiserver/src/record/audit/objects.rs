@@ -1,4 +1,4 @@
-//! What is written down of bodies: of the object that a request brings, and of its answer.
+//! The bodies in events: the object of a request, and the response.
 
 use std::io::{self, Read, Write};
 
@@ -14,26 +14,27 @@ use serde_json::{Map, Value, json};
 use super::event::Named;
 use super::{OBJECT_LIMIT, raw};
 
-/// No status that says that something was done is larger.
+/// The largest `Status` in an event, in bytes. If bodies are not recorded, responses are read up to this size: no
+/// `Status` of a successful request is larger.
 pub(super) const STATUS_LIMIT: usize = 16 << 10;
 
-/// Nothing is written down of messages beyond that: they quote what clients send.
+/// The largest message in an event, in bytes. Longer messages are truncated, because they can quote what clients send.
 const MESSAGE_LIMIT: usize = 4 << 10;
-/// No name is longer, and no uid and no resource version.
+/// The largest name, UID or resourceVersion of an object in an event, in bytes. Valid ones are not longer.
 const NAME_LIMIT: usize = 253;
 
-/// What a request brings.
+/// The body of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum RequestObject<'a> {
-    /// An object that is created, or put in the place of another one.
+    /// An object that is created or replaces another object.
     Object(&'a Map<String, Value>),
     /// A patch, as it was sent.
     Patch(&'a Bytes),
-    /// Options of a deletion, as they were sent.
+    /// The options of a deletion, as they were sent.
     DeleteOptions(&'a Bytes),
 }
 
-/// The object of a request, if it is written down.
+/// The object of a request for an event.
 #[derive(Debug, Default)]
 pub(super) struct Requested {
     pub object: Option<Box<RawValue>>,
@@ -41,11 +42,11 @@ pub(super) struct Requested {
 }
 
 impl Requested {
-    /// Takes what a request brings.
+    /// Records the body of a request.
     pub(super) fn take(&mut self, object: RequestObject<'_>, omits_managed_fields: bool) {
         let kept = match object {
             RequestObject::Object(object) => bounded(&Sent { object, omits_managed_fields }),
-            // Bytes that would be left out are not read either.
+            // Bodies that are too large for an event are not parsed.
             RequestObject::Patch(sent) | RequestObject::DeleteOptions(sent)
                 if sent.len() > OBJECT_LIMIT =>
             {
@@ -61,21 +62,21 @@ impl Requested {
 }
 
 impl Requested {
-    /// There is no room for it.
+    /// Omits the object, because the memory limit is reached.
     pub(super) fn leave_out(&mut self) {
         self.is_truncated = true;
         self.object = None;
     }
 }
 
-/// An object that was sent. Its managed fields are left out where a policy says so, and where they
-/// were set apart when it was read, which leaves null in their place.
+/// Serializes an object that was sent. Its managed fields are omitted if a policy demands it. They are also omitted if
+/// they were moved out of the object when it was decoded, which leaves null in their place.
 struct Sent<'a> {
     object: &'a Map<String, Value>,
     omits_managed_fields: bool,
 }
 
-/// The metadata of an object that was sent.
+/// Serializes the metadata of an object that was sent.
 struct SentMetadata<'a> {
     metadata: &'a Map<String, Value>,
     omits_managed_fields: bool,
@@ -105,7 +106,7 @@ impl Serialize for SentMetadata<'_> {
     }
 }
 
-/// JSON that is not longer than anything that is written down.
+/// Serializes a value as JSON, unless it is larger than [`OBJECT_LIMIT`].
 fn bounded(value: &impl Serialize) -> Option<Box<RawValue>> {
     struct Bounded(Vec<u8>);
 
@@ -128,7 +129,7 @@ fn bounded(value: &impl Serialize) -> Option<Box<RawValue>> {
     RawValue::from_string(String::from_utf8(bytes.0).ok()?).ok()
 }
 
-/// JSON as it was sent, without the blanks between its parts; anything else as a text.
+/// Returns JSON input without the blanks between tokens, and any other input as a JSON string.
 fn text(bytes: &[u8]) -> Option<Box<RawValue>> {
     match serde_json::from_slice::<&RawValue>(bytes) {
         Ok(json) => RawValue::from_string(without_blanks(json.get())).ok(),
@@ -136,7 +137,7 @@ fn text(bytes: &[u8]) -> Option<Box<RawValue>> {
     }
 }
 
-/// The same JSON on one line.
+/// Removes the blanks and line breaks between the tokens of JSON.
 fn without_blanks(json: &str) -> String {
     let (mut is_text, mut is_escaped) = (false, false);
     let is_kept = |&character: &char| {
@@ -150,7 +151,7 @@ fn without_blanks(json: &str) -> String {
     json.chars().filter(is_kept).collect()
 }
 
-/// Options as kube-apiserver shows them: of its inner version.
+/// Returns deletion options in the form of kube-apiserver's events, which have the internal version.
 fn delete_options(bytes: &[u8]) -> Option<Box<RawValue>> {
     match serde_json::from_slice(bytes) {
         Ok(Value::Object(mut options)) => {
@@ -162,7 +163,8 @@ fn delete_options(bytes: &[u8]) -> Option<Box<RawValue>> {
     }
 }
 
-/// What an object that is sent says of itself. Nothing has checked it yet: what is too long is left out.
+/// Returns the metadata of an object that was sent. The object is not validated yet, so values that are too long are
+/// omitted.
 pub(super) fn named(object: &Map<String, Value>) -> Named {
     let metadata = object.get("metadata").and_then(Value::as_object);
     let said = |member: &str| {
@@ -177,7 +179,7 @@ pub(super) fn named(object: &Map<String, Value>) -> Named {
     }
 }
 
-/// A text that is cut after so many bytes, which it says then.
+/// Truncates a string to this number of bytes, and marks it as truncated.
 pub(super) fn cut(mut text: String, limit: usize) -> String {
     if text.len() > limit {
         let end = (0..=limit).rev().find(|&end| text.is_char_boundary(end));
@@ -187,10 +189,10 @@ pub(super) fn cut(mut text: String, limit: usize) -> String {
     text
 }
 
-/// The answer, as far as it is looked at.
+/// The response of a request, as far as events need it.
 #[derive(Debug, Default)]
 pub(super) struct Response {
-    /// So many bytes of it, if any.
+    /// The largest number of bytes that are read; 0 if the body is not needed.
     limit: usize,
     is_json: bool,
     is_compressed: bool,
@@ -200,7 +202,7 @@ pub(super) struct Response {
 }
 
 impl Response {
-    /// The head of the answer is made.
+    /// Records the head of the response.
     pub(super) fn begin(&mut self, headers: &HeaderMap, limit: usize) {
         self.limit = limit;
         if limit == 0 {
@@ -213,7 +215,7 @@ impl Response {
         self.is_json = is_readable && headers.get(CONTENT_TYPE).is_some_and(of_type);
     }
 
-    /// Whether it is not written down, though it should be.
+    /// Whether the event should contain the response, and does not.
     pub(super) fn is_truncated(&self) -> bool {
         self.is_left_out && self.object.is_none()
     }
@@ -222,31 +224,32 @@ impl Response {
         self.limit > 0
     }
 
-    /// Whether a piece of it that is sent is kept, if there is room.
+    /// Whether this chunk of the response is to be stored.
     pub(super) fn keeps(&self, piece: &Bytes) -> bool {
         let is_small = self.body.len() + piece.len() <= self.limit;
         !self.is_left_out && self.is_json && is_small
     }
 
-    /// A piece of it is sent, and kept.
+    /// Stores a chunk of the response.
     pub(super) fn take(&mut self, piece: &Bytes) {
         self.body.extend_from_slice(piece);
     }
 
-    /// It is not JSON, too large, or there is no room for it; answers how many bytes were kept.
+    /// Omits the body, because it is not JSON, is too large or exceeds the memory limit. Returns the number of bytes
+    /// that were stored.
     pub(super) fn leave_out(&mut self) -> usize {
         self.is_left_out = true;
         std::mem::take(&mut self.body).len()
     }
 
-    /// All of it is sent; answers with the status that it was, if it was one.
+    /// Records the end of the response. Returns the response if it is a `Status`.
     pub(super) fn finish(&mut self, omits_managed_fields: bool) -> Option<Box<RawValue>> {
         let body = std::mem::take(&mut self.body);
         if body.is_empty() {
             return None;
         }
         let status = self.read(body, omits_managed_fields);
-        // What ends early cannot be read.
+        // A response that ended early cannot be parsed.
         self.is_left_out |= self.object.is_none();
         status
     }
@@ -267,12 +270,12 @@ impl Response {
             }
         }
         let typed = serde_json::from_slice::<Typed>(&body).ok()?;
-        // Other groups may have a kind of this name.
+        // Another API group can have a kind of this name.
         let is_status = typed.kind == "Status" && typed.api_version == "v1";
         if !omits_managed_fields && !is_status {
             let text = String::from_utf8(body).ok()?;
             let text = text.trim_end();
-            // For people it is indented. Within a text JSON has no end of a line.
+            // Pretty-printed JSON is indented. A JSON string contains no line break.
             let is_indented = text.contains('\n');
             let line = if is_indented { without_blanks(text) } else { text.to_owned() };
             self.object = RawValue::from_string(line).ok();
@@ -285,7 +288,7 @@ impl Response {
     }
 }
 
-/// What was compressed, or the beginning of it, if that is longer than anything that is written down.
+/// Decompresses a body. The result is cut off after more than [`OBJECT_LIMIT`] bytes.
 fn decompressed(body: &[u8]) -> Option<Vec<u8>> {
     let mut all = Vec::new();
     let most = OBJECT_LIMIT as u64 + 1;
@@ -293,7 +296,7 @@ fn decompressed(body: &[u8]) -> Option<Vec<u8>> {
     Some(all)
 }
 
-/// The same object, or list, or table, without what is said of its managers.
+/// Removes the managed fields of an object, of the items of a list, or of the rows of a table.
 fn remove_managed_fields(object: &mut Value) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
@@ -310,7 +313,7 @@ fn remove_managed_fields(object: &mut Value) {
     }
 }
 
-/// What a status says, as far as kube-apiserver writes it down, and within bounds.
+/// Returns the fields of a `Status` that kube-apiserver records, with limited size.
 pub(super) fn status(status: &impl Serialize) -> Option<Box<RawValue>> {
     let mut status = serde_json::to_value(status).ok()?;
     let status = status.as_object_mut()?;
@@ -330,19 +333,19 @@ pub(super) fn status(status: &impl Serialize) -> Option<Box<RawValue>> {
     raw(status)
 }
 
-/// The status of a request whose client has disconnected before it was answered.
+/// The status of a request whose client disconnected before the response.
 pub(super) fn disconnected(code: u16) -> Option<Box<RawValue>> {
     let message = "the client has disconnected before it was answered: it may have been done";
     raw(&json!({"metadata": {}, "status": "Failure", "message": message, "code": code}))
 }
 
-/// The status of a write that ended after its request, and of which it is not known whether it was committed.
+/// The status of a write that ended after its request, if its outcome is unknown.
 pub(super) fn unknown(code: u16) -> Option<Box<RawValue>> {
     let message = "it is not known whether this was written";
     raw(&json!({"metadata": {}, "status": "Failure", "message": message, "code": code}))
 }
 
-/// The status of a request over which code has failed.
+/// The status of a request whose handler panicked.
 pub(super) fn panic(why: &str) -> Option<Box<RawValue>> {
     let message = cut(format!("APIServer panic'd: {why}"), MESSAGE_LIMIT);
     let (failure, reason) = ("Failure", "InternalError");

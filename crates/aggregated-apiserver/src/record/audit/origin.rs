@@ -1,4 +1,4 @@
-//! Where a request comes from, as its headers say it, within bounds.
+//! The origin of a request from its headers, with limited size.
 
 use std::net::IpAddr;
 
@@ -11,13 +11,13 @@ use super::objects;
 
 static FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 static REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
-/// The longest user agent in an event, in bytes; as kube-apiserver's.
+/// The longest user agent in an event, in bytes, same as in kube-apiserver.
 const USER_AGENT_LIMIT: usize = 1_024;
 /// The largest number of proxies in an event. A watch holds them for hours.
 const PROXIES: usize = 64;
 
-/// The user agent of a client. A request that lasts long gets a copy, because a header holds the memory of all headers of
-/// its request. A long user agent is cut.
+/// Returns the user agent of a client. A long-running request gets a copy, because a header references the memory of
+/// all headers of its request. A long user agent is truncated.
 pub(super) fn user_agent(headers: &HeaderMap, is_long: bool) -> Option<HeaderValue> {
     let agent = headers.get(USER_AGENT)?;
     if agent.len() <= USER_AGENT_LIMIT {
@@ -27,7 +27,7 @@ pub(super) fn user_agent(headers: &HeaderMap, is_long: bool) -> Option<HeaderVal
     HeaderValue::from_str(&objects::cut(text, USER_AGENT_LIMIT)).ok()
 }
 
-/// Where a request comes from: what proxies say, and the other end of the connection.
+/// Returns the addresses in headers of proxies, and the remote address of the connection.
 pub(super) fn source_ips(headers: &HeaderMap, address: Option<IpAddr>) -> Addresses {
     let parse = |text: &str| text.trim().parse::<IpAddr>().ok();
     let first = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());

@@ -1,4 +1,4 @@
-//! `Policy` of `audit.k8s.io/v1`: which requests are written down, and how much of them.
+//! `Policy` of `audit.k8s.io/v1`: selects the requests that have events, and the content of the events.
 
 use std::fmt;
 
@@ -12,21 +12,21 @@ use crate::user::User;
 const API_VERSION: &str = "audit.k8s.io/v1";
 const KIND: &str = "Policy";
 
-/// How much is written down.
+/// The level of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub enum Level {
-    /// Nothing.
+    /// No event.
     None,
-    /// Who asked what, and how it ended.
+    /// The user, the target and the status of a request.
     Metadata,
-    /// The body of the request, too.
+    /// The metadata, and the body of the request.
     Request,
-    /// That of the answer, too.
+    /// The metadata, and the bodies of the request and the response.
     RequestResponse,
 }
 
 impl Level {
-    /// Its name in policies and events.
+    /// The name of the level in policies and events.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::None => "None",
@@ -37,21 +37,21 @@ impl Level {
     }
 }
 
-/// A moment of a request at which something is written down.
+/// A stage of a request at which an event is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum Stage {
-    /// It has come, and it is known who asks.
+    /// The request has arrived and is authenticated.
     RequestReceived,
-    /// The answer to a request that lasts has begun.
+    /// The response of a long-running request has started.
     ResponseStarted,
-    /// It is over.
+    /// The request has ended.
     ResponseComplete,
-    /// Code has failed over it.
+    /// A handler panicked.
     Panic,
 }
 
 impl Stage {
-    /// Its name in policies and events.
+    /// The name of the stage in policies and events.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::RequestReceived => "RequestReceived",
@@ -62,7 +62,7 @@ impl Stage {
     }
 }
 
-/// Which requests are written down, and how much of them.
+/// An audit policy: rules that select the level of requests.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Policy {
@@ -78,7 +78,7 @@ pub struct Policy {
     omit_managed_fields: bool,
 }
 
-/// Requests that all of this matches; what is empty matches all.
+/// A rule. A request must match all its fields; an empty field matches every request.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Rule {
@@ -111,18 +111,18 @@ struct GroupResources {
     resource_names: Vec<String>,
 }
 
-/// What a policy says of a request.
+/// The decision of a policy about a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Verdict<'a> {
-    /// How much is written down.
+    /// The level of the events.
     pub level: Level,
     omit_stages: [&'a [Stage]; 2],
-    /// Whether `metadata.managedFields` is left out.
+    /// Whether `metadata.managedFields` is omitted.
     pub omits_managed_fields: bool,
 }
 
 impl Verdict<'_> {
-    /// Which stages are left out, a bit each.
+    /// The omitted stages, as a bit for each.
     pub(super) fn omitted(&self) -> u8 {
         let stages = self.omit_stages.iter().copied().flatten();
         stages.fold(0, |bits, stage| bits | 1 << *stage as u8)
@@ -130,10 +130,9 @@ impl Verdict<'_> {
 }
 
 impl Policy {
-    /// Reads a policy: YAML or JSON.
-    ///
+    /// Parses a policy from YAML or JSON.
     /// # Errors
-    /// What is wrong with it, and where, in one line.
+    /// Returns the problem and its location in one line.
     pub fn parse(text: &str) -> Result<Self, String> {
         let options = serde_saphyr::options! { with_snippet: false };
         let value: Value = serde_saphyr::from_str_with_options(text, options)
@@ -163,12 +162,12 @@ impl Policy {
         Ok(())
     }
 
-    /// Whether bodies of some requests are written down.
+    /// Whether events of some requests contain bodies.
     pub(super) fn writes_bodies(&self) -> bool {
         self.rules.iter().any(|rule| rule.level >= Level::Request)
     }
 
-    /// What is said of a request: by the first rule that matches it.
+    /// Returns the decision for a request, by the first rule that matches it.
     pub(super) fn judge(&self, user: Option<&User>, attributes: &Attributes) -> Verdict<'_> {
         let rule = self.rules.iter().find(|rule| rule.matches(user, attributes));
         let of_rule = rule.map_or(&[][..], |rule| &rule.omit_stages);
@@ -270,7 +269,7 @@ impl GroupResources {
         }
         self.resources.iter().any(|pattern| match pattern.split_once('/') {
             None => pattern == "*" || (subresource.is_empty() && pattern == resource),
-            // All subresources, and the resource itself.
+            // The pattern matches the resource and all its subresources.
             Some((of, "*")) => of == resource,
             Some(("*", one)) => !subresource.is_empty() && one == subresource,
             Some((of, one)) => of == resource && one == subresource,

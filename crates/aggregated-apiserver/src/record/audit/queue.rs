@@ -1,35 +1,37 @@
-//! The lines that wait to be written: batches of text, and whose lines they are.
+//! The queue of lines that wait to be written, in batches of text with the users that the lines count against.
 //!
-//! Of the room that there is no user has more than a part. As long as all lines together take no more than
-//! such a part, nobody can have more, and users are not counted: an event costs a copy of its text.
+//! One user can use only a part of the capacity. As long as all lines together need less than such a part, no user can
+//! exceed it. Users are then not counted, and an event costs only a copy of its text.
 
 use std::collections::VecDeque;
 
 use crate::record::shares::{PARTS, Shares};
 
-/// About so many bytes of events are written at once.
+/// The size at which a batch is written, in bytes.
 pub(super) const BATCH: usize = 256 << 10;
-/// What is larger is not used again when it is written.
+/// The largest capacity of a buffer that is reused, in bytes.
 const KEPT: usize = 2 * BATCH;
-/// What is noted of whose a line is, besides the name: a place, and one among users that are counted.
+/// The memory for the user of a line besides the name, in bytes: an entry of the batch, and an entry of the counted
+/// users.
 const OWNER: usize = 128;
-/// A name is noted in a text that grows, with as much again, and once among users that are counted.
+/// The number of copies of a user name: one in a growing string, the same again as spare capacity of that string, and
+/// one among the counted users.
 const NAMES: usize = 3;
 
-/// Lines that wait, and those that are being written.
+/// The lines that wait, and the lines that are being written.
 #[derive(Debug)]
 pub(super) struct Queue {
-    /// What it may take, in bytes.
+    /// The largest memory of all lines, in bytes.
     limit: usize,
-    /// Those that wait; the last one grows.
+    /// The batches that wait. New lines are appended to the last one.
     batches: VecDeque<Batch>,
-    /// Whose lines are being written, without their text.
+    /// The batch that is being written, without its text.
     writing: Option<Batch>,
-    /// Bytes of all of them.
+    /// The memory of all lines, in bytes.
     taken: usize,
-    /// Who has how much, while that matters.
+    /// The memory by user, while users are counted.
     users: Option<Shares>,
-    /// Empty texts that have room: one grows while the other is written.
+    /// Empty buffers with capacity: one grows while the other is written.
     spare: [Vec<u8>; 2],
 }
 
@@ -42,8 +44,8 @@ struct Batch {
 }
 
 impl Batch {
-    /// Makes its text as large as it has to be, and twice as large as it was, but no larger than a batch: only its last line
-    /// may make it so.
+    /// Reserves memory for a line. The capacity doubles, but only up to the size of a batch; only the last line of a
+    /// batch may exceed that.
     fn make_room(&mut self, bytes: usize) {
         let (length, capacity) = (self.text.len(), self.text.capacity());
         let needed = length + bytes;
@@ -54,12 +56,12 @@ impl Batch {
     }
 }
 
-/// Whose lines follow each other, and how many bytes they take.
+/// The users of consecutive lines, and the size of their lines in bytes.
 #[derive(Debug, Default)]
 struct Owners {
-    /// Their names, one behind the other.
+    /// The concatenated user names.
     names: String,
-    /// Where each name ends, and the bytes.
+    /// The end of each name, and the bytes of its lines.
     each: Vec<(usize, usize)>,
 }
 
@@ -75,7 +77,7 @@ impl Owners {
         }
     }
 
-    /// Whether the last line is this user's.
+    /// Whether the last line belongs to this user.
     fn is_last(&self, user: &str) -> bool {
         let before = self.each.len().checked_sub(2).and_then(|at| self.each.get(at));
         let begin = before.map_or(0, |(end, _)| *end);
@@ -97,7 +99,7 @@ impl Owners {
 }
 
 impl Queue {
-    /// A queue that takes so many bytes at most.
+    /// Creates a queue with this limit, in bytes.
     pub(super) fn of(limit: usize) -> Self {
         Self {
             limit,
@@ -109,13 +111,13 @@ impl Queue {
         }
     }
 
-    /// Bytes of memory that a queue of this limit takes at most. Besides its lines that is room in the text that grows, in
-    /// the one that is written, and in those that are kept.
+    /// The largest memory of a queue with this limit, in bytes. Besides its lines, it consists of spare capacity: in
+    /// the growing buffer, in the buffer that is written, and in the buffers for reuse.
     pub(super) const fn memory(limit: usize) -> usize {
         limit + 2 * BATCH + 2 * KEPT
     }
 
-    /// Takes a line about a request of this user, if there is room for it.
+    /// Adds a line about a request of this user. Returns false if there is no capacity for it.
     pub(super) fn take(&mut self, line: &[u8], user: &str) -> bool {
         let growing = self.batches.back().filter(|last| last.text.len() < BATCH);
         let (is_growing, is_noted) =
@@ -140,13 +142,13 @@ impl Queue {
         true
     }
 
-    /// Takes a part of the room for a user, if that is counted.
+    /// Reserves memory of the per-user limit, while users are counted.
     fn has_share(&mut self, taken: usize, bytes: usize, user: &str) -> bool {
         if self.users.is_none() && taken > self.limit / PARTS {
             let mut users = Shares::of(self.limit);
             for batch in self.writing.iter().chain(&self.batches) {
                 for (name, bytes) in batch.owners.each() {
-                    // All of them together have no more than one may have.
+                    // All lines together fit in the per-user limit, so this cannot fail.
                     users.take(name, bytes);
                 }
             }
@@ -155,7 +157,7 @@ impl Queue {
         self.users.as_mut().is_none_or(|users| users.take(user, bytes))
     }
 
-    /// Whether enough waits to be written at once.
+    /// Whether there is a batch of the full size.
     pub(super) fn has_batch(&self) -> bool {
         self.batches.front().is_some_and(|first| first.text.len() >= BATCH)
     }
@@ -165,17 +167,17 @@ impl Queue {
         !self.batches.is_empty()
     }
 
-    /// Whether neither lines wait nor are being written.
+    /// Whether no line waits or is being written.
     pub(super) fn is_empty(&self) -> bool {
         self.batches.is_empty() && self.writing.is_none()
     }
 
-    /// How many lines wait or are being written.
+    /// The number of lines that wait or are being written.
     pub(super) fn lines(&self) -> u64 {
         self.writing.iter().chain(&self.batches).map(|batch| batch.lines).sum()
     }
 
-    /// Takes out what is to be written next. Until it is [written](Self::written) it takes its room.
+    /// Removes the next batch from the queue. It uses its capacity until [`written`](Self::written) is called.
     pub(super) fn batch(&mut self) -> Option<Vec<u8>> {
         let mut batch = self.batches.pop_front()?;
         let text = std::mem::take(&mut batch.text);
@@ -183,7 +185,7 @@ impl Queue {
         Some(text)
     }
 
-    /// What was taken out is written, or could not be; answers how many lines that were.
+    /// Releases the capacity of a batch that was written or could not be written. Returns the number of its lines.
     pub(super) fn written(&mut self, mut text: Vec<u8>) -> u64 {
         let smallest = self.spare.iter_mut().min_by_key(|text| text.capacity());
         if let Some(spare) = smallest
@@ -199,7 +201,7 @@ impl Queue {
                 users.give_back(name, bytes);
             }
         }
-        // With a distance, so that they are not counted anew all the time.
+        // The distance from the threshold in `has_share` avoids that users are counted from scratch too often.
         if self.taken <= self.limit / PARTS / 2 {
             self.users = None;
         }
@@ -211,10 +213,10 @@ impl Queue {
 mod tests {
     use super::*;
 
-    /// The smallest line, with what is noted of it, of a user whose name is one letter.
+    /// The memory of the user of the smallest line, if the name is one letter.
     const NOTED: usize = OWNER + NAMES;
 
-    /// What it really takes.
+    /// The actual memory use, in bytes.
     fn memory(queue: &Queue) -> usize {
         let batches = queue.writing.iter().chain(&queue.batches);
         let of_batch = |batch: &Batch| {
@@ -236,7 +238,7 @@ mod tests {
         assert!(queue.users.is_some());
         assert!(!queue.take(&line(400), "q") || !queue.take(&line(400), "q"), "a quarter is all");
         assert!(!queue.take(&line(400), "l"), "a quarter is all");
-        // What follows a line of the same user takes no more than itself.
+        // A line that follows a line of the same user uses only the memory of its text.
         assert!(queue.take(&line(200), "l") && !queue.take(b"x", "l"));
         let lines = queue.lines();
         let text = queue.batch().unwrap();
@@ -268,7 +270,7 @@ mod tests {
         {
             let mut queue = Queue::of(LIMIT);
             let mut refused = 0;
-            // Users in turns, each of whom is noted anew.
+            // The users alternate, so that each line has an entry for its user.
             let users: Vec<String> = (0..97).map(|number| format!("{number:0name$}")).collect();
             let mut most = 0;
             for round in 0..3 {

@@ -1,5 +1,4 @@
-//! A file that is begun anew when it is large: what was written is kept under another name for a
-//! while, as kube-apiserver does it.
+//! A log file that is rotated when it is large. Old files are renamed and removed later, same as in kube-apiserver.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -13,42 +12,41 @@ use crate::occasionally::Occasionally;
 
 static FAILED: Occasionally = Occasionally::at_most(1);
 
-/// When a file is begun anew, and which old ones are kept.
+/// The limits for the size of a file, and for the age and the number of old files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rotation {
-    /// Bytes of a file.
+    /// The largest size of a file, in bytes.
     pub size: u64,
-    /// How long old ones are kept, by the time in their names; `None` for ever.
+    /// The largest age of old files, by the time in their names; `None` for no limit.
     pub age: Option<Duration>,
-    /// How many old ones are kept; `None` all.
+    /// The largest number of old files; `None` for no limit.
     pub count: Option<usize>,
 }
 
-/// A file that is begun anew when it is large.
+/// A log file that is rotated when it is large.
 #[derive(Debug)]
 pub(super) struct RotatedFile {
     path: PathBuf,
     rotation: Rotation,
     file: File,
     size: u64,
-    /// Whether the last line is one half of one, which the next line must not be glued to.
+    /// Whether the file ends within a line. The next line must then start on a line of its own.
     is_broken: bool,
-    /// After a rotation that failed: the size at which it is tried again.
+    /// The file size at which a failed rotation is repeated, in bytes.
     again_at: u64,
 }
 
-/// After a rotation that failed, so many bytes are written before the next attempt, so that not
-/// every line pays for one.
+/// The number of bytes that are written after a failed rotation before the next attempt, so that not every line costs
+/// an attempt.
 const AGAIN: u64 = 64 << 10;
 
-/// The time in the names of old files, as kube-apiserver writes it.
+/// The format of the time in the names of old files, same as in kube-apiserver.
 const FORMAT: &str = "%Y-%m-%dT%H-%M-%S";
 
 impl RotatedFile {
-    /// Opens a file, or makes it and its folder, to go on at its end.
-    ///
+    /// Opens a file to append to it. Creates the file and its directory if they do not exist.
     /// # Errors
-    /// When it cannot be opened.
+    /// Returns an error if the file cannot be opened.
     pub(super) fn open(path: PathBuf, rotation: Rotation) -> io::Result<Self> {
         fs::create_dir_all(folder(&path))?;
         let file = open(&path)?;
@@ -59,13 +57,12 @@ impl RotatedFile {
         Ok(file)
     }
 
-    /// Keeps what was written under another name, and begins anew. If that fails, what is open stays
-    /// open.
+    /// Renames the file and creates a new one. If that fails, the current file stays open.
     fn rotate(&mut self, now: Timestamp) -> io::Result<()> {
         if !fs::metadata(&self.path).is_ok_and(|file| !file.is_file()) {
             self.replace(now)?;
         }
-        // What is no file (standard output by its path, a pipe) is never large.
+        // A path that is not a regular file (a device, a pipe) is never large.
         self.size = 0;
         self.again_at = 0;
         Ok(())
@@ -73,13 +70,13 @@ impl RotatedFile {
 
     fn replace(&mut self, now: Timestamp) -> io::Result<()> {
         let mut name = old_name(&self.path, now);
-        // Two of one millisecond.
+        // Another file was rotated in the same millisecond.
         while name.exists() {
             name.as_mut_os_string().push("~");
         }
         let is_kept = match fs::rename(&self.path, &name) {
             Ok(()) => true,
-            // Another program has removed it, or given it another name.
+            // Another program has removed or renamed the file.
             Err(why) if why.kind() == io::ErrorKind::NotFound => false,
             Err(why) => return Err(why),
         };
@@ -87,7 +84,7 @@ impl RotatedFile {
             Ok(file) => self.file = file,
             Err(why) => {
                 if is_kept {
-                    // What is still written belongs under the usual name.
+                    // Further lines must be written under the usual name.
                     let _ = fs::rename(&name, &self.path);
                 }
                 return Err(why);
@@ -98,7 +95,8 @@ impl RotatedFile {
         Ok(())
     }
 
-    /// Writes lines. What was left of one before, when the disk was full, becomes a line of its own.
+    /// Writes lines. If a previous write has left an incomplete line because the disk was full, that part becomes a
+    /// line of its own.
     fn append(&mut self, lines: &[u8]) -> (usize, io::Result<()>) {
         if self.is_broken {
             if let (_, Err(why)) = sink::write(&mut self.file, b"\n") {
@@ -109,13 +107,14 @@ impl RotatedFile {
         }
         let (taken, result) = sink::write(&mut self.file, lines);
         self.size += taken as u64;
-        // A disk that is full takes a half.
+        // A full disk may accept only a part of the lines.
         let last = taken.checked_sub(1).and_then(|last| lines.get(last));
         self.is_broken = last.is_some_and(|last| *last != b'\n');
         (taken, result)
     }
 
-    /// Removes what is too old or too much. What cannot be removed now may be the next time.
+    /// Removes old files that exceed the limits of age and number. Files that cannot be removed now are tried again at
+    /// the next rotation.
     fn remove_old(&self, now: Timestamp) {
         let mut old = self.old_files().unwrap_or_default();
         old.sort_by(|one, other| other.cmp(one));
@@ -157,7 +156,7 @@ impl Sink for RotatedFile {
             && self.size >= self.again_at
             && let Err(why) = self.rotate(Timestamp::now())
         {
-            // A log that is too large is better than none.
+            // A log that is too large is better than no log.
             self.again_at = self.size.saturating_add(AGAIN);
             FAILED.log(|suppressed| {
                 tracing::warn!(suppressed, "the audit log cannot be rotated, it grows: {why}");
@@ -167,7 +166,7 @@ impl Sink for RotatedFile {
     }
 }
 
-/// Whether the last byte of a file ends a line. What cannot be read is taken as whole.
+/// Whether the last byte of a file ends a line. If the file cannot be read, its last line is assumed to be complete.
 fn ends_a_line(path: &Path, size: u64) -> bool {
     let last = || -> io::Result<u8> {
         let mut file = File::open(path)?;
@@ -179,7 +178,7 @@ fn ends_a_line(path: &Path, size: u64) -> bool {
     last().map_or(true, |last| last == b'\n')
 }
 
-/// Only its owner may read it: there may be secrets in it.
+/// Only the owner can read the file, because it can contain secrets.
 fn open(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)
@@ -189,7 +188,7 @@ fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// The name of a file before its extension, and the extension with its dot.
+/// Splits the name of a file into its stem, and its extension with the dot.
 fn parts(path: &Path) -> (String, String) {
     let text = |part: Option<&std::ffi::OsStr>| {
         part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default()
@@ -199,7 +198,7 @@ fn parts(path: &Path) -> (String, String) {
     (text(path.file_stem()), extension)
 }
 
-/// `audit.log` becomes `audit-2026-01-02T03-04-05.678.log`.
+/// Returns the name of an old file: `audit.log` becomes `audit-2026-01-02T03-04-05.678.log`.
 fn old_name(path: &Path, now: Timestamp) -> PathBuf {
     let (stem, extension) = parts(path);
     let milliseconds = now.subsec_millisecond();
@@ -239,7 +238,7 @@ mod tests {
         file.rotate(at("2026-01-02T03:09:00Z")).unwrap();
         let last = "audit-2026-01-02T03-09-00.000.log";
         assert_eq!(names(folder.path()), [last, "audit-other.log", "audit.log"]);
-        // What is there already counts.
+        // The existing content counts for the size.
         file.put(b"123456\n").1.unwrap();
         drop(file);
         let mut file = RotatedFile::open(path.clone(), rotation).unwrap();
@@ -269,7 +268,7 @@ mod tests {
         let path = folder.path().join("log/audit.log");
         let mut file = small(&path);
         file.put(b"first line\n").1.unwrap();
-        // Neither a new name nor a new file can be had: the folder is another one's.
+        // Neither renaming nor creating the file is possible, because its directory is replaced by a file.
         let aside = folder.path().join("aside");
         fs::rename(folder.path().join("log"), &aside).unwrap();
         fs::write(folder.path().join("log"), "no folder").unwrap();

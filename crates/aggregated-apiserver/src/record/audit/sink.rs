@@ -1,14 +1,14 @@
-//! Where lines go, and how many of them arrive: a disk that is full takes a part.
+//! Destinations of lines. They report how many bytes were written, because a full disk accepts only a part.
 
 use std::io::{self, Write};
 
-/// Takes lines.
+/// A destination of lines.
 pub(super) trait Sink: Send {
-    /// Writes lines. Answers how many bytes of them were taken, and why not all.
+    /// Writes lines. Returns the number of bytes that were written, and an error if these are not all.
     fn put(&mut self, lines: &[u8]) -> (usize, io::Result<()>);
 }
 
-/// What is written to as it is.
+/// A destination without rotation.
 pub(super) struct Plain<W>(pub W);
 
 impl<W: Write + Send> Sink for Plain<W> {
@@ -18,7 +18,7 @@ impl<W: Write + Send> Sink for Plain<W> {
     }
 }
 
-/// Writes all of it, or as much as is taken.
+/// Writes all bytes, or as many as the destination accepts.
 pub(super) fn write(to: &mut impl Write, bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut taken = 0;
     while let Some(left) = bytes.get(taken..).filter(|left| !left.is_empty()) {

@@ -1,4 +1,4 @@
-//! JSON as it is written into a line: no copies between a text and its line.
+//! A JSON writer that appends values to a line without intermediate copies.
 
 use std::cell::Cell;
 use std::fmt::Display;
@@ -8,23 +8,23 @@ use http::HeaderValue;
 use jiff::Timestamp;
 use jiff::tz::Offset;
 
-/// A text that is appended to a line.
+/// A line to which JSON values are appended.
 pub(super) trait Json {
-    /// Appends a text with its quotes.
+    /// Appends a string with its quotes.
     fn text(&mut self, text: &str);
-    /// Appends a text from a header; what is no UTF-8 in it is replaced.
+    /// Appends a header value as a string. Invalid UTF-8 is replaced.
     fn header(&mut self, value: &HeaderValue);
-    /// Appends what stands in JSON as it is, with quotes around it.
+    /// Appends bytes that need no escaping, with quotes around them.
     fn quote(&mut self, plain: &[u8]);
-    /// Appends what is JSON already.
+    /// Appends JSON.
     fn raw(&mut self, json: &str);
-    /// Appends something that has no quotes in it, with quotes around it.
+    /// Appends a value whose text needs no escaping, with quotes around it.
     fn quoted(&mut self, value: impl Display);
     /// Appends a number.
     fn number(&mut self, number: u16);
-    /// Appends texts as a list.
+    /// Appends strings as a list.
     fn texts(&mut self, texts: &[String]);
-    /// Appends a time with its microseconds, as Kubernetes writes it.
+    /// Appends a time with microseconds, in the format of Kubernetes.
     fn micro_time(&mut self, time: Timestamp);
 }
 
@@ -33,7 +33,7 @@ impl Json for Vec<u8> {
         if is_plain(text.as_bytes()) {
             self.quote(text.as_bytes());
         } else {
-            // A text always encodes, and a vector takes all of it.
+            // A string can always be encoded, and a vector accepts all of it.
             let _ = serde_json::to_writer(self, text);
         }
     }
@@ -55,7 +55,7 @@ impl Json for Vec<u8> {
         self.push(b'"');
     }
 
-    // Mostly its length is known where it is called.
+    // Inlined, because the length of the argument is mostly known at the call.
     #[inline]
     fn raw(&mut self, json: &str) {
         self.extend_from_slice(json.as_bytes());
@@ -66,7 +66,7 @@ impl Json for Vec<u8> {
     }
 
     fn number(&mut self, number: u16) {
-        // A number always encodes.
+        // A number can always be encoded.
         let _ = serde_json::to_writer(self, &number);
     }
 
@@ -82,7 +82,7 @@ impl Json for Vec<u8> {
     }
 
     fn micro_time(&mut self, time: Timestamp) {
-        // Before 1970 seconds and their parts are both negative; nothing that happens is so old.
+        // Before 1970, the seconds and their fraction are both negative. Events are never that old.
         let (second, nanosecond) = (time.as_second(), time.subsec_nanosecond());
         let Ok(microsecond) = u32::try_from(nanosecond / 1_000) else {
             self.quoted(time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ"));
@@ -104,15 +104,15 @@ impl Json for Vec<u8> {
     }
 }
 
-/// A time up to its seconds, with the quote before it and the point behind it.
+/// The part of a time up to its seconds, with the leading quote and the trailing point.
 type SecondText = [u8; 21];
 
 thread_local! {
-    /// The second that was written last: most times lie in it.
+    /// The second that was formatted last. Most times lie within it.
     static SECOND: Cell<Option<(i64, SecondText)>> = const { Cell::new(None) };
 }
 
-/// What is the same in all times of a second, unless its year has not four digits.
+/// Formats the part that is the same in all times of a second. Returns `None` if the year does not have four digits.
 fn second_of(time: Timestamp) -> Option<SecondText> {
     let time = Offset::UTC.to_datetime(time);
     let part = |part: i8| pair(u32::try_from(part).unwrap_or_default());
@@ -133,8 +133,8 @@ fn pair(number: u32) -> [u8; 2] {
     [digit(number / 10), digit(number)]
 }
 
-/// Whether a text stands in JSON as it is. Eight bytes are looked at a time, of which the last eight may overlap those
-/// before.
+/// Whether a string needs no escaping in JSON. It is checked eight bytes at a time; the last eight bytes can overlap
+/// the ones before.
 fn is_plain(text: &[u8]) -> bool {
     let Some(last) = text.last_chunk() else {
         return !text.iter().any(|byte| matches!(byte, 0..0x20 | b'"' | b'\\'));
@@ -144,8 +144,8 @@ fn is_plain(text: &[u8]) -> bool {
     chunks.iter().all(are_plain) && are_plain(last)
 }
 
-/// The same of eight bytes at once: the highest bit of a byte of `below(of, …)` tells whether that byte is smaller, as long as
-/// no byte beneath it is.
+/// Whether eight bytes need no escaping. The highest bit of a byte of `below(of, …)` is set if that byte is below the
+/// limit. The bit is exact as long as no less significant byte is below the limit.
 fn are_plain(eight: u64) -> bool {
     const EACH: u64 = u64::from_ne_bytes([1; 8]);
     let below = |of: u64, limit: u8| of.wrapping_sub(EACH * u64::from(limit)) & !of;
@@ -197,7 +197,7 @@ mod tests {
             let time: Timestamp = text.parse().unwrap();
             assert_eq!(made(|line| line.micro_time(time)), format!("\"{text}\""));
         }
-        // A part of a microsecond is cut off.
+        // Fractions of a microsecond are truncated.
         let time: Timestamp = "2026-01-02T03:04:05.999999999Z".parse().unwrap();
         assert_eq!(made(|line| line.micro_time(time)), "\"2026-01-02T03:04:05.999999Z\"");
         let before: Timestamp = "-000001-01-01T00:00:00Z".parse().unwrap();

@@ -1,5 +1,5 @@
-//! What is looked at when metrics are read: what is kept, what is in flight, what kinds are
-//! computed from, and how long certificates are good.
+//! Metrics that are computed when they are read: objects and caches, concurrent requests, sources of computed kinds,
+//! and the expiry of certificates.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -16,57 +16,58 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use super::super::audit::{Audit, AuditCounts};
 use super::super::traces::Traces;
 
-/// What a server looks like at a moment.
+/// The state of a server at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
-    /// Requests in flight that change something, and those that do not.
+    /// The number of concurrent mutating requests, and of concurrent read requests.
     pub inflight: (usize, usize),
-    /// What kinds are computed from.
+    /// The sources of computed kinds.
     pub sources: Vec<SourceInView>,
-    /// The kinds whose objects are here.
+    /// The kinds with a watch cache.
     pub kinds: Vec<KeptKind>,
-    /// Bytes in the store, and how many it takes, if it says so.
+    /// The size of the objects in the store and its limit, in bytes, if the store reports them.
     pub store: Option<(usize, usize)>,
-    /// Revisions that the store has come to, and that are not seen here yet.
+    /// The number of revisions that the store has and the caches have not received yet.
     pub behind: u64,
-    /// Calls of conversion webhooks.
+    /// The calls of conversion webhooks, by result.
     pub conversions: Vec<EndedCalls>,
-    /// The same calls, by what they converted.
+    /// The calls of conversion webhooks, by definition and versions.
     pub converted: Vec<ConvertedCalls>,
 }
 
-/// Calls of conversion webhooks that ended in the same way.
+/// The calls of conversion webhooks with the same result.
 #[derive(Clone, Debug)]
 pub struct EndedCalls {
     /// `success` or `failure`.
     pub result: &'static str,
-    /// Why, if it is a failure.
+    /// The type of the failure, if the calls failed.
     pub failure_type: &'static str,
-    /// How long they took.
+    /// The durations of the calls.
     pub times: CallTimes,
 }
 
-/// Calls of conversion webhooks that converted the same.
+/// The calls of conversion webhooks for the same definition and the same versions.
 #[derive(Clone, Debug)]
 pub struct ConvertedCalls {
-    /// The definition: `foos.example.com`.
+    /// The definition, such as `foos.example.com`.
     pub definition: String,
-    /// The version that was sent.
+    /// The version of the objects in the request.
     pub from: String,
-    /// The version that was asked for.
+    /// The desired version of the objects.
     pub to: String,
     /// Whether all objects were converted.
     pub succeeded: bool,
-    /// How long they took.
+    /// The durations of the calls.
     pub times: CallTimes,
 }
 
-/// How long calls took.
+/// The durations of calls.
 #[derive(Clone, Debug)]
 pub struct CallTimes {
-    /// How many took no longer than so many seconds, and longer than the bucket before.
+    /// The buckets of a histogram: an upper limit in seconds, and the number of calls up to it that are in no earlier
+    /// bucket.
     pub buckets: Vec<(f64, u64)>,
-    /// Seconds that they took together.
+    /// The sum of all durations, in seconds.
     pub seconds: f64,
 }
 
@@ -76,54 +77,54 @@ impl CallTimes {
     }
 }
 
-/// Something that kinds are computed from.
+/// A source of computed kinds.
 #[derive(Clone, Debug)]
 pub struct SourceInView {
-    /// What it is: `replicasets.apps`.
+    /// The resource, such as `replicasets.apps`.
     pub resource: String,
-    /// Whether it is in view.
+    /// Whether the source is synced.
     pub is_in_view: bool,
-    /// How long the cluster has not shown it.
+    /// The time for which the cluster has not served the source.
     pub age: Duration,
 }
 
-/// A kind whose objects are here.
+/// A kind with a watch cache.
 #[derive(Clone, Debug)]
 pub struct KeptKind {
     /// The API group; empty for the core group.
     pub group: String,
-    /// The plural.
+    /// The plural name of the resource.
     pub resource: String,
-    /// Whether all of its objects are known.
+    /// Whether the cache is synced.
     pub is_synced: bool,
-    /// How many there are.
+    /// The number of objects.
     pub objects: usize,
-    /// Bytes that they take.
+    /// The size of the objects, in bytes.
     pub bytes: usize,
     /// The newest revision.
     pub revision: u64,
-    /// Changes of the recent past.
+    /// The number of changes in the window of the cache.
     pub window: usize,
-    /// Bytes that they take.
+    /// The size of these changes, in bytes.
     pub window_bytes: usize,
-    /// How old the oldest of them is.
+    /// The age of the oldest of these changes.
     pub window_age: Duration,
 }
 
 impl KeptKind {
-    /// Whether it has objects, or had some in the recent past.
+    /// Whether the kind has objects, or recently had some.
     fn is_used(&self) -> bool {
         self.objects > 0 || self.window > 0
     }
 }
 
-/// Looks at a server.
+/// Returns the state of a server.
 pub type Look = Arc<dyn Fn() -> Observed + Send + Sync>;
 
-/// Where certificates end: what they are for, and the second since 1970.
+/// Returns the expiry of each certificate: the purpose of the certificate, and the time in seconds since 1970.
 pub type CertificateEnds = Arc<dyn Fn() -> Vec<(&'static str, i64)> + Send + Sync>;
 
-/// Looked at when metrics are read.
+/// The collector of the metrics that are computed when they are read.
 pub(super) struct LookedAt {
     pub(super) look: Look,
     pub(super) certificates: Certificates,
@@ -131,15 +132,15 @@ pub(super) struct LookedAt {
     pub(super) traces: SentTraces,
 }
 
-/// The audit log, if there is one.
+/// The audit log, if it is enabled.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AuditLog(pub(super) Arc<OnceLock<Arc<Audit>>>);
 
-/// Where the spans of requests go, if they go anywhere.
+/// The exporter of spans, if traces are enabled.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SentTraces(pub(super) Arc<OnceLock<Arc<Traces>>>);
 
-/// Where certificates end, once that is said.
+/// The expiry of certificates, once it is set.
 #[derive(Clone, Default)]
 pub(super) struct Certificates(pub(super) Arc<OnceLock<CertificateEnds>>);
 
@@ -155,7 +156,7 @@ impl fmt::Debug for LookedAt {
     }
 }
 
-/// Labels and values of gauges.
+/// An encoder for gauges and other metrics with labels.
 struct Gauges<'a>(DescriptorEncoder<'a>);
 
 impl Gauges<'_> {
@@ -247,7 +248,7 @@ impl Gauges<'_> {
     }
 }
 
-#[allow(clippy::cast_precision_loss)] // as all numbers of Prometheus
+#[allow(clippy::cast_precision_loss)] // all numbers of Prometheus are floats
 impl Collector for LookedAt {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let Observed { inflight, sources, kinds, store, behind, conversions, converted } =
@@ -273,7 +274,7 @@ impl Collector for LookedAt {
         let age = |source: &SourceInView| source.age.as_secs_f64();
         gauges.write(("computed_source_age_seconds", help), of_sources(age))?;
         for (name, help, value) in OF_KINDS {
-            // Of a kind that nobody uses two lines are enough: there may be thousands of them.
+            // An unused kind has only two time series, because there can be thousands of kinds.
             let is_said = |kind: &&KeptKind| kind.is_used() || OF_ALL_KINDS.contains(&name);
             let values = kinds.iter().filter(is_said).map(|kind| {
                 let labels = [("group", kind.group.as_str()), ("resource", kind.resource.as_str())];
@@ -307,13 +308,13 @@ impl Collector for LookedAt {
     }
 }
 
-/// What is said of kinds that nobody uses, too.
+/// The metrics that unused kinds have too.
 const OF_ALL_KINDS: [&str; 2] = ["resource_objects", "watch_cache_synced"];
 
-/// What is said of a kind: a name, words, and the value.
+/// A metric of a kind: its name, its help text and its value.
 type OfKind = (&'static str, &'static str, fn(&KeptKind) -> f64);
 
-#[allow(clippy::cast_precision_loss)] // as all numbers of Prometheus
+#[allow(clippy::cast_precision_loss)] // all numbers of Prometheus are floats
 const OF_KINDS: [OfKind; 7] = [
     ("resource_objects", "Objects of a kind", |kind| kind.objects as f64),
     ("resource_size_estimate_bytes", "Bytes of all objects of a kind", |kind| kind.bytes as f64),

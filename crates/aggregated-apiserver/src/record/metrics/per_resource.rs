@@ -1,13 +1,13 @@
-//! What is counted for each resource.
+//! Metrics by resource.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// So many resources are told apart: kinds may come and go while the server runs, and what they
-/// are called is up to clients. Further ones are counted together, without a name.
+/// The largest number of resources with metrics of their own. Clients can create and delete kinds at run time, and
+/// choose their names. Further resources are counted together, with empty labels.
 const LIMIT: usize = 1_000;
 
-/// Something for each resource: a copy of it counts in the same place.
+/// A metric for each resource. Copies of a metric share its values.
 #[derive(Debug)]
 pub(super) struct PerResource<const N: usize, T>(Mutex<BTreeMap<[String; N], T>>);
 
@@ -18,7 +18,7 @@ impl<const N: usize, T> Default for PerResource<N, T> {
 }
 
 impl<const N: usize, T: Clone> PerResource<N, T> {
-    /// What counts for a resource.
+    /// Returns the metric of a resource.
     pub(super) fn of(&self, resource: [&str; N], make: impl FnOnce() -> T) -> T {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut resource = resource.map(str::to_owned);
@@ -28,7 +28,7 @@ impl<const N: usize, T: Clone> PerResource<N, T> {
         all.entry(resource).or_insert_with(make).clone()
     }
 
-    /// All of them.
+    /// All metrics with their resources.
     pub(super) fn all(&self) -> BTreeMap<[String; N], T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

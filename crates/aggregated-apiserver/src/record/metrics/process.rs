@@ -1,4 +1,4 @@
-//! What the process takes, under the names that all programs have for it.
+//! Metrics of the process, with the names that all Prometheus clients use.
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,34 +9,34 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-/// The process; of a system that is no Linux only its start is known.
+/// The collector of process metrics. On systems other than Linux, only the start time is known.
 #[derive(Debug)]
 pub(super) struct Process {
     started: f64,
 }
 
 impl Process {
-    /// This process, which has just started.
+    /// Creates the collector of this process, which has just started.
     pub(super) fn new() -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self { started: now.as_secs_f64() }
     }
 }
 
-/// Ticks of the clock in which Linux counts time, for every program.
+/// The clock ticks per second in which Linux reports CPU time to programs.
 const TICKS: f64 = 100.0;
 
-/// Seconds of the processors, if they are known.
+/// The CPU time of the process in seconds, if it is known.
 fn cpu_seconds() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The name of the program, in parentheses, may have blanks.
+    // The name of the program, in parentheses, can contain blanks.
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
     let ticks = |index: usize| fields.get(index)?.parse::<f64>().ok();
     Some((ticks(11)? + ticks(12)?) / TICKS)
 }
 
-/// Bytes of memory, if they are known.
+/// The resident memory of the process in bytes, if it is known.
 fn resident_bytes() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -44,13 +44,13 @@ fn resident_bytes() -> Option<f64> {
     Some(kibibytes * 1_024.0)
 }
 
-/// Open files, if they are known.
-#[allow(clippy::cast_precision_loss)] // there are not so many
+/// The number of open files, if it is known.
+#[allow(clippy::cast_precision_loss)] // the number is small
 fn open_files() -> Option<f64> {
     Some(std::fs::read_dir("/proc/self/fd").ok()?.count() as f64)
 }
 
-/// Files that may be open, if that is known.
+/// The largest number of open files, if it is known.
 fn most_files() -> Option<f64> {
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;

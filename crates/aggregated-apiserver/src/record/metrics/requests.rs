@@ -1,4 +1,4 @@
-//! Requests, by what is served: what they were for, how they ended, how long they took.
+//! Metrics of requests for served resources: their number by result, their duration and their size.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,17 +16,17 @@ use prometheus_client::metrics::histogram::Histogram;
 use super::super::Record;
 use crate::cluster::Attributes;
 
-/// The component that kube-apiserver calls itself in its metrics; dashboards ask for it.
+/// The value of the label `component` in the metrics of kube-apiserver, which dashboards select.
 const COMPONENT: &str = "apiserver";
-/// Seconds, as kube-apiserver.
+/// The buckets for durations in seconds, same as in kube-apiserver.
 const SECONDS: [f64; 23] = [
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
     10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
 ];
-/// Bytes, as kube-apiserver.
+/// The buckets for sizes in bytes, same as in kube-apiserver.
 const BYTES: [f64; 7] = [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 
-/// What a request was for.
+/// The target of a request, as labels.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct RequestLabels<'a> {
     dry_run: &'static str,
@@ -38,15 +38,15 @@ struct RequestLabels<'a> {
     scope: &'static str,
 }
 
-/// Names and values of labels.
+/// The names and values of labels.
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 
-/// Requests for so many different things are told apart; kinds may come and go while the server
-/// runs, and what they are called is up to clients. Of further ones only the verb is said. A
-/// kind with its subresources has about thirty, so this is room for three hundred of them.
+/// The largest number of series with all labels. Clients can create and delete kinds at run time, and choose their
+/// names. Further requests are counted by their verb alone. A kind with its subresources has about thirty series, so
+/// about three hundred kinds fit.
 const SERIES_LIMIT: usize = 10_000;
 
-/// What is counted of requests that are for the same: looked for once a request.
+/// The metrics of requests with the same labels. A request looks up its series once.
 #[derive(Debug)]
 struct Series {
     dry_run: &'static str,
@@ -56,7 +56,7 @@ struct Series {
     resource: String,
     subresource: String,
     scope: &'static str,
-    /// By code; there are few.
+    /// A counter for each of the few status codes.
     codes: RwLock<Vec<(u16, Counter)>>,
     duration: Histogram,
     size: Histogram,
@@ -92,7 +92,7 @@ impl Series {
         }
     }
 
-    /// What the request was for.
+    /// The labels for the target of the request.
     fn target(&self) -> Labels<'_> {
         vec![
             ("verb", self.verb),
@@ -105,7 +105,7 @@ impl Series {
         ]
     }
 
-    /// The same, with the label `dry_run`.
+    /// The labels for the target of the request, with `dry_run`.
     fn target_and_dry_run(&self) -> Labels<'_> {
         let mut labels = self.target();
         labels.push(("dry_run", self.dry_run));
@@ -134,10 +134,10 @@ impl Series {
 pub(super) struct Requests(Arc<RwLock<HashMap<u64, Vec<Arc<Series>>>>>);
 
 impl Requests {
-    /// Takes note of a watch that begins.
+    /// Counts a watch that starts. Returns `None` for other requests and for rejected watches.
     pub(super) fn long_running(&self, record: &Record) -> Option<Running> {
         let series = self.series(record);
-        // 101 is a watch over a WebSocket.
+        // The status code 101 belongs to a watch over a WebSocket.
         if series.verb != WATCH || ![101, 200].contains(&record.code) {
             return None;
         }
@@ -145,7 +145,7 @@ impl Requests {
         Some(Running(series))
     }
 
-    /// Takes note of a request that is over.
+    /// Records a completed request.
     pub(super) fn observe(&self, record: &Record) {
         let series = self.series(record);
         if has_size(series.verb) {
@@ -156,7 +156,7 @@ impl Requests {
         series.count(record.code);
     }
 
-    /// What is counted of a request. Of what is not served here only the method is said.
+    /// Returns the series of a request. A request for a resource that is not served is counted by its method alone.
     fn series(&self, record: &Record) -> Arc<Series> {
         let of_method = match record.method {
             Method::GET | Method::HEAD => "GET",
@@ -206,7 +206,7 @@ impl Requests {
                 self.of_labels(&labels, &RequestLabels { verb, ..unknown })
             }
             Some(Attributes::Path { path, .. }) => {
-                // However many slashes there are.
+                // Leading and trailing slashes do not matter.
                 let path = format!("/{}", path.trim_matches('/'));
                 self.of_labels(&RequestLabels { subresource: &path, ..unknown }, &unknown)
             }
@@ -214,7 +214,7 @@ impl Requests {
         }
     }
 
-    /// The series of these labels, or of less exact ones if there are too many series already.
+    /// Returns the series with these labels, or with the less exact labels if there are too many series.
     fn of_labels(&self, labels: &RequestLabels<'_>, less_exact: &RequestLabels<'_>) -> Arc<Series> {
         let mut hasher = DefaultHasher::new();
         labels.hash(&mut hasher);
@@ -239,7 +239,7 @@ impl Requests {
     }
 }
 
-/// A request that lasts, as long as it does.
+/// Counts a running watch until it is dropped.
 pub(in super::super) struct Running(Arc<Series>);
 
 impl Drop for Running {
@@ -299,9 +299,9 @@ impl Collector for Requests {
     }
 }
 
-/// The verb of requests that last.
+/// The verb of long-running requests.
 const WATCH: &str = "WATCH";
-/// What is answered where there is no room, and no time.
+/// The status codes of requests that exceeded a limit or timed out.
 const TERMINATIONS: [u16; 2] = [429, 504];
 
 fn has_size(verb: &str) -> bool {

@@ -1,5 +1,5 @@
-//! What requests wait for on their way: who they are, what they may, reviews by the cluster
-//! and admission. Every label is one of a few words, or the name of a plugin.
+//! Metrics of the steps of a request: authentication, authorization, reviews by the cluster, and admission. Every label
+//! has a value of a short fixed list, or the name of a plugin.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ struct ByPlugin {
     r#type: &'static str,
 }
 
-/// Something that is counted and takes time.
+/// A counter and a histogram of durations.
 #[derive(Debug)]
 struct Timed<L> {
     count: Family<L, Counter>,
@@ -77,37 +77,37 @@ impl<L: Clone + std::fmt::Debug + EncodeLabelSet + Eq + std::hash::Hash + Send +
     }
 }
 
-/// Seconds, as kube-apiserver's for authentication and authorization.
+/// Buckets in seconds, same as in kube-apiserver for authentication and authorization.
 fn local() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 15))
 }
 
-/// Seconds, as kube-apiserver's for what another server is asked.
+/// Buckets in seconds, same as in kube-apiserver for reviews by another server.
 fn remote() -> Histogram {
     Histogram::new([0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0])
 }
 
-/// Seconds, as kube-apiserver's for admission.
+/// Buckets in seconds, same as in kube-apiserver for admission.
 fn admission() -> Histogram {
     Histogram::new([0.005, 0.025, 0.1, 0.5, 1.0, 2.5])
 }
 
-/// A plugin that was asked about a write.
+/// The admission of a write by one plugin or by all plugins.
 #[derive(Clone, Copy, Debug)]
 pub struct Admission<'a> {
-    /// The plugin; `None` for all of them together.
+    /// The name of the plugin; `None` for all plugins together.
     pub plugin: Option<&'a str>,
     /// `CREATE`, `UPDATE` or `DELETE`.
     pub operation: &'static str,
-    /// Whether it validates; else it may change the object.
+    /// Whether the plugin validates. Otherwise it can change the object.
     pub validates: bool,
-    /// Whether it has refused the write.
+    /// Whether the write was rejected.
     pub rejected: bool,
-    /// How long it took.
+    /// The duration of the admission.
     pub took: Duration,
 }
 
-/// What requests wait for.
+/// The metrics of the steps of requests.
 #[derive(Debug)]
 pub(super) struct Steps {
     authentication: Timed<ByResult>,
@@ -123,7 +123,7 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    /// Nothing has happened yet.
+    /// Creates and registers the metrics.
     pub(super) fn new(registry: &mut Registry) -> Self {
         let steps = Self {
             authentication: Timed::new(local),
@@ -169,28 +169,28 @@ impl Steps {
         steps
     }
 
-    /// Somebody was authenticated.
+    /// Records an authentication.
     pub(super) fn authenticated(&self, result: &'static str, took: Duration) {
         self.authentication.observe(&ByResult { result }, took);
     }
 
-    /// Somebody was authorized.
+    /// Records an authorization.
     pub(super) fn authorized(&self, result: &'static str, took: Duration) {
         self.authorization.observe(&ByResult { result }, took);
     }
 
-    /// A request was refused because this bound was reached.
+    /// Counts a request that was rejected because of this limit.
     pub(super) fn rejected(&self, bound: &'static str) {
         self.rejected.get_or_create(&ByBound { bound }).inc();
     }
 
-    /// Counts a write that ended after its answer.
+    /// Counts a write that ended after its response.
     pub(super) fn ended_after_answer(&self, status: &'static str, source: &'static str) {
         let labels = BySource { source, status };
         self.post_timeout.get_or_create(&labels).inc();
     }
 
-    /// A review was needed.
+    /// Records a review, or a lookup in the cache of reviews.
     pub(super) fn reviewed(&self, review: &Review) {
         let (cache, asked) = match review.kind {
             ReviewKind::Token => (&self.token_cache, &self.token_reviews),
@@ -202,14 +202,14 @@ impl Steps {
                 cache.get_or_create(&ByStatus { status }).inc();
             }
             ReviewSource::Cluster { code, took } => {
-                // As kube-apiserver says that there was no answer.
+                // The label value of kube-apiserver for a review without response.
                 let code = code.map_or_else(|| "<error>".to_owned(), |code| code.to_string());
                 asked.observe(&ByCode { code }, took);
             }
         }
     }
 
-    /// A plugin, or all of them, were asked about a write.
+    /// Records the admission of a write by one plugin or by all plugins.
     pub(super) fn admitted(&self, admission: Admission<'_>) {
         let Admission { plugin, operation, validates, rejected, took } = admission;
         let rejected = if rejected { "true" } else { "false" };

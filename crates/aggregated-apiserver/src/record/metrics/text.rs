@@ -1,10 +1,10 @@
-//! The text format in which Prometheus reads metrics.
+//! The text format of Prometheus for metrics.
 
-/// Counters whose names do not end as those of OpenMetrics do, because kube-apiserver's do not.
+/// Counters without the suffix `_total` that OpenMetrics requires, because kube-apiserver's names lack it.
 const NOT_TOTAL: [&str; 1] = ["authentication_attempts"];
 
-/// A text of OpenMetrics in the older format: there a counter is called by its whole name
-/// where it is described, and nothing says that the text has ended.
+/// Converts the OpenMetrics format into the older format 0.0.4. In the older format, `HELP` and `TYPE` lines contain
+/// the whole name of a counter, and there is no `EOF` line.
 pub(super) fn as_0_0_4(open_metrics: &str) -> String {
     let mut text = String::with_capacity(open_metrics.len());
     let total = |name: &str| if NOT_TOTAL.contains(&name) { "" } else { "_total" };

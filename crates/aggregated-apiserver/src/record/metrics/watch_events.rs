@@ -1,4 +1,4 @@
-//! Watches: the events that were sent, how large they are, and how long they waited.
+//! Metrics of watches: the number and the sizes of the events that were sent, and the time that reads waited.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ struct Series {
 
 impl WatchEventCounter {
     fn new() -> Self {
-        // From 1 KiB to 128 KiB, as kube-apiserver.
+        // Buckets from 1 KiB to 128 KiB, same as in kube-apiserver.
         let sizes = Histogram::new(exponential_buckets(1_024.0, 2.0, 8));
         Self(Arc::new(Series { count: Counter::default(), sizes }))
     }
 
-    /// Takes note of an event of so many bytes.
+    /// Records an event of this number of bytes.
     pub fn count(&self, bytes: usize) {
         self.0.count.inc();
         #[allow(clippy::cast_precision_loss)] // no event has 2^52 bytes
@@ -41,7 +41,7 @@ impl WatchEventCounter {
 pub(super) struct WatchEvents(Arc<PerResource<3, WatchEventCounter>>);
 
 impl WatchEvents {
-    /// What counts those on a group, version and resource.
+    /// Returns the counter for a group, version and resource.
     pub(super) fn of(&self, resource: [&str; 3]) -> WatchEventCounter {
         self.0.of(resource, WatchEventCounter::new)
     }
@@ -50,7 +50,7 @@ impl WatchEvents {
 impl Collector for WatchEvents {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let mut all = self.0.all();
-        // Of watches that have told nothing yet nothing is said.
+        // Watches that have not sent an event yet are omitted.
         all.retain(|_, events| events.0.count.get() > 0);
         let labels = |[group, version, resource]: &[String; 3]| {
             [("group", group.clone()), ("version", version.clone()), ("resource", resource.clone())]
@@ -71,16 +71,17 @@ impl Collector for WatchEvents {
     }
 }
 
-/// How long reads waited until the cache was as new as they asked for: the lag of its feed.
+/// The time that reads waited until the cache had reached the requested revision. It is the lag of the feed of the
+/// cache.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReadWaits(Arc<PerResource<2, Histogram>>);
 
-/// Seconds, as kube-apiserver.
+/// Buckets in seconds, same as in kube-apiserver.
 const READ_WAIT: [f64; 13] =
     [0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0];
 
 impl ReadWaits {
-    /// Takes note of a read of a group and resource.
+    /// Records the wait of a read of a group and resource.
     pub(super) fn observe(&self, resource: [&str; 2], seconds: f64) {
         self.0.of(resource, || Histogram::new(READ_WAIT)).observe(seconds);
     }

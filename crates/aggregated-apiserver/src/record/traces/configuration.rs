@@ -1,25 +1,25 @@
-//! `TracingConfiguration` of `apiserver.config.k8s.io`: where spans are sent, and of how many traces.
+//! `TracingConfiguration` of `apiserver.config.k8s.io`: the endpoint of the collector and the sampling rate.
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The versions in which it may be written: all of them say the same.
+/// The supported API versions, which all have the same fields.
 const API_VERSIONS: [&str; 3] = [
     "apiserver.config.k8s.io/v1",
     "apiserver.config.k8s.io/v1beta1",
     "apiserver.config.k8s.io/v1alpha1",
 ];
 const KIND: &str = "TracingConfiguration";
-/// Where collectors listen for OTLP over gRPC, if nothing else is said.
+/// The default endpoint: the port on which collectors listen for OTLP over gRPC.
 const ENDPOINT: &str = "localhost:4317";
 const MILLION: u32 = 1_000_000;
 
-/// Where spans are sent, and of how many traces.
+/// The endpoint of the collector and the sampling rate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TracingConfiguration {
-    /// Where the collector is: a URL that gRPC takes.
+    /// The endpoint of the collector, as a URL for the gRPC client.
     pub(super) endpoint: String,
-    /// Of a million traces that begin here so many are collected.
+    /// The number of traces that are sampled, per million traces that begin here.
     pub(super) sampling_rate_per_million: u32,
 }
 
@@ -33,10 +33,9 @@ struct File {
 }
 
 impl TracingConfiguration {
-    /// Reads a configuration: YAML or JSON.
-    ///
+    /// Parses a configuration from YAML or JSON.
     /// # Errors
-    /// What is wrong with it, and where, in one line.
+    /// Returns the problem and its location in one line.
     pub fn parse(text: &str) -> Result<Self, String> {
         let one_line = |text: String| text.lines().map(str::trim).collect::<Vec<_>>().join(" ");
         let options = serde_saphyr::options! { with_snippet: false };
@@ -60,17 +59,18 @@ impl TracingConfiguration {
         Ok(Self { endpoint, sampling_rate_per_million: rate })
     }
 
-    /// Whether a trace that begins here is collected: by its number, as everywhere else, so that
-    /// those that are collected with a smaller rate are also with a larger one.
+    /// Whether a trace that begins here is sampled. The decision depends on the identifier of the trace, same as in
+    /// other programs. A trace that is sampled at some rate is therefore also sampled at every larger rate.
     pub(super) fn samples(&self, trace: u128) -> bool {
-        #[allow(clippy::cast_possible_truncation)] // of 128 bits the lower 64
+        #[allow(clippy::cast_possible_truncation)] // the lower 64 of 128 bits
         let chance = (trace as u64) >> 1;
         let rate = u128::from(self.sampling_rate_per_million);
         u128::from(chance) * u128::from(MILLION) < rate << 63
     }
 }
 
-/// The endpoint as a URL: kube-apiserver takes a host and a port, with the scheme `dns` or without, and sockets.
+/// Converts an endpoint to a URL. Like kube-apiserver, it accepts a host and a port without scheme or with the scheme
+/// `dns`, and sockets.
 fn url(endpoint: &str) -> Result<String, String> {
     let wrong = |why: &str| Err(format!("endpoint: {endpoint:?} {why}"));
     let Some((scheme, rest)) = endpoint.split_once("//") else {
@@ -81,7 +81,7 @@ fn url(endpoint: &str) -> Result<String, String> {
         };
     };
     match scheme {
-        // `dns://SERVER/HOST:PORT`, where the server that is asked for names may be left out.
+        // In `dns://SERVER/HOST:PORT`, the DNS server is optional.
         "dns:" => {
             let (_, host) = rest.split_once('/').unwrap_or(("", rest));
             authority(host).map_or_else(|| wrong("is no host and port"), Ok)
@@ -94,7 +94,7 @@ fn url(endpoint: &str) -> Result<String, String> {
     }
 }
 
-/// The URL of a host and a port.
+/// Returns the URL of a host and a port.
 fn authority(text: &str) -> Option<String> {
     let authority: http::uri::Authority = text.parse().ok()?;
     (authority.port_u16().is_some() && !authority.as_str().contains('@'))

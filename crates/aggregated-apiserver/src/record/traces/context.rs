@@ -1,4 +1,4 @@
-//! The header `traceparent`: which trace a request belongs to, in the words of the W3C.
+//! The header `traceparent` of W3C Trace Context, which names the trace and the parent span of a request.
 
 use http::{HeaderMap, HeaderName};
 
@@ -9,26 +9,26 @@ static TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 pub(super) struct Remote {
     /// The trace; never 0.
     pub trace: u128,
-    /// The span in it; never 0.
+    /// The span in the trace; never 0.
     pub span: u64,
-    /// Whether the trace is collected.
+    /// Whether the trace is sampled.
     pub is_sampled: bool,
 }
 
-/// How long a header of version 00 is: `00-` trace `-` span `-` flags.
+/// The length of a header of version 00, in bytes: `00-` trace `-` span `-` flags.
 const LENGTH: usize = 55;
-/// The flag of traces that are collected.
+/// The flag of sampled traces.
 const SAMPLED: u8 = 1;
 
 impl Remote {
-    /// The span that a request says it comes from. What is malformed counts as nothing said.
+    /// Returns the span in the header of a request. A malformed header is ignored.
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
         Self::parse(headers.get(&TRACEPARENT)?.as_bytes())
     }
 
     fn parse(header: &[u8]) -> Option<Self> {
         let version = digits(header.get(..2)?)?;
-        // A later version may say more, behind another dash.
+        // Later versions can have further fields after another dash.
         let is_whole = match version {
             0 => header.len() == LENGTH,
             0xff => false,
@@ -49,7 +49,7 @@ impl Remote {
     }
 }
 
-/// A number of lower-case hexadecimal digits, 32 of them at most.
+/// Parses lower-case hexadecimal digits. The caller passes at most 32 of them.
 fn digits(text: &[u8]) -> Option<u128> {
     text.iter().try_fold(0, |number: u128, digit| {
         let value = match digit {

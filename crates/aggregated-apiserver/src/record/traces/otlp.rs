@@ -1,8 +1,8 @@
-//! The thread that sends spans to a collector: OTLP over gRPC, without TLS, as kube-apiserver does.
-//! A collector that is away costs what waits for it, and nobody else's time.
+//! The thread that sends spans to a collector: OTLP over gRPC without TLS, same as in kube-apiserver. If the collector
+//! is unavailable, spans are lost, but requests are not delayed.
 //!
-//! What is sent is written by us, and not by the libraries of OpenTelemetry: they make three trees of each span before
-//! its bytes, which took as much time as a quarter of a GET.
+//! Messages are encoded by this crate rather than by the libraries of OpenTelemetry. These build three trees of each
+//! span before its bytes, which took as much time as a quarter of a GET.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -26,27 +26,27 @@ use super::waiting::{BATCH_BYTES, Batch, Waiting};
 use crate::occasionally::{Occasionally, shown};
 
 const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
-/// What is sent is there once more as gRPC frames it, and once on its way to the socket.
+/// The memory for sending, in bytes: a copy of the batch in a gRPC frame, and a copy on its way to the socket.
 pub(super) const SENDING_BYTES: usize = 2 * BATCH_BYTES;
-/// What of an answer is read.
+/// The largest response that is read, in bytes.
 const ANSWER_BYTES: usize = 64 << 10;
-/// How long spans wait for others to be sent with.
+/// The time that spans wait for others before they are sent.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long the collector may take.
+/// The timeout of the collector.
 const ANSWER: Duration = Duration::from_secs(10);
-/// How often it is asked whether it is still there.
+/// The interval of HTTP/2 keep-alive pings to the collector.
 const ALIVE: Duration = Duration::from_secs(30);
 
 static FAILED: Occasionally = Occasionally::at_most(1);
 
-/// What the thread has.
+/// The state of the thread.
 pub(super) struct Sender {
     waiting: Arc<Waiting>,
     flushes: mpsc::Receiver<oneshot::Sender<()>>,
     counts: Arc<Counts>,
 }
 
-/// Where spans are sent, and whose they are.
+/// The collector, with the service name and instance that spans carry.
 struct Collector {
     grpc: Grpc<Channel>,
     endpoint: String,
@@ -63,10 +63,9 @@ impl Sender {
         Self { waiting, flushes, counts }
     }
 
-    /// Begins the thread, which ends when nothing can come any more and all was sent.
-    ///
+    /// Starts the thread. It ends when [`Traces`](super::Traces) is dropped and all spans are sent.
     /// # Errors
-    /// When the collector cannot be called so.
+    /// Returns an error if the endpoint is invalid or the thread cannot start.
     pub(super) fn begin(
         self,
         endpoint: &str,
@@ -76,14 +75,14 @@ impl Sender {
         let runtime = runtime.map_err(|error| error.to_string())?;
         let channel = Endpoint::from_shared(endpoint.to_owned());
         let channel = channel.map_err(|error| format!("endpoint: {endpoint:?}: {error}"))?;
-        // A collector that is gone without a word is looked for anew.
+        // A connection whose collector has disappeared is closed and re-established.
         let channel = channel
             .connect_timeout(ANSWER)
             .http2_keep_alive_interval(ALIVE)
             .keep_alive_timeout(ANSWER)
             .keep_alive_while_idle(true);
         let channel = {
-            // It is of this runtime.
+            // The channel spawns its tasks on this runtime.
             let _entered = runtime.enter();
             channel.connect_lazy()
         };
@@ -99,7 +98,7 @@ impl Sender {
     }
 
     async fn run(mut self, mut collector: Collector) {
-        // When what waits is sent, also if that is little.
+        // The time at which the waiting spans are sent, even if they are few.
         let mut until = None;
         loop {
             let patience = async {
@@ -123,7 +122,7 @@ impl Sender {
             if is_over {
                 return;
             }
-            // What is left has come since.
+            // The remaining spans have arrived since the last batch was sent.
             if self.waiting.is_empty() {
                 until = None;
             } else if was_sent || until.is_none() {
@@ -132,7 +131,7 @@ impl Sender {
         }
     }
 
-    /// Sends what is enough to be sent together, and `all` there is if that is wanted. Whether there was something.
+    /// Sends all full batches, and also the last one if `all` is true. Returns whether spans were sent.
     async fn send_waiting(&self, collector: &mut Collector, all: bool) -> bool {
         let mut was_sent = false;
         while let Some(batch) = self.waiting.take(false) {
@@ -146,7 +145,7 @@ impl Sender {
         was_sent
     }
 
-    /// Sends spans, which have their room until then.
+    /// Sends a batch. Its spans use their capacity until the collector has responded.
     async fn send(&self, collector: &mut Collector, mut batch: Batch) {
         let (spans, count) = (std::mem::take(&mut batch.spans), batch.count);
         let message = [collector.before(spans.0.len()), spans.0.into()];
@@ -155,7 +154,7 @@ impl Sender {
         self.waiting.give_back(batch);
     }
 
-    /// Counts what has become of so many spans, and says in the log if some are lost.
+    /// Counts the result for this number of spans, and reports lost spans in the log.
     fn counted(&self, answer: Result<Result<Answer, Status>, Elapsed>, count: u64, endpoint: &str) {
         let (lost, why) = match answer {
             Ok(Ok(answer)) => {
@@ -181,7 +180,8 @@ impl Sender {
 }
 
 impl Collector {
-    /// What stands before spans of so many bytes: whose they are, and what has made them.
+    /// Encodes the part of a message before its spans, which have this number of bytes: the resource and the
+    /// instrumentation scope.
     fn before(&self, spans: usize) -> Bytes {
         let mut scope = Message::default();
         scope.message(1, |scope| scope.text(1, env!("CARGO_PKG_NAME")));
@@ -216,13 +216,13 @@ impl Collector {
     }
 }
 
-/// An error with all that has led to it.
+/// Formats an error with all its causes.
 fn in_full(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// What a collector answers: how many spans it has not taken, and why.
+/// The response of a collector: the number of rejected spans, and the reason.
 #[derive(Default)]
 struct Answer {
     rejected: u64,
@@ -238,7 +238,7 @@ impl Answer {
         });
         for field in partial.flat_map(fields) {
             match field {
-                // A negative number is none.
+                // A negative number counts as 0.
                 (1, Field::Number(rejected)) => {
                     read.rejected = i64::try_from(rejected).map_or(0, |_| rejected);
                 }
@@ -252,7 +252,7 @@ impl Answer {
     }
 }
 
-/// Messages that are bytes already, in two pieces, and their answers.
+/// A codec for messages that are already encoded, in two pieces, and for their responses.
 struct Written;
 
 impl Codec for Written {

@@ -1,7 +1,7 @@
-//! Protobuf, as much of it as spans need, written straight into the message: no tree of it is made before. And as much as their answers
-//! need, read.
+//! A protobuf encoder and decoder for spans and for the responses to them. Fields are appended directly to the message,
+//! without an intermediate tree.
 
-/// A message that is written.
+/// A message that is being encoded.
 #[derive(Debug, Default)]
 pub(super) struct Message(pub Vec<u8>);
 
@@ -10,7 +10,7 @@ impl Message {
         self.bytes(field, text.as_bytes());
     }
 
-    /// Bytes of which it is known how many they are.
+    /// Appends a field of bytes whose length is known at compile time.
     #[inline]
     pub(super) fn array<const N: usize>(&mut self, field: u32, bytes: [u8; N]) {
         self.begin(field, N);
@@ -37,13 +37,13 @@ impl Message {
         self.0.extend_from_slice(&number.to_le_bytes());
     }
 
-    /// A short message in it, whose length is mostly one byte.
+    /// Appends a nested message that is usually short, so that its length needs one byte.
     pub(super) fn message(&mut self, field: u32, write: impl FnOnce(&mut Self)) {
         self.message_of::<1>(field, write);
     }
 
-    /// One that is mostly longer than 127 bytes: its length has two bytes, also where one would do, so that what was
-    /// written is not moved.
+    /// Appends a nested message that is usually longer than 127 bytes. Its length always has at least two bytes, so
+    /// that the content need not be moved.
     pub(super) fn long_message(&mut self, field: u32, write: impl FnOnce(&mut Self)) {
         self.message_of::<2>(field, write);
     }
@@ -70,12 +70,12 @@ impl Message {
         }
     }
 
-    /// What stands before so many bytes.
+    /// Appends the key and the length of a field with this number of bytes.
     #[inline]
     pub(super) fn begin(&mut self, field: u32, length: usize) {
         let short = |number: u64| u8::try_from(number).ok().filter(|byte| *byte < 0x80);
         match (short(u64::from(field << 3 | 2)), short(length as u64)) {
-            // As mostly.
+            // This is the usual case.
             (Some(key), Some(length)) => self.0.extend_from_slice(&[key, length]),
             _ => {
                 self.key(field, 2);
@@ -94,7 +94,7 @@ impl Message {
     }
 }
 
-/// A number in digits of seven bits, and how many these are.
+/// Encodes a number as a varint of seven bits per byte. Returns the bytes and their number.
 #[inline]
 pub(super) fn varint(mut number: u64) -> ([u8; 10], usize) {
     let (mut digits, mut length) = ([0; 10], 0);
@@ -111,16 +111,16 @@ pub(super) fn varint(mut number: u64) -> ([u8; 10], usize) {
     (digits, length)
 }
 
-/// What a field of a message holds that is read.
+/// The value of a decoded field.
 #[derive(Debug, PartialEq)]
 pub(super) enum Field<'a> {
     Number(u64),
     Bytes(&'a [u8]),
-    /// What answers have no use for.
+    /// A value of a wire type that responses do not use.
     Other,
 }
 
-/// The fields of a message, up to the first that is broken.
+/// Iterates over the fields of a message, up to the first malformed one.
 pub(super) fn fields(mut message: &[u8]) -> impl Iterator<Item = (u64, Field<'_>)> {
     std::iter::from_fn(move || {
         let key = read_varint(&mut message)?;

@@ -1,4 +1,4 @@
-//! The spans of a request, as OTLP has them: one for all of it, and one for each of its steps.
+//! The spans of a request in OTLP: one for the whole request, and one for each of its steps.
 
 use std::net::IpAddr;
 
@@ -13,19 +13,19 @@ use crate::record::{Ending, Record};
 const SERVER: u64 = 2;
 const INTERNAL: u8 = 1;
 const ERROR: u64 = 2;
-/// What numbers of spans differ by: odd, so that they come to each number once.
+/// The difference between consecutive span identifiers. It is odd, so that the sequence reaches each number once.
 const NEXT: u64 = 0x9e37_79b9_7f4a_7c15;
-/// The field of a server's spans.
+/// The number of the field `spans` in the message of a scope.
 const SPANS: u32 = 2;
-/// The longest message whose length has one byte.
+/// The longest message whose length is encoded in one byte.
 const SHORT: usize = 0x7f;
 
-/// How many spans a request has: one for all of it, one for each step, and one for sending.
+/// The number of spans of a request: one for the whole request, one for each step, and one for sending the response.
 pub(super) fn count(record: &Record) -> u64 {
     2 + record.steps.named().count() as u64
 }
 
-/// Appends the spans of a request that is over to a message of those of a server.
+/// Appends the spans of a completed request to the message of a scope.
 pub(super) fn write(begun: &Begun, record: &Record, spans: &mut Message) {
     let nanoseconds =
         |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -63,7 +63,8 @@ pub(super) fn write(begun: &Begun, record: &Record, spans: &mut Message) {
     step.write(spans, "sending", from, whole.max(from));
 }
 
-/// Appends the span of a write that ended after its request: its number, and when it began to outlive the request and ended.
+/// Appends the span of a write that ended after its request. `number` is the identifier of the span. `from` is the time
+/// at which the request ended, and `to` the time at which the write ended.
 pub(super) fn write_after(
     begun: &Begun,
     (number, (from, to)): (u64, (u64, u64)),
@@ -89,14 +90,15 @@ pub(super) fn write_after(
     });
 }
 
-/// The span of a step, as bytes in which only numbers differ from those of other steps, and the name, which stands behind them.
+/// The encoded span of a step. The spans of steps differ only in fixed-size numbers, and in the name, which is at the
+/// end.
 struct StepSpan {
     number: u64,
     bytes: [u8; Self::NAME],
 }
 
 impl StepSpan {
-    // Where what stands in it; before each of them is a key, and a length if it has one.
+    // The offsets of the values. Each value follows its key, and its length if it has one.
     const LENGTH: usize = 1;
     const TRACE: usize = 4;
     const NUMBER: usize = Self::TRACE + 16 + 2;
@@ -107,7 +109,7 @@ impl StepSpan {
     const FLAGS: usize = Self::TO + 8 + 2;
     const NAME: usize = Self::FLAGS + 4 + 2;
 
-    /// That of no step yet, below a span of a trace.
+    /// Creates a template for the steps below a span of a trace.
     fn of(trace: u128, parent: u64) -> Self {
         let mut span = Self { number: parent, bytes: [0; Self::NAME] };
         for (at, keys) in [
@@ -129,10 +131,10 @@ impl StepSpan {
         span
     }
 
-    /// Appends that of another step.
+    /// Appends the span of the next step.
     fn write(&mut self, spans: &mut Message, name: &'static str, from: u64, to: u64) {
         self.number = self.number.wrapping_add(NEXT);
-        // 0 is the number of no span.
+        // 0 is not a valid span identifier.
         self.set(Self::NUMBER, self.number.max(1).to_be_bytes());
         self.set(Self::FROM, from.to_le_bytes());
         self.set(Self::TO, to.to_le_bytes());
@@ -145,14 +147,14 @@ impl StepSpan {
 
     #[inline]
     fn set<const N: usize>(&mut self, at: usize, bytes: [u8; N]) {
-        // Of a known length, so that it is no call of a function that copies.
+        // The length is a constant, so that the compiler need not call a copy function.
         if let Some(place) = self.bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
             *place = bytes;
         }
     }
 }
 
-/// The method, if it is one of those that HTTP has; what stands for the others is OpenTelemetry's.
+/// Returns the method if it is a standard HTTP method, otherwise the name that OpenTelemetry uses for other methods.
 fn method(record: &Record) -> &'static str {
     match record.method {
         Method::GET => "GET",
@@ -168,7 +170,7 @@ fn method(record: &Record) -> &'static str {
     }
 }
 
-/// What a request's span is called, as by kube-apiserver: clients cannot make new names.
+/// Appends the name of a request's span, same as in kube-apiserver. Clients cannot create new names.
 fn name(record: &Record, span: &mut Message) {
     let method = method(record);
     let Some(Attributes::Resource {
@@ -208,7 +210,7 @@ fn attributes(begun: &Begun, record: &Record, span: &mut Message) {
     attribute(span, b"url.path", target.split('?').next().unwrap_or_default());
     attribute(span, b"http.target", target);
     number(span, b"http.response.status_code", u64::from(record.code));
-    // Numbers have a sign there.
+    // OTLP integers are signed.
     number(span, b"http.response.body.size", record.bytes.min(i64::MAX.unsigned_abs()));
     if let Some(user_agent) = &begun.user_agent {
         attribute(span, b"user_agent.original", &text(user_agent));
@@ -239,7 +241,7 @@ fn attributes(begun: &Begun, record: &Record, span: &mut Message) {
     }
 }
 
-/// Appends an attribute that is a text, unless that is empty.
+/// Appends a string attribute, unless the string is empty.
 #[inline]
 fn attribute<const N: usize>(span: &mut Message, name: &[u8; N], text: &str) {
     if !text.is_empty() {
@@ -247,10 +249,10 @@ fn attribute<const N: usize>(span: &mut Message, name: &[u8; N], text: &str) {
     }
 }
 
-/// Appends an attribute that is a text.
+/// Appends a string attribute.
 #[inline]
 fn bytes<const N: usize>(span: &mut Message, name: &[u8; N], text: &[u8]) {
-    // Of each message that is in the next one: two bytes say what it is and how long.
+    // Each nested message has a key and a length of one byte each.
     let value = 2 + text.len();
     let whole = 2 + N + 2 + value;
     if whole > SHORT {
@@ -259,7 +261,7 @@ fn bytes<const N: usize>(span: &mut Message, name: &[u8; N], text: &[u8]) {
             attribute.message(2, |value| value.bytes(1, text));
         });
     }
-    #[allow(clippy::cast_possible_truncation)] // none is larger than the whole
+    #[allow(clippy::cast_possible_truncation)] // all are at most SHORT
     let (whole, value, of_text) = (whole as u8, value as u8, text.len() as u8);
     span.0.extend_from_slice(&[9 << 3 | 2, whole, 1 << 3 | 2, N as u8]);
     span.0.extend_from_slice(name);
@@ -267,7 +269,7 @@ fn bytes<const N: usize>(span: &mut Message, name: &[u8; N], text: &[u8]) {
     span.0.extend_from_slice(text);
 }
 
-/// Appends an attribute that is a number.
+/// Appends an integer attribute.
 #[inline]
 fn number<const N: usize>(span: &mut Message, name: &[u8; N], number: u64) {
     let (digits, length) = varint(number);
@@ -284,7 +286,7 @@ fn address<const N: usize>(span: &mut Message, name: &[u8; N], address: IpAddr) 
     let IpAddr::V4(address) = address else {
         return attribute(span, name, &address.to_string());
     };
-    // The digits of a number, and a dot, which the last one has too.
+    // Each octet is followed by a dot. The last dot is cut off below.
     let (mut text, mut length) = ([0; 4 * 4], 0);
     for part in address.octets() {
         for (unit, is_there) in [(100, part >= 100), (10, part >= 10), (1, true)] {
@@ -363,7 +365,7 @@ mod tests {
         for step in Step::ALL {
             record.reached(step);
         }
-        // Of a kind that is served names are short.
+        // Names of served kinds are short.
         let name = "n".repeat(253);
         record.attributes = Some(Arc::new(Attributes::Resource {
             verb: "deletecollection",

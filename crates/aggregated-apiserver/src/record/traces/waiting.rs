@@ -1,5 +1,5 @@
-//! Spans that wait to be sent, written as they are sent. A request that is over writes its own behind those of others, under a
-//! lock, and keeps nothing: what would have to be kept of it until another thread writes them costs more than the writing.
+//! The queue of spans that wait to be sent, in encoded form. When a request ends, it appends its spans under a lock,
+//! and keeps no data. Storing the data until another thread encodes them would cost more than encoding them.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,41 +10,42 @@ use super::beginning;
 use super::protobuf::Message;
 use crate::record::shares::Shares;
 
-/// Spans that are sent together, in bytes: those of some four hundred requests. Collectors take 4 MiB.
+/// The size of a batch that is sent, in bytes. It holds the spans of about four hundred requests. Collectors accept 4
+/// MiB.
 pub(super) const BATCH_BYTES: usize = 512 << 10;
-/// So many batches wait, or are being sent, at most.
+/// The largest number of batches that wait or are being sent.
 const BATCHES: usize = 16;
-/// What the spans that wait take at most, in bytes. No user's take more than a quarter of it.
+/// The largest size of waiting spans, in bytes. The spans of one user can use at most a quarter of it.
 const WAITING_BYTES: usize = BATCHES * BATCH_BYTES;
-/// What the spans of a request take at most, in bytes: its texts are cut.
+/// The largest size of the spans of a request, in bytes. Long strings are truncated.
 pub(super) const OF_REQUEST: usize = 32 << 10;
-/// How often the user of spans that follow one another may change in a batch.
+/// The largest number of changes of the user between consecutive spans of a batch.
 const OWNERS: usize = 256;
-/// So many bytes of a user's name are looked at: users whose names begin alike share a part of the room.
+/// The number of bytes of a user name that count. Users whose names begin with the same bytes share a per-user limit.
 const NAME: usize = 256;
-/// What an owner takes, in bytes: the name, here and where shares are counted, and what stands around it.
+/// The memory of an owner, in bytes: the name in the batch and in the per-user limits, with the memory around it.
 const OWNER: usize = 2 * (NAME + 64);
-/// All that waits takes so much memory at most, in bytes.
+/// The largest memory of the queue, in bytes.
 pub(super) const WAITING_MEMORY: usize = WAITING_BYTES + BATCHES * OWNERS * OWNER;
 
 /// Spans that wait to be sent.
 #[derive(Debug)]
 pub(super) struct Waiting {
     queue: Mutex<Queue>,
-    /// Told when there is something to be sent where there was nothing, and when there is enough.
+    /// Notified when spans arrive in an empty queue, and when a batch is full.
     pub changed: Notify,
 }
 
 #[derive(Debug)]
 struct Queue {
-    /// All but the last one have as much as is sent together.
+    /// The batches that wait. All but the last one are full.
     batches: VecDeque<Batch>,
-    /// How many are being sent.
+    /// The number of batches that are being sent.
     taken: usize,
-    /// How many spans were not sent yet.
+    /// The number of spans that are not sent yet.
     spans: u64,
     shares: Shares,
-    /// Who found no room, since when none was given back.
+    /// The user that was refused last, until capacity is released.
     refused: Option<Box<str>>,
 }
 
@@ -53,12 +54,12 @@ struct Queue {
 pub(super) struct Batch {
     pub spans: Message,
     pub count: u64,
-    /// What each user has of them, of those that follow one another in one place.
+    /// The users of consecutive spans, with the bytes of their spans.
     owners: Vec<(Box<str>, usize)>,
 }
 
 impl Batch {
-    /// With room for all that it may have: it does not grow.
+    /// Creates a batch with the full capacity, so that it does not grow.
     fn new() -> Self {
         Self { spans: Message(Vec::with_capacity(BATCH_BYTES)), ..Self::default() }
     }
@@ -76,7 +77,7 @@ impl Batch {
 }
 
 impl Waiting {
-    /// None yet.
+    /// Creates an empty queue.
     pub(super) fn new() -> Self {
         let shares = Shares::of(WAITING_BYTES);
         let queue = Queue { batches: VecDeque::new(), taken: 0, spans: 0, shares, refused: None };
@@ -87,7 +88,7 @@ impl Waiting {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds so many spans of a user, which are written behind others. Whether there was room for them.
+    /// Adds spans of a user, which `write` appends to the last batch. Returns whether there was capacity for them.
     pub(super) fn add(&self, user: &str, count: u64, write: impl FnOnce(&mut Message)) -> bool {
         let user = beginning(user, NAME);
         let mut queue = self.lock();
@@ -101,7 +102,7 @@ impl Waiting {
         is_taken
     }
 
-    /// What is sent next: as much as is sent together, or `all` there is.
+    /// Removes the next batch, if it is full or `all` is true.
     pub(super) fn take(&self, all: bool) -> Option<Batch> {
         let mut queue = self.lock();
         let is_enough = |batch: &&Batch| all || batch.is_full();
@@ -110,7 +111,7 @@ impl Waiting {
         queue.batches.pop_front()
     }
 
-    /// These were sent, or are lost: there is room for others.
+    /// Releases the capacity of a batch that was sent or is lost.
     pub(super) fn give_back(&self, batch: Batch) {
         let mut queue = self.lock();
         let queue = &mut *queue;
@@ -122,12 +123,12 @@ impl Waiting {
         }
     }
 
-    /// Whether nothing waits to be sent.
+    /// Whether no spans wait to be sent.
     pub(super) fn is_empty(&self) -> bool {
         self.lock().batches.is_empty()
     }
 
-    /// How many spans were not sent yet.
+    /// The number of spans that are not sent yet.
     pub(super) fn spans(&self) -> u64 {
         self.lock().spans
     }
@@ -135,7 +136,7 @@ impl Waiting {
 
 impl Queue {
     fn add(&mut self, user: &str, count: u64, write: impl FnOnce(&mut Message)) -> bool {
-        // Who has no room does not hold others up with what is written for nothing.
+        // A user without capacity does not delay others by encoding spans in vain.
         if self.refused.as_deref() == Some(user) {
             return false;
         }
@@ -148,7 +149,7 @@ impl Queue {
         let Some(batch) = self.batches.back_mut() else { return false };
         let before = batch.spans.0.len();
         write(&mut batch.spans);
-        // How many bytes they are is known when they are written.
+        // The number of bytes is known only after encoding.
         let bytes = batch.spans.0.len() - before;
         if self.shares.take(user, bytes) {
             batch.owned_by(user, bytes);
@@ -169,12 +170,12 @@ impl Queue {
 mod tests {
     use super::*;
 
-    /// Adds spans of so many bytes.
+    /// Adds spans of this number of bytes.
     fn add(waiting: &Waiting, user: &str, bytes: usize) -> bool {
         waiting.add(user, 2, |spans| spans.0.resize(spans.0.len() + bytes, 0))
     }
 
-    /// What a batch takes, and of which users it is.
+    /// Returns the size of a batch, and its users.
     fn shown(batch: &Batch) -> (usize, Vec<&str>) {
         assert_eq!(batch.spans.0.capacity(), BATCH_BYTES, "it has not grown");
         (batch.spans.0.len(), batch.owners.iter().map(|(user, _)| &**user).collect())
@@ -213,7 +214,7 @@ mod tests {
         assert!(!add(&waiting, "loud", OF_REQUEST), "it is not sent yet");
         waiting.give_back(batch);
         assert!(add(&waiting, "loud", OF_REQUEST));
-        // Of many users all there is.
+        // Many users together can use the whole capacity.
         let mut number = 0;
         while add(&waiting, &format!("user {number}"), OF_REQUEST) {
             number += 1;
@@ -234,7 +235,7 @@ mod tests {
         while add(&waiting, "loud", BATCH_BYTES / 4) {}
         while let Some(batch) = waiting.take(true) {
             assert!(batch.count > 0);
-            // They are not sent yet, so the room stays taken.
+            // The batches are not sent yet, so their capacity stays in use.
         }
         assert!(!add(&waiting, "loud", BATCH_BYTES / 4));
         assert!(waiting.is_empty() && waiting.take(true).is_none());

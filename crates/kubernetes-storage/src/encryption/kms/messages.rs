@@ -1,5 +1,5 @@
-//! Messages of KMS plugins (`v2.KeyManagementService`), and the form in which kube-apiserver keeps what it
-//! has encrypted by one.
+//! The messages of KMS plugins (`v2.KeyManagementService`), and the format in which kube-apiserver stores values that
+//! are encrypted with a plugin.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ pub(super) struct StatusRequest {}
 pub(super) struct StatusResponse {
     #[prost(string, tag = "1")]
     pub version: String,
-    /// `ok`, or what is wrong.
+    /// `ok`, or the problem of the plugin.
     #[prost(string, tag = "2")]
     pub healthz: String,
-    /// The key that encrypts now.
+    /// The identifier of the key that encrypts new values.
     #[prost(string, tag = "3")]
     pub key_id: String,
 }
@@ -57,7 +57,7 @@ pub(super) struct EncryptResponse {
     pub annotations: BTreeMap<String, Bytes>,
 }
 
-/// A value as it is kept: encrypted by a key that comes from a source, and that source, encrypted by the
+/// A stored value. It contains data that is encrypted with a key from a source, and the source, encrypted by the
 /// plugin.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct EncryptedObject {
@@ -73,12 +73,12 @@ pub(super) struct EncryptedObject {
     pub source_type: i32,
 }
 
-/// What a source is.
+/// The type of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub(super) enum SourceType {
-    /// The key of AES-GCM itself, which was written until Kubernetes 1.28.
+    /// The source is the key of AES-GCM. Kubernetes wrote this type until version 1.28.
     Key = 0,
-    /// A seed, of which HKDF makes a key for each value.
+    /// The source is a seed, from which HKDF derives a key for each value.
     Seed = 1,
 }

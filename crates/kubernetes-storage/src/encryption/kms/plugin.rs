@@ -1,5 +1,4 @@
-//! The thread that calls a plugin: it asks for seeds that have come up, and again and again which key
-//! writes.
+//! The thread that calls a plugin. It has seeds decrypted, and regularly confirms the key that encrypts new values.
 
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
@@ -22,34 +21,34 @@ use super::messages::{
 };
 use super::{Current, KmsOptions, Known, LIFETIME, Source, check};
 
-/// How often the key is confirmed, and how often that is tried if it failed.
+/// The interval between confirmations of the key. `RETRY` is the interval after a failed confirmation.
 const CONFIRM: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_secs(10);
-/// How often it is said that the plugin cannot be asked.
+/// The shortest interval between log messages that the plugin fails.
 const SAY_EVERY: Duration = Duration::from_secs(60);
-/// Questions that wait. Each caller waits for its answer, so there are few.
+/// The capacity of the queue of requests. Each caller waits for its response, so there are few.
 const WAITING: usize = 64;
 
 type Answer = SyncSender<Result<(), String>>;
 
 enum Ask {
-    /// Whether the key is still the one that writes.
+    /// Confirm that the key still encrypts new values.
     Confirm(Answer),
-    /// What this seed is.
+    /// Decrypt this seed.
     Decrypt(Box<EncryptedObject>, Answer),
 }
 
-/// Leads to the thread, which ends when this is dropped.
+/// The handle of the thread, which ends when the handle is dropped.
 pub(super) struct Plugin {
     asks: mpsc::Sender<Ask>,
     patience: Duration,
 }
 
 impl Plugin {
-    /// Begins a thread, which notes what it is told.
+    /// Starts a thread that calls the plugin and stores the results in `known`.
     ///
     /// # Errors
-    /// When the plugin cannot be called so.
+    /// If the endpoint is invalid or the thread cannot be started.
     pub fn new(options: &KmsOptions, known: Arc<Known>) -> Result<Self, String> {
         let unusable = |error: &dyn fmt::Display| format!("{}: {error}", options.endpoint);
         let endpoint = Endpoint::from_shared(options.endpoint.clone());
@@ -66,22 +65,22 @@ impl Plugin {
         };
         let thread = thread::Builder::new().name("kms".to_owned());
         thread.spawn(move || runtime.block_on(calls)).map_err(|error| unusable(&error))?;
-        // The thread may be busy with calls for other questions, three for each.
+        // The thread may be busy with other requests. Each of them makes up to three calls.
         Ok(Self { asks, patience: options.timeout * 6 })
     }
 
-    /// Has the key confirmed that writes, or a seed made for another one.
+    /// Confirms the key that encrypts new values. If the key has changed, a new seed is created for it.
     ///
     /// # Errors
-    /// What is wrong with the plugin.
+    /// The problem of the plugin.
     pub fn confirm(&self) -> Result<(), String> {
         self.ask(Ask::Confirm)
     }
 
-    /// Has a seed decrypted.
+    /// Has the plugin decrypt a seed.
     ///
     /// # Errors
-    /// What is wrong with it, or with the plugin.
+    /// The problem of the seed or of the plugin.
     pub fn decrypt(&self, beside: EncryptedObject) -> Result<(), String> {
         self.ask(|answer| Ask::Decrypt(Box::new(beside), answer))
     }
@@ -97,23 +96,23 @@ impl Plugin {
     }
 }
 
-/// What the thread has.
+/// The state of the thread.
 struct Calls {
     name: String,
     channel: Channel,
     time: Duration,
     known: Weak<Known>,
-    /// When it was said last that something is wrong.
+    /// The time of the last log message about a problem.
     said: Option<Instant>,
 }
 
 impl Calls {
-    /// Answers questions until the provider is dropped.
+    /// Serves requests until the provider is dropped.
     async fn run(mut self, mut asks: mpsc::Receiver<Ask>) {
         let mut next = Instant::now() + RETRY;
         loop {
             let answer = tokio::select! {
-                // However many questions come, the key is confirmed in time.
+                // The key is confirmed in time, regardless of the number of requests.
                 biased;
                 () = sleep_until(next.into()) => None,
                 ask = asks.recv() => match ask {
@@ -204,7 +203,7 @@ impl Calls {
         Ok(())
     }
 
-    /// Notes whether the key was confirmed, and says it now and then.
+    /// Stores the result of a confirmation, and logs a failure at most once per [`SAY_EVERY`].
     fn note(&mut self, known: &Known, why: Option<&String>) {
         let name = &self.name;
         match why {
@@ -237,7 +236,7 @@ impl Calls {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
             Ok(Err(status)) => {
                 let why = format!("{method}: {}", status.message());
-                // A connection that breaks is an error of these codes, too.
+                // Errors with a source, and these codes, mean that the connection failed.
                 let is_away = std::error::Error::source(&status).is_some()
                     || matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded);
                 Err(if is_away { Fault::Away(why) } else { Fault::Refused(why) })
@@ -247,11 +246,11 @@ impl Calls {
     }
 }
 
-/// Why the plugin has not done what it was asked for.
+/// The reason why the plugin has not fulfilled a request.
 enum Fault {
-    /// It was not asked, or does not answer.
+    /// The plugin was not reached, or does not respond.
     Away(String),
-    /// It does not do it.
+    /// The plugin has rejected the request.
     Refused(String),
 }
 

@@ -22,19 +22,19 @@ use super::*;
 use crate::Encryption;
 use crate::encryption::Provider;
 
-/// A plugin, which encrypts by turning bytes around, and knows keys by their names.
+/// A plugin that encrypts by inverting bits, and recognizes keys by their names.
 pub(crate) struct TestPlugin {
     folder: TempDir,
     state: Arc<State>,
-    /// `None` once it is dropped.
+    /// `None` once the plugin is dropped.
     runtime: Option<Runtime>,
 }
 
 #[derive(Default)]
 struct State {
-    /// The key that encrypts.
+    /// The key that encrypts new values.
     key: Mutex<String>,
-    /// What is wrong with it.
+    /// The problem of the plugin, or `ok`.
     healthz: Mutex<String>,
     decrypted: AtomicUsize,
     encrypted: AtomicUsize,
@@ -68,7 +68,7 @@ impl TestPlugin {
         *self.state.healthz.lock().unwrap() = healthz.to_owned();
     }
 
-    /// How many seeds it has encrypted and decrypted.
+    /// The numbers of seeds that the plugin has encrypted and decrypted.
     pub fn counts(&self) -> (usize, usize) {
         let count = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
         (count(&self.state.encrypted), count(&self.state.decrypted))
@@ -79,7 +79,7 @@ impl TestPlugin {
         KmsOptions { name: "test".to_owned(), endpoint, timeout: Duration::from_secs(5) }
     }
 
-    /// A configuration by which it encrypts everything.
+    /// A configuration that encrypts everything with this plugin.
     pub fn encryption(&self, reads_plain: bool) -> Arc<Encryption> {
         Arc::new(encryption(&self.socket(), reads_plain).unwrap())
     }
@@ -103,12 +103,12 @@ fn plugins(encryption: &Encryption) -> impl Iterator<Item = &Arc<Kms>> {
     })
 }
 
-/// Lets three minutes pass in which no plugin answers.
+/// Simulates three minutes in which no plugin responds.
 pub(crate) fn expire(encryption: &Encryption) {
     plugins(encryption).for_each(|kms| kms.expire());
 }
 
-/// Lets a minute pass in which plugins have refused seeds.
+/// Simulates one minute in which plugins reject seeds.
 pub(crate) fn settle(encryption: &Encryption) {
     let long_ago = Instant::now().checked_sub(REFUSED_FOR).unwrap();
     for kms in plugins(encryption) {
@@ -127,7 +127,7 @@ pub(crate) fn confirm(encryption: &Encryption) {
 
 impl Drop for TestPlugin {
     fn drop(&mut self) {
-        // It may be dropped where nothing may wait for it.
+        // The plugin may be dropped in an async context, where blocking is forbidden.
         self.runtime.take().unwrap().shutdown_background();
     }
 }
@@ -157,7 +157,7 @@ async fn serve(listener: UnixListener, state: Arc<State>) {
 
 type Frames = futures::stream::Iter<std::vec::IntoIter<Result<Frame<Bytes>, Infallible>>>;
 
-/// A call of gRPC: a message behind five bytes, and a status at the end.
+/// Serves a gRPC call: the message follows a prefix of five bytes, and trailers contain the status.
 async fn answer(
     request: Request<Incoming>,
     state: Arc<State>,
@@ -241,7 +241,7 @@ fn a_seed_is_asked_for_once() {
         assert!(one.open(FOOS, "foos.example.com/b", value).is_err(), "it is of its place");
     }
     assert_eq!(plugin.counts(), (1, 0));
-    // The next process has a seed of its own, and asks for that of this one.
+    // The next process creates a seed of its own, and has the plugin decrypt the seed of this one.
     let next = plugin.encryption(false);
     for value in &values {
         assert_eq!(open(&next, value), Ok(false));
@@ -278,7 +278,7 @@ fn a_plugin_that_is_not_well_is_named() {
     plugin.set_healthz("ok");
     let kms = Kms::begin(&plugin.options()).unwrap();
     let value = kms.encrypt(b"text", b"a").unwrap();
-    // What is there is read and written while it is away, for three minutes.
+    // While the plugin fails, values are decrypted, and for three minutes also encrypted.
     plugin.set_healthz("locked");
     assert!(kms.confirm().is_err());
     assert_eq!(kms.trouble().unwrap(), refused);
@@ -305,7 +305,7 @@ fn what_a_plugin_refuses_is_said() {
     let why = next.open(FOOS, PLACE, &value).err().unwrap();
     let expected = "it is encrypted by the KMS plugin \"test\", and its seed is not known: Decrypt: no such key";
     assert_eq!(why, expected);
-    // It may be that the KMS behind it is away: it is asked again, for a minute.
+    // The KMS of the plugin may be unavailable, so the plugin is called again for a minute.
     assert!(next.unknown(FOOS, &value).is_some());
     settle(&next);
     assert!(next.unknown(FOOS, &value).is_none());
@@ -315,7 +315,7 @@ fn what_a_plugin_refuses_is_said() {
     assert_eq!(open(&last, &value), Ok(false));
 }
 
-/// As Kubernetes up to 1.28 has written.
+/// Kubernetes up to version 1.28 has written such values.
 #[test]
 fn a_key_that_is_no_seed_is_read_and_stale() {
     let plugin = TestPlugin::start();
@@ -342,12 +342,12 @@ fn what_is_damaged_is_noticed() {
     for place in "k8s:enc:kms:v2:test:".len()..value.len() {
         let mut changed = value.clone();
         changed[place] ^= 1;
-        // It may name another seed, which is not known.
+        // The changed byte may belong to the identity of the seed. That seed is unknown.
         assert!(encryption.open(FOOS, PLACE, &changed).is_err(), "byte {place}");
     }
 }
 
-/// Bytes that kube-apiserver 1.36 has put into etcd, by a plugin that does the same.
+/// A value that kube-apiserver 1.36 has written to etcd, with a plugin like the one of this test.
 #[test]
 fn what_kube_apiserver_has_encrypted_is_read() {
     const VALUE: &str = "azhzOmVuYzprbXM6djI6dGVzdDoK8gF1k+mhDLXYbHIA7JI1qXbIZfYh6MwB/8nWUoMnUg795DbXqYBpe6ovyaA+/24N9WG2krX28v4N75qSOhsR9DGUMsa5mETMfj+Gi5fMljT9tUUliT+pT9sIneoUj4l2AXN7ekwPWSc+UIVn6UnMnLflP6WHE1jUe/5/Vt7/6y/Q4dftIUGQvkyuH3euehl83WIFchGLpcS4L6I2JhQrCBbdDxb2SE1+AHFucZhWawwhv77q8veWsveUy9SeGoUmcr2WUv/RXlQeYNqhBz8MaP96r+oOen3GV2+TYLYeEkQx42icdm7bXTPQZVk/NcAMgXV0hRIFZmlyc3QaIGOn9AhGdZBiLi31/QYTI5Xvny3kHR/HpQxREthfh0gfIhUKEHRlc3QuZXhhbXBsZS5jb20SAXgoAQ==";
