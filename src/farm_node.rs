@@ -2,7 +2,7 @@
 
 mod room;
 
-use aggregated_apiserver::{Cells, Computed, Disclosures, Lookup};
+use aggregated_apiserver::{Computed, FieldPermissions, Lookup, PrinterColumns};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -232,8 +232,8 @@ impl Computed for FarmNode {
     /// The field permissions of farm nodes. Permission to read Nodes is enough to see the number of Pods and the sum of
     /// their requests, whatever the names of the Pods. The usage is visible only with permission to read the metrics of
     /// nodes.
-    fn disclosures() -> Disclosures {
-        Disclosures::new()
+    fn field_permissions() -> FieldPermissions {
+        FieldPermissions::new()
             .shows::<PodView>(["status.pods", "status.cpu", "status.memory"])
             .protects::<NodeMetricsView>([
             "status.cpu.percentUsed",
@@ -243,11 +243,11 @@ impl Computed for FarmNode {
         ])
     }
 
-    fn cells() -> Cells<Self> {
+    fn printer_columns() -> PrinterColumns<Self> {
         let of = |cell: fn(&FarmNodeStatus) -> Option<String>| {
             move |node: &Self, _| node.status.as_ref().and_then(cell)
         };
-        Cells::new()
+        PrinterColumns::new()
             .cell(
                 "Pods",
                 of(|status| {

@@ -6,8 +6,8 @@ mod cells;
 mod claims;
 pub(crate) mod compact;
 mod conditions;
-pub(crate) mod disclosures;
 mod events;
+pub(crate) mod field_permissions;
 mod findings;
 mod images;
 pub(crate) mod metadata;
@@ -25,8 +25,8 @@ pub(crate) mod why;
 
 use std::sync::Arc;
 
-use aggregated_apiserver::computed::{MetadataLookup, Scoped, SourceScope};
-use aggregated_apiserver::{Cells, Computed, Disclosures, Lookup};
+use aggregated_apiserver::computed::{LookupOptions, MetadataLookup, SourceOptions};
+use aggregated_apiserver::{Computed, FieldPermissions, Lookup, PrinterColumns};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -341,8 +341,8 @@ type Metrics = Lookup<PodMetricsView, Polled>;
 /// The watch options of an API that a cluster may lack, for example a test server.
 pub struct IfServed;
 
-impl Scoped for IfServed {
-    const SCOPE: SourceScope = SourceScope::ALL.if_served();
+impl LookupOptions for IfServed {
+    const OPTIONS: SourceOptions = SourceOptions::ALL.if_served();
 }
 
 /// The PodDisruptionBudgets of Pods, and the claims that Pods mount.
@@ -414,12 +414,12 @@ impl Computed for FarmPod {
         name.strip_prefix(PREFIX).filter(|name| !name.is_empty()).map(str::to_owned)
     }
 
-    fn cells() -> Cells<Self> {
-        cells::cells()
+    fn printer_columns() -> PrinterColumns<Self> {
+        cells::printer_columns()
     }
 
-    fn disclosures() -> Disclosures {
-        disclosures::disclosures()
+    fn field_permissions() -> FieldPermissions {
+        field_permissions::field_permissions()
     }
 }
 

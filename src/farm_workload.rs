@@ -4,8 +4,8 @@ mod tally;
 mod variant;
 mod view;
 
-use aggregated_apiserver::computed::ComputedFromSeveral;
-use aggregated_apiserver::{Cells, Disclosures};
+use aggregated_apiserver::computed::ComputedFromVariants;
+use aggregated_apiserver::{FieldPermissions, PrinterColumns};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use view::WorkloadView;
 
-use crate::farm_pod::disclosures::MEASURED;
+use crate::farm_pod::field_permissions::MEASURED;
 use crate::farm_pod::view::PodView;
 use crate::farm_pod::{
     OwnerView, PodMetricsView, Release, Resources, release, resources, restarts,
@@ -209,25 +209,25 @@ pub struct Trouble {
 const OF_PODS: [&str; 5] =
     ["status.lastRestartTime", "status.pods", "status.resources", "status.restarts", "status.why"];
 
-impl ComputedFromSeveral for FarmWorkload {
+impl ComputedFromVariants for FarmWorkload {
     type Variants = (Of<Deployment>, Of<StatefulSet>, Of<DaemonSet>, Of<Job>);
 
     /// The field permissions of farm workloads. Permission to read a workload is enough to see the fields that come
     /// from the workload itself. The sums over its Pods and the cause of a problem, which also depend on the
     /// ReplicaSets in between, are visible only with permission to read Pods in the same namespace. The usage also
     /// requires permission to read the metrics of Pods.
-    fn disclosures() -> Disclosures {
-        Disclosures::new()
+    fn field_permissions() -> FieldPermissions {
+        FieldPermissions::new()
             .shows::<OwnerView<ReplicaSet>>(OF_PODS)
             .protects_in_namespace::<PodView>(OF_PODS)
             .protects_in_namespace::<PodMetricsView>(MEASURED)
     }
 
-    fn cells() -> Cells<Self> {
+    fn printer_columns() -> PrinterColumns<Self> {
         let of = |cell: fn(&FarmWorkloadStatus) -> Option<String>| {
             move |workload: &Self, _| workload.status.as_ref().and_then(cell)
         };
-        Cells::new()
+        PrinterColumns::new()
             .cell("Restarts", |workload: &Self, now| {
                 let status = workload.status.as_ref()?;
                 Some(restarts::cell(status.restarts?, status.last_restart_time.as_ref(), now))

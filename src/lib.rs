@@ -37,7 +37,7 @@ pub fn kinds() -> Kinds {
     Kinds::new()
         .stored::<v1::Llama>()
         .computed::<FarmPod>()
-        .computed_from_several::<FarmWorkload>()
+        .computed_from_variants::<FarmWorkload>()
         .computed::<FarmNode>()
 }
 

@@ -36,6 +36,6 @@ impl Stored for v1::Llama {
     }
 
     fn versions() -> Versions<Self> {
-        Versions::new().kept_version::<v1alpha::Llama>()
+        Versions::new().storage_version::<v1alpha::Llama>()
     }
 }

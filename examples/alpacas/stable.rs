@@ -1,6 +1,6 @@
 //! Stables are computed: one for each Node, with the Pods that run on it.
 
-use aggregated_apiserver::{Computed, Disclosures, Lookup};
+use aggregated_apiserver::{Computed, FieldPermissions, Lookup};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::PartialObjectMeta;
 use kube::{CustomResource, KubeSchema};
@@ -34,7 +34,7 @@ impl Computed for Stable {
     }
 
     /// Users without permission to read Pods see stables without `spec.pods`.
-    fn disclosures() -> Disclosures {
-        Disclosures::new().protects::<Pod>(["spec.pods"])
+    fn field_permissions() -> FieldPermissions {
+        FieldPermissions::new().protects::<Pod>(["spec.pods"])
     }
 }

@@ -1,6 +1,6 @@
 //! The capacity of a node for one resource, and the part that is requested and used.
 
-use aggregated_apiserver::computed::Total;
+use aggregated_apiserver::computed::Aggregate;
 use aggregated_apiserver::types::Quantity;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -48,7 +48,7 @@ pub struct Requested {
     memory: i128,
 }
 
-impl Total for Requested {
+impl Aggregate for Requested {
     fn add(&mut self, other: &Self) {
         self.pods.add(&other.pods);
         self.cpu.add(&other.cpu);

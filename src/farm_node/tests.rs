@@ -1,10 +1,10 @@
 use super::*;
-use aggregated_apiserver::computed::check_disclosures;
+use aggregated_apiserver::computed::check_field_permissions;
 use serde_json::{Value, json};
 
 fn lookup<
     K: aggregated_apiserver::computed::SourceType,
-    S: aggregated_apiserver::computed::Scoped,
+    S: aggregated_apiserver::computed::LookupOptions,
 >(
     objects: &[Value],
 ) -> Lookup<K, S> {
@@ -78,7 +78,7 @@ fn what_comes_of_lookups_is_declared() {
     let metrics = [json!({"metadata": {"name": "meadow"}, "usage": usage})];
     let of = |node: Value| serde_json::from_value(node).unwrap();
     let related = || (lookup(&pods), lookup(&metrics));
-    assert_eq!(check_disclosures::<FarmNode>(&of(node()), related), Ok(()));
+    assert_eq!(check_field_permissions::<FarmNode>(&of(node()), related), Ok(()));
 }
 
 #[test]

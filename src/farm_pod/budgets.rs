@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aggregated_apiserver::Lookup;
-use aggregated_apiserver::computed::{Scoped, SourceApi, SourceScope, SourceType};
+use aggregated_apiserver::computed::{LookupOptions, SourceApi, SourceOptions, SourceType};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::Selector;
@@ -86,8 +86,9 @@ pub struct BudgetStatusView {
 /// interval of usage measurements.
 pub struct Counted;
 
-impl Scoped for Counted {
-    const SCOPE: SourceScope = SourceScope::ALL.measured_every(Duration::from_secs(15)).if_served();
+impl LookupOptions for Counted {
+    const OPTIONS: SourceOptions =
+        SourceOptions::ALL.measured_every(Duration::from_secs(15)).if_served();
 }
 
 impl CountedView {

@@ -1,17 +1,17 @@
 //! The table cells of farm pods that a JSONPath cannot express.
 
-use aggregated_apiserver::Cells;
+use aggregated_apiserver::PrinterColumns;
 use aggregated_apiserver::strategy::age;
 use jiff::Timestamp;
 
 use super::{FarmPod, FarmPodStatus, Why, budgets, images, resources, restarts};
 
 /// Returns the computed cells of farm pods.
-pub fn cells() -> Cells<FarmPod> {
+pub fn printer_columns() -> PrinterColumns<FarmPod> {
     let of = |cell: fn(&FarmPodStatus) -> Option<String>| {
         move |farm_pod: &FarmPod, _: Timestamp| farm_pod.status.as_ref().and_then(cell)
     };
-    Cells::new()
+    PrinterColumns::new()
         .cell("Restarts", |farm_pod: &FarmPod, now| {
             let status = farm_pod.status.as_ref()?;
             Some(restarts::cell(status.restarts, status.last_restart_time.as_ref(), now))

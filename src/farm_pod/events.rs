@@ -4,7 +4,7 @@
 //! A repeated Event is updated every few seconds. The fields that such an update changes are not read, so that a farm
 //! pod changes only with new information.
 
-use aggregated_apiserver::computed::{Scoped, SourceApi, SourceScope, SourceType};
+use aggregated_apiserver::computed::{LookupOptions, SourceApi, SourceOptions, SourceType};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -85,8 +85,9 @@ impl EventView {
 /// The watch options of Events: only warnings about Pods.
 pub struct WarningsOfPods;
 
-impl Scoped for WarningsOfPods {
-    const SCOPE: SourceScope = SourceScope::ALL.with_fields("involvedObject.kind=Pod,type=Warning");
+impl LookupOptions for WarningsOfPods {
+    const OPTIONS: SourceOptions =
+        SourceOptions::ALL.with_fields("involvedObject.kind=Pod,type=Warning");
 }
 
 /// Indexes Events by the uid of their Pod.

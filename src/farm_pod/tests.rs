@@ -1,5 +1,5 @@
 use super::*;
-use aggregated_apiserver::computed::{Scoped, SourceType, check_disclosures};
+use aggregated_apiserver::computed::{LookupOptions, SourceType, check_field_permissions};
 use jiff::Timestamp;
 use kube::CustomResourceExt;
 use kube::api::ObjectMeta;
@@ -12,7 +12,7 @@ pub(super) fn pods() -> Vec<PodView> {
     PODS.split("\n---\n").map(|pod| serde_saphyr::from_str(pod).unwrap()).collect()
 }
 
-fn lookup<K: SourceType, S: Scoped>(objects: &[Value]) -> Lookup<K, S> {
+fn lookup<K: SourceType, S: LookupOptions>(objects: &[Value]) -> Lookup<K, S> {
     let read = |object: &Value| serde_json::from_value(object.clone()).unwrap();
     Lookup::from_objects(objects.iter().map(read))
 }
@@ -538,7 +538,7 @@ fn what_comes_of_lookups_is_declared() {
             let claim = json!({"name": "data", "persistentVolumeClaim": {"claimName": "grain"}});
             pod["spec"]["volumes"] = json!([claim]);
             let pod: PodView = serde_json::from_value(pod).unwrap();
-            let checked = check_disclosures::<FarmPod>(&pod, || cluster.related());
+            let checked = check_field_permissions::<FarmPod>(&pod, || cluster.related());
             assert_eq!(checked, Ok(()), "{name}");
             let status = cluster.show(&pod).status.unwrap();
             assert_eq!((&*status.services, status.budgets.len()), (&["web".to_owned()][..], 1));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use aggregated_apiserver::computed::{Scoped, SourceApi, SourceScope, SourceType};
+use aggregated_apiserver::computed::{LookupOptions, SourceApi, SourceOptions, SourceType};
 use aggregated_apiserver::types::Quantity;
 use serde::{Deserialize, Deserializer};
 
@@ -129,8 +129,9 @@ fn measured_of(plural: &'static str, is_namespaced: bool) -> SourceApi {
 /// measures every 15 seconds.
 pub struct Polled;
 
-impl Scoped for Polled {
-    const SCOPE: SourceScope = SourceScope::ALL.polled_every(Duration::from_secs(15)).if_served();
+impl LookupOptions for Polled {
+    const OPTIONS: SourceOptions =
+        SourceOptions::ALL.polled_every(Duration::from_secs(15)).if_served();
 }
 
 /// Adds the usage of all containers to the requests and limits.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aggregated_apiserver::computed::Total;
+use aggregated_apiserver::computed::Aggregate;
 use aggregated_apiserver::types::Quantity;
 use jiff::Timestamp;
 
@@ -34,7 +34,7 @@ pub struct Tally {
     failures: BTreeMap<String, i64>,
 }
 
-impl Total for Tally {
+impl Aggregate for Tally {
     fn add(&mut self, other: &Self) {
         self.pods.add(&other.pods);
         self.restarts.add(&other.restarts);
@@ -120,7 +120,7 @@ pub struct Used {
     memory: i64,
 }
 
-impl Total for Used {
+impl Aggregate for Used {
     fn add(&mut self, other: &Self) {
         self.pods.add(&other.pods);
         self.cpu.add(&other.cpu);

@@ -1,11 +1,13 @@
 use aggregated_apiserver::Lookup;
-use aggregated_apiserver::computed::{Scoped, SourceType, Variant, check_variant_disclosures};
+use aggregated_apiserver::computed::{
+    LookupOptions, SourceType, Variant, check_variant_field_permissions,
+};
 use serde_json::{Value, json};
 
 use super::view::Workload;
 use super::*;
 
-fn lookup<K: SourceType, S: Scoped>(objects: &[Value]) -> Lookup<K, S> {
+fn lookup<K: SourceType, S: LookupOptions>(objects: &[Value]) -> Lookup<K, S> {
     Lookup::from_objects(objects.iter().map(|one| serde_json::from_value(one.clone()).unwrap()))
 }
 
@@ -168,7 +170,7 @@ fn what_comes_of_lookups_is_declared() {
         let set = json!({"metadata": metadata("web-1", Some(("Deployment", "web")))});
         let related =
             || (lookup(pods), lookup(std::slice::from_ref(&set)), lookup(&[metrics("a")]));
-        let checked = check_variant_disclosures::<Of<W>>(&workload, related);
+        let checked = check_variant_field_permissions::<Of<W>>(&workload, related);
         assert_eq!(checked, Ok(()));
         let status = Of::<W>::compute(&workload, &related()).unwrap().status.unwrap();
         assert!(status.why.is_some() && status.resources.cpu.usage.is_some());

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use aggregated_apiserver::Lookup;
-use aggregated_apiserver::computed::{SourceScope, Total, Variant};
+use aggregated_apiserver::computed::{Aggregate, SourceOptions, Variant};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -26,7 +26,7 @@ where
     type Related = (Lookup<PodView>, Lookup<OwnerView<ReplicaSet>>, Lookup<PodMetricsView, Polled>);
 
     // A test server may serve only some of these kinds.
-    const SCOPE: SourceScope = SourceScope::ALL.if_served();
+    const OPTIONS: SourceOptions = SourceOptions::ALL.if_served();
 
     fn compute(workload: &Self::Source, related: &Self::Related) -> Option<FarmWorkload> {
         let (pods, sets, metrics) = related;

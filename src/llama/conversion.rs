@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use aggregated_apiserver::Convert;
 use aggregated_apiserver::types::Quantity as Amount;
-use aggregated_apiserver::versions::ConversionFailure;
+use aggregated_apiserver::versions::ConversionError;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::{v1, v1alpha};
@@ -17,7 +17,7 @@ use super::{v1, v1alpha};
 const QUANTITIES: &str = "farm.example.com/quantities";
 
 impl Convert<v1::Llama> for v1alpha::Llama {
-    fn into_hub(self) -> Result<v1::Llama, ConversionFailure> {
+    fn into_hub(self) -> Result<v1::Llama, ConversionError> {
         let Self { mut metadata, spec } = self;
         let written = take_quantities(&mut metadata.annotations);
         let (weight, height) = written.map(|spec| (spec.weight, spec.height)).unzip();
@@ -28,7 +28,7 @@ impl Convert<v1::Llama> for v1alpha::Llama {
         Ok(v1::Llama { metadata, spec })
     }
 
-    fn from_hub(hub: v1::Llama) -> Result<Self, ConversionFailure> {
+    fn from_hub(hub: v1::Llama) -> Result<Self, ConversionError> {
         let v1::Llama { mut metadata, spec: written } = hub;
         let spec = v1alpha::LlamaSpec {
             weight: to_float(&written.weight)?,
@@ -69,9 +69,9 @@ fn to_quantity(float: f64) -> Quantity {
 }
 
 /// Converts a quantity to the nearest float.
-fn to_float(quantity: &Quantity) -> Result<f64, ConversionFailure> {
+fn to_float(quantity: &Quantity) -> Result<f64, ConversionError> {
     let text = quantity.0.as_str();
-    let nanos = Amount::parse(text).map_err(ConversionFailure::new)?.nanos();
+    let nanos = Amount::parse(text).map_err(ConversionError::new)?.nanos();
     // A number without a suffix is parsed exactly, whatever its size.
     let float: f64 = text.parse().or_else(|_| format!("{nanos}e-9").parse())?;
     Ok(float.clamp(f64::MIN, f64::MAX))

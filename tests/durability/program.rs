@@ -94,7 +94,7 @@ impl Place {
         command.env("RUST_BACKTRACE", "0");
         command.args(["--shutdown-delay-duration", "0s"]);
         command.args(["--disable-admission-plugins", "NamespaceLifecycle,ResourceQuota"]);
-        command.args(["--store-namespace-share", "100%"]);
+        command.args(["--store-namespace-limit", "100%"]);
         for (flag, file) in [
             ("--data-dir", data),
             ("--kubeconfig", &self.path().join("kubeconfig")),

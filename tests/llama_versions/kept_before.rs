@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use aggregated_apiserver::store::NamespaceShare;
+use aggregated_apiserver::store::NamespaceLimit;
 use aggregated_apiserver::store::{
     Collection, Commit, Expected, Key, LogReader, Object, Revision, Shelves, Store, StoreError,
     Timeline, Versioned,
@@ -19,7 +19,7 @@ pub struct KeptBefore {
 impl KeptBefore {
     /// A store with these objects in a collection.
     pub async fn new(collection: &str, objects: &[Value]) -> Self {
-        let mut shelves = Shelves::new(1 << 24, NamespaceShare::WHOLE);
+        let mut shelves = Shelves::new(1 << 24, NamespaceLimit::WHOLE);
         let timeline = Arc::new(Timeline::continuing(Vec::new(), 41));
         shelves.begin_past(timeline.current());
         let store = Self { timeline, shelves: Mutex::new(shelves) };

@@ -72,7 +72,7 @@ impl Place {
         command.env("RUST_BACKTRACE", "0");
         command.args(["--shutdown-delay-duration", "0s"]);
         command.args(["--disable-admission-plugins", "NamespaceLifecycle,ResourceQuota"]);
-        command.args(["--store-namespace-share", "100%", "--etcd-servers", &etcd.join(",")]);
+        command.args(["--store-namespace-limit", "100%", "--etcd-servers", &etcd.join(",")]);
         for (flag, file) in [
             ("--kubeconfig", &self.path().join("kubeconfig")),
             ("--tls-cert-file", &self.serving.certificate),

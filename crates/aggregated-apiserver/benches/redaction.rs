@@ -8,7 +8,7 @@
 #[path = "../tests/fake_cluster/mod.rs"]
 mod fake_cluster;
 
-use aggregated_apiserver::{ApiServer, Computed, Disclosures, InProcess, Kinds, Lookup, User};
+use aggregated_apiserver::{ApiServer, Computed, FieldPermissions, InProcess, Kinds, Lookup, User};
 use axum::body::Body;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use fake_cluster::FakeCluster;
@@ -59,8 +59,8 @@ impl Computed for Sight {
         Some(Self::new(name, SightSpec { secret, facts: (0..30).map(fact).collect() }))
     }
 
-    fn disclosures() -> Disclosures {
-        Disclosures::new().protects_in_namespace::<PartialObjectMeta<Secret>>(["spec.secret"])
+    fn field_permissions() -> FieldPermissions {
+        FieldPermissions::new().protects_in_namespace::<PartialObjectMeta<Secret>>(["spec.secret"])
     }
 }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use aggregated_apiserver::versions::ConversionFailure;
+use aggregated_apiserver::versions::ConversionError;
 use aggregated_apiserver::{Convert, InProcess, Kinds, Stored, Versions};
 use axum::body::Body;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
@@ -70,19 +70,19 @@ mod v1alpha {
 
 impl Stored for v1::Foo {
     fn versions() -> Versions<Self> {
-        Versions::new().kept_version::<v1alpha::Foo>()
+        Versions::new().storage_version::<v1alpha::Foo>()
     }
 }
 
 impl Convert<v1::Foo> for v1alpha::Foo {
-    fn into_hub(self) -> Result<v1::Foo, ConversionFailure> {
+    fn into_hub(self) -> Result<v1::Foo, ConversionError> {
         let Self { metadata, spec } = self;
         let v1alpha::FooSpec { paint: colour, text, kilograms, parts } = spec;
         let grams = (kilograms * 1_000.0) as i64;
         Ok(v1::Foo { metadata, spec: v1::FooSpec { colour, text, grams, parts } })
     }
 
-    fn from_hub(hub: v1::Foo) -> Result<Self, ConversionFailure> {
+    fn from_hub(hub: v1::Foo) -> Result<Self, ConversionError> {
         let v1::FooSpec { colour: paint, text, grams, parts } = hub.spec;
         let kilograms = grams as f64 / 1_000.0;
         let spec = v1alpha::FooSpec { paint, text, kilograms, parts };

@@ -8,7 +8,7 @@
 
 use aggregated_apiserver::commands::ManifestOptions;
 use aggregated_apiserver::{
-    ApiServer, Computed, Disclosures, Kinds, Lookup, ServeArgs, start_logging,
+    ApiServer, Computed, FieldPermissions, Kinds, Lookup, ServeArgs, start_logging,
 };
 use clap::{Parser, Subcommand};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -85,8 +85,8 @@ impl Computed for ClaimUse {
     }
 
     /// Both fields are hidden from users without permission to read Pods in the namespace.
-    fn disclosures() -> Disclosures {
-        Disclosures::new().protects_in_namespace::<PodView>(["spec.mounted", "spec.pods"])
+    fn field_permissions() -> FieldPermissions {
+        FieldPermissions::new().protects_in_namespace::<PodView>(["spec.mounted", "spec.pods"])
     }
 }
 
@@ -122,7 +122,7 @@ async fn main() -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use aggregated_apiserver::computed::check_disclosures;
+    use aggregated_apiserver::computed::check_field_permissions;
     use serde_json::{Value, from_value, json};
 
     fn pod(namespace: &str, name: &str, claim: &str) -> PodView {
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn what_comes_of_pods_is_declared() {
-        assert_eq!(check_disclosures::<ClaimUse>(&claim("data"), pods), Ok(()));
+        assert_eq!(check_field_permissions::<ClaimUse>(&claim("data"), pods), Ok(()));
     }
 
     /// The program is allowed to read its sources, and nothing else.

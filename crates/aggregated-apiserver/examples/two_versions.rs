@@ -5,7 +5,7 @@
 
 use aggregated_apiserver::commands::ManifestOptions;
 use aggregated_apiserver::types::Quantity;
-use aggregated_apiserver::versions::ConversionFailure;
+use aggregated_apiserver::versions::ConversionError;
 use aggregated_apiserver::{ApiServer, Convert, Kinds, ServeArgs, Stored, Versions, start_logging};
 use clap::{Parser, Subcommand};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WrittenQuantity;
@@ -62,12 +62,12 @@ impl Stored for v1::Alpaca {
     /// The storage version is still the old one: the previous release knows no other, and runs beside this one during
     /// an update.
     fn versions() -> Versions<Self> {
-        Versions::new().kept_version::<v1alpha::Alpaca>()
+        Versions::new().storage_version::<v1alpha::Alpaca>()
     }
 }
 
 impl Convert<v1::Alpaca> for v1alpha::Alpaca {
-    fn into_hub(self) -> Result<v1::Alpaca, ConversionFailure> {
+    fn into_hub(self) -> Result<v1::Alpaca, ConversionError> {
         let spec = v1::AlpacaSpec {
             weight: to_quantity(self.spec.weight),
             height: to_quantity(self.spec.height),
@@ -75,7 +75,7 @@ impl Convert<v1::Alpaca> for v1alpha::Alpaca {
         Ok(v1::Alpaca { metadata: self.metadata, spec })
     }
 
-    fn from_hub(hub: v1::Alpaca) -> Result<Self, ConversionFailure> {
+    fn from_hub(hub: v1::Alpaca) -> Result<Self, ConversionError> {
         let spec = v1alpha::AlpacaSpec {
             weight: to_float(&hub.spec.weight.0)?,
             height: to_float(&hub.spec.height.0)?,
@@ -90,15 +90,15 @@ fn to_quantity(float: f64) -> WrittenQuantity {
 }
 
 /// Converts a quantity to a float. Fails if the float would have another value.
-fn to_float(text: &str) -> Result<f64, ConversionFailure> {
-    let nanos = Quantity::parse(text).map_err(ConversionFailure::new)?.nanos();
+fn to_float(text: &str) -> Result<f64, ConversionError> {
+    let nanos = Quantity::parse(text).map_err(ConversionError::new)?.nanos();
     // The whole part and the fraction are separate, because parsing a decimal is more exact than dividing floats.
     let (whole, rest) = (nanos / 1_000_000_000, (nanos % 1_000_000_000).abs());
     let sign = if nanos < 0 && whole == 0 { "-" } else { "" };
     let float: f64 = format!("{sign}{whole}.{rest:09}").parse()?;
-    let read_again = Quantity::parse(&to_quantity(float).0).map_err(ConversionFailure::new)?;
+    let read_again = Quantity::parse(&to_quantity(float).0).map_err(ConversionError::new)?;
     if read_again.nanos() != nanos {
-        return Err(ConversionFailure::new(format!("{text} has more digits than v1alpha keeps")));
+        return Err(ConversionError::new(format!("{text} has more digits than v1alpha keeps")));
     }
     Ok(float)
 }

@@ -31,11 +31,11 @@ use crate::object::Tree;
 
 /// An admission plugin: code that is called for the writes to every kind of a server.
 ///
-/// `Rules` do the same for a single kind, with its Rust type.
+/// `Validation` do the same for a single kind, with its Rust type.
 ///
 /// The plugins are called in this order: Kubernetes' own NamespaceLifecycle, the plugins in the order of their
-/// registration, the `Rules` of the kind, and Kubernetes' own ResourceQuota. [`mutate`](AdmissionPlugin::mutate) of all
-/// plugins is called a second time if one of them [requests it](AdmissionRequest::reinvoke); the `Rules` change the
+/// registration, the `Validation` of the kind, and Kubernetes' own ResourceQuota. [`mutate`](AdmissionPlugin::mutate) of all
+/// plugins is called a second time if one of them [requests it](AdmissionRequest::reinvoke); the `Validation` change the
 /// object once, after that. A write that conflicts with a concurrent write runs through admission again.
 ///
 /// A plugin that panics fails the request with 500, and the server continues. While a plugin waits, its request holds

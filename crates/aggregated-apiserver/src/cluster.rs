@@ -22,7 +22,7 @@ pub use review_observer::{Review, ReviewKind, ReviewObserver, ReviewSource};
 pub use serving_secret::{KeptCertificates, SecretError};
 pub use source::{
     Changed, KindName, KindSource, KindSources, LARGE_SOURCES, LEAST_SOURCE_MEMORY, SOURCE_MEMORY,
-    SourceApi, SourceInformer, SourceObjects, SourceScope, SourceStreams, SourceType, Sources,
+    SourceApi, SourceInformer, SourceObjects, SourceOptions, SourceStreams, SourceType, Sources,
     Standing, resource_name,
 };
 

@@ -2,39 +2,43 @@
 //!
 //! Only this module handles the user's types. All other modules handle an [`Object`](crate::object::Object).
 
-mod cells;
 mod computed;
 mod convert;
-mod disclosed;
-mod disclosures;
+mod field_permission_check;
+mod field_permissions;
 mod kind;
 mod kinds;
 mod located;
 mod lookup;
 mod numbered;
+mod printer_columns;
 mod round_trips;
-mod rules;
 mod stored;
+mod validation;
 mod versions;
 mod visibility;
 mod yaml;
 
-pub use cells::Cells;
-pub use computed::{Computed, ComputedFromSeveral, Variant, Variants};
-pub use convert::{ConversionFailure, Convert};
-pub use disclosed::{DisclosureFault, check_disclosures, check_variant_disclosures};
-pub use disclosures::{Disclosures, LookupRights};
-pub use kind::{Kind, Role, SourceKind};
+pub use computed::{Computed, ComputedFromVariants, Variant, Variants};
+pub use convert::{ConversionError, Convert};
+pub use field_permission_check::{
+    FieldPermissionError, check_field_permissions, check_variant_field_permissions,
+};
+pub use field_permissions::{FieldPermissions, LookupRights};
+pub use kind::{Backend, Kind, SourceKind};
 pub use kinds::Kinds;
-pub use lookup::{Everything, Lookup, MetadataLookup, MetadataType, Related, Scoped, Total};
-pub use round_trips::{RoundTripFault, check_round_trips};
-pub use rules::Rules;
+pub use lookup::{
+    Aggregate, AllObjects, Lookup, LookupOptions, MetadataLookup, MetadataType, Related,
+};
+pub use printer_columns::PrinterColumns;
+pub use round_trips::{RoundTripError, check_round_trips};
 pub use stored::Stored;
+pub use validation::Validation;
 pub use versions::Versions;
 pub use visibility::Visibility;
 pub use yaml::DefinitionError;
 
-pub use crate::cluster::{SourceApi, SourceScope, SourceType};
+pub use crate::cluster::{SourceApi, SourceOptions, SourceType};
 
 use kube::Resource;
 use serde_json::Value;

@@ -7,9 +7,9 @@ mod columns;
 mod conversion;
 mod converted;
 mod direct_conversion;
-mod erased_cells;
+mod erased_columns;
 mod erased_conversion;
-mod erased_rules;
+mod erased_validation;
 mod filled;
 pub mod go_reader;
 mod json_path;
@@ -37,10 +37,10 @@ pub use crate::schema::{PatternCache, patterns_limit};
 pub use age::age;
 pub use columns::Columns;
 pub use converted::converted_limit;
-pub use erased_cells::ErasedCells;
+pub use erased_columns::ErasedColumns;
 pub use erased_conversion::{DirectCode, ErasedConversion, Hub, VersionCode};
-pub use erased_rules::{ErasedRules, Judge, Prepared, RuleContext, Verdict};
-pub use filled::{Filled, Said};
+pub use erased_validation::{ErasedValidation, Judge, Prepared, RuleContext, Verdict};
+pub use filled::{FilledField, Said};
 pub use names::Names;
 pub use null_members::drop_null_members;
 pub use pruned_json::PrunedJson;
@@ -49,7 +49,7 @@ pub use redaction::{MOST_RIGHTS, MissingRights, ProtectedFields, Redaction};
 pub use review_handler::{ReviewError, ReviewHandler};
 pub use scale::scale;
 pub use shown::ShownObjects;
-pub use strategy::{Completed, NameRule, QuotaUsage, Routing, StoragePrefix, Strategy};
+pub use strategy::{NameRule, QuotaUsage, Routing, RowCondition, StoragePrefix, Strategy};
 pub use subresource_handler::{
     SubresourceError, SubresourceHandler, SubresourceOutcome, SubresourceRequest,
 };
@@ -116,13 +116,13 @@ pub struct Kind {
     /// The conversion between versions, if more changes than `apiVersion`.
     conversion: Option<Converter>,
     /// Rules of a user, which admission calls.
-    pub admission_rules: Option<Arc<ErasedRules>>,
+    pub admission_rules: Option<Arc<ErasedValidation>>,
     /// The rules for naming, writing and deleting objects of the kind.
     pub strategy: Strategy,
     /// The subresources that are handled by code.
     pub subresource_handlers: Vec<Arc<SubresourceHandler>>,
     /// Code of the strategy that sets defaults and validates what no type can express.
-    strategy_rules: Option<Arc<ErasedRules>>,
+    strategy_rules: Option<Arc<ErasedValidation>>,
     /// The kind whose objects this kind shows, if it is a view.
     pub view: Option<View>,
     /// The filter of the objects that are visible to each reader; `None` if all are.
@@ -139,7 +139,7 @@ impl Kind {
     /// field.
     pub fn parse(
         definition: &CustomResourceDefinition,
-        cells: impl IntoIterator<Item = Arc<ErasedCells>>,
+        cells: impl IntoIterator<Item = Arc<ErasedColumns>>,
     ) -> Result<Self, StartError> {
         Self::parse_in(definition, cells, None, faults_of_group(definition), None)
     }
@@ -163,7 +163,7 @@ impl Kind {
     /// Same as for `parse`; also if there is no such type.
     pub fn parse_built_in(
         definition: &CustomResourceDefinition,
-        cells: impl IntoIterator<Item = Arc<ErasedCells>>,
+        cells: impl IntoIterator<Item = Arc<ErasedColumns>>,
         types: &Arc<Types>,
     ) -> Result<Self, StartError> {
         let group = &definition.spec.group;
@@ -174,7 +174,7 @@ impl Kind {
 
     fn parse_in(
         definition: &CustomResourceDefinition,
-        cells: impl IntoIterator<Item = Arc<ErasedCells>>,
+        cells: impl IntoIterator<Item = Arc<ErasedColumns>>,
         types: Option<&Arc<Types>>,
         mut faults: Vec<String>,
         lesser: Option<&mut Vec<String>>,
@@ -242,7 +242,7 @@ impl Kind {
     /// Sets rules that are written in Rust. Rules of built-in kinds become part of their strategy; rules of users
     /// become part of admission.
     #[must_use]
-    pub fn with_rules(self, rules: Option<Arc<ErasedRules>>) -> Self {
+    pub fn with_rules(self, rules: Option<Arc<ErasedValidation>>) -> Self {
         match self.is_typed() {
             true => Self { strategy_rules: rules, ..self },
             false => Self { admission_rules: rules, ..self },
@@ -351,13 +351,13 @@ impl Kind {
     }
 
     /// The rules for objects of a version: those of a user, or else those of the strategy.
-    pub fn rules_of(&self, version: &Version) -> Option<&ErasedRules> {
+    pub fn rules_of(&self, version: &Version) -> Option<&ErasedValidation> {
         let rules = self.admission_rules.as_deref().filter(|rules| rules.is_about(&version.name));
         rules.or_else(|| self.strategy_rules(version))
     }
 
     /// The code of the strategy for objects of a version.
-    pub fn strategy_rules(&self, version: &Version) -> Option<&ErasedRules> {
+    pub fn strategy_rules(&self, version: &Version) -> Option<&ErasedValidation> {
         self.strategy_rules.as_deref().filter(|rules| rules.is_about(&version.name))
     }
 
@@ -458,7 +458,7 @@ fn faults_of_group(definition: &CustomResourceDefinition) -> Vec<String> {
 /// Parses the versions, preferred version first. With `lesser`, errors that do not prevent serving are added to it.
 fn parse_versions(
     spec: &CustomResourceDefinitionSpec,
-    cells: &[Arc<ErasedCells>],
+    cells: &[Arc<ErasedColumns>],
     types: Option<&Arc<Types>>,
     (faults, mut lesser): (&mut Vec<String>, Option<&mut Vec<String>>),
 ) -> Option<Versions> {

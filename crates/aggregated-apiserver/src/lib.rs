@@ -111,14 +111,14 @@ struct Readme;
 
 pub use clock::Clock;
 pub use definition::{
-    Cells, Computed, Convert, DefinitionError, Disclosures, Kind, Kinds, Lookup, Rules, Stored,
-    Versions, Visibility,
+    Computed, Convert, DefinitionError, FieldPermissions, Kind, Kinds, Lookup, PrinterColumns,
+    Stored, Validation, Versions, Visibility,
 };
 pub use error::{FieldError, StartError};
 pub use kind::Strategy;
 pub use object::Key;
 pub use object::selector::SelectableFields;
-pub use server::{ApiServer, Args as ServeArgs, Bound, InProcess, Running, start_logging};
+pub use server::{ApiServer, Args as ServeArgs, BoundServer, InProcess, Running, start_logging};
 pub use user::User;
 
 /// The commands that a server program has besides serving: `manifests`, `doctor`, `backup`, `export`, `import`, `migrate`.
@@ -132,9 +132,9 @@ pub mod commands {
 /// Computed kinds: their sources, their lookups, and the permissions on their fields.
 pub mod computed {
     pub use crate::definition::{
-        ComputedFromSeveral, DisclosureFault, Everything, MetadataLookup, MetadataType, Related,
-        Scoped, SourceApi, SourceScope, SourceType, Total, Variant, Variants, check_disclosures,
-        check_variant_disclosures,
+        Aggregate, AllObjects, ComputedFromVariants, FieldPermissionError, LookupOptions,
+        MetadataLookup, MetadataType, Related, SourceApi, SourceOptions, SourceType, Variant,
+        Variants, check_field_permissions, check_variant_field_permissions,
     };
 }
 
@@ -148,22 +148,22 @@ pub mod encoding {
 /// Kinds that are added, changed and removed while the server runs.
 pub mod runtime_kinds {
     pub use crate::server::{
-        KeptObject, KeptObjects, RestoreError, RuntimeKinds, StoredKind, TakenNames,
+        NamesInUse, RestoreError, RuntimeKinds, StoredKind, StoredObject, StoredObjects,
     };
 }
 
 /// How a server serves: its groups of flags, its states, and a client of the cluster.
 pub mod serving {
     pub use crate::server::{
-        AdmissionPluginName, AuditArgs, ClusterClient, Drained, EtcdArgs, LoggingFormat,
-        TracingArgs, Unready,
+        AdmissionPluginName, AuditArgs, ClusterClient, EtcdArgs, LoggingFormat, PendingReadiness,
+        Stopped, TracingArgs,
     };
 }
 
 /// The parts of a [`Strategy`], and of rules and cells of built-in kinds.
 pub mod strategy {
     pub use crate::kind::{
-        Completed, Filled, NameRule, ObjectIdentity, QuotaUsage, Routing, RuleContext,
+        FilledField, NameRule, ObjectIdentity, QuotaUsage, Routing, RowCondition, RuleContext,
         StoragePrefix, View, age, check_webhook_service, check_webhook_url,
     };
     pub use crate::object::names;
@@ -183,7 +183,7 @@ pub mod types {
 
 /// Several versions of a kind, and the conversion between them.
 pub mod versions {
-    pub use crate::definition::{ConversionFailure, RoundTripFault, check_round_trips};
+    pub use crate::definition::{ConversionError, RoundTripError, check_round_trips};
 }
 
 /// The client of webhooks: calls with their limits, as conversion and admission webhooks share them.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::definition::{Kinds, Role, SourceKind};
+use crate::definition::{Backend, Kinds, SourceKind};
 use crate::kind::Kind;
 use crate::object::names::{check_dns_1035_label, check_dns_1123_subdomain};
 
@@ -274,7 +274,7 @@ fn rights(
     let mut read = read(kinds);
     let mut rules = read.remove(&None).unwrap_or_default();
     // A process that replaces the deployed one during development copies its objects.
-    for registered in kinds.iter().filter(|kind| matches!(kind.role, Role::Stored { .. })) {
+    for registered in kinds.iter().filter(|kind| matches!(kind.role, Backend::Stored { .. })) {
         let spec = &registered.definition.spec;
         rules.push(json!({
             "apiGroups": [spec.group],
@@ -282,7 +282,7 @@ fn rights(
             "verbs": ["list"],
         }));
     }
-    if kinds.iter().any(|kind| matches!(kind.role, Role::Stored { .. })) {
+    if kinds.iter().any(|kind| matches!(kind.role, Backend::Stored { .. })) {
         rules.push(json!({
             "apiGroups": [""],
             "resources": ["namespaces"],
@@ -355,13 +355,13 @@ fn roles_of_users(parsed: &[Arc<Kind>], kinds: &Kinds) -> Vec<Value> {
         }
         let (readable, writable, asked) = groups.entry(&kind.group).or_default();
         match registered.role {
-            Role::Stored { .. } => {
+            Backend::Stored { .. } => {
                 readable.push(kind.names.plural.as_str());
                 writable.push(kind.names.plural.as_str());
             }
-            Role::Computed { .. } => readable.push(&kind.names.plural),
+            Backend::Computed { .. } => readable.push(&kind.names.plural),
             // A review is a read: it is sent by a create, but not stored.
-            Role::Reviewed(_) => asked.push(kind.names.plural.as_str()),
+            Backend::Reviewed(_) => asked.push(kind.names.plural.as_str()),
         }
     }
     let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
@@ -397,8 +397,8 @@ fn read(kinds: &Kinds) -> BTreeMap<Option<&'static str>, Vec<Value>> {
     let streams = kinds.source_streams();
     let mut all: Vec<(SourceKind, bool)> = Vec::new();
     let computed = kinds.iter().filter_map(|registered| match &registered.role {
-        Role::Computed { watched, .. } => Some(watched),
-        Role::Stored { .. } | Role::Reviewed(_) => None,
+        Backend::Computed { watched, .. } => Some(watched),
+        Backend::Stored { .. } | Backend::Reviewed(_) => None,
     });
     let is_same = |one: &SourceKind, other: &SourceKind| {
         let place = |kind: &SourceKind| kind.scope.namespace();
@@ -555,7 +555,7 @@ mod tests {
     use schemars::JsonSchema;
     use serde::{Deserialize, Serialize};
 
-    use crate::definition::{Computed, Kinds, Lookup, Scoped, SourceScope};
+    use crate::definition::{Computed, Kinds, Lookup, LookupOptions, SourceOptions};
     use crate::kind::ReviewError;
     use crate::schema::Types;
     use crate::user::User;
@@ -567,14 +567,14 @@ mod tests {
 
     struct InShop;
 
-    impl Scoped for InShop {
-        const SCOPE: SourceScope = SourceScope::ALL.in_namespace("shop").with_labels("a=b");
+    impl LookupOptions for InShop {
+        const OPTIONS: SourceOptions = SourceOptions::ALL.in_namespace("shop").with_labels("a=b");
     }
 
     struct Polled;
 
-    impl Scoped for Polled {
-        const SCOPE: SourceScope = SourceScope::ALL.polled_every(Duration::from_secs(15));
+    impl LookupOptions for Polled {
+        const OPTIONS: SourceOptions = SourceOptions::ALL.polled_every(Duration::from_secs(15));
     }
 
     impl Computed for Read {

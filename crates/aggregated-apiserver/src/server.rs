@@ -38,11 +38,11 @@ mod version;
 
 pub(crate) use args::encryption;
 pub use args::{AdmissionPluginName, Args, AuditArgs, EtcdArgs, LoggingFormat, TracingArgs};
-pub use kept_objects::{KeptObject, KeptObjects};
+pub use kept_objects::{StoredObject, StoredObjects};
 pub use logging::start_logging;
 pub(crate) use presented::{is_bundle, presented, refusal};
-pub use running::{Bound, Drained, InProcess, Running, Unready};
-pub use runtime_kinds::{RestoreError, RuntimeKinds, StoredKind, TakenNames};
+pub use running::{BoundServer, InProcess, PendingReadiness, Running, Stopped};
+pub use runtime_kinds::{NamesInUse, RestoreError, RuntimeKinds, StoredKind};
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -62,7 +62,7 @@ use crate::kind::{Kind, PatternCache};
 use crate::manifests;
 use crate::record::{Audit, Traces};
 use crate::request::{Authentication, Documents, Impersonation, REQUEST_TIMEOUT};
-use crate::storage::{self, NamespaceShare, Store, StoreOptions};
+use crate::storage::{self, NamespaceLimit, Store, StoreOptions};
 use crate::write::ManagedFields;
 use assemble::{Assembled, Limits};
 use authentication::Trusted;
@@ -90,7 +90,7 @@ pub struct ApiServer {
     commit: String,
     documents: Vec<(String, Document)>,
     copied: Copied,
-    namespace_share: NamespaceShare,
+    namespace_limit: NamespaceLimit,
     memory_limit: Option<usize>,
     managed_fields: ManagedFields,
     store: Option<Arc<dyn Store>>,
@@ -127,7 +127,7 @@ impl ApiServer {
             commit: String::new(),
             documents: Vec::new(),
             copied: Copied::new(),
-            namespace_share: NamespaceShare::default(),
+            namespace_limit: NamespaceLimit::default(),
             memory_limit: None,
             managed_fields: ManagedFields::default(),
             store: None,
@@ -193,8 +193,8 @@ impl ApiServer {
 
     /// Sets the largest part of the store that the objects of one namespace may use.
     #[must_use]
-    pub fn with_store_namespace_share(mut self, share: NamespaceShare) -> Self {
-        self.namespace_share = share;
+    pub fn with_store_namespace_limit(mut self, share: NamespaceLimit) -> Self {
+        self.namespace_limit = share;
         self
     }
 
@@ -341,7 +341,7 @@ impl ApiServer {
         Limits {
             looks_at_namespaces: is_enabled(AdmissionPluginName::NamespaceLifecycle),
             enforces_quotas: is_enabled(AdmissionPluginName::ResourceQuota),
-            namespace_share: self.namespace_share,
+            namespace_limit: self.namespace_limit,
             managed_fields: self.managed_fields,
             store: self.store.clone(),
             audit: self.audit.clone(),
@@ -365,7 +365,7 @@ impl ApiServer {
     ///
     /// # Errors
     /// If a kind cannot be served, a flag or a file cannot be used, or the address is in use.
-    pub async fn bind(mut self, args: &Args) -> Result<Bound, StartError> {
+    pub async fn bind(mut self, args: &Args) -> Result<BoundServer, StartError> {
         tls::install_provider();
         // Errors in the kinds are reported first.
         let kinds = self.parse_own_kinds()?;
@@ -408,7 +408,7 @@ impl ApiServer {
     ///
     /// # Errors
     /// Same as [`ApiServer::bind`].
-    pub fn bind_without_cluster(mut self, args: &Args) -> Result<Bound, StartError> {
+    pub fn bind_without_cluster(mut self, args: &Args) -> Result<BoundServer, StartError> {
         tls::install_provider();
         let kinds = self.parse_own_kinds()?;
         self.open_records(args)?;
@@ -443,7 +443,7 @@ impl ApiServer {
             limit: bounds.objects,
             history: bounds.history,
             queue: bounds.queue,
-            share: args.store_namespace_share,
+            share: args.store_namespace_limit,
             encryption: encryption(args.encryption_provider_config.as_deref())?,
         };
         if let Some(etcd) = args.etcd.options(&self.name) {
@@ -472,9 +472,9 @@ impl ApiServer {
         (cluster, impersonation): (Cluster, Impersonation),
         namespace: String,
         loopback: Loopback,
-    ) -> Result<Bound, StartError> {
+    ) -> Result<BoundServer, StartError> {
         self.disabled.extend(&args.disable_admission_plugins);
-        self.namespace_share = args.store_namespace_share;
+        self.namespace_limit = args.store_namespace_limit;
         self.request_timeout = args.request_timeout;
         if args.drop_managed_fields {
             self.managed_fields = ManagedFields::Dropped;
@@ -493,7 +493,7 @@ impl ApiServer {
         let certificate = serving_certificate::open(args, identity)?;
         let listening = Listening::bind(SocketAddr::new(args.bind_address, args.secure_port))?;
         let plain_ports = PlainPorts::bind(args)?;
-        Ok(Bound {
+        Ok(BoundServer {
             server: self,
             bounds,
             kinds,

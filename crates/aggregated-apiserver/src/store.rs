@@ -35,7 +35,7 @@
 //! use std::path::Path;
 //! use std::sync::{Arc, Mutex};
 //!
-//! use aggregated_apiserver::store::NamespaceShare;
+//! use aggregated_apiserver::store::NamespaceLimit;
 //! use aggregated_apiserver::store::{
 //!     Collection, Commit, Key, LogReader, Object, Revision, Shelves, Store, StoreError, Timeline,
 //!     Versioned,
@@ -55,7 +55,7 @@
 //!
 //! impl FileStore {
 //!     fn open(path: &Path) -> io::Result<Self> {
-//!         let mut shelves = Shelves::new(64 << 20, NamespaceShare::WHOLE);
+//!         let mut shelves = Shelves::new(64 << 20, NamespaceLimit::WHOLE);
 //!         let mut newest = 0;
 //!         let file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
 //!         for line in BufReader::new(&file).lines() {
@@ -180,6 +180,6 @@
 
 pub use crate::object::{Key, Object, ObjectError};
 pub use crate::storage::{
-    Collection, Commit, Expected, LogEntry, LogReader, NamespaceShare, Revision, Shelves, Store,
+    Collection, Commit, Expected, LogEntry, LogReader, NamespaceLimit, Revision, Shelves, Store,
     StoreError, Timeline, Versioned, suite,
 };

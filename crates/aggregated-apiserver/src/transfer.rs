@@ -19,7 +19,7 @@ use crate::error::StartError;
 use crate::object::{Key, Object, Shape};
 use crate::server::{ApiServer, EtcdArgs, encryption};
 use crate::storage::{
-    self, Collection, Commit, Encryption, Expected, LogEntry, LogReader, NamespaceShare, Rewritten,
+    self, Collection, Commit, Encryption, Expected, LogEntry, LogReader, NamespaceLimit, Rewritten,
     Store, StoreError, StoreOptions,
 };
 
@@ -155,7 +155,7 @@ impl TransferOptions {
 
     async fn open(&self, name: &str) -> Result<Arc<dyn Store>, StartError> {
         let encryption = self.encryption()?;
-        let share = NamespaceShare::WHOLE;
+        let share = NamespaceLimit::WHOLE;
         let options =
             StoreOptions { limit: ROOM, history: HISTORY, queue: QUEUE, share, encryption };
         if let Some(etcd) = self.etcd.options(name) {

@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use aggregated_apiserver::computed::{Scoped, SourceScope};
+use aggregated_apiserver::computed::{LookupOptions, SourceOptions};
 use aggregated_apiserver::{ApiServer, Computed, InProcess, Kinds, Lookup};
 use axum::body::{Body, BodyDataStream};
 use fake_cluster::FakeCluster;
@@ -84,8 +84,8 @@ fn selector(service: &ServiceView) -> Option<Selector> {
 
 struct Polled;
 
-impl Scoped for Polled {
-    const SCOPE: SourceScope = SourceScope::ALL.polled_every(Duration::from_secs(2));
+impl LookupOptions for Polled {
+    const OPTIONS: SourceOptions = SourceOptions::ALL.polled_every(Duration::from_secs(2));
 }
 
 /// A Pod joined with other objects.
@@ -309,8 +309,8 @@ struct CountedStatus {
 
 struct SomeTimes;
 
-impl Scoped for SomeTimes {
-    const SCOPE: SourceScope = SourceScope::ALL.measured_every(Duration::from_secs(2));
+impl LookupOptions for SomeTimes {
+    const OPTIONS: SourceOptions = SourceOptions::ALL.measured_every(Duration::from_secs(2));
 }
 
 /// A Pod with its budgets.

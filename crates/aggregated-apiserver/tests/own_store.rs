@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
 use aggregated_apiserver::serving::AdmissionPluginName;
-use aggregated_apiserver::store::NamespaceShare;
+use aggregated_apiserver::store::NamespaceLimit;
 use aggregated_apiserver::store::{
     Collection, Commit, Key, LogReader, Revision, Shelves, Store, StoreError, Timeline, Versioned,
 };
@@ -44,7 +44,7 @@ struct Told {
 
 impl Told {
     fn new() -> Arc<Self> {
-        let mut shelves = Shelves::new(1 << 20, NamespaceShare::WHOLE);
+        let mut shelves = Shelves::new(1 << 20, NamespaceLimit::WHOLE);
         let timeline = Arc::new(Timeline::continuing(Vec::new(), 41));
         shelves.begin_past(timeline.current());
         let (shelves, error) = (Mutex::new(shelves), Mutex::default());

@@ -5,7 +5,7 @@
 use std::convert::Infallible;
 
 use aggregated_apiserver::serving::AdmissionPluginName;
-use aggregated_apiserver::{ApiServer, FieldError, InProcess, Kinds, Rules, Stored, User};
+use aggregated_apiserver::{ApiServer, FieldError, InProcess, Kinds, Stored, User, Validation};
 use axum::body::Body;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -24,8 +24,8 @@ struct RangeSpec {
 }
 
 impl Stored for Range {
-    fn rules() -> Rules<Self> {
-        Rules::<Self>::new()
+    fn validation() -> Validation<Self> {
+        Validation::<Self>::new()
             .prepare(|range, context| {
                 range.spec.maker.get_or_insert_with(|| context.user.name.clone());
             })

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use aggregated_apiserver::computed::{ComputedFromSeveral, Scoped, SourceScope, Variant};
+use aggregated_apiserver::computed::{ComputedFromVariants, LookupOptions, SourceOptions, Variant};
 use aggregated_apiserver::{ApiServer, Computed, InProcess, Kinds, Lookup};
 use axum::body::Body;
 use fake_cluster::FakeCluster;
@@ -32,8 +32,8 @@ const VIEWED: &str = "/apis/example.com/v1/vieweds";
 /// The Events about Pods.
 struct OfPods;
 
-impl Scoped for OfPods {
-    const SCOPE: SourceScope = SourceScope::ALL.with_fields("involvedObject.kind=Pod");
+impl LookupOptions for OfPods {
+    const OPTIONS: SourceOptions = SourceOptions::ALL.with_fields("involvedObject.kind=Pod");
 }
 
 /// A ConfigMap joined with other objects.
@@ -69,7 +69,7 @@ struct NarrowSpec {}
 impl Computed for Narrow {
     type Source = PartialObjectMeta<ConfigMap>;
     type Related = (Lookup<PartialObjectMeta<Secret>>, Lookup<Event, OfPods>);
-    const SCOPE: SourceScope = SourceScope::ALL.in_namespace("n").with_labels("shown=yes");
+    const OPTIONS: SourceOptions = SourceOptions::ALL.in_namespace("n").with_labels("shown=yes");
 
     fn compute(source: &Self::Source, _: &Self::Related) -> Option<Self> {
         Some(Self::new(source.metadata.name.as_deref()?, NarrowSpec {}))
@@ -97,8 +97,9 @@ struct PodMetricsResourceSpec {}
 
 struct Polled;
 
-impl Scoped for Polled {
-    const SCOPE: SourceScope = SourceScope::ALL.polled_every(Duration::from_secs(15)).if_served();
+impl LookupOptions for Polled {
+    const OPTIONS: SourceOptions =
+        SourceOptions::ALL.polled_every(Duration::from_secs(15)).if_served();
 }
 
 /// The usage and the price of a ConfigMap's namesake.
@@ -498,7 +499,7 @@ struct SettingSpec {
     events: usize,
 }
 
-impl ComputedFromSeveral for Setting {
+impl ComputedFromVariants for Setting {
     type Variants = (Maps, Secrets);
 }
 
@@ -531,7 +532,7 @@ impl Variant for Secrets {
     type Source = PartialObjectMeta<Secret>;
     type Related = Lookup<Event>;
 
-    const SCOPE: SourceScope = SourceScope::ALL.if_served();
+    const OPTIONS: SourceOptions = SourceOptions::ALL.if_served();
 
     fn compute(secret: &Self::Source, events: &Lookup<Event>) -> Option<Setting> {
         setting(&secret.metadata, "secret", events)
@@ -548,7 +549,7 @@ async fn a_type_that_may_not_be_read_is_left_out_of_several() {
     let cluster = cluster();
     cluster.refuse(SECRETS, StatusCode::FORBIDDEN);
     cluster.refuse(CONFIG_MAPS, StatusCode::FORBIDDEN);
-    let server = serve(&cluster, Kinds::new().computed_from_several::<Setting>()).await;
+    let server = serve(&cluster, Kinds::new().computed_from_variants::<Setting>()).await;
     let list = async || {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let (status, warnings, body) = ask(&server, "/apis/example.com/v1/settings").await;
@@ -575,7 +576,7 @@ struct AlikeSpec {
     secret: bool,
 }
 
-impl ComputedFromSeveral for Alike {
+impl ComputedFromVariants for Alike {
     type Variants = (AlikeMap, AlikeSecret);
 }
 
@@ -615,7 +616,7 @@ impl Variant for AlikeSecret {
 async fn a_name_belongs_to_the_first_variant_that_it_leads_to() {
     let cluster = cluster();
     cluster.set(SECRETS, vec![named("a"), named("b"), named("b-secret")]);
-    let server = serve(&cluster, Kinds::new().computed_from_several::<Alike>()).await;
+    let server = serve(&cluster, Kinds::new().computed_from_variants::<Alike>()).await;
     server.wait_synced().await;
     let list = async || {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -717,7 +718,7 @@ async fn a_kind_is_computed_from_several_types() {
     let cluster = cluster();
     cluster.refuse(SECRETS, StatusCode::NOT_FOUND);
     cluster.refuse(EVENTS, StatusCode::FORBIDDEN);
-    let server = serve(&cluster, Kinds::new().computed_from_several::<Setting>()).await;
+    let server = serve(&cluster, Kinds::new().computed_from_variants::<Setting>()).await;
     server.wait_synced().await;
     let list = async || {
         tokio::time::sleep(Duration::from_secs(1)).await;

@@ -36,7 +36,7 @@ pub use memory::{
 };
 pub use revision::{MARK_BITS, Revision};
 use settled::settled;
-pub use shares::NamespaceShare;
+pub use shares::NamespaceLimit;
 pub use shelves::Shelves;
 pub use timeline::Timeline;
 
@@ -154,7 +154,7 @@ pub enum StoreError {
     /// The namespace of the object has reached its limit. Cluster-scoped objects together have the limit of one
     /// namespace.
     #[error(
-        "{used} of {limit} bytes of a namespace's share are taken, and {requested} more are needed; --store-namespace-share makes it larger"
+        "{used} of {limit} bytes of a namespace's share are taken, and {requested} more are needed; --store-namespace-limit makes it larger"
     )]
     ShareExceeded {
         /// The additional bytes that the write needs.
@@ -377,7 +377,7 @@ pub struct StoreOptions {
     /// The limit of the queue of writes, in bytes of objects.
     pub queue: usize,
     /// The part of `limit` that one namespace may use.
-    pub share: NamespaceShare,
+    pub share: NamespaceLimit,
     /// The encryption of stored objects.
     pub encryption: Arc<Encryption>,
 }

@@ -7,7 +7,7 @@ use futures::future::{BoxFuture, ready};
 
 use super::shelves::Shelves;
 use super::{
-    Collection, Commit, LogReader, NamespaceShare, Revision, Store, StoreError, Timeline, Versioned,
+    Collection, Commit, LogReader, NamespaceLimit, Revision, Store, StoreError, Timeline, Versioned,
 };
 use crate::object::Key;
 
@@ -27,7 +27,7 @@ pub struct MemoryStore {
 impl MemoryStore {
     /// Creates an empty store with a limit in bytes. Its revisions come from this timeline, and a namespace may use at
     /// most this part of the limit.
-    pub fn new(limit: usize, timeline: Arc<Timeline>, share: NamespaceShare) -> Self {
+    pub fn new(limit: usize, timeline: Arc<Timeline>, share: NamespaceLimit) -> Self {
         Self { timeline, shelves: Mutex::new(Shelves::new(limit, share)) }
     }
 
@@ -100,7 +100,7 @@ mod tests {
     #[tokio::test]
     async fn is_full_at_last_and_has_room_again() {
         let timeline = Arc::new(Timeline::starting(Timestamp::now(), 7));
-        let store = MemoryStore::new(BYTES_LIMIT, timeline, NamespaceShare::WHOLE);
+        let store = MemoryStore::new(BYTES_LIMIT, timeline, NamespaceLimit::WHOLE);
         let commit = |name: &str, size: Option<usize>, expected| {
             let object = size.map(|size| {
                 let metadata = serde_json::json!({"name": name, "uid": "u"});
@@ -136,7 +136,7 @@ mod tests {
     async fn a_full_share_leaves_room_for_others() {
         const SIZE: usize = 1 << 20;
         let timeline = Arc::new(Timeline::starting(Timestamp::now(), 7));
-        let store = MemoryStore::new(BYTES_LIMIT, timeline, NamespaceShare::default());
+        let store = MemoryStore::new(BYTES_LIMIT, timeline, NamespaceLimit::default());
         let commit = |namespace, name: &str, size: Option<usize>, expected| {
             let object = size.map(|size| {
                 let metadata = serde_json::json!({"name": name, "uid": "u"});
@@ -176,7 +176,7 @@ mod tests {
     async fn passes_the_suite() {
         suite::run(async || {
             let timeline = Arc::new(Timeline::starting(Timestamp::now(), 7));
-            Arc::new(MemoryStore::new(BYTES_LIMIT, timeline, NamespaceShare::default()))
+            Arc::new(MemoryStore::new(BYTES_LIMIT, timeline, NamespaceLimit::default()))
         })
         .await;
     }

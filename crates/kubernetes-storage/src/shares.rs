@@ -8,9 +8,9 @@ use super::StoreError;
 /// The part of a store that one namespace may use, in percent. All cluster-scoped objects together have the limit of
 /// one namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NamespaceShare(u8);
+pub struct NamespaceLimit(u8);
 
-impl Default for NamespaceShare {
+impl Default for NamespaceLimit {
     /// The default is 25 %: after three namespaces have reached their limits, other namespaces still have capacity. The
     /// default limit of one user is a quarter, too.
     fn default() -> Self {
@@ -18,12 +18,12 @@ impl Default for NamespaceShare {
     }
 }
 
-impl NamespaceShare {
+impl NamespaceLimit {
     /// The whole store, for a server with all objects in one namespace.
     pub const WHOLE: Self = Self(100);
 }
 
-impl FromStr for NamespaceShare {
+impl FromStr for NamespaceLimit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -44,7 +44,7 @@ pub(super) struct Shares {
 
 impl Shares {
     /// Creates the account of an empty store with a limit in bytes.
-    pub fn new(limit: usize, NamespaceShare(percent): NamespaceShare) -> Self {
+    pub fn new(limit: usize, NamespaceLimit(percent): NamespaceLimit) -> Self {
         let percent = usize::from(percent);
         let of_namespace = limit / 100 * percent + limit % 100 * percent / 100;
         Self { limit, of_namespace, all: 0, by_namespace: HashMap::new() }
@@ -105,18 +105,18 @@ mod tests {
     #[test]
     fn a_share_is_a_percentage() {
         for (text, expected) in [("25%", Ok(25)), ("100", Ok(100)), ("1", Ok(1))] {
-            assert_eq!(text.parse::<NamespaceShare>().map(|share| share.0), expected);
+            assert_eq!(text.parse::<NamespaceLimit>().map(|share| share.0), expected);
         }
         for text in ["0", "101%", "-1", "", "%", "half", "12.5"] {
-            assert!(text.parse::<NamespaceShare>().is_err(), "{text}");
+            assert!(text.parse::<NamespaceLimit>().is_err(), "{text}");
         }
-        assert_eq!("100%".parse(), Ok(NamespaceShare::WHOLE));
-        assert_eq!("25%".parse(), Ok(NamespaceShare::default()));
+        assert_eq!("100%".parse(), Ok(NamespaceLimit::WHOLE));
+        assert_eq!("25%".parse(), Ok(NamespaceLimit::default()));
     }
 
     #[test]
     fn a_namespace_takes_its_share_and_no_more() {
-        let mut shares = Shares::new(400, NamespaceShare::default());
+        let mut shares = Shares::new(400, NamespaceLimit::default());
         let namespaces = [Some("a"), Some("b"), Some("c"), None];
         for namespace in namespaces {
             shares.check(namespace, 0, 100).unwrap();
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn counts_what_it_holds() {
-        let mut shares = Shares::new(1 << 30, NamespaceShare::WHOLE);
+        let mut shares = Shares::new(1 << 30, NamespaceLimit::WHOLE);
         let mut random = fastrand::Rng::with_seed(7);
         let mut objects = HashMap::new();
         for _ in 0..2_000 {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::shares::Shares;
 use super::{
-    Collection, Commit, Expected, LogEntry, LogReader, NamespaceShare, Revision, StoreError,
+    Collection, Commit, Expected, LogEntry, LogReader, NamespaceLimit, Revision, StoreError,
     Versioned,
 };
 use crate::object::{Key, Object};
@@ -75,7 +75,7 @@ impl Change {
 
 impl Shelves {
     /// Creates an index without objects, with a limit in bytes.
-    pub fn new(limit: usize, share: NamespaceShare) -> Self {
+    pub fn new(limit: usize, share: NamespaceLimit) -> Self {
         Self {
             by_collection: HashMap::new(),
             shares: Shares::new(limit, share),
@@ -436,7 +436,7 @@ mod tests {
     #[test]
     fn the_first_reader_receives_as_much_of_the_past_as_may_be_held() {
         let received = |limit: usize| {
-            let mut shelves = Shelves::new(1 << 30, NamespaceShare::WHOLE).with_past_limit(limit);
+            let mut shelves = Shelves::new(1 << 30, NamespaceLimit::WHOLE).with_past_limit(limit);
             let (busy, quiet) = (Collection::new("busy"), Collection::new("quiet"));
             let mut number = 0;
             let mut take = |shelves: &mut Shelves, collection: &Collection, name: &str, object| {
@@ -470,7 +470,7 @@ mod tests {
 
     #[test]
     fn nothing_is_left_of_a_collection_that_is_empty_and_has_no_reader() {
-        let mut shelves = Shelves::new(1 << 20, NamespaceShare::WHOLE);
+        let mut shelves = Shelves::new(1 << 20, NamespaceLimit::WHOLE);
         let collection = Collection::new("foos.example.com");
         let reader: Arc<dyn LogReader> = Arc::new(Noted::default());
         shelves.follow(&collection, Arc::clone(&reader));
@@ -480,7 +480,7 @@ mod tests {
 
     #[test]
     fn what_is_taken_says_what_it_replaces() {
-        let mut shelves = Shelves::new(1 << 20, NamespaceShare::WHOLE);
+        let mut shelves = Shelves::new(1 << 20, NamespaceLimit::WHOLE);
         let (collection, key) = (Collection::new("foos.example.com"), Key::of_text("a"));
         let tree = json!({"metadata": {"name": "a", "uid": "u"}});
         let object = Arc::new(Object::from_tree(tree.as_object().unwrap()).unwrap());

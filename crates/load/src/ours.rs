@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use aggregated_apiserver::serving::AdmissionPluginName;
-use aggregated_apiserver::store::NamespaceShare;
+use aggregated_apiserver::store::NamespaceLimit;
 use aggregated_apiserver::{ApiServer, Kinds, ServeArgs};
 use anyhow::Result;
 
@@ -56,7 +56,7 @@ pub async fn serve(server: Server, folder: &Path) -> Result<()> {
     args.disable_admission_plugins =
         vec![AdmissionPluginName::NamespaceLifecycle, AdmissionPluginName::ResourceQuota];
     // All objects are in one namespace.
-    args.store_namespace_share = NamespaceShare::WHOLE;
+    args.store_namespace_limit = NamespaceLimit::WHOLE;
     args.requestheader_client_ca_file = Some(folder.join("ca.crt"));
     let server = ApiServer::new("samples", Kinds::new().crds_from_yaml(DEFINITION)?);
     let running = server.bind(&args).await?.start().await?;

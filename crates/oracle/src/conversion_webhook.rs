@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use aggregated_apiserver::Convert;
-use aggregated_apiserver::versions::ConversionFailure;
+use aggregated_apiserver::versions::ConversionError;
 use anyhow::Result;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, Response};
@@ -128,7 +128,7 @@ fn convert(mut object: Value, version: &str) -> Result<Value, String> {
         _ => json!({"grams": 0, "size": {"heads": 0}}),
     };
     complete(&mut object, &json!({"spec": nothing}));
-    let text = |failure: ConversionFailure| failure.to_string();
+    let text = |failure: ConversionError| failure.to_string();
     let convert = move || match version {
         "example.com/v1" => {
             let herd: v1alpha::Herd = serde_json::from_value(object).map_err(|e| e.to_string())?;

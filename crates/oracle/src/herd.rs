@@ -4,8 +4,8 @@
 
 use serde_json::{Value, json};
 
-use aggregated_apiserver::versions::ConversionFailure;
-use aggregated_apiserver::{Convert, FieldError, Rules, Stored, Versions};
+use aggregated_apiserver::versions::ConversionError;
+use aggregated_apiserver::{Convert, FieldError, Stored, Validation, Versions};
 
 /// A schema that allows any value.
 fn anything(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
@@ -111,8 +111,8 @@ impl Stored for v1::Herd {
         Versions::new().version::<v1alpha::Herd>()
     }
 
-    fn rules() -> Rules<Self> {
-        Rules::<Self>::new()
+    fn validation() -> Validation<Self> {
+        Validation::<Self>::new()
             .prepare(|herd, _| {
                 if herd.spec.paint.as_deref() == Some("") {
                     herd.spec.paint = Some("GREY".to_owned());
@@ -133,15 +133,15 @@ impl Stored for v1::Herd {
 
 impl Convert<v1::Herd> for v1alpha::Herd {
     #[allow(clippy::cast_possible_truncation)] // compared with what it was
-    fn into_hub(self) -> Result<v1::Herd, ConversionFailure> {
+    fn into_hub(self) -> Result<v1::Herd, ConversionError> {
         let Self { mut metadata, spec, status } = self;
         let grams = (spec.weight * 1_000.0).round();
         if (grams / 1_000.0 - spec.weight).abs() > f64::EPSILON || grams.abs() > 1e12 {
-            return Err(ConversionFailure::new(format!("{} kg are no whole grams", spec.weight)));
+            return Err(ConversionError::new(format!("{} kg are no whole grams", spec.weight)));
         }
         if spec.color.as_deref() == Some("one-way") {
             let fault = FieldError::invalid("spec.color", "\"one-way\"", "is of no paint");
-            return Err(ConversionFailure::field(fault));
+            return Err(ConversionError::field(fault));
         }
         if spec.color.as_deref() == Some("bare") {
             metadata.annotations = None;
@@ -163,10 +163,10 @@ impl Convert<v1::Herd> for v1alpha::Herd {
     }
 
     #[allow(clippy::cast_precision_loss)] // refused beyond
-    fn from_hub(hub: v1::Herd) -> Result<Self, ConversionFailure> {
+    fn from_hub(hub: v1::Herd) -> Result<Self, ConversionError> {
         let v1::Herd { mut metadata, spec, status } = hub;
         match spec.paint.as_deref() {
-            Some("RAINBOW") => return Err(ConversionFailure::new("no such color")),
+            Some("RAINBOW") => return Err(ConversionError::new("no such color")),
             Some("PANIC") => panic!("what the user wrote is wrong"),
             Some("RENAMED") => metadata.name = Some("other".to_owned()),
             _ => {}

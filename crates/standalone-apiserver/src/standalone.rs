@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use aggregated_apiserver::store::NamespaceShare;
+use aggregated_apiserver::store::NamespaceLimit;
 use aggregated_apiserver::{ApiServer, Kinds, ServeArgs, StartError};
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -249,7 +249,7 @@ pub(crate) fn on_this_machine(args: &ServeArgs, certificates: &Certificates) -> 
     args.client_ca_file = Some(certificates.ca.clone());
     args.requestheader_client_ca_file = Some(certificates.front_proxy_ca.clone());
     // The server has a single owner, so namespaces need no limits.
-    args.store_namespace_share = NamespaceShare::WHOLE;
+    args.store_namespace_limit = NamespaceLimit::WHOLE;
     args
 }
 

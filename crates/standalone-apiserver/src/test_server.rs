@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use aggregated_apiserver::runtime_kinds::RuntimeKinds;
 use aggregated_apiserver::serving::{AuditArgs, ClusterClient};
-use aggregated_apiserver::store::NamespaceShare;
+use aggregated_apiserver::store::NamespaceLimit;
 use aggregated_apiserver::{
     ApiServer, Clock, InProcess, Kinds, Running, ServeArgs, StartError, User,
 };
@@ -142,7 +142,7 @@ impl TestServerBuilder {
         });
         let server = ApiServer::new("test-server", kinds)
             .with_kubernetes_version(KUBERNETES)
-            .with_store_namespace_share(NamespaceShare::WHOLE)
+            .with_store_namespace_limit(NamespaceLimit::WHOLE)
             .with_clock(server_clock);
         let mut server = with_own(server, &accounts, &authorizer);
         if let Some(audit) = &self.audit {

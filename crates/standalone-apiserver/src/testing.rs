@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use aggregated_apiserver::runtime_kinds::RuntimeKinds;
 use aggregated_apiserver::serving::ClusterClient;
-use aggregated_apiserver::store::NamespaceShare;
+use aggregated_apiserver::store::NamespaceLimit;
 use aggregated_apiserver::store::{
     Collection, Commit, Key, LogReader, Revision, Shelves, Store, StoreError, Timeline, Versioned,
 };
@@ -76,7 +76,7 @@ impl Store for SharedStore {
 
 /// A new store for several servers.
 pub(crate) fn shared_store() -> Arc<dyn Store> {
-    let mut shelves = Shelves::new(1 << 24, NamespaceShare::WHOLE);
+    let mut shelves = Shelves::new(1 << 24, NamespaceLimit::WHOLE);
     let timeline = Arc::new(Timeline::continuing(Vec::new(), 41));
     shelves.begin_past(timeline.current());
     Arc::new(SharedStore { timeline, shelves: Mutex::new(shelves) })

@@ -10,14 +10,14 @@ use serde_json::Value;
 use super::{
     AdmissionError, AdmissionObject, AdmissionOperation, AdmissionPlugin, AdmissionRequest,
 };
-use crate::kind::{ErasedRules, Prepared, RuleContext};
+use crate::kind::{ErasedValidation, Prepared, RuleContext};
 use crate::object::{Tree, metadata};
 
 /// The rules that a user wrote for one kind. They apply to objects, so they are not evaluated for deletions, nor for
 /// writes to `status`. They read objects of one version. Objects of other versions are converted, and the changes of
 /// the rules are converted back.
 #[derive(Debug)]
-pub struct KindRules(pub Arc<ErasedRules>);
+pub struct KindRules(pub Arc<ErasedValidation>);
 
 impl AdmissionPlugin for KindRules {
     fn handles(&self, request: &AdmissionRequest<'_>) -> bool {

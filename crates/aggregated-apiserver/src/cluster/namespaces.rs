@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use tokio::time::{sleep, timeout};
 
-use super::{Asker, Cluster, ClusterError, SourceInformer, SourceScope, Sources};
+use super::{Asker, Cluster, ClusterError, SourceInformer, SourceOptions, Sources};
 use crate::object::Key;
 
 /// How long the first view of them may take to come; as kube-apiserver.
@@ -52,7 +52,7 @@ pub struct Namespaces {
 impl Namespaces {
     /// Begins to watch them.
     pub fn new(sources: Arc<Sources>, cluster: Cluster) -> Self {
-        Self { informer: sources.open(SourceScope::ALL, MISSING), cluster, _sources: sources }
+        Self { informer: sources.open(SourceOptions::ALL, MISSING), cluster, _sources: sources }
     }
 
     /// The state of a namespace. A namespace that the informer does not have is read from the cluster for this user.

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ResourceQuota;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use super::{Changed, SourceInformer, SourceScope, Sources};
+use super::{Changed, SourceInformer, SourceOptions, Sources};
 use crate::object::Key;
 
 /// How long after the start of a server a write waits for the first view of them.
@@ -27,7 +27,7 @@ pub struct ResourceQuotas {
 impl ResourceQuotas {
     /// Begins to watch them.
     pub fn new(sources: Arc<Sources>) -> Self {
-        let informer = sources.open(SourceScope::ALL, MISSING);
+        let informer = sources.open(SourceOptions::ALL, MISSING);
         let changed = informer.follow(Arc::new(Notify::new()));
         let waits_until = Instant::now() + SYNC_TIMEOUT;
         Self { informer, changed, waits_until, _sources: sources }

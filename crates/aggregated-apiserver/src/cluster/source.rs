@@ -26,7 +26,7 @@ pub use kind_name::KindName;
 pub use kind_sources::{KindSource, KindSources};
 use list_watch::ListWatch;
 pub use objects::SourceObjects;
-pub use scope::SourceScope;
+pub use scope::SourceOptions;
 pub use source_type::{SourceApi, SourceType, resource_name};
 pub use stream::SourceStreams;
 use together::Together;
@@ -57,7 +57,7 @@ pub struct Sources {
     referred: Arc<Together>,
     /// The types that do not come from the cluster.
     streams: SourceStreams,
-    informers: Mutex<HashMap<(TypeId, SourceScope), AnyInformer>>,
+    informers: Mutex<HashMap<(TypeId, SourceOptions), AnyInformer>>,
     watches: Mutex<Vec<JoinHandle<()>>>,
     /// Log lines about each resource, which may be read as several types.
     reports: Mutex<HashMap<String, Arc<Occasionally>>>,
@@ -84,7 +84,7 @@ impl Sources {
     /// says what is `missing` as long as it cannot be watched.
     pub fn open<K: SourceType>(
         &self,
-        scope: SourceScope,
+        scope: SourceOptions,
         missing: &'static str,
     ) -> Arc<SourceInformer<K>> {
         let mut informers = self.informers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -158,7 +158,7 @@ mod tests {
         let sources =
             Sources::new(Client::new(cluster, "default"), 30_000, SourceStreams::default());
         let began = Instant::now();
-        let informer = sources.open::<ConfigMap>(SourceScope::ALL, "nothing");
+        let informer = sources.open::<ConfigMap>(SourceOptions::ALL, "nothing");
         let changed = Arc::new(Notify::new());
         let _followed = informer.follow(Arc::clone(&changed));
         while informer.get(&Key::new(None, "new-9")).is_none() || !informer.is_synced() {

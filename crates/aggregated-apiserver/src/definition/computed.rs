@@ -19,14 +19,14 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::lookup::{self, Due, Opening, QuestionId, Related, Tracked};
-use super::{Cells, Disclosures, Visibility, qualified, to_tree};
-use crate::cluster::{Changed, SourceInformer, SourceScope, SourceType};
+use super::{FieldPermissions, PrinterColumns, Visibility, qualified, to_tree};
+use crate::cluster::{Changed, SourceInformer, SourceOptions, SourceType};
 use crate::object::{Key, Object};
 use crate::watch_cache::{SourceState, WatchCache};
 use alike::Alike;
 use held_back::HeldBack;
 use known::KnownSources;
-pub use variant::{ComputedFromSeveral, Variant, Variants};
+pub use variant::{ComputedFromVariants, Variant, Variants};
 pub(super) use variant::{Only, Opened};
 
 /// The consequence that the log states while the sources of a kind are not synced.
@@ -41,7 +41,7 @@ const UIDS: Uuid = Uuid::from_u128(0x6f1a_4c9e_52d3_4b58_9c07_1d9b_3a6e_80f4);
 /// A kind that is a view of other objects in the cluster. It is read-only and follows their changes.
 ///
 /// A caller that reads the kind needs permission for the same verb on its [`Computed::Source`]. The caller needs the
-/// same permission on the types of its lookups, unless the [`disclosures`](Self::disclosures) declare that a lookup is
+/// same permission on the types of its lookups, unless the [`field_permissions`](Self::field_permissions) declare that a lookup is
 /// harmless or which fields are omitted without the permission.
 ///
 /// There is one object for each source for which [`compute`](Self::compute) returns an object. A computation reads
@@ -50,7 +50,7 @@ const UIDS: Uuid = Uuid::from_u128(0x6f1a_4c9e_52d3_4b58_9c07_1d9b_3a6e_80f4);
 /// the result differs.
 ///
 /// ```
-/// use aggregated_apiserver::{Computed, Disclosures, Lookup};
+/// use aggregated_apiserver::{Computed, FieldPermissions, Lookup};
 /// use k8s_openapi::api::core::v1::{Node, Pod};
 /// use kube::CustomResource;
 /// use schemars::JsonSchema;
@@ -86,8 +86,8 @@ const UIDS: Uuid = Uuid::from_u128(0x6f1a_4c9e_52d3_4b58_9c07_1d9b_3a6e_80f4);
 ///     }
 ///
 ///     // A reader of Nodes may know how much there is on them.
-///     fn disclosures() -> Disclosures {
-///         Disclosures::new().shows::<Pod>(["spec.pods", "spec.containers"])
+///     fn field_permissions() -> FieldPermissions {
+///         FieldPermissions::new().shows::<Pod>(["spec.pods", "spec.containers"])
 ///     }
 /// }
 ///
@@ -101,8 +101,8 @@ const UIDS: Uuid = Uuid::from_u128(0x6f1a_4c9e_52d3_4b58_9c07_1d9b_3a6e_80f4);
 ///
 /// Sources and lookups are listed and watched once for all kinds, per type as it is declared. A type of few fields uses
 /// little memory: `#[resource(inherit = Pod)]` of kube's derive creates such a type, and a type can implement
-/// [`SourceType`] itself. Of a `PartialObjectMeta`, only the metadata is requested. [`SCOPE`](Self::SCOPE) and
-/// [`Scoped`](super::Scoped) select the objects, and whether they are polled. Generated manifests request permissions
+/// [`SourceType`] itself. Of a `PartialObjectMeta`, only the metadata is requested. [`OPTIONS`](Self::OPTIONS) and
+/// [`LookupOptions`](super::LookupOptions) select the objects, and whether they are polled. Generated manifests request permissions
 /// for exactly these reads. Objects can also come from a [stream](super::Kinds::with_source_stream).
 ///
 /// Until the sources have been listed, requests are rejected with 429. A kind waits for its lookups for at most ten
@@ -111,7 +111,7 @@ const UIDS: Uuid = Uuid::from_u128(0x6f1a_4c9e_52d3_4b58_9c07_1d9b_3a6e_80f4);
 ///
 /// # Measurements
 ///
-/// [Measured](SourceScope::measured) values, such as CPU and memory usage, change all the time. If only measurements of
+/// [Measured](SourceOptions::measured) values, such as CPU and memory usage, change all the time. If only measurements of
 /// an object have changed, watchers receive an event when the change [is worth it](Self::is_worth_publishing), [at most
 /// this often](Self::MEASURED_AT_MOST_EVERY), and otherwise [later](Self::MEASURED_AT_LATEST).
 ///
@@ -129,7 +129,7 @@ pub trait Computed:
     type Related: Related;
 
     /// The sources that are read; all of them by default. Other sources have no object.
-    const SCOPE: SourceScope = SourceScope::ALL;
+    const OPTIONS: SourceOptions = SourceOptions::ALL;
 
     /// Computes the object of a source, or none. The function is pure: the same input gives the same output. If the
     /// result has no namespace or creation time, those of the source are used; the uid is derived from the source's
@@ -139,14 +139,14 @@ pub trait Computed:
     where
         Self: Sized;
 
-    /// The shortest time between two events of an object that are caused by [measurements](SourceScope::measured)
+    /// The shortest time between two events of an object that are caused by [measurements](SourceOptions::measured)
     /// alone. Any other change is published at once, together with the current measurements.
     const MEASURED_AT_MOST_EVERY: Duration = Duration::from_secs(15);
     /// The longest delay before a measurement is published that is [not worth an event](Self::is_worth_publishing).
     const MEASURED_AT_LATEST: Duration = Duration::from_secs(300);
 
     /// Whether the computed object differs enough from the published one to send an event to every watcher. Called only
-    /// if nothing except [measurements](SourceScope::measured) has changed. If the result is false, the object is
+    /// if nothing except [measurements](SourceOptions::measured) has changed. If the result is false, the object is
     /// published later: with its next change, or after [`MEASURED_AT_LATEST`](Self::MEASURED_AT_LATEST).
     fn is_worth_publishing(_shown: &Self, _computed: &Self) -> bool
     where
@@ -162,11 +162,11 @@ pub trait Computed:
     }
 
     /// Table cells that no JSONPath can express.
-    fn cells() -> Cells<Self>
+    fn printer_columns() -> PrinterColumns<Self>
     where
         Self: Sized,
     {
-        Cells::new()
+        PrinterColumns::new()
     }
 
     /// The objects that are visible to each reader, among those that the reader is allowed to read.
@@ -179,8 +179,8 @@ pub trait Computed:
 
     /// The fields that are computed from lookups, and the readers to which they are visible. A type that is not
     /// declared needs permission on all of its objects; without it the request is rejected.
-    fn disclosures() -> Disclosures {
-        Disclosures::new()
+    fn field_permissions() -> FieldPermissions {
+        FieldPermissions::new()
     }
 }
 
@@ -357,7 +357,7 @@ impl<V: Variant> Computation<V> {
         (cache, narrow): (Arc<WatchCache>, Arc<[TypeId]>),
         (earlier, is_one_of_several): (Vec<Namer>, bool),
     ) -> Self {
-        let informer = opening.sources.open::<V::Source>(V::SCOPE, MISSING);
+        let informer = opening.sources.open::<V::Source>(V::OPTIONS, MISSING);
         let changed = informer.follow(Arc::clone(opening.notify));
         let related = V::Related::open(opening);
         Self {
@@ -394,7 +394,7 @@ impl<V: Variant> Computation<V> {
     }
 
     fn source(&self) -> SourceState {
-        let source = lookup::source(&self.informer, V::SCOPE.may_be_absent());
+        let source = lookup::source(&self.informer, V::OPTIONS.may_be_absent());
         // A type that was synced once keeps its last known objects, which are reported as stale.
         let is_rightly_absent = source.is_rightly_absent && !source.is_synced;
         let is_left_out = self.left_out().0.then_some(true);
@@ -405,7 +405,7 @@ impl<V: Variant> Computation<V> {
     fn take_due(&mut self) -> (Due<Key>, Option<Instant>) {
         let mut due = Due { changed: std::mem::take(&mut self.put_off), ..Due::default() };
         due.measured.extend(self.held_back.take_due(Instant::now()));
-        let own = if V::SCOPE.is_measured() { &mut due.measured } else { &mut due.changed };
+        let own = if V::OPTIONS.is_measured() { &mut due.measured } else { &mut due.changed };
         own.extend(self.changed.take());
         let lookups = self.related.lookups().into_iter();
         let mut asked = Due::default();

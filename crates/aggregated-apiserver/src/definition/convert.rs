@@ -7,7 +7,7 @@ use kube::{CustomResourceExt, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::Cells;
+use super::PrinterColumns;
 use crate::error::FieldError;
 use crate::kind::Unconvertible;
 
@@ -41,7 +41,7 @@ use crate::kind::Unconvertible;
 /// #     pub struct HerdSpec { pub heads: String }
 /// # }
 /// use aggregated_apiserver::{Convert, Stored, Versions};
-/// use aggregated_apiserver::versions::ConversionFailure;
+/// use aggregated_apiserver::versions::ConversionError;
 ///
 /// impl Stored for v1::Herd {
 ///     fn versions() -> Versions<Self> {
@@ -50,12 +50,12 @@ use crate::kind::Unconvertible;
 /// }
 ///
 /// impl Convert<v1::Herd> for v1alpha::Herd {
-///     fn into_hub(self) -> Result<v1::Herd, ConversionFailure> {
+///     fn into_hub(self) -> Result<v1::Herd, ConversionError> {
 ///         let spec = v1::HerdSpec { heads: self.spec.heads.parse()? };
 ///         Ok(v1::Herd { metadata: self.metadata, spec })
 ///     }
 ///
-///     fn from_hub(hub: v1::Herd) -> Result<Self, ConversionFailure> {
+///     fn from_hub(hub: v1::Herd) -> Result<Self, ConversionError> {
 ///         let spec = v1alpha::HerdSpec { heads: hub.spec.heads.to_string() };
 ///         Ok(Self { metadata: hub.metadata, spec })
 ///     }
@@ -69,31 +69,31 @@ pub trait Convert<Hub>:
     /// # Errors
     /// The reason why the object cannot be converted. Requests for the object in the other version are then answered
     /// with 500. A request that sent the object is answered with 422 if the error [names a
-    /// field](ConversionFailure::field), and with 500 otherwise.
-    fn into_hub(self) -> Result<Hub, ConversionFailure>;
+    /// field](ConversionError::field), and with 500 otherwise.
+    fn into_hub(self) -> Result<Hub, ConversionError>;
 
     /// Converts an object of the hub to this version.
     ///
     /// # Errors
     /// The reason why the object cannot be converted.
-    fn from_hub(hub: Hub) -> Result<Self, ConversionFailure>
+    fn from_hub(hub: Hub) -> Result<Self, ConversionError>
     where
         Self: Sized;
 
     /// Table cells of this version that no JSONPath can express.
-    fn cells() -> Cells<Self>
+    fn printer_columns() -> PrinterColumns<Self>
     where
         Self: Sized,
     {
-        Cells::new()
+        PrinterColumns::new()
     }
 }
 
 /// The reason why an object cannot be converted. The `?` operator converts every error to it.
 #[derive(Debug)]
-pub struct ConversionFailure(Unconvertible);
+pub struct ConversionError(Unconvertible);
 
-impl ConversionFailure {
+impl ConversionError {
     /// A failure with this message, which the client receives.
     pub fn new(why: impl fmt::Display) -> Self {
         Self(why.to_string().into())
@@ -104,14 +104,14 @@ impl ConversionFailure {
     ///
     /// ```
     /// # use aggregated_apiserver::FieldError;
-    /// # use aggregated_apiserver::versions::ConversionFailure;
-    /// fn grams(kilograms: f64) -> Result<f64, ConversionFailure> {
+    /// # use aggregated_apiserver::versions::ConversionError;
+    /// fn grams(kilograms: f64) -> Result<f64, ConversionError> {
     ///     let grams = kilograms * 1000.0;
     ///     if grams.fract() == 0.0 {
     ///         return Ok(grams);
     ///     }
     ///     let fault = FieldError::invalid("spec.weight", kilograms, "must be whole grams");
-    ///     Err(ConversionFailure::field(fault))
+    ///     Err(ConversionError::field(fault))
     /// }
     /// assert!(grams(0.0001).is_err());
     /// ```
@@ -120,19 +120,19 @@ impl ConversionFailure {
     }
 }
 
-impl fmt::Display for ConversionFailure {
+impl fmt::Display for ConversionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl From<ConversionFailure> for Unconvertible {
-    fn from(failure: ConversionFailure) -> Self {
+impl From<ConversionError> for Unconvertible {
+    fn from(failure: ConversionError) -> Self {
         failure.0
     }
 }
 
-impl<E: Error> From<E> for ConversionFailure {
+impl<E: Error> From<E> for ConversionError {
     fn from(error: E) -> Self {
         Self::new(error)
     }

@@ -10,17 +10,17 @@ use kube::Resource;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::computed::{self, Computed, ComputedFromSeveral, Variants};
+use super::computed::{self, Computed, ComputedFromVariants, Variants};
 use super::stored::Stored;
 use super::to_tree;
 use super::versions::Merged;
-use super::{Cells, Disclosures, LookupRights, Rules};
-use crate::cluster::{SourceApi, SourceScope, SourceType, Sources};
+use super::{FieldPermissions, LookupRights, PrinterColumns, Validation};
+use crate::cluster::{SourceApi, SourceOptions, SourceType, Sources};
 use crate::error::StartError;
 use crate::kind::{
-    self, ErasedCells, ErasedConversion, ErasedRules, ErasedVisibility, ReviewError, ReviewHandler,
-    Strategy, SubresourceError, SubresourceHandler, SubresourceOutcome, SubresourceRequest, View,
-    go_reader,
+    self, ErasedColumns, ErasedConversion, ErasedValidation, ErasedVisibility, ReviewError,
+    ReviewHandler, Strategy, SubresourceError, SubresourceHandler, SubresourceOutcome,
+    SubresourceRequest, View, go_reader,
 };
 use crate::object::Tree;
 use crate::schema::Types;
@@ -57,11 +57,11 @@ pub struct Kind {
     /// Errors in the declarations of the kind. The server does not start with any.
     pub(crate) faults: Vec<String>,
     /// The table cells that are computed by code, for each version that has some.
-    pub(crate) cells: Vec<Arc<ErasedCells>>,
+    pub(crate) cells: Vec<Arc<ErasedColumns>>,
     /// The conversion between versions, if code does it.
     pub(crate) conversion: Option<Arc<ErasedConversion>>,
     /// Validation rules that are written in Rust.
-    pub(crate) rules: Option<Arc<ErasedRules>>,
+    pub(crate) rules: Option<Arc<ErasedValidation>>,
     /// The rules for naming, writing and deleting objects of the kind.
     pub(crate) strategy: Strategy,
     /// The subresources that are handled by code.
@@ -73,7 +73,7 @@ pub struct Kind {
     /// The Go types of Kubernetes, if the kind is built in. The group of a built-in kind need not be a domain.
     pub(crate) types: Option<Arc<Types>>,
     /// The backend.
-    pub(crate) role: Role,
+    pub(crate) role: Backend,
 }
 
 impl Kind {
@@ -81,10 +81,10 @@ impl Kind {
     pub fn stored<K: Stored>() -> Self {
         let initial = K::initial().iter().map(to_tree).collect();
         let Merged { definition, cells, conversion, faults } = K::versions().merged();
-        let mut kind = Self::new(definition, Role::Stored { initial });
-        kind.cells.extend(K::cells().erased().map(Arc::new));
+        let mut kind = Self::new(definition, Backend::Stored { initial });
+        kind.cells.extend(K::printer_columns().erased().map(Arc::new));
         kind.cells.extend(cells.into_iter().map(Arc::new));
-        kind.rules = K::rules().erased().map(Arc::new);
+        kind.rules = K::validation().erased().map(Arc::new);
         kind.conversion = conversion.map(Arc::new);
         kind.faults = faults;
         kind.visibility = K::visibility().erased().map(Arc::new);
@@ -93,22 +93,22 @@ impl Kind {
 
     /// A custom resource, from its definition alone; the server stores its objects.
     pub fn crd(definition: CustomResourceDefinition) -> Self {
-        Self::new(definition, Role::Stored { initial: Vec::new() })
+        Self::new(definition, Backend::Stored { initial: Vec::new() })
     }
 
     /// A computed kind.
     pub fn computed<K: Computed>() -> Self {
         let mut kind =
-            Self::new(K::crd(), computed_by::<K, (computed::Only<K>,)>(&K::disclosures()));
-        kind.cells.extend(K::cells().erased().map(Arc::new));
+            Self::new(K::crd(), computed_by::<K, (computed::Only<K>,)>(&K::field_permissions()));
+        kind.cells.extend(K::printer_columns().erased().map(Arc::new));
         kind.visibility = K::visibility().erased().map(Arc::new);
         kind
     }
 
     /// A kind that is computed from several types.
-    pub fn computed_from_several<K: ComputedFromSeveral>() -> Self {
-        let mut kind = Self::new(K::crd(), computed_by::<K, K::Variants>(&K::disclosures()));
-        kind.cells.extend(K::cells().erased().map(Arc::new));
+    pub fn computed_from_variants<K: ComputedFromVariants>() -> Self {
+        let mut kind = Self::new(K::crd(), computed_by::<K, K::Variants>(&K::field_permissions()));
+        kind.cells.extend(K::printer_columns().erased().map(Arc::new));
         kind.visibility = K::visibility().erased().map(Arc::new);
         kind
     }
@@ -118,15 +118,15 @@ impl Kind {
     /// bodies in protobuf and strategic merge patches are accepted.
     pub fn built_in<K>(
         definition: CustomResourceDefinition,
-        cells: Cells<K>,
-        rules: Rules<K>,
+        cells: PrinterColumns<K>,
+        rules: Validation<K>,
         types: &Arc<Types>,
     ) -> Self
     where
         K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + 'static,
     {
-        let mut kind = Self::new(definition, Role::Stored { initial: Vec::new() });
-        kind.cells.extend(cells.erased().map(ErasedCells::shown_unchanged).map(Arc::new));
+        let mut kind = Self::new(definition, Backend::Stored { initial: Vec::new() });
+        kind.cells.extend(cells.erased().map(ErasedColumns::shown_unchanged).map(Arc::new));
         kind.rules = Some(Arc::new(rules.erased_built_in()));
         kind.types = Some(Arc::clone(types));
         kind.strategy = Strategy::built_in();
@@ -149,7 +149,7 @@ impl Kind {
             to_tree(&review(user, question)?).map_err(ReviewError::BadRequest)
         };
         let review = Arc::new(ReviewHandler::new(Box::new(review)));
-        let mut kind = Self::new(definition, Role::Reviewed(review));
+        let mut kind = Self::new(definition, Backend::Reviewed(review));
         kind.types = Some(Arc::clone(types));
         kind.strategy = Strategy::built_in();
         kind
@@ -195,10 +195,10 @@ impl Kind {
     pub(crate) fn stored_name(&self) -> Option<String> {
         let spec = &self.definition.spec;
         let name = || crate::error::qualified(&spec.group, &spec.names.plural);
-        matches!(self.role, Role::Stored { .. }).then(name)
+        matches!(self.role, Backend::Stored { .. }).then(name)
     }
 
-    fn new(definition: CustomResourceDefinition, role: Role) -> Self {
+    fn new(definition: CustomResourceDefinition, role: Backend) -> Self {
         Self {
             definition,
             faults: Vec::new(),
@@ -220,7 +220,7 @@ pub type RunComputed =
     Box<dyn Fn(Arc<Sources>, Arc<WatchCache>) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// The backend of a kind: stored objects, computed objects or reviews.
-pub enum Role {
+pub enum Backend {
     /// The server stores the objects. The initial objects exist from the start.
     Stored {
         /// The initial objects, or the reasons why they cannot be created.
@@ -253,14 +253,14 @@ pub struct SourceKind {
     /// Whether the resource is namespaced.
     pub namespaced: bool,
     /// The objects that are read, and how they are read.
-    pub scope: SourceScope,
+    pub scope: SourceOptions,
     /// The Rust type as which the objects are read.
     pub type_id: TypeId,
 }
 
 impl SourceKind {
     /// Describes a source type that is read with this scope.
-    pub(super) fn of<K: SourceType>(scope: SourceScope) -> Self {
+    pub(super) fn of<K: SourceType>(scope: SourceOptions) -> Self {
         let SourceApi { group, version, plural, is_namespaced, .. } = K::api();
         Self {
             group: group.into_owned(),
@@ -274,13 +274,13 @@ impl SourceKind {
 }
 
 /// The backend of a kind that is computed by these variants.
-fn computed_by<K: 'static, V: Variants<K>>(disclosures: &Disclosures) -> Role {
-    let narrow: Arc<[TypeId]> = disclosures.in_namespace().into();
+fn computed_by<K: 'static, V: Variants<K>>(field_permissions: &FieldPermissions) -> Backend {
+    let narrow: Arc<[TypeId]> = field_permissions.in_namespace().into();
     let run: RunComputed = Box::new(move |sources, cache| {
         let narrow = Arc::clone(&narrow);
         // The watches of the sources run as long as `sources` is held.
         async move { computed::run(V::open(&sources, &cache, &narrow), cache).await }.boxed()
     });
-    let rights = disclosures.rights(&V::looked_up());
-    Role::Computed { sources: V::sources(), rights, watched: V::watched(), run }
+    let rights = field_permissions.rights(&V::looked_up());
+    Backend::Computed { sources: V::sources(), rights, watched: V::watched(), run }
 }

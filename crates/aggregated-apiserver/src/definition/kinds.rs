@@ -9,7 +9,7 @@ use kube::runtime::watcher::Event;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::computed::{Computed, ComputedFromSeveral};
+use super::computed::{Computed, ComputedFromVariants};
 use super::kind::Kind;
 use super::stored::Stored;
 use super::yaml::{self, DefinitionError};
@@ -123,8 +123,8 @@ impl Kinds {
 
     /// Adds a kind that is computed from several types.
     #[must_use]
-    pub fn computed_from_several<K: ComputedFromSeveral>(self) -> Self {
-        self.kind(Kind::computed_from_several::<K>())
+    pub fn computed_from_variants<K: ComputedFromVariants>(self) -> Self {
+        self.kind(Kind::computed_from_variants::<K>())
     }
 
     /// Reads the objects of a source type or looked-up type from a stream instead of the cluster: from HTTP, a database
@@ -133,7 +133,7 @@ impl Kinds {
     /// that exist now. The stream is opened when the server starts. If it ends, it is opened again after a delay. The
     /// memory limit for objects of the cluster also applies to the stream, and kinds wait for its first `InitDone` in
     /// the same way. Generated manifests request no permissions for the type. Readers need the same permissions as if
-    /// the type were in the cluster, unless the kind [declares](super::Disclosures) its fields harmless.
+    /// the type were in the cluster, unless the kind [declares](super::FieldPermissions) its fields harmless.
     ///
     /// [`Event::Init`]: kube::runtime::watcher::Event::Init
     /// [`Event::InitApply`]: kube::runtime::watcher::Event::InitApply

@@ -3,6 +3,7 @@
 //! Each lookup is recorded, also if it found nothing. A change computes again only the objects whose lookups it may
 //! affect.
 
+mod aggregates;
 mod availability;
 mod groups;
 mod joined;
@@ -12,7 +13,6 @@ mod pool;
 mod questions;
 mod related;
 mod small_set;
-mod totals;
 mod view;
 
 use std::any::TypeId;
@@ -26,10 +26,12 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::cluster::{
-    Changed, SourceInformer, SourceObjects, SourceScope, SourceType, Standing, resource_name,
+    Changed, SourceInformer, SourceObjects, SourceOptions, SourceType, Standing, resource_name,
 };
 use crate::object::Key;
 use crate::watch_cache::SourceState;
+pub use aggregates::Aggregate;
+use aggregates::AggregatesOf;
 use availability::Availability;
 #[cfg(test)]
 pub(in crate::definition) use availability::GRACE;
@@ -40,8 +42,6 @@ pub use pool::{Asker, Asking, Opening, Pool, SourceNumber};
 pub use questions::QuestionId;
 use questions::{About, Question, Questions, Sources};
 pub use related::Related;
-pub use totals::Total;
-use totals::TotalsOf;
 use view::{IndexId, View};
 
 /// Objects of another type that a computation can read.
@@ -58,14 +58,14 @@ use view::{IndexId, View};
 ///
 /// Some lookups cannot be read: the permission is missing, the cluster does not have the type, or the objects exceed
 /// the memory limit. Then nothing is found and [`is_available`](Self::is_available) returns false. Warnings in
-/// responses, metrics and `/readyz` report it. If an optional API ([`SourceScope::if_served`]) is absent, responses
+/// responses, metrics and `/readyz` report it. If an optional API ([`SourceOptions::if_served`]) is absent, responses
 /// carry no warning. When the objects can be read again, the objects whose computations asked for them are computed
 /// again. No kind waits for its lookups longer than ten seconds.
 ///
-/// All objects of the type are read, unless `S` selects some: see [`Scoped`].
+/// All objects of the type are read, unless `S` selects some: see [`LookupOptions`].
 ///
 /// Readers of the computed kind need permission on its source and on the looked-up types, unless the
-/// [`Disclosures`](crate::definition::Disclosures) of the kind declare that a lookup is harmless or which fields are
+/// [`FieldPermissions`](crate::definition::FieldPermissions) of the kind declare that a lookup is harmless or which fields are
 /// omitted.
 ///
 /// Each method takes a `namespace`, or `None` for all namespaces and for cluster-scoped objects. Results are ordered by
@@ -109,9 +109,9 @@ use view::{IndexId, View};
 /// # }
 /// ```
 ///
-/// The variants of a [kind that is computed from several types](crate::definition::ComputedFromSeveral) share their
+/// The variants of a [kind that is computed from several types](crate::definition::ComputedFromVariants) share their
 /// lookups: each looked-up type has one view, with the indexes and sums of all variants.
-pub struct Lookup<K, S = Everything> {
+pub struct Lookup<K, S = AllObjects> {
     shared: Arc<Shared<K>>,
     /// The computation that this handle belongs to, among those that share the lookup.
     asker: Asker,
@@ -122,28 +122,28 @@ pub struct Lookup<K, S = Everything> {
 ///
 /// ```
 /// use aggregated_apiserver::Lookup;
-/// use aggregated_apiserver::computed::{Scoped, SourceScope};
+/// use aggregated_apiserver::computed::{LookupOptions, SourceOptions};
 /// use k8s_openapi::api::core::v1::Event;
 ///
 /// /// The Events that are about Pods.
 /// pub struct OfPods;
 ///
-/// impl Scoped for OfPods {
-///     const SCOPE: SourceScope = SourceScope::ALL.with_fields("involvedObject.kind=Pod");
+/// impl LookupOptions for OfPods {
+///     const OPTIONS: SourceOptions = SourceOptions::ALL.with_fields("involvedObject.kind=Pod");
 /// }
 ///
 /// pub type PodEvents = Lookup<Event, OfPods>;
 /// ```
-pub trait Scoped: 'static {
+pub trait LookupOptions: 'static {
     /// The scope that is read.
-    const SCOPE: SourceScope;
+    const OPTIONS: SourceOptions;
 }
 
 /// All objects of a type.
-pub struct Everything;
+pub struct AllObjects;
 
-impl Scoped for Everything {
-    const SCOPE: SourceScope = SourceScope::ALL;
+impl LookupOptions for AllObjects {
+    const OPTIONS: SourceOptions = SourceOptions::ALL;
 }
 
 /// The consequence that the log states while the objects of a lookup are not synced.
@@ -177,7 +177,7 @@ struct State<K> {
     pending: HashMap<Asker, Due<SourceNumber>>,
 }
 
-impl<K: SourceType, S: Scoped> Lookup<K, S> {
+impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
     /// Returns the object with this name; `namespace` is `None` for cluster-scoped types.
     pub fn get(&self, namespace: Option<&str>, name: &str) -> Option<Arc<K>> {
         let key = Key::new(namespace, name);
@@ -290,13 +290,13 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         F: Fn(&K) -> T + Send + Sync + 'static,
         T: IntoIterator<Item: Into<Box<str>>>,
         M: Fn(&K) -> V + Send + Sync + 'static,
-        V: Total,
+        V: Aggregate,
     {
         const { assert!(size_of::<F>() == 0, "an index is a function, not a value") };
         const { assert!(size_of::<M>() == 0, "a measure is a function, not a value") };
         let id = (IndexId::of::<F>(), IndexId::of::<M>());
-        let about = About::Total(namespace.map(Box::from), id, text.into());
-        let totals_of = || TotalsOf::new(texts_of(index), Box::new(measure));
+        let about = About::Aggregate(namespace.map(Box::from), id, text.into());
+        let totals_of = || AggregatesOf::new(texts_of(index), Box::new(measure));
         self.find(about, |view| view.total(id, totals_of, namespace, text))
     }
 
@@ -353,9 +353,9 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         F: Fn(&K) -> T + Send + Sync + 'static,
         T: IntoIterator<Item: Into<Box<str>>>,
         O: SourceType,
-        P: Scoped,
+        P: LookupOptions,
         M: Fn(&K, &O) -> V + Send + Sync + 'static,
-        V: Total,
+        V: Aggregate,
     {
         const { assert!(size_of::<F>() == 0, "an index is a function, not a value") };
         const { assert!(size_of::<M>() == 0, "a measure is a function, not a value") };
@@ -365,7 +365,7 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         }
         others.state().questions.go_through(namespace);
         let id = (IndexId::of::<F>(), IndexId::of::<(M, Lookup<O, P>)>());
-        let about = About::Total(namespace.map(Box::from), id, text.into());
+        let about = About::Aggregate(namespace.map(Box::from), id, text.into());
         // Both lookups can be the same one: the objects are taken here, because the state is locked below.
         let given = others.given();
         let totals_of = || {
@@ -398,7 +398,7 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
 
     fn open(opening: &Opening<'_>) -> Self {
         let shared = opening.pool.shared(TypeId::of::<Self>(), || {
-            let informer = opening.sources.open::<K>(S::SCOPE, MISSING);
+            let informer = opening.sources.open::<K>(S::OPTIONS, MISSING);
             let notify = Arc::clone(opening.notify);
             let changed = informer.follow(Arc::clone(&notify));
             let followed = Followed { informer, changed, notify, opened: Instant::now() };
@@ -429,7 +429,7 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
     fn followed(&self) -> Others<K> {
         match &self.shared.followed {
             Some(Followed { informer, notify, .. }) => {
-                Others::followed(informer, notify, S::SCOPE.is_measured())
+                Others::followed(informer, notify, S::OPTIONS.is_measured())
             }
             None => Others::given(SourceObjects::default()),
         }
@@ -441,7 +441,7 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
         let State { availability, view, questions, looked_at, pending, .. } = &mut *state;
         let (now, mut put_off_until) = (Instant::now(), None);
         let (mut due, mut measured) = (Sources::new(), Sources::new());
-        let put_off = put_off(S::SCOPE, *looked_at, now);
+        let put_off = put_off(S::OPTIONS, *looked_at, now);
         // A change of availability is never delayed.
         let is_in_view =
             || Availability::at(now, &informer.standing(), *opened).0 == Availability::Available;
@@ -465,7 +465,7 @@ impl<K: SourceType, S: Scoped> Lookup<K, S> {
             questions.find_all(&mut due);
             *view = None;
         } else if is == Availability::Available {
-            let own = if S::SCOPE.is_measured() { &mut measured } else { &mut due };
+            let own = if S::OPTIONS.is_measured() { &mut measured } else { &mut due };
             for key in taken.iter().flat_map(|taken| &taken.keys) {
                 questions.find_named(key, own);
                 let Some((replaced, taken)) = view.as_mut().zip(taken.as_ref()) else { continue };
@@ -569,7 +569,7 @@ where
 }
 
 /// Until when the changes of a scope are not processed.
-fn put_off(scope: SourceScope, looked_at: Option<Instant>, now: Instant) -> Option<Instant> {
+fn put_off(scope: SourceOptions, looked_at: Option<Instant>, now: Instant) -> Option<Instant> {
     let time = looked_at? + scope.pace()?;
     (now < time).then_some(time)
 }
@@ -641,7 +641,7 @@ pub(super) fn is_left_out(standing: &Standing, opened: Instant) -> (bool, Option
     (is == Availability::Unavailable, until)
 }
 
-impl<K: SourceType, S: Scoped> Tracked for Lookup<K, S> {
+impl<K: SourceType, S: LookupOptions> Tracked for Lookup<K, S> {
     fn type_of_objects(&self) -> TypeId {
         TypeId::of::<K>()
     }
@@ -695,7 +695,7 @@ impl<K: SourceType, S: Scoped> Tracked for Lookup<K, S> {
     fn sources(&self) -> Vec<SourceState> {
         let Some(Followed { informer, .. }) = &self.shared.followed else { return Vec::new() };
         let is_left_out = self.state().availability == Availability::Unavailable;
-        let source = source(informer, S::SCOPE.may_be_absent());
+        let source = source(informer, S::OPTIONS.may_be_absent());
         vec![SourceState { is_left_out: Some(is_left_out), ..source }]
     }
 

@@ -12,7 +12,7 @@ use crate::schema;
 /// An object that differs after a conversion to another version and back.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct RoundTripFault {
+pub struct RoundTripError {
     /// The version of the object.
     pub from: String,
     /// The version to which the object was converted.
@@ -23,14 +23,14 @@ pub struct RoundTripFault {
     pub why: String,
 }
 
-impl fmt::Display for RoundTripFault {
+impl fmt::Display for RoundTripError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { from, through, object, why } = self;
         write!(f, "from {from} to {through} and back: {why}: {object}")
     }
 }
 
-impl std::error::Error for RoundTripFault {}
+impl std::error::Error for RoundTripError {}
 
 /// Checks that objects of a version are unchanged after a conversion to the hub and back, and objects of the hub after
 /// a conversion to the version and back. The check also covers the other requirements of a server. A conversion must
@@ -58,16 +58,16 @@ impl std::error::Error for RoundTripFault {}
 /// #     pub struct HerdSpec { pub heads: String }
 /// # }
 /// # use aggregated_apiserver::{Convert, Stored, Versions};
-/// # use aggregated_apiserver::versions::ConversionFailure;
+/// # use aggregated_apiserver::versions::ConversionError;
 /// # impl Stored for v1::Herd {
 /// #     fn versions() -> Versions<Self> { Versions::new().version::<v1alpha::Herd>() }
 /// # }
 /// # impl Convert<v1::Herd> for v1alpha::Herd {
-/// #     fn into_hub(self) -> Result<v1::Herd, ConversionFailure> {
+/// #     fn into_hub(self) -> Result<v1::Herd, ConversionError> {
 /// #         let spec = v1::HerdSpec { heads: self.spec.heads.parse()? };
 /// #         Ok(v1::Herd { metadata: self.metadata, spec })
 /// #     }
-/// #     fn from_hub(hub: v1::Herd) -> Result<Self, ConversionFailure> {
+/// #     fn from_hub(hub: v1::Herd) -> Result<Self, ConversionError> {
 /// #         let spec = v1alpha::HerdSpec { heads: hub.spec.heads.to_string() };
 /// #         Ok(Self { metadata: hub.metadata, spec })
 /// #     }
@@ -88,10 +88,10 @@ impl std::error::Error for RoundTripFault {}
 pub fn check_round_trips<V: Convert<H>, H: Stored>(
     of_version: impl IntoIterator<Item = V>,
     of_hub: impl IntoIterator<Item = H>,
-) -> Result<(), RoundTripFault> {
+) -> Result<(), RoundTripError> {
     let (version, hub) = (V::version(&()), H::version(&()));
     let merged = H::versions().merged();
-    let fault = |why: String| RoundTripFault {
+    let fault = |why: String| RoundTripError {
         from: hub.to_string(),
         through: version.to_string(),
         object: String::new(),
@@ -116,8 +116,8 @@ fn check(
     object: Result<Value, String>,
     from: &str,
     through: &str,
-) -> Result<(), RoundTripFault> {
-    let fault = |object: &Value, why: String| RoundTripFault {
+) -> Result<(), RoundTripError> {
+    let fault = |object: &Value, why: String| RoundTripError {
         from: from.to_owned(),
         through: through.to_owned(),
         object: to_json(object),

@@ -4,7 +4,7 @@ use kube::{CustomResourceExt, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Cells, Rules, Versions, Visibility};
+use super::{PrinterColumns, Validation, Versions, Visibility};
 
 /// A kind whose objects the server stores. Every method has a default.
 ///
@@ -44,19 +44,19 @@ pub trait Stored:
     }
 
     /// Validation rules that no schema can express.
-    fn rules() -> Rules<Self>
+    fn validation() -> Validation<Self>
     where
         Self: Sized,
     {
-        Rules::new()
+        Validation::new()
     }
 
     /// Table cells that no JSONPath can express.
-    fn cells() -> Cells<Self>
+    fn printer_columns() -> PrinterColumns<Self>
     where
         Self: Sized,
     {
-        Cells::new()
+        PrinterColumns::new()
     }
 
     /// The objects that are visible to each reader, among those that the reader is allowed to read.

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{Convert, Stored, located};
 use crate::kind::{
-    DirectCode, ErasedCells, ErasedConversion, Hub, PrunedJson, Unconvertible, VersionCode,
+    DirectCode, ErasedColumns, ErasedConversion, Hub, PrunedJson, Unconvertible, VersionCode,
 };
 use crate::object::Tree;
 
@@ -23,7 +23,7 @@ use crate::object::Tree;
 ///
 /// # Storage version
 ///
-/// Objects are stored in the version of the hub, unless [`kept_version`](Self::kept_version) names another one. A
+/// Objects are stored in the version of the hub, unless [`storage_version`](Self::storage_version) names another one. A
 /// change of the storage version rewrites no object: an object is read in the version in which it was stored, as long
 /// as that version is declared, served or not. A release that introduces a version should therefore continue to store
 /// the old one. Otherwise replicas of the previous release could not read new objects, neither during the upgrade nor
@@ -37,7 +37,7 @@ pub struct Versions<H> {
 
 struct Other {
     definition: CustomResourceDefinition,
-    cells: Option<ErasedCells>,
+    cells: Option<ErasedColumns>,
     code: VersionCode,
 }
 
@@ -45,7 +45,7 @@ struct Other {
 pub(super) struct Merged {
     pub definition: CustomResourceDefinition,
     /// The computed cells of the versions besides the hub.
-    pub cells: Vec<ErasedCells>,
+    pub cells: Vec<ErasedColumns>,
     pub conversion: Option<ErasedConversion>,
     /// Errors in the declarations.
     pub faults: Vec<String>,
@@ -69,14 +69,14 @@ impl<H: Stored> Versions<H> {
     #[must_use]
     pub fn version<V: Convert<H>>(mut self) -> Self {
         let definition = V::crd();
-        let cells = V::cells().erased();
+        let cells = V::printer_columns().erased();
         self.others.push(Other { definition, cells, code: code::<V, H>() });
         self
     }
 
     /// Adds a version and makes it the storage version.
     #[must_use]
-    pub fn kept_version<V: Convert<H>>(mut self) -> Self {
+    pub fn storage_version<V: Convert<H>>(mut self) -> Self {
         self.kept.push(V::version(&()).into_owned());
         self.version::<V>()
     }

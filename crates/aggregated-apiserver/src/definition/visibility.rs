@@ -54,7 +54,7 @@ use crate::user::User;
 pub struct Visibility<K>(Rule<K>);
 
 enum Rule<K> {
-    Everything,
+    AllObjects,
     ByIdentity(IdentityJudge),
     ByObject(ObjectJudge<K>),
 }
@@ -70,7 +70,7 @@ impl<K> Default for Visibility<K> {
 impl<K> Visibility<K> {
     /// All objects are visible to every reader.
     pub fn everything() -> Self {
-        Self(Rule::Everything)
+        Self(Rule::AllObjects)
     }
 
     /// An object is visible if this rule returns true for its namespace, name and labels. It costs about as much as a
@@ -117,7 +117,7 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned + 'static> Visibility<K> {
             })
         };
         match self.0 {
-            Rule::Everything => None,
+            Rule::AllObjects => None,
             Rule::ByIdentity(rule) => {
                 let judge = move |user: &User, object: &ObjectIdentity<'_>| {
                     guarded(&|| Ok(rule(user, object)))

@@ -8,7 +8,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde_json::{Number, Value};
 
 use super::json_path::JsonPath;
-use super::{ErasedCells, age};
+use super::{ErasedColumns, age};
 use crate::error::quote;
 use crate::object::to_html_json;
 
@@ -136,7 +136,7 @@ impl Column {
 #[derive(Debug)]
 pub struct Columns {
     columns: Vec<Column>,
-    cells: Option<Arc<ErasedCells>>,
+    cells: Option<Arc<ErasedColumns>>,
 }
 
 impl Columns {
@@ -144,7 +144,7 @@ impl Columns {
     /// code.
     pub(super) fn parse(
         definitions: &[CustomResourceColumnDefinition],
-        cells: Option<Arc<ErasedCells>>,
+        cells: Option<Arc<ErasedColumns>>,
         path: &str,
         faults: &mut Vec<String>,
     ) -> Self {
@@ -299,7 +299,7 @@ mod tests {
         };
         let of_code = |columns: &[&'static str]| {
             let compute = |object: &Value, _: Timestamp| vec![object["spec"]["m"].clone()];
-            Some(Arc::new(ErasedCells::new("v1", columns.to_vec(), Box::new(compute))))
+            Some(Arc::new(ErasedColumns::new("v1", columns.to_vec(), Box::new(compute))))
         };
         let mut faults = Vec::new();
         let definitions = [

@@ -18,7 +18,7 @@ use crate::schema::{coerce, fill_defaults, normalize_without_defaults, prune};
 /// A stored object that cannot be converted to a version.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
-pub struct ConversionError(String);
+pub struct UnconvertibleError(String);
 
 /// The converter of a kind.
 #[derive(Clone, Debug)]
@@ -45,8 +45,8 @@ impl Converter {
 }
 
 /// 500 without a reason, same as kube-apiserver if a webhook fails.
-impl From<ConversionError> for ApiError {
-    fn from(error: ConversionError) -> Self {
+impl From<UnconvertibleError> for ApiError {
+    fn from(error: UnconvertibleError) -> Self {
         Self::new(Reason::Unknown, error.to_string())
     }
 }
@@ -77,7 +77,7 @@ impl Kind {
         &self,
         object: &Arc<Object>,
         version: &Version,
-    ) -> Result<Arc<Object>, ConversionError> {
+    ) -> Result<Arc<Object>, UnconvertibleError> {
         if self.is_shown_as_kept(object, version) {
             return Ok(Arc::clone(object));
         }
@@ -171,7 +171,10 @@ impl Kind {
     ///
     /// # Errors
     /// The reason why the object cannot be converted.
-    pub fn to_storage_version(&self, object: &Arc<Object>) -> Result<Arc<Object>, ConversionError> {
+    pub fn to_storage_version(
+        &self,
+        object: &Arc<Object>,
+    ) -> Result<Arc<Object>, UnconvertibleError> {
         match self.view {
             Some(_) => Ok(Arc::clone(object)),
             None => self.in_version(object, &self.storage),
@@ -189,7 +192,12 @@ impl Kind {
         tree
     }
 
-    fn cannot_convert(&self, object: &Object, version: &str, why: ObjectError) -> ConversionError {
+    fn cannot_convert(
+        &self,
+        object: &Object,
+        version: &str,
+        why: ObjectError,
+    ) -> UnconvertibleError {
         self.unconvertible(object.key().name(), version, why.to_string())
     }
 
@@ -203,13 +211,13 @@ impl Kind {
     }
 
     /// The error for an object with this name that cannot be converted to a version.
-    pub fn unconvertible(&self, name: &str, version: &str, why: String) -> ConversionError {
+    pub fn unconvertible(&self, name: &str, version: &str, why: String) -> UnconvertibleError {
         if self.is_converted_by_webhook() && why.starts_with("conversion webhook for ") {
-            return ConversionError(why);
+            return UnconvertibleError(why);
         }
         let (resource, version) = (self.qualified(), self.api_version(version));
         let name = quote(name);
-        ConversionError(format!("{resource} {name} cannot be converted to {version}: {why}"))
+        UnconvertibleError(format!("{resource} {name} cannot be converted to {version}: {why}"))
     }
 
     fn converted(&self, object: &Object, version: &Version) -> Result<Object, ObjectError> {

@@ -10,7 +10,7 @@ use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::conversion::ConversionError;
+use super::conversion::UnconvertibleError;
 use super::{Kind, Version};
 use crate::object::Object;
 use crate::quota::Portion;
@@ -40,7 +40,7 @@ impl Kind {
         &self,
         object: &Arc<Object>,
         version: &Arc<Version>,
-    ) -> Result<Arc<Object>, ConversionError> {
+    ) -> Result<Arc<Object>, UnconvertibleError> {
         // Responses of a webhook are cached together with the questions, and only for a second.
         if self.is_converted_by_webhook()
             || (version.name == self.storage.name && self.view.is_none())
@@ -129,7 +129,7 @@ impl ConvertedObjects {
         kind: &Kind,
         object: &Arc<Object>,
         version: &Arc<Version>,
-    ) -> Result<Arc<Object>, ConversionError> {
+    ) -> Result<Arc<Object>, UnconvertibleError> {
         let key = (Arc::as_ptr(object).addr(), Arc::as_ptr(version).addr());
         if let Some(shown) = self.lock().find(key) {
             return Ok(shown);

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde_json::Value;
 
-use super::erased_rules::whole_floats_to_integers;
+use super::erased_validation::whole_floats_to_integers;
 use super::{PrunedJson, Unconvertible};
 use crate::object::names::{check_label_key, check_label_value};
 use crate::object::{Tree, metadata};

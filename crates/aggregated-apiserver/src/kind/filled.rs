@@ -9,7 +9,7 @@ use crate::object::Tree;
 
 /// A field that the strategy of a kind fills in completely or in part.
 #[derive(Clone, Copy, Debug)]
-pub struct Filled {
+pub struct FilledField {
     /// A JSON pointer; `*` stands for each element of a list.
     field: &'static str,
     /// The field whose value is the initial value if a client omits this one.
@@ -22,7 +22,7 @@ pub struct Filled {
     is_by_admission: bool,
 }
 
-impl Filled {
+impl FilledField {
     /// The field at a JSON pointer, in which `*` stands for each element of a list.
     pub const fn field(field: &'static str) -> Self {
         Self {
@@ -75,15 +75,15 @@ impl Filled {
 
 /// The values that a client has sent for the fields that will be filled in.
 #[derive(Clone, Debug)]
-pub struct Said(Vec<(Filled, Option<Value>)>);
+pub struct Said(Vec<(FilledField, Option<Value>)>);
 
 impl Said {
     /// The values that this object has for the fields.
-    pub fn of(filled: &[Filled], tree: &Tree) -> Self {
+    pub fn of(filled: &[FilledField], tree: &Tree) -> Self {
         let is_named = find(tree, "/metadata/name").is_some();
         let filled = filled.iter().filter(|one| !(one.of_generated_names && is_named));
         let filled = filled.filter(|one| !one.is_dropped_only || find(tree, one.field).is_some());
-        let said = |one: &Filled| {
+        let said = |one: &FilledField| {
             let (list, _) = one.field.split_once("/*/").unwrap_or((one.field, ""));
             let other = || one.like.and_then(|other| find(tree, other));
             let value = find(tree, list).or_else(other).cloned();
@@ -104,7 +104,7 @@ impl Said {
             return Cow::Borrowed(filled);
         }
         let mut tree = filled.clone();
-        for (Filled { field, is_replaced, .. }, said) in &self.0 {
+        for (FilledField { field, is_replaced, .. }, said) in &self.0 {
             match (field.split_once("/*/"), said) {
                 (Some((list, member)), Some(Value::Array(said))) => {
                     let items = find_mut(&mut tree, list).and_then(Value::as_array_mut);
@@ -191,13 +191,13 @@ mod tests {
 
     #[test]
     fn what_nobody_has_said_is_left_out() {
-        const FILLED: [Filled; 6] = [
-            Filled::dropped("/spec/policy"),
-            Filled::field("/spec/ip"),
-            Filled::field("/spec/taints"),
-            Filled::field("/spec/ports/*/node"),
-            Filled::field("/metadata/labels").like("/spec/labels"),
-            Filled::field("/spec/of/a~1b").of_generated_names(),
+        const FILLED: [FilledField; 6] = [
+            FilledField::dropped("/spec/policy"),
+            FilledField::field("/spec/ip"),
+            FilledField::field("/spec/taints"),
+            FilledField::field("/spec/ports/*/node"),
+            FilledField::field("/metadata/labels").like("/spec/labels"),
+            FilledField::field("/spec/of/a~1b").of_generated_names(),
         ];
         let check = |given: Value, filled: Value, expected: Value| {
             let (Value::Object(given), Value::Object(filled)) = (given, filled) else { return };

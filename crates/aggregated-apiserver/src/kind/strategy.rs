@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::Version;
-use super::filled::{Filled, find};
+use super::filled::{FilledField, find};
 use crate::object::names::{
     check_dns_1035_label, check_dns_1123_label, check_dns_1123_subdomain, check_path_segment,
 };
@@ -23,8 +23,8 @@ pub struct Strategy {
     pub selectable: SelectableFields,
     /// Whether one of the columns is the name, so that tables add no name column.
     pub has_name_column: bool,
-    /// Returns the condition `Completed` of an object's table row, if the object has completed.
-    pub completed: Option<fn(&Tree) -> Option<Completed>>,
+    /// Returns the condition `RowCondition` of an object's table row, if the object has completed.
+    pub completed: Option<fn(&Tree) -> Option<RowCondition>>,
     /// Whether an object may be created with its status.
     pub keeps_status_on_create: bool,
     /// Whether a write to `status` may change labels, annotations, finalizers and owners too.
@@ -63,7 +63,7 @@ pub struct Strategy {
     /// Fields that an update keeps if it omits them, as JSON pointers.
     pub kept_if_omitted: &'static [&'static str],
     /// Fields that the system fills in. They have no owner unless a client has sent them.
-    pub filled_by_system: &'static [Filled],
+    pub filled_by_system: &'static [FilledField],
     /// The name of the kind in kube-apiserver's storage, which some messages contain.
     pub storage_prefix: StoragePrefix,
     /// The response for unknown paths.
@@ -90,9 +90,9 @@ pub enum QuotaUsage {
     Exempt,
 }
 
-/// The condition `Completed` of a row in a table.
+/// The condition `RowCondition` of a row in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Completed {
+pub struct RowCondition {
     /// The reason, in one word.
     pub reason: &'static str,
     /// The message, as a sentence.

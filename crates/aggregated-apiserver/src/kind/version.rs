@@ -9,7 +9,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 
 use serde_json::Value;
 
-use super::{Columns, ErasedCells, Subresources, api_version, selectable_fields};
+use super::{Columns, ErasedColumns, Subresources, api_version, selectable_fields};
 use crate::error::{FieldError, is_printed};
 use crate::object::selector::SelectableFields;
 use crate::object::{to_html_json, to_json};
@@ -40,7 +40,7 @@ impl Version {
     pub(super) fn parse(
         spec: &CustomResourceDefinitionSpec,
         version: &CustomResourceDefinitionVersion,
-        cells: Option<Arc<ErasedCells>>,
+        cells: Option<Arc<ErasedColumns>>,
         types: Option<&Arc<Types>>,
         path: &str,
         faults: &mut Vec<String>,

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::Kind;
 use super::conversion::Converter;
 use super::erased_conversion::{Changeable, check_same, restore_metadata};
-use super::erased_rules::whole_floats_to_integers;
+use super::erased_validation::whole_floats_to_integers;
 use super::questions::{self, Conversion, Question};
 use crate::object::Tree;
 use crate::quota;

@@ -22,7 +22,7 @@ use super::memory::Said;
 use crate::error::StartError;
 use crate::manifests;
 use crate::request::Inflights;
-use crate::storage::{Encryption, NamespaceShare};
+use crate::storage::{Encryption, NamespaceLimit};
 
 /// The range of the limits of concurrent requests. Each priority level needs at least one, and a limit that memory does
 /// not allow would be no limit.
@@ -164,8 +164,8 @@ pub struct Args {
     /// Largest part of the store for the objects of one namespace
     ///
     /// Cluster-scoped objects count as one more namespace. 100% is for servers with a single namespace.
-    #[arg(help_heading = LIMITS, long, value_name = "PERCENT", default_value = "25%")]
-    pub store_namespace_share: NamespaceShare,
+    #[arg(help_heading = LIMITS, long, alias = "store-namespace-share", value_name = "PERCENT", default_value = "25%")]
+    pub store_namespace_limit: NamespaceLimit,
 
     /// Memory limit of stored objects, in MiB
     ///

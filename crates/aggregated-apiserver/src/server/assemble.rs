@@ -17,7 +17,7 @@ use crate::admission::{
 use crate::clock::Clock;
 use crate::cluster::{Cluster, Namespaces, ResourceQuotas, Sources};
 use crate::conversion::ConversionWebhooks;
-use crate::definition::{Kinds, LookupRights, Role};
+use crate::definition::{Backend, Kinds, LookupRights};
 use crate::error::{Reason, StartError};
 use crate::kind::{Kind, PatternCache, ProtectedFields, QuotaUsage, ShownObjects};
 use crate::object::{Object, Shape, Tree};
@@ -27,7 +27,7 @@ use crate::served_kind::{
     Backing, CommitGate, ComputedFrom, Intake, ServedKind, ServedKinds, SourceResource,
 };
 use crate::storage::{
-    Collection, Commit, Expected, Failure, MemoryStore, NamespaceShare, Store, Timeline, Versioned,
+    Collection, Commit, Expected, Failure, MemoryStore, NamespaceLimit, Store, Timeline, Versioned,
 };
 use crate::watch_cache::{Scope, WatchCache, WindowBudget};
 use crate::write::{self, ManagedFields};
@@ -69,7 +69,7 @@ pub(super) struct Limits {
     /// Whether ResourceQuotas are enforced.
     pub enforces_quotas: bool,
     /// The largest part of the store that one namespace may use.
-    pub namespace_share: NamespaceShare,
+    pub namespace_limit: NamespaceLimit,
     /// Whether objects have `metadata.managedFields`.
     pub managed_fields: ManagedFields,
     /// The timeout of a request that is not a watch.
@@ -134,10 +134,10 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
             return Err(fault(&kind, "spec.names", &why));
         }
         match &registered.role {
-            Role::Stored { .. } => {
+            Backend::Stored { .. } => {
                 check_stored(&kind, &registered.definition, kinds.is_partial_allowed())?;
             }
-            Role::Computed { sources, rights, .. } => {
+            Backend::Computed { sources, rights, .. } => {
                 let differs = |source: &&SourceResource| source.namespaced != kind.is_namespaced();
                 if let Some(SourceResource { resource, .. }) = sources.iter().find(differs) {
                     let why = format!("must be the scope of {resource}, which it is computed from");
@@ -145,7 +145,7 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
                 }
                 computed_from(&kind, sources, rights)?;
             }
-            Role::Reviewed(_) => {}
+            Backend::Reviewed(_) => {}
         }
         parsed.push(Arc::new(kind));
     }
@@ -193,10 +193,10 @@ impl Assembled {
         let random = clock.random();
         // The timeline of computed objects and of objects that are stored in memory.
         let of_process = Arc::new(Timeline::starting(clock.now(), random));
-        let Limits { store, audit, traces, namespace_share, managed_fields, .. } = limits;
+        let Limits { store, audit, traces, namespace_limit, managed_fields, .. } = limits;
         let Limits { request_timeout, bounds, patterns, .. } = limits;
         let store = store.unwrap_or_else(|| {
-            Arc::new(MemoryStore::new(bounds.objects, Arc::clone(&of_process), namespace_share))
+            Arc::new(MemoryStore::new(bounds.objects, Arc::clone(&of_process), namespace_limit))
         });
         let sources = Arc::new(cluster.sources(registered.source_streams()));
         let windows = Arc::new(WindowBudget::new(bounds.windows));
@@ -222,20 +222,20 @@ impl Assembled {
                 Some(other) => Arc::clone(&other.cache),
                 None => {
                     let timeline = match &registered.role {
-                        Role::Stored { .. } => store.timeline(),
-                        Role::Computed { .. } | Role::Reviewed(_) => Arc::clone(&of_process),
+                        Backend::Stored { .. } => store.timeline(),
+                        Backend::Computed { .. } | Backend::Reviewed(_) => Arc::clone(&of_process),
                     };
                     WatchCache::sharing(timeline, bounds.window, &windows)
                 }
             };
             let is_view = of_view.is_some();
             let backing = match &registered.role {
-                Role::Stored { .. } => Backing::Stored(store.clone()),
-                Role::Computed { sources: of, rights, run, .. } => {
+                Backend::Stored { .. } => Backing::Stored(store.clone()),
+                Backend::Computed { sources: of, rights, run, .. } => {
                     runs.push(run(Arc::clone(&sources), Arc::clone(&cache)));
                     Backing::Computed(Arc::new(computed_from(&kind, of, rights)?))
                 }
-                Role::Reviewed(review) => {
+                Backend::Reviewed(review) => {
                     cache.mark_synced();
                     Backing::Reviewed(Arc::clone(review))
                 }
@@ -254,7 +254,7 @@ impl Assembled {
                 unavailable,
                 came_at_run_time,
             };
-            if let (Role::Stored { initial }, false) = (&registered.role, is_view) {
+            if let (Backend::Stored { initial }, false) = (&registered.role, is_view) {
                 match copied.get(&one.kind.qualified()) {
                     None => {
                         let collection = Collection::new(&one.kind.qualified());

@@ -188,7 +188,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::storage::{MEMORY_STORE_LIMIT, MemoryStore, NamespaceShare, Timeline};
+    use crate::storage::{MEMORY_STORE_LIMIT, MemoryStore, NamespaceLimit, Timeline};
 
     fn answer(health: &Health, endpoint: &str, query: &str) -> (u16, String) {
         let response: Response<String> = health.answer(endpoint, query, Vec::new());
@@ -200,7 +200,7 @@ mod tests {
         let (trusted, is_trusted) = watch::channel(false);
         let is_well = watch::channel(true).1;
         let timeline = Arc::new(Timeline::starting(Timestamp::UNIX_EPOCH, 0));
-        let store = MemoryStore::new(MEMORY_STORE_LIMIT, timeline, NamespaceShare::default());
+        let store = MemoryStore::new(MEMORY_STORE_LIMIT, timeline, NamespaceLimit::default());
         let health = Health::new(
             (is_trusted, is_well.clone()),
             is_well,

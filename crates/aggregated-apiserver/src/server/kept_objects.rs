@@ -1,27 +1,27 @@
-//! `KeptObjects`: the stored objects of a kind, for code that is part of the server.
+//! `StoredObjects`: the stored objects of a kind, for code that is part of the server.
 
 use crate::object::Tree;
 use crate::storage::Versioned;
 use crate::watch_cache::{Scope, Snapshot};
 
 /// The stored objects of a kind at one moment.
-pub struct KeptObjects(Snapshot);
+pub struct StoredObjects(Snapshot);
 
 /// One stored object.
-pub struct KeptObject<'a>(&'a Versioned);
+pub struct StoredObject<'a>(&'a Versioned);
 
-impl KeptObjects {
+impl StoredObjects {
     pub(super) fn new(snapshot: Snapshot) -> Self {
         Self(snapshot)
     }
 
     /// The objects, in the order of their namespaces and names.
-    pub fn iter(&self) -> impl Iterator<Item = KeptObject<'_>> {
-        self.0.from(&Scope::All, None).map(KeptObject)
+    pub fn iter(&self) -> impl Iterator<Item = StoredObject<'_>> {
+        self.0.from(&Scope::All, None).map(StoredObject)
     }
 }
 
-impl KeptObject<'_> {
+impl StoredObject<'_> {
     /// The namespace; empty for a cluster-scoped object.
     pub fn namespace(&self) -> &str {
         self.0.object.key().namespace().unwrap_or_default()

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::connection;
 use crate::cluster::{LARGE_SOURCES, LEAST_SOURCE_MEMORY, SOURCE_MEMORY};
-use crate::definition::{Kinds, Role, SourceKind};
+use crate::definition::{Backend, Kinds, SourceKind};
 use crate::kind::patterns_limit;
 use crate::occasionally::DETAILS;
 use crate::quota::Portion;
@@ -52,14 +52,14 @@ impl Contents {
     pub(super) fn of(kinds: &Kinds, said: Said) -> Self {
         let mut sources: Vec<&SourceKind> = Vec::new();
         for registered in kinds.iter() {
-            let Role::Computed { watched, .. } = &registered.role else { continue };
+            let Backend::Computed { watched, .. } = &registered.role else { continue };
             for source in watched {
                 if !sources.contains(&source) {
                     sources.push(source);
                 }
             }
         }
-        let stored = kinds.iter().filter(|one| matches!(one.role, Role::Stored { .. })).count();
+        let stored = kinds.iter().filter(|one| matches!(one.role, Backend::Stored { .. })).count();
         Self { stored, sources: sources.len(), records: Records::default(), said }
     }
 

@@ -31,7 +31,7 @@ use crate::user::User;
 const FLUSH: Duration = Duration::from_secs(5);
 
 /// A server that listens and does not respond yet.
-pub struct Bound {
+pub struct BoundServer {
     pub(super) server: ApiServer,
     pub(super) bounds: Bounds,
     pub(super) kinds: Vec<Arc<Kind>>,
@@ -44,7 +44,7 @@ pub struct Bound {
     pub(super) loopback: Loopback,
 }
 
-impl Bound {
+impl BoundServer {
     /// The address and port on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.listening.address()
@@ -60,12 +60,12 @@ impl Bound {
         Ok(running)
     }
 
-    /// Starts a server that is not ready before [`Unready::mark_ready`] is called, so that the caller can restore
+    /// Starts a server that is not ready before [`PendingReadiness::mark_ready`] is called, so that the caller can restore
     /// objects first.
     ///
     /// # Errors
-    /// Same as [`Bound::start`].
-    pub async fn start_unready(self) -> Result<(Running, Unready), StartError> {
+    /// Same as [`BoundServer::start`].
+    pub async fn start_unready(self) -> Result<(Running, PendingReadiness), StartError> {
         let Self {
             server,
             bounds,
@@ -79,7 +79,7 @@ impl Bound {
             loopback,
         } = self;
         let closing = CancellationToken::new();
-        let unready = Unready(watch::Sender::new(false));
+        let unready = PendingReadiness(watch::Sender::new(false));
         let limits = server.limits(bounds);
         let documents = server.documents();
         let assembled = Assembled::new(
@@ -128,9 +128,9 @@ impl Bound {
 }
 
 /// A server that responds and is not ready yet.
-pub struct Unready(watch::Sender<bool>);
+pub struct PendingReadiness(watch::Sender<bool>);
 
-impl Unready {
+impl PendingReadiness {
     /// Makes the server ready.
     pub fn mark_ready(self) {
         self.0.send_replace(true);
@@ -193,7 +193,7 @@ impl Running {
     /// Drains the server. `/readyz` fails, and the server continues to serve for `delay`. Then it ends watches, gives
     /// requests in flight at most a minute to finish, and closes. The last audit events and spans get five more
     /// seconds.
-    pub async fn drain(mut self, delay: Duration) -> Drained {
+    pub async fn drain(mut self, delay: Duration) -> Stopped {
         tracing::info!("shutting down");
         self.health.shut_down();
         tokio::time::sleep(delay).await;
@@ -208,7 +208,7 @@ impl Running {
         // Dropping the last reference to a store ends its thread and waits for it, which blocks.
         let _ = tokio::task::spawn_blocking(move || drop(store)).await;
         tracing::info!("drained");
-        Drained(())
+        Stopped(())
     }
 }
 
@@ -221,7 +221,7 @@ impl Drop for Running {
 
 /// A server that has answered its requests and has ended.
 #[derive(Debug)]
-pub struct Drained(());
+pub struct Stopped(());
 
 /// A server within this process. Dropping it ends everything.
 pub struct InProcess {

@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::kept_objects::KeptObjects;
+use super::kept_objects::StoredObjects;
 use super::{assemble, ca_bundle, stored_definition};
 use crate::admission::QuotaUsages;
 use crate::clock::Clock;
@@ -53,7 +53,7 @@ pub struct StoredKind {
 
 /// The names of a group that are in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TakenNames {
+pub struct NamesInUse {
     /// The plurals, singulars and short names.
     pub resources: HashSet<String>,
     /// The kinds and their list kinds.
@@ -148,8 +148,8 @@ impl RuntimeKinds {
     }
 
     /// The names of other kinds in a group: plurals, singulars and short names, and kinds with their list kinds.
-    pub fn taken_names(&self, group: &str, plural: &str) -> TakenNames {
-        let mut taken = TakenNames::default();
+    pub fn taken_names(&self, group: &str, plural: &str) -> NamesInUse {
+        let mut taken = NamesInUse::default();
         let Some(handler) = self.0.handler.upgrade() else { return taken };
         for other in handler.kinds().iter().map(|served| &served.kind) {
             let names = &other.names;
@@ -346,8 +346,8 @@ impl RuntimeKinds {
     }
 
     /// All objects of a kind at one moment; `None` if the kind is not served.
-    pub fn objects(&self, group: &str, plural: &str) -> Option<KeptObjects> {
-        Some(KeptObjects::new(self.cache(group, plural)?.snapshot()))
+    pub fn objects(&self, group: &str, plural: &str) -> Option<StoredObjects> {
+        Some(StoredObjects::new(self.cache(group, plural)?.snapshot()))
     }
 
     fn cache(&self, group: &str, plural: &str) -> Option<Arc<WatchCache>> {
@@ -451,7 +451,7 @@ impl RuntimeKinds {
 }
 
 /// A name of a kind that another kind of its group already has.
-fn conflict<'a>(kind: &'a Kind, taken: &TakenNames) -> Option<(&'static str, &'a str)> {
+fn conflict<'a>(kind: &'a Kind, taken: &NamesInUse) -> Option<(&'static str, &'a str)> {
     let names = &kind.names;
     let resources =
         [("spec.names.plural", &names.plural), ("spec.names.singular", &names.singular)];

@@ -17,7 +17,7 @@ use crate::object::{Key, Object};
 use crate::quota::Account;
 use crate::served_kind::{Backing, CommitGate, Intake, ServedKind};
 use crate::storage::{
-    MEMORY_STORE_LIMIT, MemoryStore, NamespaceShare, Revision, Timeline, Versioned,
+    MEMORY_STORE_LIMIT, MemoryStore, NamespaceLimit, Revision, Timeline, Versioned,
 };
 use crate::watch_cache::{Scope, WINDOW_LIMIT, WatchCache};
 use tokio_util::sync::CancellationToken;
@@ -54,7 +54,7 @@ impl World {
         let backing = Backing::Stored(Arc::new(MemoryStore::new(
             MEMORY_STORE_LIMIT,
             timeline,
-            NamespaceShare::default(),
+            NamespaceLimit::default(),
         )));
         Self {
             served: ServedKind {

@@ -8,7 +8,7 @@ use super::live::{Live, set_revision};
 use super::reset::take_finalizers;
 use super::stamp;
 use crate::error::{ApiError, FieldError, quote};
-use crate::kind::{ErasedRules, Kind, RuleContext, Version};
+use crate::kind::{ErasedValidation, Kind, RuleContext, Version};
 use crate::object::{Tree, metadata};
 
 /// Where the name of an object comes from.
@@ -57,7 +57,7 @@ pub(super) fn fill_in(
 
 /// Lets the strategy fill in an object that takes the place of another one.
 fn run_changing(
-    rules: &ErasedRules,
+    rules: &ErasedValidation,
     attributes: &Attributes<'_>,
     (live, context): (&Live, &RuleContext<'_>),
     tree: &mut Tree,
@@ -109,7 +109,7 @@ fn prepare_change(attributes: &Attributes<'_>, live: &Live, draft: &mut Draft) {
 
 /// Lets the strategy fill in what depends on other fields.
 fn run(
-    rules: &ErasedRules,
+    rules: &ErasedValidation,
     kind: &Kind,
     version: &Version,
     tree: &mut Tree,

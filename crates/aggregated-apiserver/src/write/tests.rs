@@ -16,7 +16,7 @@ use crate::object::{Key, Object};
 use crate::quota::Account;
 use crate::served_kind::{Backing, CommitGate, Intake, ServedKind, ServedKinds};
 use crate::storage::{
-    Collection, Commit, Expected, LogReader, MEMORY_STORE_LIMIT, MemoryStore, NamespaceShare,
+    Collection, Commit, Expected, LogReader, MEMORY_STORE_LIMIT, MemoryStore, NamespaceLimit,
     Revision, Store, StoreError, Timeline, Versioned,
 };
 use crate::user::User;
@@ -68,7 +68,7 @@ impl World {
         let timeline = Arc::new(Timeline::starting(now(), 7));
         let cache = Arc::new(WatchCache::new(Arc::clone(&timeline), WINDOW_LIMIT));
         let store =
-            Arc::new(MemoryStore::new(MEMORY_STORE_LIMIT, timeline, NamespaceShare::default()));
+            Arc::new(MemoryStore::new(MEMORY_STORE_LIMIT, timeline, NamespaceLimit::default()));
         let served = ServedKind {
             kind: Arc::new(kind),
             cache,
@@ -429,7 +429,7 @@ impl Store for Closing {
 fn an_object_does_not_outlive_its_definition() {
     let mut world = World::new(kind());
     let timeline = Arc::new(Timeline::starting(world.clock.now(), 7));
-    let store = MemoryStore::new(MEMORY_STORE_LIMIT, timeline, NamespaceShare::default());
+    let store = MemoryStore::new(MEMORY_STORE_LIMIT, timeline, NamespaceLimit::default());
     let store = Arc::new(Closing(store, world.served.intake.clone()));
     world.served.backing = Backing::Stored(store.clone());
     let Value::Object(tree) = foo(json!({"name": "a"}), json!({"size": 1})) else { unreachable!() };

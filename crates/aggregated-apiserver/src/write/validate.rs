@@ -6,7 +6,7 @@ use super::live::Live;
 use super::{embedded, metadata_rules, scale, text};
 use crate::aside;
 use crate::error::{ApiError, FieldError, quote};
-use crate::kind::{ErasedRules, Kind, ScalePaths, Version};
+use crate::kind::{ErasedValidation, Kind, ScalePaths, Version};
 use crate::object::{Tree, metadata};
 use crate::schema::{self, ERRORS_LIMIT};
 
@@ -58,7 +58,7 @@ pub(super) async fn validate(
     {
         // Otherwise no other field of the object could be changed any more.
         if let (Err(why), Ok(())) = (rules.fit(tree), rules.fit(old)) {
-            errors.push(ErasedRules::unfit(&why));
+            errors.push(ErasedValidation::unfit(&why));
         }
     }
     let of_rules = match attributes.part {

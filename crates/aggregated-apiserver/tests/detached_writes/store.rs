@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use aggregated_apiserver::store::NamespaceShare;
+use aggregated_apiserver::store::NamespaceLimit;
 use aggregated_apiserver::store::{
     Collection, Commit, Key, LogReader, Object, Revision, Shelves, Store, StoreError, Timeline,
     Versioned,
@@ -72,7 +72,7 @@ struct Inner {
 
 impl DelayedStore {
     pub fn new(seed: u64, behaviour: Behaviour) -> Arc<Self> {
-        let mut shelves = Shelves::new(64 << 20, NamespaceShare::WHOLE);
+        let mut shelves = Shelves::new(64 << 20, NamespaceLimit::WHOLE);
         let timeline = Arc::new(Timeline::continuing(Vec::new(), 41));
         shelves.begin_past(timeline.current());
         Arc::new(Self(Arc::new(Inner {

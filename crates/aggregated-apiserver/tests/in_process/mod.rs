@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 
 use aggregated_apiserver::serving::{AdmissionPluginName, AuditArgs, TracingArgs};
-use aggregated_apiserver::store::NamespaceShare;
+use aggregated_apiserver::store::NamespaceLimit;
 use aggregated_apiserver::{ApiServer, InProcess, Kinds, User};
 use axum::body::Body;
 use http::{Request, Response, StatusCode};
@@ -87,7 +87,7 @@ fn of_kinds(kinds: Kinds) -> ApiServer {
     let server = ApiServer::new("foos", kinds);
     let server = server.without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);
     // The tests store all objects in one namespace.
-    server.with_store_namespace_share(NamespaceShare::WHOLE)
+    server.with_store_namespace_limit(NamespaceLimit::WHOLE)
 }
 
 /// A user with all permissions.

@@ -1,6 +1,6 @@
 //! Flocks, whose versions cannot be converted consistently.
 
-use aggregated_apiserver::versions::ConversionFailure;
+use aggregated_apiserver::versions::ConversionError;
 use aggregated_apiserver::{Convert, Stored, Versions};
 use kube::ResourceExt;
 
@@ -31,18 +31,18 @@ flock!(v1alpha, "v1alpha", "fk");
 
 impl Stored for v1::Flock {
     fn versions() -> Versions<Self> {
-        Versions::new().kept_version::<v1alpha::Flock>().kept_version::<v1beta::Flock>()
+        Versions::new().storage_version::<v1alpha::Flock>().storage_version::<v1beta::Flock>()
     }
 }
 
 macro_rules! convert {
     ($module:ident) => {
         impl Convert<v1::Flock> for $module::Flock {
-            fn into_hub(self) -> Result<v1::Flock, ConversionFailure> {
+            fn into_hub(self) -> Result<v1::Flock, ConversionError> {
                 Ok(v1::Flock::new(&self.name_any(), v1::FlockSpec {}))
             }
 
-            fn from_hub(hub: v1::Flock) -> Result<Self, ConversionFailure> {
+            fn from_hub(hub: v1::Flock) -> Result<Self, ConversionError> {
                 Ok(Self::new(&hub.name_any(), $module::FlockSpec {}))
             }
         }

@@ -7,7 +7,7 @@ use test_cluster::{Authority, Etcd, Process, Programs};
 use super::*;
 use crate::encryption::tests::with_keys;
 use crate::object::Object;
-use crate::{Encryption, LogEntry, NamespaceShare, Rewritten, suite};
+use crate::{Encryption, LogEntry, NamespaceLimit, Rewritten, suite};
 
 const HISTORY: usize = 4 << 20;
 const QUEUE: usize = 16 << 20;
@@ -53,7 +53,7 @@ async fn open_with(options: EtcdOptions, encryption: Arc<Encryption>) -> EtcdSto
 
 /// Opens a store that has not read anything yet.
 fn begin(etcd: &EtcdOptions, encryption: Arc<Encryption>) -> EtcdStore {
-    let share = NamespaceShare::WHOLE;
+    let share = NamespaceLimit::WHOLE;
     let options = StoreOptions { limit: LIMIT, history: HISTORY, queue: QUEUE, share, encryption };
     EtcdStore::open(etcd, options).unwrap()
 }
@@ -763,7 +763,7 @@ async fn writes_at_the_same_time_stay_within_the_limit() {
     const SIZE: usize = 1_000_000;
     let Some(etcd) = etcd(1) else { return };
     let etcd = options(etcd.urls());
-    for (limit, share) in [(8 << 20, NamespaceShare::WHOLE), (64 << 20, "12%".parse().unwrap())] {
+    for (limit, share) in [(8 << 20, NamespaceLimit::WHOLE), (64 << 20, "12%".parse().unwrap())] {
         let etcd = EtcdOptions { prefix: format!("/limit/{limit}"), ..etcd.clone() };
         let options = StoreOptions {
             limit,

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::encryption::tests::with_keys;
 use crate::object::Object;
-use crate::{Encryption, Expected, LogEntry, NamespaceShare, Rewritten, suite};
+use crate::{Encryption, Expected, LogEntry, NamespaceLimit, Rewritten, suite};
 
 const LIMIT: usize = 64 << 20;
 const HISTORY: usize = 16 << 20;
@@ -27,7 +27,7 @@ fn options(encryption: Arc<Encryption>) -> StoreOptions {
         limit: LIMIT,
         history: HISTORY,
         queue: QUEUE,
-        share: NamespaceShare::WHOLE,
+        share: NamespaceLimit::WHOLE,
         encryption,
     }
 }

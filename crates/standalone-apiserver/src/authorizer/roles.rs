@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use aggregated_apiserver::User;
-use aggregated_apiserver::runtime_kinds::{KeptObject, RuntimeKinds};
+use aggregated_apiserver::runtime_kinds::{RuntimeKinds, StoredObject};
 use k8s_openapi::api::rbac::v1::{
     ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
 };
@@ -87,7 +87,7 @@ impl<K: Resource + Metadata + DeserializeOwned + Default> Parsed<K> {
 }
 
 /// Parses a stored object. An object that cannot be parsed grants nothing.
-fn read<K: Resource + DeserializeOwned + Default>(kept: &KeptObject<'_>) -> K {
+fn read<K: Resource + DeserializeOwned + Default>(kept: &StoredObject<'_>) -> K {
     serde_json::from_value(Value::Object(kept.to_tree())).unwrap_or_else(|error| {
         let (kind, namespace, name) = (K::KIND, kept.namespace(), kept.name());
         tracing::error!("{kind} {namespace}/{name} cannot be read, and allows nothing: {error}");

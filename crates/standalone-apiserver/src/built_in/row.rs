@@ -4,7 +4,7 @@ use std::any::TypeId;
 
 use aggregated_apiserver::strategy::age;
 use aggregated_apiserver::subresource::{SubresourceError, SubresourceOutcome, SubresourceRequest};
-use aggregated_apiserver::{Cells, Kind, Rules, Strategy};
+use aggregated_apiserver::{Kind, PrinterColumns, Strategy, Validation};
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -44,7 +44,7 @@ pub(crate) struct Row<K> {
     pub(crate) posted: Vec<PostedSubresource>,
     pub(crate) columns: Vec<Column<K>>,
     /// Defaulting, validation and warnings.
-    pub(crate) rules: Rules<K>,
+    pub(crate) rules: Validation<K>,
     pub(crate) strategy: Strategy,
 }
 
@@ -63,7 +63,7 @@ where
             subresources: Subresources::None,
             posted: Vec::new(),
             columns: vec![Column::age()],
-            rules: Rules::new(),
+            rules: Validation::new(),
             strategy,
         }
     }
@@ -78,7 +78,7 @@ where
 
     fn described(self) -> Result<Kind, String> {
         let definition = self.definition().map_err(|error| error.to_string())?;
-        let cells = self.columns.into_iter().fold(Cells::new(), Column::add_to);
+        let cells = self.columns.into_iter().fold(PrinterColumns::new(), Column::add_to);
         let kind = Kind::built_in(definition, cells, self.rules, &TYPES).strategy(self.strategy);
         self.posted.into_iter().try_fold(kind, |kind, posted| posted.add_to(kind))
     }
@@ -258,7 +258,7 @@ impl<K: 'static> Column<K> {
         }
     }
 
-    fn add_to(cells: Cells<K>, column: Self) -> Cells<K> {
+    fn add_to(cells: PrinterColumns<K>, column: Self) -> PrinterColumns<K> {
         match column.cells {
             ColumnCells::JsonPath(_) => cells,
             ColumnCells::Computed(compute) => cells.cell(column.heading, compute),

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 use super::informer::Cause;
 use super::list_watch::{Change, Excess, Interruption, Keeper, ListWatch};
-use super::{SourceInformer, SourceScope, SourceStreams, SourceType};
+use super::{SourceInformer, SourceOptions, SourceStreams, SourceType};
 use crate::cluster::bounded_client::ANSWER_BYTES;
 use crate::object::Key;
 use crate::occasionally::{DETAILS, Occasionally};
@@ -58,7 +58,7 @@ impl<K> Follower<K> {
     }
 
     /// The same follower of a scope, which logs with others of its resource.
-    pub fn of_scope(self, scope: SourceScope, reports: Arc<Occasionally>) -> Self {
+    pub fn of_scope(self, scope: SourceOptions, reports: Arc<Occasionally>) -> Self {
         Self { reports, may_be_absent: scope.may_be_absent(), ..self }
     }
 }

@@ -22,7 +22,7 @@ use serde_json::value::RawValue;
 
 use super::counted::{self, Counted, Unread};
 use super::informer::Reading;
-use super::{SourceScope, SourceType};
+use super::{SourceOptions, SourceType};
 use crate::cluster::bounded_client::AnswerTooLong;
 use crate::object::Key;
 
@@ -109,7 +109,7 @@ pub(super) struct ListWatch<K> {
     requests: Requests,
     /// Whether only metadata is asked for.
     is_metadata: bool,
-    scope: SourceScope,
+    scope: SourceOptions,
     limit: u32,
     of: PhantomData<fn() -> K>,
 }
@@ -152,7 +152,7 @@ impl NamedMetadata {
 }
 
 impl<K: SourceType> ListWatch<K> {
-    pub(super) fn new(client: Client, scope: SourceScope) -> Self {
+    pub(super) fn new(client: Client, scope: SourceOptions) -> Self {
         let api = K::api();
         let requests = Requests::new(api.path(scope.namespace()));
         Self {
@@ -169,7 +169,7 @@ impl<K: SourceType> ListWatch<K> {
 impl<K: DeserializeOwned> ListWatch<K> {
     /// The metadata of all objects at a path, as `/apis/apps/v1/replicasets`.
     pub(super) fn of_metadata(client: Client, path: &str) -> Self {
-        let (requests, scope) = (Requests::new(path), SourceScope::ALL);
+        let (requests, scope) = (Requests::new(path), SourceOptions::ALL);
         Self { client, requests, is_metadata: true, scope, limit: FIRST_PAGE, of: PhantomData }
     }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// const POD_EVENTS: SourceScope = SourceScope::ALL.with_fields("involvedObject.kind=Pod");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SourceScope {
+pub struct SourceOptions {
     namespace: Option<&'static str>,
     labels: Option<&'static str>,
     fields: Option<&'static str>,
@@ -25,7 +25,7 @@ pub struct SourceScope {
     may_be_absent: bool,
 }
 
-impl SourceScope {
+impl SourceOptions {
     /// All objects.
     pub const ALL: Self = Self {
         namespace: None,

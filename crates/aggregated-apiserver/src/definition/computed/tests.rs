@@ -86,7 +86,8 @@ fn unreachable_client() -> kube::Client {
 
 /// Runs the computation of one kind and updates its watch cache.
 async fn run_one<C: Computed>(sources: Arc<Sources>, cache: Arc<WatchCache>) {
-    run(<(Only<C>,)>::open(&sources, &cache, &C::disclosures().in_namespace().into()), cache).await;
+    run(<(Only<C>,)>::open(&sources, &cache, &C::field_permissions().in_namespace().into()), cache)
+        .await;
 }
 
 /// A view over informers that the test fills itself; the client's requests never complete.
@@ -96,8 +97,8 @@ fn start() -> Fixture {
     let timeline = Arc::new(Timeline::starting(Timestamp::now(), 7));
     let cache = Arc::new(WatchCache::new(timeline, WINDOW_LIMIT));
     Fixture {
-        config_maps: sources.open(SourceScope::ALL, ""),
-        secrets: sources.open(SourceScope::ALL, ""),
+        config_maps: sources.open(SourceOptions::ALL, ""),
+        secrets: sources.open(SourceOptions::ALL, ""),
         cache: Arc::clone(&cache),
         _running: tokio::spawn(run_one::<Joined>(sources, cache)),
     }

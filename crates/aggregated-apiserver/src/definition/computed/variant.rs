@@ -11,21 +11,21 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
 use super::{Computation, Computed, Namer, Running};
-use crate::cluster::{SourceApi, SourceScope, SourceType, Sources, resource_name};
+use crate::cluster::{SourceApi, SourceOptions, SourceType, Sources, resource_name};
 use crate::definition::kind::SourceKind;
 use crate::definition::lookup::{Asker, Opening, Pool, Related};
-use crate::definition::{Cells, Disclosures, Visibility};
+use crate::definition::{FieldPermissions, PrinterColumns, Visibility};
 use crate::served_kind::SourceResource;
 use crate::watch_cache::WatchCache;
 
 /// A kind that is computed from several types: for example, a workload is a Deployment, a StatefulSet or a Job. Each
 /// object is computed from one source, by the [`Variant`] for its type. In all other respects it works like a kind that
-/// is [`Computed`] from one type. [`Kinds::computed_from_several`](crate::definition::Kinds::computed_from_several)
+/// is [`Computed`] from one type. [`Kinds::computed_from_variants`](crate::definition::Kinds::computed_from_variants)
 /// adds it.
 ///
 /// To list or watch the kind, a user needs permission for the same verb on all those types. To get an object, the user
 /// needs permission on the type that the object's name leads to. The kind is served as soon as all types have been
-/// listed, with two exceptions. A type that is optional ([`SourceScope::if_served`]) and absent from the cluster is not
+/// listed, with two exceptions. A type that is optional ([`SourceOptions::if_served`]) and absent from the cluster is not
 /// waited for. A type that cannot be read, because the permission is missing or the list takes longer than ten seconds,
 /// is omitted: its objects are missing until it can be read, and warnings and `/readyz` report it. If none of the types
 /// can be read, the kind is not served. A type that was read once keeps its last known objects.
@@ -36,7 +36,7 @@ use crate::watch_cache::WatchCache;
 /// one.
 ///
 /// ```
-/// use aggregated_apiserver::computed::{ComputedFromSeveral, Variant};
+/// use aggregated_apiserver::computed::{ComputedFromVariants, Variant};
 /// use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 /// use kube::CustomResource;
 /// use kube::api::PartialObjectMeta;
@@ -50,7 +50,7 @@ use crate::watch_cache::WatchCache;
 ///     pub secret: bool,
 /// }
 ///
-/// impl ComputedFromSeveral for Setting {
+/// impl ComputedFromVariants for Setting {
 ///     type Variants = (Open, Secrets);
 /// }
 ///
@@ -88,18 +88,18 @@ use crate::watch_cache::WatchCache;
 ///     }
 /// }
 /// ```
-pub trait ComputedFromSeveral:
+pub trait ComputedFromVariants:
     Resource<DynamicType = ()> + CustomResourceExt + Serialize + DeserializeOwned + Send + 'static
 {
     /// The [`Variant`]s, one for each type: a tuple of up to six.
     type Variants: Variants<Self>;
 
     /// Table cells that no JSONPath can express.
-    fn cells() -> Cells<Self>
+    fn printer_columns() -> PrinterColumns<Self>
     where
         Self: Sized,
     {
-        Cells::new()
+        PrinterColumns::new()
     }
 
     /// The objects that are visible to each reader, among those that the reader is allowed to read.
@@ -112,8 +112,8 @@ pub trait ComputedFromSeveral:
 
     /// The fields that the variants compute from lookups, and the readers to which they are visible. A type that is not
     /// declared needs permission on all of its objects; without it the request is rejected.
-    fn disclosures() -> Disclosures {
-        Disclosures::new()
+    fn field_permissions() -> FieldPermissions {
+        FieldPermissions::new()
     }
 }
 
@@ -128,7 +128,7 @@ pub trait Variant: Send + 'static {
     type Related: Related;
 
     /// The sources that are read.
-    const SCOPE: SourceScope = SourceScope::ALL;
+    const OPTIONS: SourceOptions = SourceOptions::ALL;
     /// The shortest time between two events of an object in which only measurements have changed.
     const MEASURED_AT_MOST_EVERY: Duration = Duration::from_secs(15);
     /// The longest delay before a measurement is published that is not worth an event.
@@ -155,7 +155,7 @@ impl<C: Computed> Variant for Only<C> {
     type Source = C::Source;
     type Related = C::Related;
 
-    const SCOPE: SourceScope = C::SCOPE;
+    const OPTIONS: SourceOptions = C::OPTIONS;
     const MEASURED_AT_MOST_EVERY: Duration = C::MEASURED_AT_MOST_EVERY;
     const MEASURED_AT_LATEST: Duration = C::MEASURED_AT_LATEST;
 
@@ -242,7 +242,7 @@ macro_rules! variants {
             fn watched() -> Vec<SourceKind> {
                 let mut watched = Vec::new();
                 $(
-                    watched.push(SourceKind::of::<$name::Source>($name::SCOPE));
+                    watched.push(SourceKind::of::<$name::Source>($name::OPTIONS));
                     watched.extend($name::Related::kinds());
                 )*
                 watched

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 
-use super::totals::Total;
+use super::aggregates::Aggregate;
 
 /// A sum and the number of its objects.
 #[derive(Clone, Default)]
@@ -37,11 +37,11 @@ pub(super) struct Several<T> {
 /// The memory overhead of an entry of `by_namespace`, in bytes, besides the sum and the name.
 const PLACE: usize = 48;
 
-fn size<T: Total>(namespace: Option<&str>, group: &Group<T>) -> usize {
+fn size<T: Aggregate>(namespace: Option<&str>, group: &Group<T>) -> usize {
     size_of::<Group<T>>() + PLACE + namespace.map_or(0, str::len) + group.total.size()
 }
 
-impl<T: Total> ByNamespace<T> {
+impl<T: Aggregate> ByNamespace<T> {
     /// The sums for a namespace, with no objects yet.
     pub fn of(namespace: Option<&str>) -> Self {
         let group = Group { total: T::default(), members: 0 };

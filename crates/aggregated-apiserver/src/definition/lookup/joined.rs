@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 
 use tokio::sync::Notify;
 
-use super::totals::{Contribution, Groups, Total, Totals, contribution_of};
+use super::aggregates::{Aggregate, Aggregates, Contribution, Groups, contribution_of};
 use super::view::{TextsOf, guarded};
 use crate::cluster::{Changed, SourceInformer, SourceObjects, SourceType};
 use crate::object::Key;
@@ -68,7 +68,7 @@ pub(super) struct JoinedTotals<K, O, T> {
     groups: Groups<T>,
 }
 
-impl<K: SourceType, O, T: Total> JoinedTotals<K, O, T> {
+impl<K: SourceType, O, T: Aggregate> JoinedTotals<K, O, T> {
     pub fn new(texts_of: TextsOf<K>, measure: MeasureOf<K, O, T>, others: Others<O>) -> Self {
         Self { texts_of, measure, told: AtomicBool::new(false), others, groups: Groups::default() }
     }
@@ -86,7 +86,7 @@ impl<K: SourceType, O, T: Total> JoinedTotals<K, O, T> {
     }
 }
 
-impl<K: SourceType, O: SourceType, T: Total> Totals<K> for JoinedTotals<K, O, T> {
+impl<K: SourceType, O: SourceType, T: Aggregate> Aggregates<K> for JoinedTotals<K, O, T> {
     fn change(&mut self, key: &Key, before: Option<&K>, after: Option<&K>) -> Vec<Box<str>> {
         let was_left_out = self.groups.was_left_out(key);
         let other = self.others.known.get(key);

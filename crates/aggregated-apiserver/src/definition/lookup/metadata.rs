@@ -40,7 +40,7 @@ const PREFIX: &str = "metadata-of-";
 /// requests. A kind without any reference is forgotten. The objects count towards the memory limit of sources. A string
 /// that is not a valid apiVersion, kind or name finds nothing.
 ///
-/// [`Disclosures`](crate::definition::Disclosures) cannot cover these kinds, because they are not known in advance.
+/// [`FieldPermissions`](crate::definition::FieldPermissions) cannot cover these kinds, because they are not known in advance.
 /// Every reader of the computed kind sees the fields that are computed from them, so these should be only names and
 /// labels.
 ///

@@ -44,7 +44,7 @@ pub(super) enum About {
     /// The objects whose selectors these labels fulfil.
     Selecting(Option<Box<str>>, IndexId, Labels),
     /// The sum of a measure over the group of this value.
-    Total(Option<Box<str>>, TotalsId, Box<str>),
+    Aggregate(Option<Box<str>>, TotalsId, Box<str>),
     /// The object that a reference names: its kind, its name, and the namespace of the reference. The namespace is
     /// last, so that all references to a cluster-scoped object are adjacent.
     Referred(KindName, Box<str>, Option<Box<str>>),
@@ -87,7 +87,7 @@ impl About {
                 let kind = QUESTION + 2 * (kind.api_version().len() + kind.kind().len());
                 kind + name.len() + of_namespace(namespace)
             }
-            Self::Indexed(namespace, _, text) | Self::Total(namespace, _, text) => {
+            Self::Indexed(namespace, _, text) | Self::Aggregate(namespace, _, text) => {
                 of_namespace(namespace) + text.len()
             }
             // The terms are also stored in an index.
@@ -182,7 +182,7 @@ impl Questions {
                 | About::Indexed(of, ..)
                 | About::Matching(of, _)
                 | About::Selecting(of, ..)
-                | About::Total(of, ..) => of.as_deref() != namespace,
+                | About::Aggregate(of, ..) => of.as_deref() != namespace,
             },
         })
     }
@@ -301,7 +301,7 @@ impl Questions {
     /// Adds the sources that have asked for the sum of a group that contains the object with this key.
     pub fn find_total(&self, key: &Key, (id, text): &(TotalsId, Box<str>), due: &mut Sources) {
         for namespace in scopes(key) {
-            self.add(&About::Total(namespace, *id, text.clone()).into(), due);
+            self.add(&About::Aggregate(namespace, *id, text.clone()).into(), due);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Related: the lookups of a computation, as one value.
 
-use super::{Lookup, Opening, Scoped, Tracked};
+use super::{Lookup, LookupOptions, Opening, Tracked};
 use crate::cluster::SourceType;
 use crate::definition::kind::SourceKind;
 
@@ -15,7 +15,7 @@ pub trait Related: Send + Sync + Sized + 'static {
     fn kinds() -> Vec<SourceKind>;
 }
 
-impl<K: SourceType, S: Scoped> Related for Lookup<K, S> {
+impl<K: SourceType, S: LookupOptions> Related for Lookup<K, S> {
     fn open(opening: &Opening<'_>) -> Self {
         Lookup::open(opening)
     }
@@ -25,7 +25,7 @@ impl<K: SourceType, S: Scoped> Related for Lookup<K, S> {
     }
 
     fn kinds() -> Vec<SourceKind> {
-        vec![SourceKind::of::<K>(S::SCOPE)]
+        vec![SourceKind::of::<K>(S::OPTIONS)]
     }
 }
 

@@ -132,7 +132,7 @@ fn replace(view: &mut View<ConfigMap>, key: &Key, object: Option<Arc<ConfigMap>>
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Small(u8);
 
-impl Total for Small {
+impl Aggregate for Small {
     fn add(&mut self, other: &Self) {
         self.0 += other.0;
         assert!(self.0 <= 10, "too large");
@@ -155,7 +155,7 @@ fn sums_leave_out_what_they_panic_at() {
     let mut view: View<ConfigMap> = View::of(SourceObjects::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
     let namespace = |map: &ConfigMap| map.metadata.namespace.clone();
-    let totals_of = || TotalsOf::new(texts_of(namespace), Box::new(small));
+    let totals_of = || AggregatesOf::new(texts_of(namespace), Box::new(small));
     let mut set = |name: &str, text: Option<&str>| {
         let (namespace, _) = name.split_once('/').unwrap();
         let key = Key::of_text(name);
@@ -192,7 +192,7 @@ fn what_comes_back_is_counted_once() {
     let mut view: View<ConfigMap> = View::of(SourceObjects::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
     let namespace = |map: &ConfigMap| map.metadata.namespace.clone();
-    let totals_of = || TotalsOf::new(texts_of(namespace), Box::new(growing));
+    let totals_of = || AggregatesOf::new(texts_of(namespace), Box::new(growing));
     let mut set = |name: &str, text: Option<&str>| {
         let object = text.map(|text| Arc::new(named(Some("a"), name, None, text)));
         replace(&mut view, &Key::new(Some("a"), name), object);
@@ -373,7 +373,7 @@ fn what_is_looked_at_late_is_what_is_there() {
     let changed = informer.follow(Arc::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
     let index = IndexId::of::<u32>();
-    let totals_of = || TotalsOf::new(texts_of(words), Box::new(lengths));
+    let totals_of = || AggregatesOf::new(texts_of(words), Box::new(lengths));
     let mut view: Option<View<ConfigMap>> = None;
     let mut there: BTreeMap<Key, ConfigMap> = BTreeMap::new();
     let (mut is_listed, mut looked, mut came_back) = (true, 0, 0);
@@ -500,7 +500,7 @@ fn sums_follow_each_change() {
     let mut objects: BTreeMap<Key, ConfigMap> = BTreeMap::new();
     let mut view: View<ConfigMap> = View::of(SourceObjects::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
-    let totals_of = || TotalsOf::new(texts_of(words), Box::new(lengths));
+    let totals_of = || AggregatesOf::new(texts_of(words), Box::new(lengths));
     let sums = |view: &mut View<ConfigMap>| {
         let groups = [None, Some("a"), Some("b"), Some("c")].into_iter();
         let groups = groups.flat_map(|namespace| ["x", "y", "z"].map(|text| (namespace, text)));

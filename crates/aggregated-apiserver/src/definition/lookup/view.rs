@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use kube::core::Selector;
 
+use super::aggregates::{Aggregate, Aggregates};
 use super::labels::{Labelled, Range, Selecting, Terms};
 use super::small_set::SmallSet;
-use super::totals::{Total, Totals};
 use crate::cluster::{SourceObjects, SourceType, resource_name};
 use crate::object::{Key, Labels};
 
@@ -114,7 +114,7 @@ pub(super) struct View<K> {
     indexes: HashMap<IndexId, Index<K>>,
     labelled: Option<Labelled<Key>>,
     selectors: HashMap<IndexId, SelectorIndex<K>>,
-    totals: HashMap<TotalsId, Box<dyn Totals<K>>>,
+    aggregates: HashMap<TotalsId, Box<dyn Aggregates<K>>>,
     /// The memory of the indexes, in bytes.
     bytes: usize,
 }
@@ -126,16 +126,16 @@ impl<K: SourceType> View<K> {
             indexes: HashMap::new(),
             labelled: None,
             selectors: HashMap::new(),
-            totals: HashMap::new(),
+            aggregates: HashMap::new(),
             bytes: 0,
         }
     }
 
     /// The memory of the indexes and sums in bytes, without the objects.
     pub fn bytes(&self) -> usize {
-        let totals = self.totals.values().map(|totals| totals.bytes());
+        let aggregates = self.aggregates.values().map(|aggregates| aggregates.bytes());
         let labelled = self.labelled.as_ref().map_or(0, Labelled::bytes);
-        self.bytes + labelled + totals.sum::<usize>()
+        self.bytes + labelled + aggregates.sum::<usize>()
     }
 
     /// The object with a key, and the stored key.
@@ -150,10 +150,10 @@ impl<K: SourceType> View<K> {
         let after = objects.get(key);
         let mut touched = Touched::default();
         self.objects.take_over(key, objects);
-        for (id, totals) in &mut self.totals {
+        for (id, aggregates) in &mut self.aggregates {
             let (before, after) = (before.as_deref(), after.map(|after| &**after));
-            let change = |totals: &mut dyn Totals<K>| totals.change(key, before, after);
-            let changed = or_anew(&mut **totals, &self.objects, key, (before, after), change);
+            let change = |aggregates: &mut dyn Aggregates<K>| aggregates.change(key, before, after);
+            let changed = or_anew(&mut **aggregates, &self.objects, key, (before, after), change);
             touched.groups.extend(changed.into_iter().map(|text| (*id, text)));
         }
         if let Some(before) = before {
@@ -185,16 +185,17 @@ impl<K: SourceType> View<K> {
     /// Processes the changes of joined objects. Calls `tell` for each group whose sum has changed, with whether the
     /// change is a measurement.
     pub fn join(&mut self, mut tell: impl FnMut(&Key, bool, &(TotalsId, Box<str>))) {
-        for (id, totals) in &mut self.totals {
-            let (keys, is_measured) = totals.take_joined();
+        for (id, aggregates) in &mut self.aggregates {
+            let (keys, is_measured) = aggregates.take_joined();
             for key in keys {
                 let object = self.objects.get(&key).map(|object| &**object);
-                let join = |totals: &mut dyn Totals<K>| totals.join(&key, object);
-                for text in or_anew(&mut **totals, &self.objects, &key, (object, object), join) {
+                let join = |aggregates: &mut dyn Aggregates<K>| aggregates.join(&key, object);
+                for text in or_anew(&mut **aggregates, &self.objects, &key, (object, object), join)
+                {
                     tell(&key, is_measured, &(*id, text));
                 }
             }
-            totals.end_join();
+            aggregates.end_join();
         }
     }
 
@@ -287,25 +288,25 @@ impl<K: SourceType> View<K> {
     }
 
     /// The sum of a measure over a group.
-    pub fn total<T: Total, S: Totals<K> + 'static>(
+    pub fn total<T: Aggregate, S: Aggregates<K> + 'static>(
         &mut self,
         id: TotalsId,
         totals_of: impl FnOnce() -> S,
         namespace: Option<&str>,
         text: &str,
     ) -> T {
-        let totals = self.totals.entry(id).or_insert_with(|| {
-            let mut totals = totals_of();
+        let aggregates = self.aggregates.entry(id).or_insert_with(|| {
+            let mut aggregates = totals_of();
             for (key, object) in self.objects.iter() {
-                let add = AssertUnwindSafe(|| totals.change(key, None, Some(object)));
+                let add = AssertUnwindSafe(|| aggregates.change(key, None, Some(object)));
                 if catch_unwind(add).is_err() {
-                    totals.make_anew(&self.objects, key);
+                    aggregates.make_anew(&self.objects, key);
                     break;
                 }
             }
-            Box::new(totals)
+            Box::new(aggregates)
         });
-        let total = totals.of(namespace, text).and_then(|total| total.downcast_ref::<T>());
+        let total = aggregates.of(namespace, text).and_then(|total| total.downcast_ref::<T>());
         total.cloned().unwrap_or_default()
     }
 
@@ -376,17 +377,17 @@ impl<K: SourceType> View<K> {
 /// Applies a change of an object to sums. Returns the groups whose sums may have changed. If the user's code panics, it
 /// can leave a sum half updated; then all sums are computed again without this object.
 fn or_anew<K: SourceType>(
-    totals: &mut dyn Totals<K>,
+    aggregates: &mut dyn Aggregates<K>,
     objects: &SourceObjects<K>,
     key: &Key,
     (before, after): (Option<&K>, Option<&K>),
-    change: impl FnOnce(&mut dyn Totals<K>) -> Vec<Box<str>>,
+    change: impl FnOnce(&mut dyn Aggregates<K>) -> Vec<Box<str>>,
 ) -> Vec<Box<str>> {
-    let changed = catch_unwind(AssertUnwindSafe(|| change(totals)));
+    let changed = catch_unwind(AssertUnwindSafe(|| change(aggregates)));
     changed.unwrap_or_else(|_| {
-        let mut groups = totals.texts(key, before);
-        groups.extend(totals.texts(key, after));
-        totals.make_anew(objects, key);
+        let mut groups = aggregates.texts(key, before);
+        groups.extend(aggregates.texts(key, after));
+        aggregates.make_anew(objects, key);
         groups
     })
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::*;
-use crate::definition::ConversionFailure;
+use crate::definition::ConversionError;
 use crate::kind::Kind;
 use crate::object::Object;
 
@@ -88,17 +88,17 @@ mod v2 {
 impl Stored for v1::Foo {}
 
 impl Convert<v1::Foo> for v2::Foo {
-    fn into_hub(self) -> Result<v1::Foo, ConversionFailure> {
+    fn into_hub(self) -> Result<v1::Foo, ConversionError> {
         let Self { metadata, spec, status } = self;
         let weight = spec.weight.parse()?;
         Ok(v1::Foo { metadata, spec: v1::FooSpec { weight, common: spec.common }, status })
     }
 
-    fn from_hub(hub: v1::Foo) -> Result<Self, ConversionFailure> {
+    fn from_hub(hub: v1::Foo) -> Result<Self, ConversionError> {
         let v1::Foo { mut metadata, spec, status } = hub;
         assert!(spec.common.text != "panic", "as is wanted");
         match spec.common.text.as_str() {
-            "refuse" => return Err(ConversionFailure::new("as is wanted")),
+            "refuse" => return Err(ConversionError::new("as is wanted")),
             "note" => {
                 let annotations = metadata.annotations.get_or_insert_default();
                 annotations.insert("example.com/note".to_owned(), "x".to_owned());

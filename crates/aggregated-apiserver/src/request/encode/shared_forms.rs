@@ -152,7 +152,7 @@ fn size(bytes: &Bytes) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kind::{ErasedCells, Kind};
+    use crate::kind::{ErasedColumns, Kind};
     use crate::object::{Key, Object};
     use crate::request::encode::Encoder;
     use crate::request::negotiate::{Form, Include, Media, MetaVersion, Presentation};
@@ -193,7 +193,7 @@ mod tests {
             counter.fetch_add(1, Ordering::Relaxed);
             vec![json!(1)]
         };
-        let cells = ErasedCells::new("v1", vec!["Made"], Box::new(compute));
+        let cells = ErasedColumns::new("v1", vec!["Made"], Box::new(compute));
         let definition = serde_json::from_value(definition).unwrap();
         (Arc::new(Kind::parse(&definition, Some(Arc::new(cells))).unwrap()), made)
     }

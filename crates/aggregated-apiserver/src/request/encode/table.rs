@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::super::negotiate::{Include, MetaVersion};
 use super::{Encoder, Page, json as object_json, partial_metadata};
-use crate::kind::Completed;
+use crate::kind::RowCondition;
 use crate::object::to_json;
 use crate::storage::{Revision, Versioned};
 
@@ -50,7 +50,7 @@ pub(super) fn write_row(
         name.into_iter().chain(encoder.version.columns.cells(&tree, encoder.now)).collect();
     out.extend_from_slice(b"{\"cells\":");
     out.extend_from_slice(to_json(&Value::Array(cells)).as_bytes());
-    if let Some(Completed { reason, message }) = completed {
+    if let Some(RowCondition { reason, message }) = completed {
         let condition =
             json!({"type": "Completed", "status": "True", "reason": reason, "message": message});
         out.extend_from_slice(format!(",\"conditions\":[{condition}]").as_bytes());

@@ -50,7 +50,7 @@ fn limited(hard: &str) -> (World, AdmissionChain) {
     world.clock = Clock::system();
     let timeline = Arc::new(Timeline::starting(world.clock.now(), 7));
     let store =
-        Arc::new(Late(MemoryStore::new(MEMORY_STORE_LIMIT, timeline, NamespaceShare::default())));
+        Arc::new(Late(MemoryStore::new(MEMORY_STORE_LIMIT, timeline, NamespaceLimit::default())));
     let usages = QuotaUsages::default();
     let collection = Collection::new(&world.served.kind.collection());
     at_once(store.follow(&collection, usages.counter(&world.served.kind))).unwrap();
@@ -197,7 +197,7 @@ impl Store for Doubtful {
 async fn a_reservation_is_held_until_an_unknown_outcome_is_known() {
     let (mut world, admission) = limited("1");
     let timeline = Arc::new(Timeline::starting(world.clock.now(), 7));
-    let store = MemoryStore::new(MEMORY_STORE_LIMIT, timeline, NamespaceShare::default());
+    let store = MemoryStore::new(MEMORY_STORE_LIMIT, timeline, NamespaceLimit::default());
     world.served.backing = Backing::Stored(Arc::new(Doubtful(store)));
     let limited = (world, admission);
     let attempt = async || create(&limited, 1, |_| "a".to_owned(), false).await[0];

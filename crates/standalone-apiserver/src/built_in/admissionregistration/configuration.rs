@@ -1,6 +1,6 @@
 //! The common parts of MutatingWebhookConfigurations and ValidatingWebhookConfigurations.
 
-use aggregated_apiserver::{Rules, Strategy};
+use aggregated_apiserver::{Strategy, Validation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{ListableResource, Metadata, Resource};
 use serde::Serialize;
@@ -24,7 +24,7 @@ where
     K: kube::Resource<DynamicType = ()>,
     <K as Resource>::Scope: 'static,
 {
-    let rules = Rules::new()
+    let rules = Validation::new()
         .prepare(move |configuration, _| prepare(configuration))
         .validate(move |configuration, _, _| validate(configuration))
         .warn(|configuration: &K, _, _| warnings(configuration.metadata()));

@@ -6,7 +6,7 @@ mod validation;
 
 use aggregated_apiserver::encoding::truncate_to_seconds;
 use aggregated_apiserver::runtime_kinds::RuntimeKinds;
-use aggregated_apiserver::{Rules, Strategy};
+use aggregated_apiserver::{Strategy, Validation};
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceConversion, CustomResourceDefinition,
@@ -20,7 +20,7 @@ use crate::controllers::definitions::FINALIZER;
 use validation::validate;
 
 pub(crate) fn row() -> Row<CustomResourceDefinition> {
-    let rules = Rules::new()
+    let rules = Validation::new()
         .prepare(|definition, context| prepare(definition, context.is_admitted))
         .validate(|definition, old, _| validate(definition, old))
         .warn(|definition, old, _| RuntimeKinds::unenforced(definition, old));

@@ -2,7 +2,7 @@
 
 use aggregated_apiserver::encoding::truncate_to_seconds;
 use aggregated_apiserver::strategy::{NameRule, names};
-use aggregated_apiserver::{FieldError, Rules, Strategy};
+use aggregated_apiserver::{FieldError, Strategy, Validation};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::{
@@ -15,7 +15,7 @@ use crate::built_in::row::{Column, Row, Subresources};
 use crate::built_in::strategy::requiring_resource_version;
 
 pub(crate) fn row() -> Row<APIService> {
-    let rules = Rules::new()
+    let rules = Validation::new()
         .prepare(|api, context| {
             set_port(api);
             if context.is_admitted && is_new(&api.metadata) {

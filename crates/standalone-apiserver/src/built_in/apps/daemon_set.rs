@@ -1,7 +1,7 @@
 //! DaemonSets.
 
-use aggregated_apiserver::strategy::Filled;
-use aggregated_apiserver::{FieldError, Rules, Strategy};
+use aggregated_apiserver::strategy::FilledField;
+use aggregated_apiserver::{FieldError, Strategy, Validation};
 use k8s_openapi::api::apps::v1::{
     DaemonSet, DaemonSetSpec, DaemonSetStatus, DaemonSetUpdateStrategy,
 };
@@ -22,7 +22,7 @@ use crate::built_in::strategy::with_generation;
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 pub(crate) fn row() -> Row<DaemonSet> {
-    let rules = Rules::new()
+    let rules = Validation::new()
         .prepare(|set, context| prepare(set, context.old().as_ref()))
         .validate(|set, old, _| validate(set, old))
         .validate_status(|set, old, _| validate_status(set, old))
@@ -39,8 +39,8 @@ pub(crate) fn row() -> Row<DaemonSet> {
 
 /// In Go, the count is a field that is zero if a client omits it, and is turned into an annotation later. So the client
 /// that creates a DaemonSet owns the annotation, and a change of the template does not change the owner.
-const FILLED: &[Filled] =
-    &[Filled::field("/metadata/annotations/deprecated.daemonset.template.generation")
+const FILLED: &[FilledField] =
+    &[FilledField::field("/metadata/annotations/deprecated.daemonset.template.generation")
         .with_default("0")
         .replaced()];
 

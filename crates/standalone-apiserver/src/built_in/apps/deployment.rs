@@ -1,6 +1,6 @@
 //! Deployments.
 
-use aggregated_apiserver::{FieldError, Rules, Strategy};
+use aggregated_apiserver::{FieldError, Strategy, Validation};
 use k8s_openapi::api::apps::v1::{
     Deployment, DeploymentSpec, DeploymentStatus, DeploymentStrategy, RollingUpdateDeployment,
 };
@@ -18,7 +18,7 @@ use crate::built_in::share;
 use crate::built_in::strategy::with_generation;
 
 pub(crate) fn row() -> Row<Deployment> {
-    let rules = Rules::new()
+    let rules = Validation::new()
         .prepare(|deployment, context| {
             prepare(deployment);
             let old = context.old::<Deployment>();

@@ -1,6 +1,6 @@
 //! ReplicaSets.
 
-use aggregated_apiserver::Rules;
+use aggregated_apiserver::Validation;
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetStatus};
 
 use super::replicated::{check_change, check_counts, check_selector, check_template};
@@ -11,7 +11,7 @@ use crate::built_in::row::{ALL, Column, Row, Subresources};
 use crate::built_in::strategy;
 
 pub(crate) fn row() -> Row<ReplicaSet> {
-    let rules = Rules::new()
+    let rules = Validation::new()
         .prepare(|set, context| {
             prepare(set);
             let old = context.old::<ReplicaSet>();

@@ -5,8 +5,8 @@ mod update_strategy;
 
 use std::collections::BTreeSet;
 
-use aggregated_apiserver::strategy::{Filled, NameRule, names};
-use aggregated_apiserver::{FieldError, Rules, Strategy};
+use aggregated_apiserver::strategy::{FilledField, NameRule, names};
+use aggregated_apiserver::{FieldError, Strategy, Validation};
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, PodTemplateSpec, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -26,7 +26,7 @@ const ROLLING: &str = "RollingUpdate";
 const ON_DELETE: &str = "OnDelete";
 
 pub(crate) fn row() -> Row<StatefulSet> {
-    let rules = Rules::new()
+    let rules = Validation::new()
         .prepare(|set, context| prepare(set, context.old().as_ref()))
         .validate(|set, old, _| validate(set, old))
         .validate_status(|set, old, _| status::validate(set, old))
@@ -42,7 +42,8 @@ pub(crate) fn row() -> Row<StatefulSet> {
 }
 
 /// The feature is off by default in kube-apiserver: the field is dropped, but the client that sends it owns it.
-const FILLED: &[Filled] = &[Filled::dropped("/spec/updateStrategy/rollingUpdate/maxUnavailable")];
+const FILLED: &[FilledField] =
+    &[FilledField::dropped("/spec/updateStrategy/rollingUpdate/maxUnavailable")];
 
 fn strategy() -> Strategy {
     Strategy { filled_by_system: FILLED, names: NameRule::Dns1123Label, ..with_generation() }

@@ -4,7 +4,7 @@ mod metric_cells;
 mod metrics;
 mod validation;
 
-use aggregated_apiserver::Rules;
+use aggregated_apiserver::Validation;
 use k8s_openapi::api::autoscaling::v2::{
     HPAScalingPolicy, HPAScalingRules, HorizontalPodAutoscaler, MetricSpec, MetricTarget,
     ResourceMetricSource,
@@ -18,7 +18,7 @@ use validation::{validate, validate_status};
 const CPU_UTILIZATION: i32 = 80;
 
 pub(crate) fn row() -> Row<HorizontalPodAutoscaler> {
-    let rules = Rules::new()
+    let rules = Validation::new()
         .prepare(|autoscaler, _| prepare(autoscaler))
         .validate(|autoscaler, old, _| validate(autoscaler, old))
         .validate_status(|autoscaler, _, _| validate_status(autoscaler));

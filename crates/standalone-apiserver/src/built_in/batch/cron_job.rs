@@ -1,7 +1,7 @@
 //! CronJobs.
 
 use aggregated_apiserver::strategy::age;
-use aggregated_apiserver::{FieldError, Rules};
+use aggregated_apiserver::{FieldError, Validation};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec, JobSpec};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
@@ -22,7 +22,7 @@ use crate::built_in::strategy;
 const CRON_NAME_LIMIT: usize = 52;
 
 pub(crate) fn row() -> Row<CronJob> {
-    let rules = Rules::new()
+    let rules = Validation::new()
         .prepare(|job, context| {
             prepare(job);
             let old = context.old::<CronJob>();

@@ -6,8 +6,8 @@ mod validation;
 
 use std::collections::BTreeMap;
 
-use aggregated_apiserver::strategy::Filled;
-use aggregated_apiserver::{Rules, SelectableFields, Strategy};
+use aggregated_apiserver::strategy::FilledField;
+use aggregated_apiserver::{SelectableFields, Strategy, Validation};
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 
 use super::job_spec;
@@ -17,7 +17,7 @@ use crate::built_in::row::{ALL, Row, Subresources};
 use crate::built_in::strategy::common;
 
 pub(crate) fn row() -> Row<Job> {
-    let rules = Rules::new()
+    let rules = Validation::new()
         .prepare(|job, context| {
             prepare(job);
             if context.is_admitted && is_new(&job.metadata) {
@@ -43,10 +43,10 @@ pub(crate) fn row() -> Row<Job> {
 }
 
 /// The fields that no manager owns unless a client sets them.
-const FILLED: &[Filled] = &[
-    Filled::field("/metadata/labels").like("/spec/template/metadata/labels"),
-    Filled::field("/spec/selector"),
-    Filled::field("/spec/template/metadata/labels"),
+const FILLED: &[FilledField] = &[
+    FilledField::field("/metadata/labels").like("/spec/template/metadata/labels"),
+    FilledField::field("/spec/selector"),
+    FilledField::field("/spec/template/metadata/labels"),
 ];
 
 fn strategy() -> Strategy {

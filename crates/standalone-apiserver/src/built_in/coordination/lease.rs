@@ -1,7 +1,7 @@
 //! Leases.
 
-use aggregated_apiserver::strategy::Filled;
-use aggregated_apiserver::{FieldError, Rules, Strategy};
+use aggregated_apiserver::strategy::FilledField;
+use aggregated_apiserver::{FieldError, Strategy, Validation};
 use k8s_openapi::api::coordination::v1::Lease;
 
 use crate::built_in::checks::{FieldErrors, check_not_negative};
@@ -9,15 +9,15 @@ use crate::built_in::row::{Column, Row};
 use crate::built_in::strategy::requiring_resource_version;
 
 pub(crate) fn row() -> Row<Lease> {
-    let rules = Rules::new()
+    let rules = Validation::new()
         .prepare(|lease, context| drop_disabled(lease, context.old().as_ref()))
         .validate(|lease, _, _| validate(lease));
     Row { columns: columns(), rules, ..Row::new(strategy()) }
 }
 
 fn strategy() -> Strategy {
-    const FILLED: &[Filled] =
-        &[Filled::dropped("/spec/preferredHolder"), Filled::dropped("/spec/strategy")];
+    const FILLED: &[FilledField] =
+        &[FilledField::dropped("/spec/preferredHolder"), FilledField::dropped("/spec/strategy")];
     Strategy {
         allows_create_on_update: true,
         filled_by_system: FILLED,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use aggregated_apiserver::strategy::QuotaUsage;
-use aggregated_apiserver::{FieldError, Rules, Strategy};
+use aggregated_apiserver::{FieldError, Strategy, Validation};
 use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::data::{IMMUTABLE_DATA, SIZE_LIMIT, check_key, none_if_empty};
@@ -15,7 +15,7 @@ pub(crate) fn row() -> Row<ConfigMap> {
     Row {
         short_names: &["cm"],
         columns: columns(),
-        rules: Rules::new().validate(|map, old, _| validate(map, old)),
+        rules: Validation::new().validate(|map, old, _| validate(map, old)),
         ..Row::new(strategy())
     }
 }

@@ -1,7 +1,7 @@
 //! Endpoints: all endpoints of a Service in one object.
 
 use aggregated_apiserver::strategy::{StoragePrefix, names};
-use aggregated_apiserver::{FieldError, Rules, Strategy};
+use aggregated_apiserver::{FieldError, Strategy, Validation};
 use k8s_openapi::api::core::v1::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints};
 
 use crate::built_in::cell_texts::or_none;
@@ -19,7 +19,7 @@ const SHOWN: usize = 3;
 const MANAGED_BY: (&str, &str) = ("endpoints.kubernetes.io/managed-by", "endpoint-controller");
 
 pub(crate) fn row() -> Row<Endpoints> {
-    let rules = Rules::new()
+    let rules = Validation::new()
         .prepare(|endpoints, _| prepare(endpoints))
         .validate(|endpoints, old, _| validate(endpoints, old))
         .warn(|endpoints, _, _| warnings(endpoints));

@@ -4,7 +4,7 @@ pub(crate) mod cells;
 pub(crate) mod validation;
 
 use aggregated_apiserver::strategy::{NameRule, QuotaUsage};
-use aggregated_apiserver::{Rules, SelectableFields, Strategy};
+use aggregated_apiserver::{SelectableFields, Strategy, Validation};
 use k8s_openapi::api::core::v1::Event;
 
 use crate::built_in::checks::FieldErrors;
@@ -16,7 +16,7 @@ pub(crate) fn row() -> Row<Event> {
     Row {
         short_names: &["ev"],
         columns: cells::columns(cells::cell),
-        rules: Rules::new().validate(|event, old, _| validate(event, old)),
+        rules: Validation::new().validate(|event, old, _| validate(event, old)),
         ..Row::new(strategy("involvedObject"))
     }
 }

@@ -4,7 +4,7 @@ mod validation;
 
 use std::collections::BTreeMap;
 
-use aggregated_apiserver::{Rules, Strategy};
+use aggregated_apiserver::{Strategy, Validation};
 use k8s_openapi::api::core::v1::{LimitRange, LimitRangeItem};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 
@@ -13,8 +13,9 @@ use crate::built_in::strategy::without_generation;
 use validation::validate;
 
 pub(crate) fn row() -> Row<LimitRange> {
-    let rules =
-        Rules::new().prepare(|range, _| prepare(range)).validate(|range, _, _| validate(range));
+    let rules = Validation::new()
+        .prepare(|range, _| prepare(range))
+        .validate(|range, _, _| validate(range));
     Row {
         short_names: &["limits"],
         columns: vec![Column::created_at()],

@@ -1,7 +1,7 @@
 //! Namespaces.
 
-use aggregated_apiserver::strategy::{Filled, NameRule, names};
-use aggregated_apiserver::{FieldError, Rules, SelectableFields, Strategy};
+use aggregated_apiserver::strategy::{FilledField, NameRule, names};
+use aggregated_apiserver::{FieldError, SelectableFields, Strategy, Validation};
 use k8s_openapi::api::core::v1::{Namespace, NamespaceSpec, NamespaceStatus};
 use serde_json::json;
 
@@ -19,7 +19,7 @@ pub(crate) fn row() -> Row<Namespace> {
         short_names: &["ns"],
         subresources: Subresources::Status,
         columns: columns(),
-        rules: Rules::new()
+        rules: Validation::new()
             .prepare(|namespace, _| prepare(namespace))
             .validate(|namespace, old, _| validate(namespace, old))
             .validate_status(|namespace, _, _| validate_status(namespace)),
@@ -28,9 +28,9 @@ pub(crate) fn row() -> Row<Namespace> {
 }
 
 /// The fields that no manager owns unless a client sets them.
-const FILLED: &[Filled] = &[
-    Filled::field("/spec/finalizers"),
-    Filled::field("/metadata/labels/kubernetes.io~1metadata.name").of_generated_names(),
+const FILLED: &[FilledField] = &[
+    FilledField::field("/spec/finalizers"),
+    FilledField::field("/metadata/labels/kubernetes.io~1metadata.name").of_generated_names(),
 ];
 
 fn strategy() -> Strategy {

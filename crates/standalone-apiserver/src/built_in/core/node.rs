@@ -4,8 +4,8 @@ mod validation;
 
 use std::collections::BTreeMap;
 
-use aggregated_apiserver::strategy::{Filled, StoragePrefix};
-use aggregated_apiserver::{Rules, SelectableFields, Strategy};
+use aggregated_apiserver::strategy::{FilledField, StoragePrefix};
+use aggregated_apiserver::{SelectableFields, Strategy, Validation};
 use k8s_openapi::api::core::v1::Node;
 
 use crate::built_in::cell_texts::{NONE, or_none};
@@ -16,7 +16,7 @@ use crate::built_in::strategy::common;
 use validation::{validate, validate_status, warnings};
 
 pub(crate) fn row() -> Row<Node> {
-    let rules = Rules::new()
+    let rules = Validation::new()
         .prepare(|node, _| prepare(node))
         .validate(|node, old, _| validate(node, old))
         .warn(|node, _, _| warnings(node))
@@ -31,7 +31,7 @@ pub(crate) fn row() -> Row<Node> {
 }
 
 /// The fields that no manager owns unless a client sets them.
-const FILLED: &[Filled] = &[Filled::field("/spec/taints").by_admission()];
+const FILLED: &[FilledField] = &[FilledField::field("/spec/taints").by_admission()];
 
 fn strategy() -> Strategy {
     let selectable = SelectableFields::default().with_field("spec.unschedulable", "false");

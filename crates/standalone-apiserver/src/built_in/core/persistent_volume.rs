@@ -4,9 +4,9 @@ mod older_sources;
 mod sources;
 mod validation;
 
-use aggregated_apiserver::strategy::Filled;
+use aggregated_apiserver::strategy::FilledField;
 use aggregated_apiserver::types::Quantity;
-use aggregated_apiserver::{Rules, Strategy};
+use aggregated_apiserver::{Strategy, Validation};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -18,7 +18,7 @@ use crate::built_in::strategy::without_generation;
 use validation::{validate, warnings};
 
 pub(crate) fn row() -> Row<PersistentVolume> {
-    let rules = Rules::new()
+    let rules = Validation::new()
         .prepare(|volume, context| {
             set_defaults(volume);
             if context.is_admitted {
@@ -38,9 +38,9 @@ pub(crate) fn row() -> Row<PersistentVolume> {
 
 fn strategy() -> Strategy {
     // The fields that no manager owns unless a client sets them.
-    const FILLED: &[Filled] = &[
-        Filled::field("/status/lastPhaseTransitionTime").replaced(),
-        Filled::field("/metadata/finalizers").by_admission(),
+    const FILLED: &[FilledField] = &[
+        FilledField::field("/status/lastPhaseTransitionTime").replaced(),
+        FilledField::field("/metadata/finalizers").by_admission(),
     ];
     Strategy { returns_deleted_object: true, filled_by_system: FILLED, ..without_generation() }
 }

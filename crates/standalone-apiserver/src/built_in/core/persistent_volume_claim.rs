@@ -2,9 +2,9 @@
 
 mod validation;
 
-use aggregated_apiserver::strategy::{Filled, QuotaUsage};
+use aggregated_apiserver::strategy::{FilledField, QuotaUsage};
 use aggregated_apiserver::types::Quantity;
-use aggregated_apiserver::{Rules, Strategy};
+use aggregated_apiserver::{Strategy, Validation};
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, PersistentVolumeClaimSpec, TypedLocalObjectReference,
     TypedObjectReference,
@@ -22,7 +22,7 @@ pub(crate) use validation::{check_access_modes, validate_spec, warnings_of_sizes
 pub(crate) const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 
 pub(crate) fn row() -> Row<PersistentVolumeClaim> {
-    let rules = Rules::new()
+    let rules = Validation::new()
         .prepare(|claim, context| prepare(claim, context.old().as_ref()))
         .validate(|claim, old, _| validate(claim, old))
         .warn(|claim, _, _| warnings(claim))
@@ -37,11 +37,11 @@ pub(crate) fn row() -> Row<PersistentVolumeClaim> {
 }
 
 /// The fields that no manager owns unless a client sets them.
-const FILLED: &[Filled] = &[
-    Filled::field("/metadata/finalizers").by_admission(),
-    Filled::field("/spec/dataSource"),
-    Filled::field("/spec/dataSourceRef"),
-    Filled::field("/spec/storageClassName"),
+const FILLED: &[FilledField] = &[
+    FilledField::field("/metadata/finalizers").by_admission(),
+    FilledField::field("/spec/dataSource"),
+    FilledField::field("/spec/dataSourceRef"),
+    FilledField::field("/spec/storageClassName"),
 ];
 
 fn strategy() -> Strategy {

@@ -14,9 +14,9 @@ mod validation;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use aggregated_apiserver::encoding::truncate_to_seconds;
-use aggregated_apiserver::strategy::{Completed, Filled, QuotaUsage, names};
+use aggregated_apiserver::strategy::{FilledField, QuotaUsage, RowCondition, names};
 use aggregated_apiserver::subresource::{SubresourceError, SubresourceRequest};
-use aggregated_apiserver::{Rules, SelectableFields, Strategy};
+use aggregated_apiserver::{SelectableFields, Strategy, Validation};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{HostIP, Pod, PodCondition, PodIP, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -30,7 +30,7 @@ use crate::built_in::strategy::common;
 use resources::{default_pod_resources, default_requests, qos_class};
 
 pub(crate) fn row() -> Row<Pod> {
-    let rules = Rules::new()
+    let rules = Validation::new()
         .prepare(|pod, context| {
             let old = context.old::<Pod>();
             drop_disabled(pod, old.as_ref());
@@ -89,14 +89,14 @@ fn set_condition(pod: &mut Value, mut condition: Value, now: Timestamp) {
 }
 
 /// The fields that no manager owns unless a client sets them.
-const FILLED: &[Filled] = &[
-    Filled::field("/spec/preemptionPolicy").by_admission(),
-    Filled::field("/spec/priority").by_admission(),
-    Filled::field("/spec/priorityClassName").by_admission(),
-    Filled::field("/spec/tolerations").by_admission(),
-    Filled::field("/spec/containers/*/securityContext"),
-    Filled::field("/spec/initContainers/*/securityContext"),
-    Filled::dropped("/spec/schedulingGroup"),
+const FILLED: &[FilledField] = &[
+    FilledField::field("/spec/preemptionPolicy").by_admission(),
+    FilledField::field("/spec/priority").by_admission(),
+    FilledField::field("/spec/priorityClassName").by_admission(),
+    FilledField::field("/spec/tolerations").by_admission(),
+    FilledField::field("/spec/containers/*/securityContext"),
+    FilledField::field("/spec/initContainers/*/securityContext"),
+    FilledField::dropped("/spec/schedulingGroup"),
 ];
 
 fn strategy() -> Strategy {
@@ -125,13 +125,13 @@ fn strategy() -> Strategy {
 }
 
 /// The reason for which a Pod has terminated.
-fn completed(pod: &Map<String, Value>) -> Option<Completed> {
+fn completed(pod: &Map<String, Value>) -> Option<RowCondition> {
     let (reason, message) = match pod.get("status")?["phase"].as_str()? {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),
         "Failed" => ("Failed", "The pod failed."),
         _ => return None,
     };
-    Some(Completed { reason, message })
+    Some(RowCondition { reason, message })
 }
 
 /// The grace period of a Pod in seconds. A Pod that was never bound to a node, or has terminated, is removed at once.

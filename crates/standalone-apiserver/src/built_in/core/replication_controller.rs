@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use aggregated_apiserver::strategy::QuotaUsage;
-use aggregated_apiserver::{FieldError, Rules, SelectableFields, Strategy};
+use aggregated_apiserver::{FieldError, SelectableFields, Strategy, Validation};
 use k8s_openapi::api::core::v1::{
     PodTemplateSpec, ReplicationController, ReplicationControllerSpec,
 };
@@ -16,7 +16,7 @@ use crate::built_in::row::{ALL, Column, Row, Subresources};
 use crate::built_in::strategy::common;
 
 pub(crate) fn row() -> Row<ReplicationController> {
-    let rules = Rules::new()
+    let rules = Validation::new()
         .prepare(|controller, context| {
             prepare(controller);
             let old = context.old::<ReplicationController>();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use aggregated_apiserver::strategy::QuotaUsage;
 use aggregated_apiserver::types::Quantity;
-use aggregated_apiserver::{Rules, Strategy};
+use aggregated_apiserver::{Strategy, Validation};
 use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 
@@ -16,7 +16,7 @@ use crate::built_in::strategy::without_generation;
 use validation::{validate, validate_status};
 
 pub(crate) fn row() -> Row<ResourceQuota> {
-    let rules = Rules::new()
+    let rules = Validation::new()
         .prepare(|quota, _| prepare(quota))
         .validate(|quota, old, _| validate(quota, old))
         .validate_status(|quota, _, _| validate_status(quota))

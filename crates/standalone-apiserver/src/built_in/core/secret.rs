@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use aggregated_apiserver::strategy::QuotaUsage;
-use aggregated_apiserver::{FieldError, Rules, SelectableFields, Strategy};
+use aggregated_apiserver::{FieldError, SelectableFields, Strategy, Validation};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 
@@ -19,7 +19,7 @@ const PEM: &[u8] = b"-----BEGIN";
 const ACCOUNT: &str = "kubernetes.io/service-account.name";
 
 pub(crate) fn row() -> Row<Secret> {
-    let rules = Rules::new()
+    let rules = Validation::new()
         .prepare(|secret, _| prepare(secret))
         .validate(|secret, old, _| validate(secret, old))
         .warn(|secret, _, _| warnings(secret));

@@ -5,8 +5,8 @@ mod cells;
 mod quota_usage;
 mod validation;
 
-use aggregated_apiserver::strategy::{Filled, NameRule, QuotaUsage, StoragePrefix};
-use aggregated_apiserver::{Rules, SelectableFields, Strategy};
+use aggregated_apiserver::strategy::{FilledField, NameRule, QuotaUsage, StoragePrefix};
+use aggregated_apiserver::{SelectableFields, Strategy, Validation};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -21,7 +21,7 @@ const SESSION_SECONDS: i32 = 10_800;
 
 pub(crate) fn row() -> Row<Service> {
     let addresses = Addresses::default();
-    let rules = Rules::new()
+    let rules = Validation::new()
         .prepare(move |service, context| {
             prepare(service);
             if context.is_admitted {
@@ -43,17 +43,17 @@ pub(crate) fn row() -> Row<Service> {
 }
 
 /// The fields that no manager owns unless a client sets them.
-const FILLED: &[Filled] = &[
-    Filled::field("/spec/clusterIP"),
-    Filled::field("/spec/clusterIPs"),
-    Filled::field("/spec/ipFamilies"),
-    Filled::field("/spec/ipFamilyPolicy"),
-    Filled::field("/spec/healthCheckNodePort"),
-    Filled::field("/spec/ports/*/nodePort"),
-    Filled::dropped("/spec/allocateLoadBalancerNodePorts"),
-    Filled::dropped("/spec/externalTrafficPolicy"),
-    Filled::dropped("/spec/internalTrafficPolicy"),
-    Filled::dropped("/spec/loadBalancerClass"),
+const FILLED: &[FilledField] = &[
+    FilledField::field("/spec/clusterIP"),
+    FilledField::field("/spec/clusterIPs"),
+    FilledField::field("/spec/ipFamilies"),
+    FilledField::field("/spec/ipFamilyPolicy"),
+    FilledField::field("/spec/healthCheckNodePort"),
+    FilledField::field("/spec/ports/*/nodePort"),
+    FilledField::dropped("/spec/allocateLoadBalancerNodePorts"),
+    FilledField::dropped("/spec/externalTrafficPolicy"),
+    FilledField::dropped("/spec/internalTrafficPolicy"),
+    FilledField::dropped("/spec/loadBalancerClass"),
 ];
 
 fn strategy() -> Strategy {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use aggregated_apiserver::subresource::{SubresourceOutcome, SubresourceRequest};
-use aggregated_apiserver::{Rules, Strategy};
+use aggregated_apiserver::{Strategy, Validation};
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::{ObjectReference, ServiceAccount};
 
@@ -18,7 +18,7 @@ pub(crate) fn row(tokens: Arc<ServiceAccountTokens>) -> Row<ServiceAccount> {
     Row {
         short_names: &["sa"],
         posted: vec![PostedSubresource::new::<TokenRequest>("token", issue)],
-        rules: Rules::new().prepare(|account, _| prepare(account)),
+        rules: Validation::new().prepare(|account, _| prepare(account)),
         ..Row::new(strategy())
     }
 }

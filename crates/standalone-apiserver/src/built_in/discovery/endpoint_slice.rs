@@ -2,7 +2,7 @@
 
 mod validation;
 
-use aggregated_apiserver::{Rules, Strategy};
+use aggregated_apiserver::{Strategy, Validation};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use crate::built_in::row::{Column, Row};
@@ -10,7 +10,7 @@ use crate::built_in::strategy::with_generation;
 use validation::{validate, warnings};
 
 pub(crate) fn row() -> Row<EndpointSlice> {
-    let rules = Rules::new()
+    let rules = Validation::new()
         .prepare(|slice, context| {
             prepare(slice);
             drop_topology(slice, context.old().as_ref());

@@ -1,7 +1,7 @@
 //! Events of `events.k8s.io`: another representation of the events of the core group, which are stored.
 
 use aggregated_apiserver::strategy::View;
-use aggregated_apiserver::{FieldError, Rules};
+use aggregated_apiserver::{FieldError, Validation};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event as CoreEvent;
 use k8s_openapi::api::events::v1::Event;
@@ -19,7 +19,7 @@ pub(crate) fn row() -> Row<Event> {
     Row {
         short_names: &["ev"],
         columns: cells::columns(cell),
-        rules: Rules::new().validate(|event, old, _| validate(event, old)),
+        rules: Validation::new().validate(|event, old, _| validate(event, old)),
         ..Row::new(strategy("regarding"))
     }
 }

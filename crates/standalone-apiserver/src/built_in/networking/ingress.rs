@@ -4,8 +4,8 @@ mod validation;
 
 use std::collections::BTreeSet;
 
-use aggregated_apiserver::strategy::Filled;
-use aggregated_apiserver::{Rules, Strategy};
+use aggregated_apiserver::strategy::FilledField;
+use aggregated_apiserver::{Strategy, Validation};
 use k8s_openapi::api::networking::v1::{Ingress, IngressLoadBalancerIngress, IngressRule};
 
 use crate::built_in::cell_texts::NONE;
@@ -20,7 +20,7 @@ const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 const SHOWN_HOSTS: usize = 3;
 
 pub(crate) fn row() -> Row<Ingress> {
-    let rules = Rules::new()
+    let rules = Validation::new()
         .validate(|ingress, old, _| validate(ingress, old))
         .warn(|ingress, old, _| warnings(ingress, old))
         .validate_status(|ingress, old, _| validate_status(ingress, old))
@@ -36,7 +36,7 @@ pub(crate) fn row() -> Row<Ingress> {
 
 fn strategy() -> Strategy {
     // The fields that no manager owns unless a client sets them.
-    const FILLED: &[Filled] = &[Filled::field("/spec/ingressClassName")];
+    const FILLED: &[FilledField] = &[FilledField::field("/spec/ingressClassName")];
     Strategy { filled_by_system: FILLED, ..with_generation() }
 }
 

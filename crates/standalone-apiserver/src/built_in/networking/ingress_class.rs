@@ -1,7 +1,7 @@
 //! IngressClasses.
 
 use aggregated_apiserver::strategy::names;
-use aggregated_apiserver::{FieldError, Rules, Strategy};
+use aggregated_apiserver::{FieldError, Strategy, Validation};
 use k8s_openapi::api::networking::v1::{
     IngressClass, IngressClassParametersReference, IngressClassSpec,
 };
@@ -19,7 +19,7 @@ const CONTROLLER_LIMIT: usize = 250;
 const PATH: &str = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
 
 pub(crate) fn row() -> Row<IngressClass> {
-    let rules = Rules::new()
+    let rules = Validation::new()
         .prepare(|class, _| prepare(class))
         .validate(|class, old, _| validate(class, old));
     Row { columns: columns(), rules, ..Row::new(strategy()) }

@@ -1,6 +1,6 @@
 //! NetworkPolicies.
 
-use aggregated_apiserver::{FieldError, Rules};
+use aggregated_apiserver::{FieldError, Validation};
 use k8s_openapi::api::networking::v1::{
     IPBlock, NetworkPolicy, NetworkPolicyPeer, NetworkPolicyPort, NetworkPolicySpec,
 };
@@ -17,7 +17,7 @@ use crate::built_in::strategy::with_generation;
 const TYPES: [&str; 2] = ["Ingress", "Egress"];
 
 pub(crate) fn row() -> Row<NetworkPolicy> {
-    let rules = Rules::new()
+    let rules = Validation::new()
         .prepare(|policy, _| prepare(policy))
         .validate(|policy, old, _| validate(policy, old))
         .warn(|policy, _, _| warnings(policy));

@@ -1,6 +1,6 @@
 //! PodDisruptionBudgets.
 
-use aggregated_apiserver::{FieldError, Rules, Strategy};
+use aggregated_apiserver::{FieldError, Strategy, Validation};
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use crate::built_in::share;
 use crate::built_in::strategy::with_generation;
 
 pub(crate) fn row() -> Row<PodDisruptionBudget> {
-    let rules = Rules::new()
+    let rules = Validation::new()
         .prepare(|budget, _| prepare(budget))
         .validate(|budget, _, _| validate(budget))
         .validate_status(|budget, _, _| validate_status(budget));

@@ -1,6 +1,6 @@
 //! ClusterRoles.
 
-use aggregated_apiserver::{FieldError, Rules};
+use aggregated_apiserver::{FieldError, Validation};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 
 use super::policy_rule::{self, Paths};
@@ -10,7 +10,7 @@ use crate::built_in::label_selector;
 use crate::built_in::row::{Column, Row};
 
 pub(crate) fn row() -> Row<ClusterRole> {
-    let rules = Rules::new().validate(|role, _, _| validate(role));
+    let rules = Validation::new().validate(|role, _, _| validate(role));
     Row { columns: vec![Column::created_at()], rules, ..Row::new(strategy()) }
 }
 

@@ -1,6 +1,6 @@
 //! ClusterRoleBindings.
 
-use aggregated_apiserver::Rules;
+use aggregated_apiserver::Validation;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleRef, Subject};
 
 use super::bindings::{Binding, columns, prepare, validate};
@@ -8,7 +8,7 @@ use super::strategy::strategy;
 use crate::built_in::row::Row;
 
 pub(crate) fn row() -> Row<ClusterRoleBinding> {
-    let rules = Rules::new()
+    let rules = Validation::new()
         .prepare(|binding, _| prepare(binding))
         .validate(|binding, old, _| validate(binding, old));
     Row { columns: columns(), rules, ..Row::new(strategy()) }

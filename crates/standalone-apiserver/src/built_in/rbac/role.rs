@@ -1,6 +1,6 @@
 //! Roles.
 
-use aggregated_apiserver::Rules;
+use aggregated_apiserver::Validation;
 use k8s_openapi::api::rbac::v1::Role;
 
 use super::policy_rule::{self, Paths};
@@ -9,7 +9,7 @@ use crate::built_in::checks::FieldErrors;
 use crate::built_in::row::{Column, Row};
 
 pub(crate) fn row() -> Row<Role> {
-    let rules = Rules::new().validate(|role, _, _| validate(role));
+    let rules = Validation::new().validate(|role, _, _| validate(role));
     Row { columns: vec![Column::created_at()], rules, ..Row::new(strategy()) }
 }
 

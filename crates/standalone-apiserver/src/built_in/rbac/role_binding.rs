@@ -1,6 +1,6 @@
 //! RoleBindings.
 
-use aggregated_apiserver::Rules;
+use aggregated_apiserver::Validation;
 use k8s_openapi::api::rbac::v1::{RoleBinding, RoleRef, Subject};
 
 use super::bindings::{Binding, columns, prepare, validate};
@@ -8,7 +8,7 @@ use super::strategy::strategy;
 use crate::built_in::row::Row;
 
 pub(crate) fn row() -> Row<RoleBinding> {
-    let rules = Rules::new()
+    let rules = Validation::new()
         .prepare(|binding, _| prepare(binding))
         .validate(|binding, old, _| validate(binding, old));
     Row { columns: columns(), rules, ..Row::new(strategy()) }

@@ -1,6 +1,6 @@
 //! PriorityClasses.
 
-use aggregated_apiserver::{FieldError, Rules};
+use aggregated_apiserver::{FieldError, Validation};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ const OF_SYSTEM: [(&str, i32, &str); 2] = [
 ];
 
 pub(crate) fn row() -> Row<PriorityClass> {
-    let rules = Rules::new()
+    let rules = Validation::new()
         .prepare(|class, context| prepare(class, context.is_admitted))
         .validate(|class, old, _| validate(class, old));
     Row { short_names: &["pc"], columns: columns(), rules, ..Row::new(without_generation()) }

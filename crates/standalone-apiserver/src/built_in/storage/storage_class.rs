@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use aggregated_apiserver::strategy::names;
-use aggregated_apiserver::{FieldError, Rules, Strategy};
+use aggregated_apiserver::{FieldError, Strategy, Validation};
 use k8s_openapi::api::core::v1::TopologySelectorTerm;
 use k8s_openapi::api::storage::v1::StorageClass;
 
@@ -23,7 +23,7 @@ const PARAMETERS: usize = 512;
 const SIZE: usize = 256 << 10;
 
 pub(crate) fn row() -> Row<StorageClass> {
-    let rules = Rules::new()
+    let rules = Validation::new()
         .prepare(|class, _| prepare(class))
         .validate(|class, old, _| validate(class, old))
         .warn(|class, _, _| warnings(class));

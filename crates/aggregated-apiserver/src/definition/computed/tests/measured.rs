@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use kube::api::ObjectMeta;
 
 use super::*;
-use crate::definition::Scoped;
+use crate::definition::LookupOptions;
 
 struct Measured;
 
-impl Scoped for Measured {
-    const SCOPE: SourceScope = SourceScope::ALL.measured();
+impl LookupOptions for Measured {
+    const OPTIONS: SourceOptions = SourceOptions::ALL.measured();
 }
 
 /// The measurement of a ConfigMap, taken from the Secret of the same name.
@@ -64,7 +64,7 @@ async fn start(names: &[&str]) -> View {
     let timeline = Arc::new(Timeline::starting(Timestamp::now(), 7));
     let cache = Arc::new(WatchCache::new(timeline, WINDOW_LIMIT));
     let (config_maps, secrets) =
-        (sources.open(SourceScope::ALL, ""), sources.open(Measured::SCOPE, ""));
+        (sources.open(SourceOptions::ALL, ""), sources.open(Measured::OPTIONS, ""));
     tokio::spawn(run_one::<Usage>(sources, Arc::clone(&cache)));
     for name in names {
         config_maps.set(key(name), Some(config_map(name, &[("value", "0")])));

@@ -227,9 +227,9 @@ impl Watched {
             Computation::<Only<Answer>>::new(&opening, (Arc::clone(&cache), Arc::default()), place);
         Self {
             computation,
-            config_maps: sources.open(SourceScope::ALL, ""),
-            secrets: sources.open(SourceScope::ALL, ""),
-            services: sources.open(SourceScope::ALL, ""),
+            config_maps: sources.open(SourceOptions::ALL, ""),
+            secrets: sources.open(SourceOptions::ALL, ""),
+            services: sources.open(SourceOptions::ALL, ""),
             cache,
             watch,
             seen: BTreeMap::new(),

@@ -9,7 +9,7 @@ use serde_json::Value;
 type Compute = Box<dyn Fn(&Value, Timestamp) -> Vec<Value> + Send + Sync>;
 
 /// Code that computes the cells of some columns of one version.
-pub struct ErasedCells {
+pub struct ErasedColumns {
     version: String,
     columns: Vec<&'static str>,
     compute: Compute,
@@ -17,7 +17,7 @@ pub struct ErasedCells {
     is_shown_unchanged: bool,
 }
 
-impl ErasedCells {
+impl ErasedColumns {
     /// `compute` returns the cells of these columns for an object, in this order.
     pub fn new(version: &str, columns: Vec<&'static str>, compute: Compute) -> Self {
         Self { version: version.to_owned(), columns, compute, is_shown_unchanged: false }
@@ -50,7 +50,7 @@ impl ErasedCells {
     }
 }
 
-impl fmt::Debug for ErasedCells {
+impl fmt::Debug for ErasedColumns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ErasedCells").field("columns", &self.columns).finish_non_exhaustive()
     }

@@ -90,7 +90,7 @@ type Fit = Box<dyn Fn(&Value) -> Result<(), String> + Send + Sync>;
 pub type Judge = Box<dyn Fn(&Value, Option<&Value>, &RuleContext<'_>) -> Verdict + Send + Sync>;
 
 /// Rules for the objects of one version.
-pub struct ErasedRules {
+pub struct ErasedValidation {
     version: String,
     fit: Fit,
     prepare: Prepare,
@@ -98,7 +98,7 @@ pub struct ErasedRules {
     judge_status: Judge,
 }
 
-impl ErasedRules {
+impl ErasedValidation {
     /// `prepare` returns `None` if no rule prepares objects, and an error for an object that does not fit its type.
     pub fn new(
         version: &str,
@@ -215,7 +215,7 @@ fn change(tree: &mut Tree, before: &Tree, after: &Tree) {
     }
 }
 
-impl fmt::Debug for ErasedRules {
+impl fmt::Debug for ErasedValidation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ErasedRules").field("version", &self.version).finish_non_exhaustive()
     }

@@ -15,7 +15,7 @@ use crate::object::Key;
 /// sum. Subtracting a value that was added restores the earlier sum.
 ///
 /// ```
-/// use aggregated_apiserver::computed::Total;
+/// use aggregated_apiserver::computed::Aggregate;
 ///
 /// /// What Pods ask for.
 /// #[derive(Clone, Default, PartialEq)]
@@ -24,7 +24,7 @@ use crate::object::Key;
 ///     pub millicores: i64,
 /// }
 ///
-/// impl Total for Requests {
+/// impl Aggregate for Requests {
 ///     fn add(&mut self, other: &Self) {
 ///         self.pods.add(&other.pods);
 ///         self.millicores.add(&other.millicores);
@@ -39,7 +39,7 @@ use crate::object::Key;
 ///
 /// Implemented for integers (sums wrap around and recover when values are subtracted), for pairs, and for maps, which
 /// sum up by key. A map of counts can find the worst of a group: it is the greatest key.
-pub trait Total: Clone + Default + PartialEq + Send + Sync + 'static {
+pub trait Aggregate: Clone + Default + PartialEq + Send + Sync + 'static {
     /// Adds the contribution of an object.
     fn add(&mut self, other: &Self);
     /// Subtracts the contribution of an object.
@@ -54,7 +54,7 @@ pub trait Total: Clone + Default + PartialEq + Send + Sync + 'static {
 
 macro_rules! total {
     ($($number:ty)*) => {
-        $(impl Total for $number {
+        $(impl Aggregate for $number {
             fn add(&mut self, other: &Self) {
                 *self = self.wrapping_add(*other);
             }
@@ -68,7 +68,7 @@ macro_rules! total {
 
 total!(i32 i64 i128 u32 u64 u128 usize);
 
-impl<A: Total, B: Total> Total for (A, B) {
+impl<A: Aggregate, B: Aggregate> Aggregate for (A, B) {
     fn add(&mut self, other: &Self) {
         self.0.add(&other.0);
         self.1.add(&other.1);
@@ -88,7 +88,7 @@ impl<A: Total, B: Total> Total for (A, B) {
 const NODE: usize = 11;
 const NODE_IN_USE: usize = 7;
 
-impl<K: Ord + Clone + Send + Sync + 'static, T: Total> Total for BTreeMap<K, T> {
+impl<K: Ord + Clone + Send + Sync + 'static, T: Aggregate> Aggregate for BTreeMap<K, T> {
     fn add(&mut self, other: &Self) {
         for (key, value) in other {
             change(self, key, |total| total.add(value));
@@ -107,7 +107,7 @@ impl<K: Ord + Clone + Send + Sync + 'static, T: Total> Total for BTreeMap<K, T> 
 }
 
 /// Changes a value of a map. Entries with the default value are removed.
-fn change<K: Ord + Clone, T: Total>(
+fn change<K: Ord + Clone, T: Aggregate>(
     map: &mut BTreeMap<K, T>,
     key: &K,
     change: impl FnOnce(&mut T),
@@ -129,7 +129,7 @@ fn tell_left_out<K: SourceType>(key: &Key) {
 }
 
 /// The sums of one measure over the groups of one index.
-pub(super) trait Totals<K>: Send + Sync {
+pub(super) trait Aggregates<K>: Send + Sync {
     /// Processes a change of an object. Returns the groups whose sums have changed.
     fn change(&mut self, key: &Key, before: Option<&K>, after: Option<&K>) -> Vec<Box<str>>;
     /// The groups that an object belongs to.
@@ -159,7 +159,7 @@ const GROUP: usize = 96;
 
 /// The contribution of an object, and its groups in order without duplicates. It is empty if the user's code panics. An
 /// object without groups is not measured.
-pub(super) fn contribution_of<K: SourceType, T: Total>(
+pub(super) fn contribution_of<K: SourceType, T: Aggregate>(
     told: &AtomicBool,
     key: &Key,
     texts: impl FnOnce() -> Vec<Box<str>>,
@@ -190,11 +190,11 @@ impl<T> Default for Groups<T> {
     }
 }
 
-fn size<T: Total>(text: &str, groups: &ByNamespace<T>) -> usize {
+fn size<T: Aggregate>(text: &str, groups: &ByNamespace<T>) -> usize {
     GROUP + text.len() + groups.size()
 }
 
-impl<T: Total> Groups<T> {
+impl<T: Aggregate> Groups<T> {
     /// Replaces the contribution of an object. The groups of both contributions are sorted. Returns the groups whose
     /// sums have changed.
     pub fn replace(
@@ -309,15 +309,15 @@ impl<T: Total> Groups<T> {
     }
 }
 
-/// The [`Totals`] of one index and one measure, with their types.
-pub(super) struct TotalsOf<K, T> {
+/// The [`Aggregates`] of one index and one measure, with their types.
+pub(super) struct AggregatesOf<K, T> {
     texts_of: TextsOf<K>,
     measure: Box<dyn Fn(&K) -> T + Send + Sync>,
     told: AtomicBool,
     groups: Groups<T>,
 }
 
-impl<K: SourceType, T: Total> TotalsOf<K, T> {
+impl<K: SourceType, T: Aggregate> AggregatesOf<K, T> {
     pub fn new(texts_of: TextsOf<K>, measure: Box<dyn Fn(&K) -> T + Send + Sync>) -> Self {
         Self { texts_of, measure, told: AtomicBool::new(false), groups: Groups::default() }
     }
@@ -329,7 +329,7 @@ impl<K: SourceType, T: Total> TotalsOf<K, T> {
     }
 }
 
-impl<K: SourceType, T: Total> Totals<K> for TotalsOf<K, T> {
+impl<K: SourceType, T: Aggregate> Aggregates<K> for AggregatesOf<K, T> {
     fn change(&mut self, key: &Key, before: Option<&K>, after: Option<&K>) -> Vec<Box<str>> {
         let was_left_out = self.groups.was_left_out(key);
         let before = self.contribution(key, before.filter(|_| !was_left_out));

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aggregated_apiserver::{
-    ApiServer, Cells, Computed, Disclosures, InProcess, Kinds, Lookup, User,
+    ApiServer, Computed, FieldPermissions, InProcess, Kinds, Lookup, PrinterColumns, User,
 };
 use axum::body::Body;
 use base64::Engine;
@@ -98,16 +98,17 @@ impl Computed for Sight {
         Some(sight)
     }
 
-    fn disclosures() -> Disclosures {
-        Disclosures::new()
+    fn field_permissions() -> FieldPermissions {
+        FieldPermissions::new()
             .protects_in_namespace::<PartialObjectMeta<Secret>>(["spec.secret"])
             .protects::<PartialObjectMeta<Service>>(["spec.parts[*].service"])
             .protects::<PartialObjectMeta<Node>>(["spec.node", "metadata.labels"])
             .shows::<PartialObjectMeta<Endpoints>>(["spec.endpoints"])
     }
 
-    fn cells() -> Cells<Self> {
-        Cells::new().cell("All", |sight: &Self, _| serde_json::to_string(&sight.spec).unwrap())
+    fn printer_columns() -> PrinterColumns<Self> {
+        PrinterColumns::new()
+            .cell("All", |sight: &Self, _| serde_json::to_string(&sight.spec).unwrap())
     }
 }
 
@@ -948,8 +949,8 @@ impl Computed for Stray {
         Some(Self::new(name, StraySpec { secrets: Some(secrets.list(namespace).len()) }))
     }
 
-    fn disclosures() -> Disclosures {
-        Disclosures::new().protects_in_namespace::<PartialObjectMeta<Secret>>(["spec.secrets"])
+    fn field_permissions() -> FieldPermissions {
+        FieldPermissions::new().protects_in_namespace::<PartialObjectMeta<Secret>>(["spec.secrets"])
     }
 }
 
@@ -974,8 +975,8 @@ impl Computed for Joined {
         Some(Self::new(name, JoinedSpec { pairs: Some(pairs) }))
     }
 
-    fn disclosures() -> Disclosures {
-        Disclosures::new()
+    fn field_permissions() -> FieldPermissions {
+        FieldPermissions::new()
             .shows::<PartialObjectMeta<Service>>(["spec.pairs"])
             .protects_in_namespace::<PartialObjectMeta<Secret>>(["spec.pairs"])
     }
@@ -1024,8 +1025,8 @@ impl Computed for Wrong {
         None
     }
 
-    fn disclosures() -> Disclosures {
-        Disclosures::new()
+    fn field_permissions() -> FieldPermissions {
+        FieldPermissions::new()
             .protects::<PartialObjectMeta<Secret>>(["spec.needed", "spec.free"])
             .shows::<PartialObjectMeta<Secret>>(["spec.freed"])
             .shows::<PartialObjectMeta<Service>>(["spec.needed"])

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::qualified;
-use crate::kind::{ErasedCells, go_reader};
+use crate::kind::{ErasedColumns, go_reader};
 
 type Compute<K> = Box<dyn Fn(&K, Timestamp) -> Value + Send + Sync>;
 
@@ -17,7 +17,7 @@ type Compute<K> = Box<dyn Fn(&K, Timestamp) -> Value + Send + Sync>;
 /// the column stay as the definition declares them.
 ///
 /// ```
-/// use aggregated_apiserver::{Cells, Stored};
+/// use aggregated_apiserver::{PrinterColumns, Stored};
 /// use aggregated_apiserver::strategy::age;
 /// use kube::CustomResource;
 /// use schemars::JsonSchema;
@@ -34,22 +34,22 @@ type Compute<K> = Box<dyn Fn(&K, Timestamp) -> Value + Send + Sync>;
 /// }
 ///
 /// impl Stored for Herd {
-///     fn cells() -> Cells<Self> {
-///         Cells::new().cell("Awake", |herd: &Self, _| {
+///     fn printer_columns() -> PrinterColumns<Self> {
+///         PrinterColumns::new().cell("Awake", |herd: &Self, _| {
 ///             format!("{}/{}", herd.spec.awake, herd.spec.heads)
 ///         })
 ///     }
 /// }
 /// ```
-pub struct Cells<K>(Vec<(&'static str, Compute<K>)>);
+pub struct PrinterColumns<K>(Vec<(&'static str, Compute<K>)>);
 
-impl<K> Default for Cells<K> {
+impl<K> Default for PrinterColumns<K> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<K> Cells<K> {
+impl<K> PrinterColumns<K> {
     /// No computed cells: every column contains the result of its JSONPath.
     pub fn new() -> Self {
         Self(Vec::new())
@@ -71,9 +71,9 @@ impl<K> Cells<K> {
     }
 }
 
-impl<K: Resource<DynamicType = ()> + DeserializeOwned + 'static> Cells<K> {
+impl<K: Resource<DynamicType = ()> + DeserializeOwned + 'static> PrinterColumns<K> {
     /// The cells without their type, for stored objects; `None` if there are no cells.
-    pub(super) fn erased(self) -> Option<ErasedCells> {
+    pub(super) fn erased(self) -> Option<ErasedColumns> {
         if self.0.is_empty() {
             return None;
         }
@@ -102,7 +102,7 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned + 'static> Cells<K> {
             };
             self.0.iter().map(cell).collect()
         };
-        Some(ErasedCells::new(&K::version(&()), columns, Box::new(compute)))
+        Some(ErasedColumns::new(&K::version(&()), columns, Box::new(compute)))
     }
 }
 
@@ -113,7 +113,7 @@ mod tests {
     use serde_json::json;
 
     fn cells(object: &Value) -> Vec<Value> {
-        let cells = Cells::<ConfigMap>::new()
+        let cells = PrinterColumns::<ConfigMap>::new()
             .cell("Keys", |map, _| map.data.as_ref().map(std::collections::BTreeMap::len))
             .cell("Second", |map, now| {
                 assert!(map.immutable != Some(true), "what the user wrote is wrong");

@@ -8,17 +8,17 @@ use thiserror::Error;
 
 use super::computed::Only;
 use super::lookup::{Related, Tracked};
-use super::{Computed, ComputedFromSeveral, Disclosures, Variant, to_tree};
+use super::{Computed, ComputedFromVariants, FieldPermissions, Variant, to_tree};
 
-/// A field that is computed from a lookup without being declared in the [`Disclosures`].
+/// A field that is computed from a lookup without being declared in the [`FieldPermissions`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{}: {what}", .resource)]
-pub struct DisclosureFault {
+pub struct FieldPermissionError {
     resource: String,
     what: String,
 }
 
-/// Checks that the [`Disclosures`] of a kind declare all fields that depend on its lookups. The object of a source is
+/// Checks that the [`FieldPermissions`] of a kind declare all fields that depend on its lookups. The object of a source is
 /// computed with all lookups, and again without each looked-up type. A field that differs must be declared for that
 /// type. `related` creates the lookups for each computation. A type without any declaration is not checked, because
 /// nothing of it is visible without permission.
@@ -29,8 +29,8 @@ pub struct DisclosureFault {
 /// The undeclared fields, in the order of lookups.
 ///
 /// ```
-/// use aggregated_apiserver::{Computed, Disclosures, Lookup};
-/// use aggregated_apiserver::computed::check_disclosures;
+/// use aggregated_apiserver::{Computed, FieldPermissions, Lookup};
+/// use aggregated_apiserver::computed::check_field_permissions;
 /// use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 /// use kube::CustomResource;
 /// use schemars::JsonSchema;
@@ -56,8 +56,8 @@ pub struct DisclosureFault {
 ///         Some(Self::new(name, PairSpec { has_secret: Some(secret.is_some()), keys }))
 ///     }
 ///
-///     fn disclosures() -> Disclosures {
-///         Disclosures::new().protects_in_namespace::<Secret>(["spec.has_secret"])
+///     fn field_permissions() -> FieldPermissions {
+///         FieldPermissions::new().protects_in_namespace::<Secret>(["spec.has_secret"])
 ///     }
 /// }
 ///
@@ -65,38 +65,38 @@ pub struct DisclosureFault {
 /// let metadata = json!({"namespace": "n", "name": "a"});
 /// let map: ConfigMap = from_value(json!({"metadata": metadata}))?;
 /// let secret: Secret = from_value(json!({"metadata": metadata, "data": {"key": "MQ=="}}))?;
-/// let faults = check_disclosures::<Pair>(&map, || Lookup::from_objects([secret.clone()]));
+/// let faults = check_field_permissions::<Pair>(&map, || Lookup::from_objects([secret.clone()]));
 /// let faults = faults.err().unwrap_or_default();
 /// assert_eq!(faults[0].to_string(), "secrets: show in fields that are not declared for them: spec.keys");
 /// # Ok(())
 /// # }
 /// ```
-pub fn check_disclosures<K: Computed>(
+pub fn check_field_permissions<K: Computed>(
     source: &K::Source,
     related: impl Fn() -> K::Related,
-) -> Result<(), Vec<DisclosureFault>> {
-    check::<Only<K>>(&K::disclosures(), source, related)
+) -> Result<(), Vec<FieldPermissionError>> {
+    check::<Only<K>>(&K::field_permissions(), source, related)
 }
 
-/// Same as [`check_disclosures`], for one variant of a kind that is computed from several types.
+/// Same as [`check_field_permissions`], for one variant of a kind that is computed from several types.
 ///
 /// # Errors
 /// The undeclared fields, in the order of lookups.
-pub fn check_variant_disclosures<V>(
+pub fn check_variant_field_permissions<V>(
     source: &V::Source,
     related: impl Fn() -> V::Related,
-) -> Result<(), Vec<DisclosureFault>>
+) -> Result<(), Vec<FieldPermissionError>>
 where
-    V: Variant<Object: ComputedFromSeveral>,
+    V: Variant<Object: ComputedFromVariants>,
 {
-    check::<V>(&V::Object::disclosures(), source, related)
+    check::<V>(&V::Object::field_permissions(), source, related)
 }
 
 fn check<V: Variant>(
-    disclosures: &Disclosures,
+    field_permissions: &FieldPermissions,
     source: &V::Source,
     related: impl Fn() -> V::Related,
-) -> Result<(), Vec<DisclosureFault>> {
+) -> Result<(), Vec<FieldPermissionError>> {
     let shown = |left_out: Option<usize>| {
         let related = related();
         if let Some(lookup) = left_out.and_then(|place| related.lookups().into_iter().nth(place)) {
@@ -114,9 +114,9 @@ fn check<V: Variant>(
     for (place, type_id) in types.into_iter().enumerate() {
         // Objects that are found by references have no static kind, and all readers see them.
         let Some(kind) = kinds.iter().find(|kind| kind.type_id == type_id) else { continue };
-        let Some(declared) = disclosures.fields_of(type_id) else { continue };
+        let Some(declared) = field_permissions.fields_of(type_id) else { continue };
         let mut fault = |what: String| {
-            faults.push(DisclosureFault { resource: kind.plural.clone(), what });
+            faults.push(FieldPermissionError { resource: kind.plural.clone(), what });
         };
         let (whole, without) = match (&whole, shown(Some(place))) {
             (Some(whole), Some(without)) => (whole, without),

@@ -29,14 +29,14 @@ use crate::served_kind::LookupRight;
 /// Fields are named by their paths: `status.services`, or `status.claims[*].phase` for all elements of a list. The
 /// server does not start if a path is not a field of the kind, or if the schema requires a protected field: clients
 /// could not decode an object without it. At most six permissions may be declared.
-/// [`check_disclosures`](super::check_disclosures) finds undeclared fields.
+/// [`check_field_permissions`](super::check_field_permissions) finds undeclared fields.
 ///
 /// The set of omitted fields is a part of each resourceVersion that a reader receives. A watch that continues from a
 /// resourceVersion therefore shows no more fields than the response that contained it. When the permissions of a
 /// watcher change, the watch ends with 410 three to six minutes later, so that its client lists again.
 ///
 /// ```
-/// use aggregated_apiserver::{Computed, Disclosures, Lookup};
+/// use aggregated_apiserver::{Computed, FieldPermissions, Lookup};
 /// use k8s_openapi::api::core::v1::{Node, Pod, Service};
 /// use kube::CustomResource;
 /// use schemars::JsonSchema;
@@ -66,15 +66,15 @@ use crate::served_kind::LookupRight;
 ///         }))
 ///     }
 ///
-///     fn disclosures() -> Disclosures {
-///         Disclosures::new()
+///     fn field_permissions() -> FieldPermissions {
+///         FieldPermissions::new()
 ///             .shows::<Node>(["spec.architecture"])
 ///             .protects_in_namespace::<Service>(["spec.namesake"])
 ///     }
 /// }
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Disclosures(Vec<Disclosure>);
+pub struct FieldPermissions(Vec<Disclosure>);
 
 /// The fields that come from one type.
 #[derive(Clone, Debug)]
@@ -107,7 +107,7 @@ pub struct LookupRights {
     pub faults: Vec<String>,
 }
 
-impl Disclosures {
+impl FieldPermissions {
     /// No declarations: readers need permission on all looked-up types.
     pub fn new() -> Self {
         Self::default()
@@ -216,11 +216,11 @@ mod tests {
     use kube::api::PartialObjectMeta;
 
     use super::*;
-    use crate::cluster::SourceScope;
+    use crate::cluster::SourceOptions;
 
-    fn rights(disclosures: &Disclosures) -> LookupRights {
-        let all = SourceScope::ALL;
-        disclosures.rights(&[
+    fn rights(field_permissions: &FieldPermissions) -> LookupRights {
+        let all = SourceOptions::ALL;
+        field_permissions.rights(&[
             SourceKind::of::<Pod>(all),
             SourceKind::of::<PartialObjectMeta<Pod>>(all),
             SourceKind::of::<Pod>(all),
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_right_is_asked_for_once_whatever_it_is_read_as() {
-        let all = Disclosures::new()
+        let all = FieldPermissions::new()
             .protects_in_namespace::<Pod>(["b", "a"])
             .protects_in_namespace::<PartialObjectMeta<Pod>>(["c", "a"])
             .protects_in_namespace::<Node>(["d"])
@@ -256,7 +256,8 @@ mod tests {
 
     #[test]
     fn what_is_harmless_needs_no_right() {
-        let some = Disclosures::new().shows::<Pod>(["a"]).protects::<PartialObjectMeta<Pod>>(["b"]);
+        let some =
+            FieldPermissions::new().shows::<Pod>(["a"]).protects::<PartialObjectMeta<Pod>>(["b"]);
         let LookupRights { demanded, protected, shown, faults } = rights(&some);
         assert_eq!(said(&protected), ["pods: b"]);
         assert_eq!(said(&demanded), ["nodes: ", "secrets: ", "configmaps: "]);

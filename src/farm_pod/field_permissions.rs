@@ -1,6 +1,6 @@
 //! The permissions that a user needs, besides reading farm pods, to see fields that come from lookups.
 
-use aggregated_apiserver::Disclosures;
+use aggregated_apiserver::FieldPermissions;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 
@@ -29,8 +29,8 @@ pub(crate) const MEASURED: [&str; 6] = [
 /// includes messages of warning Events. Services, budgets, usage, and the phase, size and storage class of claims are
 /// visible only with permission to read these objects in the namespace of the Pod. The names of claims come from the
 /// Pod itself.
-pub fn disclosures() -> Disclosures {
-    Disclosures::new()
+pub fn field_permissions() -> FieldPermissions {
+    FieldPermissions::new()
         .shows::<OwnerView<ReplicaSet>>(OF_OWNERS)
         .shows::<OwnerView<Job>>(OF_OWNERS)
         .shows::<OwnerView<Deployment>>(OF_OWNERS)

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::located;
 use crate::error::FieldError;
-use crate::kind::{ErasedRules, Judge, Prepared, RuleContext, Verdict, go_reader};
+use crate::kind::{ErasedValidation, Judge, Prepared, RuleContext, Verdict, go_reader};
 
 type Prepare<K> = Box<dyn Fn(&mut K, &RuleContext<'_>) + Send + Sync>;
 type Validate<K> = Box<dyn Fn(&K, Option<&K>, &RuleContext<'_>) -> Vec<FieldError> + Send + Sync>;
@@ -24,14 +24,14 @@ type Warn<K> = Box<dyn Fn(&K, Option<&K>, &RuleContext<'_>) -> Vec<String> + Sen
 /// # use kube::CustomResource;
 /// # use schemars::JsonSchema;
 /// # use serde::{Deserialize, Serialize};
-/// use aggregated_apiserver::{FieldError, Rules, Stored};
+/// use aggregated_apiserver::{FieldError, Validation, Stored};
 ///
 /// # #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 /// # #[kube(group = "example.com", version = "v1", kind = "Range", namespaced)]
 /// # struct RangeSpec { least: i64, most: i64, #[serde(default)] made_by: String }
 /// impl Stored for Range {
-///     fn rules() -> Rules<Self> {
-///         Rules::<Self>::new()
+///     fn validation() -> Validation<Self> {
+///         Validation::<Self>::new()
 ///             .prepare(|range, context| range.spec.made_by = context.user.name.clone())
 ///             .validate(|range, _old, _context| {
 ///                 if range.spec.least <= range.spec.most {
@@ -43,7 +43,7 @@ type Warn<K> = Box<dyn Fn(&K, Option<&K>, &RuleContext<'_>) -> Vec<String> + Sen
 ///     }
 /// }
 /// ```
-pub struct Rules<K> {
+pub struct Validation<K> {
     prepare: Option<Prepare<K>>,
     validate: Option<Validate<K>>,
     warn: Option<Warn<K>>,
@@ -51,13 +51,13 @@ pub struct Rules<K> {
     warn_of_status: Option<Warn<K>>,
 }
 
-impl<K> Default for Rules<K> {
+impl<K> Default for Validation<K> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<K> Rules<K> {
+impl<K> Validation<K> {
     /// No rules besides the schema.
     pub fn new() -> Self {
         Self {
@@ -127,23 +127,23 @@ impl<K> Rules<K> {
     }
 }
 
-impl<K> Rules<K>
+impl<K> Validation<K>
 where
     K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + 'static,
 {
     /// The rules without their type; `None` if there are no rules.
-    pub(super) fn erased(self) -> Option<ErasedRules> {
+    pub(super) fn erased(self) -> Option<ErasedValidation> {
         let is_none = self.prepare.is_none() && self.validate.is_none() && self.warn.is_none();
         (!is_none).then(|| self.erased_with(read_and_locate))
     }
 
     /// The rules of a built-in kind without their type, even if no rule is set. Objects are first normalized in the
     /// same way as Go decodes them, so that they fit the type.
-    pub(super) fn erased_built_in(self) -> ErasedRules {
+    pub(super) fn erased_built_in(self) -> ErasedValidation {
         self.erased_with(|tree| go_reader::read(tree).map_err(|error| error.to_string()))
     }
 
-    fn erased_with(self, read: fn(&Value) -> Result<K, String>) -> ErasedRules {
+    fn erased_with(self, read: fn(&Value) -> Result<K, String>) -> ErasedValidation {
         let Self { prepare, validate, warn, validate_status, warn_of_status } = self;
         let prepare = move |tree: &Value, context: &RuleContext<'_>| {
             let Some(prepare) = prepare.as_ref() else { return Ok(None) };
@@ -156,7 +156,13 @@ where
         let judge = judge(read, validate, warn);
         let judge_status = self::judge(read, validate_status, warn_of_status);
         let fit = move |tree: &Value| read(tree).map(drop);
-        ErasedRules::new(&K::version(&()), Box::new(fit), Box::new(prepare), judge, judge_status)
+        ErasedValidation::new(
+            &K::version(&()),
+            Box::new(fit),
+            Box::new(prepare),
+            judge,
+            judge_status,
+        )
     }
 }
 
@@ -174,7 +180,7 @@ fn judge<K: 'static>(
             Ok(typed) => typed,
             // The object fits the schema but not the type: both should agree.
             Err(why) => {
-                let errors = vec![ErasedRules::unfit(&why)];
+                let errors = vec![ErasedValidation::unfit(&why)];
                 return Verdict { errors, warnings: Vec::new() };
             }
         };
@@ -209,8 +215,8 @@ mod tests {
         maker: Option<String>,
     }
 
-    fn rules() -> ErasedRules {
-        Rules::<Range>::new()
+    fn rules() -> ErasedValidation {
+        Validation::<Range>::new()
             .prepare(|range, context| {
                 range.spec.maker.get_or_insert_with(|| context.user.name.clone());
             })
@@ -269,6 +275,6 @@ mod tests {
 
     #[test]
     fn no_rules_cost_nothing() {
-        assert!(Rules::<Range>::new().erased().is_none());
+        assert!(Validation::<Range>::new().erased().is_none());
     }
 }
