@@ -1,6 +1,6 @@
 //! FarmNode: a Node, with the sums over its Pods.
 
-mod room;
+mod capacity;
 
 use aggregated_apiserver::{Computed, FieldPermissions, Lookup, PrinterColumns};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -8,8 +8,8 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use room::Requested;
-pub use room::Room;
+pub use capacity::Capacity;
+use capacity::Requested;
 
 use crate::farm_pod::node::{NodeView, facts};
 use crate::farm_pod::view::{ConditionView, PodView, Text, given, owned};
@@ -148,9 +148,9 @@ pub struct FarmNodeStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub most_pods: Option<String>,
     /// Processors.
-    pub cpu: Room,
+    pub cpu: Capacity,
     /// Memory in bytes.
-    pub memory: Room,
+    pub memory: Capacity,
     /// What it runs.
     pub versions: Versions,
 }
@@ -199,7 +199,7 @@ impl Computed for FarmNode {
         let used = metrics.get(None, name);
         let room = |resource: &str, requested| {
             let used = used.as_ref().and_then(|metrics| metrics.usage.get(resource));
-            Room::of(resource, &node.status.allocatable, requested, used)
+            Capacity::of(resource, &node.status.allocatable, requested, used)
         };
         let info = &node.status.node_info;
         farm_node.status = Some(FarmNodeStatus {

@@ -6,7 +6,7 @@ mod farm_workload;
 mod llama;
 mod program;
 
-pub use farm_node::{FarmNode, FarmNodeSpec, FarmNodeStatus, NotReady, Room, Versions};
+pub use farm_node::{Capacity, FarmNode, FarmNodeSpec, FarmNodeStatus, NotReady, Versions};
 pub use farm_pod::{
     Amount, AnyOwnerView, Budget, BudgetView, Claim, ClaimedView, Counted, CountedView, EventView,
     FarmPod, FarmPodSpec, FarmPodStatus, Finding, IfServed, Image, LastEnd, NodeFacts,

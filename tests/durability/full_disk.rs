@@ -280,8 +280,8 @@ async fn serves_reads(disk: &Disk, left: Left, is_killed: bool) -> Result<()> {
         true => server.kill()?,
         false => server.terminate()?,
     }
-    let ballast = disk.path().join("data/ballast");
-    ensure!(disk.command("rm").arg("-f").arg(ballast).status()?.success());
+    let reserved_space = disk.path().join("data/ballast");
+    ensure!(disk.command("rm").arg("-f").arg(reserved_space).status()?.success());
     disk.fill()?;
     if left == Left::NoNames {
         disk.fill_names()?;

@@ -4,31 +4,31 @@ use std::sync::{Arc, Mutex};
 
 use aggregated_apiserver::store::NamespaceLimit;
 use aggregated_apiserver::store::{
-    Collection, Commit, Expected, Key, LogReader, Object, Revision, Shelves, Store, StoreError,
-    Timeline, Versioned,
+    Collection, Commit, Key, LogReader, Object, ObjectIndex, Precondition, Revision,
+    RevisionSequencer, Store, StoreError, Versioned,
 };
 use futures::future::BoxFuture;
 use serde_json::Value;
 
 /// A store in memory.
 pub struct KeptBefore {
-    timeline: Arc<Timeline>,
-    shelves: Mutex<Shelves>,
+    sequencer: Arc<RevisionSequencer>,
+    shelves: Mutex<ObjectIndex>,
 }
 
 impl KeptBefore {
     /// A store with these objects in a collection.
     pub async fn new(collection: &str, objects: &[Value]) -> Self {
-        let mut shelves = Shelves::new(1 << 24, NamespaceLimit::WHOLE);
-        let timeline = Arc::new(Timeline::continuing(Vec::new(), 41));
-        shelves.begin_past(timeline.current());
-        let store = Self { timeline, shelves: Mutex::new(shelves) };
+        let mut shelves = ObjectIndex::new(1 << 24, NamespaceLimit::WHOLE);
+        let sequencer = Arc::new(RevisionSequencer::continuing(Vec::new(), 41));
+        shelves.begin_past(sequencer.current());
+        let store = Self { sequencer, shelves: Mutex::new(shelves) };
         for object in objects {
             let object = Object::from_tree(object.as_object().unwrap()).unwrap();
             let commit = Commit {
                 collection: Collection::new(collection),
                 key: object.key().clone(),
-                expected: Expected::Absent,
+                expected: Precondition::Absent,
                 object: Some(Arc::new(object)),
                 marks: false,
             };
@@ -49,7 +49,7 @@ impl Store for KeptBefore {
     }
 
     fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Revision, StoreError>> {
-        let written = self.timeline.publish(|revision| {
+        let written = self.sequencer.publish(|revision| {
             let mut shelves = self.shelves.lock().unwrap();
             let kept = shelves.get(&commit.collection, &commit.key)?.cloned();
             shelves.take_room(&commit, kept.as_ref())?;
@@ -72,7 +72,7 @@ impl Store for KeptBefore {
         self.shelves.lock().unwrap().collections()
     }
 
-    fn timeline(&self) -> Arc<Timeline> {
-        Arc::clone(&self.timeline)
+    fn sequencer(&self) -> Arc<RevisionSequencer> {
+        Arc::clone(&self.sequencer)
     }
 }

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 use crate::error::ApiError;
 use crate::kind::{CallWebhooks, Conversion, Conversions, Kind, Question, checked};
-use crate::occasionally::{Occasionally, shown};
+use crate::log_throttle::{LogThrottle, shown};
 use crate::quota::{self, Account};
 use crate::webhook::{Busy, CallError, Calls, Turn, Webhook};
 use counts::{Counts, Outcome};
@@ -51,7 +51,7 @@ const REMEMBERED_BYTES: u64 = 8 << 20;
 const COPIES: usize = 3;
 
 /// Throttles the log about failures to a few lines a minute.
-static FAILED: Occasionally = Occasionally::at_most(5);
+static FAILED: LogThrottle = LogThrottle::at_most(5);
 
 /// The calls of conversion webhooks by a server: their limits, cached results and metrics.
 pub struct ConversionWebhooks {

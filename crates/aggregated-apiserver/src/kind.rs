@@ -10,11 +10,11 @@ mod direct_conversion;
 mod erased_columns;
 mod erased_conversion;
 mod erased_validation;
-mod filled;
+mod filled_fields;
 pub mod go_reader;
 mod json_path;
 mod names;
-mod null_members;
+mod null_fields;
 mod pruned_json;
 mod questions;
 mod redaction;
@@ -31,7 +31,7 @@ mod version;
 mod view;
 mod visibility;
 mod webhook_conversion;
-mod webhook_faults;
+mod webhook_conversion_errors;
 
 pub use crate::schema::{PatternCache, patterns_limit};
 pub use age::age;
@@ -40,9 +40,9 @@ pub use converted::converted_limit;
 pub use erased_columns::ErasedColumns;
 pub use erased_conversion::{DirectCode, ErasedConversion, Hub, VersionCode};
 pub use erased_validation::{ErasedValidation, Judge, Prepared, RuleContext, Verdict};
-pub use filled::{FilledField, Said};
+pub use filled_fields::{FilledField, Said};
 pub use names::Names;
-pub use null_members::drop_null_members;
+pub use null_fields::drop_null_fields;
 pub use pruned_json::PrunedJson;
 pub use questions::{Conversion, Conversions, Question, is_incomplete};
 pub use redaction::{MOST_RIGHTS, MissingRights, ProtectedFields, Redaction};
@@ -59,7 +59,7 @@ pub use version::{Version, compare as compare_versions};
 pub use view::View;
 pub use visibility::{ErasedVisibility, IdentityJudge, ObjectIdentity};
 pub use webhook_conversion::{CallWebhooks, WebhookConversion, checked};
-pub use webhook_faults::{check_webhook_service, check_webhook_url};
+pub use webhook_conversion_errors::{check_webhook_service, check_webhook_url};
 
 use conversion::Converter;
 
@@ -374,7 +374,7 @@ impl Kind {
 
     /// Errors in the definition of a kind whose objects are stored.
     pub fn faults_of_stored(&self, definition: &CustomResourceDefinition) -> Vec<String> {
-        let of_conversion = webhook_faults::faults(definition.spec.conversion.as_ref());
+        let of_conversion = webhook_conversion_errors::faults(definition.spec.conversion.as_ref());
         let mut faults: Vec<String> = of_conversion.iter().map(ToString::to_string).collect();
         if self.is_converted_by_webhook() && self.hides() {
             let why = "of objects that are hidden from some users a webhook may not decide";

@@ -96,10 +96,10 @@ use kubernetes_apply as apply;
 
 use kubernetes_storage as storage;
 
-mod aside;
+mod blocking;
 mod clock;
 mod document;
-mod occasionally;
+mod log_throttle;
 mod queue;
 mod record;
 mod user;

@@ -9,10 +9,10 @@ mod aftermath;
 mod audit;
 mod body;
 mod metrics;
-mod shares;
 mod slow;
 mod steps;
 mod traces;
+mod user_limits;
 
 pub use access_log::TARGET as ACCESS_LOG;
 pub use aftermath::{Aftermath, Ending, Parted};

@@ -7,6 +7,7 @@ mod answers;
 mod authenticate;
 mod authorize;
 mod bounds;
+mod connection_priority;
 mod deadline;
 mod decode;
 mod detached;
@@ -20,7 +21,6 @@ mod query;
 mod refusal;
 mod route;
 mod served;
-mod standing;
 mod stream_reset;
 mod throttle;
 mod update_follower;
@@ -30,11 +30,11 @@ mod write_context;
 pub use answers::{Answer, Answers, without_body};
 pub use authenticate::{Authentication, ClientCertificate, Peer, Presented};
 pub use bounds::Bounds;
+pub use connection_priority::ConnectionPriority;
 pub use deadline::REQUEST_TIMEOUT;
 pub use documents::Documents;
 pub use impersonate::Impersonation;
 pub use refusal::{panicked, refuse};
-pub use standing::Standing;
 pub use stream_reset::StreamReset;
 pub use throttle::Inflights;
 
@@ -62,7 +62,7 @@ use crate::conversion::{ConversionWebhooks, known};
 use crate::document;
 use crate::error::{ApiError, Reason};
 use crate::kind::Kind;
-use crate::occasionally::shown;
+use crate::log_throttle::shown;
 use crate::quota::{Account, Quota};
 use crate::record::{
     AUDIT_ID, Admission, Arrived, Audit, CertificateEnds, Metrics, Origin, Record, Step, Traces,
@@ -71,7 +71,9 @@ use crate::served_kind::{ServedKind, ServedKinds};
 use crate::user::User;
 use crate::verb::{self, DeleteOptions, Subresource, Verb};
 use crate::watch_cache::SourceState;
-use crate::write::{CommitLimit, CriticalSection, ManagedFields, Part, Turns, UnsettledWrites};
+use crate::write::{
+    CommitLimit, CriticalSection, ManagedFields, Part, SlowWrites, UnsettledWrites,
+};
 use authorize::{Authorized, Permission, Revoked};
 use decode::{Operation, Redacted};
 use detached::{DetachedWrites, Named};
@@ -123,7 +125,7 @@ pub struct Handler {
     documents: Documents,
     openapi_turn: Arc<Mutex<()>>,
     /// Where writes wait that take long.
-    turns: Turns,
+    turns: SlowWrites,
     /// Limits the commits of `system:masters`, whose requests in flight are not limited.
     commits_of_masters: CommitLimit,
     /// The limit of commits that are not settled.
@@ -183,7 +185,7 @@ impl Handler {
                 others: HashMap::new(),
             },
             openapi_turn: Arc::default(),
-            turns: Turns::default(),
+            turns: SlowWrites::default(),
             commits_of_masters: CommitLimit::new(bounds.commits),
             unsettled: UnsettledWrites::default(),
             detached: DetachedWrites::default(),
@@ -271,7 +273,7 @@ impl Handler {
     }
 
     /// Where writes wait that take long.
-    pub fn turns(&self) -> &Turns {
+    pub fn turns(&self) -> &SlowWrites {
         &self.turns
     }
 
@@ -564,7 +566,7 @@ impl Handler {
             self.detached.run(section, named, is_costly, mutation.execute()).await
         });
         let executed = poll_fn(|context| match is_costly {
-            true => crate::aside::poll(executed.as_mut(), context),
+            true => crate::blocking::poll(executed.as_mut(), context),
             false => executed.as_mut().poll(context),
         });
         let mut response = executed.await?;

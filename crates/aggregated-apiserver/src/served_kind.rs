@@ -96,7 +96,7 @@ pub struct ServedKind {
     /// Cancelled when the kind is no longer served with this definition. Its watches then end.
     pub ended: CancellationToken,
     /// Whether create requests are accepted.
-    pub intake: Intake,
+    pub create_gate: CreateGate,
     /// The gate for writes that were checked against this definition.
     pub gate: CommitGate,
     /// The reason why the objects are unavailable: they are stored elsewhere and could not be copied. Requests on the
@@ -109,9 +109,9 @@ pub struct ServedKind {
 /// Whether create requests are accepted. They are rejected once the definition of the kind is being deleted, including
 /// requests that were routed earlier.
 #[derive(Clone, Default)]
-pub struct Intake(Arc<AtomicBool>);
+pub struct CreateGate(Arc<AtomicBool>);
 
-impl Intake {
+impl CreateGate {
     /// Rejects create requests from now on.
     pub fn close(&self) {
         self.0.store(true, Ordering::SeqCst);

@@ -10,7 +10,7 @@ mod bounded_stream;
 mod ca_bundle;
 mod certificate;
 mod connection;
-mod copied;
+mod connection_slots;
 mod draining;
 mod frame_budget;
 mod heads;
@@ -20,15 +20,15 @@ mod listener;
 mod logging;
 mod loopback;
 mod memory;
+mod object_copy;
 mod occupant;
 mod open_files;
 mod peer_identity;
-mod places;
 mod plain;
-mod presented;
 mod router;
 mod running;
 mod runtime_kinds;
+mod served_certificate;
 mod serving_certificate;
 mod slot;
 mod stored_definition;
@@ -40,9 +40,9 @@ pub(crate) use args::encryption;
 pub use args::{AdmissionPluginName, Args, AuditArgs, EtcdArgs, LoggingFormat, TracingArgs};
 pub use kept_objects::{StoredObject, StoredObjects};
 pub use logging::start_logging;
-pub(crate) use presented::{is_bundle, presented, refusal};
 pub use running::{BoundServer, InProcess, PendingReadiness, Running, Stopped};
 pub use runtime_kinds::{NamesInUse, RestoreError, RuntimeKinds, StoredKind};
+pub(crate) use served_certificate::{is_bundle, presented, refusal};
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -66,10 +66,10 @@ use crate::storage::{self, NamespaceLimit, Store, StoreOptions};
 use crate::write::ManagedFields;
 use assemble::{Assembled, Limits};
 use authentication::Trusted;
-use copied::Copied;
 use listener::Listening;
 use loopback::Loopback;
 use memory::{Bounds, Contents, Records, Said};
+use object_copy::Copied;
 use plain::PlainPorts;
 use serving_certificate::Identity;
 
@@ -397,7 +397,7 @@ impl ApiServer {
             let stored = kinds.iter().zip(self.kinds.iter());
             let stored = stored.filter(|(_, registered)| registered.stored_name().is_some());
             let stored: Vec<Arc<Kind>> = stored.map(|(kind, _)| Arc::clone(kind)).collect();
-            self.copied = copied::copy(&cluster, &stored).await;
+            self.copied = object_copy::copy(&cluster, &stored).await;
         }
         let cluster = (cluster, Impersonation::Refused);
         self.listen((args, bounds), kinds, cluster, namespace, Loopback::default())

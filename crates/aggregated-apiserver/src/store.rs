@@ -9,21 +9,21 @@
 //!
 //! - **Order.** Each write gets a [`Revision`] that is larger than all earlier ones, over all collections. Clients see
 //!   the revision as `resourceVersion`. A revision is never reused, not even by the next process.
-//! - **Compare and set.** A [`Commit`] is written only if its [precondition](Expected) holds. Of two commits with the
+//! - **Compare and set.** A [`Commit`] is written only if its [precondition](Precondition) holds. Of two commits with the
 //!   same precondition, one succeeds.
 //! - **Publish, then acknowledge.** Every reader that [follows](Store::follow) a collection is notified of a write
-//!   before the write is acknowledged, in the order of revisions. Then the [`Timeline`] [reaches](Timeline::reach) the
+//!   before the write is acknowledged, in the order of revisions. Then the [`RevisionSequencer`] [reaches](RevisionSequencer::reach) the
 //!   revision. A read that starts after an acknowledgement therefore sees the write.
 //! - **Report the outcome.** [`StoreError::Unavailable`] means that nothing was written; the client is asked to retry.
 //!   [`StoreError::Unknown`] means that the outcome is not known; the client is informed of that. A damaged object is
 //!   reported as [`StoreError::Damaged`], never as absent, because the garbage collector deletes the dependents of an
 //!   absent object.
 //!
-//! With any store, the objects are in memory, because the caches share them with the store. [`Shelves`] contain the
+//! With any store, the objects are in memory, because the caches share them with the store. [`ObjectIndex`] contain the
 //! objects, notify the readers that follow a collection, check the preconditions of commits, and sum the sizes of
-//! namespaces. An implementation only needs to make writes durable, and to supply revisions: a [`Timeline`] that
-//! [continues](Timeline::continuing) after the last revision of the previous process, or one that several processes
-//! [share](Timeline::shared).
+//! namespaces. An implementation only needs to make writes durable, and to supply revisions: a [`RevisionSequencer`] that
+//! [continues](RevisionSequencer::continuing) after the last revision of the previous process, or one that several processes
+//! [share](RevisionSequencer::shared).
 //!
 //! # A store in a file
 //!
@@ -37,14 +37,14 @@
 //!
 //! use aggregated_apiserver::store::NamespaceLimit;
 //! use aggregated_apiserver::store::{
-//!     Collection, Commit, Key, LogReader, Object, Revision, Shelves, Store, StoreError, Timeline,
+//!     Collection, Commit, Key, LogReader, Object, Revision, ObjectIndex, Store, StoreError, RevisionSequencer,
 //!     Versioned,
 //! };
 //! use futures::future::BoxFuture;
 //!
 //! struct FileStore {
-//!     timeline: Arc<Timeline>,
-//!     shelves: Mutex<Shelves>,
+//!     sequencer: Arc<RevisionSequencer>,
+//!     object_index: Mutex<ObjectIndex>,
 //!     /// Locked by each write, so that writes are sequential. `None` after a failed write, because only the next
 //!     /// process can read what is on the disk.
 //!     file: Mutex<Option<File>>,
@@ -55,7 +55,7 @@
 //!
 //! impl FileStore {
 //!     fn open(path: &Path) -> io::Result<Self> {
-//!         let mut shelves = Shelves::new(64 << 20, NamespaceLimit::WHOLE);
+//!         let mut object_index = ObjectIndex::new(64 << 20, NamespaceLimit::WHOLE);
 //!         let mut newest = 0;
 //!         let file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
 //!         for line in BufReader::new(&file).lines() {
@@ -66,29 +66,29 @@
 //!             match read {
 //!                 Ok(object) => {
 //!                     let object = object.map(Arc::new);
-//!                     shelves.take(&collection, key, (Revision::new(revision), object));
+//!                     object_index.take(&collection, key, (Revision::new(revision), object));
 //!                 }
 //!                 // A damaged object must not be treated as deleted.
 //!                 Err(_) => {
-//!                     shelves.take_damaged(&collection, key, Revision::new(revision));
+//!                     object_index.take_damaged(&collection, key, Revision::new(revision));
 //!                 }
 //!             }
 //!         }
 //!         // This store issued all revisions up to `newest`, and the next revision follows them.
-//!         let timeline = Arc::new(Timeline::continuing(vec![1..=newest], newest + 1));
+//!         let sequencer = Arc::new(RevisionSequencer::continuing(vec![1..=newest], newest + 1));
 //!         // Watches from before the restart must relist, because earlier changes are not replayed.
-//!         shelves.begin_past(timeline.current());
-//!         Ok(Self { timeline, shelves: Mutex::new(shelves), file: Mutex::new(Some(file)) })
+//!         object_index.begin_past(sequencer.current());
+//!         Ok(Self { sequencer, object_index: Mutex::new(object_index), file: Mutex::new(Some(file)) })
 //!     }
 //!
 //!     fn write(&self, commit: Commit) -> Result<Revision, StoreError> {
 //!         let mut locked = self.file.lock().map_err(|_| StoreError::Failed)?;
 //!         let file = locked.as_mut().ok_or(StoreError::Failed)?;
-//!         let revision = self.timeline.after(self.timeline.current());
+//!         let revision = self.sequencer.after(self.sequencer.current());
 //!         let before = {
-//!             let mut shelves = self.shelves.lock().map_err(|_| StoreError::Failed)?;
-//!             let before = shelves.get(&commit.collection, &commit.key)?.cloned();
-//!             shelves.take_room(&commit, before.as_ref())?;
+//!             let mut object_index = self.object_index.lock().map_err(|_| StoreError::Failed)?;
+//!             let before = object_index.get(&commit.collection, &commit.key)?.cloned();
+//!             object_index.take_room(&commit, before.as_ref())?;
 //!             before
 //!         };
 //!         // During the write to the file, other requests read the previous object.
@@ -99,14 +99,14 @@
 //!             writeln!(file, "{line}")?;
 //!             file.sync_data()
 //!         });
-//!         let mut shelves = self.shelves.lock().map_err(|_| StoreError::Unknown)?;
+//!         let mut object_index = self.object_index.lock().map_err(|_| StoreError::Unknown)?;
 //!         if written.is_err() {
 //!             *locked = None;
-//!             shelves.give_back(&commit, before.as_ref());
+//!             object_index.give_back(&commit, before.as_ref());
 //!             return Err(StoreError::Unknown);
 //!         }
-//!         shelves.keep(revision, commit);
-//!         self.timeline.reach(revision);
+//!         object_index.keep(revision, commit);
+//!         self.sequencer.reach(revision);
 //!         Ok(revision)
 //!     }
 //! }
@@ -118,8 +118,8 @@
 //!         key: &'a Key,
 //!     ) -> BoxFuture<'a, Result<Option<Versioned>, StoreError>> {
 //!         Box::pin(async {
-//!             let shelves = self.shelves.lock().map_err(|_| StoreError::Failed)?;
-//!             Ok(shelves.get(collection, key)?.cloned())
+//!             let object_index = self.object_index.lock().map_err(|_| StoreError::Failed)?;
+//!             Ok(object_index.get(collection, key)?.cloned())
 //!         })
 //!     }
 //!
@@ -133,17 +133,17 @@
 //!         collection: &Collection,
 //!         reader: Arc<dyn LogReader>,
 //!     ) -> BoxFuture<'_, Result<(), StoreError>> {
-//!         let followed = self.shelves.lock().map_err(|_| StoreError::Failed);
-//!         let followed = followed.map(|mut shelves| shelves.follow(collection, reader));
+//!         let followed = self.object_index.lock().map_err(|_| StoreError::Failed);
+//!         let followed = followed.map(|mut object_index| object_index.follow(collection, reader));
 //!         Box::pin(async move { followed })
 //!     }
 //!
 //!     fn collections(&self) -> Vec<Collection> {
-//!         self.shelves.lock().map(|shelves| shelves.collections()).unwrap_or_default()
+//!         self.object_index.lock().map(|object_index| object_index.collections()).unwrap_or_default()
 //!     }
 //!
-//!     fn timeline(&self) -> Arc<Timeline> {
-//!         Arc::clone(&self.timeline)
+//!     fn sequencer(&self) -> Arc<RevisionSequencer> {
+//!         Arc::clone(&self.sequencer)
 //!     }
 //!
 //!     fn outlives_process(&self) -> bool {
@@ -162,16 +162,16 @@
 //! })
 //! .await;
 //! # let path = next();
-//! # use aggregated_apiserver::store::Expected;
+//! # use aggregated_apiserver::store::Precondition;
 //! # let tree = serde_json::json!({"metadata": {"name": "a", "uid": "u"}});
 //! # let object = Some(Arc::new(Object::from_tree(tree.as_object().unwrap()).unwrap()));
 //! # let (collection, key) = (Collection::new("foos.example.com"), Key::new(None, "a"));
-//! # let commit = Commit { collection: collection.clone(), key: key.clone(), expected: Expected::Absent, object, marks: false };
+//! # let commit = Commit { collection: collection.clone(), key: key.clone(), expected: Precondition::Absent, object, marks: false };
 //! # let revision = FileStore::open(&path).unwrap().commit(commit).await.unwrap();
 //! # let again = FileStore::open(&path).unwrap();
 //! # let kept = again.get(&collection, &key).await.unwrap().unwrap();
 //! # assert_eq!((kept.revision, kept.object.uid()), (revision, "u"));
-//! # assert!(again.timeline().current() > revision);
+//! # assert!(again.sequencer().current() > revision);
 //! # }
 //! ```
 //!
@@ -180,6 +180,6 @@
 
 pub use crate::object::{Key, Object, ObjectError};
 pub use crate::storage::{
-    Collection, Commit, Expected, LogEntry, LogReader, NamespaceLimit, Revision, Shelves, Store,
-    StoreError, Timeline, Versioned, suite,
+    Collection, Commit, LogEntry, LogReader, NamespaceLimit, ObjectIndex, Precondition, Revision,
+    RevisionSequencer, Store, StoreError, Versioned, suite,
 };

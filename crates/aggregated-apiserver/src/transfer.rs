@@ -19,8 +19,8 @@ use crate::error::StartError;
 use crate::object::{Key, Object, Shape};
 use crate::server::{ApiServer, EtcdArgs, encryption};
 use crate::storage::{
-    self, Collection, Commit, Encryption, Expected, LogEntry, LogReader, NamespaceLimit, Rewritten,
-    Store, StoreError, StoreOptions,
+    self, Collection, Commit, Encryption, LogEntry, LogReader, NamespaceLimit, Precondition,
+    Rewritten, Store, StoreError, StoreOptions,
 };
 
 /// The number of objects that are written to a store concurrently.
@@ -191,7 +191,7 @@ fn commit(line: &str) -> Result<Commit, String> {
     Ok(Commit {
         collection: Collection::new(&collection),
         key: object.key().clone(),
-        expected: Expected::Absent,
+        expected: Precondition::Absent,
         object: Some(Arc::new(object)),
         marks: false,
     })

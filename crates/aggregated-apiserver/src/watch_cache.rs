@@ -30,7 +30,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::object::{Key, Object};
-use crate::storage::{FRESHNESS_WAIT, Revision, Timeline, Versioned};
+use crate::storage::{FRESHNESS_WAIT, Revision, RevisionSequencer, Versioned};
 use objects::Objects;
 use subscriber::Subscribers;
 use window::Window;
@@ -174,7 +174,7 @@ pub struct Extent {
 
 /// The current objects of one kind, and their recent changes.
 pub struct WatchCache {
-    timeline: Arc<Timeline>,
+    sequencer: Arc<RevisionSequencer>,
     state: RwLock<State>,
     /// The bytes of the window that are counted in the budget.
     window_bytes: AtomicUsize,
@@ -190,28 +190,32 @@ pub struct WatchCache {
 
 impl WatchCache {
     /// Creates an empty cache that is not synced. Its window is limited to this number of bytes.
-    pub fn new(timeline: Arc<Timeline>, window: usize) -> Self {
-        Self::with_budget(timeline, window, Arc::new(WindowBudget::new(usize::MAX)))
+    pub fn new(sequencer: Arc<RevisionSequencer>, window: usize) -> Self {
+        Self::with_budget(sequencer, window, Arc::new(WindowBudget::new(usize::MAX)))
     }
 
     /// Creates a cache like [`new`](Self::new), whose window also counts against a budget that other caches share.
     pub fn sharing(
-        timeline: Arc<Timeline>,
+        sequencer: Arc<RevisionSequencer>,
         window: usize,
         budget: &Arc<WindowBudget>,
     ) -> Arc<Self> {
-        let cache = Arc::new(Self::with_budget(timeline, window, Arc::clone(budget)));
+        let cache = Arc::new(Self::with_budget(sequencer, window, Arc::clone(budget)));
         budget.add(&cache);
         cache
     }
 
-    fn with_budget(timeline: Arc<Timeline>, window: usize, budget: Arc<WindowBudget>) -> Self {
-        let revision = timeline.current();
+    fn with_budget(
+        sequencer: Arc<RevisionSequencer>,
+        window: usize,
+        budget: Arc<WindowBudget>,
+    ) -> Self {
+        let revision = sequencer.current();
         let window = Window::starting(revision, window);
         let objects = Objects::default();
         let state = State { objects, window, revision, changes: 0, has_past: false };
         Self {
-            timeline,
+            sequencer,
             state: RwLock::new(state),
             window_bytes: AtomicUsize::new(0),
             budget,
@@ -225,7 +229,7 @@ impl WatchCache {
 
     /// The size of the cache.
     pub fn extent(&self) -> Extent {
-        let visible = self.timeline.current();
+        let visible = self.sequencer.current();
         let state = self.read();
         let (window, window_bytes, window_age) = state.window.extent(std::time::Instant::now());
         Extent {
@@ -256,7 +260,7 @@ impl WatchCache {
         }
         let mut state = self.write();
         if !state.has_past {
-            let start = state.revision.max(self.timeline.current());
+            let start = state.revision.max(self.sequencer.current());
             state.window = Window::starting(start, state.window.limit());
             self.count_window(&state);
         }
@@ -275,7 +279,7 @@ impl WatchCache {
     /// Removes all changes from the window. Existing watches must restart.
     pub fn forget_past(&self) {
         let state = self.write();
-        let start = state.revision.max(self.timeline.current());
+        let start = state.revision.max(self.sequencer.current());
         self.lose_past(state, start);
     }
 
@@ -319,7 +323,7 @@ impl WatchCache {
     /// A snapshot of all current objects.
     pub fn snapshot(&self) -> Snapshot {
         // The timeline must be read first: a revision that it has counted is already published in all caches.
-        let visible = self.timeline.current();
+        let visible = self.sequencer.current();
         let state = self.read();
         Snapshot::new(state.objects.clone(), visible.max(state.revision))
     }
@@ -334,7 +338,7 @@ impl WatchCache {
     pub async fn snapshot_at(&self, revision: Revision) -> Option<Snapshot> {
         let (mut snapshot, since) = {
             let state = self.read();
-            if !self.timeline.may_have_issued(revision) || revision < state.window.start() {
+            if !self.sequencer.may_have_issued(revision) || revision < state.window.start() {
                 return None;
             }
             let rewound = self.rewound();
@@ -367,26 +371,26 @@ impl WatchCache {
     /// Publishes an empty revision after this one, if this one is the newest. Later reads then have a larger revision,
     /// even if no object has changed.
     pub fn pass(&self, revision: Revision) {
-        let pass = |next| if next == self.timeline.after(revision) { Ok(()) } else { Err(()) };
+        let pass = |next| if next == self.sequencer.after(revision) { Ok(()) } else { Err(()) };
         // An error means that another task has already published a later revision.
-        let _ = self.timeline.publish(pass);
+        let _ = self.sequencer.publish(pass);
     }
 
     /// Whether the cache has reached the revision.
     pub fn has_reached(&self, revision: Revision) -> bool {
-        revision <= self.timeline.current()
+        revision <= self.sequencer.current()
     }
 
     /// Waits until the cache has reached the revision.
     /// # Errors
     /// Returns an error if the revision was issued by another process, or is not reached within three seconds.
     pub async fn wait_until(&self, revision: Revision) -> Result<(), NotFresh> {
-        if !self.timeline.may_have_issued(revision) {
+        if !self.sequencer.may_have_issued(revision) {
             return Err(NotFresh::Foreign);
         }
-        let arrived = self.timeline.wait_until(revision);
+        let arrived = self.sequencer.wait_until(revision);
         let in_time = tokio::time::timeout(FRESHNESS_WAIT, arrived).await;
-        in_time.map_err(|_| NotFresh::TooLarge { current: self.timeline.current() })
+        in_time.map_err(|_| NotFresh::TooLarge { current: self.sequencer.current() })
     }
 
     /// Subscribes to changes of a scope from now on. Returns a snapshot of the current objects with the subscription.
@@ -408,7 +412,7 @@ impl WatchCache {
         let slot = self.subscribers.add(scope);
         let subscription = Subscription::new(Arc::clone(self), slot, revision);
         let oldest = self.read().window.start();
-        if revision < oldest || !self.timeline.may_have_issued(revision) {
+        if revision < oldest || !self.sequencer.may_have_issued(revision) {
             return Err(Lost { oldest });
         }
         Ok(subscription)

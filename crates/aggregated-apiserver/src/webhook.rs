@@ -2,16 +2,16 @@
 //! calls.
 
 mod call;
+mod call_limiter;
 mod call_time;
 mod certificates;
 mod lookup;
-mod turns;
-mod vouched_certificate;
+mod webhook_verifier;
 
 use call::Call;
+use call_limiter::{CallLimiter, Caller, Full};
 use call_time::{CallTime, Over};
 pub use certificates::certificates;
-use turns::{Caller, Full, Turns};
 
 use std::fmt;
 use std::time::Duration;
@@ -58,8 +58,8 @@ impl Webhook<'_> {
 /// The calls of webhooks for one purpose. They share limits, so that a slow webhook leaves permits to other webhooks.
 #[derive(Debug)]
 pub struct Calls {
-    turns: Turns,
-    reading: Turns,
+    turns: CallLimiter,
+    reading: CallLimiter,
 }
 
 impl Calls {
@@ -69,7 +69,10 @@ impl Calls {
         // The responses of one webhook that are read concurrently are limited, too, regardless of the number of its
         // calls.
         let reading = answers_read / 4;
-        Self { turns: Turns::new(calls, of_one), reading: Turns::new(answers_read, reading) }
+        Self {
+            turns: CallLimiter::new(calls, of_one),
+            reading: CallLimiter::new(answers_read, reading),
+        }
     }
 
     /// Waits for a turn, the permit for a call of the webhook at this address by this user. The time limit of the call
@@ -127,7 +130,7 @@ impl Calls {
 /// call.
 #[derive(Debug)]
 pub struct Turn<'a> {
-    turn: turns::Turn<'a>,
+    turn: call_limiter::Turn<'a>,
     time: CallTime,
 }
 

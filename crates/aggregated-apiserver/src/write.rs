@@ -32,9 +32,9 @@ mod review;
 mod scale;
 mod scale_managers;
 mod sent_managers;
+mod slow_writes;
 mod stamp;
 mod store_error;
-mod turns;
 mod validate;
 mod validate_defaults;
 
@@ -58,8 +58,8 @@ pub use restore::{restore, restore_unchecked};
 pub use review::admit_review;
 pub use scale::{no_scale, scale_of};
 pub use sent_managers::SentText;
+pub use slow_writes::SlowWrites;
 pub use store_error::{store_error, unavailable};
-pub use turns::Turns;
 pub use validate_defaults::validate_defaults;
 
 use serde_json::Value;

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use aggregated_apiserver::serving::AdmissionPluginName;
 use aggregated_apiserver::store::NamespaceLimit;
 use aggregated_apiserver::store::{
-    Collection, Commit, Key, LogReader, Revision, Shelves, Store, StoreError, Timeline, Versioned,
+    Collection, Commit, Key, LogReader, ObjectIndex, Revision, RevisionSequencer, Store,
+    StoreError, Versioned,
 };
 use aggregated_apiserver::{ApiServer, InProcess, Kinds, ServeArgs, User};
 use axum::body::Body;
@@ -36,31 +37,31 @@ const FOOS: &str = "/apis/example.com/v1/foos";
 
 /// A store whose next error is set by the test.
 struct Told {
-    timeline: Arc<Timeline>,
-    shelves: Mutex<Shelves>,
+    sequencer: Arc<RevisionSequencer>,
+    object_index: Mutex<ObjectIndex>,
     /// The error of the next writes.
     error: Mutex<Option<StoreError>>,
 }
 
 impl Told {
     fn new() -> Arc<Self> {
-        let mut shelves = Shelves::new(1 << 20, NamespaceLimit::WHOLE);
-        let timeline = Arc::new(Timeline::continuing(Vec::new(), 41));
-        shelves.begin_past(timeline.current());
-        let (shelves, error) = (Mutex::new(shelves), Mutex::default());
-        Arc::new(Self { timeline, shelves, error })
+        let mut object_index = ObjectIndex::new(1 << 20, NamespaceLimit::WHOLE);
+        let sequencer = Arc::new(RevisionSequencer::continuing(Vec::new(), 41));
+        object_index.begin_past(sequencer.current());
+        let (object_index, error) = (Mutex::new(object_index), Mutex::default());
+        Arc::new(Self { sequencer, object_index, error })
     }
 
     fn write(&self, commit: Commit) -> Result<Revision, StoreError> {
-        self.timeline.publish(|revision| {
-            let mut shelves = self.shelves.lock().unwrap();
-            let kept = shelves.get(&commit.collection, &commit.key)?.cloned();
-            shelves.take_room(&commit, kept.as_ref())?;
+        self.sequencer.publish(|revision| {
+            let mut object_index = self.object_index.lock().unwrap();
+            let kept = object_index.get(&commit.collection, &commit.key)?.cloned();
+            object_index.take_room(&commit, kept.as_ref())?;
             if let Some(error) = *self.error.lock().unwrap() {
-                shelves.give_back(&commit, kept.as_ref());
+                object_index.give_back(&commit, kept.as_ref());
                 return Err(error);
             }
-            shelves.keep(revision, commit);
+            object_index.keep(revision, commit);
             Ok(revision)
         })
     }
@@ -72,7 +73,7 @@ impl Store for Told {
         collection: &'a Collection,
         key: &'a Key,
     ) -> BoxFuture<'a, Result<Option<Versioned>, StoreError>> {
-        let kept = self.shelves.lock().unwrap().get(collection, key).map(|kept| kept.cloned());
+        let kept = self.object_index.lock().unwrap().get(collection, key).map(|kept| kept.cloned());
         Box::pin(async move { kept })
     }
 
@@ -86,16 +87,16 @@ impl Store for Told {
         collection: &Collection,
         reader: Arc<dyn LogReader>,
     ) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.shelves.lock().unwrap().follow(collection, reader);
+        self.object_index.lock().unwrap().follow(collection, reader);
         Box::pin(async { Ok(()) })
     }
 
     fn collections(&self) -> Vec<Collection> {
-        self.shelves.lock().unwrap().collections()
+        self.object_index.lock().unwrap().collections()
     }
 
-    fn timeline(&self) -> Arc<Timeline> {
-        Arc::clone(&self.timeline)
+    fn sequencer(&self) -> Arc<RevisionSequencer> {
+        Arc::clone(&self.sequencer)
     }
 
     fn outlives_process(&self) -> bool {

@@ -8,6 +8,7 @@
 use kubernetes_objects::error;
 use kubernetes_schema as schema;
 
+mod added_metadata;
 mod applied;
 mod compare;
 mod complete;
@@ -15,7 +16,6 @@ mod conflicts;
 mod field_set;
 mod fields;
 mod fields_v1;
-mod lent;
 mod list;
 mod managers;
 mod merge;
@@ -24,9 +24,9 @@ mod path_element;
 mod place;
 mod reconcile;
 mod remove;
-mod stripped;
 mod typed;
 mod unchanged;
+mod unowned_fields;
 mod update;
 mod value;
 mod versions;

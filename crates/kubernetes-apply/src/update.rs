@@ -6,8 +6,8 @@ use super::compare::{Comparison, compare, compare_checked};
 use super::field_set::FieldSet;
 use super::managers::{Managed, Manager, Managers, Operation};
 use super::reconcile::reconcile;
-use super::stripped::stripped;
 use super::typed::{check, check_loosely, check_loosely_beside};
+use super::unowned_fields::without_unowned;
 use super::versions::Versions;
 
 /// A change of an object.
@@ -46,7 +46,7 @@ pub fn update(update: &Update<'_>, managers: &mut Managers) -> Result<(), String
     let Comparison { added, modified, removed } = changed;
     let changed = modified.union(added);
     let ignored = versions.ignored(&manager.api_version);
-    let owned = |changed: FieldSet| stripped(changed.recursive_difference(ignored));
+    let owned = |changed: FieldSet| without_unowned(changed.recursive_difference(ignored));
     let now = Some(now.to_owned());
     let (fields, time) = match before {
         Some(Managed { fields, time, .. }) => {

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
+use super::added_metadata::AddedMetadata;
 use super::complete::complete;
 use super::field_set::FieldSet;
-use super::lent::Lent;
 use super::path_element::PathElement;
 use super::place::Place;
 use crate::schema::Schema;
@@ -96,7 +96,7 @@ impl<'a> Versions<'a> {
             return Ok(part);
         }
         complete(version.schema.root(), whole, &mut part);
-        let lent = Lent::to(&mut part, whole);
+        let lent = AddedMetadata::to(&mut part, whole);
         match convert(&part, to) {
             Ok(converted) => Ok(lent.taken_from(converted.into_owned())),
             Err(why) => {

@@ -5,13 +5,13 @@
 //! last content with a new revision without another encoding. Partial metadata is a slice of the bytes.
 
 pub mod extent;
+mod field_positions;
 pub mod json_patch;
 mod kept;
 mod labels;
 pub mod metadata;
 pub mod names;
 mod patch;
-mod places;
 mod rewritten;
 pub mod selector;
 mod shape;
@@ -34,8 +34,8 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::quota;
+use field_positions::{FieldPositions, Uid};
 use patch::Pieces;
-use places::{Places, Uid};
 use shape::Shown;
 
 /// A JSON object as a tree.
@@ -135,7 +135,7 @@ pub struct Object {
     /// The memory of the tree without its managed fields, in bytes.
     tree_size: u32,
     /// The positions of the fields in the JSON that are read without parsing.
-    places: Places,
+    places: FieldPositions,
     /// The values of the selectable fields, once a selector has read them.
     selected: OnceLock<Box<selector::Selection>>,
     /// The shape in which the object was written.
@@ -434,7 +434,7 @@ fn tree_of(json: &[u8]) -> Tree {
 
 struct Encoded {
     json: Vec<u8>,
-    places: Places,
+    places: FieldPositions,
 }
 
 const VERSION: &str = "resourceVersion";
@@ -490,7 +490,7 @@ fn encode(tree: &Tree, metadata: &Tree, managed_fields: Option<&[u8]>) -> Encode
         whole = start..json.len();
     }
     json.push(b'}');
-    Encoded { places: Places::new(splice, whole, of_managers), json: encoded }
+    Encoded { places: FieldPositions::new(splice, whole, of_managers), json: encoded }
 }
 
 /// The keys of a tree in byte order. Trees are sorted already, unless a crate in the build enables insertion order in

@@ -6,11 +6,11 @@
 //! exceeds the limit of one request is always rejected with 413. A request that exceeds the limit of all requests, or
 //! of one user, is rejected with 429 until other requests release memory.
 
-mod places;
-mod portion;
+mod memory_scale;
+mod slots;
 
-pub use places::{Place, Places};
-pub use portion::Portion;
+pub use memory_scale::MemoryScale;
+pub use slots::{Slot, Slots};
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -106,7 +106,7 @@ pub struct Quota {
 }
 
 /// The memory limit for the trees of all requests, in bytes.
-pub fn trees(portion: Portion) -> usize {
+pub fn trees(portion: MemoryScale) -> usize {
     portion.between(LEAST_TREES, TREES)
 }
 
@@ -362,7 +362,7 @@ mod tests {
     #[test]
     fn what_is_taken_is_given_back() {
         let status = |refused: Result<(), ApiError>| refused.unwrap_err().reason().code();
-        let quota = Quota::of_trees(trees(Portion::ALL));
+        let quota = Quota::of_trees(trees(MemoryScale::ALL));
         let (jane, joe) = (quota.account("jane", false), quota.account("joe", false));
         jane.take(REQUEST_LIMIT).unwrap();
         assert_eq!(status(jane.take(1)), 413);

@@ -11,7 +11,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use compiled::Compiled;
 use kubernetes_cel::re2;
 
-use crate::quota::Portion;
+use crate::quota::MemoryScale;
 
 /// The largest size of a compiled pattern, in bytes. `^.{1,1000}$` uses half of it.
 const SIZE_LIMIT: usize = 2 << 20;
@@ -59,7 +59,7 @@ impl Drop for Restore {
 }
 
 /// Returns the limit of the compiled patterns of a server, in bytes.
-pub fn patterns_limit(portion: Portion) -> usize {
+pub fn patterns_limit(portion: MemoryScale) -> usize {
     portion.between(LEAST_COMPILED_BYTES, COMPILED_BYTES)
 }
 

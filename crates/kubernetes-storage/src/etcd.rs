@@ -7,10 +7,10 @@
 mod client;
 mod compactor;
 mod feed;
+mod keys;
 mod list;
 mod messages;
-mod newest;
-mod place;
+mod newest_revision;
 mod reservation;
 mod rewrite;
 
@@ -28,21 +28,21 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::failure::Failure;
-use super::shelves::Shelves;
+use super::object_index::ObjectIndex;
 use super::write_queue::WriteQueue;
 use super::{
-    Collection, Commit, EtcdOptions, Expected, LogReader, Revision, Store, StoreError,
-    StoreOptions, Timeline, Versioned, await_newest,
+    Collection, Commit, EtcdOptions, LogReader, Precondition, Revision, RevisionSequencer, Store,
+    StoreError, StoreOptions, Versioned, await_newest,
 };
 use crate::object::Key;
 use client::{Client, Fault};
 use feed::Feed;
+use keys::{Prefix, Row, number, revision};
 use messages::{
     Compare, CompareTarget, Compared, DeleteRangeRequest, Operation, PutRequest, RangeRequest,
     RequestOp, TxnRequest,
 };
-use newest::Newest;
-use place::{Prefix, Row, number, revision};
+use newest_revision::Newest;
 pub use rewrite::rewrite;
 
 /// The longest time that a completed write waits until this process has received it.
@@ -50,8 +50,8 @@ const SEEN: Duration = Duration::from_secs(1);
 
 /// The state that the feed shares with callers.
 struct Shared {
-    timeline: Arc<Timeline>,
-    shelves: Mutex<Shelves>,
+    sequencer: Arc<RevisionSequencer>,
+    object_index: Mutex<ObjectIndex>,
     /// Whether everything that was in etcd when the process started has been received.
     known: watch::Sender<bool>,
     /// The newest revision that etcd is known to have reached.
@@ -74,8 +74,8 @@ struct Shared {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Shelves> {
-        self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ObjectIndex> {
+        self.object_index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn set_new(&self, is_new: bool) {
@@ -111,13 +111,13 @@ impl Shared {
 
     /// Stores received rows, and sends them to readers.
     fn take(&self, rows: impl Iterator<Item = Row>) {
-        let mut shelves = self.lock();
+        let mut object_index = self.lock();
         for Row { collection, key, revision, value, .. } in rows {
             match value {
-                Ok(object) => shelves.take(&collection, key, (revision, object)),
+                Ok(object) => object_index.take(&collection, key, (revision, object)),
                 Err(why) => {
                     tracing::error!("{collection} {key} in etcd at revision {revision} {why}");
-                    shelves.take_damaged(&collection, key, revision)
+                    object_index.take_damaged(&collection, key, revision)
                 }
             };
         }
@@ -144,8 +144,8 @@ impl EtcdStore {
         let prefix = Prefix::new(&etcd.prefix, encryption)?;
         let client = Arc::new(Client::new(etcd)?);
         let shared = Arc::new(Shared {
-            timeline: Arc::new(Timeline::shared()),
-            shelves: Mutex::new(Shelves::new(limit, share).with_past_limit(history)),
+            sequencer: Arc::new(RevisionSequencer::shared()),
+            object_index: Mutex::new(ObjectIndex::new(limit, share).with_past_limit(history)),
             known: watch::Sender::new(false),
             seen: AtomicU64::new(0),
             is_new: AtomicBool::new(false),
@@ -183,8 +183,8 @@ impl Store for EtcdStore {
     ) -> BoxFuture<'a, Result<Option<Versioned>, StoreError>> {
         async move {
             await_newest(self).await?;
-            let shelves = self.shared.lock();
-            shelves.get(collection, key).map(Option::<&Versioned>::cloned)
+            let object_index = self.shared.lock();
+            object_index.get(collection, key).map(Option::<&Versioned>::cloned)
         }
         .boxed()
     }
@@ -212,7 +212,7 @@ impl Store for EtcdStore {
                     Ok(revision) => {
                         shared.note_seen(revision);
                         // The write has succeeded, even if it does not become visible in time.
-                        let seen = timeout(SEEN, shared.timeline.wait_until(revision)).await;
+                        let seen = timeout(SEEN, shared.sequencer.wait_until(revision)).await;
                         if seen.is_err() {
                             reserved.hold_until_seen(revision);
                         }
@@ -254,8 +254,8 @@ impl Store for EtcdStore {
         self.shared.lock().collections()
     }
 
-    fn timeline(&self) -> Arc<Timeline> {
-        Arc::clone(&self.shared.timeline)
+    fn sequencer(&self) -> Arc<RevisionSequencer> {
+        Arc::clone(&self.shared.sequencer)
     }
 
     fn is_shared(&self) -> bool {
@@ -293,7 +293,7 @@ impl Store for EtcdStore {
                 success: vec![RequestOp { request: Some(Operation::Put(put)) }],
                 failure: Vec::new(),
             };
-            match write(&self.client, request, Expected::Absent).await {
+            match write(&self.client, request, Precondition::Absent).await {
                 // Another replica has written the record first.
                 Ok(_) | Err(StoreError::Exists) => {
                     self.shared.set_new(false);
@@ -310,12 +310,12 @@ impl Store for EtcdStore {
     }
 
     fn behind(&self) -> u64 {
-        let (current, seen) = (self.shared.timeline.current(), self.shared.seen());
+        let (current, seen) = (self.shared.sequencer.current(), self.shared.seen());
         seen.number().saturating_sub(current.number())
     }
 
     fn describe(&self) -> String {
-        let (current, seen) = (self.shared.timeline.current(), self.shared.seen());
+        let (current, seen) = (self.shared.sequencer.current(), self.shared.seen());
         let behind = seen.number().saturating_sub(current.number());
         let place = self.prefix.first();
         let place = String::from_utf8_lossy(&place);
@@ -359,8 +359,8 @@ fn transaction(prefix: &Prefix, commit: &Commit) -> Result<TxnRequest, String> {
         None => Operation::DeleteRange(DeleteRangeRequest { key: key.clone() }),
     };
     let (at, failure) = match commit.expected {
-        Expected::Absent => (0, Vec::new()),
-        Expected::At(revision) => {
+        Precondition::Absent => (0, Vec::new()),
+        Precondition::At(revision) => {
             let get = RangeRequest { key: key.clone(), ..RangeRequest::default() };
             (number(revision), vec![RequestOp { request: Some(Operation::Range(get)) }])
         }
@@ -380,7 +380,7 @@ fn was_written_at(key: bytes::Bytes, revision: i64) -> Compare {
 async fn write(
     client: &Client,
     request: TxnRequest,
-    expected: Expected,
+    expected: Precondition,
 ) -> Result<Revision, StoreError> {
     let answer = client.transaction(request).await.map_err(|fault| match fault {
         Fault::Unavailable(why) => {
@@ -398,9 +398,9 @@ async fn write(
         return Ok(revision(answer.header.unwrap_or_default().revision));
     }
     Err(match (expected, answer.into_found()) {
-        (Expected::Absent, _) => StoreError::Exists,
-        (Expected::At(_), None) => StoreError::Absent,
-        (Expected::At(_), Some(kept)) => {
+        (Precondition::Absent, _) => StoreError::Exists,
+        (Precondition::At(_), None) => StoreError::Absent,
+        (Precondition::At(_), Some(kept)) => {
             StoreError::Changed { current: revision(kept.mod_revision) }
         }
     })

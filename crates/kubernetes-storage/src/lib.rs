@@ -14,16 +14,16 @@ mod etcd;
 mod etcd_options;
 mod failure;
 mod memory;
+mod namespace_usage;
+mod object_index;
 pub mod revision;
-#[cfg(any(feature = "etcd", feature = "sqlite"))]
-mod sealed;
-mod settled;
-mod shares;
-mod shelves;
+mod sequencer;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(any(feature = "etcd", feature = "sqlite"))]
+mod stored_value;
 pub mod suite;
-mod timeline;
+mod unknown_writes;
 #[cfg(any(feature = "etcd", feature = "sqlite"))]
 mod write_queue;
 
@@ -34,11 +34,11 @@ pub use failure::Failure;
 pub use memory::{
     BYTES_LIMIT as MEMORY_STORE_LIMIT, LEAST_BYTES_LIMIT as LEAST_MEMORY_STORE_LIMIT, MemoryStore,
 };
+pub use namespace_usage::NamespaceLimit;
+pub use object_index::ObjectIndex;
 pub use revision::{MARK_BITS, Revision};
-use settled::settled;
-pub use shares::NamespaceLimit;
-pub use shelves::Shelves;
-pub use timeline::Timeline;
+pub use sequencer::RevisionSequencer;
+use unknown_writes::settled;
 
 use std::fmt;
 use std::path::Path;
@@ -84,7 +84,7 @@ pub struct Versioned {
 
 /// The precondition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expected {
+pub enum Precondition {
     /// No object is stored under the key.
     Absent,
     /// The object under the key was last written at this revision.
@@ -99,7 +99,7 @@ pub struct Commit {
     /// The key to write.
     pub key: Key,
     /// The precondition of the write.
-    pub expected: Expected,
+    pub expected: Precondition,
     /// The object to store. `None` removes the stored object.
     pub object: Option<Arc<Object>>,
     /// Whether the write only serves the deletion of the object: it marks the object for deletion, or removes a finalizer.
@@ -217,9 +217,9 @@ pub trait Store: Send + Sync + 'static {
     fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Revision, StoreError>>;
 
     /// Returns the newest revision, or a later one. Every write that was acknowledged to any client before the call has
-    /// at most this revision. Reads of followed collections are up to date once [`Timeline::current`] reaches it.
+    /// at most this revision. Reads of followed collections are up to date once [`RevisionSequencer::current`] reaches it.
     fn newest(&self) -> BoxFuture<'_, Result<Revision, StoreError>> {
-        Box::pin(std::future::ready(Ok(self.timeline().current())))
+        Box::pin(std::future::ready(Ok(self.sequencer().current())))
     }
 
     /// Waits until the outcome of a write that just returned [`StoreError::Unknown`] is settled. Then followers have
@@ -230,9 +230,9 @@ pub trait Store: Send + Sync + 'static {
             return Box::pin(std::future::ready(()));
         }
         Box::pin(async move {
-            let timeline = self.timeline();
+            let sequencer = self.sequencer();
             tokio::select! {
-                () = settled(|| self.newest(), &timeline) => {}
+                () = settled(|| self.newest(), &sequencer) => {}
                 _ = self.failed() => {}
             }
         })
@@ -254,7 +254,7 @@ pub trait Store: Send + Sync + 'static {
     fn collections(&self) -> Vec<Collection>;
 
     /// The timeline that the revisions of the store come from.
-    fn timeline(&self) -> Arc<Timeline>;
+    fn sequencer(&self) -> Arc<RevisionSequencer>;
 
     /// Whether other processes write to the store, too.
     fn is_shared(&self) -> bool {
@@ -288,7 +288,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Describes the store and its newest revision to operators, such as `memory, at revision 42`.
     fn describe(&self) -> String {
-        format!("at revision {}", self.timeline().current())
+        format!("at revision {}", self.sequencer().current())
     }
 
     /// The bytes of objects in the store and the limit in bytes, if the store has a limit.
@@ -339,8 +339,8 @@ pub async fn await_newest(store: &dyn Store) -> Result<(), StoreError> {
         return Ok(());
     }
     let newest = store.newest().await?;
-    let timeline = store.timeline();
-    let seen = timeline.wait_until(newest);
+    let sequencer = store.sequencer();
+    let seen = sequencer.wait_until(newest);
     tokio::time::timeout(FRESHNESS_WAIT, seen).await.map_err(|_| StoreError::Unavailable)
 }
 

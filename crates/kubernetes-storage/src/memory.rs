@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 
-use super::shelves::Shelves;
+use super::object_index::ObjectIndex;
 use super::{
-    Collection, Commit, LogReader, NamespaceLimit, Revision, Store, StoreError, Timeline, Versioned,
+    Collection, Commit, LogReader, NamespaceLimit, Revision, RevisionSequencer, Store, StoreError,
+    Versioned,
 };
 use crate::object::Key;
 
@@ -20,27 +21,27 @@ pub const LEAST_BYTES_LIMIT: usize = BYTES_LIMIT / 8;
 
 /// A store in memory. Its objects are lost when the process ends.
 pub struct MemoryStore {
-    timeline: Arc<Timeline>,
-    shelves: Mutex<Shelves>,
+    sequencer: Arc<RevisionSequencer>,
+    object_index: Mutex<ObjectIndex>,
 }
 
 impl MemoryStore {
     /// Creates an empty store with a limit in bytes. Its revisions come from this timeline, and a namespace may use at
     /// most this part of the limit.
-    pub fn new(limit: usize, timeline: Arc<Timeline>, share: NamespaceLimit) -> Self {
-        Self { timeline, shelves: Mutex::new(Shelves::new(limit, share)) }
+    pub fn new(limit: usize, sequencer: Arc<RevisionSequencer>, share: NamespaceLimit) -> Self {
+        Self { sequencer, object_index: Mutex::new(ObjectIndex::new(limit, share)) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shelves> {
-        self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ObjectIndex> {
+        self.object_index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self, commit: Commit) -> Result<Revision, StoreError> {
-        self.timeline.publish(|revision| {
-            let mut shelves = self.lock();
-            let kept = shelves.get(&commit.collection, &commit.key)?.cloned();
-            shelves.take_room(&commit, kept.as_ref())?;
-            shelves.keep(revision, commit);
+        self.sequencer.publish(|revision| {
+            let mut object_index = self.lock();
+            let kept = object_index.get(&commit.collection, &commit.key)?.cloned();
+            object_index.take_room(&commit, kept.as_ref())?;
+            object_index.keep(revision, commit);
             Ok(revision)
         })
     }
@@ -77,8 +78,8 @@ impl Store for MemoryStore {
         self.lock().collections()
     }
 
-    fn timeline(&self) -> Arc<Timeline> {
-        Arc::clone(&self.timeline)
+    fn sequencer(&self) -> Arc<RevisionSequencer> {
+        Arc::clone(&self.sequencer)
     }
 
     fn extent(&self) -> Option<(usize, usize)> {
@@ -86,21 +87,21 @@ impl Store for MemoryStore {
     }
 
     fn describe(&self) -> String {
-        format!("memory, at revision {}", self.timeline.current())
+        format!("memory, at revision {}", self.sequencer.current())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Expected, suite};
+    use super::super::{Precondition, suite};
     use super::*;
     use crate::object::Object;
     use jiff::Timestamp;
 
     #[tokio::test]
     async fn is_full_at_last_and_has_room_again() {
-        let timeline = Arc::new(Timeline::starting(Timestamp::now(), 7));
-        let store = MemoryStore::new(BYTES_LIMIT, timeline, NamespaceLimit::WHOLE);
+        let sequencer = Arc::new(RevisionSequencer::starting(Timestamp::now(), 7));
+        let store = MemoryStore::new(BYTES_LIMIT, sequencer, NamespaceLimit::WHOLE);
         let commit = |name: &str, size: Option<usize>, expected| {
             let object = size.map(|size| {
                 let metadata = serde_json::json!({"name": name, "uid": "u"});
@@ -115,8 +116,8 @@ mod tests {
         let mut first = None;
         for size in [SIZE, 1_000] {
             let refused = loop {
-                let name = format!("{size}-{}", store.timeline.current());
-                match store.commit(commit(&name, Some(size), Expected::Absent)).await {
+                let name = format!("{size}-{}", store.sequencer.current());
+                match store.commit(commit(&name, Some(size), Precondition::Absent)).await {
                     Ok(revision) => first = first.or(Some((name, revision))),
                     Err(error) => break error,
                 }
@@ -125,18 +126,18 @@ mod tests {
         }
         let (name, mut revision) = first.unwrap();
         // The object can still be marked for deletion, but not updated.
-        let larger = commit(&name, Some(SIZE + 2_000), Expected::At(revision));
+        let larger = commit(&name, Some(SIZE + 2_000), Precondition::At(revision));
         assert_eq!(store.commit(larger.clone()).await.unwrap_err(), full);
         revision = store.commit(Commit { marks: true, ..larger }).await.unwrap();
-        store.commit(commit(&name, None, Expected::At(revision))).await.unwrap();
-        store.commit(commit("again", Some(SIZE), Expected::Absent)).await.unwrap();
+        store.commit(commit(&name, None, Precondition::At(revision))).await.unwrap();
+        store.commit(commit("again", Some(SIZE), Precondition::Absent)).await.unwrap();
     }
 
     #[tokio::test]
     async fn a_full_share_leaves_room_for_others() {
         const SIZE: usize = 1 << 20;
-        let timeline = Arc::new(Timeline::starting(Timestamp::now(), 7));
-        let store = MemoryStore::new(BYTES_LIMIT, timeline, NamespaceLimit::default());
+        let sequencer = Arc::new(RevisionSequencer::starting(Timestamp::now(), 7));
+        let store = MemoryStore::new(BYTES_LIMIT, sequencer, NamespaceLimit::default());
         let commit = |namespace, name: &str, size: Option<usize>, expected| {
             let object = size.map(|size| {
                 let metadata = serde_json::json!({"name": name, "uid": "u"});
@@ -149,10 +150,10 @@ mod tests {
         let is_exceeded = |error: &StoreError| matches!(error, StoreError::ShareExceeded { limit, .. } if *limit == BYTES_LIMIT / 4);
         let mut revisions = Vec::new();
         for number in 0..31 {
-            let created = commit(Some("a"), &number.to_string(), Some(SIZE), Expected::Absent);
+            let created = commit(Some("a"), &number.to_string(), Some(SIZE), Precondition::Absent);
             revisions.push(store.commit(created).await.unwrap());
         }
-        let one_more = |namespace| commit(namespace, "more", Some(SIZE), Expected::Absent);
+        let one_more = |namespace| commit(namespace, "more", Some(SIZE), Precondition::Absent);
         let refused = store.commit(one_more(Some("a"))).await.unwrap_err();
         assert!(is_exceeded(&refused), "{refused}");
         // All collections of a namespace have one limit.
@@ -162,21 +163,21 @@ mod tests {
             store.commit(one_more(namespace)).await.unwrap();
         }
         // Stored objects may become smaller, be marked for deletion, and be removed.
-        let at = Expected::At(revisions[0]);
+        let at = Precondition::At(revisions[0]);
         let larger = commit(Some("a"), "0", Some(2 * SIZE), at);
         assert!(is_exceeded(&store.commit(larger.clone()).await.unwrap_err()));
         let marked = store.commit(Commit { marks: true, ..larger }).await.unwrap();
-        let smaller = commit(Some("a"), "0", Some(1), Expected::At(marked));
+        let smaller = commit(Some("a"), "0", Some(1), Precondition::At(marked));
         store.commit(smaller).await.unwrap();
-        store.commit(commit(Some("a"), "1", None, Expected::At(revisions[1]))).await.unwrap();
+        store.commit(commit(Some("a"), "1", None, Precondition::At(revisions[1]))).await.unwrap();
         store.commit(one_more(Some("a"))).await.unwrap();
     }
 
     #[tokio::test]
     async fn passes_the_suite() {
         suite::run(async || {
-            let timeline = Arc::new(Timeline::starting(Timestamp::now(), 7));
-            Arc::new(MemoryStore::new(BYTES_LIMIT, timeline, NamespaceLimit::default()))
+            let sequencer = Arc::new(RevisionSequencer::starting(Timestamp::now(), 7));
+            Arc::new(MemoryStore::new(BYTES_LIMIT, sequencer, NamespaceLimit::default()))
         })
         .await;
     }

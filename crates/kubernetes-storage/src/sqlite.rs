@@ -7,10 +7,10 @@
 //! restart.
 
 mod backup;
-mod ballast;
 mod connection;
 mod database;
 mod log;
+mod reserved_space;
 mod rewrite;
 mod rows;
 mod writer;
@@ -29,12 +29,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::failure::Failure;
-use super::sealed::{Sealing, Unreadable};
-use super::shelves::Shelves;
-use super::timeline::microseconds;
+use super::object_index::ObjectIndex;
+use super::sequencer::microseconds;
+use super::stored_value::{Sealing, Unreadable};
 use super::write_queue::WriteQueue;
 use super::{
-    Collection, Commit, LogReader, Revision, Store, StoreError, StoreOptions, Timeline, Versioned,
+    Collection, Commit, LogReader, Revision, RevisionSequencer, Store, StoreError, StoreOptions,
+    Versioned,
 };
 use crate::object::Key;
 pub use backup::{back_up, back_up_to};
@@ -48,8 +49,8 @@ const WAITING: usize = 1_024;
 
 /// The state that the writer thread shares with callers.
 struct Shared {
-    timeline: Arc<Timeline>,
-    shelves: Mutex<Shelves>,
+    sequencer: Arc<RevisionSequencer>,
+    object_index: Mutex<ObjectIndex>,
     /// The reason why nothing can be written any more.
     failed: Failure,
     /// Whether the disk has so little space that only deletions are written.
@@ -57,8 +58,8 @@ struct Shared {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Shelves> {
-        self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ObjectIndex> {
+        self.object_index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -85,14 +86,14 @@ impl SqliteStore {
         let sealing = Sealing::new(encryption, "");
         let mut database = Database::open(folder, sealing.clone())?;
         let Past { runs, mut oldest, newest } = database.past()?;
-        let mut shelves = Shelves::new(limit, share).with_past_limit(history);
+        let mut object_index = ObjectIndex::new(limit, share).with_past_limit(history);
         let (mut rows, mut has_begun, began) = (0_usize, false, Instant::now());
         let mut log = Log::new(history);
         let mut locked: Option<String> = None;
         database.read(|row| {
             rows += 1;
             let Row { collection, key, revision, .. } = row;
-            let kept = shelves.get(&collection, &key).ok().flatten();
+            let kept = object_index.get(&collection, &key).ok().flatten();
             let bytes = kept.map_or(0, |kept| kept.object.size());
             let object = match row.value {
                 Value::Object(object) => Some(object),
@@ -107,18 +108,18 @@ impl SqliteStore {
                         "{}: {collection} {key} at revision {revision} {why}",
                         folder.display()
                     );
-                    let before = shelves.take_damaged(&collection, key, revision);
+                    let before = object_index.take_damaged(&collection, key, revision);
                     log.note(before.map(|before| (before, bytes)), revision, false);
                     (oldest, has_begun) = (revision, false);
                     return;
                 }
             };
             if revision > oldest && !has_begun {
-                shelves.begin_past(oldest);
+                object_index.begin_past(oldest);
                 has_begun = true;
             }
             let is_removal = object.is_none();
-            let before = shelves.take(&collection, key, (revision, object));
+            let before = object_index.take(&collection, key, (revision, object));
             log.note(before.map(|before| (before, bytes)), revision, is_removal);
         })?;
         if let Some(locked) = locked {
@@ -131,17 +132,17 @@ impl SqliteStore {
         if !has_begun {
             // A new store has no history.
             let is_new = oldest == Revision::NONE && is_first;
-            shelves.begin_past(if is_new { Revision::new(start) } else { oldest });
+            object_index.begin_past(if is_new { Revision::new(start) } else { oldest });
         }
-        let timeline = Arc::new(Timeline::continuing(runs, start));
+        let sequencer = Arc::new(RevisionSequencer::continuing(runs, start));
         let (path, took) = (folder.to_owned(), began.elapsed().as_millis());
         let folder = path.display();
         tracing::info!(
             "{folder}: {rows} objects and recent changes were read in {took} ms; numbers go on at {start}"
         );
-        let (failed, shelves) = (Failure::none(), Mutex::new(shelves));
+        let (failed, object_index) = (Failure::none(), Mutex::new(object_index));
         let is_full = AtomicBool::new(false);
-        let shared = Arc::new(Shared { timeline, shelves, failed, is_full });
+        let shared = Arc::new(Shared { sequencer, object_index, failed, is_full });
         let (messages, received) = mpsc::channel(WAITING);
         let writer = Writer::new(database, Arc::clone(&shared), log, Revision::new(start));
         let thread = std::thread::Builder::new()
@@ -223,8 +224,8 @@ impl Store for SqliteStore {
         self.shared.lock().collections()
     }
 
-    fn timeline(&self) -> Arc<Timeline> {
-        Arc::clone(&self.shared.timeline)
+    fn sequencer(&self) -> Arc<RevisionSequencer> {
+        Arc::clone(&self.shared.sequencer)
     }
 
     fn outlives_process(&self) -> bool {
@@ -244,7 +245,7 @@ impl Store for SqliteStore {
     }
 
     fn describe(&self) -> String {
-        let (folder, current) = (self.folder.display(), self.shared.timeline.current());
+        let (folder, current) = (self.folder.display(), self.shared.sequencer.current());
         format!("a folder, {folder}, at revision {current}")
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 
-use super::{Collection, Commit, Expected, LogEntry, LogReader, Revision, Store, StoreError};
+use super::{Collection, Commit, LogEntry, LogReader, Precondition, Revision, Store, StoreError};
 use crate::object::{Key, Object};
 
 /// A reader that records the entries it receives.
@@ -38,7 +38,7 @@ fn key(name: &str) -> Key {
     Key::new(Some("default"), name)
 }
 
-fn commit(name: &str, expected: Expected, weight: Option<i64>) -> Commit {
+fn commit(name: &str, expected: Precondition, weight: Option<i64>) -> Commit {
     let object = weight.map(|weight| {
         let tree = json!({
             "metadata": {"name": name, "namespace": "default", "uid": "u"},
@@ -51,48 +51,48 @@ fn commit(name: &str, expected: Expected, weight: Option<i64>) -> Commit {
 
 async fn creates_once<S: Store>(store: &S) {
     assert!(store.get(&collection(), &key("a")).await.unwrap().is_none());
-    let revision = store.commit(commit("a", Expected::Absent, Some(1))).await.unwrap();
+    let revision = store.commit(commit("a", Precondition::Absent, Some(1))).await.unwrap();
     let kept = store.get(&collection(), &key("a")).await.unwrap().unwrap();
     assert_eq!(kept.revision, revision);
-    let again = store.commit(commit("a", Expected::Absent, Some(2))).await;
+    let again = store.commit(commit("a", Precondition::Absent, Some(2))).await;
     assert_eq!(again, Err(StoreError::Exists));
     let kept = store.get(&collection(), &key("a")).await.unwrap().unwrap();
     assert_eq!(kept.object.to_tree()["spec"]["weight"], 1, "a refused write changes nothing");
 }
 
 async fn replaces_and_removes_at_the_expected_revision<S: Store>(store: &S) {
-    let first = store.commit(commit("a", Expected::Absent, Some(1))).await.unwrap();
-    let second = store.commit(commit("a", Expected::At(first), Some(2))).await.unwrap();
+    let first = store.commit(commit("a", Precondition::Absent, Some(1))).await.unwrap();
+    let second = store.commit(commit("a", Precondition::At(first), Some(2))).await.unwrap();
     assert!(second > first);
     for object in [Some(3), None] {
-        let stale = store.commit(commit("a", Expected::At(first), object)).await;
+        let stale = store.commit(commit("a", Precondition::At(first), object)).await;
         assert_eq!(stale, Err(StoreError::Changed { current: second }));
     }
-    let removed = store.commit(commit("a", Expected::At(second), None)).await.unwrap();
+    let removed = store.commit(commit("a", Precondition::At(second), None)).await.unwrap();
     assert!(removed > second, "a removal takes a revision of its own");
     assert!(store.get(&collection(), &key("a")).await.unwrap().is_none());
-    let absent = store.commit(commit("a", Expected::At(second), None)).await;
+    let absent = store.commit(commit("a", Precondition::At(second), None)).await;
     assert_eq!(absent, Err(StoreError::Absent));
-    let again = store.commit(commit("a", Expected::Absent, Some(4))).await.unwrap();
+    let again = store.commit(commit("a", Precondition::Absent, Some(4))).await.unwrap();
     assert!(again > removed);
 }
 
 async fn keeps_collections_apart<S: Store>(store: &S) {
-    let first = store.commit(commit("a", Expected::Absent, Some(1))).await.unwrap();
-    let mut other = commit("a", Expected::Absent, Some(1));
+    let first = store.commit(commit("a", Precondition::Absent, Some(1))).await.unwrap();
+    let mut other = commit("a", Precondition::Absent, Some(1));
     other.collection = Collection::new("alpacas.farm.example.com");
     let second = store.commit(other).await.unwrap();
     assert!(second > first, "one timeline for all collections");
 }
 
 async fn tells_followers_everything_in_order<S: Store>(store: &S) {
-    let first = store.commit(commit("b", Expected::Absent, Some(1))).await.unwrap();
-    let second = store.commit(commit("a", Expected::Absent, Some(1))).await.unwrap();
+    let first = store.commit(commit("b", Precondition::Absent, Some(1))).await.unwrap();
+    let second = store.commit(commit("a", Precondition::Absent, Some(1))).await.unwrap();
     let recorder = Arc::new(Recorder::default());
     store.follow(&collection(), recorder.clone()).await.unwrap();
-    let third = store.commit(commit("b", Expected::At(first), Some(2))).await.unwrap();
-    let _ = store.commit(commit("b", Expected::Absent, Some(2))).await;
-    let fourth = store.commit(commit("b", Expected::At(third), None)).await.unwrap();
+    let third = store.commit(commit("b", Precondition::At(first), Some(2))).await.unwrap();
+    let _ = store.commit(commit("b", Precondition::Absent, Some(2))).await;
+    let fourth = store.commit(commit("b", Precondition::At(third), None)).await.unwrap();
     let told = recorder.0.lock().unwrap().clone();
     let expected = [
         (first, "default/b", true),
@@ -110,9 +110,9 @@ async fn lets_one_of_many_writers_win<S: Store>(store: Arc<S>) {
     let tasks: Vec<_> = (0..WRITERS)
         .map(|weight| {
             let store = Arc::clone(&store);
-            tokio::spawn(
-                async move { store.commit(commit("a", Expected::Absent, Some(weight))).await },
-            )
+            tokio::spawn(async move {
+                store.commit(commit("a", Precondition::Absent, Some(weight))).await
+            })
         })
         .collect();
     let mut won = 0;
@@ -130,11 +130,11 @@ async fn knows_its_newest_revision<S: Store>(store: &S) {
     assert!(store.is_known());
     store.known().await;
     let before = store.newest().await.unwrap();
-    let written = store.commit(commit("a", Expected::Absent, Some(1))).await.unwrap();
+    let written = store.commit(commit("a", Precondition::Absent, Some(1))).await.unwrap();
     assert!(before < written);
     let newest = store.newest().await.unwrap();
     assert!(written <= newest, "{written} is newer than {newest}");
-    store.timeline().wait_until(newest).await;
-    assert!(store.timeline().current() >= newest);
-    assert!(store.timeline().may_have_issued(newest));
+    store.sequencer().wait_until(newest).await;
+    assert!(store.sequencer().current() >= newest);
+    assert!(store.sequencer().may_have_issued(newest));
 }

@@ -44,7 +44,7 @@ mod tests {
 
     use super::*;
     use crate::object::{Key, Object};
-    use crate::{Collection, Expected};
+    use crate::{Collection, Precondition};
 
     const LIMIT: usize = 16 << 20;
 
@@ -55,7 +55,7 @@ mod tests {
             Arc::new(Object::from_tree(tree.as_object().unwrap()).unwrap())
         });
         let (collection, key) = (Collection::new("c"), Key::new(None, "a"));
-        Commit { collection, key, expected: Expected::Absent, object, marks: false }
+        Commit { collection, key, expected: Precondition::Absent, object, marks: false }
     }
 
     #[test]

@@ -2,9 +2,9 @@
 //! Each module explains why it is a separate loop and not a `kube::runtime::Controller`.
 
 pub(crate) mod aggregated_roles;
+mod content_deletion;
 pub(crate) mod definitions;
 mod events;
-mod left_behind;
 pub(crate) mod namespace_objects;
 pub(crate) mod namespaces;
 mod pods;

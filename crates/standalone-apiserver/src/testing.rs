@@ -6,7 +6,8 @@ use aggregated_apiserver::runtime_kinds::RuntimeKinds;
 use aggregated_apiserver::serving::ClusterClient;
 use aggregated_apiserver::store::NamespaceLimit;
 use aggregated_apiserver::store::{
-    Collection, Commit, Key, LogReader, Revision, Shelves, Store, StoreError, Timeline, Versioned,
+    Collection, Commit, Key, LogReader, ObjectIndex, Revision, RevisionSequencer, Store,
+    StoreError, Versioned,
 };
 use aggregated_apiserver::{ApiServer, InProcess};
 use futures::future::BoxFuture;
@@ -21,17 +22,17 @@ use crate::test_server::admin;
 
 /// A store that several servers write to. Each server opens it as a new store.
 struct SharedStore {
-    timeline: Arc<Timeline>,
-    shelves: Mutex<Shelves>,
+    sequencer: Arc<RevisionSequencer>,
+    index: Mutex<ObjectIndex>,
 }
 
 impl SharedStore {
     fn write(&self, commit: Commit) -> Result<Revision, StoreError> {
-        self.timeline.publish(|revision| {
-            let mut shelves = self.shelves.lock().unwrap();
-            let kept = shelves.get(&commit.collection, &commit.key)?.cloned();
-            shelves.take_room(&commit, kept.as_ref())?;
-            shelves.keep(revision, commit);
+        self.sequencer.publish(|revision| {
+            let mut index = self.index.lock().unwrap();
+            let kept = index.get(&commit.collection, &commit.key)?.cloned();
+            index.take_room(&commit, kept.as_ref())?;
+            index.keep(revision, commit);
             Ok(revision)
         })
     }
@@ -43,7 +44,7 @@ impl Store for SharedStore {
         collection: &'a Collection,
         key: &'a Key,
     ) -> BoxFuture<'a, Result<Option<Versioned>, StoreError>> {
-        let kept = self.shelves.lock().unwrap().get(collection, key).map(|kept| kept.cloned());
+        let kept = self.index.lock().unwrap().get(collection, key).map(|kept| kept.cloned());
         Box::pin(async move { kept })
     }
 
@@ -57,16 +58,16 @@ impl Store for SharedStore {
         collection: &Collection,
         reader: Arc<dyn LogReader>,
     ) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.shelves.lock().unwrap().follow(collection, reader);
+        self.index.lock().unwrap().follow(collection, reader);
         Box::pin(async { Ok(()) })
     }
 
     fn collections(&self) -> Vec<Collection> {
-        self.shelves.lock().unwrap().collections()
+        self.index.lock().unwrap().collections()
     }
 
-    fn timeline(&self) -> Arc<Timeline> {
-        Arc::clone(&self.timeline)
+    fn sequencer(&self) -> Arc<RevisionSequencer> {
+        Arc::clone(&self.sequencer)
     }
 
     fn is_shared(&self) -> bool {
@@ -76,10 +77,10 @@ impl Store for SharedStore {
 
 /// A new store for several servers.
 pub(crate) fn shared_store() -> Arc<dyn Store> {
-    let mut shelves = Shelves::new(1 << 24, NamespaceLimit::WHOLE);
-    let timeline = Arc::new(Timeline::continuing(Vec::new(), 41));
-    shelves.begin_past(timeline.current());
-    Arc::new(SharedStore { timeline, shelves: Mutex::new(shelves) })
+    let mut index = ObjectIndex::new(1 << 24, NamespaceLimit::WHOLE);
+    let sequencer = Arc::new(RevisionSequencer::continuing(Vec::new(), 41));
+    index.begin_past(sequencer.current());
+    Arc::new(SharedStore { sequencer, index: Mutex::new(index) })
 }
 
 /// A server of a shared store. None of its controllers is started automatically.

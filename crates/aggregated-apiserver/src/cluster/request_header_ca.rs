@@ -9,7 +9,7 @@ use kube::Api;
 use kube::runtime::{WatchStreamExt, watcher};
 
 use super::Cluster;
-use crate::occasionally::Occasionally;
+use crate::log_throttle::LogThrottle;
 
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";
@@ -73,7 +73,7 @@ impl Cluster {
         let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
         let events = watcher(api, only).default_backoff();
         let mut is_there = false;
-        let refused = Occasionally::default();
+        let refused = LogThrottle::default();
         events.filter_map(move |event| {
             let said = match event {
                 Ok(watcher::Event::Init) => {

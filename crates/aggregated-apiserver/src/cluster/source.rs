@@ -31,7 +31,7 @@ pub use source_type::{SourceApi, SourceType, resource_name};
 pub use stream::SourceStreams;
 use together::Together;
 
-use crate::occasionally::Occasionally;
+use crate::log_throttle::LogThrottle;
 
 /// How much memory the objects of one type may take, unless a source says otherwise. Views of 20,000 Pods take so much.
 pub const SOURCE_MEMORY: usize = 64 << 20;
@@ -60,7 +60,7 @@ pub struct Sources {
     informers: Mutex<HashMap<(TypeId, SourceOptions), AnyInformer>>,
     watches: Mutex<Vec<JoinHandle<()>>>,
     /// Log lines about each resource, which may be read as several types.
-    reports: Mutex<HashMap<String, Arc<Occasionally>>>,
+    reports: Mutex<HashMap<String, Arc<LogThrottle>>>,
 }
 
 impl Sources {

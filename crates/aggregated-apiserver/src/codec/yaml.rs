@@ -21,7 +21,7 @@ use self::tree::{Meter, Tree, decode};
 use super::text::{DEPTH_LIMIT, ParseError, Parsed, Seen, VALUES_LIMIT};
 use crate::error::ApiError;
 use crate::queue::{Busy, Queue};
-use crate::quota::{self, Account, Portion};
+use crate::quota::{self, Account, MemoryScale};
 
 /// The largest number of threads that parse at a time; one in a small container.
 const THREADS: usize = 3;
@@ -36,7 +36,7 @@ const IS_OF_JSON: [&str; 2] = ["json: ", "unsupported map key"];
 pub const REPEATED_KEYS: &str = "yaml: unmarshal errors:\n  ";
 
 /// Returns the number of concurrent YAML parsers.
-pub fn yaml_parsers(portion: Portion) -> usize {
+pub fn yaml_parsers(portion: MemoryScale) -> usize {
     portion.between(1, THREADS)
 }
 

@@ -1,8 +1,8 @@
 //! Computed kinds: kinds that are views of other objects in the cluster.
 
-mod alike;
-mod held_back;
-mod known;
+mod shared_json;
+mod source_states;
+mod unpublished;
 mod variant;
 
 use std::any::TypeId;
@@ -23,9 +23,9 @@ use super::{FieldPermissions, PrinterColumns, Visibility, qualified, to_tree};
 use crate::cluster::{Changed, SourceInformer, SourceOptions, SourceType};
 use crate::object::{Key, Object};
 use crate::watch_cache::{SourceState, WatchCache};
-use alike::Alike;
-use held_back::HeldBack;
-use known::KnownSources;
+use shared_json::SharedJson;
+use source_states::KnownSources;
+use unpublished::Unpublished;
 pub use variant::{ComputedFromVariants, Variant, Variants};
 pub(super) use variant::{Only, Opened};
 
@@ -280,8 +280,8 @@ struct Computation<V: Variant> {
     known: KnownSources,
     /// Sources that were due while sources or lookups were not synced.
     put_off: HashSet<Key>,
-    held_back: HeldBack,
-    alike: Alike,
+    unpublished: Unpublished,
+    alike: SharedJson,
 }
 
 impl<V: Variant> Running for Computation<V> {
@@ -328,7 +328,7 @@ impl<V: Variant> Running for Computation<V> {
             self.show(source_key, None);
             self.settle(source_key, Box::default());
             if let Some(mut hold) = self.known.remove(source_key).and_then(|known| known.hold) {
-                self.held_back.note(source_key, &mut hold, None);
+                self.unpublished.note(source_key, &mut hold, None);
             }
             return;
         };
@@ -347,7 +347,7 @@ impl<V: Variant> Running for Computation<V> {
     }
 
     fn next_held_back(&self) -> Option<Instant> {
-        self.held_back.next()
+        self.unpublished.next()
     }
 }
 
@@ -371,8 +371,8 @@ impl<V: Variant> Computation<V> {
             narrow,
             known: KnownSources::default(),
             put_off: HashSet::new(),
-            held_back: HeldBack::default(),
-            alike: Alike::default(),
+            unpublished: Unpublished::default(),
+            alike: SharedJson::default(),
         }
     }
 
@@ -404,7 +404,7 @@ impl<V: Variant> Computation<V> {
     /// Takes the sources that must be computed again. Also returns when to call this again at the latest.
     fn take_due(&mut self) -> (Due<Key>, Option<Instant>) {
         let mut due = Due { changed: std::mem::take(&mut self.put_off), ..Due::default() };
-        due.measured.extend(self.held_back.take_due(Instant::now()));
+        due.measured.extend(self.unpublished.take_due(Instant::now()));
         let own = if V::OPTIONS.is_measured() { &mut due.measured } else { &mut due.changed };
         own.extend(self.changed.take());
         let lookups = self.related.lookups().into_iter();
@@ -427,14 +427,14 @@ impl<V: Variant> Computation<V> {
         let Some(shown) = self.cache.get(object.key()) else { return false };
         let hold = known.hold.get_or_insert_default();
         if shown.object.same_content(object) {
-            self.held_back.note(source_key, hold, None);
+            self.unpublished.note(source_key, hold, None);
             hold.end(None);
             return true;
         }
         let is_worth = is_worth_publishing::<V>(&shown.object, object);
         let bounds = (V::MEASURED_AT_MOST_EVERY, V::MEASURED_AT_LATEST);
         let until = hold.is_over(Instant::now(), is_worth, bounds).err();
-        self.held_back.note(source_key, hold, until);
+        self.unpublished.note(source_key, hold, until);
         until.is_some()
     }
 
@@ -443,7 +443,7 @@ impl<V: Variant> Computation<V> {
         let source = self.known.number_of(source_key);
         let hold = self.known.get_mut(source).and_then(|known| known.hold.as_mut());
         if let Some(hold) = hold {
-            self.held_back.note(source_key, hold, None);
+            self.unpublished.note(source_key, hold, None);
             hold.end(is_measured.then(Instant::now));
         }
     }

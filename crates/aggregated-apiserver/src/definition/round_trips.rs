@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::{Value, json};
 
 use super::{Convert, Stored, to_tree};
-use crate::kind::{Kind, drop_null_members};
+use crate::kind::{Kind, drop_null_fields};
 use crate::object::{Tree, metadata, to_json};
 use crate::schema;
 
@@ -127,7 +127,7 @@ fn check(
     let Value::Object(tree) = &mut object else { return Ok(()) };
     fill_in_metadata(kind, tree);
     if let Some(version) = kind.version_of(tree) {
-        drop_null_members(version.schema.root(), tree);
+        drop_null_fields(version.schema.root(), tree);
     }
     let there = shown(kind, tree, through).map_err(|why| fault(&object, why))?;
     let back = shown(kind, &there, from)

@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::located;
+use super::located_errors;
 use crate::error::FieldError;
 use crate::kind::{ErasedValidation, Judge, Prepared, RuleContext, Verdict, go_reader};
 
@@ -104,7 +104,7 @@ impl<K> Validation<K> {
     }
 
     /// Sets the function that validates the `status` of an object. It is called only for built-in kinds
-    /// ([`Kinds::built_in`](super::Kinds::built_in)); for other kinds, a write of the `status` is validated only by the
+    /// ([`Kind::built_in`](super::Kind::built_in)); for other kinds, a write of the `status` is validated only by the
     /// schema.
     #[must_use]
     pub fn validate_status(
@@ -194,7 +194,7 @@ fn judge<K: 'static>(
 
 /// Deserializes an object. The error names the field that does not fit the type.
 fn read_and_locate<K: DeserializeOwned>(tree: &Value) -> Result<K, String> {
-    located::read(tree).map_err(|error| error.to_string())
+    located_errors::read(tree).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Convert, Stored, located};
+use super::{Convert, Stored, located_errors};
 use crate::kind::{
     DirectCode, ErasedColumns, ErasedConversion, Hub, PrunedJson, Unconvertible, VersionCode,
 };
@@ -184,7 +184,7 @@ fn of_type<H: Any>(hub: Hub) -> Result<Box<H>, String> {
 }
 
 fn read<K: Resource<DynamicType = ()> + DeserializeOwned>(object: &Tree) -> Result<K, String> {
-    located::read(object)
+    located_errors::read(object)
         .map_err(|why| format!("does not fit the type of {}: {why}", K::version(&())))
 }
 

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 use super::qualified;
 use crate::kind::{ErasedVisibility, IdentityJudge, ObjectIdentity};
-use crate::occasionally::Occasionally;
+use crate::log_throttle::LogThrottle;
 use crate::user::User;
 
 /// A rule that selects the objects that are visible to each reader, among those that the reader is allowed to read.
@@ -105,7 +105,7 @@ impl<K> Visibility<K> {
 impl<K: Resource<DynamicType = ()> + DeserializeOwned + 'static> Visibility<K> {
     /// The rule without its type, for stored objects; `None` if all objects are visible.
     pub(super) fn erased(self) -> Option<ErasedVisibility> {
-        let failures = Occasionally::default();
+        let failures = LogThrottle::default();
         let guarded = move |judge: &dyn Fn() -> Result<bool, String>| {
             let judged = catch_unwind(AssertUnwindSafe(judge));
             judged.unwrap_or_else(|_| Err("its rule panicked".to_owned())).unwrap_or_else(|why| {

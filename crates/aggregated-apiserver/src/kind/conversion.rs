@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use thiserror::Error;
 
-use super::null_members::drop_null_members;
+use super::null_fields::drop_null_fields;
 use super::{ErasedConversion, Kind, Unconvertible, Version, WebhookConversion};
 use crate::error::{ApiError, Reason, quote};
 use crate::object::extent::{DEPTH_LIMIT, Extent};
@@ -148,7 +148,7 @@ impl Kind {
         if let Some(version) = self.version_of(&converted)
             && matches!(conversion, Converter::Code(_))
         {
-            drop_null_members(version.schema.root(), &mut converted);
+            drop_null_fields(version.schema.root(), &mut converted);
         }
         Ok(Cow::Owned(converted))
     }
@@ -349,7 +349,7 @@ impl Kind {
                 *tree = converted?;
                 // A null in the response of a webhook stays null.
                 if matches!(conversion, Converter::Code(_)) {
-                    drop_null_members(version.schema.root(), tree);
+                    drop_null_fields(version.schema.root(), tree);
                 }
             }
             _ => drop(tree.insert("apiVersion".to_owned(), api_version.into())),

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use super::conversion::UnconvertibleError;
 use super::{Kind, Version};
 use crate::object::Object;
-use crate::quota::Portion;
+use crate::quota::MemoryScale;
 
 /// The memory limit of the cache in bytes: 10,000 objects of 1.6 kB with their overhead, which is a quarter of that.
 const LIMIT: usize = 32 << 20;
@@ -26,7 +26,7 @@ const LOOKED_AT: usize = 8;
 const ENTRY: usize = size_of::<Object>() + 256;
 
 /// The memory limit for objects in other versions, in bytes.
-pub fn converted_limit(portion: Portion) -> usize {
+pub fn converted_limit(portion: MemoryScale) -> usize {
     portion.between(LEAST, LIMIT)
 }
 

@@ -9,14 +9,14 @@ use serde_json::Value;
 
 use super::erased_validation::whole_floats_to_integers;
 use super::{PrunedJson, Unconvertible};
+use crate::log_throttle::{LogThrottle, shown};
 use crate::object::names::{check_label_key, check_label_value};
 use crate::object::{Tree, metadata};
-use crate::occasionally::{Occasionally, shown};
 use crate::quota;
 use crate::schema::Type;
 
 /// Throttles log lines about panics to a few per minute: one for each of a few invalid objects.
-static PANICKED: Occasionally = Occasionally::at_most(5);
+static PANICKED: LogThrottle = LogThrottle::at_most(5);
 
 /// An object as the type to and from which all versions are converted.
 pub type Hub = Box<dyn Any>;

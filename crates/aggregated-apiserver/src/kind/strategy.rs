@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::Version;
-use super::filled::{FilledField, find};
+use super::filled_fields::{FilledField, find};
 use crate::object::names::{
     check_dns_1035_label, check_dns_1123_label, check_dns_1123_subdomain, check_path_segment,
 };

@@ -33,7 +33,7 @@ use http::{HeaderMap, HeaderValue, Uri};
 use jiff::Timestamp;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::shares::Shares;
+use super::user_limits::UserLimits;
 use super::{CLIENT_CLOSED_REQUEST, Ending};
 use crate::admission::AuditAnnotations;
 use crate::clock::Clock;
@@ -74,7 +74,7 @@ pub struct Audit {
     clock: Clock,
     levels: [AtomicU64; 4],
     /// The bytes of bodies and annotations that are held.
-    objects: Mutex<Shares>,
+    objects: Mutex<UserLimits>,
 }
 
 /// Counters of events, for metrics.
@@ -97,7 +97,7 @@ impl Audit {
     /// The error of the file system if the file cannot be opened.
     pub fn open(policy: Policy, destination: Destination, clock: Clock) -> io::Result<Self> {
         let log = Log::open(destination)?;
-        let objects = Mutex::new(Shares::of(held(&policy)));
+        let objects = Mutex::new(UserLimits::of(held(&policy)));
         Ok(Self { policy, log, clock, levels: Default::default(), objects })
     }
 
@@ -116,7 +116,7 @@ impl Audit {
     }
 
     /// Calls a function with the account of bodies and annotations.
-    fn objects<T>(&self, with: impl FnOnce(&mut Shares) -> T) -> T {
+    fn objects<T>(&self, with: impl FnOnce(&mut UserLimits) -> T) -> T {
         with(&mut self.objects.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

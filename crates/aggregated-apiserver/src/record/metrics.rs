@@ -3,7 +3,7 @@
 //! The values of labels are names of served resources, or come from short fixed lists. Clients can therefore not create
 //! an unlimited number of time series.
 
-mod looked_at;
+mod observed;
 mod per_resource;
 mod process;
 mod requests;
@@ -11,7 +11,7 @@ mod steps;
 mod text;
 mod watch_events;
 
-pub use looked_at::{
+pub use observed::{
     CallTimes, CertificateEnds, ConvertedCalls, EndedCalls, KeptKind, Look, Observed, SourceInView,
 };
 pub(super) use requests::Running;
@@ -28,7 +28,7 @@ use super::Record;
 use super::audit::Audit;
 use super::traces::Traces;
 use crate::cluster::Review;
-use looked_at::{AuditLog, Certificates, LookedAt, SentTraces};
+use observed::{AuditLog, Certificates, LookedAt, SentTraces};
 use process::Process;
 use requests::Requests;
 use steps::Steps;

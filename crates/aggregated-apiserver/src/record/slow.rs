@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use super::Record;
-use crate::occasionally::{Occasionally, shown};
+use crate::log_throttle::{LogThrottle, shown};
 
 /// The duration from which on a request is slow, same as in kube-apiserver.
 const SLOW: Duration = Duration::from_millis(500);
 /// The limit of lines per minute. Clients can make many requests slow, by the way they send and read.
-static LINES: Occasionally = Occasionally::at_most(30);
+static LINES: LogThrottle = LogThrottle::at_most(30);
 
 /// Writes the line of a completed request if it was slow.
 pub(super) fn write(record: &Record) {

@@ -24,7 +24,7 @@ use tokio::time::timeout;
 use super::stream_reset::StreamReset;
 use crate::error::ApiError;
 use crate::queue::{Busy, QueuePlace};
-use crate::quota::Portion;
+use crate::quota::MemoryScale;
 use crate::storage::Versioned;
 use crate::user::User;
 use held::{Held, PIECE, owned};
@@ -40,7 +40,7 @@ const OVERHEAD: usize = 10 << 10;
 const SMALL: usize = 16 << 10;
 
 /// The same in a container of this size.
-pub(super) fn limit(portion: Portion) -> usize {
+pub(super) fn limit(portion: MemoryScale) -> usize {
     portion.between(LEAST, LIMIT)
 }
 
@@ -149,9 +149,9 @@ impl Answer {
             match timeout(PATIENCE, &mut turn).await {
                 Ok(taken) => break taken,
                 Err(_) if pool.streaming.is_share_taken(&user.name) => {
-                    pool.make_room(Some(self.share(user)), Lack::Place);
+                    pool.make_room(Some(self.share(user)), Lack::Slot);
                 }
-                Err(_) => pool.make_room(None, Lack::Place),
+                Err(_) => pool.make_room(None, Lack::Slot),
             }
         };
         let refused = |Busy { retry_after }| {

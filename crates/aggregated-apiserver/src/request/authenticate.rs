@@ -16,8 +16,8 @@ use http::header::AUTHORIZATION;
 use http::request::Parts;
 use percent_encoding::percent_decode_str;
 
+use super::connection_priority::ConnectionPriority;
 use super::impersonate::Impersonation;
-use super::standing::Standing;
 use super::websocket;
 use crate::cluster::{Asker, Cluster, DelegatedAuthentication, RequestHeader};
 use crate::error::ApiError;
@@ -31,7 +31,7 @@ pub enum Peer {
         /// What it showed.
         presented: Presented,
         /// What is known of it.
-        standing: Standing,
+        standing: ConnectionPriority,
     },
     /// A caller in this process. No connection can produce it.
     InProcess(User),
@@ -265,7 +265,7 @@ mod tests {
             request = request.header(*name, *value);
         }
         let (head, ()) = request.body(()).unwrap().into_parts();
-        let peer = Peer::Connection { presented, standing: Standing::default() };
+        let peer = Peer::Connection { presented, standing: ConnectionPriority::default() };
         authenticate(&authentication, &peer, &head).await
     }
 

@@ -3,7 +3,7 @@
 use super::{Inflights, answers, encode, throttle};
 use crate::codec;
 use crate::kind::converted_limit;
-use crate::quota::{self, Portion};
+use crate::quota::{self, MemoryScale};
 use crate::write::commit_limit;
 
 /// What requests and their answers may take of memory, each sort by itself.
@@ -27,7 +27,7 @@ pub struct Bounds {
 
 impl Bounds {
     /// So large a portion of all of them, and room for so many requests.
-    pub fn of(portion: Portion, inflights: Inflights) -> Self {
+    pub fn of(portion: MemoryScale, inflights: Inflights) -> Self {
         Self {
             trees: quota::trees(portion),
             throttle: throttle::Bounds::of(portion, inflights),

@@ -25,15 +25,15 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 
-use crate::aside;
+use crate::blocking;
 use crate::error::{ApiError, Reason};
 use crate::kind::Kind;
-use crate::occasionally::Occasionally;
+use crate::log_throttle::LogThrottle;
 use crate::record::{Aftermath, Ending, Parted, apart};
 use crate::verb::Verb;
 use crate::write::{CriticalSection, Outcome};
 
-static ENDED: Occasionally = Occasionally::at_most(10);
+static ENDED: LogThrottle = LogThrottle::at_most(10);
 
 /// A write as the log names it, with the place for its end.
 pub(super) struct Named {
@@ -166,7 +166,7 @@ where
         let since = Instant::now();
         let left = std::future::poll_fn(|context| {
             let polled = match is_costly {
-                true => aside::poll(write.as_mut(), context),
+                true => blocking::poll(write.as_mut(), context),
                 false => write.as_mut().poll(context),
             };
             match polled {

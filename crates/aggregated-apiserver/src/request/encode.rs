@@ -1,6 +1,7 @@
 //! What came of it, as bytes.
 
 mod bookmark;
+mod deadline_stream;
 mod gzip;
 mod indent;
 mod json;
@@ -9,7 +10,6 @@ mod protobuf;
 mod shared_forms;
 pub(super) mod stream;
 mod table;
-mod until;
 mod yaml;
 
 use axum::body::Body;

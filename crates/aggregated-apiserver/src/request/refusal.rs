@@ -9,10 +9,10 @@ use http::{Response, StatusCode};
 use super::encode;
 use super::negotiate::{Media, Presentation};
 use crate::error::{ApiError, Reason};
-use crate::occasionally::Occasionally;
+use crate::log_throttle::LogThrottle;
 
 /// What went wrong here, which clients may have caused, again and again.
-pub static FAILURES: Occasionally = Occasionally::at_most(30);
+pub static FAILURES: LogThrottle = LogThrottle::at_most(30);
 
 /// A refusal as an answer; its source is for the log.
 pub fn refuse(error: &ApiError) -> Response<Body> {

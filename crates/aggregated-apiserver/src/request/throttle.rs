@@ -21,7 +21,7 @@ use super::route::Target;
 use crate::error::ApiError;
 use crate::object::selector::Selector;
 use crate::queue::{Busy, Queue, QueuePlace};
-use crate::quota::{Account, Place, Places, Portion, Quota};
+use crate::quota::{Account, MemoryScale, Quota, Slot, Slots};
 use crate::user::User;
 use crate::verb::Verb;
 use crate::watch_cache::SLOW_WATCHER;
@@ -102,7 +102,7 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    pub(super) fn of(portion: Portion, inflights: Inflights) -> Self {
+    pub(super) fn of(portion: MemoryScale, inflights: Inflights) -> Self {
         let Inflights { reads, writes, watches } = inflights;
         Self {
             reads,
@@ -138,7 +138,7 @@ impl Bounds {
 /// A place among what is in flight, kept until it is dropped.
 #[derive(Default)]
 pub(super) struct Permit {
-    _place: Option<Place>,
+    _place: Option<Slot>,
     _queued: Option<QueuePlace>,
     reader: Option<Account>,
     /// Among what is costly.
@@ -175,12 +175,12 @@ impl Levels {
 pub(super) struct Throttle {
     reads: Arc<Levels>,
     writes: Arc<Levels>,
-    watches: Places,
+    watches: Slots,
     costly: Queue,
-    large_bodies: Places,
-    small_bodies: Places,
-    heads: Places,
-    heads_of_strangers: Places,
+    large_bodies: Slots,
+    small_bodies: Slots,
+    heads: Slots,
+    heads_of_strangers: Slots,
     /// What readers and their selectors take, besides those that are small.
     readers: Quota,
 }
@@ -197,12 +197,12 @@ impl Throttle {
         Self {
             reads: Arc::new(Levels::new(bounds.reads)),
             writes: Arc::new(Levels::new(bounds.writes)),
-            watches: Places::new(bounds.watches),
+            watches: Slots::new(bounds.watches),
             costly: Queue::new(COSTLY).with_waiting_of_user(COSTLY_WAITING),
-            large_bodies: Places::new(bounds.large_body_units),
-            small_bodies: Places::new(bounds.small_body_units),
-            heads: Places::new(bounds.head_units),
-            heads_of_strangers: Places::new(bounds.head_units_of_strangers),
+            large_bodies: Slots::new(bounds.large_body_units),
+            small_bodies: Slots::new(bounds.small_body_units),
+            heads: Slots::new(bounds.head_units),
+            heads_of_strangers: Slots::new(bounds.head_units_of_strangers),
             readers: Quota::new(bounds.readers),
         }
     }
@@ -214,13 +214,13 @@ impl Throttle {
     }
 
     /// Room for the head of a request by somebody from this network who is not known yet.
-    pub(super) fn head_of_stranger(&self, network: &str, head: &Parts) -> Result<Place, ApiError> {
+    pub(super) fn head_of_stranger(&self, network: &str, head: &Parts) -> Result<Slot, ApiError> {
         let place = self.heads_of_strangers.take(network, head_units(head));
         place.ok_or_else(|| full("heads"))
     }
 
     /// Room for the head of a request, until it is answered.
-    pub(super) fn head(&self, user: &User, head: &Parts) -> Result<Option<Place>, ApiError> {
+    pub(super) fn head(&self, user: &User, head: &Parts) -> Result<Option<Slot>, ApiError> {
         if user.is_master() {
             return Ok(None);
         }
@@ -280,7 +280,7 @@ impl Throttle {
     }
 
     /// Room for the body of a request; `None` if it needs none.
-    pub(super) fn body(&self, user: &User, body: &Body) -> Result<Option<Place>, ApiError> {
+    pub(super) fn body(&self, user: &User, body: &Body) -> Result<Option<Slot>, ApiError> {
         if user.is_master() || body.is_end_stream() {
             return Ok(None);
         }
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn heads_are_bounded_by_their_size_and_by_user() {
-        let throttle = Throttle::new(Bounds::of(Portion::ALL, Inflights::default()));
+        let throttle = Throttle::new(Bounds::of(MemoryScale::ALL, Inflights::default()));
         let head = |length: usize| {
             let request = http::Request::get("/x").header("x", "x".repeat(length));
             request.body(()).unwrap().into_parts().0
@@ -369,7 +369,7 @@ mod tests {
     #[tokio::test]
     async fn there_are_as_many_places_as_operators_say() {
         let said = Inflights { reads: 20, writes: 40, watches: Some(60) };
-        let throttle = Throttle::new(Bounds::of(Portion::ALL, said));
+        let throttle = Throttle::new(Bounds::of(MemoryScale::ALL, said));
         let stranger = User::anonymous();
         for (levels, places) in [(&throttle.reads, 1), (&throttle.writes, 2)] {
             let queue = levels.of(&stranger).unwrap();
@@ -387,7 +387,8 @@ mod tests {
 
     #[test]
     fn the_largest_head_and_body_fit_the_smallest_room() {
-        let throttle = Throttle::new(Bounds::of(Portion::largest(|_| false), Inflights::default()));
+        let throttle =
+            Throttle::new(Bounds::of(MemoryScale::largest(|_| false), Inflights::default()));
         let largest = http::Request::get("/x").header("x", "x".repeat((2 << 20) - 200));
         let (head, ()) = largest.body(()).unwrap().into_parts();
         let held = ["jane", "joe", "jim", "jill"].map(|name| {
@@ -403,7 +404,7 @@ mod tests {
 
     #[test]
     fn watches_of_a_user_of_many_groups_are_bounded_by_their_size() {
-        let throttle = Throttle::new(Bounds::of(Portion::ALL, Inflights::default()));
+        let throttle = Throttle::new(Bounds::of(MemoryScale::ALL, Inflights::default()));
         let (head, ()) = http::Request::get("/apis").body(()).unwrap().into_parts();
         let watches = |count: usize| {
             let groups = (0..count).map(|number| format!("group-{number}-{}", "x".repeat(40)));
@@ -424,7 +425,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_of_heads_of_watches_is_counted() {
-        let throttle = Throttle::new(Bounds::of(Portion::ALL, Inflights::default()));
+        let throttle = Throttle::new(Bounds::of(MemoryScale::ALL, Inflights::default()));
         let path = format!("/apis?continue={}", "x".repeat(50 << 10));
         let (head, ()) = http::Request::get(path).body(()).unwrap().into_parts();
         let user = User { name: "jane".to_owned(), ..User::default() };
@@ -441,7 +442,7 @@ mod tests {
 
     #[test]
     fn an_empty_body_needs_no_room_and_an_unknown_one_the_most() {
-        let throttle = Throttle::new(Bounds::of(Portion::ALL, Inflights::default()));
+        let throttle = Throttle::new(Bounds::of(MemoryScale::ALL, Inflights::default()));
         let user = User { name: "jane".to_owned(), ..User::default() };
         let unknown = || Body::from_stream(futures::stream::pending::<Result<String, String>>());
         let held: Vec<_> = std::iter::from_fn(|| throttle.body(&user, &unknown()).ok()).collect();

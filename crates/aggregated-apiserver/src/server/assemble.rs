@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::copied::{Copied, CopiedObjects};
 use super::memory::Bounds;
+use super::object_copy::{Copied, CopiedObjects};
 use super::runtime_kinds::{RuntimeKinds, Shared};
 use super::stored_definition::check_stored;
 use crate::admission::{
@@ -24,10 +24,11 @@ use crate::object::{Object, Shape, Tree};
 use crate::record::{Audit, Traces};
 use crate::request::{Authentication, Documents, Handler, SharedHandler};
 use crate::served_kind::{
-    Backing, CommitGate, ComputedFrom, Intake, ServedKind, ServedKinds, SourceResource,
+    Backing, CommitGate, ComputedFrom, CreateGate, ServedKind, ServedKinds, SourceResource,
 };
 use crate::storage::{
-    Collection, Commit, Expected, Failure, MemoryStore, NamespaceLimit, Store, Timeline, Versioned,
+    Collection, Commit, Failure, MemoryStore, NamespaceLimit, Precondition, RevisionSequencer,
+    Store, Versioned,
 };
 use crate::watch_cache::{Scope, WatchCache, WindowBudget};
 use crate::write::{self, ManagedFields};
@@ -192,7 +193,7 @@ impl Assembled {
     ) -> Result<Self, StartError> {
         let random = clock.random();
         // The timeline of computed objects and of objects that are stored in memory.
-        let of_process = Arc::new(Timeline::starting(clock.now(), random));
+        let of_process = Arc::new(RevisionSequencer::starting(clock.now(), random));
         let Limits { store, audit, traces, namespace_limit, managed_fields, .. } = limits;
         let Limits { request_timeout, bounds, patterns, .. } = limits;
         let store = store.unwrap_or_else(|| {
@@ -221,11 +222,11 @@ impl Assembled {
             let cache = match of_view {
                 Some(other) => Arc::clone(&other.cache),
                 None => {
-                    let timeline = match &registered.role {
-                        Backend::Stored { .. } => store.timeline(),
+                    let sequencer = match &registered.role {
+                        Backend::Stored { .. } => store.sequencer(),
                         Backend::Computed { .. } | Backend::Reviewed(_) => Arc::clone(&of_process),
                     };
-                    WatchCache::sharing(timeline, bounds.window, &windows)
+                    WatchCache::sharing(sequencer, bounds.window, &windows)
                 }
             };
             let is_view = of_view.is_some();
@@ -241,7 +242,7 @@ impl Assembled {
                 }
             };
             let ended = closing.child_token();
-            let (intake, gate) = (Intake::default(), CommitGate::default());
+            let (create_gate, gate) = (CreateGate::default(), CommitGate::default());
             let came_at_run_time = false;
             let unavailable = None;
             let mut one = ServedKind {
@@ -249,7 +250,7 @@ impl Assembled {
                 cache,
                 backing,
                 ended,
-                intake,
+                create_gate,
                 gate,
                 unavailable,
                 came_at_run_time,
@@ -380,7 +381,7 @@ async fn copy(
         let commit = Commit {
             collection: collection.clone(),
             key: object.key().clone(),
-            expected: Expected::Absent,
+            expected: Precondition::Absent,
             object: Some(Arc::new(object)),
             marks: false,
         };

@@ -254,14 +254,14 @@ impl<S: AsyncWrite + Unpin, H: Unpin> AsyncWrite for BoundedStream<S, H> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::Standing;
+    use crate::request::ConnectionPriority;
     use crate::server::streams::Streams;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\n\r\n";
 
     fn occupant() -> Arc<Occupant> {
-        Occupant::new([10, 0, 0, 1].into(), Standing::default())
+        Occupant::new([10, 0, 0, 1].into(), ConnectionPriority::default())
     }
 
     fn bounded<S>(

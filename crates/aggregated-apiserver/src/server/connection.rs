@@ -25,19 +25,19 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use super::bounded_stream::BoundedStream;
+use super::connection_slots::{ConnectionSlot, ConnectionSlots, Whose, network};
 use super::frame_budget::FrameBudget;
 use super::heads::Heads;
 use super::occupant::{InFlight, Occupant};
 use super::peer_identity::{CertificateLines, PeerIdentity};
-use super::places::{Place, Places, Whose, network};
 use super::slot::{FAREWELLS, NoPlace, Slot};
 use super::streams::{self, Streams};
 use super::tls::Trust;
 use crate::clock::Clock;
 use crate::error::ApiError;
-use crate::occasionally::Occasionally;
-use crate::quota::Portion;
-use crate::request::{Peer, Standing, StreamReset, refuse, without_body};
+use crate::log_throttle::LogThrottle;
+use crate::quota::MemoryScale;
+use crate::request::{ConnectionPriority, Peer, StreamReset, refuse, without_body};
 
 /// The limit of connections, without those of the front proxy. Each may use 100 kB. One address may have three quarters
 /// of them, because a program with a thousand watches over HTTP/1.1 needs as many connections.
@@ -104,7 +104,7 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    pub(super) fn of(portion: Portion) -> Self {
+    pub(super) fn of(portion: MemoryScale) -> Self {
         Self {
             connections: portion.between(LEAST_CONNECTIONS, CONNECTIONS),
             of_front_proxy: portion.between(LEAST_OF_FRONT_PROXY, OF_FRONT_PROXY),
@@ -128,12 +128,12 @@ pub(super) struct Connections {
     router: Router,
     clock: Clock,
     bounds: Bounds,
-    places: Places,
-    of_front_proxy: Places,
-    provisional: Places,
+    places: ConnectionSlots,
+    of_front_proxy: ConnectionSlots,
+    provisional: ConnectionSlots,
     farewells: Semaphore,
     heads: Heads,
-    full: Occasionally,
+    full: LogThrottle,
     lines: Arc<CertificateLines>,
 }
 
@@ -160,16 +160,20 @@ impl Connections {
             router,
             clock,
             bounds,
-            places: Places::new(bounds.connections, bounds.provisional + BACKLOG, Whose::Networks),
-            of_front_proxy: Places::new(
+            places: ConnectionSlots::new(
+                bounds.connections,
+                bounds.provisional + BACKLOG,
+                Whose::Networks,
+            ),
+            of_front_proxy: ConnectionSlots::new(
                 bounds.of_front_proxy,
                 bounds.provisional,
                 Whose::FrontProxy,
             ),
-            provisional: Places::new(bounds.provisional, BACKLOG, Whose::Networks),
+            provisional: ConnectionSlots::new(bounds.provisional, BACKLOG, Whose::Networks),
             farewells: Semaphore::new(FAREWELLS),
             heads: Heads::new(),
-            full: Occasionally::default(),
+            full: LogThrottle::default(),
             lines: Arc::default(),
         }
     }
@@ -187,7 +191,7 @@ impl Connections {
         &self,
         occupant: &Arc<Occupant>,
         draining: &CancellationToken,
-    ) -> Option<(Place, bool)> {
+    ) -> Option<(ConnectionSlot, bool)> {
         if let Some(place) = self.places.take(occupant) {
             return Some((place, true));
         }
@@ -215,7 +219,7 @@ impl Connections {
     ) -> io::Result<Connected> {
         let too_many = || io::Error::other("too many connections");
         let address = stream.peer_addr()?.ip();
-        let standing = Standing::of_address(address, network(address).to_string());
+        let standing = ConnectionPriority::of_address(address, network(address).to_string());
         let occupant = Occupant::new(address, standing);
         let (place, is_admitted) = self.entry(&occupant, draining).await.ok_or_else(too_many)?;
         let handshake = self.tls.accept(stream, ());

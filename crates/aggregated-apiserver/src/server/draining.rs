@@ -16,8 +16,8 @@ use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio::runtime::Handle;
 
-use crate::quota::Places;
-use crate::request::Standing;
+use crate::quota::Slots;
+use crate::request::ConnectionPriority;
 
 /// The largest number of bodies that are read after the response; one network may have a quarter of them. Each holds
 /// its stream. Most bodies arrive before the response is sent.
@@ -29,23 +29,23 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The slots of a server for bodies that are read after the response.
 #[derive(Clone)]
-pub(super) struct Drains(Places);
+pub(super) struct Drains(Slots);
 
 /// A body whose rest is read when it is dropped, if there is a free slot.
 struct Draining {
     body: Body,
-    standing: Standing,
+    standing: ConnectionPriority,
     drains: Drains,
 }
 
 impl Drains {
     pub(super) fn new() -> Self {
-        Self(Places::new(BODIES))
+        Self(Slots::new(BODIES))
     }
 
     /// The same request with a body that is read to its end. A request with `Expect` is unchanged: the client has not
     /// sent its body yet, and reading would request it.
-    pub(super) fn wrap(&self, request: Request, standing: &Standing) -> Request {
+    pub(super) fn wrap(&self, request: Request, standing: &ConnectionPriority) -> Request {
         if request.body().is_end_stream() || request.headers().contains_key(EXPECT) {
             return request;
         }
@@ -114,7 +114,7 @@ mod tests {
     async fn what_is_read_on_is_bounded_for_each_network() {
         let drains = Drains::new();
         let read_on = |network: &str| {
-            let standing = Standing::new(network.to_owned());
+            let standing = ConnectionPriority::new(network.to_owned());
             let is_there = Arc::new(());
             for _ in 0..BODIES {
                 let held = Arc::clone(&is_there);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::Request;
 
-use crate::quota::{Place, Places};
+use crate::quota::{Slot, Slots};
 use crate::request::head;
 
 /// The unit in which heads are counted, in bytes.
@@ -18,18 +18,18 @@ const OF_CONNECTION: usize = 1 << 10;
 const SMALL: usize = 2;
 
 /// The memory for the heads of all connections.
-pub(super) struct Heads(Places);
+pub(super) struct Heads(Slots);
 
 /// The memory for the heads of one connection.
 pub(super) struct ConnectionHeads {
     network: String,
-    own: Places,
-    all: Places,
+    own: Slots,
+    all: Slots,
 }
 
 /// The memory for one head, until it is dropped.
 #[derive(Clone)]
-struct Room(#[allow(dead_code)] Arc<(Place, Place)>);
+struct Room(#[allow(dead_code)] Arc<(Slot, Slot)>);
 
 /// There is no memory for a head.
 #[derive(Debug)]
@@ -37,12 +37,12 @@ pub(super) struct Full;
 
 impl Heads {
     pub(super) fn new() -> Self {
-        Self(Places::new(ALL))
+        Self(Slots::new(ALL))
     }
 
     /// The memory for a connection from this network.
     pub(super) fn of_connection(&self, network: &str) -> ConnectionHeads {
-        let (own, all) = (Places::undivided(OF_CONNECTION), self.0.clone());
+        let (own, all) = (Slots::undivided(OF_CONNECTION), self.0.clone());
         ConnectionHeads { network: network.to_owned(), own, all }
     }
 }

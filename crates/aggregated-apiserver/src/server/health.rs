@@ -188,7 +188,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::storage::{MEMORY_STORE_LIMIT, MemoryStore, NamespaceLimit, Timeline};
+    use crate::storage::{MEMORY_STORE_LIMIT, MemoryStore, NamespaceLimit, RevisionSequencer};
 
     fn answer(health: &Health, endpoint: &str, query: &str) -> (u16, String) {
         let response: Response<String> = health.answer(endpoint, query, Vec::new());
@@ -199,8 +199,8 @@ mod tests {
     fn says_what_is_wrong_to_whom_it_may() {
         let (trusted, is_trusted) = watch::channel(false);
         let is_well = watch::channel(true).1;
-        let timeline = Arc::new(Timeline::starting(Timestamp::UNIX_EPOCH, 0));
-        let store = MemoryStore::new(MEMORY_STORE_LIMIT, timeline, NamespaceLimit::default());
+        let sequencer = Arc::new(RevisionSequencer::starting(Timestamp::UNIX_EPOCH, 0));
+        let store = MemoryStore::new(MEMORY_STORE_LIMIT, sequencer, NamespaceLimit::default());
         let health = Health::new(
             (is_trusted, is_well.clone()),
             is_well,

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::open_files;
 use crate::error::StartError;
-use crate::occasionally::Occasionally;
+use crate::log_throttle::LogThrottle;
 
 /// The largest number of connections that wait to be accepted. Clients of further connections, health probes included,
 /// retry after a second. The standard library uses 128.
@@ -82,7 +82,7 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let failed = Occasionally::default();
+    let failed = LogThrottle::default();
     let mut open = JoinSet::new();
     loop {
         tokio::select! {

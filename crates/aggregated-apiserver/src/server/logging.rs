@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
 use super::{Args, LoggingFormat};
-use crate::occasionally::DETAILS;
+use crate::log_throttle::DETAILS;
 use crate::record::ACCESS_LOG;
 
 /// Starts logging as the flags say. Does nothing if the program logs already.

@@ -6,8 +6,8 @@ use super::connection;
 use crate::cluster::{LARGE_SOURCES, LEAST_SOURCE_MEMORY, SOURCE_MEMORY};
 use crate::definition::{Backend, Kinds, SourceKind};
 use crate::kind::patterns_limit;
-use crate::occasionally::DETAILS;
-use crate::quota::Portion;
+use crate::log_throttle::DETAILS;
+use crate::quota::MemoryScale;
 use crate::request::{self, Inflights};
 use crate::storage::{
     LEAST_MEMORY_STORE_LIMIT, LEAST_WRITE_QUEUE, MEMORY_STORE_LIMIT, READING, WRITE_QUEUE,
@@ -101,13 +101,13 @@ pub(super) struct Bounds {
 impl Bounds {
     /// The limits of a server in a container with `limit` bytes of memory.
     pub(super) fn within(limit: Option<usize>, contents: Contents) -> Self {
-        let portion = limit.map_or(Portion::ALL, |limit| {
-            Portion::largest(|portion| Self::of(portion, contents).sum() <= limit)
+        let portion = limit.map_or(MemoryScale::ALL, |limit| {
+            MemoryScale::largest(|portion| Self::of(portion, contents).sum() <= limit)
         });
         Self::of(portion, contents)
     }
 
-    fn of(portion: Portion, contents: Contents) -> Self {
+    fn of(portion: MemoryScale, contents: Contents) -> Self {
         let source_memory = portion.between(LEAST_SOURCE_MEMORY, SOURCE_MEMORY);
         let objects = portion.between(LEAST_MEMORY_STORE_LIMIT, MEMORY_STORE_LIMIT);
         let Said { source_memory: of_source, store_memory: of_store, inflights } = contents.said;

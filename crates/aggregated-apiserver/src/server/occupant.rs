@@ -12,8 +12,8 @@ use http_body::{Frame, SizeHint};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::places::network;
-use crate::request::Standing;
+use super::connection_slots::network;
+use crate::request::ConnectionPriority;
 
 /// Time for the handshake and the head of the first request, and for the head of each later request over HTTP/1.1 from
 /// its first byte. A connection that takes longer is closed if another connection needs its place.
@@ -28,10 +28,10 @@ const EVICTED: usize = 1 << (usize::BITS - 1);
 /// until the connection ends.
 const UPGRADED: usize = EVICTED >> 1;
 
-/// A connection, as `Places` see it.
+/// A connection, as `Slots` see it.
 pub(super) struct Occupant {
     network: IpAddr,
-    standing: Standing,
+    standing: ConnectionPriority,
     /// When the wait for a head began.
     awaited: Mutex<Instant>,
     /// Whether a head is awaited: the head of the first request, or of a later request whose first byte has arrived.
@@ -52,16 +52,16 @@ pub(super) struct InFlight(Arc<Occupant>);
 
 impl Occupant {
     /// A connection from this address, which begins with its handshake.
-    pub(super) fn new(address: IpAddr, standing: Standing) -> Arc<Self> {
+    pub(super) fn new(address: IpAddr, standing: ConnectionPriority) -> Arc<Self> {
         Self::with_time(address, standing, OVERDUE)
     }
 
     /// A connection without TLS from this address.
     pub(super) fn without_tls(address: IpAddr) -> Arc<Self> {
-        Self::with_time(address, Standing::default(), OVERDUE_WITHOUT_TLS)
+        Self::with_time(address, ConnectionPriority::default(), OVERDUE_WITHOUT_TLS)
     }
 
-    fn with_time(address: IpAddr, standing: Standing, overdue: Duration) -> Arc<Self> {
+    fn with_time(address: IpAddr, standing: ConnectionPriority, overdue: Duration) -> Arc<Self> {
         Arc::new(Self {
             network: network(address),
             standing,
@@ -80,7 +80,7 @@ impl Occupant {
         self.network
     }
 
-    pub(super) fn standing(&self) -> &Standing {
+    pub(super) fn standing(&self) -> &ConnectionPriority {
         &self.standing
     }
 
@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     fn occupant() -> Arc<Occupant> {
-        Occupant::new([10, 0, 0, 1].into(), Standing::default())
+        Occupant::new([10, 0, 0, 1].into(), ConnectionPriority::default())
     }
 
     #[tokio::test(start_paused = true)]

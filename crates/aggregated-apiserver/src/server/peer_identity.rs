@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::tls::Trust;
-use crate::occasionally::{Occasionally, shown};
+use crate::log_throttle::{LogThrottle, shown};
 use crate::request::{ClientCertificate, Presented};
 use crate::user::User;
 
@@ -20,8 +20,8 @@ const JUDGEMENT: Duration = Duration::from_secs(60);
 /// The limits of log lines that unauthenticated certificates can cause.
 #[derive(Default)]
 pub(super) struct CertificateLines {
-    not_allowed: Occasionally,
-    unknown: Occasionally,
+    not_allowed: LogThrottle,
+    unknown: LogThrottle,
 }
 
 /// The client certificate of a connection, verified when a request needs it.

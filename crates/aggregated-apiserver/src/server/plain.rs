@@ -21,10 +21,10 @@ use tower::ServiceExt;
 
 use super::Args;
 use super::bounded_stream::BoundedStream;
+use super::connection_slots::{ConnectionSlots, Whose};
 use super::health::Health;
 use super::listener::{Listening, Serving};
 use super::occupant::Occupant;
-use super::places::{Places, Whose};
 use super::streams::Streams;
 use crate::error::StartError;
 use crate::request::SharedHandler;
@@ -102,7 +102,7 @@ fn metrics_router(handler: &SharedHandler) -> Router {
 }
 
 fn serve(listening: Listening, router: Router) -> Serving {
-    let places = Places::new(CONNECTIONS, WAITING, Whose::Networks);
+    let places = ConnectionSlots::new(CONNECTIONS, WAITING, Whose::Networks);
     listening.serve(std::future::ready(()), move |stream, draining| {
         let (router, places) = (router.clone(), places.clone());
         async move { serve_connection(stream, router, &places, draining).await }
@@ -112,7 +112,7 @@ fn serve(listening: Listening, router: Router) -> Serving {
 async fn serve_connection(
     stream: TcpStream,
     router: Router,
-    places: &Places,
+    places: &ConnectionSlots,
     draining: CancellationToken,
 ) {
     let Ok(address) = stream.peer_addr() else { return };

@@ -25,9 +25,9 @@ use crate::error::{FieldError, StartError, quote};
 use crate::kind::{Kind, PatternCache, ShownObjects, Version};
 use crate::object::Key;
 use crate::request::Handler;
-use crate::served_kind::{Backing, CommitGate, Intake, ServedKind};
+use crate::served_kind::{Backing, CommitGate, CreateGate, ServedKind};
 use crate::storage::{
-    Collection, Commit, Expected, Failure, Store, StoreError, Versioned, await_newest,
+    Collection, Commit, Failure, Precondition, Store, StoreError, Versioned, await_newest,
 };
 use crate::watch_cache::{Scope, WatchCache, WindowBudget};
 
@@ -204,14 +204,15 @@ impl RuntimeKinds {
             }
         };
         let before = served.remove(is_it);
-        // Requests that still use the old kind share its `intake`, so closing the kind applies to them too.
-        let intake = before.as_ref().map_or_else(Intake::default, |one| one.intake.clone());
+        // Requests that still use the old kind share its `create_gate`, so closing the kind applies to them too.
+        let create_gate =
+            before.as_ref().map_or_else(CreateGate::default, |one| one.create_gate.clone());
         served.push(ServedKind {
             kind: Arc::clone(&kind),
             cache: Arc::clone(&cache),
             backing: Backing::Stored(self.0.store.clone()),
             ended: self.0.closing.child_token(),
-            intake,
+            create_gate,
             gate: CommitGate::default(),
             unavailable: None,
             came_at_run_time: true,
@@ -388,7 +389,7 @@ impl RuntimeKinds {
             };
             let Some(Versioned { revision, .. }) = kept else { return true };
             let (collection, key) = (collection.clone(), key.clone());
-            let expected = Expected::At(revision);
+            let expected = Precondition::At(revision);
             let commit = Commit { collection, key, expected, object: None, marks: true };
             match self.0.store.commit(commit).await {
                 // Another client has changed the object, so it is read again.
@@ -408,7 +409,7 @@ impl RuntimeKinds {
         }
         let served = handler.kinds();
         if let Some(kind) = served.iter().find(|one| one.kind.qualified() == qualified) {
-            kind.intake.close();
+            kind.create_gate.close();
         }
     }
 
@@ -426,7 +427,7 @@ impl RuntimeKinds {
         if let Some(gone) = served.remove(|one| one.kind.qualified() == qualified) {
             handler.serve(served);
             // Requests that were routed earlier still use the kind.
-            gone.intake.close();
+            gone.create_gate.close();
             gone.gate.close().await;
             gone.ended.cancel();
             // If another process has the store, the cache may lack commits that had passed the gate.

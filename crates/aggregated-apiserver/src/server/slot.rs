@@ -11,8 +11,8 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use super::connection_slots::{ConnectionSlot, ConnectionSlots};
 use super::occupant::Occupant;
-use super::places::{Place, Places};
 
 /// How long a request waits for the place of its connection.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -27,8 +27,8 @@ pub(super) const FAREWELLS: usize = 200;
 pub(super) struct Slot {
     occupant: Arc<Occupant>,
     /// The places that the connection belongs to.
-    places: Places,
-    held: Mutex<Option<Place>>,
+    places: ConnectionSlots,
+    held: Mutex<Option<ConnectionSlot>>,
     /// Whether the place that is held is one of `places`.
     is_admitted: AtomicBool,
     is_refused: AtomicBool,
@@ -44,16 +44,29 @@ pub(super) struct NoPlace;
 
 impl Slot {
     /// A slot with a place among these places.
-    pub(super) fn admitted(occupant: Arc<Occupant>, places: Places, place: Place) -> Self {
+    pub(super) fn admitted(
+        occupant: Arc<Occupant>,
+        places: ConnectionSlots,
+        place: ConnectionSlot,
+    ) -> Self {
         Self::new(occupant, places, place, true)
     }
 
     /// A slot with a place for the handshake alone.
-    pub(super) fn provisional(occupant: Arc<Occupant>, places: Places, place: Place) -> Self {
+    pub(super) fn provisional(
+        occupant: Arc<Occupant>,
+        places: ConnectionSlots,
+        place: ConnectionSlot,
+    ) -> Self {
         Self::new(occupant, places, place, false)
     }
 
-    fn new(occupant: Arc<Occupant>, places: Places, place: Place, is_admitted: bool) -> Self {
+    fn new(
+        occupant: Arc<Occupant>,
+        places: ConnectionSlots,
+        place: ConnectionSlot,
+        is_admitted: bool,
+    ) -> Self {
         Self {
             occupant,
             places,
@@ -122,17 +135,17 @@ impl Slot {
 
 #[cfg(test)]
 mod tests {
-    use super::super::places::Whose;
+    use super::super::connection_slots::Whose;
     use super::*;
-    use crate::request::Standing;
+    use crate::request::ConnectionPriority;
 
     fn occupant() -> Arc<Occupant> {
-        Occupant::new([10, 0, 0, 1].into(), Standing::default())
+        Occupant::new([10, 0, 0, 1].into(), ConnectionPriority::default())
     }
 
-    fn world() -> (Places, Arc<Occupant>, Slot) {
-        let places = Places::new(1, 10, Whose::Networks);
-        let provisional = Places::new(1, 10, Whose::Networks);
+    fn world() -> (ConnectionSlots, Arc<Occupant>, Slot) {
+        let places = ConnectionSlots::new(1, 10, Whose::Networks);
+        let provisional = ConnectionSlots::new(1, 10, Whose::Networks);
         let (first, second) = (occupant(), occupant());
         let place = provisional.take(&second).unwrap();
         (places.clone(), first, Slot::provisional(second, places, place))

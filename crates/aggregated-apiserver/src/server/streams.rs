@@ -130,13 +130,13 @@ pub(super) fn current() -> Option<StreamReset> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::Standing;
+    use crate::request::ConnectionPriority;
     use futures::FutureExt;
     use futures::future::poll_fn;
     use tokio::sync::oneshot;
 
     fn occupant() -> Arc<Occupant> {
-        Occupant::new([10, 0, 0, 1].into(), Standing::default())
+        Occupant::new([10, 0, 0, 1].into(), ConnectionPriority::default())
     }
 
     #[tokio::test]

@@ -7,7 +7,7 @@ use crate::conversion::known;
 use crate::error::ApiError;
 use crate::kind::{Names, Strategy};
 use crate::object::{Key, Object};
-use crate::storage::{Commit, Expected, StoreError, Versioned};
+use crate::storage::{Commit, Precondition, StoreError, Versioned};
 use crate::write::{Attributes, MarkOptions, final_state, mark, store_error, validate_deletion};
 
 /// What became of an object.
@@ -102,7 +102,7 @@ pub async fn delete(
         let commit = |expected, object: Option<Arc<Object>>, marks| Commit {
             collection: collection.clone(),
             key: key.clone(),
-            expected: Expected::At(expected),
+            expected: Precondition::At(expected),
             marks,
             object,
         };

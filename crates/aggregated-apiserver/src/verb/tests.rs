@@ -15,9 +15,9 @@ use crate::kind::Kind;
 use crate::object::selector::{FieldSelector, LabelSelector, Selector};
 use crate::object::{Key, Object};
 use crate::quota::Account;
-use crate::served_kind::{Backing, CommitGate, Intake, ServedKind};
+use crate::served_kind::{Backing, CommitGate, CreateGate, ServedKind};
 use crate::storage::{
-    MEMORY_STORE_LIMIT, MemoryStore, NamespaceLimit, Revision, Timeline, Versioned,
+    MEMORY_STORE_LIMIT, MemoryStore, NamespaceLimit, Revision, RevisionSequencer, Versioned,
 };
 use crate::watch_cache::{Scope, WINDOW_LIMIT, WatchCache};
 use tokio_util::sync::CancellationToken;
@@ -48,12 +48,12 @@ impl World {
         let kind =
             Arc::new(Kind::parse(&serde_json::from_value(definition).unwrap(), None).unwrap());
         let now = Timestamp::from_second(1_800_000_000).unwrap();
-        let timeline = Arc::new(Timeline::starting(now, 7));
-        let cache = Arc::new(WatchCache::new(Arc::clone(&timeline), WINDOW_LIMIT));
+        let sequencer = Arc::new(RevisionSequencer::starting(now, 7));
+        let cache = Arc::new(WatchCache::new(Arc::clone(&sequencer), WINDOW_LIMIT));
         cache.mark_synced();
         let backing = Backing::Stored(Arc::new(MemoryStore::new(
             MEMORY_STORE_LIMIT,
-            timeline,
+            sequencer,
             NamespaceLimit::default(),
         )));
         Self {
@@ -62,7 +62,7 @@ impl World {
                 cache,
                 backing,
                 ended: CancellationToken::new(),
-                intake: Intake::default(),
+                create_gate: CreateGate::default(),
                 gate: CommitGate::default(),
                 unavailable: None,
                 came_at_run_time: false,
@@ -202,8 +202,8 @@ async fn a_token_that_is_too_old_can_be_exchanged() {
     let next = ContinueToken::parse(&page.next_token(), &Scope::All).unwrap();
     // A process that has been started since knows nothing of it.
     let mut other = World::new();
-    let timeline = Timeline::starting(Timestamp::from_second(1_900_000_000).unwrap(), 8);
-    other.served.cache = Arc::new(WatchCache::new(Arc::new(timeline), WINDOW_LIMIT));
+    let sequencer = RevisionSequencer::starting(Timestamp::from_second(1_900_000_000).unwrap(), 8);
+    other.served.cache = Arc::new(WatchCache::new(Arc::new(sequencer), WINDOW_LIMIT));
     other.served.cache.mark_synced();
     for _ in 0..20 {
         other.write();
@@ -221,8 +221,8 @@ async fn a_token_that_is_too_old_can_be_exchanged() {
 #[tokio::test]
 async fn the_past_before_the_first_sync_is_not_shown() {
     let mut world = World::new();
-    let timeline = Timeline::starting(Timestamp::from_second(1_800_000_000).unwrap(), 7);
-    world.served.cache = Arc::new(WatchCache::new(Arc::new(timeline), WINDOW_LIMIT));
+    let sequencer = RevisionSequencer::starting(Timestamp::from_second(1_800_000_000).unwrap(), 7);
+    world.served.cache = Arc::new(WatchCache::new(Arc::new(sequencer), WINDOW_LIMIT));
     let before = world.served.cache.snapshot().revision();
     world.write();
     world.write();

@@ -39,7 +39,7 @@ impl WatchCache {
             self.publish(key, None);
         }
         let object = object.map(Arc::new);
-        let Ok(()) = self.timeline.publish(|revision| {
+        let Ok(()) = self.sequencer.publish(|revision| {
             self.apply(revision, key, object);
             Ok::<(), Infallible>(())
         });

@@ -192,7 +192,7 @@ impl Subscription {
     /// Returns the revision up to which all changes of the scope have been read; `None` if there are unread ones.
     pub fn progress(&mut self) -> Option<Revision> {
         // The timeline must be read first: a revision that it has counted is already published in all caches.
-        let visible = self.cache.timeline.current();
+        let visible = self.cache.sequencer.current();
         let state = self.cache.read();
         if self.slot.lost.load(Ordering::Acquire) > self.cursor.number() {
             return None;

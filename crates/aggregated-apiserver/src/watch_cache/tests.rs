@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use serde_json::json;
 
 fn cache() -> Arc<WatchCache> {
-    let timeline = Arc::new(Timeline::starting(Timestamp::now(), 7));
-    Arc::new(WatchCache::new(timeline, WINDOW_LIMIT))
+    let sequencer = Arc::new(RevisionSequencer::starting(Timestamp::now(), 7));
+    Arc::new(WatchCache::new(sequencer, WINDOW_LIMIT))
 }
 
 fn key(text: &str) -> Key {
@@ -79,11 +79,11 @@ fn the_same_content_again_is_no_change() {
 
 #[test]
 fn a_quiet_cache_is_as_new_as_the_sequence() {
-    let timeline = Arc::new(Timeline::starting(Timestamp::now(), 7));
-    let quiet = WatchCache::new(Arc::clone(&timeline), WINDOW_LIMIT);
-    let busy = WatchCache::new(Arc::clone(&timeline), WINDOW_LIMIT);
+    let sequencer = Arc::new(RevisionSequencer::starting(Timestamp::now(), 7));
+    let quiet = WatchCache::new(Arc::clone(&sequencer), WINDOW_LIMIT);
+    let busy = WatchCache::new(Arc::clone(&sequencer), WINDOW_LIMIT);
     put(&busy, "a/1", 1);
-    assert_eq!(quiet.snapshot().revision(), timeline.current());
+    assert_eq!(quiet.snapshot().revision(), sequencer.current());
 }
 
 #[tokio::test]
@@ -201,11 +201,11 @@ async fn changes_of_one_revision_are_taken_together() {
         put(&cache, at, 1);
     }
     while told(&mut subscription).await.last() != Some(&"+m/x099".to_owned()) {}
-    let together = cache.timeline.after(cache.timeline.current());
+    let together = cache.sequencer.after(cache.sequencer.current());
     for at in &names {
         cache.apply(together, &key(at), None);
     }
-    cache.timeline.reach(together);
+    cache.sequencer.reach(together);
     let expected: Vec<String> = names.iter().map(|at| format!("-{at}")).collect();
     assert_eq!(told(&mut subscription).await, expected);
 }
@@ -217,7 +217,7 @@ async fn who_waits_is_told_that_the_past_is_lost() {
     let (_, mut subscription) = cache.subscribe(Scope::All);
     let mut waiting = Box::pin(subscription.next());
     assert!(waiting.as_mut().now_or_never().is_none());
-    let later = cache.timeline.after(cache.timeline.current());
+    let later = cache.sequencer.after(cache.sequencer.current());
     cache.begin_past(later);
     let waited = tokio::time::timeout(Duration::from_secs(10), waiting).await;
     assert!(waited.is_ok_and(|told| told.is_err()));
@@ -246,10 +246,11 @@ fn every_change_is_counted() {
 async fn windows_of_all_caches_share_one_budget() {
     const SIZE: usize = 100_000;
     const LIMIT: usize = 2_000_000;
-    let timeline = Arc::new(Timeline::starting(Timestamp::now(), 7));
+    let sequencer = Arc::new(RevisionSequencer::starting(Timestamp::now(), 7));
     let budget = Arc::new(WindowBudget::new(LIMIT));
-    let mut caches: Vec<_> =
-        (0..4).map(|_| WatchCache::sharing(Arc::clone(&timeline), WINDOW_LIMIT, &budget)).collect();
+    let mut caches: Vec<_> = (0..4)
+        .map(|_| WatchCache::sharing(Arc::clone(&sequencer), WINDOW_LIMIT, &budget))
+        .collect();
     let large = |name: &str, number: usize| {
         let tree = json!({"metadata": {"name": name, "uid": "u"}, "text": format!("{number}{}", "x".repeat(SIZE))});
         Object::from_tree(tree.as_object().unwrap()).unwrap()

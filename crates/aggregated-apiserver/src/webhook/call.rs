@@ -20,7 +20,7 @@ use tokio_rustls::TlsConnector;
 
 use super::call_time::CallTime;
 use super::lookup::{self, LookupError};
-use super::vouched_certificate::Vouched;
+use super::webhook_verifier::WebhookVerifier;
 use super::{Busy, CallError, Webhook, certificates};
 
 /// The largest size of a response, in bytes: twice the largest object, and the fields around it.
@@ -231,7 +231,7 @@ fn config(webhook: Webhook<'_>) -> Result<ClientConfig, String> {
     if added == 0 {
         return Err("unable to load root certificates: there is none in the bundle".to_owned());
     }
-    let vouched = Vouched::new(roots, bundle, provider)?;
+    let vouched = WebhookVerifier::new(roots, bundle, provider)?;
     let config = config.dangerous().with_custom_certificate_verifier(Arc::new(vouched));
     Ok(config.with_no_client_auth())
 }

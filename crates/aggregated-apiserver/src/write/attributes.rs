@@ -8,7 +8,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::critical_section::CriticalSection;
 use super::store_error::store_error;
-use super::{FieldValidation, ManagedFields, Turns, UnsettledWrites};
+use super::{FieldValidation, ManagedFields, SlowWrites, UnsettledWrites};
 use crate::admission::{AdmissionChain, AdmissionOperation, AdmissionRequest, AuditAnnotations};
 use crate::clock::Clock;
 use crate::error::ApiError;
@@ -89,7 +89,7 @@ pub struct Environment<'a> {
     /// The served kinds, for lookups of admission.
     pub kinds: &'a ServedKinds,
     /// The queues of slow writes.
-    pub turns: &'a Turns,
+    pub turns: &'a SlowWrites,
     /// The limit of commits that are not settled.
     pub unsettled: &'a UnsettledWrites,
     /// Whether objects have managedFields.

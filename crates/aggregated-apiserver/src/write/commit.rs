@@ -14,7 +14,7 @@ use super::store_error::store_error;
 use crate::admission::{AdmittedNamespace, Reservation};
 use crate::error::{ApiError, Details, Reason, qualified, quote};
 use crate::object::{Key, Object, metadata};
-use crate::storage::{Collection, Commit, Expected, Revision, Store, StoreError, Versioned};
+use crate::storage::{Collection, Commit, Precondition, Revision, Store, StoreError, Versioned};
 
 /// The result of a commit.
 pub(super) enum Committed {
@@ -98,7 +98,7 @@ async fn replace(
     let commit = Commit {
         collection,
         key: attributes.key(),
-        expected: Expected::At(kept.revision),
+        expected: Precondition::At(kept.revision),
         object: (!goes).then(|| Arc::clone(&object)),
         marks: lets_go(live, &object),
     };
@@ -152,7 +152,7 @@ async fn create(
     let commit = Commit {
         collection: collection.clone(),
         key: key.clone(),
-        expected: Expected::Absent,
+        expected: Precondition::Absent,
         object: Some(Arc::clone(&object)),
         marks: false,
     };

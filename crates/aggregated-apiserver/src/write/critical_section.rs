@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 
 use super::guards::Outcome;
-use crate::quota::Portion;
+use crate::quota::MemoryScale;
 
 /// The limit of the commits that hold no other permit, in bytes of objects, and the same limit in a small container.
 const LIMIT: usize = 16 << 20;
@@ -28,7 +28,7 @@ pub struct CommitLimit {
 }
 
 /// The limit of the commits of members of `system:masters`, in bytes of objects.
-pub fn commit_limit(portion: Portion) -> usize {
+pub fn commit_limit(portion: MemoryScale) -> usize {
     portion.between(LEAST, LIMIT)
 }
 

@@ -13,8 +13,8 @@ use crate::apply::{Manager, Managers, Operation, Update, Versions, reconciled, u
 use crate::clock::to_rfc_3339;
 use crate::error::{ApiError, Reason, is_printed};
 use crate::kind::{Kind, Said, api_version, is_incomplete};
+use crate::log_throttle::{LogThrottle, shown};
 use crate::object::{Tree, metadata};
-use crate::occasionally::{Occasionally, shown};
 use crate::quota::{self, Room, TREE_LIMIT};
 use crate::schema::{self, Malformed};
 
@@ -54,7 +54,7 @@ pub(super) const SET: usize = 40;
 /// The managers of an object that does not exist.
 static NOBODY: Managers = Managers::none();
 /// Throttles the log about objects whose managers are lost.
-static LOST: Occasionally = Occasionally::at_most(1);
+static LOST: LogThrottle = LogThrottle::at_most(1);
 /// The name of a manager without a name.
 const UNKNOWN: &str = "unknown";
 

@@ -23,7 +23,7 @@ use crate::error::ApiError;
 use crate::object::{Key, Object};
 use crate::served_kind::ServedKind;
 use crate::storage::{
-    Collection, Commit, Expected, FRESHNESS_WAIT, Revision, Store, StoreError, Versioned,
+    Collection, Commit, FRESHNESS_WAIT, Precondition, Revision, Store, StoreError, Versioned,
 };
 
 /// The largest number of commits that are in flight or not settled. It is more than twice the number that can be in
@@ -125,7 +125,7 @@ impl Guards<'_> {
         let intended = commit.clone();
         let outcome = store.commit(commit).await;
         let is_open = match &outcome {
-            Ok(revision) => store.timeline().current() < *revision,
+            Ok(revision) => store.sequencer().current() < *revision,
             Err(error) => *error == StoreError::Unknown,
         };
         if is_open {
@@ -147,7 +147,7 @@ impl Guards<'_> {
 impl Held {
     fn refusal(&self, served: &ServedKind, name: &str) -> Option<ApiError> {
         let kind = &served.kind;
-        let closed = served.intake.is_closed().then(|| terminating(kind, name));
+        let closed = served.create_gate.is_closed().then(|| terminating(kind, name));
         let object = (&*kind.group, &*kind.names.plural, name);
         closed.or_else(|| self.namespace.as_ref()?.known_refusal(object))
     }
@@ -163,15 +163,15 @@ async fn settle(
 ) -> Outcome {
     match committed {
         Some(revision) => {
-            let timeline = store.timeline();
+            let sequencer = store.sequencer();
             tokio::select! {
-                () = timeline.wait_until(revision) => {}
+                () = sequencer.wait_until(revision) => {}
                 _ = store.failed() => return Outcome::Unknown,
             }
         }
         None => store.settled().await,
     }
-    let is_create = intent.expected == Expected::Absent;
+    let is_create = intent.expected == Precondition::Absent;
     if committed.is_some() && !is_create {
         return Outcome::Committed { is_created: false };
     }
@@ -200,7 +200,7 @@ async fn settle(
 struct Intent {
     collection: Collection,
     key: Key,
-    expected: Expected,
+    expected: Precondition,
     /// The uid and the hash of the object; `None` if the commit removes an object.
     write: Option<(String, u64)>,
 }
@@ -215,9 +215,9 @@ impl Intent {
     /// The outcome of a settled commit, derived from the object that is stored now.
     fn outcome(&self, found: Option<&Versioned>) -> Outcome {
         let is_before = match (self.expected, found) {
-            (Expected::At(revision), Some(found)) => found.revision == revision,
-            (Expected::Absent, found) => found.is_none(),
-            (Expected::At(_), None) => false,
+            (Precondition::At(revision), Some(found)) => found.revision == revision,
+            (Precondition::Absent, found) => found.is_none(),
+            (Precondition::At(_), None) => false,
         };
         if is_before {
             return Outcome::Refused(unavailable(StoreError::Unavailable));
@@ -225,7 +225,7 @@ impl Intent {
         match (&self.write, found) {
             (None, None) => Outcome::Committed { is_created: false },
             (Some((uid, hashed)), Some(found)) if found.object.uid() == uid => {
-                let is_created = self.expected == Expected::Absent;
+                let is_created = self.expected == Precondition::Absent;
                 let is_it = is_created || hash(&found.object) == *hashed;
                 if is_it { Outcome::Committed { is_created } } else { Outcome::Unknown }
             }
@@ -251,7 +251,7 @@ pub(super) async fn undo(
         let commit = Commit {
             collection: collection.clone(),
             key: key.clone(),
-            expected: Expected::At(revision),
+            expected: Precondition::At(revision),
             object: None,
             marks: true,
         };
@@ -289,17 +289,17 @@ mod tests {
 
     #[test]
     fn the_object_that_is_there_tells_what_became_of_a_commit() {
-        let at = |number| Expected::At(Revision::new(number));
+        let at = |number| Precondition::At(Revision::new(number));
         let found = |uid, size, number| {
             Some(Versioned { revision: Revision::new(number), object: object(uid, size) })
         };
         let (new, changed) = (Some(object("u", 1)), Some(object("u", 2)));
         for (expected, write, found, outcome) in [
             // A create.
-            (Expected::Absent, new.clone(), None, "refused"),
-            (Expected::Absent, new.clone(), found("u", 1, 7), "committed"),
-            (Expected::Absent, new.clone(), found("u", 9, 8), "committed"),
-            (Expected::Absent, new, found("v", 1, 7), "unknown"),
+            (Precondition::Absent, new.clone(), None, "refused"),
+            (Precondition::Absent, new.clone(), found("u", 1, 7), "committed"),
+            (Precondition::Absent, new.clone(), found("u", 9, 8), "committed"),
+            (Precondition::Absent, new, found("v", 1, 7), "unknown"),
             // An update.
             (at(5), changed.clone(), found("u", 1, 5), "refused"),
             (at(5), changed.clone(), found("u", 2, 7), "committed"),
@@ -317,7 +317,7 @@ mod tests {
             let intent = Intent::of(commit);
             let actual = match intent.outcome(found.as_ref()) {
                 Outcome::Committed { is_created } => {
-                    assert_eq!(is_created, expected == Expected::Absent);
+                    assert_eq!(is_created, expected == Precondition::Absent);
                     "committed"
                 }
                 Outcome::Refused(error) => {

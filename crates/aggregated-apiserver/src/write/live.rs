@@ -145,7 +145,7 @@ pub(super) async fn current(
 
 /// Rejects the creation of an object whose definition is being deleted.
 fn ensure_open(attributes: &Attributes<'_>, name: &str) -> Result<(), ApiError> {
-    if attributes.served.intake.is_closed() {
+    if attributes.served.create_gate.is_closed() {
         Err(terminating(attributes.kind(), name))
     } else {
         Ok(())

@@ -13,9 +13,9 @@ use super::field_managers::ManagedFields;
 use super::field_validation::FieldValidation;
 use super::guards::UnsettledWrites;
 use super::pipeline::write;
+use super::slow_writes::SlowWrites;
 use super::stamp;
 use super::store_error::store_error;
-use super::turns::Turns;
 use crate::admission::AdmissionChain;
 use crate::clock::Clock;
 use crate::error::ApiError;
@@ -23,7 +23,7 @@ use crate::kind::Version;
 use crate::object::{Object, Tree, metadata};
 use crate::quota::Account;
 use crate::served_kind::{ServedKind, ServedKinds};
-use crate::storage::{Commit, Expected, StoreError};
+use crate::storage::{Commit, Precondition, StoreError};
 use crate::user::User;
 
 /// The user of the writes at the start of a server.
@@ -73,7 +73,7 @@ pub async fn restore(
             clock,
             admission: &AdmissionChain::default(),
             kinds: &ServedKinds::default(),
-            turns: &Turns::default(),
+            turns: &SlowWrites::default(),
             unsettled: &UnsettledWrites::default(),
             managed_fields: ManagedFields::default(),
         },
@@ -107,7 +107,7 @@ pub async fn restore_unchecked(
     let commit = Commit {
         collection,
         key: object.key().clone(),
-        expected: Expected::Absent,
+        expected: Precondition::Absent,
         object: Some(Arc::clone(&object)),
         marks: false,
     };

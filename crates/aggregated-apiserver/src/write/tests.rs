@@ -14,10 +14,10 @@ use crate::error::{ApiError, Reason};
 use crate::kind::{Kind, Strategy};
 use crate::object::{Key, Object};
 use crate::quota::Account;
-use crate::served_kind::{Backing, CommitGate, Intake, ServedKind, ServedKinds};
+use crate::served_kind::{Backing, CommitGate, CreateGate, ServedKind, ServedKinds};
 use crate::storage::{
-    Collection, Commit, Expected, LogReader, MEMORY_STORE_LIMIT, MemoryStore, NamespaceLimit,
-    Revision, Store, StoreError, Timeline, Versioned,
+    Collection, Commit, LogReader, MEMORY_STORE_LIMIT, MemoryStore, NamespaceLimit, Precondition,
+    Revision, RevisionSequencer, Store, StoreError, Versioned,
 };
 use crate::user::User;
 use crate::watch_cache::{WINDOW_LIMIT, WatchCache};
@@ -65,16 +65,16 @@ struct World {
 impl World {
     fn new(kind: Kind) -> Self {
         let now = || "2026-01-01T00:00:00.5Z".parse().unwrap();
-        let timeline = Arc::new(Timeline::starting(now(), 7));
-        let cache = Arc::new(WatchCache::new(Arc::clone(&timeline), WINDOW_LIMIT));
+        let sequencer = Arc::new(RevisionSequencer::starting(now(), 7));
+        let cache = Arc::new(WatchCache::new(Arc::clone(&sequencer), WINDOW_LIMIT));
         let store =
-            Arc::new(MemoryStore::new(MEMORY_STORE_LIMIT, timeline, NamespaceLimit::default()));
+            Arc::new(MemoryStore::new(MEMORY_STORE_LIMIT, sequencer, NamespaceLimit::default()));
         let served = ServedKind {
             kind: Arc::new(kind),
             cache,
             backing: Backing::Stored(store.clone()),
             ended: CancellationToken::new(),
-            intake: Intake::default(),
+            create_gate: CreateGate::default(),
             gate: CommitGate::default(),
             unavailable: None,
             came_at_run_time: false,
@@ -92,7 +92,7 @@ impl World {
         let commit = Commit {
             collection: Collection::new(&self.served.kind.collection()),
             key: object.key().clone(),
-            expected: Expected::Absent,
+            expected: Precondition::Absent,
             object: Some(Arc::new(object)),
             marks: false,
         };
@@ -119,7 +119,7 @@ impl World {
     ) -> Result<Written, ApiError> {
         let options = WriteOptions { field_validation, ..WriteOptions::default() };
         let (admission, kinds) = (AdmissionChain::default(), ServedKinds::default());
-        let turns = Turns::default();
+        let turns = SlowWrites::default();
         let attributes = Attributes {
             served: &self.served,
             version: &self.served.kind.storage,
@@ -392,7 +392,7 @@ fn an_update_that_creates_needs_the_right_to() {
 }
 
 /// A store that closes the definition of the kind during each commit.
-struct Closing(MemoryStore, Intake);
+struct Closing(MemoryStore, CreateGate);
 
 impl Store for Closing {
     fn get<'a>(
@@ -420,17 +420,17 @@ impl Store for Closing {
         self.0.collections()
     }
 
-    fn timeline(&self) -> Arc<Timeline> {
-        self.0.timeline()
+    fn sequencer(&self) -> Arc<RevisionSequencer> {
+        self.0.sequencer()
     }
 }
 
 #[test]
 fn an_object_does_not_outlive_its_definition() {
     let mut world = World::new(kind());
-    let timeline = Arc::new(Timeline::starting(world.clock.now(), 7));
-    let store = MemoryStore::new(MEMORY_STORE_LIMIT, timeline, NamespaceLimit::default());
-    let store = Arc::new(Closing(store, world.served.intake.clone()));
+    let sequencer = Arc::new(RevisionSequencer::starting(world.clock.now(), 7));
+    let store = MemoryStore::new(MEMORY_STORE_LIMIT, sequencer, NamespaceLimit::default());
+    let store = Arc::new(Closing(store, world.served.create_gate.clone()));
     world.served.backing = Backing::Stored(store.clone());
     let Value::Object(tree) = foo(json!({"name": "a"}), json!({"size": 1})) else { unreachable!() };
     let create = Change::Create(Submitted::new(tree, Vec::new()));

@@ -4,7 +4,7 @@ use super::attributes::{Attributes, Origin, Part};
 use super::draft::Draft;
 use super::live::Live;
 use super::{embedded, metadata_rules, scale, text};
-use crate::aside;
+use crate::blocking;
 use crate::error::{ApiError, FieldError, quote};
 use crate::kind::{ErasedValidation, Kind, ScalePaths, Version};
 use crate::object::{Tree, metadata};
@@ -110,7 +110,7 @@ async fn judge_by_rules(
                 true => None,
                 false => Some(attributes.environment.turns.take(&attributes.user.name).await?),
             };
-            aside::run(|| schema::judge_by_rules(schema, tree, old))
+            blocking::run(|| schema::judge_by_rules(schema, tree, old))
         }
     };
     errors.extend(verdict.errors);

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use aggregated_apiserver::store::NamespaceLimit;
 use aggregated_apiserver::store::{
-    Collection, Commit, Key, LogReader, Object, Revision, Shelves, Store, StoreError, Timeline,
-    Versioned,
+    Collection, Commit, Key, LogReader, Object, ObjectIndex, Revision, RevisionSequencer, Store,
+    StoreError, Versioned,
 };
 use fastrand::Rng;
 use futures::future::BoxFuture;
@@ -56,8 +56,8 @@ const LATEST: Duration = Duration::from_secs(9);
 pub struct DelayedStore(Arc<Inner>);
 
 struct Inner {
-    timeline: Arc<Timeline>,
-    shelves: Mutex<Shelves>,
+    sequencer: Arc<RevisionSequencer>,
+    object_index: Mutex<ObjectIndex>,
     behaviour: Behaviour,
     random: Mutex<Rng>,
     events: Mutex<Vec<Event>>,
@@ -72,12 +72,12 @@ struct Inner {
 
 impl DelayedStore {
     pub fn new(seed: u64, behaviour: Behaviour) -> Arc<Self> {
-        let mut shelves = Shelves::new(64 << 20, NamespaceLimit::WHOLE);
-        let timeline = Arc::new(Timeline::continuing(Vec::new(), 41));
-        shelves.begin_past(timeline.current());
+        let mut object_index = ObjectIndex::new(64 << 20, NamespaceLimit::WHOLE);
+        let sequencer = Arc::new(RevisionSequencer::continuing(Vec::new(), 41));
+        object_index.begin_past(sequencer.current());
         Arc::new(Self(Arc::new(Inner {
-            timeline,
-            shelves: Mutex::new(shelves),
+            sequencer,
+            object_index: Mutex::new(object_index),
             behaviour,
             random: Mutex::new(Rng::with_seed(seed)),
             events: Mutex::default(),
@@ -190,10 +190,10 @@ impl Inner {
         if is_unavailable {
             return Err(StoreError::Unavailable);
         }
-        let written = self.timeline.publish(|revision| {
-            let mut shelves = self.shelves.lock().unwrap();
-            let kept = shelves.get(&commit.collection, &commit.key)?.cloned();
-            shelves.take_room(&commit, kept.as_ref())?;
+        let written = self.sequencer.publish(|revision| {
+            let mut object_index = self.object_index.lock().unwrap();
+            let kept = object_index.get(&commit.collection, &commit.key)?.cloned();
+            object_index.take_room(&commit, kept.as_ref())?;
             let collection = commit.collection.to_string();
             let event = match (&commit.object, &kept) {
                 (Some(object), _) => {
@@ -204,7 +204,7 @@ impl Inner {
                 (None, None) => return Err(StoreError::Absent),
             };
             self.events.lock().unwrap().push(event);
-            shelves.keep(revision, commit);
+            object_index.keep(revision, commit);
             Ok(revision)
         });
         if written.is_ok() && is_unknown { Err(StoreError::Unknown) } else { written }
@@ -224,7 +224,8 @@ impl Store for DelayedStore {
         collection: &'a Collection,
         key: &'a Key,
     ) -> BoxFuture<'a, Result<Option<Versioned>, StoreError>> {
-        let kept = self.0.shelves.lock().unwrap().get(collection, key).map(|kept| kept.cloned());
+        let kept =
+            self.0.object_index.lock().unwrap().get(collection, key).map(|kept| kept.cloned());
         Box::pin(async move { kept })
     }
 
@@ -246,16 +247,16 @@ impl Store for DelayedStore {
         collection: &Collection,
         reader: Arc<dyn LogReader>,
     ) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.0.shelves.lock().unwrap().follow(collection, reader);
+        self.0.object_index.lock().unwrap().follow(collection, reader);
         Box::pin(async { Ok(()) })
     }
 
     fn collections(&self) -> Vec<Collection> {
-        self.0.shelves.lock().unwrap().collections()
+        self.0.object_index.lock().unwrap().collections()
     }
 
-    fn timeline(&self) -> Arc<Timeline> {
-        Arc::clone(&self.0.timeline)
+    fn sequencer(&self) -> Arc<RevisionSequencer> {
+        Arc::clone(&self.0.sequencer)
     }
 
     fn is_shared(&self) -> bool {

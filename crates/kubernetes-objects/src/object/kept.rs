@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::places::{Places, Uid};
+use super::field_positions::{FieldPositions, Uid};
 use super::{Key, Labels, Object, ObjectError, Shape};
 
 /// The version of the format that is written. Reading any other version is an error.
@@ -74,7 +74,7 @@ impl Object {
         if !is_whole {
             return Err(unfit("its header is not of its content"));
         }
-        let places = Places::new(splice, metadata, managed_fields);
+        let places = FieldPositions::new(splice, metadata, managed_fields);
         Ok(Self {
             key,
             uid: Uid::within(json, &places, &uid),

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::places::Places;
+use super::field_positions::FieldPositions;
 use super::{MANAGED_FIELDS, Object, Shown};
 use crate::quota;
 
@@ -90,7 +90,7 @@ impl Object {
             range => moved_range(range),
         };
         let splice = moved(self.places.splice());
-        let places = Places::new(splice, moved_range(metadata.clone()), managed_fields);
+        let places = FieldPositions::new(splice, moved_range(metadata.clone()), managed_fields);
         Some(Self {
             key: self.key.clone(),
             uid: self.uid.moved(metadata.start, start),

@@ -15,14 +15,14 @@ use tokio::time::{interval, sleep, sleep_until, timeout};
 
 use super::Shared;
 use super::client::{Client, Fault, Watch, broken};
+use super::keys::{Prefix, Row, number, revision};
 use super::list::list;
 use super::messages::{
     EventType, RangeRequest, RangeResponse, WatchAsk, WatchCreateRequest, WatchProgressRequest,
     WatchRequest, WatchResponse,
 };
-use super::place::{Prefix, Row, number, revision};
 use crate::object::Key;
-use crate::sealed::Unreadable;
+use crate::stored_value::Unreadable;
 use crate::{Collection, Revision};
 
 /// The version of the storage format. Later versions are rejected.
@@ -213,7 +213,7 @@ impl Feed {
         if self.cluster.is_some_and(|cluster| cluster != header.cluster_id) {
             return Err(replaced("by another one"));
         }
-        let current = self.shared.timeline.current();
+        let current = self.shared.sequencer.current();
         if newest < current {
             return Err(replaced(&format!(
                 "by an older copy, of revision {newest} after {current}"
@@ -230,11 +230,11 @@ impl Feed {
     async fn load(&mut self, newest: Revision) -> Result<Revision, Ended> {
         let began = Instant::now();
         let is_again = self.loaded.is_some();
-        let known = self.shared.timeline.current();
+        let known = self.shared.sequencer.current();
         let mut at = (number(newest) - self.history).max(number(known)).max(1);
         let known = |collection: &Collection, key: &Key, revision: Revision| {
-            let shelves = self.shared.lock();
-            let kept = shelves.get(collection, key).ok().flatten();
+            let object_index = self.shared.lock();
+            let kept = object_index.get(collection, key).ok().flatten();
             kept.filter(|kept| kept.revision == revision).map(|kept| Arc::clone(&kept.object))
         };
         let mut rows = loop {
@@ -271,7 +271,7 @@ impl Feed {
             // The history of watches is discarded first. So no watch continues as if it had received the following
             // changes.
             self.shared.lock().begin_past(at);
-            self.remove_others(&rows, self.shared.timeline.current());
+            self.remove_others(&rows, self.shared.sequencer.current());
         }
         let count = rows.len();
         let mut rows = rows.into_iter().peekable();
@@ -281,7 +281,7 @@ impl Feed {
         }
         self.shared.lock().begin_past(at);
         self.past_since = Some(Instant::now());
-        self.shared.timeline.reach(at);
+        self.shared.sequencer.reach(at);
         let took = began.elapsed().as_millis();
         tracing::info!("{count} objects were read from etcd in {took} ms, as they were at {at}");
         Ok(at)
@@ -291,14 +291,14 @@ impl Feed {
     fn remove_others(&self, rows: &[Row], at: Revision) {
         let there: HashSet<(&Collection, &Key)> =
             rows.iter().map(|row| (&row.collection, &row.key)).collect();
-        let mut shelves = self.shared.lock();
-        let gone: Vec<(Collection, Key)> = shelves
+        let mut object_index = self.shared.lock();
+        let gone: Vec<(Collection, Key)> = object_index
             .keys()
             .filter(|name| !there.contains(name))
             .map(|(collection, key)| (collection.clone(), key.clone()))
             .collect();
         for (collection, key) in gone {
-            shelves.take(&collection, key, (at, None));
+            object_index.take(&collection, key, (at, None));
         }
     }
 
@@ -351,7 +351,7 @@ impl Feed {
         loop {
             let wanted = async {
                 sleep_until(asked + PROGRESS).await;
-                shared.timeline.wanted().await;
+                shared.sequencer.wanted().await;
             };
             tokio::select! {
                 response = responses.message() => match response {
@@ -463,7 +463,7 @@ impl Feed {
         self.shared.take(rows.into_iter());
         if let Some(reached) = reached.filter(|reached| Some(*reached) > self.position) {
             self.position = Some(reached);
-            self.shared.timeline.reach(reached);
+            self.shared.sequencer.reach(reached);
         }
         Ok(())
     }

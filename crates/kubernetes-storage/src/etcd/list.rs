@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::client::{Client, Fault};
+use super::keys::{Prefix, Row};
 use super::messages::{RangeRequest, RangeResponse};
-use super::place::{Prefix, Row};
 use crate::object::{Key, Object};
 use crate::{Collection, Revision};
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::newest::Newest;
+use super::newest_revision::Newest;
 use super::{EtcdStore, Shared};
 use crate::{Commit, Revision, StoreError, await_newest, settled};
 
@@ -24,16 +24,16 @@ impl EtcdStore {
         }
         await_newest(self).await?;
         {
-            let shelves = self.shared.lock();
-            commit.expected.check(shelves.get(&commit.collection, &commit.key)?)?;
+            let object_index = self.shared.lock();
+            commit.expected.check(object_index.get(&commit.collection, &commit.key)?)?;
         }
         self.try_reserve(commit)
     }
 
     fn try_reserve(&self, commit: &Commit) -> Result<Reserved, StoreError> {
-        let mut shelves = self.shared.lock();
-        let kept = shelves.get(&commit.collection, &commit.key)?.cloned();
-        let bytes = shelves.reserve(commit, kept.as_ref())?;
+        let mut object_index = self.shared.lock();
+        let kept = object_index.get(&commit.collection, &commit.key)?.cloned();
+        let bytes = object_index.reserve(commit, kept.as_ref())?;
         let namespace = commit.key.namespace().map(str::to_owned);
         Ok(Reserved { shared: Arc::clone(&self.shared), namespace, bytes })
     }
@@ -45,7 +45,7 @@ impl Reserved {
         tokio::spawn(async move {
             let shared = Arc::clone(&self.shared);
             tokio::select! {
-                () = shared.timeline.wait_until(revision) => {}
+                () = shared.sequencer.wait_until(revision) => {}
                 () = shared.closing.cancelled() => {}
             }
         });
@@ -57,7 +57,7 @@ impl Reserved {
         tokio::spawn(async move {
             let shared = Arc::clone(&self.shared);
             tokio::select! {
-                () = settled(|| newest.ask(), &shared.timeline) => {}
+                () = settled(|| newest.ask(), &shared.sequencer) => {}
                 () = shared.closing.cancelled() => {}
             }
         });

@@ -6,12 +6,12 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use super::client::{Client, Fault};
 use super::feed::check_form;
+use super::keys::{Prefix, Row};
 use super::list::list;
 use super::messages::RangeRequest;
-use super::place::{Prefix, Row};
 use super::transaction;
-use crate::sealed::Unreadable;
-use crate::{Commit, Encryption, EtcdOptions, Expected, Renewed, Rewritten};
+use crate::stored_value::Unreadable;
+use crate::{Commit, Encryption, EtcdOptions, Precondition, Renewed, Rewritten};
 
 /// The number of concurrent writes.
 const AT_ONCE: usize = 16;
@@ -73,7 +73,7 @@ async fn write(client: &Client, prefix: &Prefix, row: &Row) -> Result<bool, Stri
     let commit = Commit {
         collection: row.collection.clone(),
         key: row.key.clone(),
-        expected: Expected::At(row.revision),
+        expected: Precondition::At(row.revision),
         object: Some(Arc::clone(object)),
         marks: false,
     };

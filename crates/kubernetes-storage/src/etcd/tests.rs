@@ -66,7 +66,7 @@ fn key(name: &str) -> Key {
     Key::new(Some("default"), name)
 }
 
-fn write(name: &str, expected: Expected, text: Option<&str>) -> Commit {
+fn write(name: &str, expected: Precondition, text: Option<&str>) -> Commit {
     let object = text.map(|text| {
         let metadata = json!({"name": name, "namespace": "default", "uid": "u"});
         let tree = json!({"metadata": metadata, "text": text});
@@ -183,7 +183,7 @@ async fn read_all_pages(urls: Vec<String>) {
     // The names do not fit on the first page.
     let names: Vec<String> = (0..300).map(|number| format!("thing-{number:05}")).collect();
     for name in &names {
-        store.commit(write(name, Expected::Absent, Some("1"))).await.unwrap();
+        store.commit(write(name, Precondition::Absent, Some("1"))).await.unwrap();
     }
     drop(store);
     let store = open(options(urls)).await;
@@ -210,24 +210,24 @@ async fn see_what_others_have_written(urls: Vec<String>) {
     let told = Arc::new(Told::default());
     other.follow(&collection(), told.clone()).await.unwrap();
     told.clear();
-    let mut at = one.commit(write("a", Expected::Absent, Some("0"))).await.unwrap();
+    let mut at = one.commit(write("a", Precondition::Absent, Some("0"))).await.unwrap();
     let mut expected = vec![format!("{at} a - \"0\"")];
     for number in 1..100 {
         let (writer, reader) = if number % 2 == 0 { (&one, &other) } else { (&other, &one) };
         let (before, text) = (format!("\"{}\"", number - 1), number.to_string());
-        let stale = writer.commit(write("a", Expected::Absent, Some("x"))).await;
+        let stale = writer.commit(write("a", Precondition::Absent, Some("x"))).await;
         assert_eq!(stale, Err(StoreError::Exists));
-        let stale = writer.commit(write("a", Expected::At(revision(1)), Some("x"))).await;
+        let stale = writer.commit(write("a", Precondition::At(revision(1)), Some("x"))).await;
         assert_eq!(stale, Err(StoreError::Changed { current: at }));
-        at = writer.commit(write("a", Expected::At(at), Some(&text))).await.unwrap();
+        at = writer.commit(write("a", Precondition::At(at), Some(&text))).await.unwrap();
         assert_eq!(text_of(reader, "a").await.as_ref(), Some(&text));
         expected.push(format!("{at} a {before} \"{text}\""));
     }
-    let removed = one.commit(write("a", Expected::At(at), None)).await.unwrap();
+    let removed = one.commit(write("a", Precondition::At(at), None)).await.unwrap();
     assert_eq!(text_of(&other, "a").await, None);
     expected.push(format!("{removed} a \"99\" -"));
     assert_eq!(told.lines(), expected);
-    let gone = other.commit(write("a", Expected::At(at), None)).await;
+    let gone = other.commit(write("a", Precondition::At(at), None)).await;
     assert_eq!(gone, Err(StoreError::Absent));
 }
 
@@ -235,9 +235,9 @@ async fn see_what_others_have_written(urls: Vec<String>) {
 async fn find_the_past(urls: Vec<String>) -> (EtcdStore, [Revision; 3]) {
     let store = open(options(urls.clone())).await;
     assert!(store.is_new());
-    let first = store.commit(write("a", Expected::Absent, Some("1"))).await.unwrap();
-    let second = store.commit(write("a", Expected::At(first), Some("2"))).await.unwrap();
-    let third = store.commit(write("b", Expected::Absent, Some("1"))).await.unwrap();
+    let first = store.commit(write("a", Precondition::Absent, Some("1"))).await.unwrap();
+    let second = store.commit(write("a", Precondition::At(first), Some("2"))).await.unwrap();
+    let third = store.commit(write("b", Precondition::Absent, Some("1"))).await.unwrap();
     store.note_begun().await.unwrap();
     store.note_begun().await.unwrap();
     assert!(!store.is_new());
@@ -342,16 +342,16 @@ async fn go_on_where_it_was(url: &str) {
     let far = open(options(vec![url])).await;
     let told = Arc::new(Told::default());
     far.follow(&collection(), told.clone()).await.unwrap();
-    let first = near.commit(write("a", Expected::Absent, Some("1"))).await.unwrap();
+    let first = near.commit(write("a", Precondition::Absent, Some("1"))).await.unwrap();
     assert_eq!(text_of(&far, "a").await.as_deref(), Some("1"));
     told.clear();
     way.send_replace(false);
-    let second = near.commit(write("a", Expected::At(first), Some("2"))).await.unwrap();
-    let third = near.commit(write("b", Expected::Absent, Some("1"))).await.unwrap();
+    let second = near.commit(write("a", Precondition::At(first), Some("2"))).await.unwrap();
+    let third = near.commit(write("b", Precondition::Absent, Some("1"))).await.unwrap();
     // The current state is unknown to the store, and it writes nothing.
     let unknown = far.get(&collection(), &key("a")).await.map(|_| ());
     assert_eq!(unknown, Err(StoreError::Unavailable));
-    let refused = far.commit(write("c", Expected::Absent, Some("1"))).await;
+    let refused = far.commit(write("c", Precondition::Absent, Some("1"))).await;
     // The port is open, but connections to it get no response.
     let expected = [Err(StoreError::Unavailable), Err(StoreError::Unknown)];
     assert!(expected.contains(&refused), "{refused:?}");
@@ -371,16 +371,16 @@ async fn begins_anew_where_changes_were_compacted() {
     let (near, far) = (open_at(&etcd).await, open(options(vec![url])).await);
     let mut at = Vec::new();
     for name in ["changed", "kept", "removed"] {
-        at.push(near.commit(write(name, Expected::Absent, Some("1"))).await.unwrap());
+        at.push(near.commit(write(name, Precondition::Absent, Some("1"))).await.unwrap());
     }
     let told = Arc::new(Told::default());
     assert_eq!(text_of(&far, "removed").await.as_deref(), Some("1"));
     far.follow(&collection(), told.clone()).await.unwrap();
     told.clear();
     way.send_replace(false);
-    let changed = near.commit(write("changed", Expected::At(at[0]), Some("2"))).await.unwrap();
-    let removed = near.commit(write("removed", Expected::At(at[2]), None)).await.unwrap();
-    let made = near.commit(write("made", Expected::Absent, Some("1"))).await.unwrap();
+    let changed = near.commit(write("changed", Precondition::At(at[0]), Some("2"))).await.unwrap();
+    let removed = near.commit(write("removed", Precondition::At(at[2]), None)).await.unwrap();
+    let made = near.commit(write("made", Precondition::Absent, Some("1"))).await.unwrap();
     near.client.compact(number(made)).await.unwrap();
     way.send_replace(true);
     let begins = |lines: &[String]| lines.iter().filter(|line| line.starts_with("since")).count();
@@ -397,7 +397,7 @@ async fn begins_anew_where_changes_were_compacted() {
     assert!(removed < made);
     assert_eq!(text_of(&far, "removed").await, None);
     assert_eq!(text_of(&far, "kept").await.as_deref(), Some("1"));
-    let next = far.commit(write("kept", Expected::At(at[1]), Some("2"))).await.unwrap();
+    let next = far.commit(write("kept", Precondition::At(at[1]), Some("2"))).await.unwrap();
     assert_eq!(told.lines().last().unwrap(), &format!("{next} kept \"1\" \"2\""));
 }
 
@@ -406,7 +406,7 @@ async fn a_quiet_etcd_is_no_reason_to_go_elsewhere() {
     let Some(etcd) = etcd(1) else { return };
     let (url, way) = link(&etcd.urls()[0]).await;
     let store = open(options(vec![url])).await;
-    store.commit(write("a", Expected::Absent, Some("1"))).await.unwrap();
+    store.commit(write("a", Precondition::Absent, Some("1"))).await.unwrap();
     let told = Arc::new(Told::default());
     store.follow(&collection(), told.clone()).await.unwrap();
     // The connection is re-established, and no writes happen.
@@ -455,7 +455,7 @@ async fn an_etcd_at_its_quota_takes_removals_and_is_read() {
     let refused = loop {
         let name = written.len().to_string();
         assert!(written.len() < 30, "it takes everything");
-        match store.commit(write(&name, Expected::Absent, Some(&large))).await {
+        match store.commit(write(&name, Precondition::Absent, Some(&large))).await {
             Ok(revision) => written.push(revision),
             Err(error) => break error,
         }
@@ -464,9 +464,9 @@ async fn an_etcd_at_its_quota_takes_removals_and_is_read() {
     let said = store.trouble().unwrap();
     assert_eq!(said, "etcd is at its quota: nothing but removals is written");
     assert_eq!(text_of(&store, "0").await.unwrap().len(), large.len());
-    let replaced = store.commit(write("0", Expected::At(written[0]), Some("small"))).await;
+    let replaced = store.commit(write("0", Precondition::At(written[0]), Some("small"))).await;
     assert_eq!(replaced, Err(StoreError::NoDiskSpace), "etcd counts what was replaced, too");
-    store.commit(write("0", Expected::At(written[0]), None)).await.unwrap();
+    store.commit(write("0", Precondition::At(written[0]), None)).await.unwrap();
     assert_eq!(text_of(&store, "0").await, None);
     // A server that starts in this state reads all objects.
     let next = open(options(etcd.urls())).await;
@@ -479,8 +479,8 @@ async fn what_is_damaged_is_never_taken_for_gone() {
     let store = open_at(&etcd).await;
     let told = Arc::new(Told::default());
     store.follow(&collection(), told.clone()).await.unwrap();
-    let first = store.commit(write("a", Expected::Absent, Some("1"))).await.unwrap();
-    store.commit(write("b", Expected::Absent, Some("1"))).await.unwrap();
+    let first = store.commit(write("a", Precondition::Absent, Some("1"))).await.unwrap();
+    store.commit(write("b", Precondition::Absent, Some("1"))).await.unwrap();
     told.clear();
     put(&store, store.prefix.place(&collection(), &key("a")), b"nonsense").await;
     until_told(&told, |lines| lines.len() == 2).await;
@@ -490,14 +490,15 @@ async fn what_is_damaged_is_never_taken_for_gone() {
     for store in [&store, &other] {
         let kept = store.get(&collection(), &key("a")).await.map(|_| ());
         assert_eq!(kept, Err(StoreError::Damaged));
-        for (expected, text) in [(Expected::Absent, Some("2")), (Expected::At(first), None)] {
+        for (expected, text) in [(Precondition::Absent, Some("2")), (Precondition::At(first), None)]
+        {
             let refused = store.commit(write("a", expected, text)).await;
             assert_eq!(refused, Err(StoreError::Damaged));
         }
         assert_eq!(text_of(store, "b").await.as_deref(), Some("1"));
     }
     // The value is repaired with another tool.
-    let object = write("a", Expected::Absent, Some("3")).object.unwrap();
+    let object = write("a", Precondition::Absent, Some("3")).object.unwrap();
     let value = store.prefix.value(&collection(), &key("a"), &object).unwrap();
     put(&store, store.prefix.place(&collection(), &key("a")), Box::leak(value.to_vec().into()))
         .await;
@@ -510,15 +511,15 @@ async fn what_is_too_large_is_refused_and_what_is_large_comes() {
     let Some(etcd) = etcd(1) else { return };
     let (store, other) = (open_at(&etcd).await, open_at(&etcd).await);
     let too_large = "x".repeat(1_600_000);
-    let refused = store.commit(write("a", Expected::Absent, Some(&too_large))).await;
+    let refused = store.commit(write("a", Precondition::Absent, Some(&too_large))).await;
     assert_eq!(refused, Err(StoreError::TooLarge));
     let large = "x".repeat(1_500_000);
     for name in 0..12 {
-        store.commit(write(&name.to_string(), Expected::Absent, Some(&large))).await.unwrap();
+        store.commit(write(&name.to_string(), Precondition::Absent, Some(&large))).await.unwrap();
     }
     assert_eq!(text_of(&other, "11").await.map(|text| text.len()), Some(1_500_000));
     // Pages of these objects are reduced to the limit of a response.
-    store.client.compact(number(store.timeline().current())).await.unwrap();
+    store.client.compact(number(store.sequencer().current())).await.unwrap();
     let late = open_at(&etcd).await;
     for name in 0..12 {
         assert!(text_of(&late, &name.to_string()).await.is_some());
@@ -543,7 +544,7 @@ async fn what_a_later_version_has_written_is_not_touched() {
         let as_it_is = |_: &Collection, _: &Arc<Object>| None;
         let not_rewritten = rewrite(&options(etcd.urls()), Arc::default(), &as_it_is).await;
         assert_eq!(not_rewritten.map(drop), Err(why));
-        let refused = late.commit(write("a", Expected::Absent, Some("1"))).await;
+        let refused = late.commit(write("a", Precondition::Absent, Some("1"))).await;
         assert_eq!(refused, Err(StoreError::Failed));
     }
 }
@@ -567,7 +568,7 @@ async fn an_unknown_outcome_is_settled_once_etcd_goes_on() {
     let Some(mut etcd) = etcd(1) else { return };
     let store = open_at(&etcd).await;
     etcd.member(0).suspend().unwrap();
-    let unknown = store.commit(write("a", Expected::Absent, Some("1"))).await;
+    let unknown = store.commit(write("a", Precondition::Absent, Some("1"))).await;
     assert_eq!(unknown, Err(StoreError::Unknown));
     let mut settled = store.settled();
     let early = timeout(Duration::from_secs(12), &mut settled).await;
@@ -576,7 +577,7 @@ async fn an_unknown_outcome_is_settled_once_etcd_goes_on() {
     timeout(Duration::from_secs(30), settled).await.unwrap();
     // The write has happened or it never will: after the next write, a read returns the same.
     let found = text_of(&store, "a").await;
-    store.commit(write("b", Expected::Absent, Some("1"))).await.unwrap();
+    store.commit(write("b", Precondition::Absent, Some("1"))).await.unwrap();
     assert_eq!(text_of(&store, "a").await, found);
 }
 
@@ -599,7 +600,7 @@ async fn a_member_that_is_away_or_silent_is_left() {
         let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
         let began = tokio::time::Instant::now();
         let revision = loop {
-            match store.commit(write(&name, Expected::Absent, Some("1"))).await {
+            match store.commit(write(&name, Precondition::Absent, Some("1"))).await {
                 Ok(revision) => break revision,
                 // An earlier attempt of unknown outcome has written the object.
                 Err(StoreError::Exists) => {
@@ -639,7 +640,7 @@ async fn certificates_are_shown_and_held_against_authorities() {
         ..options(etcd.urls())
     };
     let store = open(with(&own, client(&own, "a"))).await;
-    store.commit(write("a", Expected::Absent, Some("1"))).await.unwrap();
+    store.commit(write("a", Precondition::Absent, Some("1"))).await.unwrap();
     assert_eq!(text_of(&store, "a").await.as_deref(), Some("1"));
     // A store reads and writes nothing, and reports the reason, if it does not trust etcd or etcd does not accept its
     // certificate.
@@ -649,7 +650,7 @@ async fn certificates_are_shown_and_held_against_authorities() {
         let first = store.trouble();
         until(|| store.trouble() != first).await;
         assert!(!store.is_known());
-        let refused = store.commit(write("b", Expected::Absent, Some("1"))).await;
+        let refused = store.commit(write("b", Precondition::Absent, Some("1"))).await;
         assert_eq!(refused, Err(StoreError::Unavailable));
     }
 }
@@ -667,12 +668,15 @@ async fn what_is_encrypted_needs_its_key_and_is_written_again() {
     let at = options(etcd.urls());
     let plain = open_at(&etcd).await;
     for number in 0..40 {
-        plain.commit(write(&number.to_string(), Expected::Absent, Some("a secret"))).await.unwrap();
+        plain
+            .commit(write(&number.to_string(), Precondition::Absent, Some("a secret")))
+            .await
+            .unwrap();
     }
     let store = open_with(at.clone(), with_keys(&["one"], true)).await;
     let told = Arc::new(Told::default());
     store.follow(&collection(), told.clone()).await.unwrap();
-    let first = store.commit(write("a", Expected::Absent, Some("a secret"))).await.unwrap();
+    let first = store.commit(write("a", Precondition::Absent, Some("a secret"))).await.unwrap();
     assert!(value_of(&store, "a").await[4..].starts_with(b"k8s:enc:aesgcm:v1:one:"));
     assert_eq!(text_of(&store, "a").await.as_deref(), Some("a secret"));
     assert_eq!(text_of(&store, "0").await.as_deref(), Some("a secret"));
@@ -723,13 +727,13 @@ async fn what_others_have_encrypted_by_a_plugin_waits_for_it() {
     let one = open_with(at.clone(), Arc::clone(&encryption)).await;
     let of_other = plugin.encryption(false);
     let other = open_with(at, Arc::clone(&of_other)).await;
-    one.commit(write("a", Expected::Absent, Some("a secret"))).await.unwrap();
+    one.commit(write("a", Precondition::Absent, Some("a secret"))).await.unwrap();
     assert!(value_of(&one, "a").await[4..].starts_with(b"k8s:enc:kms:v2:test:"));
     assert_eq!(text_of(&other, "a").await.as_deref(), Some("a secret"));
     // A third server creates a seed that the others do not know, while the plugin is about to fail.
     let third = open_with(options(etcd.urls()), plugin.encryption(false)).await;
     plugin.set_healthz("locked");
-    third.commit(write("b", Expected::Absent, Some("a secret"))).await.unwrap();
+    third.commit(write("b", Precondition::Absent, Some("a secret"))).await.unwrap();
     until(|| other.trouble().is_some_and(|why| why.contains("Decrypt: locked"))).await;
     let late = other.get(&collection(), &key("b")).await.map(|_| ());
     assert_eq!(late, Err(StoreError::Unavailable), "it is not taken for absent, nor for damaged");
@@ -739,7 +743,7 @@ async fn what_others_have_encrypted_by_a_plugin_waits_for_it() {
     // If a seed is lost, its object cannot be read. Other objects are not affected.
     let fourth = open_with(options(etcd.urls()), plugin.encryption(false)).await;
     plugin.set_healthz("lost");
-    fourth.commit(write("d", Expected::Absent, Some("a secret"))).await.unwrap();
+    fourth.commit(write("d", Precondition::Absent, Some("a secret"))).await.unwrap();
     until(|| other.trouble().is_some_and(|why| why.contains("Decrypt: lost"))).await;
     settle(&of_other);
     until(|| other.trouble().is_none()).await;
@@ -754,7 +758,7 @@ async fn what_others_have_encrypted_by_a_plugin_waits_for_it() {
     assert_eq!(damaged, Err(StoreError::Damaged));
     assert_eq!(other.trouble(), None);
     expire(&encryption);
-    let refused = one.commit(write("c", Expected::Absent, Some("a secret"))).await;
+    let refused = one.commit(write("c", Precondition::Absent, Some("a secret"))).await;
     assert_eq!(refused, Err(StoreError::Unavailable));
 }
 
@@ -777,7 +781,7 @@ async fn writes_at_the_same_time_stay_within_the_limit() {
         let text = "x".repeat(SIZE);
         let commits = (0..24).map(|number| {
             let (store, name) = (Arc::clone(&store), number.to_string());
-            let commit = write(&name, Expected::Absent, Some(&text));
+            let commit = write(&name, Precondition::Absent, Some(&text));
             async move { store.commit(commit).await }
         });
         let answers = futures::future::join_all(commits).await;
@@ -793,10 +797,10 @@ async fn writes_at_the_same_time_stay_within_the_limit() {
         // No memory stays reserved. If an object exists, a create request reports that before it reports the limit.
         let (held, _) = store.extent().unwrap();
         assert!(held >= written * SIZE && held < written * SIZE + 100_000, "{held}");
-        let full = write("late", Expected::Absent, Some(&"x".repeat(8 * SIZE)));
+        let full = write("late", Precondition::Absent, Some(&"x".repeat(8 * SIZE)));
         assert!(is_refused(&store.commit(full).await));
         let there = answers.iter().position(Result::is_ok).unwrap().to_string();
-        let again = write(&there, Expected::Absent, Some(&"x".repeat(8 * SIZE)));
+        let again = write(&there, Precondition::Absent, Some(&"x".repeat(8 * SIZE)));
         assert_eq!(store.commit(again).await, Err(StoreError::Exists));
     }
 }
@@ -806,9 +810,9 @@ async fn a_start_reads_no_more_of_the_past_than_may_be_held() {
     const SIZE: usize = 500_000;
     let Some(etcd) = etcd(1) else { return };
     let (store, text) = (open_at(&etcd).await, "x".repeat(SIZE));
-    let mut revision = store.commit(write("a", Expected::Absent, Some("1"))).await.unwrap();
+    let mut revision = store.commit(write("a", Precondition::Absent, Some("1"))).await.unwrap();
     for _ in 0..60 {
-        let again = write("a", Expected::At(revision), Some(&text));
+        let again = write("a", Precondition::At(revision), Some(&text));
         revision = store.commit(again).await.unwrap();
     }
     drop(store);

@@ -10,7 +10,7 @@ use rusqlite::{Connection, OpenFlags};
 use super::connection::check;
 use super::database::{FILE, Row, Value};
 use super::rows::read_all;
-use crate::sealed::{Sealing, Unreadable};
+use crate::stored_value::{Sealing, Unreadable};
 use crate::{Copied, Revision};
 
 /// Copies the store in a directory to a file, which must not exist. The copy is the state of the store at one moment.

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, params};
 
-use super::ballast::{BYTES as BALLAST, Ballast};
 use super::connection::{self, Access, beside, check, is_no_room};
+use super::reserved_space::{BYTES as BALLAST, ReservedSpace};
 use super::rows;
 use crate::object::{Key, Object};
-use crate::sealed::{Sealing, Unreadable};
+use crate::stored_value::{Sealing, Unreadable};
 use crate::{Collection, Renewed, Revision};
 
 pub(super) const FILE: &str = "objects.db";
@@ -89,7 +89,7 @@ pub(super) struct Database {
     access: Access,
     path: PathBuf,
     sealing: Sealing,
-    ballast: Ballast,
+    reserved_space: ReservedSpace,
     /// Whether truncating the log has freed space since the last successful transaction.
     has_truncated: bool,
     /// The first number of this process, until it has been recorded in the file.
@@ -123,8 +123,8 @@ impl Database {
             .mode(0o600)
             .open(&path)
             .map_err(|error| format!("{FILE} cannot be written: {error}"))?;
-        let ballast = Ballast::in_folder(folder);
-        let (connection, access) = connection::open(&path, || ballast.give_up())?;
+        let reserved_space = ReservedSpace::in_folder(folder);
+        let (connection, access) = connection::open(&path, || reserved_space.give_up())?;
         check(&connection, true)?;
         // The names of new files are synced, too.
         File::open(folder)
@@ -135,7 +135,7 @@ impl Database {
             access,
             path,
             sealing,
-            ballast,
+            reserved_space,
             unnoted_run: None,
             has_truncated: false,
             _lock: lock,
@@ -217,13 +217,13 @@ impl Database {
             self.has_truncated = true;
             return true;
         }
-        self.ballast.give_up()
+        self.reserved_space.give_up()
     }
 
     /// Reserves disk space for writes that free memory. Returns whether the space is reserved, or as much is free in
     /// the file itself.
     pub fn hold_room(&mut self) -> bool {
-        if self.ballast.take().is_ok() {
+        if self.reserved_space.take().is_ok() {
             if self.access != Access::Shared {
                 self.reopen();
             }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::database::{Database, Value};
-use crate::sealed::{Sealing, Unreadable};
+use crate::stored_value::{Sealing, Unreadable};
 use crate::{Encryption, Renewed, Revision, Rewritten};
 
 /// The number of rows in one transaction.

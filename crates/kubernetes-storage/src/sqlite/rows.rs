@@ -12,7 +12,7 @@ use rusqlite::{Connection, Rows};
 use super::database::{FILE, Row, Value, unsigned};
 use crate::encryption::Unknown;
 use crate::object::Key;
-use crate::sealed::{Read, Sealing, Unreadable};
+use crate::stored_value::{Read, Sealing, Unreadable};
 use crate::{Collection, Revision};
 
 /// The largest number of rows in a batch. `BATCH_BYTES` is its size in bytes, and `BATCHES` is the number of waiting

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::encryption::tests::with_keys;
 use crate::object::Object;
-use crate::{Encryption, Expected, LogEntry, NamespaceLimit, Rewritten, suite};
+use crate::{Encryption, LogEntry, NamespaceLimit, Precondition, Rewritten, suite};
 
 const LIMIT: usize = 64 << 20;
 const HISTORY: usize = 16 << 20;
@@ -49,9 +49,9 @@ fn bytes_of_rows(folder: &Path) -> usize {
 /// Writes an object of this size in bytes repeatedly. Returns the last revision.
 async fn overwrite(store: &SqliteStore, size: usize, times: usize) -> Revision {
     let text = "x".repeat(size);
-    let mut revision = store.commit(write("a", Expected::Absent, Some("1"))).await.unwrap();
+    let mut revision = store.commit(write("a", Precondition::Absent, Some("1"))).await.unwrap();
     for _ in 0..times {
-        let again = write("a", Expected::At(revision), Some(&text));
+        let again = write("a", Precondition::At(revision), Some(&text));
         revision = store.commit(again).await.unwrap();
     }
     revision
@@ -72,7 +72,7 @@ fn collection() -> Collection {
     Collection::new("foos.example.com")
 }
 
-fn write(name: &str, expected: Expected, text: Option<&str>) -> Commit {
+fn write(name: &str, expected: Precondition, text: Option<&str>) -> Commit {
     let object = text.map(|text| {
         let metadata = json!({"name": name, "uid": "u", "labels": {"a": "b"}});
         let tree = json!({"metadata": metadata, "text": text});
@@ -127,11 +127,11 @@ async fn what_was_written_is_there_with_its_past() {
     let folder = tempfile::tempdir().unwrap();
     let store = open_at(folder.path(), 0);
     assert!(store.is_new());
-    let start = store.timeline().current();
-    let first = store.commit(write("a", Expected::Absent, Some("1"))).await.unwrap();
-    let second = store.commit(write("b", Expected::Absent, Some("1"))).await.unwrap();
-    let third = store.commit(write("a", Expected::At(first), Some("2"))).await.unwrap();
-    let fourth = store.commit(write("b", Expected::At(second), None)).await.unwrap();
+    let start = store.sequencer().current();
+    let first = store.commit(write("a", Precondition::Absent, Some("1"))).await.unwrap();
+    let second = store.commit(write("b", Precondition::Absent, Some("1"))).await.unwrap();
+    let third = store.commit(write("a", Precondition::At(first), Some("2"))).await.unwrap();
+    let fourth = store.commit(write("b", Precondition::At(second), None)).await.unwrap();
     assert_eq!((start.number() + 1, start.number() + 4), (first.number(), fourth.number()));
     drop(store);
     let store = open_at(folder.path(), 10);
@@ -140,12 +140,12 @@ async fn what_was_written_is_there_with_its_past() {
     assert_eq!((kept.revision, &kept.object.to_tree()["text"]), (third, &json!("2")));
     assert_eq!(kept.object.labels().get("a"), Some("b"));
     assert!(store.get(&collection(), &Key::new(None, "b")).await.unwrap().is_none());
-    let timeline = store.timeline();
-    let is_ours = |revision| timeline.may_have_issued(revision);
-    assert!([start, first, fourth, timeline.current()].into_iter().all(is_ours));
+    let sequencer = store.sequencer();
+    let is_ours = |revision| sequencer.may_have_issued(revision);
+    assert!([start, first, fourth, sequencer.current()].into_iter().all(is_ours));
     // Numbers in between were never issued, or were issued by a run whose writes were lost.
     assert!(!is_ours(Revision::new(fourth.number() + 1)));
-    assert!(timeline.current().number() - start.number() >= 10_000_000);
+    assert!(sequencer.current().number() - start.number() >= 10_000_000);
     let told_first = told(&store).await;
     let expected = [
         format!("since {start}"),
@@ -156,10 +156,10 @@ async fn what_was_written_is_there_with_its_past() {
     ];
     assert_eq!(told_first, expected);
     // A later reader receives only the current objects.
-    let now = timeline.current();
+    let now = sequencer.current();
     assert_eq!(told(&store).await, [format!("{third} a - \"2\"")]);
-    let fifth = store.commit(write("b", Expected::Absent, Some("3"))).await.unwrap();
-    assert_eq!(fifth, timeline.after(now));
+    let fifth = store.commit(write("b", Precondition::Absent, Some("3"))).await.unwrap();
+    assert_eq!(fifth, sequencer.after(now));
 }
 
 #[tokio::test]
@@ -168,13 +168,13 @@ async fn numbers_grow_whatever_the_clock_says() {
     let mut newest = Revision::NONE;
     for seconds in [0, -3_600, 0, 3_600, -3_600] {
         let store = open_at(folder.path(), seconds);
-        assert!(store.timeline().current() > newest);
+        assert!(store.sequencer().current() > newest);
         let name = newest.to_string();
-        newest = store.commit(write(&name, Expected::Absent, Some(""))).await.unwrap();
+        newest = store.commit(write(&name, Precondition::Absent, Some(""))).await.unwrap();
     }
     // A start without writes uses a number, too.
     for _ in 0..3 {
-        let current = open_at(folder.path(), -7_200).timeline().current();
+        let current = open_at(folder.path(), -7_200).sequencer().current();
         assert!(current > newest);
         newest = current;
     }
@@ -184,11 +184,11 @@ async fn numbers_grow_whatever_the_clock_says() {
 async fn the_past_is_cut_off_and_no_more() {
     let folder = tempfile::tempdir().unwrap();
     let store = open_at(folder.path(), 0);
-    let first = store.commit(write("a", Expected::Absent, Some("1"))).await.unwrap();
-    let second = store.commit(write("b", Expected::Absent, Some("1"))).await.unwrap();
-    let third = store.commit(write("a", Expected::At(first), Some("2"))).await.unwrap();
-    let fourth = store.commit(write("a", Expected::At(third), Some("3"))).await.unwrap();
-    let fifth = store.commit(write("b", Expected::At(second), None)).await.unwrap();
+    let first = store.commit(write("a", Precondition::Absent, Some("1"))).await.unwrap();
+    let second = store.commit(write("b", Precondition::Absent, Some("1"))).await.unwrap();
+    let third = store.commit(write("a", Precondition::At(first), Some("2"))).await.unwrap();
+    let fourth = store.commit(write("a", Precondition::At(third), Some("3"))).await.unwrap();
+    let fifth = store.commit(write("b", Precondition::At(second), None)).await.unwrap();
     drop(store);
     let cut = |until: Revision| {
         let mut database = Database::open(folder.path(), Sealing::default()).unwrap();
@@ -218,7 +218,7 @@ async fn the_past_is_cut_off_and_no_more() {
     cut(fifth);
     let store = open_at(folder.path(), 2);
     assert_eq!(told(&store).await, [format!("{fourth} a - \"3\""), format!("since {fifth}")]);
-    assert!(store.timeline().current() > fifth, "the newest row says where numbers go on");
+    assert!(store.sequencer().current() > fifth, "the newest row says where numbers go on");
 }
 
 #[tokio::test]
@@ -268,7 +268,7 @@ async fn readers_that_left_are_freed() {
     drop(leaving);
     assert_eq!(Arc::strong_count(&reader), 1);
     reader.0.lock().unwrap().clear();
-    store.commit(write("a", Expected::Absent, Some("1"))).await.unwrap();
+    store.commit(write("a", Precondition::Absent, Some("1"))).await.unwrap();
     assert!(reader.0.lock().unwrap().is_empty());
 }
 
@@ -277,12 +277,13 @@ async fn one_group_sees_what_it_writes() {
     let folder = tempfile::tempdir().unwrap();
     let store = open_at(folder.path(), 0);
     // All writes wait before the first one is written.
-    let writes = (0..200)
-        .map(|number| store.commit(write(&(number % 2).to_string(), Expected::Absent, Some(""))));
+    let writes = (0..200).map(|number| {
+        store.commit(write(&(number % 2).to_string(), Precondition::Absent, Some("")))
+    });
     let answers = futures::future::join_all(writes).await;
     let won: Vec<Revision> = answers.iter().filter_map(|answer| answer.ok()).collect();
     assert_eq!(won.len(), 2);
-    assert_eq!(store.timeline().current(), won[0].max(won[1]));
+    assert_eq!(store.sequencer().current(), won[0].max(won[1]));
     let refused = answers.into_iter().filter_map(Result::err);
     assert!(refused.into_iter().all(|error| error == StoreError::Exists));
 }
@@ -292,7 +293,8 @@ async fn what_cannot_be_used_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let store = open_at(folder.path(), 0);
     assert_eq!(refused(folder.path()), "is in use by another process");
-    let revision = store.commit(write("a", Expected::Absent, Some("long enough"))).await.unwrap();
+    let revision =
+        store.commit(write("a", Precondition::Absent, Some("long enough"))).await.unwrap();
     drop(store);
     let file = folder.path().join("objects.db");
     let whole = fs::read(&file).unwrap();
@@ -334,7 +336,7 @@ async fn a_copy_is_made_while_others_write() {
     fs::create_dir(&copied).unwrap();
     let file = copied.join("objects.db");
     let store = Arc::new(open_at(&data, 0));
-    let first = store.commit(write("first", Expected::Absent, Some("1"))).await.unwrap();
+    let first = store.commit(write("first", Precondition::Absent, Some("1"))).await.unwrap();
     let end = tokio_util::sync::CancellationToken::new();
     let writing = tokio::spawn({
         let (store, end) = (Arc::clone(&store), end.clone());
@@ -342,7 +344,7 @@ async fn a_copy_is_made_while_others_write() {
             let mut revision = first;
             for number in 2.. {
                 let text = number.to_string();
-                let again = write("first", Expected::At(revision), Some(&text));
+                let again = write("first", Precondition::At(revision), Some(&text));
                 revision = store.commit(again).await.unwrap();
                 if end.is_cancelled() {
                     break;
@@ -372,10 +374,10 @@ async fn a_copy_is_made_while_others_write() {
     let restored = open_at(&copied, 100);
     let kept = restored.get(&collection(), &Key::new(None, "first")).await.unwrap().unwrap();
     assert_eq!(kept.revision, made.newest);
-    assert!(restored.timeline().may_have_issued(made.newest));
+    assert!(restored.sequencer().may_have_issued(made.newest));
     let after = Revision::new(last.number() + 1);
-    assert!(!restored.timeline().may_have_issued(after));
-    assert!(restored.timeline().current() > after);
+    assert!(!restored.sequencer().may_have_issued(after));
+    assert!(restored.sequencer().current() > after);
     let (from_stream, nothing) = (folder.path().join("stream"), folder.path().join("nothing"));
     fs::create_dir(&from_stream).unwrap();
     fs::write(from_stream.join("objects.db"), stream).unwrap();
@@ -387,13 +389,15 @@ async fn a_copy_is_made_while_others_write() {
 async fn what_is_damaged_is_never_taken_for_gone() {
     let folder = tempfile::tempdir().unwrap();
     let store = open_at(folder.path(), 0);
-    let good = store.commit(write("good", Expected::Absent, Some("1"))).await.unwrap();
-    let once = store.commit(write("bad", Expected::Absent, Some("before"))).await.unwrap();
-    let bad =
-        store.commit(write("bad", Expected::At(once), Some("damaged on the disk"))).await.unwrap();
+    let good = store.commit(write("good", Precondition::Absent, Some("1"))).await.unwrap();
+    let once = store.commit(write("bad", Precondition::Absent, Some("before"))).await.unwrap();
+    let bad = store
+        .commit(write("bad", Precondition::At(once), Some("damaged on the disk")))
+        .await
+        .unwrap();
     let then =
-        store.commit(write("mended", Expected::Absent, Some("too, but then"))).await.unwrap();
-    let last = store.commit(write("mended", Expected::At(then), Some("2"))).await.unwrap();
+        store.commit(write("mended", Precondition::Absent, Some("too, but then"))).await.unwrap();
+    let last = store.commit(write("mended", Precondition::At(then), Some("2"))).await.unwrap();
     drop(store);
     let file = folder.path().join("objects.db");
     let mut content = fs::read(&file).unwrap();
@@ -410,9 +414,9 @@ async fn what_is_damaged_is_never_taken_for_gone() {
     assert_eq!(kept("bad").await.unwrap_err(), StoreError::Damaged);
     assert_eq!(kept("mended").await.unwrap().unwrap().revision, last);
     for write in [
-        write("bad", Expected::Absent, Some("new")),
-        write("bad", Expected::At(bad), Some("new")),
-        write("bad", Expected::At(bad), None),
+        write("bad", Precondition::Absent, Some("new")),
+        write("bad", Precondition::At(bad), Some("new")),
+        write("bad", Precondition::At(bad), None),
     ] {
         assert_eq!(store.commit(write).await, Err(StoreError::Damaged));
     }
@@ -444,11 +448,11 @@ async fn what_is_encrypted_is_nowhere_plain_and_needs_its_key() {
     let folder = tempfile::tempdir().unwrap();
     let open = |encryption| SqliteStore::open(folder.path(), options(encryption), at(0)).unwrap();
     let store = open(with_keys(&["one"], false));
-    let first = store.commit(write("a", Expected::Absent, Some("a secret"))).await.unwrap();
+    let first = store.commit(write("a", Precondition::Absent, Some("a secret"))).await.unwrap();
     let second =
-        store.commit(write("a", Expected::At(first), Some("a secret, too"))).await.unwrap();
-    let gone = store.commit(write("b", Expected::Absent, Some("a secret"))).await.unwrap();
-    store.commit(write("b", Expected::At(gone), None)).await.unwrap();
+        store.commit(write("a", Precondition::At(first), Some("a secret, too"))).await.unwrap();
+    let gone = store.commit(write("b", Precondition::Absent, Some("a secret"))).await.unwrap();
+    store.commit(write("b", Precondition::At(gone), None)).await.unwrap();
     assert!(!is_shown(folder.path(), "a secret"), "in the log");
     drop(store);
     assert!(!is_shown(folder.path(), "a secret"), "in the file");
@@ -478,11 +482,11 @@ async fn what_is_written_in_another_way_is_written_again() {
     let folder = tempfile::tempdir().unwrap();
     let open = |encryption| SqliteStore::open(folder.path(), options(encryption), at(0)).unwrap();
     let store = open(Arc::default());
-    let first = store.commit(write("a", Expected::Absent, Some("a secret"))).await.unwrap();
+    let first = store.commit(write("a", Precondition::Absent, Some("a secret"))).await.unwrap();
     let second =
-        store.commit(write("a", Expected::At(first), Some("a secret, too"))).await.unwrap();
-    let gone = store.commit(write("b", Expected::Absent, Some("a secret"))).await.unwrap();
-    store.commit(write("b", Expected::At(gone), None)).await.unwrap();
+        store.commit(write("a", Precondition::At(first), Some("a secret, too"))).await.unwrap();
+    let gone = store.commit(write("b", Precondition::Absent, Some("a secret"))).await.unwrap();
+    store.commit(write("b", Precondition::At(gone), None)).await.unwrap();
     let past = told(&store).await;
     drop(store);
     assert!(is_shown(folder.path(), "a secret"));
@@ -516,16 +520,16 @@ async fn what_a_plugin_has_encrypted_needs_it_at_the_start() {
     let plugin = TestPlugin::start();
     let encryption = plugin.encryption(false);
     let store = open(&encryption);
-    let first = store.commit(write("a", Expected::Absent, Some("a secret"))).await.unwrap();
+    let first = store.commit(write("a", Precondition::Absent, Some("a secret"))).await.unwrap();
     // After the plugin has failed for too long, nothing is written, in particular no plain value. The process
     // continues.
     expire(&encryption);
-    let refused = store.commit(write("b", Expected::Absent, Some("a secret"))).await;
+    let refused = store.commit(write("b", Precondition::Absent, Some("a secret"))).await;
     assert_eq!(refused, Err(StoreError::Unavailable));
-    let removed = store.commit(write("a", Expected::At(first), None)).await;
+    let removed = store.commit(write("a", Precondition::At(first), None)).await;
     assert!(removed.is_ok(), "a removal needs no key");
     confirm(&encryption);
-    store.commit(write("b", Expected::Absent, Some("a secret"))).await.unwrap();
+    store.commit(write("b", Precondition::Absent, Some("a secret"))).await.unwrap();
     drop(store);
     assert!(!is_shown(folder.path(), "a secret"));
     // The next process has the plugin decrypt the seed of this one. It encrypts with another key.

@@ -155,8 +155,8 @@ impl Writer {
 
     /// The reason why a write would fail even with free disk space.
     fn conflict(&self, commit: &Commit) -> Option<StoreError> {
-        let shelves = self.shared.lock();
-        let kept = shelves.get(&commit.collection, &commit.key);
+        let object_index = self.shared.lock();
+        let kept = object_index.get(&commit.collection, &commit.key);
         kept.and_then(|kept| commit.expected.check(kept)).err()
     }
 
@@ -271,7 +271,7 @@ impl Writer {
         &mut self,
         group: Vec<(Commit, Answer)>,
     ) -> (Vec<Staged>, Vec<(Commit, Answer, StoreError)>) {
-        let mut shelves = self.shared.lock();
+        let mut object_index = self.shared.lock();
         let mut will_be: HashMap<(Collection, Key), Option<Versioned>> = HashMap::new();
         let (mut staged, mut refused) = (Vec::with_capacity(group.len()), Vec::new());
         let mut newest = self.newest;
@@ -280,12 +280,13 @@ impl Writer {
             let before = match will_be.get(&name) {
                 Some(will_be) => Ok(will_be.clone()),
                 None => {
-                    let kept = shelves.get(&commit.collection, &commit.key);
+                    let kept = object_index.get(&commit.collection, &commit.key);
                     kept.map(Option::<&Versioned>::cloned)
                 }
             };
-            let taken = before
-                .and_then(|before| shelves.take_room(&commit, before.as_ref()).map(|()| before));
+            let taken = before.and_then(|before| {
+                object_index.take_room(&commit, before.as_ref()).map(|()| before)
+            });
             let before = match taken {
                 Ok(before) => before,
                 Err(error) if will_be.contains_key(&name) => {
@@ -297,7 +298,7 @@ impl Writer {
                     continue;
                 }
             };
-            newest = self.shared.timeline.after(newest);
+            newest = self.shared.sequencer.after(newest);
             let object = commit.object.clone();
             let after = object.clone().map(|object| Versioned { revision: newest, object });
             will_be.insert(name.clone(), after);
@@ -311,27 +312,27 @@ impl Writer {
 
     /// Reverts writes that were not written.
     fn unstage(&self, staged: Vec<Staged>) -> Vec<(Commit, Answer)> {
-        let mut shelves = self.shared.lock();
+        let mut object_index = self.shared.lock();
         for Staged { commit, before, .. } in staged.iter().rev() {
-            shelves.give_back(commit, before.as_ref());
+            object_index.give_back(commit, before.as_ref());
         }
-        drop(shelves);
+        drop(object_index);
         staged.into_iter().map(|Staged { commit, answer, .. }| (commit, answer)).collect()
     }
 
     /// Makes writes visible to all readers, and sends their results.
     fn publish(&mut self, staged: Vec<Staged>) {
         let mut answers = Vec::with_capacity(staged.len());
-        let mut shelves = self.shared.lock();
+        let mut object_index = self.shared.lock();
         for Staged { commit, before, row, answer } in staged {
             let bytes = before.map_or(0, |before| before.object.size());
-            let replaced = shelves.keep(row.revision, commit).map(|row| (row, bytes));
+            let replaced = object_index.keep(row.revision, commit).map(|row| (row, bytes));
             self.log.note(replaced, row.revision, row.is_removal());
             self.newest = row.revision;
             answers.push((row.revision, answer));
         }
-        drop(shelves);
-        self.shared.timeline.reach(self.newest);
+        drop(object_index);
+        self.shared.sequencer.reach(self.newest);
         for (revision, answer) in answers {
             let _ = answer.send(Ok(revision));
         }

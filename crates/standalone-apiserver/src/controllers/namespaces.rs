@@ -18,7 +18,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::left_behind::{LeftBehind, ObjectMeta, resource};
+use super::content_deletion::{ContentDeletion, ObjectMeta, resource};
 
 /// The pause before a failure is retried, and before a namespace whose objects have finalizers is checked again.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
@@ -131,7 +131,7 @@ async fn empty(
     let mut left = 0;
     for kind in kinds.stored_kinds().iter().filter(|kind| kind.is_namespaced) {
         let resource = resource(kind);
-        let objects = LeftBehind { client, resource: &resource, namespace: Some(name) };
+        let objects = ContentDeletion { client, resource: &resource, namespace: Some(name) };
         if !objects.delete(&at_once, is_there).await? {
             return Ok(None);
         }

@@ -15,8 +15,8 @@ use super::informer::Cause;
 use super::list_watch::{Change, Excess, Interruption, Keeper, ListWatch};
 use super::{SourceInformer, SourceOptions, SourceStreams, SourceType};
 use crate::cluster::bounded_client::ANSWER_BYTES;
+use crate::log_throttle::{DETAILS, LogThrottle};
 use crate::object::Key;
-use crate::occasionally::{DETAILS, Occasionally};
 
 /// What is said of code of the user's own that has panicked.
 pub(super) const PANICKED: &str = "reading them panicked";
@@ -35,11 +35,11 @@ pub(super) struct Follower<K> {
     /// What the list in progress has shown.
     pub present: Option<HashSet<Key>>,
     /// Lines about the resource, which followers of the same resource share.
-    reports: Arc<Occasionally>,
+    reports: Arc<LogThrottle>,
     /// Whether a cluster may do without the resource.
     may_be_absent: bool,
     /// Of objects that cannot be read.
-    unreadable: Occasionally,
+    unreadable: LogThrottle,
     backoff: DefaultBackoff,
 }
 
@@ -52,13 +52,13 @@ impl<K> Follower<K> {
             present: None,
             reports: Arc::default(),
             may_be_absent: false,
-            unreadable: Occasionally::default(),
+            unreadable: LogThrottle::default(),
             backoff: DefaultBackoff::default(),
         }
     }
 
     /// The same follower of a scope, which logs with others of its resource.
-    pub fn of_scope(self, scope: SourceOptions, reports: Arc<Occasionally>) -> Self {
+    pub fn of_scope(self, scope: SourceOptions, reports: Arc<LogThrottle>) -> Self {
         Self { reports, may_be_absent: scope.may_be_absent(), ..self }
     }
 }

@@ -21,7 +21,7 @@ use super::kind_name::KindName;
 use super::list_watch::{Interruption, ListWatch};
 use super::together::Together;
 use super::{Changed, SourceInformer, Sources};
-use crate::occasionally::Occasionally;
+use crate::log_throttle::LogThrottle;
 
 /// So many kinds are watched at most. Few clusters have owners of more.
 pub const MOST_KINDS: usize = 32;
@@ -89,8 +89,8 @@ struct Shared<K> {
     client: Client,
     bound: usize,
     all: Arc<Together>,
-    reports: Occasionally,
-    full: Occasionally,
+    reports: LogThrottle,
+    full: LogThrottle,
 }
 
 struct Entry<K> {
@@ -118,8 +118,8 @@ impl Sources {
             client: self.client.clone(),
             bound: self.bound,
             all: Arc::clone(&self.referred),
-            reports: Occasionally::at_most(LINES),
-            full: Occasionally::default(),
+            reports: LogThrottle::at_most(LINES),
+            full: LogThrottle::default(),
         });
         let rounds = tokio::spawn(run(Arc::clone(&shared)));
         KindSources { shared, rounds }

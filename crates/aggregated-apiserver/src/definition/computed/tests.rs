@@ -6,7 +6,7 @@ mod model;
 use super::*;
 use crate::cluster::{SourceStreams, Sources};
 use crate::definition::Lookup;
-use crate::storage::Timeline;
+use crate::storage::RevisionSequencer;
 use crate::watch_cache::{Scope, WINDOW_LIMIT};
 use futures::FutureExt;
 use jiff::Timestamp;
@@ -94,8 +94,8 @@ async fn run_one<C: Computed>(sources: Arc<Sources>, cache: Arc<WatchCache>) {
 fn start() -> Fixture {
     let cluster = crate::cluster::Cluster::new(unreachable_client());
     let sources = Arc::new(cluster.sources(SourceStreams::default()));
-    let timeline = Arc::new(Timeline::starting(Timestamp::now(), 7));
-    let cache = Arc::new(WatchCache::new(timeline, WINDOW_LIMIT));
+    let sequencer = Arc::new(RevisionSequencer::starting(Timestamp::now(), 7));
+    let cache = Arc::new(WatchCache::new(sequencer, WINDOW_LIMIT));
     Fixture {
         config_maps: sources.open(SourceOptions::ALL, ""),
         secrets: sources.open(SourceOptions::ALL, ""),

@@ -12,7 +12,7 @@ use super::pool::Asking;
 use super::small_set::SmallSet;
 use super::view::{Footprint, IndexId, TotalsId, Touched};
 use crate::cluster::KindName;
-use crate::definition::numbered::Numbered;
+use crate::definition::numbered_values::Numbered;
 use crate::object::{Key, Labels};
 
 /// A question that a computation asks of a lookup. Clones share its strings.

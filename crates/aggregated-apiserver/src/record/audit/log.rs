@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::queue::Queue;
 use super::rotation::{RotatedFile, Rotation};
 use super::sink::{Plain, Sink};
-use crate::occasionally::Occasionally;
+use crate::log_throttle::LogThrottle;
 
 /// The largest size of events that wait to be written, in bytes. Some thousands of usual events fit, more than
 /// accumulate within seconds on a slow disk. The events of one user can use at most a quarter.
@@ -26,7 +26,7 @@ const LAST: Duration = Duration::from_secs(5);
 /// The interval at which dropped events are reported in the log.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
-static FAILED: Occasionally = Occasionally::at_most(1);
+static FAILED: LogThrottle = LogThrottle::at_most(1);
 
 /// The destination of events.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::record::shares::{PARTS, Shares};
+use crate::record::user_limits::{PARTS, UserLimits};
 
 /// The size at which a batch is written, in bytes.
 pub(super) const BATCH: usize = 256 << 10;
@@ -30,7 +30,7 @@ pub(super) struct Queue {
     /// The memory of all lines, in bytes.
     taken: usize,
     /// The memory by user, while users are counted.
-    users: Option<Shares>,
+    users: Option<UserLimits>,
     /// Empty buffers with capacity: one grows while the other is written.
     spare: [Vec<u8>; 2],
 }
@@ -145,7 +145,7 @@ impl Queue {
     /// Reserves memory of the per-user limit, while users are counted.
     fn has_share(&mut self, taken: usize, bytes: usize, user: &str) -> bool {
         if self.users.is_none() && taken > self.limit / PARTS {
-            let mut users = Shares::of(self.limit);
+            let mut users = UserLimits::of(self.limit);
             for batch in self.writing.iter().chain(&self.batches) {
                 for (name, bytes) in batch.owners.each() {
                     // All lines together fit in the per-user limit, so this cannot fail.
@@ -223,7 +223,7 @@ mod tests {
             let Owners { names, each } = &batch.owners;
             batch.text.capacity() + names.capacity() + each.capacity() * size_of::<(usize, usize)>()
         };
-        let users = queue.users.as_ref().map_or(0, Shares::memory);
+        let users = queue.users.as_ref().map_or(0, UserLimits::memory);
         let spare: usize = queue.spare.iter().map(Vec::capacity).sum();
         batches.map(of_batch).sum::<usize>() + spare + users
     }

@@ -8,9 +8,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::sink::{self, Sink};
-use crate::occasionally::Occasionally;
+use crate::log_throttle::LogThrottle;
 
-static FAILED: Occasionally = Occasionally::at_most(1);
+static FAILED: LogThrottle = LogThrottle::at_most(1);
 
 /// The limits for the size of a file, and for the age and the number of old files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,7 +23,7 @@ use tonic::{Request, Status};
 use super::Counts;
 use super::protobuf::{Field, Message, fields};
 use super::waiting::{BATCH_BYTES, Batch, Waiting};
-use crate::occasionally::{Occasionally, shown};
+use crate::log_throttle::{LogThrottle, shown};
 
 const EXPORT: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 /// The memory for sending, in bytes: a copy of the batch in a gRPC frame, and a copy on its way to the socket.
@@ -37,7 +37,7 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// The interval of HTTP/2 keep-alive pings to the collector.
 const ALIVE: Duration = Duration::from_secs(30);
 
-static FAILED: Occasionally = Occasionally::at_most(1);
+static FAILED: LogThrottle = LogThrottle::at_most(1);
 
 /// The state of the thread.
 pub(super) struct Sender {

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use super::beginning;
 use super::protobuf::Message;
-use crate::record::shares::Shares;
+use crate::record::user_limits::UserLimits;
 
 /// The size of a batch that is sent, in bytes. It holds the spans of about four hundred requests. Collectors accept 4
 /// MiB.
@@ -44,7 +44,7 @@ struct Queue {
     taken: usize,
     /// The number of spans that are not sent yet.
     spans: u64,
-    shares: Shares,
+    shares: UserLimits,
     /// The user that was refused last, until capacity is released.
     refused: Option<Box<str>>,
 }
@@ -79,7 +79,7 @@ impl Batch {
 impl Waiting {
     /// Creates an empty queue.
     pub(super) fn new() -> Self {
-        let shares = Shares::of(WAITING_BYTES);
+        let shares = UserLimits::of(WAITING_BYTES);
         let queue = Queue { batches: VecDeque::new(), taken: 0, spans: 0, shares, refused: None };
         Self { queue: Mutex::new(queue), changed: Notify::new() }
     }

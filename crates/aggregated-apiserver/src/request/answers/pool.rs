@@ -90,7 +90,7 @@ pub(super) struct Stream {
 pub(super) enum Lack {
     Bytes,
     /// Places among the answers that are made while they are sent.
-    Place,
+    Slot,
 }
 
 impl Pool {
@@ -147,7 +147,7 @@ impl Pool {
         }
         let is_in_the_way = |stream: &Stream| match lack {
             Lack::Bytes => stream.is_in_the_way(now),
-            Lack::Place => stream.streaming_since.get().is_some_and(|since| {
+            Lack::Slot => stream.streaming_since.get().is_some_and(|since| {
                 stream.is_in_the_way(now) || now.saturating_sub(*since) >= milliseconds(SLOW)
             }),
         };
@@ -156,7 +156,7 @@ impl Pool {
             tracing::debug!("an answer of which nothing is read gives way");
             stream.reset.reset();
             freed += stream.held.load(Ordering::Relaxed);
-            if matches!(lack, Lack::Place) || freed > room / 4 {
+            if matches!(lack, Lack::Slot) || freed > room / 4 {
                 break;
             }
         }

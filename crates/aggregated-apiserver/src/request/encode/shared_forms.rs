@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use super::super::negotiate::Format;
 use crate::kind::Version;
-use crate::quota::Portion;
+use crate::quota::MemoryScale;
 use crate::verb::EventType;
 use crate::watch_cache::WatchCacheEvent;
 
@@ -24,7 +24,7 @@ const LEAST: usize = LIMIT / 4;
 const ENTRY: usize = 1 << 10;
 
 /// What all forms may take, in bytes.
-pub(in crate::request) fn limit(portion: Portion) -> usize {
+pub(in crate::request) fn limit(portion: MemoryScale) -> usize {
     portion.between(LEAST, LIMIT)
 }
 
@@ -156,7 +156,7 @@ mod tests {
     use crate::object::{Key, Object};
     use crate::request::encode::Encoder;
     use crate::request::negotiate::{Form, Include, Media, MetaVersion, Presentation};
-    use crate::storage::Timeline;
+    use crate::storage::RevisionSequencer;
     use crate::verb::{Event, ObjectEvent};
     use crate::watch_cache::{Scope, WINDOW_LIMIT, WatchCache};
     use jiff::Timestamp;
@@ -200,8 +200,8 @@ mod tests {
 
     /// A change, as it is seen by those who watch it.
     async fn change(size: usize) -> Event {
-        let timeline = Arc::new(Timeline::starting(Timestamp::UNIX_EPOCH, 7));
-        let cache = Arc::new(WatchCache::new(Arc::clone(&timeline), WINDOW_LIMIT));
+        let sequencer = Arc::new(RevisionSequencer::starting(Timestamp::UNIX_EPOCH, 7));
+        let cache = Arc::new(WatchCache::new(Arc::clone(&sequencer), WINDOW_LIMIT));
         let (_, mut watching) = cache.subscribe(Scope::All);
         let tree = json!({"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": "a", "uid": "u"}, "x": "x".repeat(size)});
         let object = Arc::new(Object::from_tree(tree.as_object().unwrap()).unwrap());
@@ -209,7 +209,7 @@ mod tests {
             cache.apply(revision, &Key::new(None, "a"), Some(object));
             Ok::<(), ()>(())
         };
-        timeline.publish(apply).unwrap();
+        sequencer.publish(apply).unwrap();
         let change = watching.next().await.unwrap().remove(0);
         Event::Object(ObjectEvent {
             event_type: EventType::Added,

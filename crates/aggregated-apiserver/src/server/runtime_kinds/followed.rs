@@ -55,7 +55,7 @@ impl Followed {
     /// Follows the collection of a kind, for its cache and for quotas.
     pub(super) async fn new(parts: &Parts, kind: &Kind) -> Result<Self, StoreError> {
         let (window, windows) = &parts.window;
-        let cache = WatchCache::sharing(parts.store.timeline(), *window, windows);
+        let cache = WatchCache::sharing(parts.store.sequencer(), *window, windows);
         let counter = parts.usages.as_ref().map(|usages| usages.counter(kind));
         let collection = Collection::new(&kind.qualified());
         let mut readers = Vec::new();

@@ -38,8 +38,8 @@ impl Store for Late {
         self.0.collections()
     }
 
-    fn timeline(&self) -> Arc<Timeline> {
-        self.0.timeline()
+    fn sequencer(&self) -> Arc<RevisionSequencer> {
+        self.0.sequencer()
     }
 }
 
@@ -48,9 +48,9 @@ fn limited(hard: &str) -> (World, AdmissionChain) {
     let mut world = World::new(kind());
     // The system clock gives each object a different uid.
     world.clock = Clock::system();
-    let timeline = Arc::new(Timeline::starting(world.clock.now(), 7));
+    let sequencer = Arc::new(RevisionSequencer::starting(world.clock.now(), 7));
     let store =
-        Arc::new(Late(MemoryStore::new(MEMORY_STORE_LIMIT, timeline, NamespaceLimit::default())));
+        Arc::new(Late(MemoryStore::new(MEMORY_STORE_LIMIT, sequencer, NamespaceLimit::default())));
     let usages = QuotaUsages::default();
     let collection = Collection::new(&world.served.kind.collection());
     at_once(store.follow(&collection, usages.counter(&world.served.kind))).unwrap();
@@ -80,7 +80,7 @@ async fn create(
     dry_run: bool,
 ) -> Vec<Result<(), Reason>> {
     let options = WriteOptions { dry_run, ..WriteOptions::default() };
-    let (kinds, turns) = (ServedKinds::default(), Turns::default());
+    let (kinds, turns) = (ServedKinds::default(), SlowWrites::default());
     let attributes = Attributes {
         served: &world.served,
         version: &world.served.kind.storage,
@@ -184,8 +184,8 @@ impl Store for Doubtful {
         self.0.collections()
     }
 
-    fn timeline(&self) -> Arc<Timeline> {
-        self.0.timeline()
+    fn sequencer(&self) -> Arc<RevisionSequencer> {
+        self.0.sequencer()
     }
 
     fn is_shared(&self) -> bool {
@@ -196,8 +196,8 @@ impl Store for Doubtful {
 #[tokio::test(start_paused = true)]
 async fn a_reservation_is_held_until_an_unknown_outcome_is_known() {
     let (mut world, admission) = limited("1");
-    let timeline = Arc::new(Timeline::starting(world.clock.now(), 7));
-    let store = MemoryStore::new(MEMORY_STORE_LIMIT, timeline, NamespaceLimit::default());
+    let sequencer = Arc::new(RevisionSequencer::starting(world.clock.now(), 7));
+    let store = MemoryStore::new(MEMORY_STORE_LIMIT, sequencer, NamespaceLimit::default());
     world.served.backing = Backing::Stored(Arc::new(Doubtful(store)));
     let limited = (world, admission);
     let attempt = async || create(&limited, 1, |_| "a".to_owned(), false).await[0];

@@ -1,7 +1,7 @@
 //! CustomResourceDefinitions.
 
 pub(crate) mod approval;
-mod fault_paths;
+mod error_paths;
 mod validation;
 
 use aggregated_apiserver::encoding::truncate_to_seconds;

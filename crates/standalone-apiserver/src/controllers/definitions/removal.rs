@@ -11,7 +11,7 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, PartialObjectMeta};
 use serde_json::json;
 
-use super::super::left_behind::{LeftBehind, resource};
+use super::super::content_deletion::{ContentDeletion, resource};
 use super::status::set_condition;
 use super::{
     DEFINITIONS, Definitions, FINALIZER, Known, RETRY_AFTER, RETRY_AT_LEAST_EVERY, accepted,
@@ -160,7 +160,7 @@ impl Definitions {
     ) -> kube::Result<Option<usize>> {
         let Some(kind) = self.served_kind(definition) else { return Ok(Some(0)) };
         let resource = &resource(&kind);
-        let objects = LeftBehind { client: &self.client, resource, namespace: None };
+        let objects = ContentDeletion { client: &self.client, resource, namespace: None };
         let (api, name, uid) = (self.api(), definition.name_any(), definition.uid());
         let is_there = || {
             let live = api.get_metadata_opt(&name);

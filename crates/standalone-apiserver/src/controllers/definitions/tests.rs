@@ -1,6 +1,6 @@
 //! Tests of servers with a shared store, which receive changes of definitions at different times.
 
-use aggregated_apiserver::store::{Collection, Commit, Expected, Object, Store};
+use aggregated_apiserver::store::{Collection, Commit, Object, Precondition, Store};
 use futures::stream;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind};
 use tokio::time::timeout;
@@ -183,7 +183,7 @@ async fn keep(store: &Arc<dyn Store>, object: &Value) {
     let commit = Commit {
         collection: Collection::new(DEFINITIONS),
         key: object.key().clone(),
-        expected: Expected::Absent,
+        expected: Precondition::Absent,
         object: Some(Arc::new(object)),
         marks: false,
     };

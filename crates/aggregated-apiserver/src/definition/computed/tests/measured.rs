@@ -61,8 +61,8 @@ struct View {
 async fn start(names: &[&str]) -> View {
     let cluster = crate::cluster::Cluster::new(unreachable_client());
     let sources = Arc::new(cluster.sources(SourceStreams::default()));
-    let timeline = Arc::new(Timeline::starting(Timestamp::now(), 7));
-    let cache = Arc::new(WatchCache::new(timeline, WINDOW_LIMIT));
+    let sequencer = Arc::new(RevisionSequencer::starting(Timestamp::now(), 7));
+    let cache = Arc::new(WatchCache::new(sequencer, WINDOW_LIMIT));
     let (config_maps, secrets) =
         (sources.open(SourceOptions::ALL, ""), sources.open(Measured::OPTIONS, ""));
     tokio::spawn(run_one::<Usage>(sources, Arc::clone(&cache)));

@@ -216,8 +216,8 @@ impl Watched {
     fn start() -> Self {
         let cluster = crate::cluster::Cluster::new(unreachable_client());
         let sources = cluster.sources(SourceStreams::default());
-        let timeline = Arc::new(Timeline::starting(Timestamp::now(), 7));
-        let cache = Arc::new(WatchCache::new(timeline, WINDOW_LIMIT));
+        let sequencer = Arc::new(RevisionSequencer::starting(Timestamp::now(), 7));
+        let cache = Arc::new(WatchCache::new(sequencer, WINDOW_LIMIT));
         let (_, watch) = cache.subscribe(Scope::All);
         let (notify, pool) = (Arc::default(), Pool::default());
         let asker = Asker::default();

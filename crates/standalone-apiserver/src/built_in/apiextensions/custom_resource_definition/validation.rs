@@ -11,7 +11,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 
 use super::approval;
-use super::fault_paths::hoisted;
+use super::error_paths::hoisted;
 use crate::built_in::checks::{FieldErrors, check_immutable, check_one_of, quote, to_json};
 use crate::controllers::definitions::is_established;
 

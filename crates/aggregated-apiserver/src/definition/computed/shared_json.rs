@@ -12,12 +12,12 @@ const FORMS: usize = 1_000;
 /// Finds objects that are similar to a given one. Objects of one template have names with a common prefix, so they are
 /// neighbours in the cache. In addition, one object of each form is remembered.
 #[derive(Default)]
-pub(super) struct Alike {
+pub(super) struct SharedJson {
     hasher: RandomState,
     one_of: HashMap<u64, Key>,
 }
 
-impl Alike {
+impl SharedJson {
     /// The same object, sharing its JSON with a similar published object if there is one. `count` is the number of
     /// objects.
     pub fn share(&mut self, object: Object, shown: &WatchCache, count: usize) -> Object {
@@ -46,7 +46,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::storage::Timeline;
+    use crate::storage::RevisionSequencer;
 
     fn object(value: &Value) -> Object {
         Object::from_tree(value.as_object().unwrap()).unwrap()
@@ -57,9 +57,9 @@ mod tests {
     #[test]
     fn what_is_shared_is_shown_as_it_was_given() {
         let mut random = fastrand::Rng::with_seed(17);
-        let timeline = Arc::new(Timeline::starting(jiff::Timestamp::now(), 7));
-        let cache = WatchCache::new(timeline, 1 << 20);
-        let mut alike = Alike::default();
+        let sequencer = Arc::new(RevisionSequencer::starting(jiff::Timestamp::now(), 7));
+        let cache = WatchCache::new(sequencer, 1 << 20);
+        let mut alike = SharedJson::default();
         let mut given: BTreeMap<Key, Value> = BTreeMap::new();
         let mut most_shared = 0;
         for round in 0..4_000_u32 {
@@ -105,9 +105,9 @@ mod tests {
 
     #[test]
     fn forms_are_forgotten_where_there_are_too_many() {
-        let timeline = Arc::new(Timeline::starting(jiff::Timestamp::now(), 7));
-        let cache = WatchCache::new(timeline, 1 << 20);
-        let mut alike = Alike::default();
+        let sequencer = Arc::new(RevisionSequencer::starting(jiff::Timestamp::now(), 7));
+        let cache = WatchCache::new(sequencer, 1 << 20);
+        let mut alike = SharedJson::default();
         for index in 0..3 * FORMS {
             let member = format!("member-{index}");
             let value = json!({"metadata": {"name": "a", "uid": "u"}, "status": {(member): 1}});

@@ -19,14 +19,14 @@ const PAGE: u32 = 500;
 pub(super) type ObjectMeta = PartialObjectMeta<DynamicObject>;
 
 /// The objects of one kind that belong to an owner.
-pub(super) struct LeftBehind<'a> {
+pub(super) struct ContentDeletion<'a> {
     pub client: &'a Client,
     pub resource: &'a ApiResource,
     /// The namespace of the objects; `None` for all namespaces and for cluster-scoped objects.
     pub namespace: Option<&'a str>,
 }
 
-impl LeftBehind<'_> {
+impl ContentDeletion<'_> {
     /// The API for the objects in a namespace, or for all objects.
     pub(super) fn api(&self, namespace: Option<&str>) -> Api<DynamicObject> {
         match namespace {
@@ -116,8 +116,11 @@ mod tests {
         let default = serde_json::from_value(json!({"metadata": {"name": "default"}})).unwrap();
         let _ = namespaces.create(&PostParams::default(), &default).await;
         let resource = ApiResource::erase::<ConfigMap>(&());
-        let left =
-            LeftBehind { client: &server.client, resource: &resource, namespace: Some("default") };
+        let left = ContentDeletion {
+            client: &server.client,
+            resource: &resource,
+            namespace: Some("default"),
+        };
         for name in ["a", "b"] {
             maps.create(&PostParams::default(), &config_map(name)).await.unwrap();
         }
@@ -150,7 +153,7 @@ mod tests {
             nodes.create(&PostParams::default(), &node).await.unwrap();
         }
         let resource = ApiResource::erase::<Node>(&());
-        let left = LeftBehind { client: &server.client, resource: &resource, namespace: None };
+        let left = ContentDeletion { client: &server.client, resource: &resource, namespace: None };
         assert!(left.delete(&DeleteParams::default(), || ready(Ok(true)).boxed()).await.unwrap());
         assert!(nodes.list(&ListParams::default()).await.unwrap().items.is_empty());
     }

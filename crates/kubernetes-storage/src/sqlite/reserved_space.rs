@@ -13,9 +13,9 @@ const FILE: &str = "ballast";
 pub(super) const BYTES: u64 = 32 << 20;
 
 /// Disk space that an empty file reserves.
-pub(super) struct Ballast(PathBuf);
+pub(super) struct ReservedSpace(PathBuf);
 
-impl Ballast {
+impl ReservedSpace {
     /// Creates the handle of the reserved space in a directory. It reserves nothing yet.
     pub fn in_folder(folder: &Path) -> Self {
         Self(folder.join(FILE))
@@ -61,14 +61,14 @@ mod tests {
     #[test]
     fn room_is_held_and_given_up() {
         let folder = tempfile::tempdir().unwrap();
-        let ballast = Ballast::in_folder(folder.path());
-        assert!(!ballast.give_up());
+        let reserved_space = ReservedSpace::in_folder(folder.path());
+        assert!(!reserved_space.give_up());
         for _ in 0..2 {
-            ballast.take().unwrap();
+            reserved_space.take().unwrap();
             assert!(fs::metadata(folder.path().join(FILE)).is_ok());
         }
-        assert!(ballast.give_up());
-        assert!(!ballast.give_up());
-        assert!(Ballast::in_folder(&folder.path().join("absent")).take().is_err());
+        assert!(reserved_space.give_up());
+        assert!(!reserved_space.give_up());
+        assert!(ReservedSpace::in_folder(&folder.path().join("absent")).take().is_err());
     }
 }

@@ -19,7 +19,7 @@ const WAITING: usize = 1_000;
 /// A user gets a further turn of a webhook only while it holds fewer turns than are free. Users get their turns
 /// round-robin.
 #[derive(Debug)]
-pub(super) struct Turns {
+pub(super) struct CallLimiter {
     all: usize,
     /// The largest number of turns of one webhook.
     of_one: usize,
@@ -65,7 +65,7 @@ struct Waiting {
 /// The turn of a call, or its position in the queue. Dropping it releases either.
 #[derive(Debug)]
 pub(super) struct Turn<'a> {
-    turns: &'a Turns,
+    turns: &'a CallLimiter,
     caller: Caller<'a>,
     number: u64,
 }
@@ -88,7 +88,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-impl Turns {
+impl CallLimiter {
     /// Creates limits for all turns, and for those of one webhook.
     pub(super) const fn new(all: usize, of_one: usize) -> Self {
         let state = State { taken: 0, webhooks: BTreeMap::new(), waited: 0 };
@@ -222,7 +222,7 @@ mod tests {
         Caller { webhook, user }
     }
 
-    fn now<'a>(turns: &'a Turns, webhook: &'a str, user: &'a str) -> Option<Turn<'a>> {
+    fn now<'a>(turns: &'a CallLimiter, webhook: &'a str, user: &'a str) -> Option<Turn<'a>> {
         turns.take(call(webhook, user)).now_or_never().map(|taken| taken.unwrap())
     }
 
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn webhooks_that_keep_their_turns_leave_one_to_the_next() {
-        let (turns, users) = (Turns::new(16, OF_ONE), users());
+        let (turns, users) = (CallLimiter::new(16, OF_ONE), users());
         let webhooks: Vec<String> = (0..16).map(|number| format!("a:{number}")).collect();
         let mut kept = Vec::new();
         let mut counts = Vec::new();
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_slow_webhook_keeps_no_call_from_a_quick_one() {
-        let (turns, users) = (Turns::new(16, OF_ONE), users());
+        let (turns, users) = (CallLimiter::new(16, OF_ONE), users());
         let slow: Vec<_> =
             users[..OF_ONE].iter().map(|user| now(&turns, "slow:443", user)).collect();
         let mut next = Box::pin(turns.take(call("slow:443", "a")));
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_user_with_many_calls_leaves_turns_of_a_webhook_to_others() {
-        let (turns, users) = (Turns::new(256, 64), users());
+        let (turns, users) = (CallLimiter::new(256, 64), users());
         let mut kept = Vec::new();
         let mut counts = Vec::new();
         for user in ["eve", "jane", "joe"] {
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn users_have_their_turns_round_robin() {
-        let turns = Turns::new(16, 1);
+        let turns = CallLimiter::new(16, 1);
         let held = now(&turns, "a", "x").unwrap();
         let mut waiting: Vec<_> = ["eve", "eve", "eve", "jane", "jane"]
             .map(|user| (user, turns.wait(call("a", user)).unwrap()))
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn the_calls_that_wait_are_limited() {
-        let turns = Turns::new(1, 1);
+        let turns = CallLimiter::new(1, 1);
         let held: Vec<_> = (0..=WAITING).map(|_| turns.wait(call("a", "eve")).unwrap()).collect();
         assert!(turns.wait(call("a", "eve")).is_err());
         drop(held);
@@ -322,7 +322,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_first_call_that_waits_comes_first() {
-        let turns = Turns::new(1, OF_ONE);
+        let turns = CallLimiter::new(1, OF_ONE);
         let first = turns.take(call("a", "u")).await;
         let mut second = Box::pin(turns.take(call("b", "u")));
         let mut third = Box::pin(turns.take(call("a", "u")));

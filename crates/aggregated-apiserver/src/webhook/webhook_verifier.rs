@@ -18,12 +18,12 @@ use x509_parser::time::ASN1Time;
 
 /// Verifies the certificate of a webhook against its bundle.
 #[derive(Debug)]
-pub(super) struct Vouched {
+pub(super) struct WebhookVerifier {
     by_signatures: Arc<WebPkiServerVerifier>,
     bundle: Vec<CertificateDer<'static>>,
 }
 
-impl Vouched {
+impl WebhookVerifier {
     /// Creates a verifier for a bundle. `roots` are the certificates of the bundle that can be CAs.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl Vouched {
     }
 }
 
-impl ServerCertVerifier for Vouched {
+impl ServerCertVerifier for WebhookVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -152,7 +152,7 @@ mod tests {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(bundle.iter().cloned());
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let vouched = Vouched::new(roots, bundle, provider).unwrap();
+        let vouched = WebhookVerifier::new(roots, bundle, provider).unwrap();
         let name = ServerName::try_from(name).unwrap();
         vouched.verify_server_cert(shown.der(), &[], &name, &[], UnixTime::now()).map(drop)
     }

@@ -7,7 +7,7 @@ use crate::schema::{Additional, Type};
 
 /// Removes fields that are null if a type knows them and does not require them: clients in other languages would not
 /// send them back. Null fields that the type does not know are preserved.
-pub fn drop_null_members(of: Type<'_>, tree: &mut Tree) {
+pub fn drop_null_fields(of: Type<'_>, tree: &mut Tree) {
     let required = of.constraints().map_or(&[][..], |constraints| &constraints.required);
     tree.retain(|name, value| !value.is_null() || !of.knows(name) || required.contains(name));
     for (name, value) in tree {
@@ -21,7 +21,7 @@ pub fn drop_null_members(of: Type<'_>, tree: &mut Tree) {
 
 fn in_value(of: Type<'_>, value: &mut Value) {
     match value {
-        Value::Object(members) => drop_null_members(of, members),
+        Value::Object(members) => drop_null_fields(of, members),
         Value::Array(list) => {
             let Some(items) = &of.node().items else { return };
             list.iter_mut().for_each(|item| in_value(of.at(items), item));
@@ -52,7 +52,7 @@ mod tests {
         let mut tree = json!({
             "one": nulls, "list": [nulls], "map": {"x": nulls}, "any": nulls, "none": null,
         });
-        drop_null_members(schema.root(), tree.as_object_mut().unwrap());
+        drop_null_fields(schema.root(), tree.as_object_mut().unwrap());
         let left = json!({"a": null});
         let expected = json!({"one": left, "list": [left], "map": {"x": left}, "any": nulls});
         assert_eq!(tree, expected);

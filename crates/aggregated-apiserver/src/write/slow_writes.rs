@@ -10,15 +10,15 @@ const SERVER: &str = "";
 
 /// The queue of the slow writes of one server.
 #[derive(Debug)]
-pub struct Turns(Queue);
+pub struct SlowWrites(Queue);
 
-impl Default for Turns {
+impl Default for SlowWrites {
     fn default() -> Self {
         Self(Queue::new(1).with_waiting_of_user(WAITING))
     }
 }
 
-impl Turns {
+impl SlowWrites {
     /// Waits until no other slow write runs. Waiting writes take turns round-robin over users.
     ///
     /// # Errors
@@ -46,7 +46,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_server_does_not_wait_for_another() {
-        let (one, other) = (Turns::default(), Turns::default());
+        let (one, other) = (SlowWrites::default(), SlowWrites::default());
         let _place = one.take("alice").await.unwrap();
         assert!(one.take("bob").now_or_never().is_none());
         assert!(other.take("bob").now_or_never().is_some());
@@ -54,7 +54,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_server_goes_on_when_no_turn_comes() {
-        let turns = Turns::default();
+        let turns = SlowWrites::default();
         let _place = turns.take("alice").await.unwrap();
         let gone_on = tokio::time::timeout(Duration::from_secs(60), turns.take_for_server());
         assert!(gone_on.await.unwrap().is_none());

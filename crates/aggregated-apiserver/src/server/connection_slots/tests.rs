@@ -1,16 +1,16 @@
 use super::super::occupant::OVERDUE;
 use super::*;
-use crate::request::Standing;
+use crate::request::ConnectionPriority;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
 struct World {
-    places: Places,
-    taken: Vec<(Place, Arc<Occupant>)>,
+    places: ConnectionSlots,
+    taken: Vec<(ConnectionSlot, Arc<Occupant>)>,
 }
 
 fn occupant(address: &str, is_known: bool) -> Arc<Occupant> {
-    let standing = Standing::default();
+    let standing = ConnectionPriority::default();
     if is_known {
         standing.mark_authenticated();
     }
@@ -25,7 +25,7 @@ fn use_once(occupant: &Arc<Occupant>) {
 
 impl World {
     fn new(limit: usize) -> Self {
-        Self { places: Places::new(limit, 10, Whose::Networks), taken: Vec::new() }
+        Self { places: ConnectionSlots::new(limit, 10, Whose::Networks), taken: Vec::new() }
     }
 
     /// Opens a connection and uses it for a request. Returns whether the connection gets a place.
@@ -47,7 +47,7 @@ impl World {
 
 #[tokio::test]
 async fn one_network_leaves_places_for_others_and_they_for_the_next() {
-    let places = Places::new(100, 0, Whose::Networks);
+    let places = ConnectionSlots::new(100, 0, Whose::Networks);
     let mut held = Vec::new();
     let mut counts = Vec::new();
     for network in 1..=4 {
@@ -187,7 +187,7 @@ async fn the_number_of_those_that_wait_is_limited_and_nothing_is_left_behind() {
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_has_waited_has_all_of_its_time() {
-    let places = Places::new(1, 10, Whose::Networks);
+    let places = ConnectionSlots::new(1, 10, Whose::Networks);
     let (first, second) = (occupant("10.0.0.1", false), occupant("10.0.0.1", false));
     let held = places.take(&first).unwrap();
     let began = Instant::now();
@@ -199,7 +199,7 @@ async fn a_connection_that_has_waited_has_all_of_its_time() {
 
 #[tokio::test]
 async fn of_a_front_proxy_the_least_recently_used_without_a_request_gives_way() {
-    let places = Places::new(4, 10, Whose::FrontProxy);
+    let places = ConnectionSlots::new(4, 10, Whose::FrontProxy);
     let connection = |is_multiplexed: bool| {
         let connection = occupant("10.0.0.1", true);
         if is_multiplexed {

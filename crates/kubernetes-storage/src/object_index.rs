@@ -3,9 +3,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::shares::Shares;
+use super::namespace_usage::NamespaceUsage;
 use super::{
-    Collection, Commit, Expected, LogEntry, LogReader, NamespaceLimit, Revision, StoreError,
+    Collection, Commit, LogEntry, LogReader, NamespaceLimit, Precondition, Revision, StoreError,
     Versioned,
 };
 use crate::object::{Key, Object};
@@ -16,9 +16,9 @@ const PAST_LIMIT: usize = 16 << 20;
 const CHANGE: usize = 200;
 
 /// All collections of a store, and the memory that they use.
-pub struct Shelves {
-    by_collection: HashMap<Collection, Shelf>,
-    shares: Shares,
+pub struct ObjectIndex {
+    by_collection: HashMap<Collection, CollectionIndex>,
+    shares: NamespaceUsage,
     /// The revision at which the history begins that the first reader of a collection receives.
     past_begins: Option<Revision>,
     past_bytes: usize,
@@ -26,7 +26,7 @@ pub struct Shelves {
 }
 
 #[derive(Default)]
-struct Shelf {
+struct CollectionIndex {
     objects: HashMap<Key, Versioned>,
     readers: Vec<Arc<dyn LogReader>>,
     /// Keys whose objects cannot be read, with the revision since which they cannot.
@@ -73,12 +73,12 @@ impl Change {
     }
 }
 
-impl Shelves {
+impl ObjectIndex {
     /// Creates an index without objects, with a limit in bytes.
     pub fn new(limit: usize, share: NamespaceLimit) -> Self {
         Self {
             by_collection: HashMap::new(),
-            shares: Shares::new(limit, share),
+            shares: NamespaceUsage::new(limit, share),
             past_begins: None,
             past_bytes: 0,
             past_limit: PAST_LIMIT,
@@ -105,11 +105,11 @@ impl Shelves {
         collection: &Collection,
         key: &Key,
     ) -> Result<Option<&Versioned>, StoreError> {
-        let Some(shelf) = self.by_collection.get(collection) else { return Ok(None) };
-        if shelf.damaged.contains_key(key) {
+        let Some(collection_index) = self.by_collection.get(collection) else { return Ok(None) };
+        if collection_index.damaged.contains_key(key) {
             return Err(StoreError::Damaged);
         }
-        Ok(shelf.objects.get(key))
+        Ok(collection_index.objects.get(key))
     }
 
     /// Reserves memory for a write that replaces the object `kept`. If the write does not happen, the memory must be
@@ -177,8 +177,9 @@ impl Shelves {
     /// of the replaced object.
     pub fn keep(&mut self, revision: Revision, commit: Commit) -> Option<Revision> {
         let Commit { collection, key, object, .. } = commit;
-        let shelf = shelf(&mut self.by_collection, self.past_begins, &collection);
-        let before = shelf.put(revision, &key, object.as_ref());
+        let collection_index =
+            collection_index(&mut self.by_collection, self.past_begins, &collection);
+        let before = collection_index.put(revision, &key, object.as_ref());
         let replaced = before.as_ref().map(|before| before.revision);
         self.tell(&collection, Change { revision, key, before, after: object });
         replaced
@@ -192,14 +193,15 @@ impl Shelves {
         key: Key,
         (revision, object): (Revision, Option<Arc<Object>>),
     ) -> Option<Revision> {
-        let shelf = shelf(&mut self.by_collection, self.past_begins, collection);
-        let kept = shelf.objects.get(&key);
+        let collection_index =
+            collection_index(&mut self.by_collection, self.past_begins, collection);
+        let kept = collection_index.objects.get(&key);
         if object.is_some() && kept.is_some_and(|kept| kept.revision == revision) {
             // This revision of the object is stored already.
             return None;
         }
-        let damaged_since = shelf.damaged.remove(&key);
-        let before = shelf.put(revision, &key, object.as_ref());
+        let damaged_since = collection_index.damaged.remove(&key);
+        let before = collection_index.put(revision, &key, object.as_ref());
         let replaced = before.as_ref().map(|before| before.revision).or(damaged_since);
         if replaced.is_none() && object.is_none() {
             return None;
@@ -218,17 +220,18 @@ impl Shelves {
         key: Key,
         revision: Revision,
     ) -> Option<Revision> {
-        let shelf = shelf(&mut self.by_collection, self.past_begins, collection);
-        let before = shelf.put(Revision::NONE, &key, None);
+        let collection_index =
+            collection_index(&mut self.by_collection, self.past_begins, collection);
+        let before = collection_index.put(Revision::NONE, &key, None);
         let old = size(before.as_ref().map(|before| &before.object));
         self.shares.replace(key.namespace(), old, 0);
-        self.past_bytes -= shelf.past.take().map_or(0, |past| past.bytes);
-        for reader in &shelf.readers {
+        self.past_bytes -= collection_index.past.take().map_or(0, |past| past.bytes);
+        for reader in &collection_index.readers {
             reader.damage(key.clone());
             reader.begin(revision);
         }
         let replaced = before.map(|before| before.revision);
-        shelf.damaged.insert(key, revision).or(replaced)
+        collection_index.damaged.insert(key, revision).or(replaced)
     }
 
     /// Declares that the current objects are the state at a revision, and that every later change will be sent. The
@@ -237,26 +240,25 @@ impl Shelves {
     pub fn begin_past(&mut self, oldest: Revision) {
         self.past_begins = Some(oldest);
         self.past_bytes = 0;
-        for shelf in self.by_collection.values_mut() {
-            shelf.readers.iter().for_each(|reader| reader.begin(oldest));
-            let is_followed = !shelf.readers.is_empty();
-            shelf.past = (!is_followed).then(|| Past::since(oldest));
+        for collection_index in self.by_collection.values_mut() {
+            collection_index.readers.iter().for_each(|reader| reader.begin(oldest));
+            let is_followed = !collection_index.readers.is_empty();
+            collection_index.past = (!is_followed).then(|| Past::since(oldest));
         }
     }
 
     /// The collections that have stored objects.
     pub fn collections(&self) -> Vec<Collection> {
-        let filled = self
-            .by_collection
-            .iter()
-            .filter(|(_, shelf)| !shelf.objects.is_empty() || !shelf.damaged.is_empty());
+        let filled = self.by_collection.iter().filter(|(_, collection_index)| {
+            !collection_index.objects.is_empty() || !collection_index.damaged.is_empty()
+        });
         filled.map(|(collection, _)| collection.clone()).collect()
     }
 
     /// The keys of all stored objects, including damaged ones.
     pub fn keys(&self) -> impl Iterator<Item = (&Collection, &Key)> {
-        self.by_collection.iter().flat_map(|(collection, shelf)| {
-            let keys = shelf.objects.keys().chain(shelf.damaged.keys());
+        self.by_collection.iter().flat_map(|(collection, collection_index)| {
+            let keys = collection_index.objects.keys().chain(collection_index.damaged.keys());
             keys.map(move |key| (collection, key))
         })
     }
@@ -264,31 +266,33 @@ impl Shelves {
     /// Sends the objects of a collection to the reader, and then every change. The first reader also receives the
     /// changes since the history began.
     pub fn follow(&mut self, collection: &Collection, reader: Arc<dyn LogReader>) {
-        let shelf = shelf(&mut self.by_collection, self.past_begins, collection);
-        shelf.damaged.keys().for_each(|key| reader.damage(key.clone()));
-        match shelf.past.take() {
+        let collection_index =
+            collection_index(&mut self.by_collection, self.past_begins, collection);
+        collection_index.damaged.keys().for_each(|key| reader.damage(key.clone()));
+        match collection_index.past.take() {
             Some(past) => {
                 self.past_bytes -= past.bytes;
                 let earlier = past.earlier();
-                let same = shelf.objects.iter().filter(|(key, _)| !earlier.contains_key(*key));
+                let same =
+                    collection_index.objects.iter().filter(|(key, _)| !earlier.contains_key(*key));
                 let others = earlier.iter().filter_map(|(key, kept)| kept.map(|kept| (*key, kept)));
                 hand_over(same.chain(others).collect(), &*reader);
                 reader.begin(past.begins);
                 past.changes.into_iter().for_each(|change| reader.append(change.into()));
             }
-            None => hand_over(shelf.objects.iter().collect(), &*reader),
+            None => hand_over(collection_index.objects.iter().collect(), &*reader),
         }
-        shelf.readers.push(reader);
+        collection_index.readers.push(reader);
     }
 
     /// Stops sending changes of a collection to this reader.
     pub fn leave(&mut self, collection: &Collection, reader: &Arc<dyn LogReader>) {
-        let Some(shelf) = self.by_collection.get_mut(collection) else { return };
-        shelf.readers.retain(|other| !Arc::ptr_eq(other, reader));
-        let is_empty = shelf.objects.is_empty() && shelf.damaged.is_empty();
-        // While the history since the start is held, a new `Shelf` would claim that the collection was empty then.
-        let is_forgettable = shelf.past.is_none() && self.past_begins.is_none();
-        if is_empty && shelf.readers.is_empty() && is_forgettable {
+        let Some(collection_index) = self.by_collection.get_mut(collection) else { return };
+        collection_index.readers.retain(|other| !Arc::ptr_eq(other, reader));
+        let is_empty = collection_index.objects.is_empty() && collection_index.damaged.is_empty();
+        // While the history since the start is held, a new `CollectionIndex` would claim that the collection was empty then.
+        let is_forgettable = collection_index.past.is_none() && self.past_begins.is_none();
+        if is_empty && collection_index.readers.is_empty() && is_forgettable {
             self.by_collection.remove(collection);
         }
     }
@@ -297,17 +301,18 @@ impl Shelves {
     pub fn forget_past(&mut self) {
         self.past_begins = None;
         self.past_bytes = 0;
-        self.by_collection.values_mut().for_each(|shelf| shelf.past = None);
+        self.by_collection.values_mut().for_each(|collection_index| collection_index.past = None);
     }
 
     /// Sends a change to all readers. If the collection has had no reader yet, the change is also held for the first
     /// one.
     fn tell(&mut self, collection: &Collection, change: Change) {
-        let shelf = shelf(&mut self.by_collection, self.past_begins, collection);
-        for reader in &shelf.readers {
+        let collection_index =
+            collection_index(&mut self.by_collection, self.past_begins, collection);
+        for reader in &collection_index.readers {
             reader.append((&change).into());
         }
-        if let Some(past) = &mut shelf.past {
+        if let Some(past) = &mut collection_index.past {
             let bytes = change.size();
             past.bytes += bytes;
             past.changes.push_back(change);
@@ -319,7 +324,10 @@ impl Shelves {
     /// Drops the oldest changes of the collections with the largest history, until all histories fit the limit.
     fn shorten_past(&mut self) {
         while self.past_bytes > self.past_limit {
-            let pasts = self.by_collection.values_mut().filter_map(|shelf| shelf.past.as_mut());
+            let pasts = self
+                .by_collection
+                .values_mut()
+                .filter_map(|collection_index| collection_index.past.as_mut());
             let Some(largest) = pasts.max_by_key(|past| past.bytes) else { return };
             let Some(oldest) = largest.changes.pop_front() else { return };
             largest.begins = oldest.revision;
@@ -330,7 +338,7 @@ impl Shelves {
     }
 }
 
-impl Expected {
+impl Precondition {
     /// Checks the precondition against the stored object.
     ///
     /// # Errors
@@ -365,18 +373,18 @@ impl From<Change> for LogEntry {
 }
 
 /// Returns the index of a collection. A new one starts with an empty history, because the collection had no objects.
-fn shelf<'a>(
-    by_collection: &'a mut HashMap<Collection, Shelf>,
+fn collection_index<'a>(
+    by_collection: &'a mut HashMap<Collection, CollectionIndex>,
     past_begins: Option<Revision>,
     collection: &Collection,
-) -> &'a mut Shelf {
+) -> &'a mut CollectionIndex {
     by_collection.entry(collection.clone()).or_insert_with(|| {
         let past = past_begins.map(Past::since);
-        Shelf { past, ..Shelf::default() }
+        CollectionIndex { past, ..CollectionIndex::default() }
     })
 }
 
-impl Shelf {
+impl CollectionIndex {
     /// Stores or removes an object, and returns the previous one.
     fn put(
         &mut self,
@@ -436,26 +444,30 @@ mod tests {
     #[test]
     fn the_first_reader_receives_as_much_of_the_past_as_may_be_held() {
         let received = |limit: usize| {
-            let mut shelves = Shelves::new(1 << 30, NamespaceLimit::WHOLE).with_past_limit(limit);
+            let mut object_index =
+                ObjectIndex::new(1 << 30, NamespaceLimit::WHOLE).with_past_limit(limit);
             let (busy, quiet) = (Collection::new("busy"), Collection::new("quiet"));
             let mut number = 0;
-            let mut take = |shelves: &mut Shelves, collection: &Collection, name: &str, object| {
+            let mut take = |object_index: &mut ObjectIndex,
+                            collection: &Collection,
+                            name: &str,
+                            object| {
                 number += 1;
-                shelves.take(collection, Key::of_text(name), (Revision::new(number), object));
+                object_index.take(collection, Key::of_text(name), (Revision::new(number), object));
             };
             for name in ["a", "b"] {
-                take(&mut shelves, &busy, name, Some(object(1_000)));
+                take(&mut object_index, &busy, name, Some(object(1_000)));
             }
-            shelves.begin_past(Revision::new(2));
-            take(&mut shelves, &quiet, "a", Some(object(10)));
+            object_index.begin_past(Revision::new(2));
+            take(&mut object_index, &quiet, "a", Some(object(10)));
             for _ in 0..3 {
-                take(&mut shelves, &busy, "a", Some(object(1_000)));
+                take(&mut object_index, &busy, "a", Some(object(1_000)));
             }
-            take(&mut shelves, &busy, "b", None);
-            assert!(shelves.past_bytes <= limit);
+            take(&mut object_index, &busy, "b", None);
+            assert!(object_index.past_bytes <= limit);
             [busy, quiet].map(|collection| {
                 let reader = Arc::new(Noted::default());
-                shelves.follow(&collection, reader.clone());
+                object_index.follow(&collection, reader.clone());
                 let lines = std::mem::take(&mut *reader.0.lock().unwrap());
                 lines.join(", ")
             })
@@ -470,17 +482,17 @@ mod tests {
 
     #[test]
     fn nothing_is_left_of_a_collection_that_is_empty_and_has_no_reader() {
-        let mut shelves = Shelves::new(1 << 20, NamespaceLimit::WHOLE);
+        let mut object_index = ObjectIndex::new(1 << 20, NamespaceLimit::WHOLE);
         let collection = Collection::new("foos.example.com");
         let reader: Arc<dyn LogReader> = Arc::new(Noted::default());
-        shelves.follow(&collection, Arc::clone(&reader));
-        shelves.leave(&collection, &reader);
-        assert!(shelves.by_collection.is_empty());
+        object_index.follow(&collection, Arc::clone(&reader));
+        object_index.leave(&collection, &reader);
+        assert!(object_index.by_collection.is_empty());
     }
 
     #[test]
     fn what_is_taken_says_what_it_replaces() {
-        let mut shelves = Shelves::new(1 << 20, NamespaceLimit::WHOLE);
+        let mut object_index = ObjectIndex::new(1 << 20, NamespaceLimit::WHOLE);
         let (collection, key) = (Collection::new("foos.example.com"), Key::of_text("a"));
         let tree = json!({"metadata": {"name": "a", "uid": "u"}});
         let object = Arc::new(Object::from_tree(tree.as_object().unwrap()).unwrap());
@@ -489,8 +501,8 @@ mod tests {
             number += 1;
             let revision = Revision::new(number);
             let replaced = match is_damaged {
-                true => shelves.take_damaged(&collection, key.clone(), revision),
-                false => shelves.take(&collection, key.clone(), (revision, object.cloned())),
+                true => object_index.take_damaged(&collection, key.clone(), revision),
+                false => object_index.take(&collection, key.clone(), (revision, object.cloned())),
             };
             assert_eq!(replaced, expected.map(Revision::new), "at {number}");
         };
@@ -511,12 +523,13 @@ mod tests {
             object: object.clone(),
             marks: false,
         };
-        let keep =
-            |shelves: &mut Shelves, number, commit| shelves.keep(Revision::new(number), commit);
-        assert_eq!(keep(&mut shelves, 10, commit(&object, Expected::Absent)), None);
+        let keep = |object_index: &mut ObjectIndex, number, commit| {
+            object_index.keep(Revision::new(number), commit)
+        };
+        assert_eq!(keep(&mut object_index, 10, commit(&object, Precondition::Absent)), None);
         let at = Revision::new(10);
-        assert_eq!(keep(&mut shelves, 11, commit(&object, Expected::At(at))), Some(at));
+        assert_eq!(keep(&mut object_index, 11, commit(&object, Precondition::At(at))), Some(at));
         let at = Revision::new(11);
-        assert_eq!(keep(&mut shelves, 12, commit(&None, Expected::At(at))), Some(at));
+        assert_eq!(keep(&mut object_index, 12, commit(&None, Precondition::At(at))), Some(at));
     }
 }

@@ -8,14 +8,14 @@ pub(super) const PARTS: usize = 4;
 
 /// The memory that each user has reserved.
 #[derive(Debug)]
-pub(super) struct Shares {
+pub(super) struct UserLimits {
     limit: usize,
     taken: usize,
     /// The reserved bytes by user name. Users without reservation have no entry.
     users: HashMap<Box<str>, usize>,
 }
 
-impl Shares {
+impl UserLimits {
     /// Creates a limit of this number of bytes.
     pub(super) fn of(limit: usize) -> Self {
         Self { limit, taken: 0, users: HashMap::new() }
@@ -54,7 +54,7 @@ impl Shares {
 }
 
 #[cfg(test)]
-impl Shares {
+impl UserLimits {
     /// The approximate memory use of this value, in bytes.
     pub(super) fn memory(&self) -> usize {
         let names: usize = self.users.keys().map(|name| name.len()).sum();
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn nobody_has_more_than_a_part_and_what_is_given_back_is_there_again() {
-        let mut shares = Shares::of(100);
+        let mut shares = UserLimits::of(100);
         assert!(shares.take("loud", 20) && shares.take("loud", 5));
         assert!(!shares.take("loud", 1), "a quarter is all");
         assert!(shares.take("quiet", 25));

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// The positions in the JSON of an object, in bytes. Each fits in 32 bits, because a request is limited to 3 MiB.
 #[derive(Clone, Debug)]
-pub(super) struct Places {
+pub(super) struct FieldPositions {
     splice: u32,
     metadata: Range<u32>,
     managed_fields: Range<u32>,
@@ -18,7 +18,7 @@ fn range(range: &Range<u32>) -> Range<usize> {
     range.start as usize..range.end as usize
 }
 
-impl Places {
+impl FieldPositions {
     pub fn new(splice: usize, metadata: Range<usize>, managed_fields: Range<usize>) -> Self {
         let both = |range: Range<usize>| small(range.start)..small(range.end);
         let (metadata, managed_fields) = (both(metadata), both(managed_fields));
@@ -49,7 +49,7 @@ pub(super) enum Uid {
 }
 
 impl Uid {
-    pub fn within(json: &[u8], places: &Places, uid: &str) -> Self {
+    pub fn within(json: &[u8], places: &FieldPositions, uid: &str) -> Self {
         const MEMBER: &str = "\"uid\":\"";
         let member = [MEMBER, uid, "\""].concat();
         let metadata = places.metadata();

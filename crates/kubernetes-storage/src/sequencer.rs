@@ -41,11 +41,11 @@ enum Numbers {
 
 /// Issues revisions, for one write at a time.
 ///
-/// A change is published inside of [`Timeline::publish`], or its publisher calls [`Timeline::reach`] after it has
-/// published all changes up to a revision. So every revision up to [`Timeline::current`] is visible to all readers. A
+/// A change is published inside of [`RevisionSequencer::publish`], or its publisher calls [`RevisionSequencer::reach`] after it has
+/// published all changes up to a revision. So every revision up to [`RevisionSequencer::current`] is visible to all readers. A
 /// list may therefore report that it is as new as `current`, even if its own collection has not changed for a week.
 #[derive(Debug)]
-pub struct Timeline {
+pub struct RevisionSequencer {
     numbers: Numbers,
     publishing: Mutex<()>,
     current: watch::Sender<Revision>,
@@ -69,7 +69,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl Timeline {
+impl RevisionSequencer {
     /// Creates a timeline that starts at this time and ends with the process. Its tag is the low bits of `random`.
     pub fn starting(now: Timestamp, random: u64) -> Self {
         let tag = random % TAGS;
@@ -132,7 +132,7 @@ impl Timeline {
     }
 
     /// Reports that all changes up to this revision are published. A timeline must have only one caller of this method,
-    /// and that caller must not use [`Timeline::publish`].
+    /// and that caller must not use [`RevisionSequencer::publish`].
     pub fn reach(&self, revision: Revision) {
         self.current.send_replace(revision);
     }
@@ -150,7 +150,7 @@ impl Timeline {
 }
 
 #[cfg(feature = "etcd")]
-impl Timeline {
+impl RevisionSequencer {
     /// Waits until a task waits for a revision that is not visible yet.
     pub(super) async fn wanted(&self) {
         // The sender lives as long as `self`.
@@ -167,72 +167,72 @@ pub(super) fn microseconds(now: Timestamp) -> u64 {
 mod tests {
     use super::*;
 
-    fn timeline() -> Timeline {
+    fn sequencer() -> RevisionSequencer {
         let now = Timestamp::from_second(EPOCH_SECONDS + 1).unwrap();
-        Timeline::starting(now, 0xabc_def)
+        RevisionSequencer::starting(now, 0xabc_def)
     }
 
     #[test]
     fn starts_at_the_clock_and_keeps_its_tag() {
-        let timeline = timeline();
+        let sequencer = sequencer();
         let start = (1_000_000 / 64 * STEP) | 0xdef;
-        assert_eq!(timeline.current(), Revision::new(start));
-        let next = timeline.publish(Ok::<_, ()>).unwrap();
+        assert_eq!(sequencer.current(), Revision::new(start));
+        let next = sequencer.publish(Ok::<_, ()>).unwrap();
         assert_eq!(next, Revision::new(start + STEP));
-        assert_eq!(timeline.current(), next);
-        assert!(timeline.may_have_issued(next));
-        assert!(!timeline.may_have_issued(Revision::new(start + 1)));
+        assert_eq!(sequencer.current(), next);
+        assert!(sequencer.may_have_issued(next));
+        assert!(!sequencer.may_have_issued(Revision::new(start + 1)));
     }
 
     #[test]
     fn a_mark_is_no_part_of_what_was_issued() {
-        let timeline = timeline();
-        let (current, next) = (timeline.current(), timeline.after(timeline.current()));
+        let sequencer = sequencer();
+        let (current, next) = (sequencer.current(), sequencer.after(sequencer.current()));
         for mark in 0..1 << MARK_BITS {
             let marked = current.marked(mark);
             assert_eq!(marked.unmarked(), (current, mark));
             assert!(current <= marked && marked < next, "the order of revisions is kept");
-            assert_eq!(timeline.may_have_issued(marked), mark == 0);
+            assert_eq!(sequencer.may_have_issued(marked), mark == 0);
         }
     }
 
     #[test]
     fn numbers_of_a_store_are_those_that_were_kept() {
-        let timeline = Timeline::continuing(vec![5..=9, 100..=100], 1_000);
-        let is_ours = |number| timeline.may_have_issued(Revision::new(number));
+        let sequencer = RevisionSequencer::continuing(vec![5..=9, 100..=100], 1_000);
+        let is_ours = |number| sequencer.may_have_issued(Revision::new(number));
         assert!([5, 9, 100, 1_000, 5_000].into_iter().all(is_ours));
         assert!(![0, 4, 10, 99, 101, 999].into_iter().any(is_ours));
-        assert_eq!(timeline.after(timeline.current()), Revision::new(1_001));
-        timeline.reach(Revision::new(1_003));
-        assert_eq!(timeline.current(), Revision::new(1_003));
+        assert_eq!(sequencer.after(sequencer.current()), Revision::new(1_001));
+        sequencer.reach(Revision::new(1_003));
+        assert_eq!(sequencer.current(), Revision::new(1_003));
     }
 
     #[test]
     fn a_failed_write_uses_no_revision() {
-        let timeline = timeline();
-        let before = timeline.current();
-        assert_eq!(timeline.publish(|_| Err::<(), _>("no")), Err("no"));
-        assert_eq!(timeline.current(), before);
+        let sequencer = sequencer();
+        let before = sequencer.current();
+        assert_eq!(sequencer.publish(|_| Err::<(), _>("no")), Err("no"));
+        assert_eq!(sequencer.current(), before);
     }
 
     #[test]
     fn fits_an_i64_for_decades() {
         let year_2090 = "2090-01-01T00:00:00Z".parse().unwrap();
-        let revision = Timeline::starting(year_2090, 0).current();
+        let revision = RevisionSequencer::starting(year_2090, 0).current();
         assert!(i64::try_from(revision.number()).is_ok());
     }
 
     #[tokio::test]
     async fn waits_for_a_revision() {
-        let timeline = timeline();
-        let goal = Revision::new(timeline.current().number() + 2 * STEP);
+        let sequencer = sequencer();
+        let goal = Revision::new(sequencer.current().number() + 2 * STEP);
         let publish_twice = async {
             for _ in 0..2 {
                 tokio::task::yield_now().await;
-                timeline.publish(|_| Ok::<_, ()>(())).unwrap();
+                sequencer.publish(|_| Ok::<_, ()>(())).unwrap();
             }
         };
-        tokio::join!(timeline.wait_until(goal), publish_twice);
-        assert_eq!(timeline.current(), goal);
+        tokio::join!(sequencer.wait_until(goal), publish_twice);
+        assert_eq!(sequencer.current(), goal);
     }
 }

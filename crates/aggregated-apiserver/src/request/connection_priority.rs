@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What is known of a connection while it is open. All its requests share it.
 #[derive(Clone, Debug, Default)]
-pub struct Standing(Arc<Known>);
+pub struct ConnectionPriority(Arc<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
@@ -22,7 +22,7 @@ struct Known {
 /// How many requests have come.
 static REQUESTS: AtomicU64 = AtomicU64::new(0);
 
-impl Standing {
+impl ConnectionPriority {
     /// Of a connection from this network.
     #[cfg(test)]
     pub fn new(from: String) -> Self {

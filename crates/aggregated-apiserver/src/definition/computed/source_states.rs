@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use super::Seen;
-use super::held_back::Hold;
+use super::unpublished::Hold;
 use crate::definition::lookup::SourceNumber;
-use crate::definition::numbered::Numbered;
+use crate::definition::numbered_values::Numbered;
 use crate::object::Key;
 
 /// The state of one source object.

@@ -10,7 +10,7 @@ const SHARE: usize = 4;
 
 /// A limited number of slots. Copies share the same slots.
 #[derive(Clone, Debug)]
-pub struct Places {
+pub struct Slots {
     count: usize,
     is_divided: bool,
     taken: Arc<Mutex<Taken>>,
@@ -24,13 +24,13 @@ struct Taken {
 
 /// Slots that are taken until this value is dropped.
 #[derive(Debug)]
-pub struct Place {
-    places: Places,
+pub struct Slot {
+    places: Slots,
     user: String,
     taken: usize,
 }
 
-impl Places {
+impl Slots {
     /// `count` slots. One user can hold at most a quarter of the slots that other users have left.
     pub fn new(count: usize) -> Self {
         Self { count, is_divided: true, taken: Arc::default() }
@@ -42,7 +42,7 @@ impl Places {
     }
 
     /// Takes `wanted` slots, if they are free and within the limit of the user.
-    pub fn take(&self, user: &str, wanted: usize) -> Option<Place> {
+    pub fn take(&self, user: &str, wanted: usize) -> Option<Slot> {
         let mut taken = self.taken_now();
         let of_user = taken.by_user.get(user).copied().unwrap_or_default();
         let left = self.count - (taken.all - of_user);
@@ -56,7 +56,7 @@ impl Places {
         }
         taken.all += wanted;
         taken.by_user.insert(user.to_owned(), of_user + wanted);
-        Some(Place { places: self.clone(), user: user.to_owned(), taken: wanted })
+        Some(Slot { places: self.clone(), user: user.to_owned(), taken: wanted })
     }
 
     fn taken_now(&self) -> MutexGuard<'_, Taken> {
@@ -64,7 +64,7 @@ impl Places {
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         let mut taken = self.places.taken_now();
         taken.all = taken.all.saturating_sub(self.taken);
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn one_user_leaves_places_for_others() {
-        let places = Places::new(8);
+        let places = Slots::new(8);
         let held: Vec<_> = std::iter::from_fn(|| places.take("greedy", 1)).collect();
         assert_eq!((held.len(), places.taken_now().all), (2, 2));
         assert!(places.take("modest", 1).is_some());
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_few_users_leave_places_for_others() {
-        let places = Places::new(1_000);
+        let places = Slots::new(1_000);
         let mut held = Vec::new();
         let take_all = |name: &str| {
             let all: Vec<_> = std::iter::from_fn(|| places.take(name, 1)).collect();

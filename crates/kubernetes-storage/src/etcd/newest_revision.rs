@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::oneshot;
 
 use super::client::{Client, Fault};
+use super::keys::{Prefix, revision};
 use super::messages::RangeRequest;
-use super::place::{Prefix, revision};
 use crate::Revision;
 
 type Answer = Result<Revision, Fault>;

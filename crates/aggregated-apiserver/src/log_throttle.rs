@@ -16,7 +16,7 @@ const EVERY: Duration = Duration::from_secs(60);
 const SHOWN: usize = 200;
 
 /// A sort of log line.
-pub struct Occasionally {
+pub struct LogThrottle {
     /// The largest number of lines per minute.
     most: u32,
     lines: Mutex<Lines>,
@@ -29,13 +29,13 @@ struct Lines {
     suppressed: u64,
 }
 
-impl Default for Occasionally {
+impl Default for LogThrottle {
     fn default() -> Self {
         Self::at_most(1)
     }
 }
 
-impl Occasionally {
+impl LogThrottle {
     /// Allows this number of lines per minute.
     pub const fn at_most(most: u32) -> Self {
         Self { most, lines: Mutex::new(Lines { since: None, logged: 0, suppressed: 0 }) }
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_line_is_logged_once_and_then_counted() {
-        let line = Occasionally::default();
+        let line = LogThrottle::default();
         let mut logged = Vec::new();
         for _ in 0..3 {
             line.log(|suppressed| logged.push(suppressed));

@@ -16,7 +16,7 @@ const WORTH_PERCENT: i64 = 5;
 /// How much of a resource there is on a node, and how much of that is taken.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Room {
+pub struct Capacity {
     /// How much Pods may take.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocatable: Option<String>,
@@ -84,7 +84,7 @@ impl Requested {
     }
 }
 
-impl Room {
+impl Capacity {
     /// Computes the capacity of a node for a resource of which its Pods request `requested`.
     pub fn of(
         resource: &str,

@@ -45,9 +45,9 @@ impl Hold {
 
 /// The times at which held-back objects must be checked again.
 #[derive(Default)]
-pub(super) struct HeldBack(BTreeSet<(Instant, Key)>);
+pub(super) struct Unpublished(BTreeSet<(Instant, Key)>);
 
-impl HeldBack {
+impl Unpublished {
     /// Records until when the object of a source is held back, if it is. Replaces the time that was recorded before.
     pub fn note(&mut self, source: &Key, hold: &mut Hold, until: Option<Instant>) {
         if let Some(before) = hold.until.take() {

@@ -7,12 +7,12 @@ use serde_json::{Map, Value};
 const ANNOTATIONS: &str = "annotations";
 
 /// The metadata fields that were added to a part.
-pub struct Lent {
+pub struct AddedMetadata {
     members: Vec<String>,
     has_metadata: bool,
 }
 
-impl Lent {
+impl AddedMetadata {
     /// Adds the type of the whole object to a part, and the metadata fields that the part does not have, except
     /// annotations.
     pub fn to(part: &mut Map<String, Value>, whole: &Map<String, Value>) -> Self {
@@ -72,7 +72,7 @@ mod tests {
             ),
         ] {
             let mut converted = part.as_object().cloned().unwrap();
-            let was_lent = Lent::to(&mut converted, whole.as_object().unwrap());
+            let was_lent = AddedMetadata::to(&mut converted, whole.as_object().unwrap());
             assert_eq!(converted["metadata"], lent);
             assert_eq!(converted["kind"], "Foo");
             let left = was_lent.taken_from(converted);

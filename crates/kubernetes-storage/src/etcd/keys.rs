@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::messages::KeyValue;
 use crate::encryption::Unknown;
 use crate::object::{Key, Object};
-use crate::sealed::{Read, Sealing, Unreadable};
+use crate::stored_value::{Read, Sealing, Unreadable};
 use crate::{Collection, Encryption, Revision};
 
 /// The name of the record of the store as a whole. No collection has this name.

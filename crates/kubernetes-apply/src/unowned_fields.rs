@@ -21,7 +21,7 @@ const OF_METADATA: [&str; 9] = [
 
 /// Returns a set without the fields that no manager owns.
 #[must_use]
-pub fn stripped(set: FieldSet) -> FieldSet {
+pub fn without_unowned(set: FieldSet) -> FieldSet {
     set.difference(nobodys())
 }
 

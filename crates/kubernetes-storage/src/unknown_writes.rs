@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::{Revision, Timeline};
+use super::{Revision, RevisionSequencer};
 
 /// The longest time that a write of unknown outcome can still take effect. etcd gives up a request after seven seconds.
 const UNSETTLED: Duration = Duration::from_secs(10);
@@ -13,7 +13,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Waits until the outcome of a write that was sent before the call is settled. Then the write is visible in this
 /// process, or it will never happen.
-pub(super) async fn settled<E, F>(newest: impl Fn() -> F, timeline: &Timeline)
+pub(super) async fn settled<E, F>(newest: impl Fn() -> F, sequencer: &RevisionSequencer)
 where
     F: Future<Output = Result<Revision, E>>,
 {
@@ -24,7 +24,7 @@ where
             Err(_) => sleep(ASK_AGAIN).await,
         }
     };
-    timeline.wait_until(newest).await;
+    sequencer.wait_until(newest).await;
 }
 
 #[cfg(test)]
@@ -38,8 +38,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_unknown_outcome_is_settled_when_the_store_answers_again_and_is_seen() {
-        let (timeline, asked) = (Arc::new(Timeline::continuing(Vec::new(), 7)), Cell::new(0));
-        let newest = timeline.after(timeline.current());
+        let (sequencer, asked) =
+            (Arc::new(RevisionSequencer::continuing(Vec::new(), 7)), Cell::new(0));
+        let newest = sequencer.after(sequencer.current());
         let began = Instant::now();
         let ask = || {
             asked.set(asked.get() + 1);
@@ -47,9 +48,9 @@ mod tests {
         };
         let seen = async {
             sleep(UNSETTLED + Duration::from_secs(5)).await;
-            timeline.reach(newest);
+            sequencer.reach(newest);
         };
-        tokio::join!(settled(ask, &timeline), seen);
+        tokio::join!(settled(ask, &sequencer), seen);
         assert_eq!((asked.get(), began.elapsed()), (3, UNSETTLED + Duration::from_secs(5)));
     }
 }

@@ -34,7 +34,7 @@ impl FromStr for NamespaceLimit {
 }
 
 /// The used bytes, by namespace.
-pub(super) struct Shares {
+pub(super) struct NamespaceUsage {
     limit: usize,
     of_namespace: usize,
     all: usize,
@@ -42,7 +42,7 @@ pub(super) struct Shares {
     by_namespace: HashMap<String, usize>,
 }
 
-impl Shares {
+impl NamespaceUsage {
     /// Creates the account of an empty store with a limit in bytes.
     pub fn new(limit: usize, NamespaceLimit(percent): NamespaceLimit) -> Self {
         let percent = usize::from(percent);
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_namespace_takes_its_share_and_no_more() {
-        let mut shares = Shares::new(400, NamespaceLimit::default());
+        let mut shares = NamespaceUsage::new(400, NamespaceLimit::default());
         let namespaces = [Some("a"), Some("b"), Some("c"), None];
         for namespace in namespaces {
             shares.check(namespace, 0, 100).unwrap();
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn counts_what_it_holds() {
-        let mut shares = Shares::new(1 << 30, NamespaceLimit::WHOLE);
+        let mut shares = NamespaceUsage::new(1 << 30, NamespaceLimit::WHOLE);
         let mut random = fastrand::Rng::with_seed(7);
         let mut objects = HashMap::new();
         for _ in 0..2_000 {

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::occupant::Occupant;
-use crate::occasionally::Occasionally;
+use crate::log_throttle::LogThrottle;
 
 /// How many times as many places as are free one network may have. One network alone leaves a quarter
 /// of all places free, and the next network leaves a quarter of these.
@@ -36,7 +36,7 @@ pub(super) enum Whose {
 
 /// The connections that have places.
 #[derive(Clone)]
-pub(super) struct Places(Arc<Shared>);
+pub(super) struct ConnectionSlots(Arc<Shared>);
 
 struct Shared {
     limit: usize,
@@ -44,7 +44,7 @@ struct Shared {
     waiting: usize,
     whose: Whose,
     table: Mutex<Table>,
-    gave_way: Occasionally,
+    gave_way: LogThrottle,
 }
 
 #[derive(Default)]
@@ -61,13 +61,13 @@ struct Table {
 
 struct Waiting {
     occupant: Arc<Occupant>,
-    place: oneshot::Sender<Place>,
+    place: oneshot::Sender<ConnectionSlot>,
 }
 
 /// A connection that waits for a place, until it is dropped.
 struct Waiter<'a> {
-    places: &'a Places,
-    place: oneshot::Receiver<Place>,
+    places: &'a ConnectionSlots,
+    place: oneshot::Receiver<ConnectionSlot>,
 }
 
 impl Drop for Waiter<'_> {
@@ -80,19 +80,19 @@ impl Drop for Waiter<'_> {
 }
 
 /// A place among the connections, until it is dropped.
-pub(super) struct Place {
+pub(super) struct ConnectionSlot {
     number: u64,
-    places: Places,
+    places: ConnectionSlots,
 }
 
-impl Places {
+impl ConnectionSlots {
     pub(super) fn new(limit: usize, waiting: usize, whose: Whose) -> Self {
-        let (table, gave_way) = (Mutex::default(), Occasionally::default());
+        let (table, gave_way) = (Mutex::default(), LogThrottle::default());
         Self(Arc::new(Shared { limit, waiting, whose, table, gave_way }))
     }
 
     /// A place for a connection, if there is one now.
-    pub(super) fn take(&self, occupant: &Arc<Occupant>) -> Option<Place> {
+    pub(super) fn take(&self, occupant: &Arc<Occupant>) -> Option<ConnectionSlot> {
         let mut table = self.table();
         // Connections of the same network that wait are first.
         if table.waiting_by_network.contains_key(&occupant.network()) {
@@ -103,7 +103,11 @@ impl Places {
 
     /// Waits until the connection has a place. Returns `None` if no place is free in time, or too many connections
     /// wait.
-    pub(super) async fn wait(&self, occupant: &Arc<Occupant>, patience: Duration) -> Option<Place> {
+    pub(super) async fn wait(
+        &self,
+        occupant: &Arc<Occupant>,
+        patience: Duration,
+    ) -> Option<ConnectionSlot> {
         let place = {
             let mut table = self.table();
             // Connections of the same network that wait are first.
@@ -136,7 +140,7 @@ impl Places {
         &self,
         table: &mut Table,
         occupant: &Arc<Occupant>,
-    ) -> Option<oneshot::Receiver<Place>> {
+    ) -> Option<oneshot::Receiver<ConnectionSlot>> {
         table.tidy();
         let of_network = table.waiting_by_network.get(&occupant.network());
         let of_network = of_network.copied().unwrap_or_default();
@@ -171,7 +175,7 @@ impl Places {
 
     /// Gives places to connections that wait. The result is what none of them has claimed, to be
     /// dropped without the lock.
-    fn hand_out(&self, table: &mut Table) -> Vec<Place> {
+    fn hand_out(&self, table: &mut Table) -> Vec<ConnectionSlot> {
         let (mut unclaimed, mut refused) = (Vec::new(), HashSet::new());
         let mut position = 0;
         while let Some(waiting) = table.waiting.get(position) {
@@ -199,7 +203,7 @@ impl Places {
     }
 
     /// A place that is free, or one of a connection without a request.
-    fn try_take(&self, table: &mut Table, newcomer: &Arc<Occupant>) -> Option<Place> {
+    fn try_take(&self, table: &mut Table, newcomer: &Arc<Occupant>) -> Option<ConnectionSlot> {
         if !self.has_share(table, newcomer) {
             self.evict_one(table, newcomer)?;
         }
@@ -208,7 +212,7 @@ impl Places {
         *table.by_network.entry(newcomer.network()).or_default() += 1;
         newcomer.restart();
         table.taken.insert(number, Arc::clone(newcomer));
-        Some(Place { number, places: self.clone() })
+        Some(ConnectionSlot { number, places: self.clone() })
     }
 
     fn has_share(&self, table: &Table, newcomer: &Occupant) -> bool {
@@ -333,7 +337,7 @@ fn count_down(counts: &mut HashMap<IpAddr, usize>, network: IpAddr) {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut table = self.places.table();
         drop(table.remove(self.number));

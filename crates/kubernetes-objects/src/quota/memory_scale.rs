@@ -6,9 +6,9 @@ const PARTS: usize = 1_000;
 /// The scale of all memory budgets, between the smallest size that a budget needs and the largest size that it is meant
 /// to have. All budgets have the same scale, so that none is reduced in favor of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Portion(usize);
+pub struct MemoryScale(usize);
 
-impl Portion {
+impl MemoryScale {
     /// The scale at which every budget has its largest size.
     pub const ALL: Self = Self(PARTS);
 
@@ -30,10 +30,10 @@ mod tests {
 
     #[test]
     fn rooms_are_between_their_least_and_their_most() {
-        assert_eq!(Portion::ALL.between(3, 128 << 20), 128 << 20);
-        assert_eq!(Portion::largest(|_| false).between(3, 128 << 20), 3);
-        let half = Portion::largest(|portion| portion.between(0, 100) <= 50);
+        assert_eq!(MemoryScale::ALL.between(3, 128 << 20), 128 << 20);
+        assert_eq!(MemoryScale::largest(|_| false).between(3, 128 << 20), 3);
+        let half = MemoryScale::largest(|portion| portion.between(0, 100) <= 50);
         assert_eq!((half.between(0, 100), half.between(10, 20)), (50, 15));
-        assert_eq!(Portion::largest(|_| true), Portion::ALL);
+        assert_eq!(MemoryScale::largest(|_| true), MemoryScale::ALL);
     }
 }
