@@ -203,8 +203,8 @@ async fn spans_that_nobody_takes_at_the_end_are_counted_in_the_log() {
     let (program, status) = program.wait().await;
     assert!(status.success(), "{status}");
     let log = program.log();
-    let said = log.lines().find(|line| line.contains("spans were not sent to"));
-    let lost = said.and_then(|line| line.split_once("the last ")?.1.split_once(' '));
+    let said = log.lines().find(|line| line.contains("spans were not sent before the exit"));
+    let lost = said.and_then(|line| line.split_once("lost=")?.1.split_once(' '));
     let lost = lost.and_then(|(count, _)| count.parse::<u64>().ok());
     assert!(lost.is_some_and(|lost| lost > 1), "{log}");
 }

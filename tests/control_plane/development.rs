@@ -55,7 +55,7 @@ pub fn nothing_owned_is_lost(world: &mut World) -> Result<()> {
     let (port, development) = world.start_another("development", &["--copy-stored-objects"])?;
     world.eventually(|| {
         ensure!(
-            development.printed().contains("llamas.farm.example.com: "),
+            development.printed().contains("copied the objects of the deployed server"),
             "{}",
             development.printed()
         );
@@ -85,7 +85,11 @@ pub fn nothing_owned_is_lost(world: &mut World) -> Result<()> {
     own(world, "later")?;
     let (port, again) = world.start_another("again", &["--copy-stored-objects"])?;
     world.eventually(|| {
-        ensure!(again.printed().contains("objects of the deployed"), "{}", again.printed());
+        ensure!(
+            again.printed().contains("copied the objects of the deployed server"),
+            "{}",
+            again.printed()
+        );
         Ok(())
     })?;
     for (target, marker) in [(port, "at-development"), (world.port, "at-deployed")] {
@@ -104,7 +108,11 @@ pub fn nothing_owned_is_lost(world: &mut World) -> Result<()> {
     let nobody = world.control_plane.kubeconfig_of_token("nobody", "nobody-token")?;
     let (port, blind) = world.start_another_as(&nobody, "blind", &["--copy-stored-objects"])?;
     world.eventually(|| {
-        ensure!(blind.printed().contains("cannot be copied"), "{}", blind.printed());
+        ensure!(
+            blind.printed().contains("cannot copy the objects of the deployed server"),
+            "{}",
+            blind.printed()
+        );
         Ok(())
     })?;
     switch.lead_to(port);

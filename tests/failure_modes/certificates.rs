@@ -107,7 +107,7 @@ pub fn files_are_wrong_and_mended(stage: &mut Stage) -> Result<()> {
     fs::write(&files.key, &key[..key.len() / 2])?;
     stage.world.eventually(|| {
         let log = process.printed();
-        ensure!(log.contains("the last good certificate stays"), "{log}");
+        ensure!(log.contains("the last valid one stays in use"), "{log}");
         Ok(())
     })?;
     authority.server(&folder, "serving", &["farm-operator.farm-operator.svc"])?;

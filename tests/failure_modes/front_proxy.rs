@@ -22,13 +22,13 @@ pub fn the_config_map_is_lost(stage: &mut Stage) -> Result<()> {
     stage.kubectl(["patch", "configmap", CONFIG_MAP, "-n", "kube-system", "-p", &damage]).run()?;
     stage.world.eventually(|| {
         let log = stage.world.server.printed();
-        ensure!(log.contains("the last good value stays"), "{log}");
+        ensure!(log.contains("its last valid value stays in use"), "{log}");
         Ok(())
     })?;
     stage.kubectl(["delete", "configmap", CONFIG_MAP, "-n", "kube-system"]).run()?;
     stage.world.eventually(|| {
         let log = stage.world.server.printed();
-        ensure!(log.contains("is gone; its last value stays"), "{log}");
+        ensure!(log.contains("ConfigMap deleted; its last value stays in use"), "{log}");
         Ok(())
     })?;
     let proxy = stage.world.control_plane.front_proxy();

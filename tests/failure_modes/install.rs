@@ -54,7 +54,7 @@ pub fn the_api_service_is_of_another(stage: &mut Stage) -> Result<()> {
     stage.wait_unavailable("service/of-another in \"farm-operator\" is not present")?;
     stage.world.eventually(|| {
         let log = stage.world.server.printed();
-        ensure!(log.contains("belongs to another Service and is left alone"), "{log}");
+        ensure!(log.contains("refers to another Service; it is not changed"), "{log}");
         Ok(())
     })?;
     let left = stage.api_service()?;

@@ -355,7 +355,7 @@ async fn ask_once(
         webhooks.ended(failure.outcome(), began.elapsed(), &questions[0]);
         FAILED.log(|suppressed| {
             let why = shown(failure.told(&questions[0]));
-            tracing::warn!(suppressed, "objects are not converted: {why}");
+            tracing::warn!(suppressed, error = %why, "cannot convert objects");
         });
     })?;
     let both = questions.iter().zip(converted);

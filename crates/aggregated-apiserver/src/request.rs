@@ -324,7 +324,7 @@ impl Handler {
                 FAILURES.log(|suppressed| {
                     let path = shown(&head.uri);
                     let method = &head.method;
-                    tracing::error!(suppressed, "{method} {path} is about to fail: {audit_id:?}");
+                    tracing::error!(suppressed, %method, path, ?audit_id, "request is about to fail");
                 });
                 record.panicked(panic_text(&*what), head);
                 panicked(&*what)
@@ -440,7 +440,7 @@ impl Handler {
         for demand in &acting.demands {
             authorize::demand(&self.cluster, &caller, demand).await?;
         }
-        tracing::debug!("{} acts as {}", caller.name, acting.user.name);
+        tracing::debug!(user = caller.name, impersonates = acting.user.name, "impersonation");
         let user = Arc::new(acting.user);
         record.set_impersonated_user(&user);
         Ok(user)

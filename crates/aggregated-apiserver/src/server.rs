@@ -379,10 +379,10 @@ impl ApiServer {
         let has_own_store = self.store.is_some();
         self.open_store(args, bounds)?;
         let place = match (&args.data_dir, args.etcd.options(&self.name)) {
-            _ if has_own_store => "a store of the program's own".to_owned(),
+            _ if has_own_store => "the program's own store".to_owned(),
             (Some(folder), _) => folder.display().to_string(),
             (None, Some(etcd)) => format!("etcd, under {}", etcd.prefix),
-            (None, None) => "memory: a restart forgets them, and the cluster then collects what they own as garbage; --data-dir or --etcd-servers keeps them".to_owned(),
+            (None, None) => "memory; they are lost at a restart, and their dependents are garbage collected; --data-dir or --etcd-servers stores them durably".to_owned(),
         };
         let stored: Vec<String> =
             self.kinds.iter().filter_map(definition::Kind::stored_name).collect();

@@ -102,7 +102,7 @@ impl Fields {
         }
         let text = std::str::from_utf8(&self.0).map_err(|error| error.to_string());
         text.and_then(read).unwrap_or_else(|why| {
-            tracing::debug!("managed fields that cannot be read are ignored: {why}");
+            tracing::debug!(error = %why, "ignored managed fields that cannot be decoded");
             FieldSet::default()
         })
     }

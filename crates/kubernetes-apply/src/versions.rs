@@ -100,7 +100,7 @@ impl<'a> Versions<'a> {
         match convert(&part, to) {
             Ok(converted) => Ok(lent.taken_from(converted.into_owned())),
             Err(why) => {
-                tracing::debug!("a part cannot be converted from {from} to {to}: {why}");
+                tracing::debug!(%from, %to, error = %why, "cannot convert a part of an object");
                 convert(whole, to).map(Cow::into_owned)
             }
         }

@@ -194,7 +194,7 @@ impl Store for EtcdStore {
             self.ensure_known()?;
             let queued = self.queue.enter(&commit).await;
             let request = transaction(&self.prefix, &commit).map_err(|why| {
-                tracing::debug!("{} {}: {why}", commit.collection, commit.key);
+                tracing::debug!(collection = %commit.collection, key = %commit.key, error = %why, "write failed");
                 StoreError::Unavailable
             })?;
             let reserved = self.reserve(&commit).await?;
@@ -384,13 +384,13 @@ async fn write(
 ) -> Result<Revision, StoreError> {
     let answer = client.transaction(request).await.map_err(|fault| match fault {
         Fault::Unavailable(why) => {
-            tracing::debug!("etcd has not written: {why}");
+            tracing::debug!(error = %why, "etcd did not write");
             StoreError::Unavailable
         }
         Fault::Full => StoreError::NoDiskSpace,
         Fault::TooLarge => StoreError::TooLarge,
         Fault::Unknown(_) | Fault::Compacted | Fault::AnswerTooLarge => {
-            tracing::debug!("etcd may have written: {}", fault.text());
+            tracing::debug!(error = %fault.text(), "etcd may have written");
             StoreError::Unknown
         }
     })?;

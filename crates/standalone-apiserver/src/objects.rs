@@ -103,7 +103,7 @@ pub(crate) fn unless_kept(
 ) -> Result<(), ObjectError> {
     match written {
         Err(error) if kinds.were_kept() => {
-            tracing::warn!("cannot write an object of the server; it goes on without: {error}");
+            tracing::warn!(%error, "cannot write an object of the server");
             Ok(())
         }
         written => written,
@@ -118,7 +118,7 @@ fn unless_full(
 ) -> Result<(), ObjectError> {
     match restored {
         Err(RestoreError::NoRoom(why)) if kinds.were_kept() => {
-            tracing::warn!("cannot load {what}; the server starts without it: {why}");
+            tracing::warn!(object = %what, error = %why, "cannot load object; the server starts without it");
             Ok(())
         }
         restored => restored.map_err(|why| ObjectError::new(what, why)),

@@ -25,7 +25,7 @@ impl AdmissionRequest<'_> {
     pub fn annotate(&self, key: &str, value: &str) {
         let Some(audit) = self.audit() else { return };
         if !is_annotation_key(key) {
-            tracing::debug!("the audit annotation {key:?} is omitted: its key is invalid");
+            tracing::debug!(key, "omitted an audit annotation with an invalid key");
             return;
         }
         audit.add(key, value);

@@ -56,7 +56,7 @@ impl Cluster {
             "spec": {"caBundle": STANDARD.encode(ca_bundle)},
         });
         api.patch(api_service, &PatchParams::default(), &Patch::Merge(patch)).await?;
-        tracing::info!("APIService {api_service} trusts our CA now");
+        tracing::info!(api_service, "set the caBundle of the APIService");
         Ok(Registration::Done)
     }
 }

@@ -85,21 +85,16 @@ impl Cluster {
                     read(config_map)
                 }
                 Ok(watcher::Event::InitDone) if !is_there => {
-                    tracing::warn!(
-                        "there is no ConfigMap {NAMESPACE}/{NAME}: no other front proxy is trusted until there is"
-                    );
+                    tracing::warn!(config_map = %format_args!("{NAMESPACE}/{NAME}"), "ConfigMap not found; no other front proxy is trusted until it exists");
                     None
                 }
                 Ok(watcher::Event::InitDone) => None,
                 Ok(watcher::Event::Delete(_)) => {
-                    tracing::warn!("ConfigMap {NAMESPACE}/{NAME} is gone; its last value stays");
+                    tracing::warn!(config_map = %format_args!("{NAMESPACE}/{NAME}"), "ConfigMap deleted; its last value stays in use");
                     None
                 }
                 Err(error) => {
-                    refused.log(|suppressed| tracing::warn!(
-                        suppressed,
-                        "cannot follow ConfigMap {NAMESPACE}/{NAME} (a RoleBinding in {NAMESPACE} to Role extension-apiserver-authentication-reader allows it): {error}"
-                    ));
+                    refused.log(|suppressed| tracing::warn!(suppressed, config_map = %format_args!("{NAMESPACE}/{NAME}"), %error, "cannot watch ConfigMap; a RoleBinding to the Role extension-apiserver-authentication-reader in its namespace permits it"));
                     None
                 }
             };
@@ -112,7 +107,7 @@ fn read(config_map: ConfigMap) -> Option<DelegatedAuthentication> {
     match DelegatedAuthentication::parse(&config_map.data.unwrap_or_default()) {
         Ok(parsed) => Some(parsed),
         Err(error) => {
-            tracing::error!("ConfigMap {NAMESPACE}/{NAME}: {error}; the last good value stays");
+            tracing::error!(config_map = %format_args!("{NAMESPACE}/{NAME}"), %error, "invalid ConfigMap; its last valid value stays in use");
             None
         }
     }

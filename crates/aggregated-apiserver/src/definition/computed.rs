@@ -339,10 +339,9 @@ impl<V: Variant> Running for Computation<V> {
                 self.end_hold(source_key, is_measured);
                 self.show(source_key, object);
             }
-            Err(why) => tracing::error!(
-                "computing {} of {source_key} failed, what was shown stays: {why}",
-                qualified::<V::Object>()
-            ),
+            Err(why) => {
+                tracing::error!(kind = %qualified::<V::Object>(), source = %source_key, error = %why, "cannot compute object; its last state stays")
+            }
         }
     }
 

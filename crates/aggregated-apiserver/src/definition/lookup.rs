@@ -475,9 +475,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
                     Ok(touched) => questions.find_touched(key, &touched, own),
                     Err(_) => {
                         let what = resource_name::<K>();
-                        tracing::error!(
-                            "an index or a sum of {what} has panicked at {key}: all that asks for them is computed again"
-                        );
+                        tracing::error!(source = %what, object = %key, "panic in an index or a sum; the objects that use it are computed again");
                         questions.find_all(own);
                         *view = None;
                     }
@@ -495,7 +493,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
                 };
                 if catch_unwind(AssertUnwindSafe(join)).is_err() {
                     let what = resource_name::<K>();
-                    tracing::error!("a sum over {what} and what they are joined with has panicked");
+                    tracing::error!(source = %what, "panic in a sum over pairs");
                     questions.find_all(&mut due);
                     *view = None;
                 }

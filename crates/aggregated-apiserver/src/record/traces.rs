@@ -172,7 +172,7 @@ impl Traces {
         let waiting = self.waiting.spans();
         let lost = failed() - before + waiting;
         if lost > 0 {
-            tracing::warn!("the last {lost} spans were not sent to {}", self.endpoint());
+            tracing::warn!(endpoint = %self.endpoint(), lost, "spans were not sent before the exit");
         }
     }
 

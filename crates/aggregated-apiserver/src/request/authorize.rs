@@ -66,7 +66,9 @@ impl Permission {
                 Ok(None) => known = Instant::now(),
                 Ok(Some(revoked)) => return revoked,
                 Err(_) if known.elapsed() > UNANSWERED => return Revoked::All,
-                Err(error) => tracing::debug!("a watch goes on meanwhile: {error}"),
+                Err(error) => {
+                    tracing::debug!(%error, "cannot review the permission of a watch; the watch continues")
+                }
             }
         }
     }

@@ -139,7 +139,7 @@ impl Handler {
                 served.openapi.make(in_protobuf);
             };
             if let Err(why) = tokio::task::spawn_blocking(make).await {
-                tracing::error!("OpenAPI documents cannot be made: {why}");
+                tracing::error!(error = %why, "cannot build the OpenAPI documents");
             }
         }
     }

@@ -28,7 +28,7 @@ pub fn refuse_as(error: &ApiError, presentation: Presentation) -> Response<Body>
             tracing::error!(suppressed, "{error}{source}");
         });
     } else {
-        tracing::debug!("refused: {error}");
+        tracing::debug!("request rejected: {error}");
     }
     let body = serde_json::to_vec(&error.to_status()).unwrap_or_default();
     let status = StatusCode::from_u16(error.code());
@@ -54,6 +54,6 @@ pub fn panic_text(what: &(dyn Any + Send)) -> &str {
 /// What answers a request after its handler panicked.
 pub fn panicked(what: &(dyn Any + Send)) -> Response<Body> {
     let text = panic_text(what);
-    FAILURES.log(|suppressed| tracing::error!(suppressed, "a request panicked: {text}"));
+    FAILURES.log(|suppressed| tracing::error!(suppressed, panic = text, "panic in a request"));
     refuse(&ApiError::internal("this request caused the server to panic; its log says more"))
 }

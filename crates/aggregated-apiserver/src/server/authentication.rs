@@ -138,7 +138,7 @@ impl Trusted {
         let delegated = match self.flags.overlay(said.clone()) {
             Ok(delegated) => delegated,
             Err(error) => {
-                tracing::error!("{error}; the last good value stays");
+                tracing::error!(%error, "invalid CA; the last valid one stays in use");
                 return false;
             }
         };
@@ -147,12 +147,12 @@ impl Trusted {
         }
         let (trust, faults) = Trust::new(&delegated, Some(&self.trust.load()));
         for fault in &faults {
-            tracing::error!("{fault}; the last good value stays");
+            tracing::error!(error = %fault, "invalid CA; the last valid one stays in use");
         }
         warn_of(&delegated);
         self.trust.store(Arc::new(trust));
         self.delegated.store(Arc::new(delegated));
-        tracing::info!("the CAs of callers have changed");
+        tracing::info!("reloaded the CAs of clients");
         self.usable.store(faults.is_empty(), Ordering::Relaxed);
         faults.is_empty()
     }
@@ -198,7 +198,7 @@ impl Flags {
 fn warn_of(delegated: &DelegatedAuthentication) {
     let Some(header) = &delegated.request_header else {
         tracing::warn!(
-            "there is no requestheader-client-ca-file: what kube-apiserver sends on is refused"
+            "requestheader-client-ca-file is not set: requests that kube-apiserver proxies are rejected"
         );
         return;
     };
@@ -206,7 +206,7 @@ fn warn_of(delegated: &DelegatedAuthentication) {
     let is_shared = delegated.client_ca.as_deref().map(str::trim) == Some(header.ca.trim());
     if header.allowed_names.is_empty() && is_shared {
         tracing::warn!(
-            "client-ca-file and requestheader-client-ca-file are one CA and requestheader-allowed-names is empty: every holder of a client certificate may impersonate anybody"
+            "client-ca-file and requestheader-client-ca-file are the same CA and requestheader-allowed-names is empty: any client certificate can impersonate any user"
         );
     }
 }

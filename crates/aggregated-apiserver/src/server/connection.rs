@@ -182,7 +182,7 @@ impl Connections {
     pub(super) async fn serve(self: Arc<Self>, stream: TcpStream, draining: CancellationToken) {
         match self.connect(stream, &draining).await {
             Ok(connected) => self.serve_http(connected, draining).await,
-            Err(error) => tracing::debug!("a connection is not served: {error}"),
+            Err(error) => tracing::debug!(%error, "connection failed"),
         }
     }
 
@@ -197,7 +197,12 @@ impl Connections {
         }
         self.full.log(|suppressed| {
             let (limit, network) = (self.bounds.connections, occupant.network());
-            tracing::warn!(suppressed, "limit of {limit} connections reached: {network} waits");
+            tracing::warn!(
+                suppressed,
+                limit,
+                %network,
+                "limit of connections reached: a new connection waits"
+            );
         });
         let of_all = pin!(self.places.wait(occupant, BACKLOG_PATIENCE));
         let provisional = pin!(self.provisional.wait(occupant, BACKLOG_PATIENCE));

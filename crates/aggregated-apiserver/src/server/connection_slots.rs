@@ -242,9 +242,9 @@ impl ConnectionSlots {
                 self.0.gave_way.log(|suppressed| {
                     tracing::warn!(
                         suppressed,
-                        "limit of {} connections reached: closing one without a request from {}",
-                        self.0.limit,
-                        evicted.network()
+                        limit = self.0.limit,
+                        network = %evicted.network(),
+                        "limit of connections reached: closed a connection without a request"
                     );
                 });
                 return Some(());

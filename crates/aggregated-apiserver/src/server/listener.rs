@@ -95,7 +95,7 @@ where
                 }
                 Err(error) => {
                     failed.log(|suppressed| {
-                        tracing::warn!(suppressed, "a connection cannot be accepted: {error}");
+                        tracing::warn!(suppressed, %error, "cannot accept a connection");
                     });
                     tokio::time::sleep(ACCEPT_AGAIN).await;
                 }

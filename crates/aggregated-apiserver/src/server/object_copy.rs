@@ -32,13 +32,12 @@ pub(super) async fn copy(cluster: &Cluster, kinds: &[Arc<Kind>]) -> Copied {
         let qualified = kind.qualified();
         let outcome = copy_one(cluster, kind).await;
         match &outcome {
-            Ok(CopiedObjects { trees, .. }) => tracing::info!(
-                "{qualified}: {} objects of the deployed server were copied; what is created here is gone when this process ends, and then what it owns is collected",
-                trees.len()
-            ),
-            Err(why) => tracing::error!(
-                "{qualified} are not served: the objects of the deployed server cannot be copied, and what they own must not be collected: {why}"
-            ),
+            Ok(CopiedObjects { trees, .. }) => {
+                tracing::info!(kind = %qualified, objects = trees.len(), "copied the objects of the deployed server; objects that are created here are lost when this process ends, and their dependents are garbage collected")
+            }
+            Err(why) => {
+                tracing::error!(kind = %qualified, error = %why, "cannot copy the objects of the deployed server; the kind is not served, so that their dependents are not garbage collected")
+            }
         }
         copied.insert(qualified, outcome);
     }

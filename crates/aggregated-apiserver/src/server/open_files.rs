@@ -15,7 +15,7 @@ pub(super) fn raise_limit() {
     }
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::warn!("the limit of open files cannot be raised: {error}");
+        tracing::warn!(%error, "cannot raise the limit of open files");
     }
     warn_of_few(getrlimit(Resource::Nofile).current);
 }
@@ -23,7 +23,9 @@ pub(super) fn raise_limit() {
 fn warn_of_few(limit: Option<u64>) {
     if let Some(limit) = limit.filter(|limit| *limit < ENOUGH) {
         tracing::warn!(
-            "{limit} files may be open: that is less than the connections which are served need; raise the limit (ulimit -n) to {ENOUGH}"
+            limit,
+            needed = ENOUGH,
+            "the limit of open files is less than the connections need; raise it (ulimit -n)"
         );
     }
 }

@@ -108,13 +108,7 @@ fn judge(trust: &Trust, chain: &[CertificateDer<'static>], lines: &CertificateLi
     }
     if !presented.is_front_proxy && presented.client.is_none() {
         lines.unknown.log(|suppressed| {
-            tracing::warn!(
-                suppressed,
-                "a client certificate is not trusted: cn={}, signed by {}; {}",
-                shown(common_name.unwrap_or_default()),
-                shown(parsed.issuer()),
-                trust.describe()
-            );
+            tracing::warn!(suppressed, cn = %shown(common_name.unwrap_or_default()), issuer = %shown(parsed.issuer()), trusted = %trust.describe(), "client certificate is not trusted");
         });
     }
     presented

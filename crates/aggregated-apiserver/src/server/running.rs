@@ -262,7 +262,7 @@ async fn shutdown_signal() {
         let (Ok(mut terminate), Ok(mut interrupt)) =
             (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
         else {
-            tracing::error!("signals cannot be received: only SIGKILL ends this process");
+            tracing::error!("cannot receive signals: only SIGKILL ends this process");
             return std::future::pending().await;
         };
         tokio::select! {

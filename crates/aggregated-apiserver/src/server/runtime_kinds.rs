@@ -368,7 +368,7 @@ impl RuntimeKinds {
         uid: &str,
     ) -> bool {
         let refused = |error: StoreError| {
-            tracing::error!("{qualified} {name} cannot be removed: {error}");
+            tracing::error!(kind = %qualified, object = %name, %error, "cannot remove object");
             false
         };
         let collection = Collection::new(qualified);
@@ -432,7 +432,7 @@ impl RuntimeKinds {
             gone.ended.cancel();
             // If another process has the store, the cache may lack commits that had passed the gate.
             if let Err(error) = await_newest(&*self.0.store).await {
-                tracing::error!("objects of {qualified} may be left in the store: {error}");
+                tracing::error!(kind = %qualified, %error, "objects of a removed kind may remain in the store");
             }
             let left: Vec<Versioned> =
                 gone.cache.snapshot().from(&Scope::All, None).cloned().collect();

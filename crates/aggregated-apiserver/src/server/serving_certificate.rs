@@ -162,14 +162,14 @@ impl Opened {
             match read(file, key) {
                 Ok(now) if served.as_ref() != Some(&now.pems) => {
                     if served.is_some() {
-                        tracing::info!("{} has changed and is served now", file.display());
+                        tracing::info!(file = %file.display(), "reloaded the serving certificate");
                     }
                     self.tls.reload_from_config(now.config);
                     self.ends.set(&now.pems.0, None);
                     if let Some(why) = name
                         .and_then(|name| certificate::fault(&now.pems.0, name, Timestamp::now()))
                     {
-                        tracing::warn!("{} {why}: kube-apiserver refuses it", file.display());
+                        tracing::warn!(file = %file.display(), "kube-apiserver rejects the serving certificate: it {why}");
                     }
                     (served, refused) = (Some(now.pems), None);
                 }
@@ -177,7 +177,7 @@ impl Opened {
                 Err(error) => {
                     let error = error.to_string();
                     if refused.as_ref() != Some(&error) {
-                        tracing::error!("{error}; the last good certificate stays");
+                        tracing::error!(%error, "cannot reload the serving certificate; the last valid one stays in use");
                         refused = Some(error);
                     }
                 }
@@ -201,7 +201,7 @@ impl Opened {
                 }
                 Err(error) => {
                     let Identity { namespace, secret, .. } = identity;
-                    tracing::warn!("serving certificate in Secret {namespace}/{secret}: {error}");
+                    tracing::warn!(secret = %format_args!("{namespace}/{secret}"), %error, "cannot read or write the Secret of the serving certificate");
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(PAUSE.1);
                 }
@@ -268,14 +268,16 @@ fn report(api_service: &str, now: Registration, before: Option<&Registration>) {
         Registration::Done => {}
         Registration::Absent => {
             tracing::warn!(
-                "there is no APIService {api_service} yet: kube-apiserver does not know us"
+                api_service,
+                "APIService not found: kube-apiserver does not send requests here"
             );
         }
         Registration::OfAnother => {
-            tracing::warn!("APIService {api_service} belongs to another Service and is left alone");
+            tracing::warn!(api_service, "APIService refers to another Service; it is not changed");
         }
         Registration::Unverified => tracing::warn!(
-            "APIService {api_service} has insecureSkipTLSVerify and is left alone: anybody in between can read and write"
+            api_service,
+            "APIService has insecureSkipTLSVerify; it is not changed, and its connections are not protected"
         ),
     }
 }
@@ -302,10 +304,8 @@ async fn kept(
     let made = made.map_err(|error| format!("cannot make a certificate: {error}"))?;
     match cluster.write_serving_secret(namespace, secret, found, &made).await {
         Ok(()) => {
-            let made_anew = if was_missing { ", which was missing and is made anew" } else { "" };
-            tracing::info!(
-                "a new serving certificate is kept in Secret {namespace}/{secret}{made_anew}"
-            );
+            let secret = format!("{namespace}/{secret}");
+            tracing::info!(secret, was_missing, "stored a new serving certificate");
             Ok(made)
         }
         Err(error @ SecretError::Lost) => Err(error.to_string()),

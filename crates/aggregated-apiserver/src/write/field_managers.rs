@@ -124,16 +124,13 @@ pub(super) fn track_but(
             return Managers::default();
         }
         // Validation reports the reason, if the client must know it.
-        tracing::debug!("nobody owns what cannot be taken apart: {why}");
+        tracing::debug!(error = %why, "cannot compute managedFields; ownership is not recorded");
         if attributes.kind().is_converted_by_code() && !kept.is_empty() {
             // Same as kube-apiserver. It is logged, because the code of the conversion can be fixed.
             LOST.log(|suppressed| {
                 let (of, name) =
                     (attributes.kind().qualified(), shown(metadata::name(&draft.tree)));
-                tracing::error!(
-                    suppressed,
-                    "what is said of managers of {of} {name} is lost: {why}"
-                );
+                tracing::error!(suppressed, kind = %of, object = %name, error = %why, "dropped invalid managedFields");
             });
         }
         Managers::default()

@@ -266,12 +266,12 @@ pub(super) async fn undo(
             Err(StoreError::Unavailable | StoreError::Unknown) => sleep(PAUSE).await,
             Ok(_) | Err(StoreError::Absent) => return,
             Err(error) => {
-                tracing::error!("{collection} {key} is left in the store: {error}");
+                tracing::error!(collection = %collection, object = %key, %error, "object remains in the store");
                 return;
             }
         }
     }
-    tracing::error!("{collection} {key} is left in the store");
+    tracing::error!(collection = %collection, object = %key, "object remains in the store");
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub(super) async fn run(client: Arc<Client>, shared: Arc<Shared>, every: Duratio
         }
         match turn(&client, version, newest).await {
             Ok(next) => (version, newest) = next,
-            Err(fault) => tracing::debug!("etcd is not compacted: {}", fault.text()),
+            Err(fault) => tracing::debug!(error = %fault.text(), "cannot compact etcd"),
         }
     }
 }
@@ -62,7 +62,7 @@ async fn turn(client: &Client, version: i64, newest: i64) -> Result<(i64, i64), 
             Ok(()) | Err(Fault::Compacted) => {}
             Err(fault) => return Err(fault),
         }
-        tracing::debug!("etcd has forgotten what was replaced before {newest}");
+        tracing::debug!(revision = %newest, "compacted etcd");
     }
     Ok((version + 1, now))
 }

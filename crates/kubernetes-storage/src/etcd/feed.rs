@@ -132,14 +132,15 @@ impl Feed {
             let Err(ended) = self.turn(member).await;
             match ended {
                 Ended::Lost(why) => {
-                    tracing::warn!("{why}: all is read again, and watches begin anew");
+                    tracing::warn!(reason = %why, "reading all of etcd again; watches restart");
                     self.position = None;
                 }
                 Ended::TooMuch => {
                     self.shorten_history();
                     let count = self.history;
                     tracing::info!(
-                        "changes in etcd are larger than the history may be: the last {count} are read"
+                        count,
+                        "changes in etcd are larger than the history; only the last ones are read"
                     );
                     self.position = None;
                 }
@@ -173,7 +174,7 @@ impl Feed {
 
     fn say(&mut self, why: String) {
         if self.said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
-            tracing::warn!("etcd cannot be read, and is tried again: {why}");
+            tracing::warn!(error = %why, "cannot read etcd; retrying");
             self.said = Some(Instant::now());
         }
         self.shared.set_trouble(Some(why));
@@ -283,7 +284,7 @@ impl Feed {
         self.past_since = Some(Instant::now());
         self.shared.sequencer.reach(at);
         let took = began.elapsed().as_millis();
-        tracing::info!("{count} objects were read from etcd in {took} ms, as they were at {at}");
+        tracing::info!(objects = count, milliseconds = took as u64, revision = %at, "read all objects from etcd");
         Ok(at)
     }
 
@@ -478,11 +479,11 @@ impl Feed {
             self.shared.set_trouble(None);
             let name = self.client.name(member);
             if self.said.take().is_some() {
-                tracing::info!("etcd is read again, at {name}");
+                tracing::info!(member = name, "reading from etcd again");
             }
         }
         if !self.is_known() && self.position >= Some(newest) {
-            tracing::info!("all changes in etcd up to {newest} are known");
+            tracing::info!(revision = %newest, "caught up with etcd");
             self.shared.known.send_replace(true);
         }
     }

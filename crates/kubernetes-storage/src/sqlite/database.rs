@@ -196,7 +196,11 @@ impl Database {
             match self.in_transaction(|_| Ok(())) {
                 Err(WriteError::NoRoom) if self.make_room() => {}
                 Err(WriteError::NoRoom) => {
-                    tracing::warn!("{FILE} cannot be written, and is only read: {NO_ROOM}");
+                    tracing::warn!(
+                        file = FILE,
+                        reason = NO_ROOM,
+                        "cannot write the database; it is read-only"
+                    );
                     return Ok(());
                 }
                 Err(WriteError::Sealing(why) | WriteError::Failed(why)) => return Err(why),
@@ -247,11 +251,11 @@ impl Database {
             Ok((connection, access)) => {
                 self.connection = connection;
                 if self.access != access {
-                    tracing::info!("{FILE} is opened again: {:?}, then {access:?}", self.access);
+                    tracing::info!(file = FILE, before = ?self.access, ?access, "reopened the database");
                 }
                 self.access = access;
             }
-            Err(why) => tracing::error!("cannot open the store again: {why}"),
+            Err(why) => tracing::error!(error = %why, "cannot reopen the database"),
         }
     }
 

@@ -116,7 +116,7 @@ impl Writer {
 
     /// Stops writing. Only the next process can determine the contents of the disk.
     fn fail(self, why: String) {
-        tracing::error!("{why}: nothing is written any more");
+        tracing::error!(error = %why, "the database has failed: no write succeeds until the server restarts");
         self.shared.failed.set(why);
     }
 
@@ -164,7 +164,7 @@ impl Writer {
     fn hold_room(&mut self) {
         let is_held = self.database.hold_room();
         match (is_held, self.low_since) {
-            (true, Some(_)) => tracing::info!("there is room on the disk of the store again"),
+            (true, Some(_)) => tracing::info!("the disk of the database has free space again"),
             (false, None) => {
                 tracing::warn!("{FULL}");
             }
@@ -257,7 +257,7 @@ impl Writer {
             return parts.into_iter().try_for_each(|part| self.write(part));
         }
         // The problem of the plugin is logged where the plugin is called.
-        tracing::debug!("objects of a collection cannot be encrypted: {why}");
+        tracing::debug!(error = %why, "cannot encrypt objects of a collection");
         for (_, answer) in parts.into_iter().flatten() {
             let _ = answer.send(Err(StoreError::Unavailable));
         }

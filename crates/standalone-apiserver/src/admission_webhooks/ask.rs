@@ -102,7 +102,7 @@ impl Failure {
         if request.is_audited() {
             request.annotate(&key(), &hook.name);
         }
-        tracing::debug!("a write is not held up: {why}");
+        tracing::debug!(error = %why, "webhook failed; the write continues");
         Ok(())
     }
 }

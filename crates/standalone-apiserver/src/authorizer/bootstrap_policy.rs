@@ -89,7 +89,7 @@ pub(crate) async fn ensure(
     create(kinds, &missing, now).await?;
     for expected in present {
         if let Err(why) = ensure_one(client, kinds, expected, &existing, now).await {
-            tracing::warn!("cannot reconcile {}: {why}", described(expected));
+            tracing::warn!(object = %described(expected), error = %why, "cannot reconcile bootstrap policy");
         }
     }
     Ok(())
@@ -144,7 +144,7 @@ async fn ensure_one(
         let written = match reconcile(&found, expected) {
             Reconciled::Unchanged => return Ok(()),
             Reconciled::Changed(object) => {
-                tracing::debug!("reconciled {}", described(expected));
+                tracing::debug!(object = %described(expected), "reconciled bootstrap policy");
                 let object =
                     serde_json::from_value(object.into()).map_err(|why| why.to_string())?;
                 let manager = Some(MANAGER.to_owned());

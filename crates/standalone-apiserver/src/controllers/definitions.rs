@@ -136,7 +136,7 @@ impl Definitions {
                 Ok(())
             };
             if let Err(why) = served {
-                tracing::warn!("definition {name}, which was kept, is not served: {why}");
+                tracing::warn!(definition = %name, error = %why, "stored definition is not served");
             }
         }
         Ok(())

@@ -93,9 +93,7 @@ impl<K> Keeper<K> for Follower<K> {
             Change::Unreadable(key, why) => {
                 self.unreadable.log(|_| {
                     let what = &self.resource;
-                    tracing::error!(
-                        "cannot read {key} of {what}, it is shown as it was, or left out: {why}"
-                    );
+                    tracing::error!(source = %what, object = %key, error = %why, "cannot decode source object; its last state stays, or it is omitted");
                 });
                 if let Some(present) = &mut self.present {
                     present.insert(key.clone());
@@ -197,11 +195,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Follower<K> {
             Interruption::TooLarge(excess) => {
                 let why = self.explain(excess);
                 self.reports.log(|_| {
-                    tracing::error!(
-                        "{} are not kept, {}: {why}; they are listed again every minute (--source-memory-mib)",
-                        self.resource,
-                        self.missing
-                    );
+                    tracing::error!(source = %self.resource, error = %why, "dropped the objects of a source, {}; they are listed again every minute (--source-memory-mib)", self.missing);
                 });
                 self.informer.exceed(why);
                 tokio::time::sleep(AGAIN).await;
@@ -216,7 +210,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Follower<K> {
         match cause {
             // A cluster may do without this API: nothing is wrong.
             Cause::Absence if self.may_be_absent => {
-                tracing::debug!(target: DETAILS, "source {} is not served: {error}", self.resource);
+                tracing::debug!(target: DETAILS, source = %self.resource, %error, "source is not served");
             }
             _ => self.tell(error),
         }
@@ -231,7 +225,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Follower<K> {
                 true => "the last view of them stays",
                 false => self.missing,
             };
-            tracing::warn!("cannot read {}, {meanwhile}: {error}", self.resource);
+            tracing::warn!(source = %self.resource, %error, "cannot watch source, {meanwhile}");
         });
     }
 

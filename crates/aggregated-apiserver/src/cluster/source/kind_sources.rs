@@ -282,10 +282,7 @@ impl<K> Shared<K> {
         drop(kinds);
         if is_first {
             self.reports.log(|suppressed| {
-                tracing::warn!(
-                    suppressed,
-                    "cannot read {kind}; chains of owners end there until a later attempt: {why}"
-                );
+                tracing::warn!(suppressed, source = %kind, error = %why, "cannot read source; chains of owners end there until a later attempt");
             });
         }
         if is_news {
@@ -322,7 +319,8 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Shared<K> {
             };
             if self.followed() >= MOST_KINDS {
                 let why = format!("{MOST_KINDS} kinds of owners are watched already");
-                self.full.log(|_| tracing::warn!("{kind} is not watched: {why}"));
+                self.full
+                    .log(|_| tracing::warn!(source = %kind, error = %why, "source is not watched"));
                 let unread = UnreadKind { resource: served.resource, why: why.clone() };
                 self.put_off(&kind, Some(unread), &why);
                 continue;

@@ -125,7 +125,7 @@ pub(super) type Contribution<T> = (Vec<Box<str>>, T);
 /// Logs the object that is omitted from all sums.
 fn tell_left_out<K: SourceType>(key: &Key) {
     let what = resource_name::<K>();
-    tracing::error!("a sum over {what} has panicked at {key}, which it leaves out");
+    tracing::error!(source = %what, object = %key, "panic in a sum; the object is omitted from it");
 }
 
 /// The sums of one measure over the groups of one index.

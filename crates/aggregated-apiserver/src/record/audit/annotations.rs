@@ -51,7 +51,7 @@ impl AuditAnnotations for AdmissionAnnotations {
         let mut state = self.state();
         if let Some(first) = state.values.get(key) {
             if **first != *value {
-                tracing::debug!("a second value of the audit annotation {key:?} is omitted");
+                tracing::debug!(key, "omitted a second value of an audit annotation");
             }
             return;
         }

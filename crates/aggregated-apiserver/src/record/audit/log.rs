@@ -168,9 +168,7 @@ impl Log {
 /// Reports dropped events in the log.
 fn tell(dropped: Option<u64>) {
     if let Some(dropped) = dropped {
-        tracing::warn!(
-            "{dropped} audit events were dropped: they come faster than they can be written"
-        );
+        tracing::warn!(dropped, "dropped audit events: they arrive faster than they are written");
     }
 }
 
@@ -188,7 +186,7 @@ impl Shared {
             if left.is_zero() {
                 let lost = state.queue.lines();
                 drop(state);
-                tracing::warn!("the last {lost} audit events were not written in time");
+                tracing::warn!(lost, "audit events were not written before the exit");
                 return false;
             }
             let waited = self.changed.wait_timeout(state, left);
@@ -242,7 +240,7 @@ impl Shared {
             drop(state);
             if let Err(why) = result {
                 FAILED.log(|suppressed| {
-                    tracing::error!(suppressed, "audit events cannot be written: {why}");
+                    tracing::error!(suppressed, error = %why, "cannot write audit events");
                 });
             }
             if is_empty {

@@ -159,7 +159,7 @@ impl Sink for RotatedFile {
             // A log that is too large is better than no log.
             self.again_at = self.size.saturating_add(AGAIN);
             FAILED.log(|suppressed| {
-                tracing::warn!(suppressed, "the audit log cannot be rotated, it grows: {why}");
+                tracing::warn!(suppressed, error = %why, "cannot rotate the audit log; the file grows");
             });
         }
         self.append(lines)

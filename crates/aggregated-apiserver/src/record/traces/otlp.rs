@@ -172,9 +172,7 @@ impl Sender {
         let failed = self.counts.failed.fetch_add(lost, Ordering::Relaxed) + lost;
         let dropped = self.counts.dropped.load(Ordering::Relaxed);
         FAILED.log(|_| {
-            tracing::warn!(
-                "spans cannot be sent to {endpoint}, {failed} until now, and {dropped} found no room: {why}"
-            );
+            tracing::warn!(endpoint = %endpoint, failed, dropped, error = %why, "cannot send spans");
         });
     }
 }

@@ -153,7 +153,9 @@ impl Pool {
         };
         let mut freed = 0;
         for stream in self.first_to_give_way(of, lack, is_in_the_way) {
-            tracing::debug!("an answer of which nothing is read gives way");
+            tracing::debug!(
+                "closed a response that the client stopped reading, because memory is needed"
+            );
             stream.reset.reset();
             freed += stream.held.load(Ordering::Relaxed);
             if matches!(lack, Lack::Slot) || freed > room / 4 {
@@ -224,7 +226,7 @@ impl Pool {
             drop(streams);
             let now = now();
             for stream in pool.all(|stream| stream.is_stalled(now, DEADLINE)) {
-                tracing::debug!("an answer was not read in time");
+                tracing::debug!("closed a response that the client did not read in time");
                 stream.reset.reset();
             }
         }

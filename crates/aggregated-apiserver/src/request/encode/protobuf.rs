@@ -105,7 +105,7 @@ pub(super) fn write_item(
     match (serde_json::from_slice::<Tree>(&json), type_of_item(encoder)) {
         (Ok(object), Some(of)) => codec::item_in_protobuf(of, &object, out),
         // Negotiation has found the type, and the JSON was made here.
-        _ => tracing::error!("{} has no form in protobuf", versioned.object.key()),
+        _ => tracing::error!(object = %versioned.object.key(), "cannot encode object as protobuf"),
     }
     Ok(())
 }
@@ -115,7 +115,7 @@ pub(super) fn event(encoder: &Encoder, event_type: &str, json: &[u8]) -> Vec<u8>
     let object: Tree = serde_json::from_slice(json).unwrap_or_default();
     let event = codec::event_in_protobuf(event_type, &object, encoder.types());
     if event.is_none() {
-        tracing::error!("an event of {} has no form in protobuf", encoder.kind.qualified());
+        tracing::error!(kind = %encoder.kind.qualified(), "cannot encode watch event as protobuf");
     }
     event.unwrap_or_default()
 }

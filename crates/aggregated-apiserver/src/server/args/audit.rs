@@ -59,7 +59,7 @@ impl AuditArgs {
             true => Destination::StandardOutput,
             false => Destination::File(path.clone(), self.rotation()),
         };
-        tracing::info!("requests are written down to {}: {policy}", path.display());
+        tracing::info!(path = %path.display(), %policy, "writing audit events");
         let audit = Audit::open(policy, destination, clock.clone());
         let audit = audit.map_err(|why| StartError::file("audit-log-path", path, why))?;
         Ok(Some(Arc::new(audit)))

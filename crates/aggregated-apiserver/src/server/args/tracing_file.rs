@@ -36,7 +36,7 @@ impl TracingArgs {
         let instance = clock.uid().to_string();
         let traces = Traces::open(configuration, (service, &instance), clock.clone());
         let traces = traces.map_err(unusable)?;
-        tracing::info!("spans of requests are sent to {}", traces.endpoint());
+        tracing::info!(endpoint = %traces.endpoint(), "exporting spans");
         Ok(Some(Arc::new(traces)))
     }
 }

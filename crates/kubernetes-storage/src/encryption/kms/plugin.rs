@@ -208,11 +208,11 @@ impl Calls {
         let name = &self.name;
         match why {
             Some(why) if self.said.is_none_or(|said| said.elapsed() >= SAY_EVERY) => {
-                tracing::warn!("the KMS plugin {name:?}: {why}");
+                tracing::warn!(plugin = name, error = %why, "KMS plugin failed");
                 self.said = Some(Instant::now());
             }
             None if self.said.take().is_some() => {
-                tracing::info!("the KMS plugin {name:?} answers again");
+                tracing::info!(plugin = name, "KMS plugin responds again");
             }
             _ => {}
         }
