@@ -324,7 +324,13 @@ impl Handler {
                 FAILURES.log(|suppressed| {
                     let path = shown(&head.uri);
                     let method = &head.method;
-                    tracing::error!(suppressed, %method, path, ?audit_id, "request is about to fail");
+                    tracing::error!(
+                        suppressed,
+                        %method,
+                        path,
+                        ?audit_id,
+                        "request is about to fail"
+                    );
                 });
                 record.panicked(panic_text(&*what), head);
                 panicked(&*what)

@@ -194,7 +194,12 @@ impl Store for EtcdStore {
             self.ensure_known()?;
             let queued = self.queue.enter(&commit).await;
             let request = transaction(&self.prefix, &commit).map_err(|why| {
-                tracing::debug!(collection = %commit.collection, key = %commit.key, error = %why, "write failed");
+                tracing::debug!(
+                    collection = %commit.collection,
+                    key = %commit.key,
+                    error = %why,
+                    "write failed"
+                );
                 StoreError::Unavailable
             })?;
             let reserved = self.reserve(&commit).await?;

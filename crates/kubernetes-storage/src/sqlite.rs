@@ -137,7 +137,13 @@ impl SqliteStore {
         let sequencer = Arc::new(RevisionSequencer::continuing(runs, start));
         let (path, took) = (folder.to_owned(), began.elapsed().as_millis());
         let folder = path.display();
-        tracing::info!(directory = %folder, rows, milliseconds = took as u64, revision = %start, "opened the database");
+        tracing::info!(
+            directory = %folder,
+            rows,
+            milliseconds = took as u64,
+            revision = %start,
+            "opened the database"
+        );
         let (failed, object_index) = (Failure::none(), Mutex::new(object_index));
         let is_full = AtomicBool::new(false);
         let shared = Arc::new(Shared { sequencer, object_index, failed, is_full });

@@ -118,7 +118,11 @@ fn unless_full(
 ) -> Result<(), ObjectError> {
     match restored {
         Err(RestoreError::NoRoom(why)) if kinds.were_kept() => {
-            tracing::warn!(object = %what, error = %why, "cannot load object; the server starts without it");
+            tracing::warn!(
+                object = %what,
+                error = %why,
+                "cannot load object; the server starts without it"
+            );
             Ok(())
         }
         restored => restored.map_err(|why| ObjectError::new(what, why)),

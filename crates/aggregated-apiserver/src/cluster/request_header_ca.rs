@@ -85,12 +85,18 @@ impl Cluster {
                     read(config_map)
                 }
                 Ok(watcher::Event::InitDone) if !is_there => {
-                    tracing::warn!(config_map = %format_args!("{NAMESPACE}/{NAME}"), "ConfigMap not found; no other front proxy is trusted until it exists");
+                    tracing::warn!(
+                        config_map = %format_args!("{NAMESPACE}/{NAME}"),
+                        "ConfigMap not found; no other front proxy is trusted until it exists"
+                    );
                     None
                 }
                 Ok(watcher::Event::InitDone) => None,
                 Ok(watcher::Event::Delete(_)) => {
-                    tracing::warn!(config_map = %format_args!("{NAMESPACE}/{NAME}"), "ConfigMap deleted; its last value stays in use");
+                    tracing::warn!(
+                        config_map = %format_args!("{NAMESPACE}/{NAME}"),
+                        "ConfigMap deleted; its last value stays in use"
+                    );
                     None
                 }
                 Err(error) => {
@@ -107,7 +113,11 @@ fn read(config_map: ConfigMap) -> Option<DelegatedAuthentication> {
     match DelegatedAuthentication::parse(&config_map.data.unwrap_or_default()) {
         Ok(parsed) => Some(parsed),
         Err(error) => {
-            tracing::error!(config_map = %format_args!("{NAMESPACE}/{NAME}"), %error, "invalid ConfigMap; its last valid value stays in use");
+            tracing::error!(
+                config_map = %format_args!("{NAMESPACE}/{NAME}"),
+                %error,
+                "invalid ConfigMap; its last valid value stays in use"
+            );
             None
         }
     }

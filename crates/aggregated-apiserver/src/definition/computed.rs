@@ -340,7 +340,12 @@ impl<V: Variant> Running for Computation<V> {
                 self.show(source_key, object);
             }
             Err(why) => {
-                tracing::error!(kind = %qualified::<V::Object>(), source = %source_key, error = %why, "cannot compute object; its last state stays")
+                tracing::error!(
+                    kind = %qualified::<V::Object>(),
+                    source = %source_key,
+                    error = %why,
+                    "cannot compute object; its last state stays"
+                );
             }
         }
     }

@@ -475,7 +475,12 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
                     Ok(touched) => questions.find_touched(key, &touched, own),
                     Err(_) => {
                         let what = resource_name::<K>();
-                        tracing::error!(source = %what, object = %key, "panic in an index or a sum; the objects that use it are computed again");
+                        tracing::error!(
+                            source = %what,
+                            object = %key,
+                            "panic in an index or a sum; the objects that use it are computed \
+                             again"
+                        );
                         questions.find_all(own);
                         *view = None;
                     }

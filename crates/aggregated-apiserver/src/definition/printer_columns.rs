@@ -82,7 +82,10 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned + 'static> PrinterColumns<
         // The user's code may panic; all other cells are still computed.
         let panicked = move || {
             if !told.swap(true, Ordering::Relaxed) {
-                tracing::error!(kind = %qualified::<K>(), "panic in a printer column; its cells are empty");
+                tracing::error!(
+                    kind = %qualified::<K>(),
+                    "panic in a printer column; its cells are empty"
+                );
             }
         };
         let compute = move |object: &Value, now: Timestamp| {

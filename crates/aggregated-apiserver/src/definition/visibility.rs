@@ -111,7 +111,12 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned + 'static> Visibility<K> {
             judged.unwrap_or_else(|_| Err("its rule panicked".to_owned())).unwrap_or_else(|why| {
                 failures.log(|suppressed| {
                     let kind = qualified::<K>();
-                    tracing::error!(suppressed, %kind, error = %why, "cannot evaluate visibility; the object is hidden from users");
+                    tracing::error!(
+                        suppressed,
+                        %kind,
+                        error = %why,
+                        "cannot evaluate visibility; the object is hidden from users"
+                    );
                 });
                 false
             })

@@ -193,7 +193,10 @@ impl Columns {
             if json_path.is_none() && position(&definition.name).is_none() && are_shown {
                 // Same as kube-apiserver, which accepts the definition.
                 let given = quote(&definition.json_path);
-                tracing::warn!("{path}.additionalPrinterColumns[{index}].jsonPath: cannot read {given}: the column and those after it are omitted");
+                tracing::warn!(
+                    "{path}.additionalPrinterColumns[{index}].jsonPath: cannot read {given}: \
+                     the column and those after it are omitted"
+                );
                 are_shown = false;
             }
             let description = definition.description.clone().unwrap_or_else(|| {

@@ -100,7 +100,12 @@ impl ErasedConversion {
             // Every read converts the object again, so the log line is throttled.
             PANICKED.log(|suppressed| {
                 let name = shown(metadata::name(&tree));
-                tracing::error!(suppressed, object = %name, version = %api_version, "panic in a conversion");
+                tracing::error!(
+                    suppressed,
+                    object = %name,
+                    version = %api_version,
+                    "panic in a conversion"
+                );
             });
             "the conversion panicked".to_owned()
         });

@@ -172,7 +172,11 @@ impl Traces {
         let waiting = self.waiting.spans();
         let lost = failed() - before + waiting;
         if lost > 0 {
-            tracing::warn!(endpoint = %self.endpoint(), lost, "spans were not sent before the exit");
+            tracing::warn!(
+                endpoint = %self.endpoint(),
+                lost,
+                "spans were not sent before the exit"
+            );
         }
     }
 

@@ -159,7 +159,10 @@ async fn identify(
                 return Err(ApiError::too_many_requests().bounded_by("reviews"));
             }
             Err(error) => {
-                tracing::warn!(error = %error.why(), "cannot review a token; it is rejected: {error}");
+                tracing::warn!(
+                    error = %error.why(),
+                    "cannot review a token; it is rejected: {error}"
+                );
                 return Err(ApiError::unauthorized());
             }
         }

@@ -67,7 +67,10 @@ impl Permission {
                 Ok(Some(revoked)) => return revoked,
                 Err(_) if known.elapsed() > UNANSWERED => return Revoked::All,
                 Err(error) => {
-                    tracing::debug!(%error, "cannot review the permission of a watch; the watch continues")
+                    tracing::debug!(
+                        %error,
+                        "cannot review the permission of a watch; the watch continues"
+                    );
                 }
             }
         }

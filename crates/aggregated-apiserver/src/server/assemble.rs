@@ -464,7 +464,11 @@ async fn begin_later(
             refused.set(error.to_string());
             return;
         }
-        tracing::error!(%error, retry_seconds = BEGIN_AGAIN.as_secs(), "cannot connect to the cluster");
+        tracing::error!(
+            %error,
+            retry_seconds = BEGIN_AGAIN.as_secs(),
+            "cannot connect to the cluster"
+        );
         tokio::time::sleep(BEGIN_AGAIN).await;
     }
 }

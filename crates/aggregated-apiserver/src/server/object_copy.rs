@@ -33,10 +33,21 @@ pub(super) async fn copy(cluster: &Cluster, kinds: &[Arc<Kind>]) -> Copied {
         let outcome = copy_one(cluster, kind).await;
         match &outcome {
             Ok(CopiedObjects { trees, .. }) => {
-                tracing::info!(kind = %qualified, objects = trees.len(), "copied the objects of the deployed server; objects that are created here are lost when this process ends, and their dependents are garbage collected")
+                tracing::info!(
+                    kind = %qualified,
+                    objects = trees.len(),
+                    "copied the objects of the deployed server; objects that are created here \
+                     are lost when this process ends, and their dependents are garbage \
+                     collected"
+                );
             }
             Err(why) => {
-                tracing::error!(kind = %qualified, error = %why, "cannot copy the objects of the deployed server; the kind is not served, so that their dependents are not garbage collected")
+                tracing::error!(
+                    kind = %qualified,
+                    error = %why,
+                    "cannot copy the objects of the deployed server; the kind is not served, so \
+                     that their dependents are not garbage collected"
+                );
             }
         }
         copied.insert(qualified, outcome);

@@ -108,7 +108,13 @@ fn judge(trust: &Trust, chain: &[CertificateDer<'static>], lines: &CertificateLi
     }
     if !presented.is_front_proxy && presented.client.is_none() {
         lines.unknown.log(|suppressed| {
-            tracing::warn!(suppressed, cn = %shown(common_name.unwrap_or_default()), issuer = %shown(parsed.issuer()), trusted = %trust.describe(), "client certificate is not trusted");
+            tracing::warn!(
+                suppressed,
+                cn = %shown(common_name.unwrap_or_default()),
+                issuer = %shown(parsed.issuer()),
+                trusted = %trust.describe(),
+                "client certificate is not trusted"
+            );
         });
     }
     presented

@@ -432,7 +432,11 @@ impl RuntimeKinds {
             gone.ended.cancel();
             // If another process has the store, the cache may lack commits that had passed the gate.
             if let Err(error) = await_newest(&*self.0.store).await {
-                tracing::error!(kind = %qualified, %error, "objects of a removed kind may remain in the store");
+                tracing::error!(
+                    kind = %qualified,
+                    %error,
+                    "objects of a removed kind may remain in the store"
+                );
             }
             let left: Vec<Versioned> =
                 gone.cache.snapshot().from(&Scope::All, None).cloned().collect();

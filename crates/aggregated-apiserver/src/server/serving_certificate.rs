@@ -169,7 +169,10 @@ impl Opened {
                     if let Some(why) = name
                         .and_then(|name| certificate::fault(&now.pems.0, name, Timestamp::now()))
                     {
-                        tracing::warn!(file = %file.display(), "kube-apiserver rejects the serving certificate: it {why}");
+                        tracing::warn!(
+                            file = %file.display(),
+                            "kube-apiserver rejects the serving certificate: it {why}"
+                        );
                     }
                     (served, refused) = (Some(now.pems), None);
                 }
@@ -177,7 +180,11 @@ impl Opened {
                 Err(error) => {
                     let error = error.to_string();
                     if refused.as_ref() != Some(&error) {
-                        tracing::error!(%error, "cannot reload the serving certificate; the last valid one stays in use");
+                        tracing::error!(
+                            %error,
+                            "cannot reload the serving certificate; the last valid one stays in \
+                             use"
+                        );
                         refused = Some(error);
                     }
                 }
@@ -201,7 +208,11 @@ impl Opened {
                 }
                 Err(error) => {
                     let Identity { namespace, secret, .. } = identity;
-                    tracing::warn!(secret = %format_args!("{namespace}/{secret}"), %error, "cannot read or write the Secret of the serving certificate");
+                    tracing::warn!(
+                        secret = %format_args!("{namespace}/{secret}"),
+                        %error,
+                        "cannot read or write the Secret of the serving certificate"
+                    );
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(PAUSE.1);
                 }

@@ -229,7 +229,11 @@ fn verifier(what: &str, pem: &str) -> Result<Arc<dyn ClientCertVerifier>, String
     // One invalid CA must not lead to the rejection of clients with certificates of the other CAs.
     let (added, left_out) = roots.add_parsable_certificates(certificates(what, pem)?);
     if left_out > 0 {
-        tracing::warn!(source = %what, omitted = left_out, "omitted certificates that cannot be parsed");
+        tracing::warn!(
+            source = %what,
+            omitted = left_out,
+            "omitted certificates that cannot be parsed"
+        );
     }
     if added == 0 {
         return Err(format!("{what}: none of its certificates can be used"));

@@ -130,7 +130,13 @@ pub(super) fn track_but(
             LOST.log(|suppressed| {
                 let (of, name) =
                     (attributes.kind().qualified(), shown(metadata::name(&draft.tree)));
-                tracing::error!(suppressed, kind = %of, object = %name, error = %why, "dropped invalid managedFields");
+                tracing::error!(
+                    suppressed,
+                    kind = %of,
+                    object = %name,
+                    error = %why,
+                    "dropped invalid managedFields"
+                );
             });
         }
         Managers::default()

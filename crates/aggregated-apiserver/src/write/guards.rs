@@ -266,7 +266,12 @@ pub(super) async fn undo(
             Err(StoreError::Unavailable | StoreError::Unknown) => sleep(PAUSE).await,
             Ok(_) | Err(StoreError::Absent) => return,
             Err(error) => {
-                tracing::error!(collection = %collection, object = %key, %error, "object remains in the store");
+                tracing::error!(
+                    collection = %collection,
+                    object = %key,
+                    %error,
+                    "object remains in the store"
+                );
                 return;
             }
         }

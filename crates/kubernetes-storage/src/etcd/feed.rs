@@ -284,7 +284,12 @@ impl Feed {
         self.past_since = Some(Instant::now());
         self.shared.sequencer.reach(at);
         let took = began.elapsed().as_millis();
-        tracing::info!(objects = count, milliseconds = took as u64, revision = %at, "read all objects from etcd");
+        tracing::info!(
+            objects = count,
+            milliseconds = took as u64,
+            revision = %at,
+            "read all objects from etcd"
+        );
         Ok(at)
     }
 

@@ -251,7 +251,12 @@ impl Database {
             Ok((connection, access)) => {
                 self.connection = connection;
                 if self.access != access {
-                    tracing::info!(file = FILE, before = ?self.access, ?access, "reopened the database");
+                    tracing::info!(
+                        file = FILE,
+                        before = ?self.access,
+                        ?access,
+                        "reopened the database"
+                    );
                 }
                 self.access = access;
             }

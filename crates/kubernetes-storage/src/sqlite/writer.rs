@@ -116,7 +116,10 @@ impl Writer {
 
     /// Stops writing. Only the next process can determine the contents of the disk.
     fn fail(self, why: String) {
-        tracing::error!(error = %why, "the database has failed: no write succeeds until the server restarts");
+        tracing::error!(
+            error = %why,
+            "the database has failed: no write succeeds until the server restarts"
+        );
         self.shared.failed.set(why);
     }
 

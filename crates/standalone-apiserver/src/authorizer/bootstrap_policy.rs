@@ -89,7 +89,11 @@ pub(crate) async fn ensure(
     create(kinds, &missing, now).await?;
     for expected in present {
         if let Err(why) = ensure_one(client, kinds, expected, &existing, now).await {
-            tracing::warn!(object = %described(expected), error = %why, "cannot reconcile bootstrap policy");
+            tracing::warn!(
+                object = %described(expected),
+                error = %why,
+                "cannot reconcile bootstrap policy"
+            );
         }
     }
     Ok(())

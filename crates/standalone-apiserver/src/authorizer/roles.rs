@@ -90,7 +90,12 @@ impl<K: Resource + Metadata + DeserializeOwned + Default> Parsed<K> {
 fn read<K: Resource + DeserializeOwned + Default>(kept: &StoredObject<'_>) -> K {
     serde_json::from_value(Value::Object(kept.to_tree())).unwrap_or_else(|error| {
         let (kind, namespace, name) = (K::KIND, kept.namespace(), kept.name());
-        tracing::error!(kind, object = %format_args!("{namespace}/{name}"), %error, "cannot decode a role or binding; it grants nothing");
+        tracing::error!(
+            kind,
+            object = %format_args!("{namespace}/{name}"),
+            %error,
+            "cannot decode a role or binding; it grants nothing"
+        );
         K::default()
     })
 }

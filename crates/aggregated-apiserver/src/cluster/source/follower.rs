@@ -93,7 +93,12 @@ impl<K> Keeper<K> for Follower<K> {
             Change::Unreadable(key, why) => {
                 self.unreadable.log(|_| {
                     let what = &self.resource;
-                    tracing::error!(source = %what, object = %key, error = %why, "cannot decode source object; its last state stays, or it is omitted");
+                    tracing::error!(
+                        source = %what,
+                        object = %key,
+                        error = %why,
+                        "cannot decode source object; its last state stays, or it is omitted"
+                    );
                 });
                 if let Some(present) = &mut self.present {
                     present.insert(key.clone());
@@ -195,7 +200,13 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Follower<K> {
             Interruption::TooLarge(excess) => {
                 let why = self.explain(excess);
                 self.reports.log(|_| {
-                    tracing::error!(source = %self.resource, error = %why, "dropped the objects of a source, {}; they are listed again every minute (--source-memory-mib)", self.missing);
+                    tracing::error!(
+                        source = %self.resource,
+                        error = %why,
+                        "dropped the objects of a source, {}; they are listed again every \
+                         minute (--source-memory-mib)",
+                        self.missing
+                    );
                 });
                 self.informer.exceed(why);
                 tokio::time::sleep(AGAIN).await;
@@ -210,7 +221,12 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Follower<K> {
         match cause {
             // A cluster may do without this API: nothing is wrong.
             Cause::Absence if self.may_be_absent => {
-                tracing::debug!(target: DETAILS, source = %self.resource, %error, "source is not served");
+                tracing::debug!(
+                    target: DETAILS,
+                    source = %self.resource,
+                    %error,
+                    "source is not served"
+                );
             }
             _ => self.tell(error),
         }

@@ -282,7 +282,12 @@ impl<K> Shared<K> {
         drop(kinds);
         if is_first {
             self.reports.log(|suppressed| {
-                tracing::warn!(suppressed, source = %kind, error = %why, "cannot read source; chains of owners end there until a later attempt");
+                tracing::warn!(
+                    suppressed,
+                    source = %kind,
+                    error = %why,
+                    "cannot read source; chains of owners end there until a later attempt"
+                );
             });
         }
         if is_news {

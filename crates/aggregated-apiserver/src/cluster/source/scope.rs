@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-/// Which objects of a type are read of the cluster: all of them ([`SourceScope::ALL`]), or those of
+/// Which objects of a type are read of the cluster: all of them ([`SourceOptions::ALL`]), or those of
 /// a namespace, or those that selectors select. Whoever reads the same of the same type shares one
 /// watch.
 ///
 /// ```
-/// use aggregated_apiserver::computed::SourceScope;
+/// use aggregated_apiserver::computed::SourceOptions;
 ///
 /// /// The Events that are about Pods.
-/// const POD_EVENTS: SourceScope = SourceScope::ALL.with_fields("involvedObject.kind=Pod");
+/// const POD_EVENTS: SourceOptions = SourceOptions::ALL.with_fields("involvedObject.kind=Pod");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SourceOptions {
@@ -83,9 +83,9 @@ impl SourceOptions {
     /// ```
     /// use std::time::Duration;
     ///
-    /// use aggregated_apiserver::computed::SourceScope;
+    /// use aggregated_apiserver::computed::SourceOptions;
     ///
-    /// const COUNTERS: SourceScope = SourceScope::ALL.measured_every(Duration::from_secs(15));
+    /// const COUNTERS: SourceOptions = SourceOptions::ALL.measured_every(Duration::from_secs(15));
     /// ```
     #[must_use]
     pub const fn measured_every(self, pace: Duration) -> Self {
@@ -101,10 +101,10 @@ impl SourceOptions {
     /// ```
     /// use std::time::Duration;
     ///
-    /// use aggregated_apiserver::computed::SourceScope;
+    /// use aggregated_apiserver::computed::SourceOptions;
     ///
     /// /// What metrics-server measures, where there is one.
-    /// const METRICS: SourceScope = SourceScope::ALL.polled_every(Duration::from_secs(15)).if_served();
+    /// const METRICS: SourceOptions = SourceOptions::ALL.polled_every(Duration::from_secs(15)).if_served();
     /// ```
     #[must_use]
     pub const fn if_served(self) -> Self {

@@ -423,7 +423,11 @@ pub(super) fn guarded<K: SourceType, T>(
     let made = catch_unwind(AssertUnwindSafe(of));
     if made.is_err() && !told.swap(true, Ordering::Relaxed) {
         let what = resource_name::<K>();
-        tracing::error!(source = %what, object = %key, "panic in an index or a measure; the object is omitted from it");
+        tracing::error!(
+            source = %what,
+            object = %key,
+            "panic in an index or a measure; the object is omitted from it"
+        );
     }
     made.ok()
 }

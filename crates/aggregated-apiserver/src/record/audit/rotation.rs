@@ -159,7 +159,11 @@ impl Sink for RotatedFile {
             // A log that is too large is better than no log.
             self.again_at = self.size.saturating_add(AGAIN);
             FAILED.log(|suppressed| {
-                tracing::warn!(suppressed, error = %why, "cannot rotate the audit log; the file grows");
+                tracing::warn!(
+                    suppressed,
+                    error = %why,
+                    "cannot rotate the audit log; the file grows"
+                );
             });
         }
         self.append(lines)

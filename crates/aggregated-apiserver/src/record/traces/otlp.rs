@@ -172,7 +172,13 @@ impl Sender {
         let failed = self.counts.failed.fetch_add(lost, Ordering::Relaxed) + lost;
         let dropped = self.counts.dropped.load(Ordering::Relaxed);
         FAILED.log(|_| {
-            tracing::warn!(endpoint = %endpoint, failed, dropped, error = %why, "cannot send spans");
+            tracing::warn!(
+                endpoint = %endpoint,
+                failed,
+                dropped,
+                error = %why,
+                "cannot send spans"
+            );
         });
     }
 }
