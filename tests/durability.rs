@@ -169,7 +169,7 @@ async fn killed_at_any_moment() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_process_is_told_so() -> Result<()> {
+async fn a_second_process_with_the_same_data_directory_exits_with_an_error() -> Result<()> {
     let place = Place::new()?;
     let _program = place.start().await?;
     let second = place.command()?.output()?;

@@ -359,7 +359,7 @@ fn say_what_is_served(cluster: &FakeCluster, serving: &[Serving; KINDS.len()]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn are_what_is_computed_anew_whatever_comes_and_goes() {
+async fn farm_pods_equal_a_full_recomputation_after_random_changes_of_owners() {
     let seed = std::env::var("SEED").map_or(18, |seed| seed.parse().unwrap());
     let mut world = World::start(seed).await;
     let (mut longest, mut circles, mut above_unknown) = (0, 0, 0);

@@ -36,7 +36,7 @@ fn every_flag_is_in_a_group() {
 }
 
 #[test]
-fn what_is_measured_says_its_unit_and_its_default() {
+fn help_of_flags_with_a_unit_documents_the_default() {
     let is_measured = |flag: &str| {
         ["<MIB>", "<COUNT>", "<PERCENT>", "<DURATION>", "<LEVEL>"]
             .iter()

@@ -17,7 +17,7 @@ fn printed(output: &Output) -> String {
 }
 
 #[test]
-fn it_runs_as_a_node_runs_it() {
+fn the_container_image_runs_as_an_unprivileged_user() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let (storage, archive) = (path("storage"), path("image.tar"));

@@ -155,7 +155,7 @@ fn audited(program: &Program) -> HashSet<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_missing_of_requests_that_were_answered_at_the_end() {
+async fn answered_requests_are_in_audit_log_and_traces_after_shutdown() {
     let collector = Collector::default();
     let program = Program::start(collector.start().await).await;
     let (asked, answered) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -196,7 +196,7 @@ async fn nothing_is_missing_of_requests_that_were_answered_at_the_end() {
 }
 
 #[tokio::test]
-async fn spans_that_nobody_takes_at_the_end_are_counted_in_the_log() {
+async fn spans_not_exported_at_shutdown_are_counted_in_the_log() {
     let program = Program::start(([127, 0, 0, 1], 1).into()).await;
     ask(&program.client).await.unwrap();
     program.terminate();

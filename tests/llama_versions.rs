@@ -96,7 +96,7 @@ fn of_v1(name: &str, weight: &str, height: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_is_made_in_one_version_is_there_in_the_other() {
+async fn llamas_created_in_one_version_are_served_in_the_other() {
     let server = server().await;
     let created = done(&server, "POST", V1, &of_v1("shaun", "45500m", "1.1")).await;
     assert_eq!(created["spec"], json!({"weight": "45500m", "height": "1.1"}));
@@ -141,7 +141,7 @@ async fn what_is_made_in_one_version_is_there_in_the_other() {
 }
 
 #[tokio::test]
-async fn what_is_changed_in_one_version_is_seen_in_the_other() {
+async fn llamas_changed_in_one_version_are_updated_in_the_other() {
     let server = server().await;
     let created = done(&server, "POST", V1, &of_v1("shaun", "45500m", "1100m")).await;
     let since = created["metadata"]["resourceVersion"].as_str().unwrap();
@@ -251,7 +251,7 @@ async fn both_versions_have_the_same_rule() {
 }
 
 #[tokio::test]
-async fn a_llama_from_before_the_rule_is_locked_by_nothing() {
+async fn a_stored_llama_that_violates_a_new_rule_can_be_changed_and_deleted() {
     let swapped = |name: &str| {
         let mut llama = llama("v1alpha", name, json!(1.1), json!(45.5));
         llama["metadata"] = json!({"name": name, "namespace": "n", "uid": format!("of-{name}")});

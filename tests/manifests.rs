@@ -5,7 +5,7 @@ use std::path::Path;
 use aggregated_apiserver::commands::{DeployedStore, ManifestOptions};
 
 #[test]
-fn app_yaml_is_what_the_program_prints() {
+fn app_yaml_equals_the_generated_manifests() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("app.yaml");
     let kept = std::fs::read_to_string(file).unwrap();
     let printed = farm_operator::server().manifests(&ManifestOptions::default()).unwrap();
@@ -21,7 +21,7 @@ fn the_chart_has_the_same_manifests() {
 }
 
 #[test]
-fn the_api_service_goes_first_and_is_verified() {
+fn api_service_manifest_is_first_and_does_not_skip_tls_verification() {
     let printed = farm_operator::server().manifests(&ManifestOptions::default()).unwrap();
     let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple(&printed).unwrap();
     assert_eq!(documents[0]["kind"], "APIService");
@@ -37,7 +37,7 @@ fn the_api_service_goes_first_and_is_verified() {
 }
 
 #[test]
-fn a_store_on_a_volume_changes_nothing_but_what_runs() {
+fn manifests_for_a_sqlite_store_only_replace_deployment_by_stateful_set() {
     let printed = |store| {
         let options = ManifestOptions { store, ..ManifestOptions::default() };
         let printed = farm_operator::server().manifests(&options).unwrap();
@@ -59,7 +59,7 @@ fn a_store_on_a_volume_changes_nothing_but_what_runs() {
 }
 
 #[test]
-fn replicas_share_an_etcd() {
+fn manifests_for_an_etcd_store_have_three_replicas_and_client_certificates() {
     let printed = |etcd_servers: &[&str]| {
         let etcd_servers = etcd_servers.iter().map(|&server| server.to_owned()).collect();
         let store = DeployedStore::Etcd;

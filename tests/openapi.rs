@@ -29,7 +29,7 @@ fn nobody() -> Client {
 }
 
 #[tokio::test]
-async fn openapi_is_what_is_served() {
+async fn openapi_files_equal_the_served_documents() {
     let server = farm_operator::server().in_process(nobody()).await.unwrap();
     for path in DOCUMENTS {
         let request = Request::get(format!("/{path}")).body(Body::empty()).unwrap();

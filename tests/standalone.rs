@@ -112,7 +112,7 @@ async fn the_farm_is_there_at_once() {
 }
 
 #[tokio::test]
-async fn callers_are_those_of_the_file() {
+async fn bearer_tokens_authenticate_users_of_the_token_file() {
     let folder = tempfile::tempdir().unwrap();
     let tokens = folder.path().join("tokens");
     std::fs::write(&tokens, "s3cret,jane,7,\"farmers,system:masters\"\nother,joe,8\n").unwrap();
@@ -136,7 +136,7 @@ async fn callers_are_those_of_the_file() {
 }
 
 #[tokio::test]
-async fn certificates_are_kept_in_a_data_folder() {
+async fn certificates_in_a_data_directory_survive_restarts() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let arguments = ["--data-dir", data.to_str().unwrap()];
@@ -175,7 +175,7 @@ data: {animals: few}
 "#;
 
 #[tokio::test]
-async fn objects_are_kept_in_a_data_folder() {
+async fn objects_in_a_data_directory_survive_restarts() {
     let folder = tempfile::tempdir().unwrap();
     let (data, file) = (folder.path().join("data"), folder.path().join("kept.yaml"));
     std::fs::write(&file, KEPT).unwrap();
@@ -227,7 +227,7 @@ fn is_gone() -> impl Condition<CustomResourceDefinition> {
 }
 
 #[test]
-fn what_cannot_be_used_is_named() {
+fn unusable_files_and_ports_are_named_in_the_error() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let file = folder.path().join(name);
@@ -346,7 +346,7 @@ async fn logged(arguments: &[&str]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_start_logs_little_and_details_when_asked() {
+async fn startup_logs_one_info_line_and_details_with_verbosity_2() {
     let lines = logged(&[]).await;
     let text = lines.join("\n");
     assert!(lines.len() <= 10, "{text}");

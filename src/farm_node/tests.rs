@@ -37,7 +37,7 @@ fn node() -> Value {
 }
 
 #[test]
-fn what_its_pods_request_is_summed() {
+fn requests_of_unfinished_pods_on_a_node_are_summed() {
     let pods = [
         pod("a", "meadow", "Running", "250m"),
         pod("b", "meadow", "Pending", "0.25"),
@@ -72,7 +72,7 @@ fn what_its_pods_request_is_summed() {
 
 /// Results of a lookup appear in the fields that are declared for it, and nowhere else.
 #[test]
-fn what_comes_of_lookups_is_declared() {
+fn farm_node_fields_computed_from_lookups_are_declared() {
     let pods = [pod("a", "meadow", "Running", "250m")];
     let usage = json!({"cpu": "600m", "memory": "1Gi"});
     let metrics = [json!({"metadata": {"name": "meadow"}, "usage": usage})];
@@ -93,7 +93,7 @@ fn more_may_be_requested_than_there_is() {
 }
 
 #[test]
-fn it_says_why_it_is_not_ready() {
+fn a_farm_node_reports_why_its_node_is_not_ready() {
     let mut node = node();
     node["spec"] = json!({"unschedulable": true});
     assert_eq!(show(node.clone(), &[], &[]).status.unwrap().state, "Ready,SchedulingDisabled");

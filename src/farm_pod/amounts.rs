@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_left_out() {
+    fn invalid_quantities_are_omitted() {
         assert_eq!(texts(&amounts(json!({"cpu": "much", "memory": "1"}))), ["memory=1"]);
     }
 }

@@ -197,7 +197,7 @@ mod tests {
     const LATE: &str = "2026-01-01T02:00:00Z";
 
     #[test]
-    fn what_keeps_a_pod_from_starting() {
+    fn events_explain_why_a_pod_does_not_start() {
         let missing = "MountVolume.SetUp failed for volume \"c\": configmap \"c\" not found";
         let mount = event("FailedMount", missing, EARLY, "");
         let late = event("FailedCreatePodSandBox", "no network", LATE, "");
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_probes_say() {
+    fn probe_failure_events_explain_unready_and_restarting_containers() {
         let of = |what: &str, part: &str| event("Unhealthy", what, EARLY, part);
         let readiness = of("Readiness probe failed: refused", "spec.containers{a}");
         let message = "it is so: Readiness probe failed: refused";
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_a_pod_from_ending_and_an_image_away() {
+    fn events_explain_failed_termination_and_image_pull_errors() {
         let kill = event("FailedKillPod", "error killing pod", EARLY, "");
         check("Terminating", &[kill], ("Terminating", "it is so: error killing pod"));
         let text = "Failed to pull image \"x\": not found";
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn warnings_are_found_by_their_pod() {
+    fn events_are_matched_to_pods_by_uid_or_mirror_annotation() {
         let event: EventView = serde_json::from_value(json!({
             "metadata": {}, "involvedObject": {"kind": "Pod", "uid": "u"},
         }))

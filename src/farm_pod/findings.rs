@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn root_is_what_nothing_forbids() {
+    fn a_container_not_forbidden_to_run_as_root_is_a_finding() {
         let security = |of_pod: Value, own: Value, expected: &[&str]| {
             check(
                 |pod| {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_needs_no_probes_and_a_sidecar_does() {
+    fn containers_that_run_to_completion_need_no_probes_but_sidecars_do() {
         let bare = json!([{"name": "i", "image": "i:1"}]);
         check(|pod| pod["spec"]["initContainers"] = bare.clone(), &[]);
         check(
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_pod_says_is_said_for_its_containers() {
+    fn pod_level_resources_count_for_containers_without_resources() {
         let amounts = json!({"cpu": "1", "memory": "1Gi"});
         check(
             |pod| {

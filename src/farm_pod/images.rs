@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_has_a_digest() {
+    fn images_of_started_containers_have_a_digest() {
         let digest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
         let image_id = format!("registry.example.com/feeder@{digest}");
         let pod: PodView = serde_json::from_value(json!({

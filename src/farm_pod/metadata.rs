@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uid_is_what_was_written() {
+    fn a_uid_preserves_the_string_it_was_parsed_from() {
         for uid in [
             "00000000-0000-4000-8000-00000000abcd",
             "00000000-0000-4000-8000-00000000ABCD",
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_usual_takes_little_room() {
+    fn only_rare_metadata_fields_are_boxed() {
         let usual = read(json!({
             "name": "a", "namespace": "n", "uid": "00000000-0000-4000-8000-00000000abcd",
             "labels": {"a": "b"}, "annotations": {"other": "c"}, "finalizers": [],

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_say_where_and_what_it_is() {
+    fn node_facts_come_from_labels_spec_and_conditions() {
         let facts = of(json!({
             "metadata": {"name": "meadow", "labels": {
                 "topology.kubernetes.io/zone": "eu-1a", "topology.kubernetes.io/region": "eu-1",
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_node_that_is_not_known_there_is_the_name() {
+    fn facts_of_an_unknown_node_contain_only_the_name() {
         let expected = json!({"name": "gone"});
         assert_eq!(serde_json::to_value(facts("gone", None)).unwrap(), expected);
         assert_eq!(of(json!({"metadata": {"name": "meadow"}})).ready, Some(false));

@@ -82,7 +82,7 @@ mod tests {
     use k8s_openapi::api::apps::v1::ReplicaSet;
 
     #[test]
-    fn only_metadata_is_asked_for_where_nothing_else_is_read() {
+    fn a_view_without_spec_and_status_requests_only_metadata() {
         let api = OwnerView::<ReplicaSet>::api();
         assert_eq!((&*api.group, &*api.plural, api.is_metadata), ("apps", "replicasets", true));
         #[derive(Default, Deserialize)]

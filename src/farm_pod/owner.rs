@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_where_something_is_missing_or_another_one() {
+    fn an_owner_chain_ends_at_a_missing_or_recreated_owner() {
         let another = ("set", "another", Some(reference("Deployment", "web")));
         assert_eq!(chain(reference("ReplicaSet", "set"), &[another]), ["ReplicaSet/set"]);
         assert_eq!(chain(reference("ReplicaSet", "set"), &[]), ["ReplicaSet/set"]);

@@ -99,7 +99,7 @@ const SHOWN: &[(&str, &str, &str, &str, &str)] = &[
 ];
 
 #[test]
-fn pods_are_shown_as_kubectl_shows_them() {
+fn farm_pods_have_the_ready_status_and_restarts_of_kubectl() {
     let now: Timestamp = "2026-01-03T00:00:00Z".parse().unwrap();
     let cluster = Cluster::default();
     let pods = pods();
@@ -193,7 +193,7 @@ fn owners_are_of_any_kind() {
 }
 
 #[test]
-fn the_release_may_be_that_of_its_owner() {
+fn a_release_can_come_from_an_owner_of_the_pod() {
     let job = reference("batch/v1", "Job", "nightly-1", "job");
     let metadata = json!({"name": "p", "namespace": "n", "ownerReferences": [job]});
     let status = workloads().status(json!({"metadata": metadata}));
@@ -203,7 +203,7 @@ fn the_release_may_be_that_of_its_owner() {
 }
 
 #[test]
-fn a_pod_of_which_nothing_is_known_yet() {
+fn a_pod_with_only_a_name_becomes_an_unscheduled_farm_pod() {
     let farm_pod = Cluster::default()
         .show(&serde_json::from_value(json!({"metadata": {"name": "p"}})).unwrap());
     let shown = serde_json::to_value(&farm_pod).unwrap();
@@ -222,7 +222,7 @@ fn a_pod_of_which_nothing_is_known_yet() {
 }
 
 #[test]
-fn everything_of_a_pod_is_shown() {
+fn farm_pod_status_contains_all_facts_of_a_pod() {
     let cluster = Cluster {
         nodes: vec![json!({
             "metadata": {"name": "meadow", "labels": {"topology.kubernetes.io/zone": "north"}},
@@ -290,7 +290,7 @@ fn everything_of_a_pod_is_shown() {
 }
 
 #[test]
-fn budgets_that_cover_it_say_how_many_may_go() {
+fn matching_disruption_budgets_limit_the_allowed_disruptions() {
     let budget = |name: &str, selector: Value, allowed: Value| {
         json!({
             "metadata": {"namespace": "n", "name": name, "generation": 1},
@@ -325,7 +325,7 @@ fn budgets_that_cover_it_say_how_many_may_go() {
 /// kube-apiserver writes `disruptionsAllowed: 0` for a budget that has not been counted, and evicts nothing until it
 /// has been counted. So the Pod's number of allowed evictions is zero, and the budget's own number is unknown.
 #[test]
-fn a_budget_that_was_not_counted_allows_nothing_and_says_nothing() {
+fn a_disruption_budget_with_outdated_status_allows_no_disruption() {
     let status = |observed: i64, allowed: i64| {
         let budget = json!({
             "metadata": {"namespace": "n", "name": "web", "generation": 2},
@@ -357,7 +357,7 @@ fn a_budget_that_was_not_counted_allows_nothing_and_says_nothing() {
 
 /// Same decisions as kube-apiserver's eviction.
 #[test]
-fn some_pods_are_evicted_whatever_budgets_say() {
+fn pending_finished_and_some_unready_pods_are_exempt_from_disruption_budgets() {
     let check = |pod: Value, policy: Value, counted: Value, expected: Option<i64>| {
         let status = json!({
             "disruptionsAllowed": 0, "currentHealthy": counted[0], "desiredHealthy": counted[1],
@@ -400,7 +400,7 @@ fn some_pods_are_evicted_whatever_budgets_say() {
 }
 
 #[test]
-fn services_that_select_it_are_named() {
+fn farm_pods_list_the_services_that_select_the_pod() {
     let service = |name: &str, namespace: &str, selector: Value| {
         let metadata = json!({"name": name, "namespace": namespace});
         json!({"metadata": metadata, "spec": {"selector": selector}})
@@ -426,7 +426,7 @@ fn services_that_select_it_are_named() {
 }
 
 #[test]
-fn usage_is_compared_with_what_is_requested() {
+fn farm_pods_report_usage_as_percentages_of_requests_and_limits() {
     let usage = |cpu: &str| {
         let containers = json!([{"name": "a", "usage": {"cpu": cpu, "memory": "512Mi"}}]);
         let metadata = json!({"name": "p", "namespace": "n"});
@@ -449,7 +449,7 @@ fn usage_is_compared_with_what_is_requested() {
 }
 
 #[test]
-fn warnings_say_more() {
+fn warning_events_refine_the_reason_of_a_pending_pod() {
     let cluster = Cluster {
         events: vec![json!({
             "metadata": {"name": "e", "namespace": "n"}, "type": "Warning", "reason": "FailedMount",
@@ -470,7 +470,7 @@ fn warnings_say_more() {
 }
 
 #[test]
-fn labels_are_kept_and_most_annotations_are_not_read() {
+fn farm_pods_copy_labels_and_read_only_known_annotations() {
     let pod: PodView = serde_json::from_value(json!({
         "metadata": {
             "name": "p", "labels": {"app": "web"},
@@ -520,7 +520,7 @@ fn crowded(pod: &str) -> Cluster {
 
 /// Results of a lookup appear in the fields that are declared for it, and nowhere else.
 #[test]
-fn what_comes_of_lookups_is_declared() {
+fn farm_pod_fields_computed_from_lookups_are_declared() {
     let mut differing = 0;
     for (pod, (name, ..)) in PODS.split("\n---\n").zip(SHOWN) {
         let cluster = crowded(name);

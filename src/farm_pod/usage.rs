@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_are_summed_and_compared_with_what_is_requested() {
+    fn container_usage_is_summed_and_compared_with_requests_and_limits() {
         let check = |request, limit, expected: (Option<i64>, Option<i64>)| {
             let cpu = used(resources(request, limit), &["100000001n", "20m"]).cpu;
             assert_eq!(cpu.usage.as_deref(), Some("121m"));
@@ -221,7 +221,7 @@ mod tests {
 
     /// A usage that is missing or is no valid quantity adds nothing; the others are summed.
     #[test]
-    fn what_is_not_measured_adds_nothing() {
+    fn missing_and_invalid_usage_adds_nothing() {
         let containers = json!([
             {"usage": {"cpu": "100m"}}, {"usage": {"memory": "1Mi", "example.com/gpu": "1"}}, {}, {"usage": {}},
             {"usage": {"cpu": "1 2", "memory": "1\n"}}, {"usage": {"cpu": "x", "memory": ""}},

@@ -411,7 +411,7 @@ mod tests {
 
     /// There is one view for each Pod of a cluster. A new field belongs in a part that many Pods share, or in a box.
     #[test]
-    fn a_pod_takes_little_room() {
+    fn pod_views_have_a_limited_size() {
         assert!(size_of::<PodView>() <= 176, "{}", size_of::<PodView>());
         assert!(size_of::<ContainerStatusView>() <= 80, "{}", size_of::<ContainerStatusView>());
     }

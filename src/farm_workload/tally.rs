@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_worst_is_no_progress_and_what_most_say() {
+    fn problems_precede_progress_and_frequent_causes_precede_rare_ones() {
         let tally = |why: &[(&str, i64)]| {
             let why = why.iter().map(|(code, count)| ((*code).to_owned(), *count)).collect();
             Tally { why, failures: [("Evicted".to_owned(), 9)].into(), ..Tally::default() }

@@ -60,7 +60,7 @@ where
 }
 
 #[test]
-fn a_deployment_is_what_the_pods_of_its_sets_come_to() {
+fn a_farm_workload_of_a_deployment_aggregates_pods_of_its_replica_sets() {
     let deployment = json!({
         "metadata": {"namespace": "n", "name": "web", "uid": "web", "labels": {"app": "web"}},
         "spec": {"replicas": 3, "paused": true},
@@ -115,7 +115,7 @@ fn sets_of_pods_own_them() {
 }
 
 #[test]
-fn a_job_is_over_or_says_why_not() {
+fn a_farm_workload_of_a_job_reports_completions_and_failure_reason() {
     let check = |spec: Value, status: Value, state: &str, expected: (&str, Option<(&str, i64)>)| {
         let metadata = json!({"namespace": "n", "name": "j", "uid": "j"});
         let job = json!({"metadata": metadata, "spec": spec, "status": status});
@@ -137,7 +137,7 @@ fn a_job_is_over_or_says_why_not() {
 }
 
 #[test]
-fn a_workload_without_pods_says_it_of_itself() {
+fn a_workload_without_pods_reports_its_own_failure_condition() {
     let condition = |kind: &str, status: &str, reason: &str| json!({"type": kind, "status": status, "reason": reason, "message": "no quota"});
     let check = |conditions: Value, expected: Option<&str>| {
         let deployment = json!({
@@ -157,7 +157,7 @@ fn a_workload_without_pods_says_it_of_itself() {
 
 /// Results of a lookup appear in the fields that are declared for it, and nowhere else.
 #[test]
-fn what_comes_of_lookups_is_declared() {
+fn farm_workload_fields_computed_from_lookups_are_declared() {
     fn check<W: Workload>(pods: &[Value])
     where
         WorkloadView<W>: SourceType,
@@ -186,7 +186,7 @@ fn what_comes_of_lookups_is_declared() {
 }
 
 #[test]
-fn names_lead_to_one_workload() {
+fn farm_workload_names_map_to_at_most_one_workload() {
     let leads = |name: &str| {
         let names = [
             Of::<Deployment>::source_name(name),

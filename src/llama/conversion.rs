@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn quantities_are_kept_where_floats_do_not_say_them() {
+    fn quantities_written_differently_from_floats_are_stored_in_an_annotation() {
         let kept = |llama: v1::Llama| {
             let llama = v1alpha::Llama::from_hub(llama).unwrap();
             (llama.spec.weight, llama.annotations().get(QUANTITIES).cloned())
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_float_forgets_its_quantity() {
+    fn a_changed_float_replaces_the_quantity_of_the_annotation() {
         let mut llama = v1alpha::Llama::from_hub(of_v1("45500m", "1100m")).unwrap();
         llama.spec.weight = 46.0;
         let llama = llama.into_hub().unwrap();

@@ -9,7 +9,7 @@ use crate::llama;
 use crate::program::Place;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_damaged_is_said_and_nothing_else_suffers() -> Result<()> {
+async fn a_damaged_object_is_reported_and_other_objects_stay_usable() -> Result<()> {
     let place = Place::new()?;
     let mut program = place.start().await?;
     let others = program.in_namespace("others");

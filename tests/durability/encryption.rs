@@ -57,7 +57,7 @@ fn is_shown(place: &Place) -> Result<bool> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_encrypted_is_read_with_its_key_alone() -> Result<()> {
+async fn encrypted_objects_can_be_read_only_with_their_key() -> Result<()> {
     const FIRST: &str =
         "aesgcm: {keys: [{name: first, secret: lx9E5wQKYA21UFhcEb6lSbyJB3RcnKXuzIWx6VHXtZM=}]}";
     const SECOND: &str =

@@ -27,7 +27,7 @@ fn is_status<T>(answer: &Result<T, kube::Error>, code: u16) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_takes_deletions_and_nothing_else() -> Result<()> {
+async fn deletions_succeed_on_a_full_disk_and_other_writes_are_rejected() -> Result<()> {
     let Some(disk) = Disk::new(80 << 20)? else {
         println!("left out: nothing can be mounted here");
         return Ok(());
@@ -258,7 +258,7 @@ enum Left {
 
 /// Nothing can be written at all, and no space is reserved.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_start_where_nothing_can_be_written_serves_reads() -> Result<()> {
+async fn a_server_started_on_a_full_disk_serves_reads() -> Result<()> {
     for left in [Left::Nothing, Left::NoNames] {
         for is_killed in [true, false] {
             let Some(disk) = Disk::new(60 << 20)? else {

@@ -24,8 +24,7 @@ fn most_memory(program: &Program) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_large_object_that_is_patched_over_and_over_fills_neither_disk_nor_memory() -> Result<()>
-{
+async fn repeated_patches_of_a_large_object_use_limited_disk_and_memory() -> Result<()> {
     let place = Place::new()?;
     let start = || place.start_with("--store-memory-mib", Path::new("32"));
     let mut program = start().await?;

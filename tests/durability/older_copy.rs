@@ -163,11 +163,11 @@ async fn go_back(is_running: bool) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backup_takes_the_place_of_what_was_kept() -> Result<()> {
+async fn restoring_a_backup_expires_lost_resource_versions_and_reuses_none() -> Result<()> {
     go_back(true).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_older_file_takes_the_place_of_what_was_kept() -> Result<()> {
+async fn restoring_an_older_file_expires_lost_resource_versions_and_reuses_none() -> Result<()> {
     go_back(false).await
 }

@@ -142,7 +142,7 @@ async fn shown(place: &Place, folder: &Path) -> Result<Vec<Llama>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_power_goes_at_any_moment() -> Result<()> {
+async fn acknowledged_writes_survive_power_loss_at_any_moment() -> Result<()> {
     let images: usize = std::env::var("IMAGES").map_or(Ok(40), |images| images.parse())?;
     let Some((place, recorder)) = recorded_place()? else { return Ok(()) };
     let (folder, record) = (place.path().join("data"), place.path().join("record"));

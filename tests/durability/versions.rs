@@ -39,8 +39,7 @@ fn wait_until_free(data: &Path) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_kept_in_a_version_that_is_gone_stops_the_start_until_it_is_written_again()
--> Result<()> {
+async fn an_object_stored_in_an_unknown_version_prevents_startup_until_migration() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let etcd = ServeArgs::default().etcd;
     let data_dir = Some(folder.path().join("data"));

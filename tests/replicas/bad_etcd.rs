@@ -65,7 +65,7 @@ async fn without_an_etcd_discovery_and_health_answer() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_etcd_in_its_place_ends_the_process() -> Result<()> {
+async fn a_server_exits_if_etcd_is_replaced_by_another_cluster() -> Result<()> {
     let (Some(mut first), Some(mut second)) = (etcd(1)?, etcd(1)?) else { return Ok(()) };
     let place = Place::new(first.urls())?;
     let urls = [first.urls(), second.urls()].concat();
@@ -79,7 +79,7 @@ async fn another_etcd_in_its_place_ends_the_process() -> Result<()> {
 }
 
 #[test]
-fn flags_that_cannot_be_used_are_named() -> Result<()> {
+fn unusable_etcd_flags_are_named_in_the_error() -> Result<()> {
     let place = Place::new(Vec::new())?;
     let file = place.path().join("nonsense.pem");
     std::fs::write(&file, "nonsense")?;
@@ -131,7 +131,7 @@ fn flags_that_cannot_be_used_are_named() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_version_that_is_not_known_ends_the_process() -> Result<()> {
+async fn a_server_exits_if_etcd_contains_an_object_of_an_unknown_version() -> Result<()> {
     let Some(etcd) = etcd(1)? else { return Ok(()) };
     let place = Place::new(etcd.urls())?;
     let line = json!({"collection": "llamas.farm.example.com", "object": {

@@ -352,7 +352,7 @@ async fn ensure_clock_is_wrong(place: &Place, replica: &Replica) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_answer_is_as_if_there_were_one_server() -> Result<()> {
+async fn responses_of_replicas_are_linearizable_during_failures() -> Result<()> {
     let seconds = std::env::var("SECONDS").map_or(Ok(20), |seconds| seconds.parse())?;
     let seed = std::env::var("SEED").map_or(Ok(fastrand::u64(..)), |seed| seed.parse())?;
     println!("SEED={seed}");

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_found() {
+    fn impossible_request_histories_are_detected() {
         let epoch = Instant::now();
         let change = |number, says| Change { number, name: "a".to_owned(), says };
         let changes = [change(5, Some(1)), change(7, Some(2)), change(9, None)];
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_shown_is_found() {
+    fn missing_and_wrong_changes_in_watches_are_detected() {
         let change = |number, says| Change { number, name: "a".to_owned(), says };
         let list = |after, number, item: Option<(u64, u64)>| Listed {
             after,

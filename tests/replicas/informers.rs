@@ -262,7 +262,7 @@ async fn replace_before_informers(flags: &[&str]) -> Result<Option<Vec<(usize, S
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reflectors_go_on_while_replicas_are_replaced() -> Result<()> {
+async fn reflectors_continue_without_relists_while_replicas_are_replaced() -> Result<()> {
     if let Some(lists) = replace(&[]).await? {
         ensure!(lists == [1; REPLICAS], "they have listed {lists:?} times");
     }
@@ -271,7 +271,7 @@ async fn reflectors_go_on_while_replicas_are_replaced() -> Result<()> {
 
 /// etcd is compacted every second, so a client that was disconnected for longer lists again.
 #[tokio::test(flavor = "multi_thread")]
-async fn reflectors_know_all_of_it_whatever_etcd_has_forgotten() -> Result<()> {
+async fn reflectors_stay_complete_during_compaction_and_replica_replacement() -> Result<()> {
     if let Some(lists) = replace(&["--etcd-compaction-interval", "1s"]).await? {
         println!("they have listed {lists:?} times");
     }
@@ -279,7 +279,7 @@ async fn reflectors_know_all_of_it_whatever_etcd_has_forgotten() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn informers_go_on_while_replicas_are_replaced() -> Result<()> {
+async fn informers_continue_without_relists_while_replicas_are_replaced() -> Result<()> {
     for (lists, printed) in replace_before_informers(&[]).await?.unwrap_or_default() {
         ensure!(lists == 1, "it has listed {lists} times: {printed}");
     }
@@ -287,7 +287,7 @@ async fn informers_go_on_while_replicas_are_replaced() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn informers_know_all_of_it_whatever_etcd_has_forgotten() -> Result<()> {
+async fn informers_stay_complete_during_compaction_and_replica_replacement() -> Result<()> {
     let informers = replace_before_informers(&["--etcd-compaction-interval", "1s"]).await?;
     for (lists, _) in informers.unwrap_or_default() {
         println!("it has listed {lists} times");

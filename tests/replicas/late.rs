@@ -116,7 +116,7 @@ fn heavier(llama: &Llama, weight: f64) -> Llama {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_is_told_late_is_never_wrong() -> Result<()> {
+async fn a_replica_with_a_delayed_etcd_watch_returns_correct_responses() -> Result<()> {
     let delay = Duration::from_millis(number("LATE_MILLISECONDS", 400)?);
     let chains: usize = number("CHAINS", 32)?;
     let Some(etcd) = etcd(1)? else { return Ok(()) };

@@ -117,7 +117,7 @@ async fn is_served(server: &Server) -> Result<bool> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_servers_without_a_cluster_serve_what_one_of_them_was_told() -> Result<()> {
+async fn standalone_servers_on_one_etcd_serve_the_same_definitions_and_objects() -> Result<()> {
     let Some(etcd) = etcd(1)? else { return Ok(()) };
     let folder = tempfile::tempdir()?;
     let urls = etcd.urls();
@@ -204,7 +204,7 @@ async fn all_servers_without_a_cluster_serve_what_one_of_them_was_told() -> Resu
 /// A definition that is created again has no objects of the previous one, and loses none of its own, however fast this
 /// happens and at whichever server.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_definition_that_comes_again_has_its_own_objects() -> Result<()> {
+async fn a_recreated_definition_has_none_of_its_earlier_objects() -> Result<()> {
     let Some(etcd) = etcd(1)? else { return Ok(()) };
     let folder = tempfile::tempdir()?;
     let urls = etcd.urls();

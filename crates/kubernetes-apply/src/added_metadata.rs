@@ -58,7 +58,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_lent_is_taken_back() {
+    fn metadata_added_for_conversion_is_removed_afterwards() {
         let whole = json!({
             "apiVersion": "v1", "kind": "Foo", "a": 1,
             "metadata": {"name": "a", "labels": {"x": "y"}, "annotations": {"x": "y"}},

@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_updaters_become_one() {
+    fn more_than_ten_update_managers_merge_into_ancient_changes() {
         let mut managers = Managers::default();
         for number in 0..12 {
             managers.insert(updater(
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_read_as_they_are_written() {
+    fn managed_fields_entries_survive_encoding_and_decoding() {
         let mut managers = Managers::default();
         let applier = |subresource: &str| Manager {
             name: "a".to_owned(),
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_managers_is_refused() {
+    fn invalid_managed_fields_entries_are_rejected() {
         let mut managers = Managers::default();
         managers.insert(updater("u", "2026-01-01T00:00:00Z"));
         let good: Vec<Value> = serde_json::from_slice(&managers.write()).unwrap();

@@ -65,7 +65,7 @@ fn written(set: &FieldSet) -> Value {
 }
 
 #[test]
-fn what_is_owned_depends_on_its_type() {
+fn owned_fields_depend_on_the_schema_type() {
     let schema = schema();
     let owned = |spec| written(&owned(place(&schema), &object(spec)));
     for (spec, expected) in [
@@ -94,7 +94,7 @@ fn what_is_owned_depends_on_its_type() {
 }
 
 #[test]
-fn what_is_different_is_found_where_it_is() {
+fn comparison_lists_the_paths_of_added_modified_and_removed_fields() {
     let schema = schema();
     let compared = |old, new| {
         let Comparison { added, modified, removed } =
@@ -141,7 +141,7 @@ fn what_is_different_is_found_where_it_is() {
 }
 
 #[test]
-fn applied_items_have_the_order_in_which_they_are_applied() {
+fn merged_set_elements_have_the_order_of_the_applied_list() {
     let schema = schema();
     let merged = |live: &[&str], applied: &[&str]| {
         let (live, applied) = (object(json!({"set": live})), object(json!({"set": applied})));
@@ -155,7 +155,7 @@ fn applied_items_have_the_order_in_which_they_are_applied() {
 }
 
 #[test]
-fn nothing_goes_by_a_merge() {
+fn merging_empty_or_null_collections_removes_no_live_values() {
     let schema = schema();
     let live = object(json!({"map": {"a": "1"}, "set": ["a"], "inner": {"x": "1"}, "s": "1"}));
     for applied in [json!({}), json!({"map": {}, "set": []}), json!({"map": null, "inner": null})] {
@@ -167,7 +167,7 @@ fn nothing_goes_by_a_merge() {
 }
 
 #[test]
-fn what_loses_everything_becomes_null() {
+fn a_map_without_remaining_keys_becomes_null() {
     let schema = schema();
     let place = place(&schema);
     let found = object(json!({"map": {"a": "1"}, "set": ["a", "b"], "s": "1"}));
@@ -186,7 +186,7 @@ fn what_loses_everything_becomes_null() {
 }
 
 #[test]
-fn what_does_not_fit_its_type_is_told() {
+fn type_mismatches_are_reported_with_paths() {
     let schema = schema();
     let check = |spec| check(place(&schema), &object(spec)).unwrap_err();
     assert_eq!(check(json!({"bogus": 1})), ".spec.bogus: field not declared in schema");
@@ -295,7 +295,7 @@ fn spoilt(value: Value, dice: &mut Dice) -> Value {
 }
 
 #[test]
-fn one_walk_says_what_a_check_and_a_comparison_say() {
+fn a_combined_walk_equals_a_check_and_a_comparison() {
     let schema = schema();
     let place = place(&schema);
     let mut dice = Dice(4);
@@ -367,7 +367,7 @@ impl World {
 }
 
 #[test]
-fn what_is_certainly_unchanged_is_merged_to_the_same() {
+fn applies_detected_as_unchanged_merge_to_an_equal_object() {
     let schema = schema();
     let place = place(&schema);
     let (mut certain, mut uncertain) = (0, 0);
@@ -400,7 +400,7 @@ fn what_is_certainly_unchanged_is_merged_to_the_same() {
 }
 
 #[test]
-fn whatever_is_done_by_whom() {
+fn repeating_an_apply_changes_neither_object_nor_managers() {
     for seed in 0..2_000 {
         let mut dice = Dice(seed);
         let mut world = World::new();
@@ -443,7 +443,7 @@ fn whatever_is_done_by_whom() {
 }
 
 #[test]
-fn what_is_written_down_is_as_good_as_a_set() {
+fn applies_give_equal_results_with_encoded_and_decoded_field_sets() {
     for seed in 0..1_000 {
         let mut dice = Dice(seed);
         let (mut written, mut sets) = (World::new(), World::new());
@@ -473,7 +473,7 @@ fn what_is_written_down_is_as_good_as_a_set() {
 }
 
 #[test]
-fn independent_managers_may_come_in_any_order() {
+fn applies_without_common_fields_commute() {
     for seed in 0..500 {
         let mut dice = Dice(seed);
         let (Value::Object(first), Value::Object(second)) = (dice.spec(), dice.spec()) else {

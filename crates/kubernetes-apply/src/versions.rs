@@ -145,7 +145,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_part_that_cannot_be_converted_is_the_whole() {
+    fn an_unconvertible_part_is_replaced_by_the_converted_object() {
         let schema = Schema::of_definition(&json!({"type": "object", "properties": {
             "either": {"type": "object", "properties": {"a": {"type": "string"}}},
         }}));

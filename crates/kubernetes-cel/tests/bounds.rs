@@ -24,7 +24,7 @@ fn on_a_small_stack(run: impl FnOnce() + Send + 'static) {
 }
 
 #[test]
-fn what_is_nested_deeper_than_kubernetes_admits_is_refused() {
+fn expressions_nested_too_deeply_are_rejected() {
     on_a_small_stack(|| {
         for (open, close) in [("(", ")"), ("[", "]"), ("-(", ")"), ("!(", ")"), ("{1:", "}")] {
             for depth in [1_000, 20_000] {
@@ -67,7 +67,7 @@ fn the_deepest_expression_is_evaluated_on_a_small_stack() {
 }
 
 #[test]
-fn lists_that_double_take_no_room() {
+fn nested_macros_that_double_a_list_fail_to_compile() {
     let mut text = "self.size() == 1".to_owned();
     for _ in 0..40 {
         text = format!("optional.of(self).optMap(l, l + l).hasValue() && {text}");
@@ -81,7 +81,7 @@ fn lists_that_double_take_no_room() {
 }
 
 #[test]
-fn loops_end_when_their_cost_is_spent() {
+fn loops_stop_at_the_cost_limit() {
     let many = json!((0..2_000).collect::<Vec<_>>());
     let nested = "self.all(x, self.all(y, self.all(z, x >= 0 || y >= z)))";
     assert_eq!(outcome(nested, &many), Outcome::CallTooDear);
@@ -93,7 +93,7 @@ fn loops_end_when_their_cost_is_spent() {
 }
 
 #[test]
-fn what_costs_do_not_count_is_bounded_all_the_same() {
+fn work_that_cel_costs_undercount_is_limited() {
     let many = json!((0..100_000).collect::<Vec<_>>());
     // Each comparison costs a tenth of the number of items, and reads all of them.
     let text = format!("lists.range(100000).all(x, {})", ["self == self"; 20].join(" && "));
@@ -109,7 +109,7 @@ fn shared(times: usize) -> String {
 }
 
 #[test]
-fn parts_that_are_shared_count_each_time() {
+fn repeated_references_to_one_list_count_each_time() {
     let stopped = |text: &str, value: &Value| {
         let outcome = outcome(text, value);
         let is_stopped = matches!(outcome, Outcome::CallTooDear | Outcome::OutOfBudget);
@@ -139,7 +139,7 @@ fn words_lead_deeper_too() {
 }
 
 #[test]
-fn what_is_made_is_bounded() {
+fn work_on_long_strings_is_limited() {
     let text = Declared::string("", None, &[]);
     let environment = Environment::new(Arc::new(text));
     let long = Value::from("x".repeat(1 << 20));

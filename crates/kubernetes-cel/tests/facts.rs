@@ -58,7 +58,7 @@ fn agree(expected: &str, said: &str) -> bool {
 }
 
 #[test]
-fn expressions_come_to_what_cel_go_says() {
+fn expressions_have_the_cost_and_result_of_cel_go() {
     let environment = Environment::new(Arc::new(Declared::object(Vec::new())));
     let mut differ = Vec::new();
     for line in EXPRESSIONS.lines() {
@@ -73,7 +73,7 @@ fn expressions_come_to_what_cel_go_says() {
 }
 
 #[test]
-fn rules_cost_and_come_to_what_cel_go_says() {
+fn validation_rules_have_the_cost_and_result_of_cel_go() {
     let environment = Environment::new(Arc::new(declared()));
     let (value, old) = (value(), old());
     let mut differ = Vec::new();

@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn the_revision_stands_where_it_sorts() {
+    fn resource_version_is_written_in_sorted_field_order() {
         let dolly = object(json!({
             "spec": {"weight": 31.4},
             "metadata": {"uid": "u", "namespace": "default", "name": "dolly", "resourceVersion": "7"},
@@ -591,7 +591,7 @@ mod tests {
     /// An object that shares its JSON is read in every form with its own content, regardless of the object it shares
     /// with.
     #[test]
-    fn what_is_shared_is_read_as_it_was() {
+    fn objects_with_a_common_base_read_like_whole_objects() {
         let of = |name: &str, uid: &str, phase: &str| {
             object(json!({
                 "apiVersion": "example.com/v1", "kind": "Foo",
@@ -672,7 +672,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_managers_stands_beside_the_tree() {
+    fn managed_fields_are_separate_from_the_object_tree() {
         let managers = json!([{"fieldsV1": {"f:a": {}}, "manager": "m"}]);
         let bare = json!({
             "metadata": {"labels": {"a": "b"}, "name": "a", "uid": "u"}, "spec": {"x": 1},
@@ -696,7 +696,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_parses_to_the_tree() {
+    fn encoded_objects_parse_to_the_same_tree() {
         let tree =
             json!({"metadata": {"name": "a\"b", "uid": "u", "zzz": [1, {"x": null}]}, "a": 1e300});
         let object = object(tree.clone());
@@ -706,7 +706,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_written_as_go_does() {
+    fn numbers_are_written_as_in_go() {
         let rows = [
             ("1.0", "1"),
             ("1.50", "1.5"),
@@ -729,7 +729,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_needs_a_name_a_uid_and_labels_of_text() {
+    fn objects_without_name_uid_or_string_labels_are_rejected() {
         let rows = [
             (json!({}), "metadata: must be an object"),
             (json!({"metadata": {"uid": "u"}}), "metadata.name: is missing"),
@@ -746,7 +746,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_sort_as_their_text() {
+    fn object_keys_sort_like_their_string_form() {
         let mut keys = [Key::new(Some("m"), "x"), Key::new(Some("m-1"), "x"), Key::new(None, "m")];
         keys.sort();
         assert_eq!(keys.map(|key| key.to_string()), ["m", "m-1/x", "m/x"]);

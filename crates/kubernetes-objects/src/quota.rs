@@ -349,7 +349,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn dense_objects_take_much() {
+    fn memory_estimates_cover_the_nodes_of_dense_objects() {
         assert!(of_value(&json!({"": {"": {}}})) >= 2 * NODE);
         assert!(of_value(&json!("abc")) < 40);
         assert!(of_value(&json!([0])) >= 4 * VALUE);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_is_given_back() {
+    fn request_memory_is_returned_to_the_quota() {
         let status = |refused: Result<(), ApiError>| refused.unwrap_err().reason().code();
         let quota = Quota::of_trees(trees(MemoryScale::ALL));
         let (jane, joe) = (quota.account("jane", false), quota.account("joe", false));

@@ -517,7 +517,7 @@ Status
     }
 
     #[test]
-    fn what_go_keeps() {
+    fn typed_objects_are_coerced_as_in_go() {
         let (value, unknown) = shaped(json!({
             "apiVersion": "v1", "kind": "Foo", "metadata": {"name": "", "x": 1},
             "spec": {
@@ -541,7 +541,7 @@ Status
     }
 
     #[test]
-    fn what_go_refuses() {
+    fn type_mismatches_have_the_unmarshal_errors_of_go() {
         let into = |what: &str| format!("json: cannot unmarshal {what}");
         for (spec, expected) in [
             (json!("x"), into("string into Go struct field Foo.spec of type v1.Spec")),

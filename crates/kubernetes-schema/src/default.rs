@@ -90,7 +90,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_metadata_do_not_have_is_not_filled_in() {
+    fn defaults_do_not_add_unknown_metadata_fields() {
         let metadata = json!({"name": "Bar", "unknown": "x", "labels": 5});
         let resource = json!({"apiVersion": "foos/v1", "kind": "Foo", "metadata": metadata});
         let text = |default: &str| json!({"type": "string", "default": default});
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_filled_in() {
+    fn defaults_fill_missing_fields_and_non_nullable_nulls() {
         let schema = Schema::of_definition(&json!({"type": "object", "properties": {
             "spec": {"type": "object", "properties": {
                 "a": {"type": "string", "default": "x"},

@@ -361,7 +361,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn reads_what_is_enforced() {
+    fn enforced_constraints_are_read_from_a_definition() {
         let schema = Schema::of_definition(&json!({
             "type": "object",
             "properties": {"spec": {
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn names_what_is_not_enforced() {
+    fn unenforced_parts_of_a_definition_are_listed() {
         let rows = [
             (json!({"type": "string", "pattern": "(?=a)"}), ".properties[a].pattern"),
             (

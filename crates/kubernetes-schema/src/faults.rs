@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_bounded_by_their_number_and_their_bytes() {
+    fn validation_errors_are_limited_by_number_and_bytes() {
         let mut faults = Faults::new();
         for length in 0..2 * ERRORS_LIMIT {
             faults.push(fault(length));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_beside_counts_until_it_is_let_go_of() {
+    fn separate_error_lists_count_towards_the_limit_until_released() {
         let mut faults = Faults::new();
         let held = faults.held();
         let beside = faults.beside(|other| other.push(fault(ERRORS_BYTES)));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_steps_is_told_alone() {
+    fn exhausted_validation_steps_replace_all_other_errors() {
         let mut faults = Faults::new();
         faults.push(fault(1));
         faults.beside(|other| other.spend(STEPS));

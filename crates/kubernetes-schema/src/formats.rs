@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts() {
+    fn string_formats_accept_and_reject_values() {
         let rows: &[(&str, &[&str], &[&str])] = &[
             ("date", &["2020-02-29"], &["2021-02-29", "2020-1-1", "", "2020-02-29 "]),
             (

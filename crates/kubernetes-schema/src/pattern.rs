@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_patterns_are_one() {
+    fn equal_patterns_are_compiled_once() {
         let one = Pattern::parse("^equal[0-9]$").unwrap();
         let other = Pattern::parse("^equal[0-9]$").unwrap();
         assert!(Arc::ptr_eq(&one.0, &other.0));
@@ -269,13 +269,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_no_pattern() {
+    fn too_large_patterns_are_rejected() {
         assert!(Pattern::parse("^[a-z]{1,1000}$").is_some());
         assert!(Pattern::parse("(([a-z]{100}){100}){100}").is_none());
     }
 
     #[test]
-    fn servers_do_not_share_what_stays_compiled() {
+    fn pattern_caches_of_servers_are_independent() {
         let read = |text: &str| Pattern::parse(text).unwrap();
         let (one, other) = (PatternCache::default(), PatternCache::default());
         let (mine, again) = one.scope(|| (read("^server$"), read("^server$")));

@@ -145,7 +145,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_goes_and_what_is_told() {
+    fn unknown_fields_are_pruned_and_reported() {
         let schema = Schema::of_definition(&json!({"type": "object", "properties": {"spec": {
             "type": "object",
             "properties": {

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn are_written_as_short_as_they_can_be() {
+    fn quantities_are_written_in_canonical_form() {
         for (text, expected) in [
             ("1000m", "1"),
             ("0.5", "500m"),

@@ -341,7 +341,7 @@ Spec
     }
 
     #[test]
-    fn lists_are_merged_by_their_keys() {
+    fn lists_of_objects_are_merged_by_merge_key() {
         let containers = json!([{"name": "a", "image": "x", "args": ["1"]}, {"name": "b"}]);
         check(
             json!({"containers": containers}),
@@ -366,7 +366,7 @@ Spec
     }
 
     #[test]
-    fn others_are_united_or_replaced() {
+    fn primitive_lists_and_maps_are_merged_or_replaced() {
         check(
             json!({"names": ["a", "b"]}),
             json!({"names": ["b", "c"]}),
@@ -402,7 +402,7 @@ Spec
     }
 
     #[test]
-    fn what_is_new_is_taken_as_it_is() {
+    fn new_list_elements_are_added_unchanged() {
         let ports = json!([{"port": 53, "p": "UDP"}, {"port": 53, "p": "TCP"}]);
         check(
             json!({"containers": [{"name": "a"}]}),
@@ -412,7 +412,7 @@ Spec
     }
 
     #[test]
-    fn what_has_a_directive_is_not_taken_as_new() {
+    fn patch_directives_in_new_values_are_processed() {
         check(
             json!({}),
             json!({"x": {"$patch": "merge", "a": 1}, "y": {"a": {"$patch": "replace"}, "b": null}}),
@@ -431,7 +431,7 @@ Spec
     }
 
     #[test]
-    fn an_order_is_kept() {
+    fn set_element_order_determines_the_order_of_merged_lists() {
         check(
             json!({"containers": [{"name": "sidecar"}, {"name": "app"}]}),
             json!({
@@ -456,7 +456,7 @@ Spec
     }
 
     #[test]
-    fn what_cannot_be_done_is_said() {
+    fn invalid_strategic_merge_patches_are_rejected() {
         let refuse_in = |patch: Value| {
             let Value::Object(object) = json!({"spec": {}}) else { unreachable!() };
             patch_of(patch).apply(object).unwrap_err()

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_found_has_changed() {
+    fn values_without_a_matching_old_value_count_as_changed() {
         let item = json!({"type": "object", "properties": {"k": {"type": "string"}, "v": {"type": "string"}}});
         let schema = Schema::of_definition(&json!({"type": "object", "properties": {
             "map": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": item},

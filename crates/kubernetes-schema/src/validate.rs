@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn work_is_bounded_whatever_it_is() {
+    fn validation_stops_at_the_cost_budget() {
         let most = 4_000;
         let (many, text) = (0..most, "a".repeat(1 << 16));
         let branches: Vec<Value> =
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_many_schemas_say_is_let_go_of() {
+    fn errors_of_discarded_any_of_branches_are_released() {
         let of_v = json!({"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": true});
         assert!(faults(&of_v, &json!("a"), 50_000).is_empty());
     }

@@ -99,7 +99,7 @@ mod tests {
     use jiff::Timestamp;
 
     #[tokio::test]
-    async fn is_full_at_last_and_has_room_again() {
+    async fn a_full_memory_store_accepts_writes_again_after_a_delete() {
         let sequencer = Arc::new(RevisionSequencer::starting(Timestamp::now(), 7));
         let store = MemoryStore::new(BYTES_LIMIT, sequencer, NamespaceLimit::WHOLE);
         let commit = |name: &str, size: Option<usize>, expected| {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_share_leaves_room_for_others() {
+    async fn a_namespace_at_its_limit_does_not_block_other_namespaces() {
         const SIZE: usize = 1 << 20;
         let sequencer = Arc::new(RevisionSequencer::starting(Timestamp::now(), 7));
         let store = MemoryStore::new(BYTES_LIMIT, sequencer, NamespaceLimit::default());

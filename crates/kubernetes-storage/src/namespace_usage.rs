@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_a_percentage() {
+    fn namespace_limit_is_parsed_as_a_percentage() {
         for (text, expected) in [("25%", Ok(25)), ("100", Ok(100)), ("1", Ok(1))] {
             assert_eq!(text.parse::<NamespaceLimit>().map(|share| share.0), expected);
         }
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_takes_its_share_and_no_more() {
+    fn each_namespace_can_use_its_limit_and_no_more() {
         let mut shares = NamespaceUsage::new(400, NamespaceLimit::default());
         let namespaces = [Some("a"), Some("b"), Some("c"), None];
         for namespace in namespaces {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_what_it_holds() {
+    fn used_bytes_per_namespace_match_the_stored_objects() {
         let mut shares = NamespaceUsage::new(1 << 30, NamespaceLimit::WHOLE);
         let mut random = fastrand::Rng::with_seed(7);
         let mut objects = HashMap::new();

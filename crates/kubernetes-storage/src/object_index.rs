@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_reader_receives_as_much_of_the_past_as_may_be_held() {
+    fn the_first_reader_receives_history_up_to_the_limit() {
         let received = |limit: usize| {
             let mut object_index =
                 ObjectIndex::new(1 << 30, NamespaceLimit::WHOLE).with_past_limit(limit);
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_a_collection_that_is_empty_and_has_no_reader() {
+    fn an_empty_collection_without_readers_is_removed() {
         let mut object_index = ObjectIndex::new(1 << 20, NamespaceLimit::WHOLE);
         let collection = Collection::new("foos.example.com");
         let reader: Arc<dyn LogReader> = Arc::new(Noted::default());
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_says_what_it_replaces() {
+    fn a_write_to_the_object_index_returns_the_replaced_revision() {
         let mut object_index = ObjectIndex::new(1 << 20, NamespaceLimit::WHOLE);
         let (collection, key) = (Collection::new("foos.example.com"), Key::of_text("a"));
         let tree = json!({"metadata": {"name": "a", "uid": "u"}});

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn starts_at_the_clock_and_keeps_its_tag() {
+    fn revisions_start_at_the_clock_and_contain_the_tag() {
         let sequencer = sequencer();
         let start = (1_000_000 / 64 * STEP) | 0xdef;
         assert_eq!(sequencer.current(), Revision::new(start));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_no_part_of_what_was_issued() {
+    fn a_marked_revision_does_not_count_as_issued() {
         let sequencer = sequencer();
         let (current, next) = (sequencer.current(), sequencer.after(sequencer.current()));
         for mark in 0..1 << MARK_BITS {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_a_store_are_those_that_were_kept() {
+    fn only_revisions_in_recorded_ranges_count_as_issued() {
         let sequencer = RevisionSequencer::continuing(vec![5..=9, 100..=100], 1_000);
         let is_ours = |number| sequencer.may_have_issued(Revision::new(number));
         assert!([5, 9, 100, 1_000, 5_000].into_iter().all(is_ours));

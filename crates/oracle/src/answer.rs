@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_by_chance_is_hidden_and_what_is_the_same_is_seen() {
+    fn generated_values_are_masked_and_fixed_values_remain() {
         let uid = "0a1b2c3d-0000-4000-8000-000000000000";
         let now = Timestamp::now().to_string();
         let object = |version: &str| {
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn times_of_now_are_hidden_wherever_they_stand() {
+    fn current_times_are_masked_anywhere_in_a_string() {
         let now = Timestamp::now();
         let micros = now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ");
         let zone = now.strftime("%Y-%m-%dT%H:%M:%S+00:00");

@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_makes_the_same_row_each_time() {
+    fn a_seed_generates_the_same_apply_requests_each_time() {
         assert_eq!(row(7), row(7));
         assert_ne!(row(7).requests, row(8).requests);
     }

@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn templates_can_be_read_and_make_several_objects() {
+    fn templates_of_built_in_kinds_generate_different_objects() {
         for kind in KINDS {
             let template: Value = serde_json::from_str(kind.template).unwrap();
             let mut rng = Rng::with_seed(1);

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_is_found() {
+    fn a_difference_is_reported_with_its_path() {
         let check = |there: Value, here: Value, expected: Option<&str>| {
             let compared = compare(there, here, &[]).unwrap();
             assert_eq!(compared.difference.map(|d| d.path).as_deref(), expected);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_no_difference_and_must_be_one() {
+    fn known_differences_are_ignored_and_outdated_ones_are_reported() {
         let there = json!({"status": 200, "body": {"items": [{"a": 1}, {"a": 2}]}});
         let here = json!({"status": 200, "body": {"items": [{"a": 3}, {"a": 4}]}});
         let with = [known("body.items[a=x]")];

@@ -40,14 +40,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_table_is_as_it_is() {
+    fn a_file_without_a_table_is_unchanged() {
         for file in ["", "# What.\n\n== of $a\n\nGET $b\n", "== a\n@each $b\n\n"] {
             assert_eq!(texts(file).unwrap(), [file]);
         }
     }
 
     #[test]
-    fn what_is_no_table_is_refused() {
+    fn invalid_tables_are_rejected() {
         for file in ["@each $a $b\n1\n\n== x", "@each $a\n1"] {
             assert!(texts(file).is_err(), "{file}");
         }

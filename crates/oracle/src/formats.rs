@@ -208,7 +208,7 @@ mod tests {
     use crate::row::parse;
 
     #[test]
-    fn a_seed_always_makes_the_same_row_and_it_can_be_kept_in_a_file() {
+    fn format_rows_are_reproducible_from_a_seed_and_survive_encoding() {
         for seed in 0..20 {
             assert_eq!(rows(seed), rows(seed));
             for made in rows(seed) {

@@ -332,7 +332,7 @@ mod tests {
     use crate::row::parse;
 
     #[test]
-    fn a_seed_always_makes_the_same_row_and_it_can_be_kept_in_a_file() {
+    fn generated_rows_are_reproducible_from_a_seed_and_survive_encoding() {
         for seed in 0..200 {
             let made = row(seed);
             assert_eq!(made, row(seed));
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_matter_is_left_out() {
+    fn shrinking_a_row_removes_irrelevant_requests() {
         let long = row(7);
         let creates = |row: &Row| row.requests.iter().filter(|r| r.method == "POST").count();
         assert!(creates(&long) > 0);

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_by_chance_is_masked() {
+    fn generated_values_in_kubectl_output_are_masked() {
         let text = "a   12s\nuid: 0a1b2c3d-0000-4000-8000-000000000000\nresourceVersion: \"7\"\n";
         assert_eq!(masked(text).unwrap(), "a AGE\nuid: UID\nresourceVersion: VERSION");
     }

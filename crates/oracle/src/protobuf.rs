@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_go_encodes_is_read() {
+    fn go_and_this_server_read_the_protobuf_of_each_other() {
         let is_required = std::env::var_os("REQUIRE_CONTROL_PLANE").is_some();
         if let Err(error) = Programs::protobuf()
             && error.is::<Missing>()

@@ -380,7 +380,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_row_reads_as_it_is_written() {
+    fn a_row_is_encoded_exactly_as_parsed() {
         let text = "== a title\n@alone\n\n@differs body.a: because\n@differs everything=405: so\n@as jane\n@events 2\n@meanwhile\n@protobuf\nGET $widgets/a\nAccept: $TABLE\n\nPOST $widgets\n---\na: b\nc: d\n";
         let rows = parse("topic", text).unwrap();
         assert_eq!(rows.len(), 1);
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_row_is_refused() {
+    fn invalid_rows_are_rejected() {
         for text in [
             "GET /a",
             "== a",

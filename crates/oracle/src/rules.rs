@@ -389,7 +389,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_always_makes_the_same_rules() {
+    fn generated_rules_are_reproducible_from_a_seed() {
         let schema = |seed| made(&mut Rng::with_seed(seed));
         assert_eq!(schema(3), schema(3));
         assert_ne!(schema(3), schema(4));
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_at_fault_are_taken_out() {
+    fn invalid_rules_are_removed_from_a_schema() {
         let mut schema = json!({
             "properties": {"a": {"items": {RULES: [{"rule": "1"}, {"rule": "2"}]}}},
             RULES: [{"rule": "3"}],

@@ -294,7 +294,7 @@ mod tests {
     use crate::row::parse;
 
     #[test]
-    fn a_seed_always_makes_the_same_row_and_it_can_be_kept_in_a_file() {
+    fn tree_rows_are_reproducible_from_a_seed_and_survive_encoding() {
         for seed in 0..200 {
             let made = row(seed);
             assert_eq!(made, row(seed));

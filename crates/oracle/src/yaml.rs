@@ -563,7 +563,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_always_makes_the_same_row() {
+    fn generated_yaml_is_reproducible_from_a_seed() {
         assert_eq!(generated(3), generated(3));
         assert_ne!(generated(3), generated(4));
     }

@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_are_told_as_go_tells_them() {
+    fn authorization_errors_are_joined_as_in_go() {
         let each = |failures: &[&str]| {
             failures.iter().map(|failure| (*failure).to_owned()).collect::<Vec<_>>()
         };

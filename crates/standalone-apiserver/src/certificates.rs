@@ -190,7 +190,7 @@ mod tests {
     const SERVERS: usize = 4;
 
     #[test]
-    fn are_made_once() {
+    fn existing_or_incomplete_certificates_are_not_regenerated() {
         let folder = tempfile::tempdir().unwrap();
         let files = Certificates::open(folder.path()).unwrap();
         let ca = fs::read(&files.ca).unwrap();
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn are_made_beside_objects_that_were_imported() {
+    fn certificates_are_generated_in_a_directory_with_imported_objects() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["objects.db", "objects.db-wal", "objects.db-shm", "lock", "ballast"] {
             fs::write(folder.path().join(name), "").unwrap();
@@ -211,7 +211,7 @@ mod tests {
 
     /// Servers in different containers may have the same process id, same as these threads.
     #[test]
-    fn are_made_once_by_servers_of_the_same_process_id() {
+    fn concurrent_servers_with_one_process_id_generate_one_authority() {
         let folder = tempfile::tempdir().unwrap();
         // A server was killed while it created certificates.
         let left = folder.path().join(format!("{UNFINISHED}{}", std::process::id()));

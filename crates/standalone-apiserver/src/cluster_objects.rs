@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_other_servers_serve_keeps_its_api_services() {
+    async fn api_services_that_other_servers_may_serve_are_not_deleted() {
         let store = shared_store();
         let server = Member::start(&store).await;
         let all: Api<APIService> = Api::all(server.client.clone());
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn servers_of_the_same_port_are_all_endpoints() {
+    async fn kubernetes_service_has_endpoints_of_all_servers_with_the_same_port() {
         let store = shared_store();
         let server = Member::start(&store).await;
         let address = |index: usize| format!("10.0.0.{index}");
@@ -382,7 +382,7 @@ mod tests {
 
     /// No server overwrites the concurrent update of the other one.
     #[tokio::test]
-    async fn servers_that_begin_at_the_same_time_are_all_endpoints() {
+    async fn kubernetes_service_has_endpoints_of_servers_starting_concurrently() {
         let store = shared_store();
         let server = Member::start(&store).await;
         let address = |index: usize| format!("10.0.0.{index}");

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_and_what_is_named() {
+    fn object_files_are_read_in_name_order_and_errors_name_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str, text: &str| {
             let file = folder.path().join(name);

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_key_has_signed_it_knows() {
+    fn a_key_verifies_only_tokens_that_it_signed() {
         let key = || SigningKey::new(&KeyPair::generate().unwrap()).unwrap();
         let (ours, other) = (key(), key());
         let claims = json!({"sub": "jane", "exp": 5});

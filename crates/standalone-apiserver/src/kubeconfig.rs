@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kubeconfig_that_is_the_same_is_not_written() {
+    fn an_unchanged_kubeconfig_is_not_rewritten() {
         let folder = tempfile::tempdir().unwrap();
         let certificates = Certificates::open(&folder.path().join("data")).unwrap();
         let file = folder.path().join("kubeconfig");

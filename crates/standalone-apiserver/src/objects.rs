@@ -224,7 +224,7 @@ mod tests {
 
     /// Both servers read the store before either of them writes to it.
     #[tokio::test]
-    async fn servers_that_begin_at_the_same_time_load_the_same() {
+    async fn servers_with_a_shared_store_load_objects_only_once() {
         let definition = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": "foos.example.com"},
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_loaded_pod_keeps_its_requirements() {
+    async fn match_label_keys_are_not_merged_into_selectors_of_loaded_pods() {
         let selector =
             json!({"matchExpressions": [{"key": "a", "operator": "In", "values": ["1"]}]});
         let constraint = json!({
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn loaded_pods_get_the_priority_of_their_class() {
+    async fn loaded_pods_get_the_priority_of_their_priority_class() {
         let class = |name: &str, value: i64, rest: Value| {
             let mut class = json!({
                 "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",

@@ -86,7 +86,7 @@ async fn a_webhook_of_kube_judges_and_changes() {
 }
 
 #[tokio::test]
-async fn what_a_webhook_does_wrong_is_told_and_bounded() {
+async fn invalid_webhook_responses_are_reported_in_short_errors() {
     let mut deep = String::from("{\"response\":");
     (0..100_000).for_each(|_| deep.push('['));
     let many: Vec<String> = (0..60_000).map(|number| number.to_string()).collect();
@@ -140,7 +140,7 @@ async fn what_a_webhook_does_wrong_is_told_and_bounded() {
 }
 
 #[tokio::test]
-async fn patches_that_make_another_object_fail_the_write() {
+async fn webhook_patches_that_produce_an_invalid_object_fail_the_write() {
     let patches = [
         ("name", json!([{"op": "replace", "path": "/metadata/name", "value": "other"}])),
         ("namespace", json!([{"op": "add", "path": "/metadata/namespace", "value": "other"}])),
@@ -173,7 +173,7 @@ async fn patches_that_make_another_object_fail_the_write() {
 }
 
 #[tokio::test]
-async fn a_silent_webhook_holds_up_nobody_else() {
+async fn a_silent_webhook_does_not_block_other_requests() {
     let webhook = Webhook::start(|_| Reply::Silence).await;
     let server = TestServer::builder().start().await.unwrap();
     let client = server.client();
@@ -195,7 +195,7 @@ async fn a_silent_webhook_holds_up_nobody_else() {
 }
 
 #[tokio::test]
-async fn a_webhook_that_takes_too_long_has_not_answered() {
+async fn a_webhook_that_exceeds_its_timeout_fails_the_request() {
     let webhook = Webhook::start(|_| Reply::Silence).await;
     let server = TestServer::builder().start().await.unwrap();
     let client = server.client();
@@ -205,7 +205,7 @@ async fn a_webhook_that_takes_too_long_has_not_answered() {
 }
 
 #[tokio::test]
-async fn a_webhook_may_write_objects_about_which_it_is_asked() {
+async fn a_webhook_can_wait_for_another_write_that_calls_the_same_webhook() {
     let server = TestServer::builder().start().await.unwrap();
     let client = server.client();
     let (outer, is_written) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
@@ -231,7 +231,7 @@ async fn a_webhook_may_write_objects_about_which_it_is_asked() {
 }
 
 #[tokio::test]
-async fn pods_are_shown_with_their_defaults_and_get_those_of_what_was_added() {
+async fn webhooks_receive_defaulted_pods_and_patched_pods_are_defaulted_again() {
     let webhook = Webhook::start(|_| {
         patching(&json!([
             {"op": "test", "path": "/spec/restartPolicy", "value": "Always"},
@@ -258,7 +258,7 @@ async fn pods_are_shown_with_their_defaults_and_get_those_of_what_was_added() {
 }
 
 #[tokio::test]
-async fn a_scale_is_shown_and_changed_as_a_scale() {
+async fn webhooks_receive_and_patch_scale_subresources_as_scale_objects() {
     let webhook = Webhook::start(|_| {
         patching(&json!([{"op": "replace", "path": "/spec/replicas", "value": 7}]))
     })

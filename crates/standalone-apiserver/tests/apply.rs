@@ -41,7 +41,7 @@ fn managers(object: &impl ResourceExt) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_operator_applies_what_it_wants() -> Result<()> {
+async fn server_side_apply_removes_omitted_fields_and_detects_conflicts() -> Result<()> {
     let server = TestServer::builder().crd(Foo::crd()).start().await?;
     let foos: Api<Foo> = Api::default_namespaced(server.client());
     let operator = PatchParams::apply("operator");
@@ -75,7 +75,7 @@ async fn an_operator_applies_what_it_wants() -> Result<()> {
 }
 
 #[tokio::test]
-async fn two_share_a_deployment() -> Result<()> {
+async fn two_managers_apply_different_containers_of_a_deployment() -> Result<()> {
     let server = TestServer::builder().start().await?;
     let deployments: Api<Deployment> = Api::default_namespaced(server.client());
     let applied = |spec: Value| {
@@ -114,7 +114,7 @@ async fn two_share_a_deployment() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_kubectl_has_applied_before_is_its_own() -> Result<()> {
+async fn server_side_apply_by_kubectl_adopts_client_side_applied_fields() -> Result<()> {
     let server = TestServer::builder().start().await?;
     let maps: Api<ConfigMap> = Api::default_namespaced(server.client());
     const LAST: &str = "kubectl.kubernetes.io/last-applied-configuration";

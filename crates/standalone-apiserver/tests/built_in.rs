@@ -51,7 +51,7 @@ fn code(error: kube::Error) -> u16 {
 }
 
 #[tokio::test]
-async fn what_is_reported_in_one_group_is_read_in_the_other() {
+async fn events_are_the_same_objects_in_both_api_groups() {
     let (_server, client) = server().await;
     let reporter = Reporter { controller: "example.com/c".to_owned(), instance: None };
     let recorder = Recorder::new(client.clone(), reporter);
@@ -83,7 +83,7 @@ async fn what_is_reported_in_one_group_is_read_in_the_other() {
 }
 
 #[tokio::test]
-async fn a_lease_has_one_holder() {
+async fn a_lease_update_with_a_stale_or_missing_resource_version_is_rejected() {
     let (_server, client) = server().await;
     let leases: Api<Lease> = Api::default_namespaced(client);
     let lease: Lease = object(json!({
@@ -108,7 +108,7 @@ async fn a_lease_has_one_holder() {
 }
 
 #[tokio::test]
-async fn a_pod_on_a_node_has_its_grace() {
+async fn a_deleted_pod_on_a_node_exists_until_its_grace_period_ends() {
     let (server, client) = server().await;
     let pods: Api<Pod> = Api::default_namespaced(client);
     pods.create(&PostParams::default(), &pod(None)).await.unwrap();
@@ -152,7 +152,7 @@ async fn a_namespace_does_not_wait_for_pods() {
 }
 
 #[tokio::test]
-async fn services_get_addresses_and_keep_them() {
+async fn services_get_distinct_cluster_ips_and_keep_them() {
     let (_server, client) = server().await;
     let services: Api<Service> = Api::default_namespaced(client);
     let service = |name: &str, kind: &str| -> Service {
@@ -176,7 +176,7 @@ async fn services_get_addresses_and_keep_them() {
 }
 
 #[tokio::test]
-async fn a_job_selects_its_own_pods() {
+async fn job_pod_templates_are_labelled_with_job_name_and_uid() {
     let (_server, client) = server().await;
     let jobs: Api<Job> = Api::default_namespaced(client);
     let job: Job = object(json!({
@@ -194,7 +194,7 @@ async fn a_job_selects_its_own_pods() {
 }
 
 #[tokio::test]
-async fn what_is_there_from_the_start_is_as_if_it_was_made() {
+async fn objects_loaded_at_startup_are_defaulted_and_keep_their_status() {
     let uid = "0a1b2c3d-0000-4000-8000-000000000000";
     let node = json!({
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"},
@@ -228,7 +228,7 @@ async fn what_is_there_from_the_start_is_as_if_it_was_made() {
 }
 
 #[tokio::test]
-async fn pods_go_however_much_happens() {
+async fn expired_pods_are_deleted_during_continuous_writes() {
     let (server, client) = server().await;
     let pods: Api<Pod> = Api::default_namespaced(client.clone());
     let uid = pods.create(&PostParams::default(), &pod(Some("n"))).await.unwrap().uid().unwrap();
@@ -277,7 +277,7 @@ async fn a_namespace_waits_for_finalizers() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_pod_gets_what_other_objects_say() -> anyhow::Result<()> {
+async fn pods_get_defaults_from_priority_classes_and_limit_ranges() -> anyhow::Result<()> {
     let (server, client) = server().await;
     let post = PostParams::default();
     let classes: Api<PriorityClass> = Api::all(client.clone());

@@ -55,7 +55,7 @@ async fn established(client: Client) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_definition_that_is_made_is_served() -> Result<()> {
+async fn a_created_definition_is_served_and_discoverable() -> Result<()> {
     let server = TestServer::builder().start().await?;
     let client = server.client();
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
@@ -80,7 +80,7 @@ async fn a_definition_that_is_made_is_served() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_definition_that_changes_takes_effect() -> Result<()> {
+async fn a_changed_definition_takes_effect_and_closes_watches() -> Result<()> {
     let server = TestServer::builder().crd(definition(&sizes())?).start().await?;
     let client = server.client();
     let (foos, resource) = foos(client.clone());
@@ -112,7 +112,7 @@ async fn a_definition_that_changes_takes_effect() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_request_after_a_change_meets_it() -> Result<()> {
+async fn requests_after_a_definition_change_use_the_new_schema() -> Result<()> {
     let server = TestServer::builder().crd(definition(&sizes())?).start().await?;
     let client = server.client();
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
@@ -142,7 +142,7 @@ async fn the_request_after_a_change_meets_it() -> Result<()> {
 }
 
 #[tokio::test]
-async fn certificates_that_cannot_be_read_hold_up_a_new_definition() -> Result<()> {
+async fn a_new_definition_with_an_invalid_ca_bundle_is_not_established() -> Result<()> {
     let server = TestServer::builder().start().await?;
     let client = server.client();
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
@@ -182,7 +182,7 @@ async fn certificates_that_cannot_be_read_hold_up_a_new_definition() -> Result<(
 }
 
 #[tokio::test]
-async fn a_definition_that_goes_takes_its_objects_along() -> Result<()> {
+async fn deleting_a_definition_deletes_its_objects() -> Result<()> {
     let server = TestServer::builder().crd(definition(&sizes())?).start().await?;
     let client = server.client();
     let (foos, resource) = foos(client.clone());
@@ -221,7 +221,7 @@ async fn a_definition_that_goes_takes_its_objects_along() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_cannot_be_served_is_refused_or_said() -> Result<()> {
+async fn invalid_definitions_are_rejected_and_name_conflicts_are_reported() -> Result<()> {
     let server = TestServer::builder().crd(definition(&sizes())?).start().await?;
     let definitions: Api<CustomResourceDefinition> = Api::all(server.client());
     let refuse = async |change: fn(&mut Value)| -> Result<String> {
@@ -305,7 +305,7 @@ fn renamed(plural: &str, kind: &str, short_names: &[&str]) -> Result<CustomResou
 }
 
 #[tokio::test]
-async fn names_that_are_released_are_given_to_others() -> Result<()> {
+async fn released_short_names_are_accepted_for_other_definitions() -> Result<()> {
     let server = TestServer::builder()
         .crd(definition(&sizes())?)
         .crd(renamed("bars", "Bar", &["ba"])?)
@@ -330,7 +330,7 @@ async fn names_that_are_released_are_given_to_others() -> Result<()> {
 }
 
 #[tokio::test]
-async fn versions_that_were_stored_are_remembered() -> Result<()> {
+async fn status_stored_versions_keeps_earlier_storage_versions() -> Result<()> {
     let mut two = definition(&sizes())?;
     let mut second = two.spec.versions[0].clone();
     (second.name, second.storage) = ("v2".to_owned(), false);
@@ -347,7 +347,7 @@ async fn versions_that_were_stored_are_remembered() -> Result<()> {
 }
 
 #[tokio::test]
-async fn definitions_say_whether_they_were_approved() -> Result<()> {
+async fn definitions_of_k8s_io_groups_report_api_approval_in_a_condition() -> Result<()> {
     let mut larks = renamed("larks", "Lark", &[])?;
     larks.metadata.name = Some("larks.birds.k8s.io".to_owned());
     larks.spec.group = "birds.k8s.io".to_owned();
@@ -400,7 +400,7 @@ async fn objects_are_selected_by_the_fields_of_now() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_definition_in_conflict_goes_with_its_objects() -> Result<()> {
+async fn a_definition_with_a_name_conflict_can_be_deleted_with_its_objects() -> Result<()> {
     let server = TestServer::builder()
         .crd(definition(&sizes())?)
         .crd(renamed("bars", "Bar", &["ba"])?)
@@ -438,7 +438,7 @@ async fn a_definition_in_conflict_goes_with_its_objects() -> Result<()> {
 /// What was applied in a version belongs to somebody when it is not served any more. When it is
 /// gone, nobody can apply, as with kube-apiserver.
 #[tokio::test]
-async fn what_was_applied_in_a_version_outlives_it() -> Result<()> {
+async fn fields_applied_in_an_unserved_version_still_cause_conflicts() -> Result<()> {
     let version = |name: &str, is_served: bool| {
         let spec = json!({"type": "object", "properties": {"size": {"type": "integer"}}});
         json!({

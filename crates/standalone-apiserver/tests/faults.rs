@@ -64,7 +64,7 @@ async fn requests_are_refused_and_break_off() -> Result<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn everything_takes_its_time() -> Result<()> {
+async fn an_injected_delay_applies_to_requests() -> Result<()> {
     let server = TestServer::builder().start().await?;
     server.faults().delay(Duration::from_secs(3));
     let begun = Instant::now();
@@ -74,7 +74,7 @@ async fn everything_takes_its_time() -> Result<()> {
 }
 
 #[tokio::test]
-async fn who_follows_goes_on_behind_the_end_of_a_watch() -> Result<()> {
+async fn a_watcher_resumes_after_expired_and_broken_watches() -> Result<()> {
     let server = TestServer::builder().objects([map("a")]).start().await?;
     let maps: Api<ConfigMap> = Api::default_namespaced(server.client());
     let follow = watcher(maps.clone(), watcher::Config::default()).default_backoff();
@@ -107,7 +107,7 @@ async fn who_follows_goes_on_behind_the_end_of_a_watch() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_watch_that_expires_says_so() -> Result<()> {
+async fn an_expired_watch_ends_with_a_410_error_event() -> Result<()> {
     let server = TestServer::builder().start().await?;
     let maps: Api<ConfigMap> = Api::default_namespaced(server.client());
     let mut watching = maps.watch(&kube::api::WatchParams::default(), "0").await?.boxed();

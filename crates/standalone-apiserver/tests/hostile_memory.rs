@@ -38,7 +38,7 @@ async fn ask(client: &Client, method: &str, path: &str, content_type: &str, body
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn little_memory_is_taken_by_types() {
+async fn requests_decoded_into_typed_objects_use_limited_memory() {
     let server = TestServer::builder().start().await.unwrap();
     let client = server.client();
     let pods = "/api/v1/namespaces/default/pods?dryRun=All";

@@ -53,7 +53,7 @@ fn pod(name: &str) -> Result<Pod> {
 }
 
 #[tokio::test]
-async fn built_in_kinds_take_every_verb() -> Result<()> {
+async fn built_in_kinds_support_create_patch_replace_list_and_delete() -> Result<()> {
     let server = server().await?;
     let maps: Api<ConfigMap> = Api::default_namespaced(server.client());
     let made = maps.create(&PostParams::default(), &map("a")).await?;
@@ -73,7 +73,7 @@ async fn built_in_kinds_take_every_verb() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_left_out_is_filled_in() -> Result<()> {
+async fn omitted_fields_of_pods_and_secrets_are_defaulted() -> Result<()> {
     let server = server().await?;
     let pods: Api<Pod> = Api::default_namespaced(server.client());
     let made = pods.create(&PostParams::default(), &pod("a")?).await?;
@@ -93,7 +93,7 @@ async fn what_is_left_out_is_filled_in() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_is_refused() -> Result<()> {
+async fn an_object_with_a_field_of_the_wrong_type_is_rejected() -> Result<()> {
     let server = server().await?;
     let kind = GroupVersionKind::gvk("", "v1", "Pod");
     let (resource, able) = pinned_kind(&server.client(), &kind).await?;
@@ -143,7 +143,7 @@ async fn a_reflector_follows_in_both_ways() -> Result<()> {
 }
 
 #[tokio::test]
-async fn nothing_is_made_in_a_namespace_that_is_not_there() -> Result<()> {
+async fn creating_an_object_in_a_missing_namespace_returns_not_found() -> Result<()> {
     let server = server().await?;
     let maps: Api<ConfigMap> = Api::namespaced(server.client(), "nowhere");
     let refused = maps.create(&PostParams::default(), &map("a")).await;
@@ -152,7 +152,7 @@ async fn nothing_is_made_in_a_namespace_that_is_not_there() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_namespace_that_is_deleted_is_emptied() -> Result<()> {
+async fn deleting_a_namespace_deletes_its_objects() -> Result<()> {
     let server = server().await?;
     let client = server.client();
     let namespaces: Api<Namespace> = Api::all(client.clone());
@@ -181,7 +181,7 @@ async fn a_namespace_that_is_deleted_is_emptied() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_namespace_that_comes_again_is_another_one() -> Result<()> {
+async fn a_recreated_namespace_is_empty_and_default_cannot_be_deleted() -> Result<()> {
     let server = server().await?;
     let namespaces: Api<Namespace> = Api::all(server.client());
     let metadata = ObjectMeta { name: Some("n".to_owned()), ..ObjectMeta::default() };
@@ -227,7 +227,7 @@ async fn objects_are_there_from_the_start() -> Result<()> {
 }
 
 #[tokio::test]
-async fn callers_are_told_apart() -> Result<()> {
+async fn requests_are_authorized_as_the_user_of_the_client() -> Result<()> {
     let server = server().await?;
     let jane = server.client_as("jane", ["farmers"]);
     let reviews: Api<SelfSubjectReview> = Api::all(jane.clone());
@@ -294,7 +294,7 @@ async fn the_clock_is_the_tests() -> Result<()> {
 }
 
 #[tokio::test]
-async fn dropping_it_ends_everything() -> Result<()> {
+async fn dropping_a_test_server_closes_watches_and_refuses_requests() -> Result<()> {
     let server = server().await?;
     let client: Client = server.client();
     let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
@@ -307,7 +307,7 @@ async fn dropping_it_ends_everything() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hundreds_at_once_know_nothing_of_each_other() -> Result<()> {
+async fn two_hundred_concurrent_test_servers_are_independent() -> Result<()> {
     let servers = (0..200).map(|number| {
         tokio::spawn(async move {
             let server = TestServer::builder().crd(Foo::crd()).start().await?;
@@ -328,7 +328,7 @@ async fn hundreds_at_once_know_nothing_of_each_other() -> Result<()> {
 }
 
 #[tokio::test]
-async fn tables_are_those_of_kubectl() -> Result<()> {
+async fn pod_tables_have_the_columns_of_kubectl() -> Result<()> {
     let server = server().await?;
     let pods: Api<Pod> = Api::default_namespaced(server.client());
     pods.create(&PostParams::default(), &pod("a")?).await?;

@@ -111,7 +111,7 @@ fn refusal(answer: Result<Secret, kube::Error>) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn a_namespace_that_is_gone_takes_nothing() {
+async fn a_create_fails_if_its_namespace_is_deleted_before_commit() {
     let world = World::new().await;
     let answer = world.create_meanwhile(async || world.delete_namespace().await).await;
     assert_eq!(refusal(answer), (404, "namespaces \"n\" not found".to_owned()));
@@ -120,7 +120,7 @@ async fn a_namespace_that_is_gone_takes_nothing() {
 }
 
 #[tokio::test]
-async fn a_namespace_that_was_made_again_is_another_one() {
+async fn a_create_fails_if_its_namespace_is_recreated_before_commit() {
     let world = World::new().await;
     let again = async || {
         world.delete_namespace().await;
@@ -132,7 +132,7 @@ async fn a_namespace_that_was_made_again_is_another_one() {
 }
 
 #[tokio::test]
-async fn a_namespace_that_is_being_deleted_takes_nothing() {
+async fn a_create_fails_if_its_namespace_is_terminating_at_commit() {
     let world = World::new().await;
     let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), "n");
     let held = json!({"metadata": {"name": "held", "finalizers": ["example.com/held"]}});
@@ -148,7 +148,7 @@ async fn a_namespace_that_is_being_deleted_takes_nothing() {
 }
 
 #[tokio::test]
-async fn a_namespace_that_has_only_changed_takes_it() {
+async fn a_create_succeeds_if_its_namespace_is_updated_before_commit() {
     let world = World::new().await;
     let changed = async || {
         let labels = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));

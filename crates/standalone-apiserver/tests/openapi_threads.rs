@@ -11,7 +11,7 @@ fn threads() -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_thread_builds_the_documents_however_many_requests_time_out() {
+async fn openapi_requests_that_time_out_do_not_start_more_threads() {
     let server = TestServer::builder().start().await.unwrap();
     let client = server.client();
     let before = threads();

@@ -88,7 +88,7 @@ async fn kinds_of_your_own_are_counted_from_the_start() {
 }
 
 #[tokio::test]
-async fn pods_that_have_ended_make_room() {
+async fn terminated_pods_free_the_pods_quota_but_not_count_pods() {
     let server = TestServer::builder().start().await.unwrap();
     let client = server.client();
     limit(&client, "q", json!({"pods": "1", "count/pods": "2"})).await;

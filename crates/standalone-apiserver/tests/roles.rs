@@ -37,7 +37,7 @@ fn robot(server: &TestServer) -> Client {
 
 /// A right is there with its binding, and gone with it: at once, because tests do not wait.
 #[tokio::test]
-async fn a_right_holds_as_long_as_its_binding_and_role() {
+async fn permissions_follow_changes_of_roles_and_bindings() {
     let server = TestServer::builder().start().await.unwrap();
     let maps: Api<ConfigMap> = Api::default_namespaced(robot(&server));
     let roles: Api<Role> = Api::default_namespaced(server.client());
@@ -65,7 +65,7 @@ async fn a_right_holds_as_long_as_its_binding_and_role() {
 
 /// What an operator adds to Kubernetes' own roles, and how those are made of each other.
 #[tokio::test]
-async fn kubernetes_own_roles_gain_what_is_labelled_so() {
+async fn default_cluster_roles_aggregate_labelled_cluster_roles() {
     let server = TestServer::builder().start().await.unwrap();
     let bindings: Api<RoleBinding> = Api::default_namespaced(server.client());
     let post = PostParams::default();
@@ -132,7 +132,7 @@ async fn odd_roles_are_answered() {
 
 /// ClusterRoles that somebody writes who is no administrator.
 #[tokio::test]
-async fn nobody_becomes_more_by_a_cluster_role() {
+async fn users_cannot_escalate_their_permissions_with_cluster_roles() {
     let server = TestServer::builder().start().await.unwrap();
     let post = PostParams::default();
     let rules = json!([

@@ -55,7 +55,7 @@ async fn review(client: &Client, token: &str, audiences: &[&str]) -> TokenReview
 }
 
 #[tokio::test]
-async fn a_token_is_believed_as_long_as_it_may_be() {
+async fn a_service_account_token_is_checked_for_signature_audience_and_expiry() {
     let server = TestServer::builder().start().await.unwrap();
     let client = server.client();
     let accounts = account(&client).await;
@@ -89,7 +89,7 @@ async fn a_token_is_believed_as_long_as_it_may_be() {
 }
 
 #[tokio::test]
-async fn a_token_ends_with_its_account_and_what_it_is_bound_to() {
+async fn a_token_is_invalid_after_its_service_account_or_bound_pod_is_deleted() {
     let server = TestServer::builder().start().await.unwrap();
     let client = server.client();
     let accounts = account(&client).await;
@@ -121,7 +121,7 @@ async fn a_token_ends_with_its_account_and_what_it_is_bound_to() {
 }
 
 #[tokio::test]
-async fn a_token_does_not_outlive_an_account_that_is_held() {
+async fn a_token_is_invalid_a_minute_after_its_account_is_marked_for_deletion() {
     let server = TestServer::builder().start().await.unwrap();
     let client = server.client();
     let accounts = account(&client).await;
@@ -137,7 +137,7 @@ async fn a_token_does_not_outlive_an_account_that_is_held() {
 }
 
 #[tokio::test]
-async fn whoever_verifies_tokens_finds_the_keys() {
+async fn token_verification_keys_are_served_to_service_accounts() {
     let server = TestServer::builder().start().await.unwrap();
     let read = async |path: &str, client: &Client| {
         let request = http::Request::get(path).body(Vec::new()).unwrap();

@@ -118,7 +118,7 @@ async fn remove_pod(pods: &Api<Pod>, name: &str) {
 }
 
 #[tokio::test]
-async fn a_claim_stays_until_the_last_pod_that_uses_it_is_deleted() {
+async fn a_claim_is_deleted_only_after_the_last_pod_that_uses_it() {
     let world = World::start().await;
     world.create_claim(&claim("data")).await;
     for name in ["first", "second"] {
@@ -137,7 +137,7 @@ async fn a_claim_stays_until_the_last_pod_that_uses_it_is_deleted() {
 }
 
 #[tokio::test]
-async fn a_claim_that_no_pod_on_a_node_uses_is_deleted_at_once() {
+async fn a_claim_not_used_by_a_scheduled_pod_is_deleted_immediately() {
     let world = World::start().await;
     world.create_claim(&claim("data")).await;
     let mut pending = pod("pending", &of_claim("data"));
@@ -158,7 +158,7 @@ fn ephemeral_claim(pod: &Pod) -> PersistentVolumeClaim {
 }
 
 #[tokio::test]
-async fn an_ephemeral_volume_uses_the_claim_of_its_pod_until_the_pod_is_shut_down() {
+async fn an_ephemeral_volume_protects_only_its_own_claim_until_its_pod_is_shut_down() {
     let world = World::start().await;
     let spec = json!({
         "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
@@ -182,7 +182,7 @@ async fn an_ephemeral_volume_uses_the_claim_of_its_pod_until_the_pod_is_shut_dow
 }
 
 #[tokio::test]
-async fn a_volume_stays_while_it_is_bound() {
+async fn a_bound_persistent_volume_is_deleted_only_after_its_release() {
     let world = World::start().await;
     let volume = |name: &str| -> PersistentVolume {
         from(json!({
@@ -208,7 +208,7 @@ async fn a_volume_stays_while_it_is_bound() {
 }
 
 #[tokio::test]
-async fn other_finalizers_stay() {
+async fn storage_protection_does_not_remove_other_finalizers() {
     let world = World::start().await;
     let mut data = claim("data");
     data.metadata.finalizers = Some(vec!["example.com/hold".to_owned()]);

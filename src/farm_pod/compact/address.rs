@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_what_was_written() {
+    fn an_address_preserves_the_string_it_was_parsed_from() {
         for text in [
             "10.1.2.3",
             "255.255.255.255",

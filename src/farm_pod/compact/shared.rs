@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_values_are_one() {
+    fn equal_values_share_one_allocation_while_in_use() {
         let pool = Pool::default();
         let kept = texts(&pool, ["a", "b", "a"].map(str::to_owned));
         assert!(Arc::ptr_eq(&kept[0], &kept[2]));
@@ -239,7 +239,7 @@ mod tests {
 
     /// Unused values are removed, so the size of a pool does not depend on the number of values that passed through it.
     #[test]
-    fn a_pool_is_as_large_as_what_is_in_use() {
+    fn a_pool_does_not_grow_with_unused_values() {
         let pool = Pool::default();
         let kept = texts(&pool, (0..10).map(|number| number.to_string()));
         for number in 0..10 * FIRST_SWEEP {
@@ -254,7 +254,7 @@ mod tests {
 
     /// There is one default value, and returning it takes no lock.
     #[test]
-    fn nothing_is_found_without_the_pool() {
+    fn default_values_are_returned_without_locking_the_pool() {
         assert!(Arc::ptr_eq(&Word::default().0.0, &Word::from("").0.0));
         let pool: Pool<String> = Pool::default();
         let find = || texts(&pool, [String::new()]).remove(0);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_what_was_read() {
+    fn words_deserialize_from_strings_and_have_pointer_size() {
         for text in ["True", "", "PodResizePending"] {
             let word: Word = serde_json::from_value(json!(text)).unwrap();
             assert_eq!((&*word, &word), (text, &Word::from(text)));

@@ -44,7 +44,7 @@ fn containers_are_summed_and_init_containers_are_not() {
 }
 
 #[test]
-fn sidecars_count_beside_what_comes_after_them() {
+fn sidecar_requests_are_added_to_containers_that_start_later() {
     check(json!({"containers": [container("1")], "initContainers": [sidecar("2")]}), "3");
     // An init container behind a sidecar runs together with it; one before the sidecar does not.
     let init = json!([sidecar("1"), container("3")]);
@@ -56,7 +56,7 @@ fn sidecars_count_beside_what_comes_after_them() {
 }
 
 #[test]
-fn overhead_is_added_to_what_is_limited() {
+fn pod_overhead_is_added_to_requests_and_to_existing_limits() {
     let spec = json!({"containers": [container("1")], "overhead": {"cpu": "250m"}});
     check(spec, "1250m");
     let requested = json!([{"name": "c", "resources": {"requests": {"cpu": "1"}}}]);
@@ -67,7 +67,7 @@ fn overhead_is_added_to_what_is_limited() {
 }
 
 #[test]
-fn what_the_pod_says_stands_above() {
+fn pod_level_resources_override_container_resources() {
     let amounts = json!({"cpu": "4", "example.com/gpu": "9"});
     let own = json!({"requests": amounts, "limits": amounts});
     let spec = json!({"containers": [container("1")], "resources": own, "overhead": {"cpu": "1"}});
@@ -114,7 +114,7 @@ fn every_resource_is_summed() {
 }
 
 #[test]
-fn memory_is_shown_in_few_characters() {
+fn memory_table_cells_are_rounded_to_short_quantities() {
     for (amount, expected) in [
         ("128Mi", "128Mi"),
         ("1000Mi", "1Gi"),
@@ -134,7 +134,7 @@ fn memory_is_shown_in_few_characters() {
 }
 
 #[test]
-fn usage_is_shown_in_percent() {
+fn usage_cells_contain_percentages() {
     let amount = |request: Option<&str>, usage: Option<&str>, percent| Amount {
         request: request.map(str::to_owned),
         usage: usage.map(str::to_owned),
@@ -153,7 +153,7 @@ fn usage_is_shown_in_percent() {
 }
 
 #[test]
-fn what_is_used_is_compared_with_limits_that_all_containers_have() {
+fn percent_of_limit_requires_a_limit_on_every_container() {
     let percent = |spec: Value| {
         let pod = read(spec, json!({}));
         let mut resources = resources(&pod);

@@ -135,7 +135,7 @@ const WHY: &[(&str, &str, &str, &str)] = &[
 ];
 
 #[test]
-fn a_message_says_what_is_wrong() {
+fn sample_pods_have_the_expected_problem_messages() {
     let mut expected = WHY.iter();
     for pod in pods() {
         let Some(why) = why(&pod, None) else { continue };
@@ -158,7 +158,7 @@ fn node(ready: Value) -> NodeView {
 }
 
 #[test]
-fn a_node_that_is_away_is_the_first_cause() {
+fn a_node_that_is_not_ready_is_the_first_cause() {
     let away = node(json!({
         "type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown",
         "message": "Kubelet stopped posting node status.",
@@ -183,7 +183,7 @@ fn a_node_that_is_away_is_the_first_cause() {
 }
 
 #[test]
-fn a_deletion_says_what_it_is_for() {
+fn deletion_messages_contain_the_disruption_reason() {
     let mut pod = of("ends");
     pod.metadata.rare.as_mut().unwrap().finalizers = Vec::new().into();
     assert_eq!(why(&pod, None).unwrap().message, "being deleted");
@@ -199,7 +199,7 @@ fn a_deletion_says_what_it_is_for() {
 }
 
 #[test]
-fn a_message_is_one_line_and_bounded() {
+fn messages_are_reduced_to_one_line_of_limited_length() {
     assert_eq!(one_line(" a\n\tb  c \n"), "a b c");
     let long = "ü".repeat(MESSAGE_CHARACTERS);
     assert_eq!(one_line(&long), long);
@@ -207,7 +207,7 @@ fn a_message_is_one_line_and_bounded() {
 }
 
 #[test]
-fn a_sidecar_that_was_stopped_is_not_the_cause() {
+fn a_failed_main_container_precedes_a_stopped_sidecar_as_the_cause() {
     let ended = |name: &str, exit_code: i32| json!({"name": name, "state": {"terminated": {"exitCode": exit_code, "reason": "Error"}}});
     let cause = |init: Value, main: Value, phase: &str| {
         let pod: PodView = serde_json::from_value(json!({
@@ -230,7 +230,7 @@ fn a_sidecar_that_was_stopped_is_not_the_cause() {
 }
 
 #[test]
-fn what_was_killed_did_not_end_by_itself() {
+fn containers_with_exit_code_137_or_143_were_killed() {
     let pod = |exit_code: i32| -> PodView {
         let last = json!({"terminated": {"exitCode": exit_code}});
         let state = json!({"waiting": {"reason": "CrashLoopBackOff"}});

@@ -60,7 +60,7 @@ fn patterns_are_read_as_re2_reads_them() {
 }
 
 #[test]
-fn what_is_no_pattern_is_told_as_go_tells_it() {
+fn invalid_patterns_have_the_error_messages_of_go() {
     for (pattern, why) in FAULTS {
         let expected = format!("error parsing regexp: {why}");
         assert_eq!(translate(pattern), Err(expected), "{pattern}");

@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_lists_each_text_once_and_every_cause() {
+    fn an_invalid_status_deduplicates_messages_but_not_causes() {
         let twice = FieldError::required("spec.weight", "");
         let errors = vec![twice.clone(), twice, FieldError::required("spec.height", "")];
         let error = ApiError::invalid("farm.example.com", "Llama", "a", errors);

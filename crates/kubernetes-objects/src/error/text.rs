@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quotes_as_go_does() {
+    fn strings_in_errors_are_quoted_as_in_go() {
         let rows =
             [("a", "\"a\""), ("a\"b\\", r#""a\"b\\""#), ("\n\u{1}\u{7f}", r#""\n\x01\x7f""#)];
         for (text, expected) in rows {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_text_the_beginning_is_shown() {
+    fn long_strings_in_errors_are_truncated() {
         let long = format!("a{}", "é".repeat(SHOWN));
         let shown = beginning(&long);
         assert!(shown.ends_with("é...") && shown.len() <= SHOWN + 3);

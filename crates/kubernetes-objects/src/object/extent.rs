@@ -109,7 +109,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_as_deep_as_it_may_be_is_read_again() {
+    fn objects_at_the_depth_limit_can_be_parsed_again() {
         let deep = |depth: usize| (1..depth).fold(json!({}), |inner, _| json!({"a": inner}));
         for depth in [1, 2, DEPTH_LIMIT, DEPTH_LIMIT + 1] {
             let value = deep(depth);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_managers_counts() {
+    fn managed_fields_count_towards_object_depth_and_values() {
         let tree = json!({"metadata": {"name": "a"}});
         let managers = json!([{"fieldsV1": {"f:spec": {"f:l": {"k:{\"a\":\"}[\"}": {}}}}}]);
         let extent = Extent::of(tree.as_object().unwrap());

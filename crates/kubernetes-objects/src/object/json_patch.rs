@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn members() {
+    fn json_patch_operations_on_object_fields() {
         let whole = |a: Value| Some(json!({"a": a, "l": [1, 2, 3], "a/b": {"m~n": 4}}));
         check(json!([]), whole(json!({"b": 1})));
         check(json!([{"op": "add", "path": "/a/c", "value": 2}]), whole(json!({"b": 1, "c": 2})));
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_too_far_is_refused() {
+    fn json_patches_that_exceed_copy_depth_or_work_limits_are_rejected() {
         let copies = |count: usize| {
             let copy = json!({"op": "copy", "from": "/a", "path": "/a/x"});
             patch(&Value::Array(vec![copy; count]))

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_read_as_it_was() {
+    fn stored_objects_decode_to_the_same_object() {
         let object = object();
         let read = Object::from_kept(object.key().clone(), &object.to_kept()).unwrap();
         assert_eq!(format!("{object:?}"), format!("{read:?}"));

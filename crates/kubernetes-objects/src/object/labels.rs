@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn are_what_was_given() {
+    fn labels_return_the_given_values_in_key_order() {
         let given = [("tier", "front"), ("app", "web:1"), ("", ""), ("ü", "3:x"), ("empty", "")];
         let labels: Labels =
             given.map(|(key, value)| (key.into(), value.into())).into_iter().collect();

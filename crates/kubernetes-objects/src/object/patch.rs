@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_alike_differs_in_scalars() {
+    fn only_json_that_differs_in_scalars_is_patched() {
         let base = r#"{"a":{"b":"one","c":[1,true,null]},"d":"\"q\\","e":{},"long":"the same in both of them, and of some length"}"#;
         let with = |from: &str, to: &str| base.replacen(from, to, 1);
         assert_eq!(patched(base, base), Some(0));
@@ -243,7 +243,7 @@ mod tests {
 
     /// Any patched text is equal to the original, and both texts have the same hash if there is a patch.
     #[test]
-    fn any_text_is_read_as_it_was() {
+    fn random_json_is_restored_from_a_patch() {
         let mut random = fastrand::Rng::with_seed(3);
         let hasher = RandomState::new();
         let scalar = |random: &mut fastrand::Rng| match random.u8(0..5) {

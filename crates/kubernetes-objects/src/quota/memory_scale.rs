@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rooms_are_between_their_least_and_their_most() {
+    fn budgets_scale_between_smallest_and_largest_size() {
         assert_eq!(MemoryScale::ALL.between(3, 128 << 20), 128 << 20);
         assert_eq!(MemoryScale::largest(|_| false).between(3, 128 << 20), 3);
         let half = MemoryScale::largest(|portion| portion.between(0, 100) <= 50);

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_user_leaves_places_for_others() {
+    fn one_user_cannot_use_all_slots() {
         let places = Slots::new(8);
         let held: Vec<_> = std::iter::from_fn(|| places.take("greedy", 1)).collect();
         assert_eq!((held.len(), places.taken_now().all), (2, 2));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_users_leave_places_for_others() {
+    fn a_few_users_cannot_use_all_slots() {
         let places = Slots::new(1_000);
         let mut held = Vec::new();
         let take_all = |name: &str| {

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn most_texts_are_looked_at_once() {
+    fn a_typical_pattern_search_reads_each_byte_once() {
         let (pattern, text) = (compiled("^[a-z]{1,1000}$"), "a".repeat(1_000));
         let mut left = 1 << 30;
         assert_eq!(pattern.is_match(&text, &mut left), Some(true));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_too_much_is_not_found_out() {
+    fn a_pattern_search_stops_at_the_cost_limit() {
         let mut random = 1_u32;
         let mut next = || {
             random = random.wrapping_mul(1_103_515_245).wrapping_add(12_345);

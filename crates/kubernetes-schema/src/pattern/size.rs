@@ -49,7 +49,7 @@ mod tests {
 
     /// A pattern compiles within the computed size.
     #[test]
-    fn is_never_less_than_what_is_compiled() {
+    fn pattern_size_estimates_are_at_least_the_compiled_size() {
         for pattern in [
             "",
             "a",
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_repeated_counts_each_time() {
+    fn pattern_size_estimates_multiply_repetitions() {
         let once = size("\\pL").unwrap();
         assert!(size("\\pL{50}").unwrap() > 40 * once);
         assert_eq!(

@@ -30,7 +30,7 @@ fn faults(written: &Value) -> Vec<String> {
 }
 
 #[test]
-fn rules_judge_what_is_there_and_what_was() {
+fn validation_rules_read_self_and_old_self() {
     let item = json!({
         "type": "object",
         "properties": {"k": {"type": "string"}, "v": {
@@ -70,7 +70,7 @@ fn rules_judge_what_is_there_and_what_was() {
 }
 
 #[test]
-fn definitions_are_told_what_is_wrong_with_their_rules() {
+fn invalid_or_expensive_rules_in_a_definition_are_reported() {
     let rules = |rules: Value| json!({"type": "object", "x-kubernetes-validations": rules});
     assert!(faults(&rules(json!([{"rule": "self.metadata.name != 'a'"}]))).is_empty());
     let found = faults(&rules(json!([{"rule": "self.a == 1"}])));
@@ -107,7 +107,7 @@ fn kinds_without_rules_are_not_looked_at() {
 }
 
 #[test]
-fn what_takes_long_is_not_judged_at_once() {
+fn expensive_rules_exceed_the_small_budget() {
     let schema = schema(json!({
         "type": "array",
         "items": {"type": "integer"},

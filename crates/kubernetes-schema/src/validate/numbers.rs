@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn floats_are_integers_as_in_go() {
+    fn floats_count_as_integers_as_in_go() {
         for (number, expected) in [
             (1.0, true),
             (-3.0, true),
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_become_integers_as_in_go() {
+    fn floats_convert_to_integers_as_in_go() {
         assert_eq!(go_integer(-1.9), -1);
         assert_eq!(go_integer(1e21), i64::MIN);
         assert_eq!(go_integer(-1e21), i64::MIN);

@@ -63,7 +63,7 @@ fn identity() -> String {
 
 /// Values that kube-apiserver 1.36 has written to etcd with these keys.
 #[test]
-fn what_kube_apiserver_has_encrypted_is_read() {
+fn values_encrypted_by_kube_apiserver_are_decrypted() {
     for (provider, key, collection, place, value, kind) in [
         (
             "aesgcm",
@@ -121,7 +121,7 @@ fn what_kube_apiserver_has_encrypted_is_read() {
 }
 
 #[test]
-fn the_first_key_writes_and_all_of_them_read() {
+fn the_first_key_encrypts_and_all_keys_decrypt() {
     const FOOS: &str = "foos.example.com";
     let only = |providers: &[String]| encryption(&[(FOOS, providers)]);
     let plain = only(&[identity()]);
@@ -197,7 +197,7 @@ fn the_first_rule_for_a_collection_counts() {
 }
 
 #[test]
-fn what_is_wrong_with_a_configuration_is_said_and_no_secret() {
+fn invalid_encryption_configurations_are_reported_without_secrets() {
     let with = |providers: &str| configuration(&[("foos.example.com", &[providers.to_owned()])]);
     let resources = |names: &str| configuration(&[(names, &[identity()])]);
     let header = configuration(&[]);

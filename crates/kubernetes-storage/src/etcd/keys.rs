@@ -168,7 +168,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn keys_lead_back_to_their_objects() {
+    fn etcd_keys_and_values_map_back_to_their_objects() {
         let prefix = Prefix::new("registry/farm/", Arc::default()).unwrap();
         assert_eq!(
             (&prefix.first()[..], &prefix.end()[..]),

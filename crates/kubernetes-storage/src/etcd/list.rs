@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn everything_is_read_once_whatever_keys_look_like() {
+    async fn every_etcd_key_is_read_once_for_any_key_format() {
         let mut random = fastrand::Rng::with_seed(11);
         for _ in 0..300 {
             let alphabet =
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn little_is_counted_beyond_what_is_read() {
+    async fn paged_etcd_reads_count_few_keys_beyond_the_read_keys() {
         let numbered = |number| format!("/p/things/ns-{}/thing-{number:07}", number % 5);
         let hashed = |number: u64| {
             format!("/p/things/ns/{:016x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_says_that_there_is_more_than_it_shows_is_no_end() {
+    async fn empty_etcd_pages_that_report_more_keys_do_not_end_the_list() {
         let says = Says(RangeResponse { more: true, ..RangeResponse::default() });
         let listed = pages(&says, range(), 0, true, &mut Vec::new()).await;
         assert!(matches!(listed, Err(Fault::Unknown(_))));

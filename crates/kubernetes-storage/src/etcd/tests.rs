@@ -167,13 +167,13 @@ async fn kine_passes_the_suite() {
 }
 
 #[tokio::test]
-async fn all_pages_are_read() {
+async fn all_pages_of_an_etcd_list_are_read() {
     let Some(etcd) = etcd(1) else { return };
     read_all_pages(etcd.urls()).await;
 }
 
 #[tokio::test]
-async fn all_pages_of_kine_are_read() {
+async fn all_pages_of_a_kine_list_are_read() {
     let Some(kine) = Kine::start() else { return };
     read_all_pages(kine.urls.clone()).await;
 }
@@ -194,13 +194,13 @@ async fn read_all_pages(urls: Vec<String>) {
 }
 
 #[tokio::test]
-async fn replicas_see_what_others_have_written_to_kine() {
+async fn replicas_see_writes_of_other_replicas_in_kine() {
     let Some(kine) = Kine::start() else { return };
     see_what_others_have_written(kine.urls.clone()).await;
 }
 
 #[tokio::test]
-async fn replicas_see_what_others_have_written() {
+async fn replicas_see_writes_of_other_replicas_in_etcd() {
     let Some(etcd) = etcd(1) else { return };
     see_what_others_have_written(etcd.urls()).await;
 }
@@ -259,7 +259,7 @@ async fn told(store: &EtcdStore) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_was_written_is_there_with_its_past() {
+async fn etcd_history_is_available_after_a_restart_until_compacted() {
     let Some(etcd) = etcd(1) else { return };
     let (store, [first, second, third]) = find_the_past(etcd.urls()).await;
     // Compacted changes are no longer part of the history, regardless of its limit.
@@ -275,7 +275,7 @@ async fn what_was_written_is_there_with_its_past() {
 }
 
 #[tokio::test]
-async fn what_was_written_to_kine_is_there_with_its_past() {
+async fn kine_history_is_available_after_a_restart_until_compacted() {
     let Some(kine) = Kine::start() else { return };
     let (store, [_, second, third]) = find_the_past(kine.urls.clone()).await;
     store.client.compact(number(second)).await.unwrap();
@@ -325,13 +325,13 @@ async fn link(url: &str) -> (String, watch::Sender<bool>) {
 }
 
 #[tokio::test]
-async fn goes_on_where_it_was_when_the_way_was_closed() {
+async fn etcd_watch_resumes_after_a_lost_connection() {
     let Some(etcd) = etcd(1) else { return };
     go_on_where_it_was(&etcd.urls()[0]).await;
 }
 
 #[tokio::test]
-async fn goes_on_where_it_was_when_the_way_to_kine_was_closed() {
+async fn kine_watch_resumes_after_a_lost_connection() {
     let Some(kine) = Kine::start() else { return };
     go_on_where_it_was(&kine.urls[0]).await;
 }
@@ -402,7 +402,7 @@ async fn begins_anew_where_changes_were_compacted() {
 }
 
 #[tokio::test]
-async fn a_quiet_etcd_is_no_reason_to_go_elsewhere() {
+async fn a_reconnected_store_stays_connected_to_an_idle_etcd() {
     let Some(etcd) = etcd(1) else { return };
     let (url, way) = link(&etcd.urls()[0]).await;
     let store = open(options(vec![url])).await;
@@ -446,7 +446,7 @@ async fn put(store: &EtcdStore, key: bytes::Bytes, value: &'static [u8]) {
 }
 
 #[tokio::test]
-async fn an_etcd_at_its_quota_takes_removals_and_is_read() {
+async fn etcd_over_its_quota_accepts_deletes_and_reads() {
     let Some(programs) = programs() else { return };
     let etcd = Etcd::start_with_quota(&programs, 16 << 20).unwrap();
     let store = open(options(etcd.urls())).await;
@@ -474,7 +474,7 @@ async fn an_etcd_at_its_quota_takes_removals_and_is_read() {
 }
 
 #[tokio::test]
-async fn what_is_damaged_is_never_taken_for_gone() {
+async fn damaged_etcd_objects_are_reported_as_damaged_not_as_absent() {
     let Some(etcd) = etcd(1) else { return };
     let store = open_at(&etcd).await;
     let told = Arc::new(Told::default());
@@ -507,7 +507,7 @@ async fn what_is_damaged_is_never_taken_for_gone() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_is_refused_and_what_is_large_comes() {
+async fn etcd_rejects_too_large_objects_and_lists_many_large_objects() {
     let Some(etcd) = etcd(1) else { return };
     let (store, other) = (open_at(&etcd).await, open_at(&etcd).await);
     let too_large = "x".repeat(1_600_000);
@@ -527,7 +527,7 @@ async fn what_is_too_large_is_refused_and_what_is_large_comes() {
 }
 
 #[tokio::test]
-async fn what_a_later_version_has_written_is_not_touched() {
+async fn an_etcd_prefix_with_an_unknown_store_format_is_rejected() {
     let Some(etcd) = etcd(1) else { return };
     let store = open_at(&etcd).await;
     for (noted, expected) in [
@@ -550,7 +550,7 @@ async fn what_a_later_version_has_written_is_not_touched() {
 }
 
 #[tokio::test]
-async fn what_another_program_has_written_is_not_touched() {
+async fn an_etcd_prefix_with_objects_of_another_program_is_rejected() {
     let Some(etcd) = etcd(1) else { return };
     let store = open_at(&etcd).await;
     put(&store, "/registry/pods/default/a".into(), b"k8s\0").await;
@@ -564,7 +564,7 @@ async fn what_another_program_has_written_is_not_touched() {
 }
 
 #[tokio::test]
-async fn an_unknown_outcome_is_settled_once_etcd_goes_on() {
+async fn an_unknown_write_outcome_is_settled_after_etcd_responds_again() {
     let Some(mut etcd) = etcd(1) else { return };
     let store = open_at(&etcd).await;
     etcd.member(0).suspend().unwrap();
@@ -582,7 +582,7 @@ async fn an_unknown_outcome_is_settled_once_etcd_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_that_is_away_or_silent_is_left() {
+async fn writes_continue_when_an_etcd_member_stops_or_hangs() {
     let Some(mut etcd) = etcd(3) else { return };
     let store = open_at(&etcd).await;
     let told = Arc::new(Told::default());
@@ -623,7 +623,7 @@ async fn a_member_that_is_away_or_silent_is_left() {
 }
 
 #[tokio::test]
-async fn certificates_are_shown_and_held_against_authorities() {
+async fn etcd_certificates_are_verified_on_both_sides() {
     let Some(programs) = programs() else { return };
     let folder = tempfile::tempdir().unwrap();
     let authority =
@@ -663,7 +663,7 @@ async fn value_of(store: &EtcdStore, name: &str) -> bytes::Bytes {
 }
 
 #[tokio::test]
-async fn what_is_encrypted_needs_its_key_and_is_written_again() {
+async fn encrypted_etcd_objects_need_their_key_and_are_rewritten_with_a_new_key() {
     let Some(etcd) = etcd(1) else { return };
     let at = options(etcd.urls());
     let plain = open_at(&etcd).await;
@@ -718,7 +718,7 @@ async fn what_is_encrypted_needs_its_key_and_is_written_again() {
 
 #[cfg(feature = "kms")]
 #[tokio::test]
-async fn what_others_have_encrypted_by_a_plugin_waits_for_it() {
+async fn objects_encrypted_by_other_replicas_are_unavailable_until_kms_responds() {
     use crate::encryption::kms::tests::{TestPlugin, expire, settle};
     let Some(etcd) = etcd(1) else { return };
     let at = options(etcd.urls());
@@ -806,7 +806,7 @@ async fn writes_at_the_same_time_stay_within_the_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_start_reads_no_more_of_the_past_than_may_be_held() {
+async fn history_read_from_etcd_at_startup_is_limited() {
     const SIZE: usize = 500_000;
     let Some(etcd) = etcd(1) else { return };
     let (store, text) = (open_at(&etcd).await, "x".repeat(SIZE));

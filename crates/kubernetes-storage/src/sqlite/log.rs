@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn history_over_its_bytes_or_rows_begins_later() {
+    fn history_over_the_byte_or_row_limit_starts_at_a_later_revision() {
         let until = |log: &Log| log.excess_until().map(|revision| revision.number());
         assert_eq!(until(&log(10_000, &[1_000; 8])), None);
         assert_eq!(until(&log(10_000, &[1_000; 9])), Some(101));

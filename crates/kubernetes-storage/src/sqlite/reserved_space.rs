@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_is_held_and_given_up() {
+    fn reserved_disk_space_is_created_and_released() {
         let folder = tempfile::tempdir().unwrap();
         let reserved_space = ReservedSpace::in_folder(folder.path());
         assert!(!reserved_space.give_up());

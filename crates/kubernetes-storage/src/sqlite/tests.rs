@@ -123,7 +123,7 @@ async fn passes_the_suite() {
 }
 
 #[tokio::test]
-async fn what_was_written_is_there_with_its_past() {
+async fn sqlite_objects_and_history_are_available_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let store = open_at(folder.path(), 0);
     assert!(store.is_new());
@@ -163,7 +163,7 @@ async fn what_was_written_is_there_with_its_past() {
 }
 
 #[tokio::test]
-async fn numbers_grow_whatever_the_clock_says() {
+async fn revisions_increase_even_if_the_clock_goes_back() {
     let folder = tempfile::tempdir().unwrap();
     let mut newest = Revision::NONE;
     for seconds in [0, -3_600, 0, 3_600, -3_600] {
@@ -222,7 +222,7 @@ async fn the_past_is_cut_off_and_no_more() {
 }
 
 #[tokio::test]
-async fn history_on_the_disk_is_limited_in_bytes_whatever_the_load() {
+async fn history_on_disk_is_limited_in_bytes_under_continuous_writes() {
     const SIZE: usize = 100_000;
     let folder = tempfile::tempdir().unwrap();
     let store = open_with_history(folder.path(), 1 << 20);
@@ -236,7 +236,7 @@ async fn history_on_the_disk_is_limited_in_bytes_whatever_the_load() {
 }
 
 #[tokio::test]
-async fn a_start_with_more_history_than_fits_holds_and_leaves_what_fits() {
+async fn history_over_the_limit_is_trimmed_at_startup() {
     const SIZE: usize = 100_000;
     let folder = tempfile::tempdir().unwrap();
     let store = open_with_history(folder.path(), usize::MAX);
@@ -258,7 +258,7 @@ async fn a_start_with_more_history_than_fits_holds_and_leaves_what_fits() {
 }
 
 #[tokio::test]
-async fn readers_that_left_are_freed() {
+async fn unsubscribed_readers_are_freed_and_receive_no_changes() {
     let folder = tempfile::tempdir().unwrap();
     let store = open_at(folder.path(), 0);
     let reader = Arc::new(Told::default());
@@ -273,7 +273,7 @@ async fn readers_that_left_are_freed() {
 }
 
 #[tokio::test]
-async fn one_group_sees_what_it_writes() {
+async fn concurrent_creates_of_one_name_succeed_once() {
     let folder = tempfile::tempdir().unwrap();
     let store = open_at(folder.path(), 0);
     // All writes wait before the first one is written.
@@ -289,7 +289,7 @@ async fn one_group_sees_what_it_writes() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_used_is_said() {
+async fn unusable_database_files_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let store = open_at(folder.path(), 0);
     assert_eq!(refused(folder.path()), "is in use by another process");
@@ -330,7 +330,7 @@ async fn what_cannot_be_used_is_said() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_copy_is_made_while_others_write() {
+async fn a_backup_during_writes_can_be_restored() {
     let folder = tempfile::tempdir().unwrap();
     let (data, copied) = (folder.path().join("data"), folder.path().join("copied"));
     fs::create_dir(&copied).unwrap();
@@ -386,7 +386,7 @@ async fn a_copy_is_made_while_others_write() {
 }
 
 #[tokio::test]
-async fn what_is_damaged_is_never_taken_for_gone() {
+async fn damaged_sqlite_objects_are_reported_as_damaged_not_as_absent() {
     let folder = tempfile::tempdir().unwrap();
     let store = open_at(folder.path(), 0);
     let good = store.commit(write("good", Precondition::Absent, Some("1"))).await.unwrap();
@@ -444,7 +444,7 @@ fn is_shown(folder: &Path, text: &str) -> bool {
 }
 
 #[tokio::test]
-async fn what_is_encrypted_is_nowhere_plain_and_needs_its_key() {
+async fn encrypted_sqlite_objects_are_never_plaintext_and_need_their_key() {
     let folder = tempfile::tempdir().unwrap();
     let open = |encryption| SqliteStore::open(folder.path(), options(encryption), at(0)).unwrap();
     let store = open(with_keys(&["one"], false));
@@ -478,7 +478,7 @@ async fn what_is_encrypted_is_nowhere_plain_and_needs_its_key() {
 }
 
 #[tokio::test]
-async fn what_is_written_in_another_way_is_written_again() {
+async fn rewriting_a_store_encrypts_objects_and_history_with_the_first_key() {
     let folder = tempfile::tempdir().unwrap();
     let open = |encryption| SqliteStore::open(folder.path(), options(encryption), at(0)).unwrap();
     let store = open(Arc::default());
@@ -511,7 +511,7 @@ async fn what_is_written_in_another_way_is_written_again() {
 
 #[cfg(feature = "kms")]
 #[tokio::test]
-async fn what_a_plugin_has_encrypted_needs_it_at_the_start() {
+async fn a_store_encrypted_by_kms_needs_the_plugin_at_startup() {
     use crate::encryption::kms::tests::{TestPlugin, confirm, expire};
     let folder = tempfile::tempdir().unwrap();
     let open = |encryption: &Arc<Encryption>| {

@@ -373,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expressions_are_made_of_what_is_there() {
+    fn generated_expressions_use_fields_macros_and_functions() {
         let mut rng = Rng::with_seed(1);
         let place = Place { text: "self.x".to_owned(), term: Term::named("int"), asked: None };
         let mut maker = Maker { rng: &mut rng, places: vec![place], variables: 0 };

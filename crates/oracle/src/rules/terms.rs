@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_stand_for_what_is_wanted() {
+    fn type_variables_are_bound_by_matching() {
         let (mut bound, text) = (Bound::new(), Term::named("string"));
         let optional = Term::parse("optional_type(V)");
         assert!(optional.matches(&Term::optional(text.clone()), &mut bound));

@@ -191,7 +191,7 @@ const SUBJECT_ACCESS_REVIEWS: &str = "!/apis/authorization.k8s.io/v1/subjectacce
 const WIDGETS: &str = "!/apis/oracle.example.com/v1/namespaces/audited/widgets";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_are_those_of_kube_apiserver() -> Result<()> {
+async fn audit_events_equal_those_of_kube_apiserver() -> Result<()> {
     let programs = match Programs::find() {
         Ok(programs) => programs,
         Err(missing) => {

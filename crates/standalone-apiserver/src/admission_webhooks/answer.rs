@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_patch_comes_with_its_type_and_only_from_who_may_change() {
+    fn patches_need_a_patch_type_and_a_mutating_webhook() {
         for (mutates, patch, patch_type, is_well) in [
             (true, "", None, true),
             (true, "[]", Some("JSONPatch"), true),

@@ -181,7 +181,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn where_a_webhook_is_asked() {
+    fn webhook_urls_are_built_from_the_client_config() {
         for (config, expected) in [
             (json!({"url": "https://h"}), "https://h/"),
             (json!({"url": "https://h:1/a/b"}), "https://h:1/a/b"),

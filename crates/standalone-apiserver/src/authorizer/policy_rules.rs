@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_held_is_told() {
+    fn permissions_that_the_granting_user_lacks_are_reported() {
         let rules = |rules: Value| -> Vec<PolicyRule> { serde_json::from_value(rules).unwrap() };
         let all = rules(json!([
             {"apiGroups": [""], "resources": ["pods", "*/log"], "verbs": ["get", "list"]},

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_permissions_are_added_and_others_stay() {
+    fn missing_permissions_are_added_and_extra_permissions_remain() {
         let expected = role(json!([rule(&["pods", "nodes"], &["get", "list"])]));
         assert_eq!(reconcile(&expected, &expected), Reconciled::Unchanged);
         // The same permissions in other rules.
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_and_annotations_that_others_have_set_stay() {
+    fn reconciliation_adds_missing_labels_and_preserves_existing_ones() {
         let expected = role(json!([]));
         let mut changed = expected.clone();
         changed["metadata"]["labels"] = json!({"of": "mine", "b": "c"});
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_opted_out_stays() {
+    fn an_object_with_auto_update_disabled_is_not_reconciled() {
         let expected = role(json!([rule(&["pods"], &["get"])]));
         let mut own = role(json!([]));
         own["metadata"]["annotations"][AUTO_UPDATE] = "false".into();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_are_added_and_a_plain_role_has_none() {
+    fn aggregation_selectors_are_added_and_removed_from_plain_roles() {
         let selector = |label: &str| json!({"matchLabels": {label: "true"}});
         let aggregated = |selectors: Value| {
             let mut role = role(json!([]));

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_that_are_made_of_each_other_have_each_rule_once() {
+    fn roles_that_aggregate_each_other_have_each_rule_once() {
         let with = |name: &str, more: Value| {
             let mut role = json!({"metadata": {"name": name, "labels": {"of": "all"}}});
             role.as_object_mut().unwrap().append(more.clone().as_object_mut().unwrap());
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn whom_a_subject_is() {
+    fn binding_subjects_match_users_groups_and_service_accounts() {
         let user = |name: &str| User {
             name: name.to_owned(),
             groups: vec!["g".to_owned()],

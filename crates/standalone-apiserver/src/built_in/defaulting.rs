@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_text_is_filled() {
+    fn an_empty_string_is_replaced_by_the_default() {
         let filled = |mut field: Option<String>| {
             set_default(&mut field, "b");
             field.unwrap()
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_several_is_the_one() {
+    fn a_singular_field_and_the_first_list_element_are_synced() {
         let text = |text: &str| text.to_owned();
         for (one, several, expected) in [
             (None, None, (None, None)),

@@ -102,7 +102,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn faults() {
+    fn invalid_label_selectors_are_rejected() {
         for (selector, expected) in [
             (json!({}), vec![]),
             (
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_selects() {
+    fn label_selectors_match_labels_and_expressions() {
         let labels = BTreeMap::from([("a".to_owned(), "b".to_owned())]);
         for (selector, is_selected) in [
             (json!({}), true),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn how_one_is_shown() {
+    fn label_selectors_are_formatted_in_selector_syntax() {
         let selector = json!({"matchLabels": {"a": "b"}, "matchExpressions": [
             {"key": "c", "operator": "In", "values": ["d", "e"]},
             {"key": "f", "operator": "NotIn", "values": ["g"]},

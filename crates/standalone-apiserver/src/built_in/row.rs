@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_row_is_an_error_that_names_the_kind() {
+    fn an_invalid_built_in_definition_fails_with_an_error_naming_the_kind() {
         let broken = PostedSubresource {
             definition: serde_json::from_value(json!("no definition")),
             ..PostedSubresource::new::<Binding>("binding", |_| unreachable!())

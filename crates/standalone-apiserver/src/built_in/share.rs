@@ -57,7 +57,7 @@ mod tests {
     use crate::built_in::testing::texts;
 
     #[test]
-    fn shares() {
+    fn int_or_percent_values_are_validated_and_formatted() {
         let number = IntOrString::Int;
         let share = |text: &str| IntOrString::String(text.to_owned());
         let percent_fault = |text: &str| format!("f: Invalid value: \"{text}\": {PERCENT}");

@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_finalizer_that_cannot_be_removed_is_tried_again() {
+    async fn failed_removals_of_a_protection_finalizer_are_retried() {
         let server = server_with_namespace().await;
         let client = server.client.clone();
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), "default");

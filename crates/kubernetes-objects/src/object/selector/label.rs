@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matches() {
+    fn label_selectors_match_labels() {
         let rows = [
             ("", true),
             ("app", true),
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read() {
+    fn invalid_label_selectors_have_the_errors_of_kubernetes() {
         let rows = [
             (
                 "k x",

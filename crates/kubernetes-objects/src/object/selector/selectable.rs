@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_told_apart_however_long_they_are() {
+    fn selectable_values_of_any_length_compare_exactly() {
         let texts = [
             "",
             "\0",

@@ -230,7 +230,7 @@ fn open(by: &Encryption, value: &[u8]) -> Result<bool, String> {
 }
 
 #[test]
-fn a_seed_is_asked_for_once() {
+fn a_kms_seed_is_requested_once_per_process() {
     let plugin = TestPlugin::start();
     let one = plugin.encryption(false);
     let values: Vec<_> = (0..20).map(|_| seal(&one).unwrap()).collect();
@@ -251,7 +251,7 @@ fn a_seed_is_asked_for_once() {
 }
 
 #[test]
-fn another_key_makes_values_stale() {
+fn values_encrypted_with_a_previous_kms_key_are_stale() {
     let plugin = TestPlugin::start();
     let kms = Kms::begin(&plugin.options()).unwrap();
     let old = kms.encrypt(b"text", b"a").unwrap();
@@ -266,7 +266,7 @@ fn another_key_makes_values_stale() {
 }
 
 #[test]
-fn a_plugin_that_is_not_well_is_named() {
+fn an_unhealthy_kms_plugin_is_reported_and_blocks_encryption_after_three_minutes() {
     let nowhere = tempdir().unwrap().path().join("kms.sock");
     let refused = encryption(&nowhere, true).unwrap_err();
     let expected = "resources[0].providers[0].kms: the KMS plugin \"test\": Status: ";
@@ -295,7 +295,7 @@ fn a_plugin_that_is_not_well_is_named() {
 }
 
 #[test]
-fn what_a_plugin_refuses_is_said() {
+fn kms_decrypt_errors_are_reported_and_retried_for_a_minute() {
     let plugin = TestPlugin::start();
     let value = seal(&plugin.encryption(false)).unwrap();
     let next = plugin.encryption(false);
@@ -317,7 +317,7 @@ fn what_a_plugin_refuses_is_said() {
 
 /// Kubernetes up to version 1.28 has written such values.
 #[test]
-fn a_key_that_is_no_seed_is_read_and_stale() {
+fn kms_values_with_a_key_instead_of_a_seed_are_stale() {
     let plugin = TestPlugin::start();
     let encryption = plugin.encryption(false);
     let key = [7_u8; 32];
@@ -332,7 +332,7 @@ fn a_key_that_is_no_seed_is_read_and_stale() {
 }
 
 #[test]
-fn what_is_damaged_is_noticed() {
+fn damaged_kms_values_are_rejected() {
     let plugin = TestPlugin::start();
     let encryption = plugin.encryption(false);
     let value = seal(&encryption).unwrap();
@@ -349,7 +349,7 @@ fn what_is_damaged_is_noticed() {
 
 /// A value that kube-apiserver 1.36 has written to etcd, with a plugin like the one of this test.
 #[test]
-fn what_kube_apiserver_has_encrypted_is_read() {
+fn kms_values_encrypted_by_kube_apiserver_are_decrypted() {
     const VALUE: &str = "azhzOmVuYzprbXM6djI6dGVzdDoK8gF1k+mhDLXYbHIA7JI1qXbIZfYh6MwB/8nWUoMnUg795DbXqYBpe6ovyaA+/24N9WG2krX28v4N75qSOhsR9DGUMsa5mETMfj+Gi5fMljT9tUUliT+pT9sIneoUj4l2AXN7ekwPWSc+UIVn6UnMnLflP6WHE1jUe/5/Vt7/6y/Q4dftIUGQvkyuH3euehl83WIFchGLpcS4L6I2JhQrCBbdDxb2SE1+AHFucZhWawwhv77q8veWsveUy9SeGoUmcr2WUv/RXlQeYNqhBz8MaP96r+oOen3GV2+TYLYeEkQx42icdm7bXTPQZVk/NcAMgXV0hRIFZmlyc3QaIGOn9AhGdZBiLi31/QYTI5Xvny3kHR/HpQxREthfh0gfIhUKEHRlc3QuZXhhbXBsZS5jb20SAXgoAQ==";
     let plugin = TestPlugin::start();
     let encryption = plugin.encryption(false);

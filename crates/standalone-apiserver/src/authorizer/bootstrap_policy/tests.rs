@@ -76,7 +76,7 @@ async fn aggregated_roles_have_the_rules_that_they_select() {
 }
 
 #[tokio::test]
-async fn bindings_are_of_roles_that_exist() {
+async fn bootstrap_bindings_reference_existing_roles() {
     let server = server().await;
     let roles: Api<ClusterRole> = Api::all(server.client.clone());
     let names = roles.list(&ListParams::default()).await.unwrap();
@@ -88,7 +88,7 @@ async fn bindings_are_of_roles_that_exist() {
 }
 
 #[tokio::test]
-async fn groups_have_what_they_have_in_a_cluster() {
+async fn system_groups_have_their_default_permissions() {
     let server = server().await;
     let authorizer = authorizer(&server);
     let may = |group: &str, request: Request<'_>| {
@@ -129,7 +129,7 @@ async fn groups_have_what_they_have_in_a_cluster() {
 
 /// No ServiceAccount of `kube-system` has permissions beyond those of the policy.
 #[tokio::test]
-async fn accounts_of_controllers_have_their_own_permissions_alone() {
+async fn controller_service_accounts_have_only_their_own_permissions() {
     let server = server().await;
     let authorizer = authorizer(&server);
     let may = |account: &str, asked: &ResourceAttributes| {
@@ -160,7 +160,7 @@ async fn accounts_of_controllers_have_their_own_permissions_alone() {
 }
 
 #[tokio::test]
-async fn a_further_start_repairs_what_was_changed_and_writes_nothing_else() {
+async fn a_restart_repairs_bootstrap_roles_and_bindings() {
     let server = server().await;
     let roles: Api<ClusterRole> = Api::all(server.client.clone());
     let versions = async || {

@@ -188,7 +188,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_set_in_a_container() {
+    fn limit_range_defaults_are_set_in_a_container() {
         let amounts = |amounts: &[(&str, &str)]| -> Amounts {
             let amounts = amounts.iter();
             amounts

@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn faults() {
+    fn mutating_webhook_configuration_validation_reports_invalid_fields() {
         for (more, expected) in [
             (json!({}), vec![]),
             (
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn its_table() {
+    fn mutating_webhook_configuration_printer_columns_are_filled() {
         let shown = cells(row().columns, configuration(json!({})));
         assert_eq!(shown, json!({"Webhooks": 1, "Age": "<unknown>"}));
     }

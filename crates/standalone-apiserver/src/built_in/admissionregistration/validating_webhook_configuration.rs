@@ -26,7 +26,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn webhooks_that_judge_have_defaults_and_names_of_their_own() {
+    fn validating_webhooks_have_defaults_and_unique_names() {
         let webhook = json!({
             "name": "a.example.com",
             "clientConfig": {"url": "https://h/p"},

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_remembers_the_versions_that_were_stored() {
+    fn an_update_adds_the_storage_version_to_stored_versions() {
         let stored = |before: Value| {
             let definition = json!({
                 "metadata": {"resourceVersion": "1"},
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_deleted_is_terminating_and_held() {
+    fn a_deleted_definition_is_terminating_and_has_a_finalizer() {
         let prepare = strategy().prepare_for_deletion.unwrap();
         let mut definition = Map::new();
         prepare(&mut definition, now());

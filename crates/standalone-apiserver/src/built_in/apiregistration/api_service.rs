@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn faults() {
+    fn api_service_validation_reports_invalid_fields() {
         let api = |more: Value| {
             let mut api = of_service(json!(null));
             api["spec"].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn its_table() {
+    fn api_service_printer_columns_are_filled() {
         let shown = |api: Value| cells(columns(), api);
         assert_eq!(
             shown(of_service(json!(null))),

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn faults() {
+    fn daemon_set_validation_reports_invalid_fields() {
         let rolling = |unavailable: Value, surge: Value| {
             let rolling = json!({"maxUnavailable": unavailable, "maxSurge": surge});
             json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling}})
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn its_table() {
+    fn daemon_set_printer_columns_are_filled() {
         let mut set = set(json!({}));
         set["spec"]["template"]["spec"]["nodeSelector"] = json!({"zone": "a"});
         set["status"] = json!({

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn faults() {
+    fn deployment_validation_reports_invalid_fields() {
         let rolling = |rolling: Value| json!({"strategy": {"type": "RollingUpdate", "rollingUpdate": rolling}});
         for (more, expected) in [
             (json!({}), vec![]),
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn its_selector_does_not_change() {
+    fn deployment_selector_is_immutable() {
         let other = deployment(
             json!({"selector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}),
         );
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn its_table() {
+    fn deployment_printer_columns_are_filled() {
         let mut deployment = deployment(json!({"replicas": 3}));
         deployment["status"] = json!({"readyReplicas": 1, "updatedReplicas": 2});
         assert_eq!(

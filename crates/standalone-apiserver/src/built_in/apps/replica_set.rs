@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn faults() {
+    fn replica_set_validation_reports_invalid_fields() {
         let pod = json!({"containers": [{"name": "c", "image": "i"}]});
         let mut never = pod.clone();
         never["restartPolicy"] = "Never".into();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn its_selector_does_not_change() {
+    fn replica_set_selector_is_immutable() {
         let labels = json!({"a": "b", "c": "d"});
         let old = json!({"selector": {"matchLabels": labels}});
         let faults = faults_of_update(validate, set(old.clone()), set(json!({})));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn its_table() {
+    fn replica_set_printer_columns_are_filled() {
         let mut set = set(json!({"replicas": 3}));
         set["status"] = json!({"replicas": 2, "readyReplicas": 1});
         assert_eq!(

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_kept_of_a_set_that_has_one() {
+    fn max_unavailable_is_dropped_unless_the_old_stateful_set_has_max_unavailable() {
         let rolling = json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 2}});
         let given = json!({"spec": {"updateStrategy": rolling}});
         let new = prepared(|set| prepare(set, None), given.clone());
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn faults() {
+    fn stateful_set_validation_reports_invalid_fields() {
         for (more, expected) in [
             (json!({}), vec![]),
             (
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_mounts_what_a_claim_is_made_for() {
+    fn containers_of_a_stateful_set_can_mount_volume_claim_templates() {
         let claim = json!({"metadata": {"name": "data"}, "spec": {
             "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
         }});
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_that_was_kept_does_not_keep_a_set_from_being_scaled() {
+    fn an_invalid_stored_template_does_not_block_scaling_a_stateful_set() {
         let mut old = set(json!({"replicas": 1}));
         old["spec"]["template"]["spec"]["containers"] = json!([]);
         let mut new = old.clone();
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn its_table() {
+    fn stateful_set_printer_columns_are_filled() {
         let mut set = set(json!({"replicas": 3}));
         set["status"] = json!({"replicas": 2, "readyReplicas": 1});
         let expected =

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn its_table() {
+    fn horizontal_pod_autoscaler_printer_columns_are_filled() {
         let autoscaler = json!({
             "spec": {
                 "minReplicas": 1, "maxReplicas": 3,

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn faults() {
+    fn cron_job_validation_reports_invalid_fields() {
         for (more, expected) in [
             (json!({}), vec![]),
             (
@@ -264,13 +264,13 @@ mod tests {
     }
 
     #[test]
-    fn a_time_zone_that_was_unknown_before_may_stay() {
+    fn an_existing_unknown_time_zone_is_allowed_in_cron_job_updates() {
         let lost = job(json!({"timeZone": "Mars/Base"}));
         assert_eq!(faults_of_update(validate, lost.clone(), lost), [] as [&str; 0]);
     }
 
     #[test]
-    fn its_table() {
+    fn cron_job_printer_columns_are_filled() {
         let mut job = job(json!({"suspend": false, "timeZone": "Etc/UTC"}));
         job["status"] = json!({
             "active": [{"name": "a"}, {"name": "b"}], "lastScheduleTime": "2024-05-01T11:55:00Z",

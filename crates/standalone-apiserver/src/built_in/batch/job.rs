@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_that_depend() {
+    fn job_defaults_depend_on_other_fields() {
         let spec = |spec: Value| defaulted(json!({"spec": spec}))["spec"].clone();
         let queue = spec(json!({"parallelism": 2}));
         assert_eq!((&queue["completions"], &queue["parallelism"]), (&json!(null), &json!(2)));

@@ -59,7 +59,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn faults() {
+    fn lease_validation_reports_invalid_fields() {
         for (spec, expected) in [
             (json!(null), vec![]),
             (json!({"leaseDurationSeconds": 1, "leaseTransitions": 0}), vec![]),
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_put_creates_one_and_needs_the_version_of_one_that_is_there() {
+    fn a_put_can_create_a_lease_and_needs_a_resource_version_to_update() {
         let strategy = strategy();
         assert!(strategy.allows_create_on_update && !strategy.allows_unconditional_update);
     }

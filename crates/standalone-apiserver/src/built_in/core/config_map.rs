@@ -73,7 +73,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn faults() {
+    fn config_map_validation_reports_invalid_fields() {
         let no_key = |at: &str, key: &str| format!("{at}[{key}]: Invalid value: {key:?}: {KEY}");
         for (map, expected) in [
             (json!({}), vec![]),
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn an_immutable_one_keeps_its_data() {
+    fn data_of_an_immutable_config_map_cannot_change() {
         let old = json!({"immutable": true, "data": {"a": "b"}});
         for (new, forbidden) in [
             (json!({"immutable": true, "data": {"a": "b"}, "binaryData": {}}), vec![]),
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn its_table_counts_all_data() {
+    fn config_map_table_counts_data_and_binary_data() {
         let map = json!({"data": {"a": "", "b": ""}, "binaryData": {"c": "AAE="}});
         assert_eq!(cells(columns(), map), json!({"Data": 3, "Age": "<unknown>"}));
         assert_eq!(cells(columns(), json!({})), json!({"Data": 0, "Age": "<unknown>"}));

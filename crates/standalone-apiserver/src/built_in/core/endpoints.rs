@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn faults() {
+    fn endpoints_validation_reports_invalid_fields() {
         for (endpoints, expected) in [
             (of(json!([{"ip": "10.0.0.1"}]), json!([{"port": 80}])), vec![]),
             (
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn its_table_and_its_warnings() {
+    fn endpoints_table_lists_addresses_and_non_canonical_ips_cause_warnings() {
         let shown = |endpoints: Value| cells(columns(), endpoints)["Endpoints"].clone();
         assert_eq!(shown(json!({})), "<none>");
         assert_eq!(shown(json!({"subsets": [{"notReadyAddresses": [{"ip": "10.0.0.1"}]}]})), "");

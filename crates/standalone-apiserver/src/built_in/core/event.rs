@@ -80,7 +80,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn it_is_in_the_namespace_of_what_it_is_about() {
+    fn event_namespace_must_match_the_involved_object() {
         let fault = |about: &str| {
             let why = "does not match event.namespace";
             vec![format!("involvedObject.namespace: Invalid value: {about:?}: {why}")]
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn one_with_a_time_of_its_own_must_say_more() {
+    fn an_event_with_an_event_time_is_validated_strictly_on_create() {
         let event = |more: Value| {
             let mut event = json!({
                 "metadata": {"namespace": "a"}, "involvedObject": {"namespace": "b"},
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn its_table() {
+    fn event_printer_columns_are_filled() {
         let event = json!({
             "involvedObject": {"kind": "Pod", "name": "p", "fieldPath": "spec"},
             "source": {"component": "kubelet", "host": "h"}, "message": " m\n", "count": 3,

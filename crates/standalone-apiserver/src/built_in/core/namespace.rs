@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_deleted_is_terminating_and_held_until_it_is_empty() {
+    fn a_deleted_namespace_is_terminating_and_waits_for_its_finalizers() {
         let strategy = strategy();
         let mut namespace = Map::new();
         strategy.prepare_for_deletion.unwrap()(&mut namespace, now());

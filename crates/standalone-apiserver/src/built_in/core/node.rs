@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn its_ranges_may_be_given_once() {
+    fn pod_cidrs_of_a_node_can_be_set_once() {
         let node = |ranges: &[&str]| json!({"spec": {"podCIDRs": ranges}});
         let (none, one) = (node(&[]), node(&["10.0.0.0/24"]));
         for (old, new, is_refused) in [
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn its_table() {
+    fn node_printer_columns_are_filled() {
         let node = json!({
             "metadata": {"labels": {
                 "node-role.kubernetes.io/a": "", "node-role.kubernetes.io/": "", "node-role.kubernetes.io/b": "",

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn when_its_phase_has_changed() {
+    fn phase_transition_time_is_set_when_a_volume_phase_changes() {
         const BEFORE: &str = "2024-01-01T00:00:00Z";
         const NOW: &str = "2024-05-01T12:00:00Z";
         let old: PersistentVolume =
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn its_table() {
+    fn persistent_volume_printer_columns_are_filled() {
         let volume = json!({
             "spec": {
                 "capacity": {"storage": "1024Mi"}, "accessModes": ["ReadWriteMany"],

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_data_come_from() {
+    fn data_source_and_data_source_ref_are_copied_to_each_other() {
         let spec = |old: Option<&PersistentVolumeClaim>, spec: Value| {
             prepared(|claim| prepare(claim, old), json!({"spec": spec}))["spec"].clone()
         };
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn its_table() {
+    fn persistent_volume_claim_printer_columns_are_filled() {
         let claim = json!({
             "spec": {"volumeName": "v", "storageClassName": "fast", "volumeMode": "Block"},
             "status": {

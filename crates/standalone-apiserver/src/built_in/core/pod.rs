@@ -289,7 +289,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn generations_that_were_seen_stay() {
+    fn an_observed_generation_of_zero_does_not_overwrite_the_stored_one() {
         let pod = |generation: i64| {
             let condition =
                 json!({"type": "Ready", "status": "True", "observedGeneration": generation});
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn one_with_gates_is_not_scheduled() {
+    fn a_pod_with_scheduling_gates_has_reason_scheduling_gated() {
         let gated = pod(json!({"schedulingGates": [{"name": "g"}]}));
         let conditions = &defaulted(gated)["status"]["conditions"];
         assert_eq!(conditions[0]["type"], "PodScheduled");
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn on_the_network_of_its_node_it_takes_ports_of_the_node() {
+    fn host_ports_default_to_container_ports_on_the_host_network() {
         let ports = |host_network: bool| {
             let container = json!({"name": "c", "image": "i", "ports": [{"containerPort": 80}]});
             let pod = pod(json!({"hostNetwork": host_network, "containers": [container]}));
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn how_long_it_has_to_end() {
+    fn only_scheduled_unfinished_pods_have_a_grace_period() {
         let period = |spec: Value, phase: &str| {
             let pod = json!({"spec": spec, "status": {"phase": phase}});
             grace_period(pod.as_object().unwrap())

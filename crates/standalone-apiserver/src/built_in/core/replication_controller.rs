@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn faults() {
+    fn invalid_replication_controllers_are_rejected() {
         for (more, expected) in [
             (json!({}), vec![]),
             (
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn its_warnings_and_its_table() {
+    fn replication_controllers_have_warnings_and_table_rows() {
         assert_eq!(warnings(&object(json!({"metadata": {"name": "a.b"}})), None).len(), 1);
         assert!(warnings(&object(json!({"metadata": {"name": "a"}})), None).is_empty());
         let mut shown = controller(json!({"replicas": 3}));

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn its_table_shows_what_is_used() {
+    fn resource_quota_table_row_lists_used_and_hard_amounts() {
         let status = json!({
             "hard": {"pods": "5", "limits.cpu": "2", "count/foos.example.com": "3"},
             "used": {"pods": "1"},

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn faults() {
+    fn invalid_secrets_are_rejected() {
         for (secret, expected) in [
             (json!({"type": "Opaque"}), vec![]),
             (
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_update_may_not_change() {
+    fn secret_type_and_data_of_immutable_secrets_cannot_be_updated() {
         let old = json!({"type": "Opaque", "immutable": true, "data": {"a": "eA=="}});
         assert_eq!(faults_of_update(validate, old.clone(), old.clone()), [] as [&str; 0]);
         let new = json!({"type": "other", "data": {"a": "eQ=="}});
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_that_is_no_pem_is_warned_of() {
+    fn a_tls_secret_without_pem_certificate_causes_a_warning() {
         let warnings = |certificate: &str| {
             let data = json!({"tls.crt": certificate, "tls.key": ""});
             warnings(&object(json!({"type": "kubernetes.io/tls", "data": data})))
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn its_table_counts_its_data() {
+    fn secret_table_row_counts_data_keys() {
         let secret = json!({"data": {"a": "", "b": ""}});
         assert_eq!(cells(columns(), secret), json!({"Data": 2, "Age": "<unknown>"}));
     }

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_keeps_the_address_and_forgets_the_ingress() {
+    fn a_service_update_keeps_the_cluster_ip_and_clears_the_ingress_status() {
         let old = object(json!({"spec": {
             "type": "LoadBalancer", "clusterIP": "10.96.0.9", "clusterIPs": ["10.96.0.9"],
         }}));

@@ -45,14 +45,14 @@ mod tests {
     }
 
     #[test]
-    fn its_table_shows_its_age() {
+    fn service_account_table_row_contains_the_age() {
         let account = json!({"metadata": {"creationTimestamp": "2024-05-01T11:55:00Z"}});
         assert_eq!(cells(row(tokens()).columns, account), json!({"Age": "5m"}));
         assert_eq!(cells(row(tokens()).columns, json!({})), json!({"Age": "<unknown>"}));
     }
 
     #[test]
-    fn of_secrets_the_names_are_kept() {
+    fn service_account_secret_references_are_reduced_to_names() {
         let account = json!({"secrets": [{"name": "s", "namespace": "n", "uid": "u"}, {}]});
         let kept = prepared(prepare, account);
         assert_eq!(kept["secrets"], json!([{"name": "s"}, {}]));

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn faults() {
+    fn invalid_endpoint_slices_are_rejected() {
         let many = vec![json!({"addresses": ["10.0.0.1"]}); AT_MOST_ENDPOINTS + 1];
         for (slice, expected) in [
             (json!({"addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"]}]}), vec![]),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn its_address_type_does_not_change_and_old_endpoints_may_stay() {
+    fn endpoint_slice_address_type_is_immutable_and_old_endpoints_stay_valid() {
         let slice = |address_type: &str| json!({"addressType": address_type, "endpoints": [{"addresses": ["x"]}]});
         assert_eq!(faults_of_update(validate, slice("IPv4"), slice("IPv4")), [] as [&str; 0]);
         assert_eq!(
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn its_table() {
+    fn an_endpoint_slice_is_printed_as_a_table_row() {
         let slice = json!({
             "ports": [{"port": 80}, {"name": "a"}, {}],
             "endpoints": [{"addresses": ["1", "2"]}, {"addresses": ["3", "4", "5"]}],

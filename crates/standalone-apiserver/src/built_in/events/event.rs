@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn faults() {
+    fn invalid_events_of_the_events_group_are_rejected() {
         for (more, expected) in [
             (json!({}), vec![]),
             (json!({"eventTime": null}), vec!["eventTime: Required value"]),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn only_its_series_may_be_updated() {
+    fn only_the_series_of_an_event_can_be_updated() {
         let series =
             json!({"series": {"count": 2, "lastObservedTime": "2024-05-01T12:00:01.000000Z"}});
         let old = event(json!({}));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn its_table_is_that_of_the_core_group() {
+    fn events_of_the_events_group_are_printed_like_core_events() {
         let event = event(json!({
             "regarding": {"kind": "Pod", "name": "p"}, "note": "n",
             "series": {"count": 7, "lastObservedTime": "2024-05-01T11:59:30.000000Z"},

@@ -97,7 +97,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn its_table() {
+    fn an_ingress_is_printed_as_a_table_row() {
         let ingress = json!({
             "spec": {
                 "ingressClassName": "fast", "tls": [{}],

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn faults() {
+    fn invalid_ingress_classes_are_rejected() {
         let parameters = |more: Value| {
             let mut all = json!({"kind": "X", "name": "a", "scope": "Cluster"});
             all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn its_table() {
+    fn an_ingress_class_is_printed_as_a_table_row() {
         let class = json!({
             "metadata": {"name": "fast", "annotations": {DEFAULT_ANNOTATION: "true"}},
             "spec": {"controller": "a.io/b", "parameters": {"apiGroup": "x.io", "kind": "X", "name": "a"}},

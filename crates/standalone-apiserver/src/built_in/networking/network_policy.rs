@@ -267,14 +267,14 @@ mod tests {
     }
 
     #[test]
-    fn a_network_that_was_wrong_before_may_stay() {
+    fn an_unchanged_invalid_cidr_of_a_network_policy_is_accepted_in_updates() {
         let of = |cidr: &str| json!({"spec": {"egress": [{"to": [{"ipBlock": {"cidr": cidr}}]}]}});
         assert_eq!(faults_of_update(validate, of("10.0.0.1/8"), of("10.0.0.1/8")), [] as [&str; 0]);
         assert_eq!(faults_of_update(validate, of("10.0.0.1/8"), of("10.0.0.2/8")).len(), 1);
     }
 
     #[test]
-    fn its_warnings_and_its_table() {
+    fn network_policies_have_warnings_and_table_rows() {
         let policy = json!({"spec": {
             "podSelector": {"matchLabels": {"a": "b"}},
             "egress": [{"to": [{"ipBlock": {"cidr": "2001:DB8::/48", "except": ["2001:DB8::/64"]}}]}],

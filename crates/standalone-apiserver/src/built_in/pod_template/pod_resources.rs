@@ -146,7 +146,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn init_containers_run_beside_those_that_go_on() {
+    fn init_container_requests_include_running_sidecars() {
         let container = |cpu: &str, policy: Option<&str>| json!({"name": "c", "restartPolicy": policy, "resources": {"requests": {"cpu": cpu}}});
         let spec: PodSpec = object(json!({
             "containers": [container("1", None), container("1", None)],

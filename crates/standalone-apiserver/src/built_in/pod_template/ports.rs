@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn faults() {
+    fn invalid_container_ports_are_rejected() {
         let ports: Vec<ContainerPort> = object(json!([
             {"name": "a", "containerPort": 80}, {"name": "a", "containerPort": 0},
             {"containerPort": 70_000, "hostPort": -1, "protocol": "X"},

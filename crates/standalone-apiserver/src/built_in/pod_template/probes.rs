@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn faults() {
+    fn invalid_probes_are_rejected() {
         let get = json!({"path": "/", "port": 80, "scheme": "HTTP"});
         for (probe, purpose, expected) in [
             (json!({"httpGet": get}), Purpose::Liveness, vec![]),

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn faults() {
+    fn invalid_container_resources_are_rejected() {
         let one = json!({"example.com/x": "1"});
         for (resources, expected) in [
             (json!({}), vec![]),

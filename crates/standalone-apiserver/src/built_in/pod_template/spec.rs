@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn faults() {
+    fn invalid_pod_specs_are_rejected() {
         for (more, expected) in [
             (json!({}), vec![]),
             (

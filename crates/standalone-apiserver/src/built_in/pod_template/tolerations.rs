@@ -83,7 +83,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn faults() {
+    fn invalid_tolerations_are_rejected() {
         for (toleration, expected) in [
             (json!({"operator": "Exists"}), vec![]),
             (json!({"key": "a", "value": "b", "effect": "NoSchedule"}), vec![]),

@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn only_volumes_without_faults_can_be_mounted() {
+    fn only_valid_volumes_can_be_mounted() {
         let volumes = json!([{"name": "v", "emptyDir": {}}, {"name": "w"}]);
         assert_eq!(faults(volumes, Owner::Pod).1, ["v"]);
     }

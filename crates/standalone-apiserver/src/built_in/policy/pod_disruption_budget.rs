@@ -117,7 +117,7 @@ mod tests {
     use crate::built_in::testing::{cells, object, texts};
 
     #[test]
-    fn faults() {
+    fn invalid_pod_disruption_budgets_are_rejected() {
         for (spec, expected) in [
             (json!({}), vec![]),
             (json!({"minAvailable": "50%", "selector": {}}), vec![]),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn its_table() {
+    fn a_pod_disruption_budget_is_printed_as_a_table_row() {
         let status = json!({
             "currentHealthy": 3, "desiredHealthy": 1, "disruptionsAllowed": 2, "expectedPods": 3,
         });

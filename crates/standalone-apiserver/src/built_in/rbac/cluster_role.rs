@@ -41,7 +41,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_aggregated_is_selected() {
+    fn an_aggregation_rule_requires_a_cluster_role_selector() {
         for (rule, expected) in [
             (json!(null), vec![]),
             (json!({"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}), vec![]),

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rule_says() {
+    fn invalid_rbac_rules_are_rejected() {
         let reads = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]});
         assert_eq!(faults(Paths::Refused, reads), [""; 0]);
         let verbs = "rules[0].verbs: Required value: verbs must contain at least one value";

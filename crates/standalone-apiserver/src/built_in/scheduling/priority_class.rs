@@ -129,7 +129,7 @@ mod tests {
     use crate::built_in::testing::{cells, faults_of_new, faults_of_update, prepared};
 
     #[test]
-    fn faults() {
+    fn invalid_priority_classes_are_rejected() {
         const RESERVED: &str = "metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use only. error: ";
         let class = |name: &str, value: i32| json!({"metadata": {"name": name}, "value": value});
         for (class, expected) in [
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_the_system_are_valid() {
+    fn system_priority_classes_are_valid() {
         for class in of_system() {
             assert_eq!(faults_of_new(validate, class), [] as [&str; 0]);
         }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_and_its_table() {
+    fn priority_classes_have_defaults_and_table_rows() {
         let class =
             prepared(|class| prepare(class, true), json!({"metadata": {"name": "a"}, "value": 5}));
         assert_eq!(class["metadata"]["generation"], 1);

@@ -166,7 +166,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn faults() {
+    fn invalid_storage_classes_are_rejected() {
         let topologies =
             |terms: Value| json!({"provisioner": "a.io/b", "allowedTopologies": terms});
         for (class, expected) in [
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_warnings_and_its_table() {
+    fn storage_classes_have_defaults_warnings_and_table_rows() {
         let class = json!({
             "metadata": {"name": "fast", "annotations": {DEFAULT_ANNOTATIONS[1]: "true"}},
             "provisioner": "a.io/b", "allowedTopologies": [

@@ -69,7 +69,7 @@ impl Member {
 }
 
 #[tokio::test]
-async fn a_server_that_has_not_served_a_kind_waits_for_its_finalizers() {
+async fn a_server_without_the_kind_waits_for_finalizers_before_deleting_a_definition() {
     let store = shared_store();
     let (maker, late) = (Member::start(&store).await, Member::start(&store).await);
     maker.made().await;
@@ -92,7 +92,7 @@ async fn a_server_that_has_not_served_a_kind_waits_for_its_finalizers() {
 }
 
 #[tokio::test]
-async fn a_definition_that_was_never_served_goes() {
+async fn a_definition_that_was_never_served_can_be_deleted() {
     let store = shared_store();
     let server = Member::start(&store).await;
     let api = server.definitions.api();
@@ -140,7 +140,7 @@ async fn objects_of_a_definition_without_a_served_version_are_deleted_with_it() 
 }
 
 #[tokio::test]
-async fn what_went_while_nobody_watched_is_withdrawn() {
+async fn a_definition_missing_from_a_relist_is_no_longer_served() {
     let store = shared_store();
     let (maker, late) = (Member::start(&store).await, Member::start(&store).await);
     let made = maker.made().await;
@@ -153,7 +153,7 @@ async fn what_went_while_nobody_watched_is_withdrawn() {
 }
 
 #[tokio::test]
-async fn a_successor_that_came_while_nobody_watched_takes_objects_and_keeps_them() {
+async fn a_recreated_definition_is_served_after_a_relist_and_keeps_objects() {
     let store = shared_store();
     let (maker, late) = (Member::start(&store).await, Member::start(&store).await);
     let made = maker.made().await;
@@ -191,7 +191,7 @@ async fn keep(store: &Arc<dyn Store>, object: &Value) {
 }
 
 #[tokio::test]
-async fn what_was_kept_when_less_was_demanded_is_served() {
+async fn stored_definitions_with_schemas_now_invalid_are_still_served() {
     let of_properties = |properties: Value| {
         let schema = json!({"type": "object", "properties": properties});
         let versions = [json!({

@@ -78,7 +78,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn what_a_pod_requests() {
+    fn pod_requests_include_init_containers_and_sidecars() {
         let container = |cpu: &str| json!({"name": "c", "resources": {"requests": {"cpu": cpu}}});
         let sidecar = |cpu: &str| {
             let mut sidecar = container(cpu);

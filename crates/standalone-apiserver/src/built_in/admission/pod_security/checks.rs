@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_that_name_profiles_are_reported_with_the_pod_and_its_containers() {
+    fn forbidden_apparmor_annotations_are_reported_with_the_pod() {
         let annotations = [
             ("container.apparmor.security.beta.kubernetes.io/a", "unconfined"),
             ("container.apparmor.security.beta.kubernetes.io/b", "localhost/x"),

@@ -68,7 +68,7 @@ async fn exempt_namespaces_users_and_runtime_classes_meet_no_level() {
 }
 
 #[tokio::test]
-async fn labels_that_are_invalid_are_noted() {
+async fn invalid_pod_security_labels_are_recorded_in_audit_events() {
     let folder = tempfile::tempdir().unwrap();
     let namespace = |name: &str, labels: Value| {
         json!({

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_annotation_says() {
+    fn approval_condition_depends_on_the_api_approved_annotation() {
         for (group, annotation, expected) in [
             ("example.com", None, None),
             ("myk8s.io", None, None),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_that_was_there_before_may_stay() {
+    fn an_existing_approval_error_is_allowed_in_updates() {
         let missing = definition("a.k8s.io", None);
         let invalid = definition("a.k8s.io", Some("nonsense"));
         let start = |new: &_, old| check(new, old).map(|fault| fault.to_string()[..60].to_owned());

@@ -51,7 +51,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_all_versions_share_is_found_once_above_them() {
+    fn errors_common_to_all_versions_are_reported_once_above_versions() {
         let spec = |second: &str| -> CustomResourceDefinitionSpec {
             let version = |description: &str| {
                 let schema = json!({"type": "object", "description": description});

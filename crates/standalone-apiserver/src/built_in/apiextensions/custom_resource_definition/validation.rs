@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn faults() {
+    fn custom_resource_definition_validation_reports_invalid_fields() {
         let names = json!({"plural": "llamas", "kind": "Llama", "listKind": "Llama"});
         for (more, expected) in [
             (json!({}), vec![]),
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn one_version_is_stored_and_each_name_is_there_once() {
+    fn a_definition_needs_one_storage_version_and_unique_version_names() {
         let schema = json!({"openAPIV3Schema": {"type": "object"}});
         let version = |name: &str, storage: bool| json!({"name": name, "served": true, "storage": storage, "schema": schema});
         let ends = |versions: Value| {
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_update_may_not_change() {
+    fn definition_updates_cannot_change_scope_group_or_stored_versions() {
         let established = |status: &str| {
             let mut old = definition(json!({}));
             old["status"]["conditions"] = json!([{"type": "Established", "status": status}]);

@@ -206,7 +206,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn faults() {
+    fn horizontal_pod_autoscaler_metric_validation_reports_invalid_fields() {
         let average = json!({"type": "AverageValue", "averageValue": "5"});
         for (metric, expected) in [
             (json!({"type": "Pods", "pods": {"metric": {"name": "m"}, "target": average}}), vec![]),
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_was_named_badly_before_may_stay() {
+    fn an_existing_invalid_api_version_in_an_object_metric_is_allowed() {
         let of = |version: &str| -> HorizontalPodAutoscaler {
             let object_metric = json!({
                 "describedObject": {"apiVersion": version, "kind": "X", "name": "a"},

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn faults() {
+    fn horizontal_pod_autoscaler_validation_reports_invalid_fields() {
         for (more, expected) in [
             (json!({}), vec![]),
             (
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_scaled() {
+    fn scale_target_api_version_is_validated_unless_unchanged() {
         let of = |version: &str, kind: &str| {
             let target = json!({"apiVersion": version, "kind": kind, "name": "a"});
             autoscaler(json!({"scaleTargetRef": target}))

@@ -61,7 +61,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn its_table() {
+    fn job_printer_columns_are_filled() {
         let mut job = json!({"spec": {
             "completions": 3, "selector": {"matchLabels": {"u": "1"}},
             "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}},

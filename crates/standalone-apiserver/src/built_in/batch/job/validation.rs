@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn faults() {
+    fn job_validation_reports_invalid_fields() {
         for (more, expected) in [
             (json!({}), vec![]),
             (
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_update_may_not_change() {
+    fn job_updates_cannot_change_immutable_fields() {
         let indexed = json!({"completionMode": "Indexed"});
         let both = json!({"completionMode": "Indexed", "completions": 2, "parallelism": 2});
         let one = json!({"completionMode": "Indexed", "completions": 2});
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn its_template_may_change_while_it_is_suspended() {
+    fn scheduling_fields_of_a_job_template_can_change_while_suspended() {
         let template = |name: &str, more: Value| {
             let containers = json!([{"name": name, "image": "i", "resources": more["resources"]}]);
             let spec = json!({

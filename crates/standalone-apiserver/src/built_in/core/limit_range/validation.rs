@@ -183,7 +183,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn faults() {
+    fn limit_range_validation_reports_invalid_fields() {
         for (limits, expected) in [
             (json!([{"type": "Container", "max": {"cpu": "1"}, "min": {"cpu": "100m"}}]), vec![]),
             (

@@ -214,7 +214,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn faults() {
+    fn persistent_volume_source_validation_reports_invalid_fields() {
         for (spec, expected) in [
             (json!({"hostPath": {"path": "/a"}}), vec![]),
             (json!({}), vec!["spec: Required value: must specify a volume type"]),
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_added() {
+    fn a_controller_expand_secret_can_be_added_to_a_persistent_volume() {
         let spec = |more: Value| -> PersistentVolumeSpec {
             let mut csi = json!({"driver": "a", "volumeHandle": "b"});
             csi.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

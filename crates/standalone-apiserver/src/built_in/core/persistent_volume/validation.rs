@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn faults() {
+    fn persistent_volume_validation_reports_invalid_fields() {
         for (more, expected) in [
             (json!({}), vec![]),
             (

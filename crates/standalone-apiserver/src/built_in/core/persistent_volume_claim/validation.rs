@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn faults() {
+    fn invalid_persistent_volume_claims_are_rejected() {
         for (more, expected) in [
             (json!({}), vec![]),
             (

@@ -215,7 +215,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn its_table() {
+    fn a_pod_is_printed_as_a_table_row() {
         let pod = json!({
             "spec": {
                 "containers": [{"name": "a"}, {"name": "b"}], "nodeName": "n",
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn its_status_is_what_a_container_waits_for_or_ended_with() {
+    fn pod_status_column_reports_reasons_of_pod_and_containers() {
         let status = |state: Value| {
             let statuses = json!([{"ready": true, "state": state}]);
             let status = json!({"phase": "Running", "containerStatuses": statuses});
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn its_init_containers_come_first() {
+    fn pod_status_column_reports_unfinished_init_containers_first() {
         let pod = |status: Value, conditions: Value| {
             let sidecar = json!({"name": "s", "restartPolicy": "Always"});
             let started = json!({"name": "s", "ready": true, "started": true, "restartCount": 2});
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gated_pod_says_so() {
+    fn pod_status_column_reports_scheduling_gates() {
         let gated =
             json!([{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]);
         let pod = json!({"status": {"phase": "Pending", "conditions": gated}});

@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_that_has_ended_is_not_counted() {
+    fn terminated_pods_do_not_count_towards_quota() {
         for (phase, expected) in [("Pending", 1), ("Running", 1), ("Succeeded", 0), ("Failed", 0)] {
             let json = format!(r#"{{"spec":{{"x":[1]}},"status":{{"phase":"{phase}"}}}}"#);
             assert_eq!(of(json.as_bytes()), [("pods", expected)], "{phase}");

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_that_have_ended() {
+    fn terminated_containers_restart_only_if_the_restart_policy_allows() {
         let running = json!({"running": {}});
         let ended = |code: i32| json!({"terminated": {"exitCode": code}});
         for (policy, code, count) in

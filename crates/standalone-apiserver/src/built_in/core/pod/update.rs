@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_updated() {
+    fn mutable_pod_spec_fields_can_be_updated() {
         let toleration = json!({"key": "a", "effect": "NoExecute", "tolerationSeconds": 5});
         let longer = json!({"key": "a", "effect": "NoExecute", "tolerationSeconds": 9});
         for (old, new) in [
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not() {
+    fn updates_of_immutable_pod_spec_fields_are_rejected() {
         let other = format!("spec: Forbidden: {MAY_CHANGE}");
         let gate = "spec.schedulingGates[0].name: Forbidden: only deletion is allowed, but found new scheduling gate 'g'";
         let toleration = "spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds";

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn faults() {
+    fn invalid_pods_and_pod_updates_are_rejected() {
         assert_eq!(faults_of_new(validate, pod(json!({}))), [] as [&str; 0]);
         assert_eq!(faults_of_new(validate, json!({})), ["spec.containers: Required value"]);
         let gated = pod(json!({"nodeName": "n", "schedulingGates": [{"name": "a.b/c"}]}));

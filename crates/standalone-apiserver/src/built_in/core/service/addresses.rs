@@ -213,7 +213,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn they_are_allocated_in_their_order() {
+    fn cluster_ips_and_node_ports_are_allocated_in_order() {
         let addresses = Addresses::default();
         let filled = |kind: &str, given: Option<&str>| {
             let mut spec = ServiceSpec {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_of_nodes_stay_with_their_names() {
+    fn a_service_update_keeps_node_ports_by_port_name() {
         let old = json!({"type": "NodePort", "clusterIP": "10.96.0.9", "ports": [
             {"name": "a", "port": 1, "nodePort": 31_001}, {"name": "b", "port": 2, "nodePort": 31_002},
         ]});
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_type_has_no_use_for_is_dropped() {
+    fn fields_unused_by_a_new_service_type_are_dropped() {
         let balanced = json!({
             "type": "LoadBalancer", "clusterIP": "10.96.0.9", "clusterIPs": ["10.96.0.9"],
             "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",

@@ -60,7 +60,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn its_table() {
+    fn a_service_is_printed_as_a_table_row() {
         let service = json!({"spec": {
             "type": "NodePort", "clusterIP": "10.96.0.2", "selector": {"a": "b", "c": "d"},
             "ports": [{"port": 80, "nodePort": 30_000}, {"port": 53, "protocol": "UDP"}],
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn where_it_is_reached_from_outside() {
+    fn service_external_ip_column_depends_on_spec_and_status() {
         let external = |service: Value| cells(columns(), service)["External-IP"].clone();
         let ingress = json!({"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}, {"hostname": "h"}]}});
         for (service, expected) in [

@@ -168,7 +168,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn faults() {
+    fn invalid_services_are_rejected() {
         for (spec, expected) in [
             (json!({"ports": [{"port": 80}]}), vec![]),
             (json!({"clusterIP": "None", "clusterIPs": ["None"]}), vec![]),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn its_address_does_not_change() {
+    fn service_cluster_ip_is_immutable() {
         let service = |service_type: &str, address: &str| {
             json!({"spec": {
                 "type": service_type, "clusterIP": address, "clusterIPs": [address], "externalName": "a.b", "ports": [{"port": 80}],
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_count_is_warned_of() {
+    fn deprecated_and_ignored_service_fields_cause_warnings() {
         let of = |spec: Value| warnings(&object(json!({"spec": spec})));
         let addresses = json!(["1.2.3.4"]);
         assert_eq!(
