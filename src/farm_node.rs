@@ -15,7 +15,7 @@ use crate::farm_pod::node::{NodeView, facts};
 use crate::farm_pod::view::{ConditionView, PodView, Text, given, owned};
 use crate::farm_pod::{NodeFacts, NodeMetricsView, PREFIX, Polled, resources};
 
-/// What a Node is.
+/// The identity of a farm node: its Node.
 #[derive(CustomResource, Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[kube(
     group = "farm.example.com",
@@ -130,58 +130,58 @@ pub struct FarmNodeSpec {
     pub node: String,
 }
 
-/// How a Node is, and what the Pods on it come to.
+/// The observed state of a Node, and the sums over its Pods.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FarmNodeStatus {
-    /// How it is, as `kubectl get nodes` says it: `Ready`, `NotReady` or `Unknown`, with
-    /// `,SchedulingDisabled` if it takes no more Pods.
+    /// The state, same as in `kubectl get nodes`: `Ready`, `NotReady` or `Unknown`, with `,SchedulingDisabled` if the
+    /// node accepts no further Pods.
     pub state: String,
-    /// Why it is not ready. Not set if it is.
+    /// The cause why the node is not ready. Not set if it is ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<NotReady>,
-    /// Where it is, and what.
+    /// The location and the machine type of the node.
     pub node: NodeFacts,
-    /// How many Pods are on it that have not ended.
+    /// The number of Pods on the node that have not ended.
     pub pods: i64,
-    /// How many there may be.
+    /// The maximum number of Pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub most_pods: Option<String>,
     /// Processors.
     pub cpu: Capacity,
     /// Memory in bytes.
     pub memory: Capacity,
-    /// What it runs.
+    /// The software versions of the node.
     pub versions: Versions,
 }
 
-/// Why a node is not ready.
+/// The cause why a node is not ready.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NotReady {
-    /// The cause in a word, as `NodeStatusUnknown`.
+    /// The cause in one word, for example `NodeStatusUnknown`.
     pub code: String,
-    /// The cause in words.
+    /// The message.
     pub message: String,
-    /// Since when it is so.
+    /// The time since when.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
 }
 
-/// What a node runs.
+/// The software versions of a node.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Versions {
-    /// The version of its kubelet.
+    /// The version of the kubelet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubelet: Option<String>,
-    /// Its operating system.
+    /// The operating system.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operating_system: Option<String>,
-    /// The version of its kernel.
+    /// The version of the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
-    /// What runs its containers.
+    /// The name and version of the container runtime.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container_runtime: Option<String>,
 }

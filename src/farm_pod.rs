@@ -59,7 +59,7 @@ use view::{given, owned};
 /// The prefix of a farm pod's name; the name of its Pod follows.
 pub(crate) const PREFIX: &str = "farm-";
 
-/// What a Pod is, what it belongs to and where it runs.
+/// The identity of a farm pod: its Pod.
 #[derive(CustomResource, Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[kube(
     group = "farm.example.com",
@@ -248,84 +248,84 @@ pub(crate) const PREFIX: &str = "farm-";
 pub struct FarmPodSpec {
     /// The name of the Pod, which is in the same namespace.
     pub pod: String,
-    /// How many containers it has, besides init containers.
+    /// The number of containers, without init containers.
     pub containers: i64,
 }
 
-/// How a Pod is.
+/// The observed state of a Pod, joined with its related objects.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FarmPodStatus {
-    /// How it is, in the word that `kubectl get pods` has for it: `Running`, or what keeps it from
-    /// that, as `CrashLoopBackOff`, `Init:1/2`, `ImagePullBackOff` or `Terminating`.
+    /// The state, same as in `kubectl get pods`: `Running`, or the reason why not, for example `CrashLoopBackOff`,
+    /// `Init:1/2`, `ImagePullBackOff` or `Terminating`.
     pub state: String,
-    /// How far it has come in its life: Pending, Running, Succeeded, Failed or Unknown.
+    /// The phase: Pending, Running, Succeeded, Failed or Unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
-    /// How many of its containers are ready, as `1/2`. Sidecars count.
+    /// The number of ready containers, for example `1/2`. Sidecars count.
     pub ready: String,
-    /// How often its containers were restarted, all together.
+    /// The number of restarts of all containers together.
     pub restarts: i64,
-    /// When the last of those that were restarted had ended.
+    /// The time at which the last restarted container had ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_restart_time: Option<Time>,
-    /// How one of its containers ended last.
+    /// The last end of a container.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_end: Option<LastEnd>,
-    /// Why it does not run well. Not set if it does, or has done what it had to.
+    /// The cause why the Pod does not run well. Not set if it runs well or has succeeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<Why>,
-    /// The workload that it belongs to, at the top: the Deployment behind the ReplicaSet, the
-    /// CronJob behind the Job, and what is behind those.
+    /// The top-level workload of the Pod: the Deployment behind the ReplicaSet, the CronJob behind the Job, and the
+    /// owners behind those.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
-    /// All that it belongs to, the nearest first, as `ReplicaSet/web-1`.
+    /// All owners, nearest first, for example `ReplicaSet/web-1`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owners: Vec<String>,
-    /// What it was installed by.
+    /// The release that installed the Pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release: Option<Release>,
-    /// The node that it runs on.
+    /// The node that the Pod runs on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeFacts>,
-    /// What it requests and may take at most, as the scheduler sums it.
+    /// Requests and limits, summed with the rules of the scheduler, and usage.
     #[serde(default)]
     pub resources: Resources,
-    /// What its containers run, init containers first.
+    /// The images of the containers, init containers first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<Image>,
-    /// The Services that send requests to it, once it is ready.
+    /// The Services that send requests to the Pod once it is ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<String>,
-    /// The PersistentVolumeClaims that it mounts.
+    /// The PersistentVolumeClaims that the Pod mounts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<Claim>,
-    /// The PodDisruptionBudgets that cover it.
+    /// The PodDisruptionBudgets that cover the Pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budgets: Vec<Budget>,
-    /// How many of the Pods that are in its budget may be evicted now; none, if several budgets cover it. Not set if no
-    /// budget keeps it from being evicted: none covers it, it has ended, has not begun or is being deleted, or it is not
-    /// ready and its budget lets such Pods go. Whether it is none is known after fifteen seconds, how many after five
-    /// minutes.
+    /// The number of Pods of the budget that may be evicted now; 0 if several budgets cover the Pod. Not set if no
+    /// budget prevents the eviction: no budget covers the Pod, the Pod has ended, has not started or is being deleted,
+    /// or it is not ready and its budget allows the eviction of such Pods. A change from or to 0 is published after 15
+    /// seconds, other changes after five minutes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disruptions_allowed: Option<i64>,
-    /// What could be better, as codes.
+    /// Possible improvements, as codes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
-    /// Its quality of service: Guaranteed, Burstable or BestEffort. The last go first where memory
+    /// The quality of service class: Guaranteed, Burstable or BestEffort. BestEffort Pods are evicted first when memory
     /// is short.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qos_class: Option<String>,
-    /// How much it matters to the scheduler: the more the earlier it is put on a node.
+    /// The priority for the scheduler: Pods with a higher priority are scheduled first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
-    /// The name of its priority.
+    /// The name of the PriorityClass.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority_class: Option<String>,
-    /// The service account whose rights it has.
+    /// The service account whose permissions the Pod has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_account: Option<String>,
-    /// Its address.
+    /// The IP address of the Pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ip: Option<String>,
 }

@@ -22,7 +22,7 @@ use crate::farm_pod::{
 };
 use variant::Of;
 
-/// What a workload is.
+/// The identity of a farm workload: its workload.
 #[derive(CustomResource, Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[kube(
     group = "farm.example.com",
@@ -151,57 +151,58 @@ pub struct FarmWorkloadSpec {
     pub workload: String,
 }
 
-/// How a workload is.
+/// The observed state of a workload, and the sums over its Pods.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FarmWorkloadStatus {
-    /// How many of the replicas that are wanted are ready, as `1/2`; of a Job, how many have succeeded.
+    /// The ready and the wanted number of replicas, for example `1/2`; for a Job, the succeeded and the required
+    /// number.
     pub readiness: String,
-    /// How many replicas are wanted; of a Job, how many have to succeed.
+    /// The number of wanted replicas; for a Job, the number that must succeed.
     pub wanted: i64,
-    /// How many replicas are ready; of a Job, how many have succeeded.
+    /// The number of ready replicas; for a Job, the number that have succeeded.
     pub ready: i64,
-    /// How many replicas are as it is described now.
+    /// The number of replicas that match the current spec.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub updated: Option<i64>,
-    /// How many replicas have been ready for long enough.
+    /// The number of replicas that have been ready for `minReadySeconds`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub available: Option<i64>,
-    /// Whether nothing more is made, because somebody has said so.
+    /// Whether the workload is paused or suspended.
     pub paused: bool,
-    /// How many Pods there are that have not ended. Not shown to those who may not read Pods, nor is what follows but for
-    /// the release.
+    /// The number of Pods that have not ended. This field and the following ones, except the release, are hidden from
+    /// users without permission to read Pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pods: Option<i64>,
-    /// How often the containers of its Pods were restarted, all together.
+    /// The number of restarts of the containers of all Pods together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restarts: Option<i64>,
-    /// When the last of those that were restarted had ended.
+    /// The time at which the last restarted container had ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_restart_time: Option<Time>,
-    /// What its Pods request, as the scheduler sums it, and use.
+    /// The requests of the Pods, summed with the rules of the scheduler, and their usage.
     #[serde(default)]
     pub resources: Resources,
-    /// Why it does not run well. Not set if it does, or has done what it had to.
+    /// The cause why the workload does not run well. Not set if it runs well or has completed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<Trouble>,
-    /// What it was installed by.
+    /// The release that installed the workload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release: Option<Release>,
 }
 
-/// Why a workload does not run well: the worst of what its Pods say, or what it says of itself.
+/// The cause why a workload does not run well: the worst cause of its Pods, or its own condition.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Trouble {
-    /// The cause in a word, as `CrashLoopBackOff`.
+    /// The cause in one word, for example `CrashLoopBackOff`.
     pub code: String,
-    /// The cause in one line, as one of the Pods says it.
+    /// The cause in one line, from one of the Pods.
     pub message: String,
-    /// Since when it is so with that Pod, if that is known.
+    /// The time since when that Pod has the problem, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
-    /// How many Pods say so; none, if the workload says it of itself.
+    /// The number of Pods with this cause; 0 if it is the workload's own condition.
     pub pods: i64,
 }
 

@@ -13,26 +13,26 @@ use crate::farm_pod::view::PodView;
 /// is published later.
 const WORTH_PERCENT: i64 = 5;
 
-/// How much of a resource there is on a node, and how much of that is taken.
+/// The capacity of a node for one resource, and the part that is requested and used.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Capacity {
-    /// How much Pods may take.
+    /// The amount that Pods can use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocatable: Option<String>,
-    /// How much they request, as the scheduler sums it.
+    /// The sum of the requests of the Pods, with the rules of the scheduler.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requested: Option<String>,
-    /// How much may still be requested. Nothing, if more is requested than there is.
+    /// The amount that can still be requested; 0 if more is requested than allocatable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub free: Option<String>,
-    /// How much all that runs on the node takes, as last measured.
+    /// The last measured usage of everything on the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub used: Option<String>,
-    /// What is requested, in percent of what there is.
+    /// The requested amount in percent of the allocatable amount.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub percent_requested: Option<i64>,
-    /// What is used, in percent of what there is.
+    /// The usage in percent of the allocatable amount.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub percent_used: Option<i64>,
 }

@@ -99,13 +99,13 @@ impl CountedView {
     }
 }
 
-/// A budget that covers a Pod.
+/// A PodDisruptionBudget that covers a Pod.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Budget {
-    /// Its name.
+    /// The name of the budget.
     pub name: String,
-    /// How many of its Pods may be evicted now, if that has been counted.
+    /// The number of covered Pods that may be evicted now. Not set until it has been counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disruptions_allowed: Option<i64>,
 }

@@ -31,19 +31,19 @@ pub struct ClaimedStatusView {
     pub capacity: Written,
 }
 
-/// A claim that a Pod mounts.
+/// A PersistentVolumeClaim that a Pod mounts.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Claim {
-    /// Its name.
+    /// The name of the claim.
     pub name: String,
-    /// Pending, Bound or Lost. Not set if there is no such claim.
+    /// Pending, Bound or Lost. Not set if the claim does not exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
-    /// How large its volume is, or has to be as long as there is none, as `10Gi`.
+    /// The size of the volume, or the requested size as long as there is no volume, for example `10Gi`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<String>,
-    /// What makes its volume.
+    /// The StorageClass of the volume.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage_class: Option<String>,
 }

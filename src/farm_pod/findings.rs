@@ -6,26 +6,26 @@ use serde::{Deserialize, Serialize};
 use super::images::Reference;
 use super::view::{ContainerView, PodView, VolumeView, given};
 
-/// What could be better.
+/// A possible improvement of a Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub enum Finding {
-    /// A container has no memory limit: it may take what others need.
+    /// A container has no memory limit, so it may use memory that others need.
     NoLimits,
-    /// A container requests no CPU or no memory: the node may have none to give.
+    /// A container requests no CPU or no memory, so the node may have none left for it.
     NoRequests,
-    /// A container of a Pod that is to run for ever has no probe: nothing notices when it hangs.
+    /// A container of a long-running Pod has no probe, so a hanging container is not detected.
     NoProbes,
-    /// An image has no tag or `latest`, and no digest: it may be another one tomorrow.
+    /// An image has no tag or the tag `latest`, and no digest, so it may change.
     LatestImage,
-    /// Nothing makes the Pod anew when its node is gone.
+    /// No controller recreates the Pod when its node is lost.
     NakedPod,
-    /// It has the service account that all have who ask for none.
+    /// The Pod uses the default service account of its namespace.
     DefaultServiceAccount,
-    /// It mounts a folder of its node.
+    /// The Pod mounts a directory of its node.
     HostPath,
-    /// It is in the network of its node, or sees the processes of others there.
+    /// The Pod uses the network of its node, or sees other processes there.
     HostNamespaces,
-    /// A container may do all that its node may.
+    /// A container has all privileges of its node.
     Privileged,
     /// A container may run as root.
     Root,

@@ -8,18 +8,18 @@ use super::view::{ContainerView, PodView};
 /// The number of digits of a digest in tables.
 const SHOWN_DIGITS: usize = 12;
 
-/// What a container runs.
+/// The image of a container.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Image {
-    /// The container.
+    /// The name of the container.
     pub container: String,
-    /// Where the image comes from, with the registry if that is said.
+    /// The repository of the image, with the registry if the reference contains one.
     pub repository: String,
-    /// Its tag, if one is asked for.
+    /// The tag, if the reference contains one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
-    /// The digest that is asked for, or else of what runs, as `sha256:…`.
+    /// The digest of the reference, or else of the running image, for example `sha256:…`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
 }

@@ -45,41 +45,40 @@ pub struct NodeInfoView {
     pub container_runtime_version: Option<Word>,
 }
 
-/// The node that a Pod runs on, as its labels and conditions say.
+/// The node that a Pod runs on, from its labels and conditions.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeFacts {
-    /// Its name.
+    /// The name of the node.
     pub name: String,
-    /// The zone that it is in, as `eu-1a`.
+    /// The zone, for example `eu-1a`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
-    /// The region that it is in, as `eu-1`.
+    /// The region, for example `eu-1`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
-    /// What the cloud calls a machine of its size, as `m5.large`.
+    /// The machine type of the cloud, for example `m5.large`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance_type: Option<String>,
-    /// The pool or group of nodes that it belongs to.
+    /// The pool or group of nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// Its processors, as `amd64` or `arm64`.
+    /// The processor architecture, for example `amd64` or `arm64`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub architecture: Option<String>,
-    /// Its operating system, as `linux`.
+    /// The operating system, for example `linux`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operating_system: Option<String>,
-    /// Whether the cloud may take it back at any time. Not set where the node is not known.
+    /// Whether the cloud can reclaim the node at any time. Not set if the node is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spot: Option<bool>,
-    /// Whether it is ready. Not set where the node is not known.
+    /// Whether the node is ready. Not set if the node is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready: Option<bool>,
-    /// Whether it takes no more Pods. Not set where the node is not known.
+    /// Whether the node accepts no further Pods. Not set if the node is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cordoned: Option<bool>,
-    /// What it is short of: `MemoryPressure`, `DiskPressure`, `PIDPressure`, or that it has no
-    /// network.
+    /// The pressure conditions that are true: `MemoryPressure`, `DiskPressure`, `PIDPressure` or `NetworkUnavailable`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pressure: Vec<String>,
 }

@@ -11,15 +11,15 @@ use super::object_view::{AnyOwnerView, OwnerView};
 /// The largest number of owners that are followed. No workload has more, and owner references can be circular.
 const MOST_OWNERS: usize = 8;
 
-/// The workload that a Pod belongs to.
+/// The top-level workload of a Pod.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Owner {
-    /// As `apps/v1`.
+    /// For example `apps/v1`.
     pub api_version: String,
-    /// As `Deployment`.
+    /// For example `Deployment`.
     pub kind: String,
-    /// Its name.
+    /// The name of the workload.
     pub name: String,
 }
 

@@ -13,7 +13,7 @@ const ARGO_TRACKING: &str = "argocd.argoproj.io/tracking-id";
 /// The annotations that are read.
 pub const ANNOTATIONS: &[&str] = &[HELM_NAME, HELM_NAMESPACE, ARGO_TRACKING];
 
-/// What a Pod was installed by.
+/// The release that installed a Pod.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Release {
@@ -21,10 +21,10 @@ pub struct Release {
     pub tool: String,
     /// The name of the release or application.
     pub name: String,
-    /// The namespace that it is kept in, if that is known.
+    /// The namespace of the release, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Its chart with version, as `feeder-1.4.0`, if it has one.
+    /// The chart with its version, for example `feeder-1.4.0`, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chart: Option<String>,
 }

@@ -11,42 +11,41 @@ use serde::{Deserialize, Serialize};
 use super::amounts::Amounts;
 use super::view::{ContainerStatusView, ContainerView, PodView, RequirementsView};
 
-/// What a Pod asks for and may take.
+/// Requests, limits and usage of a Pod.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Resources {
-    /// Processors, as `250m` or `2`.
+    /// Processors, for example `250m` or `2`.
     #[serde(default, skip_serializing_if = "Amount::is_empty")]
     pub cpu: Amount,
-    /// Memory in bytes, as `512Mi`.
+    /// Memory in bytes, for example `512Mi`.
     #[serde(default, skip_serializing_if = "Amount::is_empty")]
     pub memory: Amount,
-    /// Disk space of the node, in bytes, as `1Gi`.
+    /// Disk space of the node in bytes, for example `1Gi`.
     #[serde(default, skip_serializing_if = "Amount::is_empty")]
     pub ephemeral_storage: Amount,
-    /// What is requested of GPUs and other extended resources, by their names.
+    /// The requested GPUs and other extended resources, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub extended: BTreeMap<String, String>,
 }
 
-/// How much of one resource.
+/// Amounts of one resource.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Amount {
-    /// How much a node has to set aside.
+    /// The amount that the node must reserve.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
-    /// How much its containers may take at most, as far as they have limits.
+    /// The limit of the containers, as far as they have limits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
-    /// How much they take, as last measured. It is told when it has moved by a tenth of the request, or
-    /// after five minutes.
+    /// The last measured usage. Published when it has changed by a tenth of the request, or after five minutes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<String>,
     /// The usage in percent of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub percent_of_request: Option<i64>,
-    /// The usage in percent of the limit, if all that is used is limited.
+    /// The usage in percent of the limit, if all containers have limits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub percent_of_limit: Option<i64>,
 }

@@ -9,18 +9,18 @@ use serde::{Deserialize, Serialize};
 use super::status;
 use super::view::{PodView, TerminatedView};
 
-/// How one of the containers ended last, whether it was started again or not.
+/// The last end of a container, whether or not it was restarted.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LastEnd {
-    /// The container.
+    /// The name of the container.
     pub container: String,
-    /// When it ended.
+    /// The time of the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
-    /// Why, as `OOMKilled`, `Error` or `Completed`.
+    /// The reason, for example `OOMKilled`, `Error` or `Completed`.
     pub reason: String,
-    /// Its exit code.
+    /// The exit code.
     pub exit_code: i32,
 }
 

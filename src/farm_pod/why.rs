@@ -18,18 +18,18 @@ use super::view::{ConditionView, PodView, VolumeView, given};
 /// The largest number of characters of a message. A container can write a message of four thousand.
 const MESSAGE_CHARACTERS: usize = 256;
 
-/// Why a Pod does not run well.
+/// The cause why a Pod does not run well.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Why {
-    /// The cause in a word, as `OOMKilled`, `ImagePullBackOff` or `Unschedulable`.
+    /// The cause in one word, for example `OOMKilled`, `ImagePullBackOff` or `Unschedulable`.
     pub code: String,
     /// The cause in one line.
     pub message: String,
-    /// Since when it is so, if that is known.
+    /// The time since when, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
-    /// The container that it is about, if it is about one.
+    /// The container of the cause, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
 }

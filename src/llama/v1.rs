@@ -21,13 +21,13 @@ pub(super) const LONGEST: usize = 24;
         name = "Weight",
         type_ = "string",
         json_path = ".spec.weight",
-        description = "How heavy it is, in kilograms"
+        description = "The weight in kilograms"
     ),
     printcolumn(
         name = "Height",
         type_ = "string",
         json_path = ".spec.height",
-        description = "How tall it is, in metres"
+        description = "The height in metres"
     ),
     printcolumn(
         name = "Age",
@@ -42,10 +42,10 @@ pub(super) const LONGEST: usize = 24;
     .message(super::TALLER_THAN_HEAVY)
     .field_path(".weight"))]
 pub struct LlamaSpec {
-    /// How heavy it is, in kilograms: a quantity, as `"45.5"` or `45500m`.
+    /// The weight in kilograms, as a quantity: `"45.5"` or `45500m`.
     #[schemars(schema_with = "quantity")]
     pub weight: Quantity,
-    /// How tall it is, in metres: a quantity, as `"1.1"` or `1100m`.
+    /// The height in metres, as a quantity: `"1.1"` or `1100m`.
     #[schemars(schema_with = "quantity")]
     pub height: Quantity,
 }

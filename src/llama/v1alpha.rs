@@ -16,13 +16,13 @@ use serde::{Deserialize, Serialize};
         name = "Weight",
         type_ = "number",
         json_path = ".spec.weight",
-        description = "How heavy it is, in kilograms"
+        description = "The weight in kilograms"
     ),
     printcolumn(
         name = "Height",
         type_ = "number",
         json_path = ".spec.height",
-        description = "How tall it is, in metres"
+        description = "The height in metres"
     ),
     printcolumn(
         name = "Age",
@@ -35,8 +35,8 @@ use serde::{Deserialize, Serialize};
     .message(super::TALLER_THAN_HEAVY)
     .field_path(".weight"))]
 pub struct LlamaSpec {
-    /// How heavy it is, in kilograms.
+    /// The weight in kilograms.
     pub weight: f64,
-    /// How tall it is, in metres.
+    /// The height in metres.
     pub height: f64,
 }

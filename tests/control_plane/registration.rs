@@ -98,7 +98,7 @@ pub fn kubectl_explains(world: &mut World) -> Result<()> {
     check(&["farmpods.status.why.code"], &["FIELD: code <string>", "The cause in a word"])?;
     check(
         &["llamas.spec.weight", "--output=plaintext-openapiv2", older],
-        &["FIELD:    weight <number>", "How heavy it is, in kilograms"],
+        &["FIELD:    weight <number>", "The weight in kilograms"],
     )
 }
 

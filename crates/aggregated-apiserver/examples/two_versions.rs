@@ -27,9 +27,9 @@ mod v1 {
         printcolumn(name = "Height", type_ = "string", json_path = ".spec.height")
     )]
     pub(crate) struct AlpacaSpec {
-        /// How heavy it is, in kilograms: `45.5`, or `45500m`.
+        /// The weight in kilograms: `45.5`, or `45500m`.
         pub(crate) weight: Quantity,
-        /// How tall it is, in metres.
+        /// The height in metres.
         pub(crate) height: Quantity,
     }
 }
@@ -51,9 +51,9 @@ mod v1alpha {
         printcolumn(name = "Height", type_ = "number", json_path = ".spec.height")
     )]
     pub(crate) struct AlpacaSpec {
-        /// How heavy it is, in kilograms.
+        /// The weight in kilograms.
         pub(crate) weight: f64,
-        /// How tall it is, in metres.
+        /// The height in metres.
         pub(crate) height: f64,
     }
 }
