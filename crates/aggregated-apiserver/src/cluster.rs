@@ -1,4 +1,4 @@
-//! The cluster behind one client: nobody else holds it.
+//! Access to the cluster's API. All requests to the cluster go through the one client that [`Cluster`] holds.
 
 mod access_review;
 mod api_service;
@@ -39,23 +39,25 @@ use thiserror::Error;
 
 use crate::queue::{Busy, Queue, QueuePlace};
 
-/// How long a review may take; as kube-apiserver.
+/// The longest time for a review; same as kube-apiserver.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the answer of a review holds; as kube-apiserver.
+/// The time that the result of a review is cached; same as kube-apiserver.
 const REVIEW_TTL: Duration = Duration::from_secs(10);
-/// Bytes of questions whose answers are remembered, for each kind of review:
-/// about as many as kube-apiserver remembers, whoever asks how long questions.
+/// The size of each review cache, in bytes. It holds about as many results as the cache of kube-apiserver,
+/// however long the requests are.
 const REVIEW_BYTES: u64 = 8 << 20;
-/// Reviews of one sort in flight; more wait, users in turns, of whom each has a quarter: what callers
-/// ask of us must not become a flood of questions to the cluster.
+/// The largest number of concurrent reviews of one kind for identified callers. Further reviews are queued, round-robin
+/// over callers, and each caller may use a quarter of the slots. The limit protects the cluster from a flood of reviews
+/// caused by clients.
 const REVIEWS: usize = 100;
-/// Those of one user that wait.
+/// The largest number of queued reviews of one caller.
 const WAITING: usize = 250;
-/// The same of strangers, of whom there may be any number: nobody waits behind them.
+/// The limits for unauthenticated clients, whose number is not bounded. They have a separate queue, so that other
+/// callers never wait behind them.
 const REVIEWS_OF_STRANGERS: usize = 40;
 const WAITING_STRANGERS: usize = 100;
 
-/// The cluster did not answer. Clients may see what it was asked, not more.
+/// An error of a request to the cluster. The message for clients contains the kind of request and no detail.
 #[derive(Clone, Debug, Error)]
 #[error("the cluster did not answer a {asked}")]
 pub struct ClusterError {
@@ -69,23 +71,23 @@ impl ClusterError {
         Self { asked, why: why.to_string(), is_busy: false }
     }
 
-    /// Too many wait already.
+    /// Creates the error for a full queue.
     fn busy(asked: &'static str) -> Self {
         Self { is_busy: true, ..Self::new(asked, "too many of them wait already") }
     }
 
-    /// Whether the cluster was not asked, because too many wait already.
+    /// Whether the request was not sent to the cluster, because the queue was full.
     pub fn is_busy(&self) -> bool {
         self.is_busy
     }
 
-    /// Why not, for the log.
+    /// The cause, for the log.
     pub fn why(&self) -> &str {
         &self.why
     }
 }
 
-/// The cluster behind one client.
+/// The API of a cluster, with one client for all requests.
 #[derive(Clone)]
 pub struct Cluster {
     client: Client,
@@ -99,18 +101,18 @@ pub struct Cluster {
     observed: review_observer::Observed,
 }
 
-/// Who wants to know.
+/// The caller on whose behalf a review is requested.
 #[derive(Clone, Copy, Debug)]
 pub enum Asker<'a> {
-    /// A user.
+    /// An authenticated user, by name.
     User(&'a str),
-    /// Whoever is not known yet, and where they come from.
+    /// A client that is not authenticated yet, by its address.
     Newcomer(&'a str),
-    /// Nobody that is known: without credentials, or with some that did not hold.
+    /// An unauthenticated client: one without credentials, or one with rejected credentials.
     Stranger,
 }
 
-/// Bounds the reviews of one sort.
+/// The limits of the reviews of one kind.
 #[derive(Clone)]
 struct Reviews {
     of_users: Queue,
@@ -126,7 +128,7 @@ impl Reviews {
         }
     }
 
-    /// A place for a review of this asker.
+    /// Waits for a slot for a review of this caller.
     async fn place(&self, asker: Asker<'_>) -> Result<QueuePlace, Busy> {
         let (queue, name) = match asker {
             Asker::User(name) | Asker::Newcomer(name) => (&self.of_users, name),
@@ -137,7 +139,7 @@ impl Reviews {
 }
 
 impl Cluster {
-    /// The cluster that this client speaks to.
+    /// Creates a cluster that uses this client.
     pub fn new(client: Client) -> Self {
         Self {
             client: bounded_client::bounded(client),
@@ -152,25 +154,25 @@ impl Cluster {
         }
     }
 
-    /// The same cluster, of whose objects each type that kinds are computed from may take so many
-    /// bytes.
+    /// Sets the memory limit for the objects of each source type, in bytes.
     #[must_use]
     pub fn with_source_memory(self, source_memory: usize) -> Self {
         Self { source_memory, ..self }
     }
 
-    /// The same cluster. If there is an authorizer, it decides which requests are allowed, and no SubjectAccessReview is sent.
+    /// Sets the authorizer. If there is an authorizer, it decides which requests are allowed, and no
+    /// SubjectAccessReview is sent.
     #[must_use]
     pub fn with_authorizer(self, authorizer: Option<Authorizer>) -> Self {
         Self { authorizer, ..self }
     }
 
-    /// Tells this observer of every review from now on, also of those that copies ask for.
+    /// Reports every later review to this observer. Copies of the cluster report their reviews, too.
     pub fn observe_reviews(&self, observer: ReviewObserver) {
         self.observed.by(observer);
     }
 
-    /// Asks the cluster to answer a review, within its time and its bounds.
+    /// Sends a review to the cluster, within the time limit and the limits of concurrent reviews.
     async fn review<K>(
         &self,
         asked: &'static str,
@@ -182,9 +184,10 @@ impl Cluster {
         K: Resource<DynamicType = ()> + Clone + fmt::Debug + Serialize + DeserializeOwned,
     {
         let api: Api<K> = Api::all(self.client.clone());
-        // Boxed: a request has room for all that it may wait for, and seldom waits for this.
+        // Boxed: the future of a request reserves memory for everything that it may await, and it seldom awaits a
+        // review.
         let answered = Box::pin(async {
-            // Told also when it takes too long, or its asker is gone.
+            // Also reports a review that times out or whose caller has disconnected.
             let mut waits = self.observed.asks(kind);
             let answer = api.create(&PostParams::default(), review).await;
             match &answer {
@@ -204,7 +207,7 @@ impl Cluster {
         Self::within_bounds(asked, (places, asker), answered).await
     }
 
-    /// Waits for an answer of the cluster, within its time and its bounds.
+    /// Waits for a response of the cluster, within the time limit and the limits of concurrent reviews.
     async fn within_bounds<T, E: fmt::Display>(
         asked: &'static str,
         (places, asker): (&Reviews, Asker<'_>),
@@ -220,7 +223,8 @@ impl Cluster {
         }
     }
 
-    /// What kinds are computed from, watched once for all of them; some types come from streams.
+    /// Returns the sources of computed kinds. Each source is watched once for all kinds; some types are read from
+    /// streams.
     pub fn sources(&self, streams: SourceStreams) -> Sources {
         Sources::new(self.client.clone(), self.source_memory, streams)
     }

@@ -1,5 +1,5 @@
-//! What can be done with a kind: one file per verb. CREATE, UPDATE and PATCH are one pipeline
-//! of many stages, which is `write`.
+//! The verbs of a kind, one file per verb. CREATE, UPDATE and PATCH share a pipeline of many stages in the module
+//! `write`.
 
 mod continue_token;
 mod create_subresource;
@@ -34,29 +34,28 @@ pub use watch::{
 
 use crate::served_kind::{Backing, ServedKind};
 
-/// A verb of Kubernetes, as authorization and discovery name it.
+/// A Kubernetes verb, as used in authorization and discovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Verb {
-    /// Make an object.
+    /// Creates an object.
     Create,
-    /// Remove one.
+    /// Deletes an object.
     Delete,
-    /// Remove those that a selector matches.
+    /// Deletes the objects that a selector matches.
     DeleteCollection,
-    /// Read one.
+    /// Reads an object.
     Get,
-    /// Read those that a selector matches.
+    /// Reads the objects that a selector matches.
     List,
-    /// Change parts of one.
+    /// Changes parts of an object.
     Patch,
-    /// Replace one.
+    /// Replaces an object.
     Update,
-    /// Follow changes.
+    /// Follows the changes of objects.
     Watch,
 }
 
-/// What can be done with a kind: what discovery says, in the order in which
-/// kube-apiserver says it of custom resources.
+/// The verbs of a kind in discovery, in the order that kube-apiserver uses for custom resources.
 pub fn verbs(served: &ServedKind) -> &'static [Verb] {
     match served.backing {
         Backing::Stored(_) if !served.kind.strategy.deletes_collections => &[
@@ -84,7 +83,7 @@ pub fn verbs(served: &ServedKind) -> &'static [Verb] {
 }
 
 impl Verb {
-    /// The name on the wire.
+    /// The name in the API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Create => "create",

@@ -1,4 +1,4 @@
-//! SubjectAccessReview: may this user do that?
+//! Authorization with SubjectAccessReviews.
 
 use std::sync::Arc;
 
@@ -11,55 +11,55 @@ use moka::future::Cache;
 use super::{Asker, Cluster, ClusterError, REVIEW_BYTES, REVIEW_TTL, ReviewKind, ReviewSource};
 use crate::user::User;
 
-/// Answers to longer questions are not remembered: who asks could fill the
-/// memory with them. As kube-apiserver.
+/// The length of a request, in bytes, from which its result is not cached. Otherwise callers could fill the memory.
+/// Same as kube-apiserver.
 const REMEMBERED_LENGTH: usize = 10_000;
-/// What an answer costs besides the texts of its question.
+/// The memory of a cached result in addition to the strings of its request, in bytes.
 const ENTRY: usize = 500;
 
-/// What a user wants to do.
+/// The action to authorize.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Attributes {
-    /// Something with a resource.
+    /// A request for a resource.
     Resource {
-        /// `get`, `list`, …
+        /// The verb: `get`, `list`, …
         verb: &'static str,
-        /// API group; empty for the core group.
+        /// The API group; empty for the core group.
         group: String,
-        /// Version.
+        /// The version.
         version: String,
-        /// Plural.
+        /// The plural of the resource.
         resource: String,
-        /// Empty if none.
+        /// The subresource, or an empty string.
         subresource: String,
-        /// Empty over all namespaces and for cluster-scoped kinds.
+        /// The namespace, or an empty string for requests across all namespaces and for cluster-scoped kinds.
         namespace: String,
-        /// Empty if none.
+        /// The name of the object, or an empty string.
         name: String,
     },
-    /// Something with a path that belongs to no resource.
+    /// A request for a path outside of the resources.
     Path {
-        /// The method, in lower case.
+        /// The HTTP method, in lower case.
         verb: String,
         /// The path.
         path: String,
     },
 }
 
-/// The cluster's answer.
+/// The result of an authorization.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Whether the user may.
+    /// Whether the action is allowed.
     pub allowed: bool,
-    /// What the authorizer said about it; usually nothing.
+    /// The reason that the authorizer gave; usually empty.
     pub reason: String,
 }
 
-/// Code that decides in place of the cluster.
+/// A function that authorizes requests instead of the cluster.
 pub type Authorizer =
     Arc<dyn Fn(&SubjectAccessReviewSpec) -> SubjectAccessReviewStatus + Send + Sync>;
 
-/// Answers that still hold.
+/// The cache of results.
 pub(super) type Answers = Cache<Arc<(User, Attributes)>, Decision>;
 
 pub(super) fn answers() -> Answers {
@@ -70,11 +70,11 @@ pub(super) fn answers() -> Answers {
 }
 
 impl Cluster {
-    /// Whether the user may do this. Answers are remembered for ten seconds,
-    /// failures are not; equal questions at the same time are asked once.
+    /// Authorizes an action of a user. Results are cached for ten seconds; errors are not cached. Concurrent equal
+    /// requests cause one review.
     ///
     /// # Errors
-    /// When the cluster does not answer: then nobody knows, so nobody may.
+    /// If the cluster does not respond. The action must be rejected then.
     pub async fn authorize(
         &self,
         user: &User,

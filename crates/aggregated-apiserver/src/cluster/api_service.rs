@@ -1,4 +1,4 @@
-//! The `caBundle` of our own APIServices.
+//! The `caBundle` of the APIServices of this server.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,25 +9,25 @@ use serde_json::json;
 
 use super::Cluster;
 
-/// How an APIService stands to us.
+/// The state of an APIService of this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registration {
-    /// kube-apiserver trusts our CA.
+    /// kube-apiserver trusts the CA of this server.
     Done,
-    /// It is not there.
+    /// The APIService does not exist.
     Absent,
-    /// It belongs to another Service, and is left alone.
+    /// The APIService belongs to another Service, and is not changed.
     OfAnother,
-    /// It says that TLS is not verified, and is left alone.
+    /// The APIService disables the verification of TLS, and is not changed.
     Unverified,
 }
 
 impl Cluster {
-    /// Makes kube-apiserver trust this CA when it calls us, if the APIService
-    /// is there, is ours (it names this Service) and is to be verified.
+    /// Sets the `caBundle` of an APIService to this CA, so that kube-apiserver trusts the server. The APIService is
+    /// changed only if it exists, names this Service and does not disable the verification of TLS.
     ///
     /// # Errors
-    /// When the cluster refuses or does not answer.
+    /// If the cluster refuses the request or does not respond.
     pub async fn set_ca_bundle(
         &self,
         api_service: &str,
@@ -43,14 +43,15 @@ impl Cluster {
         if names.namespace.as_deref() != Some(namespace) || names.name.as_deref() != Some(service) {
             return Ok(Registration::OfAnother);
         }
-        // Both together are refused: whoever set it wants no verification.
+        // kube-apiserver rejects an APIService that has this field and a `caBundle`. The field means that no
+        // verification is wanted.
         if spec.insecure_skip_tls_verify == Some(true) {
             return Ok(Registration::Unverified);
         }
         if spec.ca_bundle.is_some_and(|bundle| bundle.0 == ca_bundle.as_bytes()) {
             return Ok(Registration::Done);
         }
-        // The resourceVersion makes this a change of what was looked at.
+        // The resourceVersion makes the patch conditional on the version that was read.
         let patch = json!({
             "metadata": {"resourceVersion": found.metadata.resource_version},
             "spec": {"caBundle": STANDARD.encode(ca_bundle)},

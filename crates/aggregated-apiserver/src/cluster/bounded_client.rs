@@ -1,4 +1,4 @@
-//! A client whose answers are bounded: kube reads each of them whole, and each event of a watch,
+//! A client with a size limit for responses. kube reads every response, and every event of a watch, into memory,
 //! however long it is.
 
 use std::pin::Pin;
@@ -12,16 +12,16 @@ use kube::client::Body;
 use thiserror::Error;
 use tower::BoxError;
 
-/// The most that is read of an answer, and of an event of a watch. etcd keeps 1.5 MiB of an
-/// object, most of them as protobuf, of which JSON may make ten times as much.
+/// The largest response, and the largest event of a watch, in bytes. etcd stores at most 1.5 MiB of an object. Most
+/// objects are stored as protobuf, and their JSON may be ten times as long.
 pub(super) const ANSWER_BYTES: usize = 16 << 20;
 
-/// What the cluster answers is longer than anything that it has to say.
+/// A response of the cluster exceeds the size limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the answer is longer than {} MiB", ANSWER_BYTES >> 20)]
 pub(super) struct AnswerTooLong;
 
-/// The same client, which breaks off answers and events that are too long.
+/// Wraps the client, so that longer responses and events are aborted.
 pub(super) fn bounded(client: Client) -> Client {
     let namespace = client.default_namespace().to_owned();
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -44,7 +44,7 @@ fn is_watch(uri: &Uri) -> bool {
 struct Bounded {
     inner: Body,
     left: usize,
-    /// Whether each line counts for itself.
+    /// Whether the limit applies to each line instead of the whole body.
     is_watch: bool,
 }
 

@@ -1,5 +1,5 @@
-//! A look at the cluster: one answer of kube-apiserver, whatever it says, with the time at which it was
-//! given. For commands that look at a cluster once.
+//! Single requests to kube-apiserver, for commands that inspect a cluster once. A response with any status is returned,
+//! with the time of the response.
 
 use std::time::Duration;
 
@@ -11,43 +11,43 @@ use serde_json::Value;
 
 use super::Cluster;
 
-/// How long an answer may take. kube-apiserver itself gives up on an aggregated server that takes a
-/// connection and says nothing only after half a minute: that it takes so long is told here.
+/// The longest time for a response. kube-apiserver waits for half a minute for an aggregated API server that accepts a
+/// connection and does not respond. This timeout is shorter, so that such a server is reported as slow.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What kube-apiserver has answered.
+/// A response of kube-apiserver.
 #[derive(Clone, Debug)]
 pub struct Look {
-    /// Its status.
+    /// The status of the response.
     pub status: StatusCode,
-    /// When it was given, by the clock of the server that answered: its header `Date`, if there is one.
+    /// The time of the response by the clock of the responding server: its header `Date`, if there is one.
     pub date: Option<String>,
-    /// The body as JSON; null, if it is none.
+    /// The body as JSON; null if the body is not JSON.
     pub json: Value,
-    /// The body as text.
+    /// The body as a string.
     pub text: String,
 }
 
 impl Look {
-    /// What kube-apiserver says of a request that it has refused.
+    /// The message of an error response.
     pub fn message(&self) -> &str {
         self.json["message"].as_str().unwrap_or(self.text.trim())
     }
 }
 
 impl Cluster {
-    /// What a GET of this path answers.
+    /// Sends a GET of this path and returns the response.
     ///
     /// # Errors
-    /// When nothing is answered, within ten seconds and 16 MiB.
+    /// If there is no response within ten seconds, or if it is longer than 16 MiB.
     pub async fn look(&self, path: &str) -> Result<Look, String> {
         self.request(Method::GET, path, Vec::new()).await
     }
 
-    /// What a POST of this JSON answers.
+    /// Sends a POST with this JSON and returns the response.
     ///
     /// # Errors
-    /// As [`Cluster::look`].
+    /// Same as [`Cluster::look`].
     pub async fn look_by_post(&self, path: &str, body: &Value) -> Result<Look, String> {
         self.request(Method::POST, path, body.to_string().into_bytes()).await
     }
@@ -75,7 +75,7 @@ impl Cluster {
     }
 }
 
-/// An error with what has caused it, which it does not tell by itself.
+/// Formats an error with its causes. Causes that the message already contains are not repeated.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! Which namespaces there are, and which of them are going.
+//! The namespaces of the cluster and their states.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,25 +10,24 @@ use tokio::time::{sleep, timeout};
 use super::{Asker, Cluster, ClusterError, SourceInformer, SourceOptions, Sources};
 use crate::object::Key;
 
-/// How long the first view of them may take to come; as kube-apiserver.
+/// The longest wait for the namespaces to sync; same as kube-apiserver.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a namespace that was just made may take to come into view; as
-/// kube-apiserver.
+/// The longest wait for a new namespace to arrive at the informer; same as kube-apiserver.
 const LAG: Duration = Duration::from_millis(50);
 
-/// What the log says while there is no view of them.
+/// The consequence of missing namespaces, for the log.
 const MISSING: &str = "nothing is made in a namespace";
 
-/// How a namespace is.
+/// The state of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamespaceState {
-    /// Objects can be made in it.
+    /// The namespace accepts new objects.
     Active,
-    /// It is being deleted.
+    /// The namespace is being deleted.
     Terminating,
-    /// There is none.
+    /// The namespace does not exist.
     Missing,
-    /// Nothing is known of any namespace yet.
+    /// The namespaces are not synced yet.
     Unknown,
 }
 
@@ -45,12 +44,12 @@ pub struct NamespaceView {
 pub struct Namespaces {
     informer: Arc<SourceInformer<Namespace>>,
     cluster: Cluster,
-    /// Their watch ends with it.
+    /// Keeps the watch open. The watch ends when this is dropped.
     _sources: Arc<Sources>,
 }
 
 impl Namespaces {
-    /// Begins to watch them.
+    /// Starts watching the namespaces.
     pub fn new(sources: Arc<Sources>, cluster: Cluster) -> Self {
         Self { informer: sources.open(SourceOptions::ALL, MISSING), cluster, _sources: sources }
     }
@@ -58,7 +57,7 @@ impl Namespaces {
     /// The state of a namespace. A namespace that the informer does not have is read from the cluster for this user.
     ///
     /// # Errors
-    /// When the cluster does not answer.
+    /// If the cluster does not respond.
     pub async fn state(&self, name: &str, user: &str) -> Result<NamespaceView, ClusterError> {
         if timeout(SYNC_TIMEOUT, self.informer.synced()).await.is_err() {
             return Ok(NamespaceView::of(NamespaceState::Unknown));
@@ -73,10 +72,10 @@ impl Namespaces {
         }
     }
 
-    /// The state of a namespace in the cluster.
+    /// The state of a namespace, read from the cluster.
     ///
     /// # Errors
-    /// When the cluster does not answer.
+    /// If the cluster does not respond.
     pub async fn live(&self, name: &str, user: &str) -> Result<NamespaceView, ClusterError> {
         let found = self.cluster.namespace(name, user).await?;
         let missing = || NamespaceView::of(NamespaceState::Missing);
@@ -111,10 +110,10 @@ impl NamespaceView {
 }
 
 impl Cluster {
-    /// The namespace of this name.
+    /// Reads the namespace with this name from the cluster.
     async fn namespace(&self, name: &str, user: &str) -> Result<Option<Namespace>, ClusterError> {
         const ASKED: &str = "GET of a namespace";
-        // A name that is none would be another path.
+        // An invalid name could change the path of the request.
         if !crate::object::names::check_dns_1123_label(name).is_empty() {
             return Ok(None);
         }

@@ -1,5 +1,5 @@
-//! Whom kube-apiserver vouches for: the ConfigMap
-//! `kube-system/extension-apiserver-authentication`, followed live.
+//! The authentication settings of kube-apiserver: the watched ConfigMap
+//! `kube-system/extension-apiserver-authentication`.
 
 use std::collections::BTreeMap;
 
@@ -14,29 +14,29 @@ use crate::log_throttle::LogThrottle;
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";
 
-/// How a front proxy says who is asking.
+/// The headers with which a front proxy passes the user of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestHeader {
-    /// PEM of the CAs that sign the front proxy's client certificate.
+    /// The CAs that sign the client certificate of the front proxy, in PEM.
     pub ca: String,
-    /// Common names that the certificate may have; none means any.
+    /// The allowed common names of the certificate. An empty list allows every name.
     pub allowed_names: Vec<String>,
-    /// Headers that may hold the user's name; the first with a value counts.
+    /// The headers that may contain the user name. The first header with a value is used.
     pub username_headers: Vec<String>,
-    /// Headers that may hold the uid.
+    /// The headers that may contain the uid.
     pub uid_headers: Vec<String>,
-    /// Headers that hold groups.
+    /// The headers that contain groups.
     pub group_headers: Vec<String>,
-    /// Prefixes of headers that hold further attributes.
+    /// The prefixes of headers that contain extra attributes.
     pub extra_header_prefixes: Vec<String>,
 }
 
-/// What the cluster says about authentication.
+/// The authentication settings of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DelegatedAuthentication {
-    /// PEM of the CAs that sign ordinary client certificates.
+    /// The CAs that sign the client certificates of users, in PEM.
     pub client_ca: Option<String>,
-    /// The front proxy, if there is one.
+    /// The settings of the front proxy, if there is one.
     pub request_header: Option<RequestHeader>,
 }
 
@@ -64,8 +64,8 @@ impl DelegatedAuthentication {
 }
 
 impl Cluster {
-    /// What the ConfigMap says, now and after each change. A value that
-    /// cannot be read is logged and skipped, so that the last good one stays.
+    /// The settings in the ConfigMap, now and after each change. An invalid ConfigMap is logged and skipped, so the
+    /// last valid settings stay in use.
     pub fn delegated_authentication(
         &self,
     ) -> impl Stream<Item = DelegatedAuthentication> + Send + use<> {

@@ -10,9 +10,9 @@ use tokio::time::{Instant, timeout_at};
 use super::{Changed, SourceInformer, SourceOptions, Sources};
 use crate::object::Key;
 
-/// How long after the start of a server a write waits for the first view of them.
+/// The time after the start of the server during which writes wait for the ResourceQuotas to sync.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(10);
-/// What the log says while there is no view of them.
+/// The consequence of missing ResourceQuotas, for the log.
 const MISSING: &str = "no quota is enforced";
 
 /// The ResourceQuotas of the cluster.
@@ -20,12 +20,12 @@ pub struct ResourceQuotas {
     informer: Arc<SourceInformer<ResourceQuota>>,
     changed: Arc<Changed>,
     waits_until: Instant,
-    /// Their watch ends with it.
+    /// Keeps the watch open. The watch ends when this is dropped.
     _sources: Arc<Sources>,
 }
 
 impl ResourceQuotas {
-    /// Begins to watch them.
+    /// Starts watching the ResourceQuotas.
     pub fn new(sources: Arc<Sources>) -> Self {
         let informer = sources.open(SourceOptions::ALL, MISSING);
         let changed = informer.follow(Arc::new(Notify::new()));
@@ -33,16 +33,16 @@ impl ResourceQuotas {
         Self { informer, changed, waits_until, _sources: sources }
     }
 
-    /// Returns when they are in view, or cannot be for now: a cluster that does not show them must
-    /// not stop every write.
+    /// Waits until the ResourceQuotas are synced or cannot be read. The wait is limited, because a cluster that does
+    /// not show its ResourceQuotas must not stop every write.
     pub async fn settled(&self) {
         if !self.informer.is_synced() && Instant::now() < self.waits_until {
             let _ = timeout_at(self.waits_until, self.informer.settled()).await;
         }
     }
 
-    /// Those that have changed since they were last asked for, as they are now. While they are not
-    /// in view, or more than is kept, those that were there hold on.
+    /// Returns the ResourceQuotas that have changed since the last call, in their current state. Returns none while the
+    /// ResourceQuotas are not synced or exceed the memory limit: the last known ones then stay in force.
     pub fn take_changed(&self) -> Vec<(Key, Option<Arc<ResourceQuota>>)> {
         if !self.informer.is_synced() {
             return Vec::new();

@@ -1,57 +1,57 @@
-//! What is told of reviews: how many the cluster was asked for, and which were known.
+//! Reporting of reviews: the number of reviews that were sent to the cluster, and of cached results.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// What was to be known.
+/// The kind of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReviewKind {
-    /// Whose token it is.
+    /// A TokenReview, which authenticates a token.
     Token,
-    /// Whether a user may do something.
+    /// A SubjectAccessReview, which authorizes an action of a user.
     Access,
 }
 
-/// Where an answer came from.
+/// The origin of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReviewSource {
-    /// It was looked for among those that still hold.
+    /// The cache was searched.
     Cache {
-        /// Whether it was there.
+        /// Whether the cache had the result.
         hit: bool,
     },
-    /// The cluster was asked.
+    /// The review was sent to the cluster.
     Cluster {
-        /// The status code; `None` if there was no answer.
+        /// The status code; `None` if there was no response.
         code: Option<u16>,
-        /// How long it took.
+        /// The duration of the request.
         took: Duration,
     },
 }
 
-/// A review.
+/// A finished review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Review {
-    /// What was to be known.
+    /// The kind of the review.
     pub kind: ReviewKind,
-    /// Where the answer came from.
+    /// The origin of the result.
     pub source: ReviewSource,
 }
 
-/// Is told of every review.
+/// A function that is called for every review.
 pub type ReviewObserver = Arc<dyn Fn(&Review) + Send + Sync>;
 
-/// The observer of a cluster and all of its copies, once there is one.
+/// The observer that a cluster and all of its copies share, once it is set.
 #[derive(Clone, Default)]
 pub(super) struct Observed(Arc<OnceLock<ReviewObserver>>);
 
-/// A review that the cluster is asked for. The observer is told of it when this is dropped, so also
-/// of one that takes too long.
+/// A review that is sent to the cluster. It is reported when this is dropped, so a review that times out is reported,
+/// too.
 pub(super) struct Asked<'a> {
     observed: &'a Observed,
     kind: ReviewKind,
     began: Instant,
-    /// The status code; `None` if there was no answer.
+    /// The status code; `None` if there was no response.
     pub(super) code: Option<u16>,
 }
 
@@ -63,12 +63,12 @@ impl Drop for Asked<'_> {
 }
 
 impl Observed {
-    /// The cluster is asked for a review now.
+    /// Starts the report of a review that is sent to the cluster now.
     pub(super) fn asks(&self, kind: ReviewKind) -> Asked<'_> {
         Asked { observed: self, kind, began: Instant::now(), code: None }
     }
 
-    /// Tells this observer from now on; only the first one is told.
+    /// Sets the observer of later reviews. Only the first call has an effect.
     pub(super) fn by(&self, observer: ReviewObserver) {
         let _ = self.0.set(observer);
     }

@@ -1,5 +1,5 @@
-//! The Secret that keeps a self-made CA and serving certificate: made once,
-//! adopted by the next start and by other replicas.
+//! The Secret with a self-signed CA and a serving certificate. It is created once, and used by later processes and
+//! other replicas.
 
 use std::collections::BTreeMap;
 
@@ -19,14 +19,13 @@ const KEY: &str = "tls.key";
 /// A CA and a serving certificate, all in PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeptCertificates {
-    /// The CAs that clients should trust: the current one, and during a
-    /// rotation the one before it.
+    /// The CAs that clients should trust: the current CA, and during a rotation the previous one.
     pub ca_bundle: String,
     /// The key of the first CA.
     pub ca_key: String,
     /// The serving certificate.
     pub certificate: String,
-    /// Its key.
+    /// The key of the serving certificate.
     pub key: String,
 }
 
@@ -36,21 +35,21 @@ impl std::fmt::Debug for KeptCertificates {
     }
 }
 
-/// A Secret as it was found.
+/// A Secret as read from the cluster.
 pub struct FoundSecret(Box<Secret>);
 
-/// Why the Secret cannot be used now.
+/// The reason why the Secret cannot be used now.
 #[derive(Debug, Error)]
 pub enum SecretError {
-    /// Another replica was faster: read it again.
+    /// Another replica has changed the Secret at the same time: read it again.
     #[error("another replica changed it at the same time")]
     Lost,
-    /// The cluster refused or did not answer.
+    /// The cluster refused the request or did not respond.
     #[error("{}", said(.0))]
     Cluster(#[from] kube::Error),
 }
 
-/// What an operator has to know of an error: of a refusal its message, without what the program knows besides.
+/// Formats an error for an operator: the message alone if the cluster refused the request.
 fn said(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
@@ -59,10 +58,10 @@ fn said(error: &kube::Error) -> String {
 }
 
 impl Cluster {
-    /// The Secret, if there is one, and the certificates that it holds.
+    /// Reads the Secret, if it exists, and the certificates in it.
     ///
     /// # Errors
-    /// When the cluster refuses or does not answer.
+    /// If the cluster refuses the request or does not respond.
     pub async fn read_serving_secret(
         &self,
         namespace: &str,
@@ -87,11 +86,10 @@ impl Cluster {
         Ok((Some(FoundSecret(Box::new(secret))), kept))
     }
 
-    /// Writes the Secret: creates it, or changes what was found, if that is
-    /// still so.
+    /// Writes the Secret: creates it, or replaces the version that was read.
     ///
     /// # Errors
-    /// [`SecretError::Lost`] when somebody else was faster.
+    /// [`SecretError::Lost`] if another replica has changed the Secret since it was read.
     pub async fn write_serving_secret(
         &self,
         namespace: &str,

@@ -1,4 +1,4 @@
-//! What kinds are computed from: one watch per type and scope, shared by all kinds.
+//! The sources of computed kinds: one watch for each type and scope, shared by all kinds.
 
 mod counted;
 mod discovery;
@@ -33,39 +33,39 @@ use together::Together;
 
 use crate::log_throttle::LogThrottle;
 
-/// How much memory the objects of one type may take, unless a source says otherwise. Views of 20,000 Pods take so much.
+/// The default memory limit for the objects of one type, in bytes. Views of 20,000 Pods use this much memory.
 pub const SOURCE_MEMORY: usize = 64 << 20;
-/// The same in a small container: one page of them, as it is listed.
+/// The smallest memory limit for the objects of one type, in bytes, for small containers: the size of one listed page.
 pub const LEAST_SOURCE_MEMORY: usize = 3 << 20;
 
-/// All types together may take as much as so many of them, however many there are: most of them are small. Half of one is for
-/// what is found by references. That, and
-/// what is computed from them, fits into a gigabyte.
+/// The memory limit of all types together, as a multiple of the limit of one type, however many types there are: most
+/// types are small. Half of the limit of one type is reserved for objects that are found by references. The objects of
+/// all types and the computed objects fit into a gigabyte.
 pub const LARGE_SOURCES: usize = 4;
 
-/// An informer, whatever its type.
+/// An informer of any type.
 type AnyInformer = Arc<dyn Any + Send + Sync>;
 
 /// The informers of all types in use. Dropping it ends their watches.
 pub struct Sources {
     client: Client,
-    /// How many bytes the objects of each type may take.
+    /// The memory limit for the objects of each type, in bytes.
     bound: usize,
-    /// What those of all types take.
+    /// The memory that the objects of all types use, except objects that are found by references.
     all: Arc<Together>,
-    /// What those take of them that are found by references.
+    /// The memory that objects found by references use.
     referred: Arc<Together>,
-    /// The types that do not come from the cluster.
+    /// The types whose objects come from streams instead of from the cluster.
     streams: SourceStreams,
     informers: Mutex<HashMap<(TypeId, SourceOptions), AnyInformer>>,
     watches: Mutex<Vec<JoinHandle<()>>>,
-    /// Log lines about each resource, which may be read as several types.
-    reports: Mutex<HashMap<String, Arc<LogThrottle>>>,
+    /// The limits of log lines, one for each resource. A resource may be read as several types.
+    reports: Mutex<HashMap<String, Arc<Occasionally>>>,
 }
 
 impl Sources {
     pub(super) fn new(client: Client, bound: usize, streams: SourceStreams) -> Self {
-        // What there are references to is up to users, and takes no room of the types that kinds need.
+        // Users decide what is referenced, so these objects have a separate limit and use no memory of the other types.
         let of_referred = bound / 2;
         let of_all = bound.saturating_mul(LARGE_SOURCES) - of_referred;
         Self {
@@ -80,8 +80,8 @@ impl Sources {
         }
     }
 
-    /// The informer of what is in scope of a type; its watch begins when it is opened first. The log
-    /// says what is `missing` as long as it cannot be watched.
+    /// Returns the informer of a type and scope. The first call starts its watch. `missing` is the consequence of
+    /// missing objects, for the log.
     pub fn open<K: SourceType>(
         &self,
         scope: SourceOptions,
@@ -131,7 +131,8 @@ mod tests {
     use crate::object::Key;
     use tokio::sync::Notify;
 
-    /// What the cluster shows is listed twice, with other names, and the bound is for one list.
+    /// The cluster is listed twice with different names of objects, and the memory limit is large enough for one list
+    /// only.
     #[tokio::test(start_paused = true)]
     async fn what_is_gone_is_not_in_the_way_of_what_is_there() {
         let lists = Arc::new(Mutex::new(0));
@@ -143,7 +144,7 @@ mod tests {
                 } else {
                     let mut lists = lists.lock().unwrap();
                     *lists += 1;
-                    // The first one has the others' names.
+                    // The second list has other names than the first.
                     let names = if *lists == 1 { "old" } else { "new" };
                     let text = "x".repeat(1_000);
                     let items = (0..10).map(|number| {

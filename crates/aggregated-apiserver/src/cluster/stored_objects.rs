@@ -1,4 +1,4 @@
-//! Objects that another process of this server keeps, read through kube-apiserver.
+//! Objects that another process of this server stores, read through kube-apiserver.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use serde_json::Value;
 use super::{Cluster, ClusterError};
 use crate::object::Tree;
 
-/// At most this many objects are requested at once: an answer is bounded.
+/// The largest number of objects in a page, which limits the size of a response.
 const PAGE: u32 = 10;
-/// How long all of them may take.
+/// The longest time for the whole list.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const ASKED: &str = "list of stored objects";
 
 impl Cluster {
-    /// All objects of a kind, in one of its versions, as they are kept elsewhere.
+    /// Returns all objects of a kind in one of its versions, as another process stores them.
     ///
     /// # Errors
-    /// When they cannot be listed in time.
+    /// If the objects cannot be listed in time.
     pub async fn stored_objects(
         &self,
         kind: &GroupVersionKind,

@@ -1,4 +1,4 @@
-//! TokenReview: whose bearer token is this?
+//! Authentication of bearer tokens with TokenReviews.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,11 +11,11 @@ use uuid::Uuid;
 use super::{Asker, Cluster, ClusterError, REVIEW_BYTES, REVIEW_TTL, ReviewKind, ReviewSource};
 use crate::user::User;
 
-/// What an answer costs besides the groups of its user.
+/// The memory of a cached result in addition to the groups of its user, in bytes.
 const ENTRY: usize = 500;
 
-/// Answers that still hold. Tokens themselves are not kept: their digests are,
-/// salted anew in each process.
+/// The cache of results. Its keys are digests of tokens with a salt that each process generates; tokens themselves are
+/// not stored.
 pub(super) struct Answers {
     salt: Uuid,
     users: Cache<[u8; 32], Option<User>>,
@@ -38,12 +38,12 @@ impl Answers {
 }
 
 impl Cluster {
-    /// The user whose token this is; `None` if it is nobody's. Answers are
-    /// remembered for ten seconds, failures are not. Whoever has shown a token that is nobody's
-    /// waits among strangers.
+    /// Returns the user of a token; `None` if the token is invalid. Results are cached for ten seconds; errors are not
+    /// cached. Clients that have sent an invalid token before wait in the queue of unauthenticated clients
+    /// ([`Asker::Stranger`]).
     ///
     /// # Errors
-    /// When the cluster does not answer.
+    /// If the cluster does not respond.
     pub async fn user_of_token(
         &self,
         token: &str,
@@ -57,7 +57,7 @@ impl Cluster {
         let users = &self.token_reviews.users;
         let answer = users.entry(self.token_reviews.key(token)).or_try_insert_with(Box::pin(own));
         let answer = answer.await;
-        // That another asker had no place in the queue says nothing of this one.
+        // Another caller shared this request and found its queue full. The queue of this caller may have a slot.
         let is_refused = answer.as_ref().is_err_and(|error| error.is_busy());
         if is_refused && !is_own.load(Ordering::Relaxed) {
             self.observed.tell(ReviewKind::Token, ReviewSource::Cache { hit: false });

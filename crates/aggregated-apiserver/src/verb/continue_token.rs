@@ -1,4 +1,4 @@
-//! Continue tokens: where the next page of a list begins.
+//! Continue tokens: the start of the next page of a list.
 
 use base64::Engine;
 use base64::alphabet::URL_SAFE;
@@ -13,10 +13,10 @@ use crate::watch_cache::Scope;
 
 /// The only version of tokens.
 const VERSION: &str = "meta.k8s.io/v1";
-/// Longer than any token of ours: names and namespaces are short.
+/// The largest length of a token, in bytes. Tokens of this server are shorter, because names and namespaces are short.
 const TOKEN_LIMIT: usize = 4_096;
 
-/// As Go's `RawURLEncoding`.
+/// The base64 variant of Go's `RawURLEncoding`.
 const ENGINE: GeneralPurpose = GeneralPurpose::new(
     &URL_SAFE,
     GeneralPurposeConfig::new()
@@ -25,16 +25,18 @@ const ENGINE: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// Where the next page of a list begins.
+/// The start of the next page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContinueToken {
-    /// The revision that all pages show; `None` gives up on that and shows now.
+    /// The revision of all pages. With `None` the page shows the current state, which may be inconsistent with the
+    /// previous pages.
     pub revision: Option<Revision>,
     /// The first key that may be on the page.
     pub start: Key,
-    /// How many objects of the scope are left from there on, if it is known.
+    /// The number of remaining objects in the scope, if it is known.
     pub left: Option<u64>,
-    /// What was left out of the pages before for their reader, where no revision says so.
+    /// The permissions that the reader lacked on the previous pages, for tokens without a revision. A revision contains
+    /// these permissions itself.
     pub left_out: MissingRights,
 }
 
@@ -46,21 +48,21 @@ struct Token {
     rv: i64,
     #[serde(default)]
     start: String,
-    /// Ours alone: spares counting on every page.
+    /// An extension of this server, which avoids counting for every page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     left: Option<u64>,
-    /// Ours alone, too.
+    /// An extension of this server.
     #[serde(default, skip_serializing_if = "is_nothing")]
     left_out: MissingRights,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)] // as serde asks
+#[allow(clippy::trivially_copy_pass_by_ref)] // the signature that serde requires
 fn is_nothing(rights: &MissingRights) -> bool {
     *rights == 0
 }
 
 impl ContinueToken {
-    /// The token of the page within a scope; opaque to clients.
+    /// Encodes the token for a list of the scope. The token is opaque to clients.
     pub fn to_token(&self, scope: &Scope) -> String {
         let start = match scope {
             Scope::All => format!("/{}", self.start),
@@ -72,11 +74,11 @@ impl ContinueToken {
         ENGINE.encode(serde_json::to_vec(&token).unwrap_or_default())
     }
 
-    /// Reads a token that was handed out for this scope, or was not: what it
-    /// says can lead nowhere but into the scope.
+    /// Decodes a token for a list of the scope. Clients can forge tokens, but a decoded token always starts inside the
+    /// scope.
     ///
     /// # Errors
-    /// With kube-apiserver's text; the words of its parsers are our own.
+    /// The messages of kube-apiserver; only messages of its base64 and JSON parsers may differ.
     pub fn parse(token: &str, scope: &Scope) -> Result<Self, String> {
         if token.len() > TOKEN_LIMIT {
             return Err("continue key is not valid: it is too long".to_owned());
@@ -114,11 +116,12 @@ impl ContinueToken {
     }
 }
 
-/// As Go says it: the first byte that is wrong, or where the text breaks off.
+/// The message of Go for invalid base64: the position of the first invalid byte, or of the end of the string if it is
+/// incomplete.
 fn base64_fault(token: &str, error: &DecodeError) -> String {
     let at = match error {
         DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _) => *at,
-        // The group of four that is not whole.
+        // The start of the incomplete group of four.
         DecodeError::InvalidLength(_) => token.len() / 4 * 4,
         DecodeError::InvalidPadding => token.find('=').unwrap_or(token.len()),
     };
@@ -172,7 +175,7 @@ mod tests {
         assert_eq!(read.start.namespace(), Some("mine"));
     }
 
-    /// With one bit altered it is no token, or one of the same scope.
+    /// A token with one flipped bit is invalid, or starts in the same scope.
     #[test]
     fn an_altered_token_leads_nowhere_else() {
         let (mine, name) = (scope(Some("mine")), "a\0".to_owned());

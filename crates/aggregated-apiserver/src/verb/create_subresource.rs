@@ -1,5 +1,5 @@
-//! CREATE of a subresource that code handles: the handler answers the request, changes the
-//! object, or deletes it. The body is not kept.
+//! CREATE of a subresource with a handler: the handler returns the response, changes the object, or deletes it. The
+//! body is not stored.
 
 use crate::conversion::known;
 use crate::error::{ApiError, Reason};
@@ -16,20 +16,20 @@ use crate::write::{
 use super::delete::check_options;
 use super::{DeleteOptions, delete};
 
-/// What the client gets.
+/// The response to the client.
 #[derive(Debug)]
 pub enum SubresourceResponse {
-    /// This object.
+    /// An object.
     Object(Tree),
-    /// A Status that says no more than that the request succeeded.
+    /// A Status that only reports success.
     Success,
 }
 
-/// Carries out a request to a subresource. Warnings for the client are added to `warnings`.
+/// Runs a request to a subresource. Warnings for the client are added to `warnings`.
 ///
 /// # Errors
-/// 404 when there is no object, 400 when the body cannot be read or is for another object, and
-/// what the handler refuses.
+/// 404 if the object does not exist, 400 if the body cannot be decoded or belongs to another object, and the errors of
+/// the handler.
 pub async fn create_subresource(
     attributes: &Attributes<'_>,
     handler: &SubresourceHandler,
@@ -58,7 +58,7 @@ pub async fn create_subresource(
             Some(options)
         }
     };
-    // If the object has changed, the handler may answer differently.
+    // If the object has changed, the handler may return a different result.
     let change = |live: &Live| {
         let outcome = ask(attributes, handler, &key, &body, &live.tree)?;
         match (outcome, &options) {
@@ -82,7 +82,7 @@ pub async fn create_subresource(
     if !options.dry_run {
         let written = write(attributes, Change::Code(&change)).await?;
         warnings.extend(written.warnings);
-        // It is this object that is deleted, and no other one of its name.
+        // The uid ensures that this object is deleted, and not a later object with the same name.
         let Versioned { revision, object } = written.versioned;
         options.uid.get_or_insert_with(|| object.uid().to_owned());
         if options.resource_version.is_some() {
@@ -93,7 +93,7 @@ pub async fn create_subresource(
     Ok(SubresourceResponse::Success)
 }
 
-/// The object, in the version of the request, without what is said of its managers.
+/// The object in the version of the request, without its managed fields.
 async fn current(attributes: &Attributes<'_>, key: &Key) -> Result<(Tree, Room), ApiError> {
     let kind = attributes.kind();
     let absent = || ApiError::not_found(&kind.group, &kind.names.plural, key.name());
@@ -102,7 +102,7 @@ async fn current(attributes: &Attributes<'_>, key: &Key) -> Result<(Tree, Room),
     let kept = kept.ok_or_else(absent)?;
     let shown = || kind.in_version(&kept.object, attributes.version);
     let shown = known(kind, attributes.account, shown).await??;
-    // What becomes of it stands beside it.
+    // Reserves memory for the object and for the changed object.
     let room = attributes.account.room(2 * shown.tree_size())?;
     Ok((shown.to_parts().0, room))
 }

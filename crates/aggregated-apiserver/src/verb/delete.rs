@@ -1,4 +1,4 @@
-//! DELETE: remove an object, or mark it as one that is to go.
+//! DELETE: removes an object, or marks it as being deleted.
 
 use std::sync::Arc;
 
@@ -10,27 +10,31 @@ use crate::object::{Key, Object};
 use crate::storage::{Commit, Precondition, StoreError, Versioned};
 use crate::write::{Attributes, MarkOptions, final_state, mark, store_error, validate_deletion};
 
-/// What became of an object.
+/// The result of a deletion.
 #[derive(Clone, Debug)]
 pub enum Deleted {
-    /// It is gone.
+    /// The object was removed.
     Gone {
-        /// Its name.
+        /// The name of the object.
         name: String,
-        /// Its uid.
+        /// The uid of the object.
         uid: String,
-        /// As it went, if its kind shows that.
+        /// The last state of the object, if its kind returns deleted objects.
         shown: Option<Versioned>,
     },
-    /// Something holds it: it is marked, and goes when nothing does any more.
+    /// The object is marked as being deleted, because finalizers or a grace period hold it. It is removed once nothing
+    /// holds it.
     Marked(Versioned),
 }
 
-/// Removes an object. `warnings` gains what the client is to be told, whatever becomes of it.
+/// Deletes an object. Warnings for the client are added to `warnings`, even if the deletion fails.
 ///
 /// # Errors
-/// 404 when it is not there or is hidden from the user, 409 when a precondition is not met, what admission refuses,
-/// 429 when another definition of the kind has taken the place of the one that has judged it, and 500 when a webhook does not convert it to the version of the request.
+/// - 404 if the object does not exist or is hidden from the user.
+/// - 409 if a precondition fails.
+/// - 429 if the definition of the kind has been replaced during the request.
+/// - 500 if a webhook fails to convert the object to the version of the request.
+/// - The errors of admission.
 pub async fn delete(
     attributes: &Attributes<'_>,
     key: &Key,
@@ -54,17 +58,18 @@ pub async fn delete(
         };
         check_options(attributes, key, &asked, &kept)?;
         if kind.is_converted_by_webhook() {
-            // As in kube-apiserver, which reads an object in the version of the request before it removes it.
+            // Same as kube-apiserver, which converts an object to the version of the request before it removes the
+            // object.
             let read = || kind.in_version(&kept.object, attributes.version);
             known(kind, attributes.account, read).await??;
         }
-        // Where code of this process cannot convert it, it goes as it is kept.
+        // If code of this process cannot convert the object, the object is removed as stored.
         let stored = || kind.in_storage_version(&kept.object);
         let shown = known(kind, attributes.account, stored).await?;
         if ended.is_none() {
             let live = || kind.in_version_or_as_kept(&kept.object, attributes.version);
             let size = kept.object.tree_size();
-            // What the strategy decides is told, too.
+            // Admission sees the grace period that the strategy chooses.
             let options = || match kind.strategy.grace_period {
                 None => options.to_tree(),
                 Some(usual) => {
@@ -109,8 +114,8 @@ pub async fn delete(
         let bytes = marked.as_ref().map_or(0, |one| one.size());
         let (entered, guards) = attributes.enter(bytes, (None, None)).await?;
         let mut expected = kept.revision;
-        // kube-apiserver marks a Pod that has no time to end before it removes it, so
-        // watches show a change and then the removal.
+        // kube-apiserver marks a Pod whose grace period is zero before it removes the Pod, so watches show a change and
+        // then the removal.
         if let Some(gone) = gone.clone().filter(|_| kind.strategy.grace_period.is_some())
             && !gone.same_content(&kept.object)
         {
@@ -132,20 +137,20 @@ pub async fn delete(
                 return Ok(outcome(revision));
             }
             Err(StoreError::Absent) => return ended.ok_or_else(absent),
-            // Somebody else wrote it: look again.
+            // Another request has changed the object: start again from its new state.
             Err(StoreError::Changed { .. } | StoreError::Exists) => {}
             Err(error) => return Err(store_error(kind, key, error)),
         }
         drop((guards, entered));
-        // A deletion whose request has ended does not begin again.
+        // Yields, so that the deletion of a request that has ended is dropped here and does not start again.
         tokio::task::yield_now().await;
     }
 }
 
-/// Holds an object to what a deletion demands of it.
+/// Checks the preconditions of a deletion.
 ///
 /// # Errors
-/// 409.
+/// 409 if a precondition fails.
 pub(super) fn check_options(
     attributes: &Attributes<'_>,
     key: &Key,
@@ -167,7 +172,7 @@ fn check(
     kept: &Versioned,
     strategy: &Strategy,
 ) -> Result<(), String> {
-    // Kinds that mark their objects themselves have words of their own.
+    // Kinds that only set `deletionTimestamp` have different messages.
     let is_brief = strategy.marked_by_time_alone;
     if let Some(uid) = uid
         && uid != kept.object.uid()

@@ -1,4 +1,4 @@
-//! DELETECOLLECTION: remove the objects of a scope that a selector matches.
+//! DELETECOLLECTION: deletes the objects of a scope that a selector matches.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use crate::kind::is_incomplete;
 use crate::watch_cache::Scope;
 use crate::write::Attributes;
 
-/// Removes objects one after the other; answers with the list of them as they
-/// were. What somebody else has removed meanwhile is no fault.
+/// Deletes objects sequentially, and returns the list of the objects before their deletion. An object that another
+/// request has deleted since then is not an error.
 ///
 /// # Errors
-/// Those of a list; then what the first object is refused for that cannot be
-/// removed, after all the others were.
+/// The errors of a list. If an object cannot be deleted, the other objects are still deleted, and then the first such
+/// error is returned.
 pub async fn delete_collection(
     attributes: &Attributes<'_>,
     scope: Scope,
@@ -38,7 +38,7 @@ pub async fn delete_collection(
                 .take_while(|(versioned, _)| !step.is_over(versioned.object.size()));
             let wanted = objects.find_map(|(versioned, is_wanted)| {
                 looked_at = Some(versioned.object.key().clone());
-                // What a webhook has to convert first is asked about together with what follows.
+                // An object that a webhook must convert first is converted in one call with the following objects.
                 (is_wanted && !is_incomplete()).then(|| Arc::clone(&versioned.object))
             });
             let is_known = wanted.as_ref().map_or(Ok(()), |object| selection.ensure_known(object));
@@ -53,7 +53,7 @@ pub async fn delete_collection(
             tokio::task::yield_now().await;
             continue;
         };
-        // It is not named by the request.
+        // The request does not name the object.
         let one = Attributes { namespace: key.namespace(), name: None, ..*attributes };
         match delete(&one, &key, how, warnings).await {
             Ok(Deleted::Gone { .. } | Deleted::Marked(_)) => {}

@@ -1,4 +1,4 @@
-//! DeleteOptions: how an object is removed, as clients say it.
+//! DeleteOptions of a client.
 
 use serde_json::Value;
 
@@ -6,28 +6,28 @@ use crate::error::{ApiError, FieldError, go_type, quote};
 use crate::object::Tree;
 use crate::write::Propagation;
 
-/// How an object is removed.
+/// The options of a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeleteOptions {
-    /// Its uid must be this.
+    /// The uid that the object must have.
     pub uid: Option<String>,
-    /// Its resourceVersion must be this, compared as text.
+    /// The resourceVersion that the object must have, compared as a string.
     pub resource_version: Option<String>,
-    /// What becomes of what it owns; otherwise as its finalizers say.
+    /// The propagation policy for dependents; by default, the finalizers of the object decide.
     pub propagation: Option<Propagation>,
-    /// How many seconds it has to end, where that counts.
+    /// The grace period in seconds, for kinds that have one.
     pub grace_period: Option<i64>,
-    /// Whether `orphanDependents` is false: then the answer is 202 while the object still exists.
+    /// Whether `orphanDependents` is false. The status code is 202 then, if the object still exists after the request.
     pub answers_accepted: bool,
     /// Whether everything is checked and nothing is removed.
     pub dry_run: bool,
 }
 
 impl DeleteOptions {
-    /// Reads options.
+    /// Decodes the options.
     ///
     /// # Errors
-    /// 400 for values of another type, 422 for such that mean nothing.
+    /// 400 for values of the wrong type, 422 for invalid values.
     pub fn from_tree(tree: &Tree) -> Result<Self, ApiError> {
         let dry_run = match tree.get("dryRun") {
             None | Some(Value::Null) => &[][..],
@@ -74,7 +74,7 @@ impl DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// The options as a client would write them.
+    /// Encodes the options in the form that a client would send.
     pub(super) fn to_tree(&self) -> Tree {
         let mut tree = Tree::new();
         if let Some(seconds) = self.grace_period {
@@ -116,7 +116,7 @@ fn mismatch(found: &Value, field: &str, expected: &str) -> ApiError {
     ))
 }
 
-/// What becomes of what the object owns: there are an old and a new way to say it.
+/// The propagation policy for dependents, from the fields `propagationPolicy` and `orphanDependents` (deprecated).
 pub fn propagation(
     policy: Option<&str>,
     orphan: Option<bool>,

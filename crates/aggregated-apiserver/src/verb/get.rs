@@ -1,4 +1,4 @@
-//! GET: read one object.
+//! GET: reads one object.
 
 use std::sync::Arc;
 
@@ -12,22 +12,22 @@ use crate::storage::Versioned;
 use crate::user::User;
 use crate::watch_cache::Scope;
 
-/// How an object is read.
+/// The options of a read.
 #[derive(Clone, Debug, Default)]
 pub struct GetOptions {
-    /// How new the answer must be. For the latest, whoever reads has [waited](super::await_freshness).
+    /// The required freshness. For the latest state, the caller has [waited](super::await_freshness).
     pub freshness: Freshness,
-    /// Who reads, if the kind may hide objects from this user.
+    /// The user of the request, if the kind may hide objects from this user.
     pub viewer: Option<Arc<User>>,
-    /// What is left out of the object for the reader, if anything is.
+    /// The fields that are omitted for the user, if there are any.
     pub redaction: Option<Redaction>,
 }
 
 /// Reads one object.
 ///
 /// # Errors
-/// 404 when it is not there or is hidden from who reads, 429 before the kind is synced, 410 and 504 when
-/// the asked revision is unknown or does not arrive.
+/// 404 if the object does not exist or is hidden from the user, 429 until the kind is synced, 410 and 504 if the
+/// requested revision is unknown or not reached in time.
 pub async fn get(
     served: &ServedKind,
     key: &Key,
@@ -47,7 +47,7 @@ pub async fn get(
             },
         };
     }
-    // A damaged object is in no cache.
+    // A damaged object is not in the cache.
     ensure_readable(served, &Scope::Object(key.clone()))?;
     Err(not_found(served, key))
 }

@@ -1,4 +1,4 @@
-//! LIST: read the objects of a scope that a selector matches, page by page.
+//! LIST: reads the objects of a scope that a selector matches, page by page.
 
 use std::borrow::Cow;
 
@@ -14,36 +14,37 @@ use crate::storage::{Revision, StoreError, Versioned};
 use crate::watch_cache::{NotFresh, Scope, Snapshot};
 use crate::write::unavailable;
 
-/// How objects are listed.
+/// The options of a list.
 #[derive(Clone, Debug)]
 pub struct ListOptions {
-    /// Which of them.
+    /// The selected objects.
     pub selection: Selection,
-    /// The collection that tokens are for, whatever a selector narrows it to.
+    /// The collection of the request path. Continue tokens refer to it, even if a selector narrows the scope.
     pub collection: Scope,
-    /// At most so many.
+    /// The largest number of objects on the page.
     pub limit: Option<usize>,
-    /// What the list shows.
+    /// The state that the list shows.
     pub moment: Moment,
 }
 
-/// Which moment a list shows.
+/// The state that a list shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// Now: all that was acknowledged to anybody. Whoever lists has [waited](await_freshness) for that.
+    /// The current state, with every write that was acknowledged to any client. The caller has
+    /// [waited](await_freshness) for these writes.
     Latest,
-    /// What is at hand.
+    /// The current state of the cache, without waiting.
     Any,
-    /// Now, if that is at least as new as this.
+    /// The current state, if it is at least as new as this revision.
     NotOlderThan(Revision),
-    /// This one and no other.
+    /// The state at this revision.
     Exactly(Revision),
-    /// That of an earlier page.
+    /// The state of the previous page.
     Continued(ContinueToken),
 }
 
 impl Moment {
-    /// How new what is read must be.
+    /// The freshness that the read requires.
     pub fn freshness(&self) -> Freshness {
         match self {
             Self::Latest => Freshness::Latest,
@@ -58,7 +59,7 @@ impl Moment {
     }
 }
 
-/// A page of a list, read from a snapshot while it is sent.
+/// A page of a list. Its objects are read from a snapshot while the response is sent.
 #[derive(Clone, Debug)]
 pub struct ListPage {
     snapshot: Snapshot,
@@ -66,18 +67,18 @@ pub struct ListPage {
     collection: Scope,
     selection: Selection,
     start: Option<Key>,
-    /// The last key of the page, if another one follows.
+    /// The last key of the page, if another page follows.
     end: Option<Key>,
     next: Option<ContinueToken>,
 }
 
 impl ListPage {
-    /// The revision that the list shows.
+    /// The revision of the list.
     pub fn revision(&self) -> Revision {
         self.selection.told(self.snapshot.revision())
     }
 
-    /// The token of the next page; empty if there is none.
+    /// The token of the next page; empty if this is the last page.
     pub fn next_token(&self) -> String {
         let told = |next: &ContinueToken| ContinueToken {
             revision: next.revision.map(|revision| self.selection.told(revision)),
@@ -86,14 +87,14 @@ impl ListPage {
         self.next.as_ref().map(|next| told(next).to_token(&self.collection)).unwrap_or_default()
     }
 
-    /// How many objects follow after this page, where it is known.
+    /// The number of objects after this page, if it is known.
     pub fn remaining(&self) -> Option<u64> {
         let next = self.next.as_ref()?;
         next.left.filter(|_| self.selection.is_everything())
     }
 
-    /// The objects of the page that come after one, in the order of their keys,
-    /// and whether they are wanted: those that are, as the reader is shown them.
+    /// Iterates over the objects of the page after a key, in the order of their keys. Each object comes with a flag
+    /// that says whether it matches. Matching objects are returned in the form that is visible to the reader.
     pub fn after<'a>(
         &'a self,
         last: Option<&Key>,
@@ -110,11 +111,11 @@ impl ListPage {
         })
     }
 
-    /// Ends the page behind `limit` objects that match. `left` are on this page
-    /// and those after it, if that is known.
+    /// Ends the page after `limit` matching objects. `left` is the number of objects on this page and after it, if it
+    /// is known.
     ///
     /// # Errors
-    /// 413 and 429 when there is no room for objects that are converted.
+    /// 413 and 429 if the conversion of objects exceeds a memory limit.
     async fn end_after(
         &mut self,
         limit: usize,
@@ -140,11 +141,12 @@ impl ListPage {
                     start = Some(key.clone());
                     break;
                 }
-                // Where objects are hidden, another page is promised only if something is on it.
+                // If objects are hidden, a next page is announced only if it has visible objects.
                 if matching == limit && (!hides || is_wanted(versioned)) {
                     let Some(end) = end else { return Ok(()) };
                     let left = match left {
-                        // A token may be forged, and what is counted from there on would tell how many are hidden.
+                        // A forged token could start at any key, so this number would reveal the number of hidden
+                        // objects.
                         _ if hides => None,
                         Some(left) => Some(left.saturating_sub(seen)),
                         // With a selector, `remainingItemCount` is not reported.
@@ -173,7 +175,7 @@ impl ListPage {
         }
     }
 
-    /// Which of the objects of a step are wanted, where a webhook has to be asked for that; nothing otherwise.
+    /// Whether each object of a step matches, if a webhook must convert the objects for that; empty otherwise.
     async fn wanted_of_step(
         &self,
         from: Option<&Key>,
@@ -191,8 +193,8 @@ impl ListPage {
         known(&self.selection.kind, account, look).await
     }
 
-    /// How many objects there are on this page and after it, whatever the
-    /// selector. They are only gone through behind a token that does not say.
+    /// The number of objects on this page and after it, without the selector. The objects are iterated only if the
+    /// continue token does not contain the number.
     async fn count(&self) -> u64 {
         let Some(mut start) = self.start.clone() else {
             return self.snapshot.count(&self.scope);
@@ -201,7 +203,7 @@ impl ListPage {
         loop {
             let mut step = Step::default();
             let mut objects = self.snapshot.from(&self.scope, Some(&start));
-            // Counting reads none of their bytes.
+            // Counting reads no bytes of the objects.
             count += objects.by_ref().take_while(|_| !step.is_over(0)).count() as u64;
             let Some(next) = objects.next() else { return count };
             start = next.object.key().clone();
@@ -213,8 +215,8 @@ impl ListPage {
 /// Reads the objects of a scope.
 ///
 /// # Errors
-/// 429 before the kind is synced; 500 when an object cannot be read; 410 and 504 when the asked
-/// revision is unknown, gone or does not arrive.
+/// 429 until the kind is synced; 500 if an object cannot be read; 410 and 504 if the requested revision is unknown,
+/// expired or not reached in time.
 pub async fn list(
     served: &ServedKind,
     scope: Scope,
@@ -257,7 +259,7 @@ pub async fn list(
         }
     };
     let (end, next) = (None, None);
-    // What is damaged since it was looked for has left the cache.
+    // Checked again, because objects that were found to be damaged since the first check are missing in the snapshot.
     ensure_readable(served, &scope)?;
     let mut listed = ListPage { snapshot, scope, collection, selection, start, end, next };
     if let Some(limit) = limit {
@@ -266,7 +268,8 @@ pub async fn list(
     Ok(listed)
 }
 
-/// Refuses reads of a kind that does not know its objects yet, or any more.
+/// Rejects reads of a kind whose objects are not synced, or are not stored any more because a source exceeds a memory
+/// limit.
 pub(super) fn ensure_synced(served: &ServedKind) -> Result<(), ApiError> {
     let sources = served.cache.sources();
     let mut needed = sources.iter().filter(|source| source.is_needed());
@@ -288,27 +291,27 @@ pub(super) fn ensure_synced(served: &ServedKind) -> Result<(), ApiError> {
     Err(ApiError::try_again(message, 1))
 }
 
-/// Refuses reads of what cannot be read. Who was shown a list without it would take it for gone, and
-/// collect what it owns.
+/// Rejects reads of a scope with a damaged object. A list without the object would mean that the object is deleted, and
+/// a client such as the garbage collector would delete its dependents.
 pub(super) fn ensure_readable(served: &ServedKind, scope: &Scope) -> Result<(), ApiError> {
     let Some(key) = served.cache.damaged_in(scope) else { return Ok(()) };
     Err(ApiError::unreadable(&served.kind.qualified(), key, StoreError::Damaged))
 }
 
-/// How new what is read must be.
+/// The freshness that a read requires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Freshness {
-    /// What is at hand.
+    /// The current state of the cache, without waiting.
     Any,
-    /// At least as new as this.
+    /// A state that is at least as new as this revision.
     NotOlderThan(Revision),
-    /// All that was acknowledged to anybody before it was asked for.
+    /// Every write that was acknowledged to any client before the request.
     #[default]
     Latest,
 }
 
 impl Freshness {
-    /// Whether the kind is so new already, as far as is known here.
+    /// Whether the cache is already known to be fresh enough.
     pub fn is_at_hand(self, served: &ServedKind) -> bool {
         match self {
             Self::Any => true,
@@ -318,14 +321,13 @@ impl Freshness {
     }
 }
 
-/// Waits until a kind is as new as a read asks for, if it may become so: whoever reads then need not
-/// wait.
+/// Waits until a kind is as fresh as a read requires, if that is possible. The read then does not wait.
 ///
 /// # Errors
-/// 503 and 504 when that takes too long.
+/// 503 and 504 if the wait takes too long.
 pub async fn await_freshness(served: &ServedKind, freshness: Freshness) -> Result<(), ApiError> {
     let revision = match freshness {
-        // It must not be asked for before it is known at all: that would be too early.
+        // A kind that is not synced is rejected first, because waiting for the newest state would be too early.
         Freshness::Latest => {
             ensure_synced(served)?;
             return ensure_newest(served).await;
@@ -335,20 +337,20 @@ pub async fn await_freshness(served: &ServedKind, freshness: Freshness) -> Resul
     };
     match served.cache.wait_until(revision).await {
         Err(NotFresh::TooLarge { current }) => Err(ApiError::revision_too_large(revision, current)),
-        // That it is of another process is told where it is looked for.
+        // The read itself rejects a revision of another process.
         Err(NotFresh::Foreign) | Ok(()) => Ok(()),
     }
 }
 
-/// Waits until the kind shows all that was acknowledged to anybody.
+/// Waits until the cache contains every write that was acknowledged to any client.
 ///
 /// # Errors
-/// 503 when the store does not answer.
+/// 503 if the store does not respond.
 pub(super) async fn ensure_newest(served: &ServedKind) -> Result<(), ApiError> {
     served.await_newest().await.map_err(unavailable)
 }
 
-/// Waits until the kind is at least as new as the revision.
+/// Waits until the cache is at least as new as the revision.
 pub(super) async fn ensure_fresh(served: &ServedKind, revision: Revision) -> Result<(), ApiError> {
     served.cache.wait_until(revision).await.map_err(|error| match error {
         NotFresh::Foreign => too_old(),

@@ -1,15 +1,14 @@
-//! CREATE of a review: ask a question. Nothing is kept.
+//! CREATE of a review. The review is answered and not stored.
 
 use crate::error::ApiError;
 use crate::kind::{ReviewError, ReviewHandler};
 use crate::object::Tree;
 use crate::write::{Attributes, Submitted, admit_review};
 
-/// Answers a review; also with texts for `Warning` headers.
+/// Returns the answered review, and messages for `Warning` headers.
 ///
 /// # Errors
-/// 400 when it asks nothing that can be answered, 422 when fields of it are wrong, and what
-/// admission refuses.
+/// 400 if the review cannot be answered, 422 if fields are invalid, and the errors of admission.
 pub async fn review(
     attributes: &Attributes<'_>,
     review: &ReviewHandler,
@@ -23,7 +22,7 @@ pub async fn review(
         ReviewError::Invalid(errors) => ApiError::invalid(&kind.group, "", "", errors),
     });
     let mut tree = answered?;
-    // It is of its types: it was made of them.
+    // The response has the types of its schema, because it was created from these types.
     kind.coerce_again(&kind.storage, &mut tree);
     Ok((tree, draft.warnings))
 }

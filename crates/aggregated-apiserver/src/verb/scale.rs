@@ -1,4 +1,4 @@
-//! GET of `scale`: read the number of replicas of an object.
+//! GET of `scale`: reads the number of replicas of an object.
 
 use super::{GetOptions, get};
 use crate::conversion::known;
@@ -13,7 +13,7 @@ use crate::write::scale_of;
 /// Reads the Scale of an object.
 ///
 /// # Errors
-/// Those of a read; 500 when the object does not say how many replicas are wanted.
+/// The errors of a GET, and 500 if the object has no wanted number of replicas.
 pub async fn get_scale(
     served: &ServedKind,
     version: &Version,

@@ -1,4 +1,4 @@
-//! Selection: which objects a reader wants, in the version that it reads.
+//! The objects that a read selects, in the version of the request.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,23 +10,24 @@ use crate::object::selector::Selector;
 use crate::storage::{Revision, Versioned};
 use crate::user::User;
 
-/// Which objects a reader wants, in the version that it reads.
+/// The objects that a read selects, in the version of the request.
 #[derive(Clone, Debug)]
 pub struct Selection {
     /// The kind.
     pub kind: Arc<Kind>,
-    /// The version that fields are looked up in.
+    /// The version of the request, in which fields are compared.
     pub version: Arc<Version>,
-    /// What is asked of labels and fields.
+    /// The label and field selectors.
     pub selector: Selector,
-    /// Who reads, if the kind may hide objects from this user.
+    /// The user of the request, if the kind may hide objects from this user.
     pub viewer: Option<Arc<User>>,
-    /// What is left out of objects for the reader, if anything is.
+    /// The fields that are omitted for the user, if there are any.
     pub redaction: Option<Redaction>,
 }
 
 impl Selection {
-    /// An object as the reader is shown it, if it is wanted: nothing else of it may be sent.
+    /// Returns an object in the form that is visible to the user, if it matches. No other data of the object may be
+    /// sent.
     pub fn shown<'a>(&self, versioned: &'a Versioned) -> Option<Cow<'a, Versioned>> {
         if !self.matches(&versioned.object) {
             return None;
@@ -34,13 +35,13 @@ impl Selection {
         redacted(self.redaction.as_ref(), versioned)
     }
 
-    /// A revision as the reader is told it.
+    /// Returns the form of a revision that is sent to the user.
     pub fn told(&self, revision: Revision) -> Revision {
         told(self.redaction.as_ref(), revision)
     }
 
-    /// Whether the object, as it is kept, is wanted. What the reader is not shown of it does not count: a selector
-    /// would tell it.
+    /// Whether the stored object matches. Omitted fields are not compared, because a selector would reveal their
+    /// values.
     pub fn matches(&self, object: &Arc<Object>) -> bool {
         let Selector { labels, fields } = &self.selector;
         let whole = object;
@@ -53,13 +54,13 @@ impl Selection {
         if !self.labels_are_converted() && !labels.matches(object.labels()) {
             return false;
         }
-        // First: what is hidden may not show by its fields, or by having none that can be read.
+        // Hidden objects are checked first: neither their fields nor an error in reading the fields may reveal them.
         if self.viewer.as_ref().is_some_and(|viewer| !self.kind.is_visible_to(viewer, whole)) {
             return false;
         }
         let selectable = self.kind.selectable(&self.version);
         if self.looks_at_converted() {
-            // What cannot be converted is wanted, so that the reader is told so.
+            // An object that cannot be converted matches, so that the reader receives the error.
             let shown = self.kind.in_version_shared(object, &self.version);
             shown.map_or(true, |shown| {
                 labels.matches(shown.labels()) && fields.matches(&shown, selectable)
@@ -69,17 +70,18 @@ impl Selection {
         }
     }
 
-    /// Whether what is left out may say whether an object is wanted.
+    /// Whether omitted fields may affect whether an object matches.
     pub fn looks_at(&self, redaction: &Redaction) -> bool {
         let Selector { labels, fields } = &self.selector;
         fields.needs_content() || (!labels.is_empty() && redaction.changes_labels())
     }
 
-    /// Refuses an object of which it cannot be said whether it is wanted, because it cannot be
-    /// converted: readers are told so, but nothing may be deleted for that.
+    /// Rejects an object that cannot be converted, if the conversion decides whether the object matches.
+    /// [`matches`](Self::matches) returns true for such an object, so that readers receive the error, but such an
+    /// object must not be deleted.
     ///
     /// # Errors
-    /// 500 when it cannot be converted, and its fields or converted labels matter.
+    /// 500 if the object cannot be converted, and its fields or converted labels matter.
     pub fn ensure_known(&self, object: &Arc<Object>) -> Result<(), ApiError> {
         if self.looks_at_converted() {
             self.kind.in_version(object, &self.version)?;
@@ -87,29 +89,29 @@ impl Selection {
         Ok(())
     }
 
-    /// Whether a webhook has to be asked which objects are wanted.
+    /// Whether a webhook must convert objects to find out which objects match.
     pub fn asks(&self) -> bool {
         self.kind.is_converted_by_webhook() && self.looks_at_converted()
     }
 
-    /// Whether objects have to be in the version that is read before it can be said whether they are wanted.
+    /// Whether objects are compared in the version of the request instead of the stored version.
     fn looks_at_converted(&self) -> bool {
         self.selector.fields.needs_content() || self.labels_are_converted()
     }
 
-    /// Whether labels count that are not those of the object as it is kept: a webhook may change them.
+    /// Whether labels are compared after conversion, because a webhook may change them.
     fn labels_are_converted(&self) -> bool {
-        // In the stored version too: an object may be kept in the one that was stored before.
+        // Applies to the storage version, too: an object may be stored in the previous storage version.
         !self.selector.labels.is_empty() && self.kind.is_converted_by_webhook()
     }
 
-    /// Whether everything is wanted, and shown.
+    /// Whether all objects match and are visible.
     pub fn is_everything(&self) -> bool {
         self.selector.is_empty() && self.viewer.is_none()
     }
 }
 
-/// An object as a reader is shown it from whom this is kept. `None` if nothing is left that is an object.
+/// Returns an object without the omitted fields. Returns `None` if the rest is not an object.
 pub(super) fn redacted<'a>(
     redaction: Option<&Redaction>,
     versioned: &'a Versioned,
@@ -119,8 +121,8 @@ pub(super) fn redacted<'a>(
     Some(Cow::Owned(Versioned { revision: told(Some(redaction), versioned.revision), object }))
 }
 
-/// A revision as it is told to a reader from whom this is kept: it says what was left out, so that what goes on from
-/// there shows no more.
+/// Returns a revision with the missing permissions of the reader. A request that continues from the revision omits the
+/// same fields.
 fn told(redaction: Option<&Redaction>, revision: Revision) -> Revision {
     redaction.map_or(revision, |redaction| revision.marked(redaction.missing()))
 }

@@ -1,12 +1,12 @@
-//! Steps of long work: between two of them other requests get their turn.
+//! Steps of long loops over objects. Other tasks run between two steps.
 
-/// At most this many objects are looked at in one step,
+/// The largest number of objects in a step.
 const OBJECTS: usize = 512;
-/// and about so many bytes of them: a row of a Table, or a field that is selected by, is read
-/// from the whole object.
+/// The approximate largest size of the objects in a step, in bytes. A row of a Table, or a field of a field selector,
+/// is read from the whole object.
 const BYTES: usize = 1 << 20;
 
-/// One step through many objects.
+/// One step of a loop over many objects.
 #[derive(Debug, Default)]
 pub struct Step {
     objects: usize,
@@ -14,8 +14,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// Whether the step is over before an object of so many bytes is looked at. One object is
-    /// looked at in every step.
+    /// Whether the step ends before an object of this size, in bytes. Every step includes at least one object.
     pub fn is_over(&mut self, size: usize) -> bool {
         let is_over = self.objects == OBJECTS || (self.objects > 0 && self.bytes + size > BYTES);
         if !is_over {
@@ -25,7 +24,7 @@ impl Step {
         is_over
     }
 
-    /// Whether something was looked at.
+    /// Whether the step includes any object.
     pub fn has_begun(&self) -> bool {
         self.objects > 0
     }

@@ -1,4 +1,4 @@
-//! Subresources: what of a kind has a path of its own below each object.
+//! Subresources: paths below each object of a kind.
 
 use std::sync::Arc;
 
@@ -7,27 +7,25 @@ use crate::kind::{Kind, SubresourceHandler, Version, scale};
 use crate::served_kind::{Backing, ServedKind};
 use crate::write::Part;
 
-/// A subresource of a kind: an entry of an open list. Route, discovery, OpenAPI, decoding and
-/// encoding take what they say of it from here.
+/// A subresource of a kind. Routing, discovery, OpenAPI, decoding and encoding all use this description.
 #[derive(Clone, Debug)]
 pub struct Subresource {
     /// The name in the path.
     pub name: &'static str,
-    /// What can be done with it.
+    /// The verbs of the subresource.
     pub verbs: &'static [Verb],
-    /// The kind of what is sent to it and of what it answers, if that is another one than the
-    /// object's.
+    /// The kind of the request and response bodies, if it differs from the kind of the object.
     pub kind: Option<Arc<Kind>>,
-    /// What stands behind it.
+    /// The implementation of the subresource.
     pub action: Action,
 }
 
-/// What stands behind a subresource.
+/// The implementation of a subresource.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// A part of the object, or a form of it, that is read and written by itself.
+    /// A part of the object, or another form of it, that is read and written separately.
     Part(Part),
-    /// Code that handles what is posted.
+    /// A handler for POST requests.
     Handler(Arc<SubresourceHandler>),
 }
 
@@ -36,7 +34,7 @@ impl Subresource {
         Self { name: part.subresource(), verbs, kind, action: Action::Part(part) }
     }
 
-    /// The part of the object that is written.
+    /// The part of the object that the subresource writes.
     pub fn written(&self) -> Part {
         match &self.action {
             Action::Part(part) => *part,

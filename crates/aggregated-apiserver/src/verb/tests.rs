@@ -1,4 +1,4 @@
-//! Lists in pages and streaming lists, held against what was there.
+//! Tests that compare paged and streaming lists with the stored objects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ use tokio_util::sync::CancellationToken;
 struct World {
     served: ServedKind,
     random: u64,
-    /// How large objects are: the larger, the less the past holds.
+    /// The size of objects. With larger objects, the watch window contains fewer changes.
     filler: usize,
-    /// What has been current at some time.
+    /// The revisions after each write.
     past: Vec<Revision>,
 }
 
@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// The same with other random numbers.
+    /// Creates a world with other random numbers.
     fn from_seed(seed: u64) -> Self {
         Self { random: seed | 1, ..Self::new() }
     }
@@ -99,7 +99,7 @@ impl World {
         self.past.push(self.served.cache.snapshot().revision());
     }
 
-    /// The list of some moment of the past, if that is still known, else of now.
+    /// The list at a past revision, or the current list if the revision has expired.
     async fn list_of_some_moment(&self, scope: &Scope, labels: &str, back: usize) -> ListPage {
         let then = self.past.len().checked_sub(back).and_then(|at| self.past.get(at));
         let moment = then.map_or(Moment::Latest, |revision| Moment::Exactly(*revision));
@@ -138,7 +138,7 @@ impl World {
     }
 }
 
-/// What a watch begins with, taken by threes.
+/// Reads all initial events of a watch, at most three in each call.
 fn all_of(initial: &mut InitialEvents) -> Vec<Event> {
     let mut events = Vec::new();
     while !initial.is_done() {
@@ -200,7 +200,7 @@ async fn a_token_that_is_too_old_can_be_exchanged() {
     }
     let page = world.list(&Scope::All, "", Some(1), Moment::Latest).await.unwrap();
     let next = ContinueToken::parse(&page.next_token(), &Scope::All).unwrap();
-    // A process that has been started since knows nothing of it.
+    // A process that was started later does not know the revision.
     let mut other = World::new();
     let sequencer = RevisionSequencer::starting(Timestamp::from_second(1_900_000_000).unwrap(), 8);
     other.served.cache = Arc::new(WatchCache::new(Arc::new(sequencer), WINDOW_LIMIT));
@@ -257,7 +257,7 @@ async fn a_streaming_list_ends_with_a_bookmark_and_goes_on() {
     }
     assert_eq!(seen, told(&whole));
     assert!(ended.is_some_and(|end| end.ends_initial && end.revision >= whole.revision()));
-    // Nothing is lost between the two, and a bookmark waits for what is there.
+    // No change is lost between the initial events and the watch, and there is no bookmark while changes are unread.
     world.write();
     while world.served.cache.snapshot().revision() == whole.revision() {
         world.write();
@@ -280,23 +280,23 @@ async fn a_watch_of_the_future_has_no_bookmark_yet() {
     assert!(watching.bookmark().is_none());
 }
 
-/// A client that lists, watches, reads at its own pace, loses its connection,
-/// and lists again when it was away for too long.
+/// A client that lists and watches, reads at its own pace, loses its connection, and lists again if its revision has
+/// expired.
 struct Reflector {
     scope: Scope,
     labels: &'static str,
-    /// Whether it asks for the list as the beginning of its watch.
+    /// Whether the client requests the list as the initial events of its watch.
     streams: bool,
-    /// Its list may be older than the present by this many changes.
+    /// The largest age of the list, in changes.
     back: usize,
-    /// The same as `labels`.
+    /// The parsed form of `labels`.
     selection: Selection,
     seen: BTreeMap<Key, Revision>,
-    /// Up to here it has seen everything.
+    /// The revision up to which the client has seen all changes.
     reached: Option<Revision>,
     watching: Option<WatchStream>,
     relisted: usize,
-    /// Whether the next event is the first one since it came back.
+    /// Whether the next event is the first event after a reconnect.
     is_back: bool,
     resumed: usize,
 }
@@ -351,19 +351,19 @@ impl Reflector {
                 assert!(before.is_some_and(|before| before < versioned.revision), "{key}");
             }
         }
-        // One that left the selection is shown as it last belonged to it.
+        // The event of an object that no longer matches contains its last matching state.
         assert!(self.selection.matches(&versioned.object), "{key}");
         if event_type != EventType::Deleted {
             self.seen.insert(key, versioned.revision);
         }
-        // What it begins with is not in the order of revisions.
+        // Initial events are not in the order of revisions.
         if self.reached.is_some() {
             assert!(self.reached < Some(versioned.revision), "in the order of revisions");
             self.reached = Some(versioned.revision);
         }
     }
 
-    /// Reads so many events at most, of those that are there.
+    /// Reads at most this many of the available events.
     async fn read(&mut self, world: &World, events: usize) {
         for _ in 0..events {
             if self.watching.is_none() {
@@ -384,8 +384,7 @@ impl Reflector {
     }
 }
 
-/// Whatever is written, however slowly it is read, and however often a client
-/// comes back: in the end it has seen what there is.
+/// Every client finally has the current state, for any writes, any reading pace and any number of reconnects.
 #[tokio::test]
 async fn every_watcher_converges_to_the_list() {
     for seed in 1..=4 {
@@ -419,7 +418,7 @@ async fn follow_from_seed(seed: u64) {
         }
     }
     for round in 0..1_000 {
-        // In turn everything of the past is there, and little of it.
+        // Long periods with all past changes in the window alternate with short periods with few of them.
         world.filler = if round / 50 % 8 == 7 { 400 << 10 } else { 0 };
         for _ in 0..world.next(6) {
             world.write();
@@ -446,7 +445,7 @@ async fn follow_from_seed(seed: u64) {
             wanted.map(|(v, _)| (v.object.key().clone(), v.revision)).collect();
         assert_eq!(client.seen, expected, "{:?} {:?}", client.scope, client.labels);
     }
-    // Both ways of coming back were taken.
+    // Both ways to reconnect have been tested.
     let sum = |count: fn(&Reflector) -> usize| clients.iter().map(count).sum::<usize>();
     assert!(sum(|client| client.relisted) > clients.len());
     assert!(sum(|client| client.resumed) > clients.len());

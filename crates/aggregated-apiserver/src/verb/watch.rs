@@ -1,4 +1,4 @@
-//! WATCH: follow the changes of a scope.
+//! WATCH: follows the changes of a scope.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -19,46 +19,46 @@ use crate::served_kind::ServedKind;
 use crate::storage::{Revision, Versioned};
 use crate::watch_cache::{Scope, Snapshot, Subscription, WatchCacheEvent};
 
-/// How objects are watched.
+/// The options of a watch.
 #[derive(Clone, Debug)]
 pub struct WatchOptions {
-    /// Which of them.
+    /// The selected objects.
     pub selection: Selection,
-    /// What the watch begins with.
+    /// The first events of the watch.
     pub start: WatchStart,
-    /// Whether the client wants to know how far it has come when nothing happens.
+    /// Whether the client wants bookmarks, which report the current revision when nothing changes.
     pub bookmarks: bool,
 }
 
-/// What a watch begins with.
+/// The first events of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchStart {
-    /// The first change from now on.
+    /// The watch starts with the next change.
     Now,
-    /// The first change after this revision.
+    /// The watch starts with the first change after this revision.
     After(Revision),
-    /// What is there.
+    /// The watch starts with an ADDED event for every existing object.
     State {
-        /// At least as new as this.
+        /// The required freshness of the existing objects.
         at_least: Freshness,
-        /// Whether a bookmark says that this was all.
+        /// Whether a bookmark marks the end of the existing objects.
         marks_end: bool,
     },
 }
 
-/// What happened to an object, as the watcher sees it.
+/// The type of an event, from the view of the watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventType {
-    /// It is there, or came into the selection.
+    /// The object exists, or matches the selector now.
     Added,
-    /// It changed and still matches.
+    /// The object has changed and still matches.
     Modified,
-    /// It is gone, or left the selection.
+    /// The object was deleted, or does not match any more.
     Deleted,
 }
 
 impl EventType {
-    /// The name on the wire.
+    /// The name in the API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Added => "ADDED",
@@ -68,60 +68,61 @@ impl EventType {
     }
 }
 
-/// One event of a watch.
+/// An event of a watch.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// Something happened to an object.
+    /// A change of an object.
     Object(ObjectEvent),
-    /// Everything up to a revision was sent.
+    /// All events up to a revision have been sent.
     Bookmark(Bookmark),
 }
 
-/// What happened to an object.
+/// A change of an object, from the view of the watcher.
 #[derive(Clone, Debug)]
 pub struct ObjectEvent {
-    /// What happened.
+    /// The type of the event.
     pub event_type: EventType,
-    /// The object: as it is, or as it last matched, at the revision of the event.
+    /// The object at the revision of the event. For a deletion, the object in its last matching state.
     pub versioned: Versioned,
-    /// The change behind the event, if other watchers see the same one: what the event holds is all of it.
+    /// The change that caused the event, for sharing the encoded event with other watchers. Set only if the event
+    /// contains the whole change.
     pub change: Option<Arc<WatchCacheEvent>>,
 }
 
-/// Everything up to a revision was sent.
+/// Reports that all events up to a revision have been sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bookmark {
     /// The revision.
     pub revision: Revision,
-    /// Whether what was there to begin with was sent with it.
+    /// Whether the bookmark marks the end of the initial events.
     pub ends_initial: bool,
 }
 
-/// What a watch begins with: what is there, as ADDED, in the order of keys.
+/// The initial events of a watch: an ADDED event for every existing object, in the order of their keys.
 pub struct InitialEvents {
     snapshot: Snapshot,
     scope: Scope,
     selection: Selection,
-    /// The first key that was not looked at.
+    /// The first key that has not been processed.
     next: Option<Key>,
     marks_end: bool,
     done: bool,
 }
 
 impl InitialEvents {
-    /// Whether all of it was taken.
+    /// Whether all initial events have been read.
     pub fn is_done(&self) -> bool {
         self.done
     }
 
-    /// What the next object takes, in bytes.
+    /// The size of the next object, in bytes.
     pub fn size_of_next(&self) -> usize {
         let next = self.snapshot.from(&self.scope, self.next.as_ref()).next();
         next.map_or(0, |versioned| versioned.object.size())
     }
 
-    /// Looks at some more objects, and hands on the events that come of them
-    /// until `take` says that it is enough. What a webhook has to be asked about first is looked at again.
+    /// Processes the objects of one step, and passes their events to `take` until it returns false. An object that a
+    /// webhook must convert first is processed again by the next call.
     pub fn look(&mut self, mut take: impl FnMut(Event) -> bool) {
         let mut step = Step::default();
         let objects = self.snapshot.from(&self.scope, self.next.as_ref());
@@ -151,7 +152,7 @@ impl InitialEvents {
             }
         }
         if let Some(next) = next.as_ref().filter(|_| is_incomplete()) {
-            // What follows is asked about in the same call.
+            // The following objects are converted in the same call of the webhook.
             let mut step = Step::default();
             let following = self.snapshot.from(&self.scope, Some(next));
             for Versioned { object, .. } in
@@ -169,15 +170,16 @@ impl InitialEvents {
     }
 }
 
-/// A watch: every change after its beginning.
+/// A watch: every change after its start.
 pub struct WatchStream {
     selection: Selection,
-    /// What it begins with, if that was asked for and not yet taken.
+    /// The initial events, if they were requested and have not been taken.
     initial: Option<InitialEvents>,
     subscription: Option<Subscription>,
-    /// Waits for the revision that it begins after, if that lies in the future.
+    /// Waits for the start revision, if it is in the future.
     arrival: Option<BoxFuture<'static, Result<(), ApiError>>>,
-    /// Changes that were not looked at yet. They stay in the window and nowhere else: whoever reads slowly holds nothing.
+    /// The changes that have not been processed. Only the watch window owns them, so a slow reader uses no memory for
+    /// them.
     changes: VecDeque<Weak<WatchCacheEvent>>,
     account: Account,
     /// An error that ends the watch.
@@ -185,13 +187,11 @@ pub struct WatchStream {
     bookmarks: bool,
 }
 
-/// Begins a watch. A revision that is gone, or does not arrive, is an event of
-/// the watch, not a refusal of it: so does kube-apiserver, and clients expect
-/// it there.
+/// Starts a watch. A revision that is expired or not reached in time is reported as an event of the watch instead of an
+/// error of the request. kube-apiserver does the same, and clients expect it.
 ///
 /// # Errors
-/// 429 before the kind is synced, 500 when it is to begin with what cannot be read, 503 when the store
-/// does not answer.
+/// 429 until the kind is synced, 500 if an initial object cannot be read, 503 if the store does not respond.
 pub async fn watch(
     served: &ServedKind,
     scope: Scope,
@@ -232,7 +232,7 @@ pub async fn watch(
                 Freshness::Latest => ensure_newest(served).await,
             };
             if let Err(error) = fresh {
-                // A revision of another process is older than all there is.
+                // A revision of another process is older than all existing objects.
                 if error.reason() != Reason::Expired {
                     watching.refused = Some(error);
                     return Ok(watching);
@@ -251,7 +251,7 @@ pub async fn watch(
 }
 
 impl WatchStream {
-    /// What the watch begins with, before its first change.
+    /// Takes the initial events. They must be sent before the first change.
     pub fn take_initial(&mut self) -> Option<InitialEvents> {
         self.initial.take()
     }
@@ -261,7 +261,7 @@ impl WatchStream {
         self.bookmarks
     }
 
-    /// How far the watch has come, unless there is something still to be sent.
+    /// Returns a bookmark with the current revision, or `None` if there are unsent changes.
     pub fn bookmark(&mut self) -> Option<Event> {
         if !self.changes.is_empty() {
             return None;
@@ -270,14 +270,14 @@ impl WatchStream {
         Some(Event::Bookmark(Bookmark { revision, ends_initial: false }))
     }
 
-    /// The next change; waits for it. `None` after an error: the watch is over.
+    /// Waits for the next change. Returns `None` after an error, which ends the watch.
     pub async fn next(&mut self) -> Option<Result<Event, ApiError>> {
         if let Some(error) = self.refused.take() {
             self.subscription = None;
             return Some(Err(error));
         }
         if let Some(arrival) = self.arrival.as_mut() {
-            // Whoever polls this may drop it and come back.
+            // The caller may drop this future and call `next` again, so the state is only changed afterwards.
             let arrived = arrival.await;
             self.arrival = None;
             if let Err(error) = arrived {
@@ -290,7 +290,7 @@ impl WatchStream {
                 let Some(change) = change.upgrade() else { return self.lost() };
                 let selection = &self.selection;
                 let event = || to_event(selection, Arc::clone(&change));
-                // It stays where it is until that is known: whoever polls this may drop it and come back.
+                // The caller may drop this future and call `next` again, so the change is removed only afterwards.
                 let event = known(&selection.kind, &self.account, event).await;
                 self.changes.pop_front();
                 match event {
@@ -303,7 +303,7 @@ impl WatchStream {
                 }
                 continue;
             }
-            // Of a long past that does not match, others get their turn.
+            // Other tasks run in between if many past changes do not match.
             tokio::task::coop::consume_budget().await;
             match self.subscription.as_mut()?.next().await {
                 Ok(changes) => self.changes.extend(changes.iter().map(Arc::downgrade)),
@@ -312,7 +312,7 @@ impl WatchStream {
         }
     }
 
-    /// A change has left the window before it was sent.
+    /// Ends the watch, because a change has left the watch window before it was sent.
     fn lost(&mut self) -> Option<Result<Event, ApiError>> {
         self.subscription = None;
         self.changes.clear();
@@ -321,8 +321,8 @@ impl WatchStream {
     }
 }
 
-/// What a change means to a watcher who sees only what is selected, and of that what is not left out: what else has
-/// changed of an object is no event.
+/// Converts a change to the event that the watcher receives: only matching objects count, without their omitted fields.
+/// A change of omitted fields alone is not an event.
 fn to_event(selection: &Selection, change: Arc<WatchCacheEvent>) -> Option<ObjectEvent> {
     let matching = |side: Option<&Versioned>| {
         side.and_then(|versioned| selection.shown(versioned)).map(Cow::into_owned)
@@ -343,7 +343,7 @@ fn to_event(selection: &Selection, change: Arc<WatchCacheEvent>) -> Option<Objec
         }
         (None, None) => return None,
     };
-    // What is made of the whole change for others is not for a watcher who is not shown all of it.
+    // Encodings of the whole change, which other watchers share, must not be sent to a watcher with omitted fields.
     let change = selection.redaction.is_none().then_some(change);
     Some(ObjectEvent { event_type, versioned, change })
 }

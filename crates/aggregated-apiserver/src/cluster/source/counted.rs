@@ -1,13 +1,13 @@
-//! Reads an object of the cluster and counts what it will take in memory, while it is read.
+//! Decodes an object of the cluster, and counts the memory of the decoded object during decoding.
 //!
-//! What a type keeps of an object is not what there is to read: a Pod of 10 kB may become a view
-//! of 500 bytes, and `{"":{"":{}}}` takes a hundred times its text. So what is counted is what
-//! the type takes: its texts, the elements of its lists and the nodes of its maps. What it
-//! ignores costs nothing. What it puts in a `Box` is not seen, and counted without its outermost
-//! size; what it reads and throws away is counted all the same.
+//! The length of the JSON is not a measure of the memory: a Pod of 10 kB may become a view of 500 bytes, and
+//! `{"":{"":{}}}` uses a hundred times its length. The count therefore covers the decoded type: its strings, the
+//! elements of its lists and the nodes of its maps. Ignored fields cost nothing. The content of a `Box` is counted
+//! without its outermost size, because it is not visible to the counter. Values that are decoded and then discarded are
+//! counted.
 //!
-//! What the type reads is hashed, too: two texts that differ only in what it ignores become equal objects, and nothing
-//! has to be computed again.
+//! The decoded values are hashed, too. Two documents that differ only in ignored fields become equal objects, and
+//! nothing has to be computed again.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -19,36 +19,35 @@ use serde::de::{
     IntoDeserializer, MapAccess, SeqAccess, VariantAccess, Visitor,
 };
 
-/// What the allocator takes for a block, besides its bytes.
+/// The memory that the allocator uses for a block in addition to its content, in bytes.
 const BLOCK: usize = 16;
-/// A `BTreeMap` has nodes of so many entries, of which at least so many are in use.
+/// The number of entries in a node of a `BTreeMap`, and the smallest number of used entries.
 const NODE: usize = 11;
 const NODE_IN_USE: usize = 6;
-/// The smallest capacity of a `Vec` that holds anything.
+/// The smallest capacity of a `Vec` that is not empty.
 const SMALLEST_LIST: usize = 4;
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Why an object was not read.
+/// The reason why an object was not decoded.
 #[derive(Debug)]
 pub(super) enum Unread {
-    /// There is no room for it.
+    /// The object exceeds the memory limit.
     TooLarge,
-    /// It is none of its type.
+    /// The object does not match its type.
     Malformed(serde_json::Error),
 }
 
-/// An object that was read.
+/// A decoded object.
 pub(super) struct Counted<K> {
     pub object: K,
-    /// How many bytes it takes.
+    /// The memory that the object uses, in bytes.
     pub bytes: usize,
-    /// A number for what was read of it. Objects of which the same was read have equal ones, and others hardly ever.
+    /// The hash of the decoded values. Equal values have equal hashes, and collisions are very unlikely.
     pub content: u64,
 }
 
-/// Reads an object that may take so many bytes. Left out are
-/// managedFields and kubectl's last-applied annotation: they are often most of an object, and no
-/// computation needs them.
+/// Decodes an object that may use `room` bytes. The managed fields and the last-applied annotation of kubectl are
+/// omitted: they are often the largest part of an object, and no computation needs them.
 pub(super) fn read<K: DeserializeOwned>(
     text: &str,
     room: usize,
@@ -78,16 +77,17 @@ pub(super) fn read<K: DeserializeOwned>(
 struct Counter {
     left: Cell<usize>,
     is_exceeded: Cell<bool>,
-    /// Of what was read.
+    /// The hasher of the decoded values.
     content: RefCell<DefaultHasher>,
-    /// Whether the value that was read last is one that the type ignores.
+    /// Whether the type ignores the value that was read last.
     is_ignored: Cell<bool>,
-    /// Whether the key that was read last is the name of a field: of one that the type does not know nothing is kept,
-    /// while a map keeps its keys, also if it ignores their values.
+    /// Whether the key that was read last is the name of a field. An unknown field leaves nothing in the decoded
+    /// object. A map stores its keys, even if it ignores their values.
     is_name: Cell<bool>,
 }
 
-/// What is read, so that no two forms have the same hash: `[1]` and `1`, `"true"` and `true`.
+/// The form of a decoded value, which is part of the hash, so that different forms have different hashes: `[1]` and
+/// `1`, `"true"` and `true`.
 #[derive(Clone, Copy, Hash)]
 enum Mark {
     Scalar,
@@ -99,7 +99,7 @@ enum Mark {
 }
 
 impl Counter {
-    /// Adds to the hash of what was read.
+    /// Adds a value to the hash.
     fn mix(&self, mark: Mark, value: impl Hash) {
         (mark, value).hash(&mut *self.content.borrow_mut());
     }
@@ -116,7 +116,7 @@ impl Counter {
     }
 }
 
-/// Where in an object a value stands.
+/// The position of a value in the object.
 #[derive(Clone, Copy, PartialEq)]
 enum Slot {
     Object,
@@ -125,8 +125,8 @@ enum Slot {
     Elsewhere,
 }
 
-impl Slot {
-    /// The place of a member.
+impl Place {
+    /// The position of a field.
     fn member(self, name: &str) -> Self {
         match (self, name) {
             (Self::Object, "metadata") => Self::Metadata,
@@ -135,7 +135,7 @@ impl Slot {
         }
     }
 
-    /// Whether a member is left out.
+    /// Whether a field is omitted.
     fn leaves_out(self, name: &str) -> bool {
         matches!(
             (self, name),
@@ -144,12 +144,12 @@ impl Slot {
     }
 }
 
-/// Whether a list or a map has memory of its own, or is part of what holds it.
+/// Whether a list or map has its own allocation, or is part of the value that contains it.
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
     Inline,
     Allocated,
-    /// A text of which nothing is kept but what it means.
+    /// A string that is not stored, for example the name of a field.
     Identifier,
 }
 
@@ -358,7 +358,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Watched<'_, V> {
     fn visit_some<D: Deserializer<'de>>(self, inner: D) -> Result<V::Value, D::Error> {
         let Self { counter, place, .. } = self;
         let value = self.inner.visit_some(Counting { inner, counter, place });
-        // That it is there is something.
+        // The presence of a value is information, even if the value is ignored.
         counter.is_ignored.set(false);
         value
     }
@@ -389,7 +389,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Watched<'_, V> {
         let Self { counter, place, form, .. } = self;
         let value = self.inner.visit_enum(Watched { inner, counter, place, form });
         counter.is_ignored.set(false);
-        // That of a variant is none of a field.
+        // The name of a variant is not the name of a field.
         counter.is_name.set(false);
         value
     }
@@ -441,16 +441,16 @@ struct Members<'c, A> {
     counter: &'c Counter,
     place: Slot,
     form: Form,
-    /// The place of the value that is read next.
-    value_place: Slot,
+    /// The position of the value that is read next.
+    value_place: Place,
     count: usize,
     key_size: usize,
-    /// The hash of what was read before the member whose value is read next, if that is a field.
+    /// The hash before the entry whose value is read next, if the entry is a field.
     before: Option<DefaultHasher>,
 }
 
 impl<'de, A: MapAccess<'de>> Members<'_, A> {
-    /// The next key, unless it is left out.
+    /// Returns the next key that is not omitted.
     fn next_key_of<S: DeserializeSeed<'de>>(
         &mut self,
         seed: S,
@@ -650,7 +650,7 @@ mod tests {
         assert!(size::<PartialObjectMeta<Pod>>(&given) > metadata + 100_000);
     }
 
-    /// What is nested densely takes far more than its text.
+    /// Densely nested values use far more memory than the length of their JSON.
     #[test]
     fn what_takes_more_than_its_text_is_counted() {
         let names: BTreeMap<String, &str> = (0..1_000).map(|n| (n.to_string(), "")).collect();
@@ -674,7 +674,7 @@ mod tests {
         assert!(matches!(read_in::<Pod>("{} {}", ROOM), Err(Unread::Malformed(_))));
     }
 
-    /// What is read of an object.
+    /// A type that decodes some fields of an object.
     #[derive(Deserialize)]
     #[serde(default)]
     #[derive(Default)]
@@ -707,7 +707,7 @@ mod tests {
     #[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
     struct Wrapped(String);
 
-    /// Every object of which something else is read has another number, and what is ignored changes none.
+    /// Objects with different decoded values have different hashes, and ignored fields do not change the hash.
     #[test]
     fn what_is_read_is_told_apart_from_what_is_not() {
         let hasher = RandomState::new();
@@ -765,7 +765,7 @@ mod tests {
             }
             assert_eq!(content(&more), content(object), "{more}");
         }
-        // Of what is told by its name alone the rest does not count.
+        // Only the keys of these maps are decoded, so their values do not count.
         for name in ["names", "wrapped"] {
             let one = content(&json!({name: {"a": 1, "b": {"c": 2}}}));
             assert_eq!(one, content(&json!({name: {"a": [{}], "b": null}})), "{name}");

@@ -1,4 +1,4 @@
-//! Which kinds the cluster serves, asked for the group versions that are needed.
+//! Discovery of the kinds that the cluster serves, limited to the group versions that are needed.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -10,41 +10,41 @@ use serde::de::DeserializeOwned;
 
 use super::kind_name::KindName;
 
-/// How long an answer is waited for. An aggregated API may be away.
+/// The longest time for a response. The server of an aggregated API may be unavailable.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The only version of the core group, which is in no list of groups.
+/// The only version of the core group, which is not in the list of groups.
 const CORE: &str = "v1";
 
-/// What the cluster serves, as it says at one time. What it was asked once it is not asked again.
+/// The discovery of one round. Every response is cached for the round.
 ///
-/// The list of all groups comes first: a group version that is not in it is no further request, so texts that
-/// users make up cost one request all together.
+/// The list of all groups is requested first. A group version that is not in the list causes no further request, so
+/// invalid references of users cost one request in total.
 pub(super) struct Discovery<'a> {
     client: &'a Client,
     group_versions: Option<Result<HashSet<String>, String>>,
     resources: HashMap<String, Result<Vec<ApiResource>, String>>,
-    /// How many more group versions may be asked for.
+    /// The number of further group versions that may be requested.
     left: usize,
 }
 
 /// A kind that can be listed and watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Served {
-    /// Where its objects are, as `/apis/apps/v1/deployments`.
+    /// The path of the objects, for example `/apis/apps/v1/deployments`.
     pub path: String,
-    /// As `deployments.apps`.
+    /// The name of the resource, for example `deployments.apps`.
     pub resource: String,
     pub is_namespaced: bool,
 }
 
-/// Why nothing was found.
+/// The reason why a kind was not found.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NotFound {
-    /// The cluster serves no such kind, or none that can be watched.
+    /// The cluster does not serve the kind, or the kind cannot be watched.
     Absent,
-    /// The cluster was asked enough for now.
+    /// The limit of requests is reached.
     Later,
-    /// It did not answer.
+    /// The request failed.
     Failed(String),
 }
 
@@ -89,12 +89,12 @@ impl ApiResource {
 }
 
 impl<'a> Discovery<'a> {
-    /// One that asks for so many group versions at most.
+    /// Creates a discovery that requests at most `most` group versions.
     pub fn new(client: &'a Client, most: usize) -> Self {
         Self { client, group_versions: None, resources: HashMap::new(), left: most }
     }
 
-    /// Finds where the objects of a kind are.
+    /// Finds the path of the objects of a kind.
     pub async fn find(&mut self, kind: &KindName) -> Result<Served, NotFound> {
         let group_version = kind.api_version();
         if group_version != CORE && !self.group_versions().await?.contains(group_version) {
@@ -136,7 +136,7 @@ impl<'a> Discovery<'a> {
                 versions.map(|version| version.group_version).collect()
             }),
         };
-        // That it did not answer is remembered, too: others would ask in vain.
+        // A failure is cached, too, because further requests would fail in the same way.
         let known = self.group_versions.insert(known);
         known.as_ref().map_err(|why| NotFound::Failed(why.clone()))
     }

@@ -1,4 +1,4 @@
-//! Keeps the objects of an informer as the cluster shows them.
+//! The follower of a source: it lists and watches the objects, and updates the informer.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -18,28 +18,27 @@ use crate::cluster::bounded_client::ANSWER_BYTES;
 use crate::log_throttle::{DETAILS, LogThrottle};
 use crate::object::Key;
 
-/// What is said of code of the user's own that has panicked.
+/// The error message for user code that has panicked.
 pub(super) const PANICKED: &str = "reading them panicked";
 
-/// How soon objects that there was no room for are listed again, to see whether there is now.
+/// The interval after which objects that exceeded a memory limit are listed again.
 pub(super) const AGAIN: Duration = Duration::from_secs(60);
 
-/// Keeps the objects of an informer as the cluster shows them. While the cluster is away they stay
-/// as they were last.
+/// Updates the objects of an informer. While the cluster cannot be reached, the objects stay in their last known state.
 pub(super) struct Follower<K> {
     pub informer: Arc<SourceInformer<K>>,
-    /// What the objects are called in the API, as `pods`.
+    /// The name of the resource, for example `pods`.
     resource: String,
-    /// What is missing as long as they are.
+    /// The consequence of missing objects, for the log.
     missing: &'static str,
-    /// What the list in progress has shown.
+    /// The keys that the running list has returned so far.
     pub present: Option<HashSet<Key>>,
-    /// Lines about the resource, which followers of the same resource share.
-    reports: Arc<LogThrottle>,
-    /// Whether a cluster may do without the resource.
+    /// Limits the log lines about the resource. Followers of the same resource share it.
+    reports: Arc<Occasionally>,
+    /// Whether the resource may be absent in a cluster.
     may_be_absent: bool,
-    /// Of objects that cannot be read.
-    unreadable: LogThrottle,
+    /// Limits the log lines about objects that cannot be decoded.
+    unreadable: Occasionally,
     backoff: DefaultBackoff,
 }
 
@@ -57,8 +56,8 @@ impl<K> Follower<K> {
         }
     }
 
-    /// The same follower of a scope, which logs with others of its resource.
-    pub fn of_scope(self, scope: SourceOptions, reports: Arc<LogThrottle>) -> Self {
+    /// Sets the scope, and the limit of log lines that followers of the same resource share.
+    pub fn of_scope(self, scope: SourceScope, reports: Arc<Occasionally>) -> Self {
         Self { reports, may_be_absent: scope.may_be_absent(), ..self }
     }
 }
@@ -111,8 +110,8 @@ impl<K> Keeper<K> for Follower<K> {
 }
 
 impl<K: SourceType> Follower<K> {
-    /// Keeps the objects as a stream says, if the type has one, and otherwise as the cluster does, for ever. What is the user's own, as how a type is read, may panic: then it is said
-    /// that they cannot be read, and tried again.
+    /// Updates the objects forever, from a stream if the type has one, and otherwise from the cluster. User code, such
+    /// as the decoding of a type, may panic. A panic is handled as a failed request, and reading starts again.
     pub async fn follow(mut self, mut objects: ListWatch<K>, streams: SourceStreams) {
         loop {
             let follow = async {
@@ -127,7 +126,7 @@ impl<K: SourceType> Follower<K> {
 }
 
 impl<K: DeserializeOwned + Send + Sync + 'static> Follower<K> {
-    /// Keeps the objects as the cluster shows them, for ever, also if reading them panics.
+    /// Updates the objects from the cluster forever, even if decoding them panics.
     pub async fn follow_cluster(mut self, mut objects: ListWatch<K>) {
         loop {
             let run = AssertUnwindSafe(self.run(&mut objects));
@@ -164,7 +163,8 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Follower<K> {
                 Err(Interruption::TooLarge(excess @ Excess::Memory))
                     if self.informer.len() > present.len() =>
                 {
-                    // What is gone was kept meanwhile. What is there may fit without it.
+                    // Objects that no longer exist were still stored during this list. The existing objects may fit
+                    // without them.
                     self.informer.exceed(self.explain(excess));
                 }
                 Err(interruption) => self.wait(interruption).await,
@@ -172,14 +172,14 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Follower<K> {
         }
     }
 
-    /// Watches from a revision on, until the objects must be listed again.
+    /// Watches from a revision until the objects must be listed again.
     async fn watch(&mut self, objects: &ListWatch<K>, mut revision: String) {
         loop {
             let informer = Arc::clone(&self.informer);
             let is_watching = || informer.set_away(None);
             match objects.watch(&mut revision, self, is_watching).await {
                 Ok(true) => self.backoff_is_over(),
-                // One that shows nothing is not asked for at once again.
+                // A watch without events is not repeated immediately.
                 Ok(false) => self.pause().await,
                 Err(interruption) => {
                     let must_list =
@@ -193,7 +193,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Follower<K> {
         }
     }
 
-    /// Says why the objects are not in view, and waits before they are asked for again.
+    /// Records and logs why the objects cannot be read, and waits before the next attempt.
     pub async fn wait(&mut self, interruption: Interruption) {
         match interruption {
             Interruption::Expired => self.pause().await,
@@ -219,7 +219,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Follower<K> {
 
     async fn be_away(&mut self, error: &str, cause: Cause) {
         match cause {
-            // A cluster may do without this API: nothing is wrong.
+            // This API may be absent in a cluster, so there is no warning.
             Cause::Absence if self.may_be_absent => {
                 tracing::debug!(
                     target: DETAILS,
@@ -234,7 +234,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Follower<K> {
         self.pause().await;
     }
 
-    /// Says in the log why the objects are not in view.
+    /// Logs why the objects cannot be read.
     pub fn tell(&self, error: &str) {
         self.reports.log(|_| {
             let meanwhile = match self.informer.is_synced() {
@@ -245,7 +245,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Follower<K> {
         });
     }
 
-    /// What goes wrong next is tried again soon.
+    /// Resets the backoff: the first retry after the next error comes soon.
     fn backoff_is_over(&mut self) {
         self.backoff.reset();
     }
@@ -257,7 +257,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Follower<K> {
         }
     }
 
-    /// Waits, longer each time, until something goes well.
+    /// Waits for the next backoff delay. The delays grow until a request succeeds.
     async fn pause(&mut self) {
         if let Some(pause) = self.backoff.next() {
             tokio::time::sleep(pause).await;
@@ -265,7 +265,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Follower<K> {
     }
 }
 
-/// A time that differs from this one by a tenth at most.
+/// Returns a random time that differs from this one by at most a tenth.
 fn about(time: Duration) -> Duration {
     // The keys of a hasher are random.
     let random = RandomState::new().build_hasher().finish() % 201;

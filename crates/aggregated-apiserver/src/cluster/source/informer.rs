@@ -1,4 +1,4 @@
-//! The objects of one type, as the cluster last showed them, and who follows their changes.
+//! The informer of one type: the objects as last read from the cluster, and the followers of their changes.
 
 use std::collections::HashSet;
 use std::hash::RandomState;
@@ -12,124 +12,127 @@ use super::objects::{Kept, SourceObjects};
 use super::together::{KeepsKeys, Share};
 use crate::object::Key;
 
-/// What an object takes besides itself: its key, its place in a map, and what is remembered of it.
+/// The memory overhead of an object, in bytes: its key, its node in the map, and its metadata in [`Kept`].
 const PER_OBJECT: usize = 256;
-/// What was too much is kept again when so much of the bound would be left, a sixteenth of it.
+/// The divisor of the memory limit for the slack after an excess: objects are stored again only if a sixteenth of the
+/// limit would stay free.
 const SLACK: usize = 16;
 
-/// So many are counted of the objects that cannot be read: then something else is wrong than an object.
+/// The largest number of unreadable objects that are counted. With more of them, the cause is not a single object.
 const MOST_UNREADABLE: usize = 1_000;
 
-/// Objects of one type, as the cluster last showed them.
+/// The objects of one type, as last read from the cluster.
 pub struct SourceInformer<K> {
     shelf: RwLock<Shelf<K>>,
     followers: Mutex<Vec<Weak<Changed>>>,
-    /// Hashes the texts of objects, and what is read of them. Its keys are random, so that no client can make two of one hash.
+    /// Hashes the JSON of objects and the decoded values. Its keys are random, so that clients cannot construct two
+    /// objects with one hash.
     pub(super) hasher: RandomState,
-    /// How many bytes the objects may take.
+    /// The memory limit of the objects, in bytes.
     pub(super) bound: usize,
-    /// What they take of the memory of all types.
+    /// The memory that these objects use, counted towards the limit of all types.
     share: Arc<Share>,
-    /// How many bytes what finds the objects takes.
+    /// The memory that the indexes of the objects use, in bytes.
     charged: AtomicUsize,
-    /// How many must be left for that before objects are kept again that were too much.
+    /// The memory to reserve for the indexes after an excess, in bytes. Objects are stored again only if they fit
+    /// beside it.
     reserved: AtomicUsize,
-    /// Whether what all types take together has left the least room for what was read last.
+    /// Whether the limit of all types was the smaller limit when the last object was read.
     is_short_for_all: AtomicBool,
 }
 
 struct Shelf<K> {
     objects: SourceObjects<K>,
-    /// What the objects take.
+    /// The memory that the objects use, in bytes.
     bytes: usize,
     synced: bool,
-    /// What is there and cannot be read as its type.
+    /// The objects that exist and cannot be decoded as this type.
     unreadable: HashSet<Key>,
-    /// Since when the cluster does not show them, if it does not.
+    /// The error that prevents reading the objects from the cluster, if there is one.
     away: Option<Away>,
-    /// Why they are not kept, if there is more than may be kept.
+    /// The reason why no objects are stored, if they exceed a memory limit.
     excess: Option<String>,
 }
 
-/// An object as it was read.
+/// A decoded object.
 pub(super) struct Reading<K> {
     pub object: K,
-    /// How many bytes it takes.
+    /// The memory that the object uses, in bytes.
     pub bytes: usize,
-    /// Of the text that it was read from.
+    /// The hash of the JSON of the object.
     pub hash: u64,
-    /// Of what was read of that: what the type ignores is not in it.
+    /// The hash of the decoded values. Fields that the type ignores do not change it.
     pub content: u64,
 }
 
-/// How the objects are in view.
+/// The state of an informer.
 #[derive(Clone, Debug)]
 pub struct Standing {
-    /// Whether everything there is has arrived, and is kept.
+    /// Whether all objects have been listed, and are stored.
     pub is_synced: bool,
-    /// Since when the cluster does not show them, if it does not.
+    /// The error that prevents reading the objects from the cluster, if there is one.
     pub away: Option<Away>,
-    /// Why they are not kept, if there is more than may be kept.
+    /// The reason why no objects are stored, if they exceed a memory limit.
     pub excess: Option<String>,
-    /// How many objects cannot be read, of a thousand at most.
+    /// The number of objects that cannot be decoded, at most 1,000.
     pub unreadable: usize,
 }
 
-/// What a follower sees at once.
+/// A consistent view of an informer for one follower.
 pub struct Taken<K> {
-    /// What has changed since the last time.
+    /// The objects that have changed since the previous call.
     pub keys: HashSet<Key>,
-    /// All objects. None as long as not everything has arrived: then followers are not told of what comes.
+    /// All objects. Empty until all objects have been listed, and followers receive no changes until then.
     pub objects: SourceObjects<K>,
-    /// How they are in view.
+    /// The state of the informer.
     pub standing: Standing,
 }
 
-/// Why the cluster does not show objects.
+/// The reason why objects cannot be read from the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// It did not work.
+    /// The request failed.
     Failure,
-    /// It does not let them be read.
+    /// The request was refused.
     Refusal,
-    /// It has no such API.
+    /// The cluster does not serve the API.
     Absence,
 }
 
-/// What the cluster does not show now.
+/// An error that prevents reading objects from the cluster.
 #[derive(Clone, Debug)]
 pub struct Away {
-    /// Why.
+    /// The error message.
     pub why: String,
-    /// Since when; what is kept is as old.
+    /// The time of the first failure. The stored objects have the same age.
     pub since: Instant,
-    /// Since when it refuses to show them or does not have them, if so.
+    /// The time of the first refusal or of the first response that the API is not served, if there was one.
     pub refused_since: Option<Instant>,
-    /// Whether it has said last that it has no such API.
+    /// Whether the last response was that the API is not served.
     pub is_absent: bool,
 }
 
-/// Which objects changed since they were last asked for. At most one entry
-/// per object, however fast they change.
+/// The changed objects that a follower has not processed yet. An object has at most one entry, however fast it changes.
 pub struct Changed {
     keys: Mutex<HashSet<Key>>,
     notify: Arc<Notify>,
 }
 
 impl Changed {
-    /// The keys of what has changed since the last call. [`SourceInformer::take`] answers the objects with them.
+    /// Returns the keys of the objects that have changed since the last call. [`SourceInformer::take`] also returns the
+    /// objects.
     pub fn take(&self) -> HashSet<Key> {
         std::mem::take(&mut *self.keys.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether there are none.
+    /// Whether no object has changed since the last call of [`take`](Self::take).
     pub fn is_empty(&self) -> bool {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 }
 
 impl<K> Shelf<K> {
-    /// The objects, once everything has arrived.
+    /// The objects, or none until all objects have been listed.
     fn shown(&self) -> SourceObjects<K> {
         if self.synced { self.objects.clone() } else { SourceObjects::default() }
     }
@@ -162,39 +165,39 @@ impl<K> SourceInformer<K> {
         }
     }
 
-    /// The object under the key.
+    /// The object with this key.
     pub fn get(&self, key: &Key) -> Option<Arc<K>> {
         let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
         shelf.objects.get(key).map(Arc::clone)
     }
 
-    /// The same with the key as it is kept.
+    /// The object with this key, and the stored key, which shares its memory with other copies.
     pub fn get_keyed(&self, key: &Key) -> Option<(Key, Arc<K>)> {
         let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
         let (key, object) = shelf.objects.get_keyed(key)?;
         Some((key.clone(), Arc::clone(object)))
     }
 
-    /// A key as it is kept.
+    /// The stored key that equals this one.
     fn known_key(&self, key: &Key) -> Option<Key> {
         let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
         shelf.objects.get_keyed(key).map(|(kept, _)| kept.clone())
     }
 
-    /// All objects there are now. None as long as not everything has arrived.
+    /// All current objects. Empty until all objects have been listed.
     pub fn objects(&self) -> SourceObjects<K> {
         self.shelf.read().unwrap_or_else(PoisonError::into_inner).shown()
     }
 
-    /// What a follower has not been told of yet, and how all objects are since then: between the two nothing changes.
+    /// Returns the unprocessed changes of a follower together with all objects. Nothing changes between the two.
     pub fn take(&self, changed: &Changed) -> Taken<K> {
-        // A writer holds this lock until all followers are told.
+        // A writer holds this lock until all followers are notified.
         let _followers = self.followers();
         let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
         Taken { keys: changed.take(), objects: shelf.shown(), standing: shelf.standing() }
     }
 
-    /// Counts bytes that an index of the objects takes as theirs, instead of those `before`.
+    /// Counts `now` bytes for an index of the objects, in place of the `before` bytes of the last call.
     pub fn charge(&self, before: usize, now: usize) {
         self.share.count(before, now);
         if now > before {
@@ -204,27 +207,27 @@ impl<K> SourceInformer<K> {
         }
     }
 
-    /// Whether everything there is has arrived.
+    /// Whether all objects have been listed.
     pub fn is_synced(&self) -> bool {
         self.shelf.read().unwrap_or_else(PoisonError::into_inner).synced
     }
 
-    /// How the objects are in view.
+    /// The state of the informer.
     pub fn standing(&self) -> Standing {
         self.shelf.read().unwrap_or_else(PoisonError::into_inner).standing()
     }
 
-    /// Whether no objects are kept, because there is more of them than may be kept.
+    /// Whether no objects are stored, because they exceed a memory limit.
     pub fn is_exceeded(&self) -> bool {
         self.shelf.read().unwrap_or_else(PoisonError::into_inner).excess.is_some()
     }
 
-    /// Why no objects are kept, if there is more of them than may be kept.
+    /// The reason why no objects are stored, if they exceed a memory limit.
     fn excess(&self) -> Option<String> {
         self.shelf.read().unwrap_or_else(PoisonError::into_inner).excess.clone()
     }
 
-    /// Says why the cluster does not show the objects now, or that it does again.
+    /// Records the error that prevents reading the objects from the cluster, or that they can be read again (`None`).
     pub(super) fn set_away(&self, why: Option<(&str, Cause)>) {
         let followers = self.followers();
         let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
@@ -234,7 +237,7 @@ impl<K> SourceInformer<K> {
         shelf.away = why.map(|(why, cause)| {
             let refused_before = before.as_ref().and_then(|before| before.refused_since);
             let is_refused = cause != Cause::Failure;
-            // What it refuses is not allowed because something else is wrong, too.
+            // A refusal stays recorded if a different error follows.
             let refused_since = refused_before.or(is_refused.then_some(now));
             let since = before.map_or(now, |before| before.since);
             let is_absent = cause == Cause::Absence;
@@ -247,7 +250,7 @@ impl<K> SourceInformer<K> {
         }
     }
 
-    /// Returns when everything there is has arrived, or was found to be too much.
+    /// Waits until all objects have been listed, or exceed a memory limit.
     pub async fn synced(&self) {
         let is_known = || self.is_synced() || self.excess().is_some();
         if is_known() {
@@ -260,8 +263,7 @@ impl<K> SourceInformer<K> {
         }
     }
 
-    /// Returns when everything there is has arrived or was found to be too much, or the cluster does
-    /// not show it.
+    /// Waits until all objects have been listed, exceed a memory limit, or cannot be read from the cluster.
     pub async fn settled(&self) {
         let notify = Arc::new(Notify::new());
         let _changed = self.follow(Arc::clone(&notify));
@@ -270,8 +272,8 @@ impl<K> SourceInformer<K> {
         }
     }
 
-    /// Follows changes, beginning with everything there is; `notify` is told
-    /// of each of them, and when the informer is synced.
+    /// Follows the changes, starting with all current objects. `notify` is notified of every change, and once the
+    /// informer is synced.
     pub fn follow(&self, notify: Arc<Notify>) -> Arc<Changed> {
         let mut followers = self.followers();
         let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
@@ -282,12 +284,12 @@ impl<K> SourceInformer<K> {
         changed
     }
 
-    /// How many objects are kept.
+    /// The number of stored objects.
     pub(super) fn len(&self) -> usize {
         self.shelf.read().unwrap_or_else(PoisonError::into_inner).objects.len()
     }
 
-    /// How many bytes the object under this key may take.
+    /// The number of bytes that the object with this key may use.
     pub(super) fn room(&self, key: &Key) -> usize {
         let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
         let others = shelf.bytes - shelf.objects.kept(key).map_or(0, |kept| kept.bytes);
@@ -300,7 +302,7 @@ impl<K> SourceInformer<K> {
         own.min(of_all)
     }
 
-    /// Says why there was no room for what was read last.
+    /// Explains which memory limit the object that was read last exceeds.
     pub(super) fn explain_excess(&self) -> String {
         match self.is_short_for_all.load(Ordering::Relaxed) {
             true => self.share.all().explain(),
@@ -308,17 +310,19 @@ impl<K> SourceInformer<K> {
         }
     }
 
-    /// Whether an object is kept that was read from a text with this number.
+    /// Whether the stored object was read from JSON with this hash.
     pub(super) fn is_same(&self, key: &Key, hash: u64) -> bool {
         let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
         shelf.objects.kept(key).is_some_and(|kept| kept.hash.load(Ordering::Relaxed) == hash)
     }
 
-    /// Replaces one object, or removes it. No follower is told if nothing has changed that is read of it: a
-    /// counter of a status, to a type that does not know it. While not everything has
-    /// arrived none is told at all: objects may come and go then that were never shown.
+    /// Replaces an object, or removes it.
+    ///
+    /// Followers are not notified if no decoded value has changed, for example if a status counter changes that the
+    /// type does not have. Followers are also not notified until all objects have been listed, because objects may
+    /// appear and disappear before that without having been visible.
     pub(super) fn replace(&self, key: Key, object: Option<Reading<K>>) {
-        // What remembers an object has this one. It is asked for before anything is locked.
+        // Indexes refer to the stored key. It is looked up before any lock is taken.
         let key = self.known_key(&key).unwrap_or_else(|| self.share.all().kept_key(key));
         let followers = self.followers();
         let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
@@ -354,7 +358,7 @@ impl<K> SourceInformer<K> {
         }
     }
 
-    /// Notes that an object is there and cannot be read as its type. If it could be, it stays as it was.
+    /// Records that an object exists and cannot be decoded as this type. An older version of the object stays stored.
     pub(super) fn set_unreadable(&self, key: Key) {
         let followers = self.followers();
         let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
@@ -365,7 +369,7 @@ impl<K> SourceInformer<K> {
         tell(followers, []);
     }
 
-    /// Notes that an object is again as it was before it could not be read.
+    /// Records that an unreadable object is back in its last readable version.
     pub(super) fn set_readable(&self, key: &Key) {
         let followers = self.followers();
         let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
@@ -376,7 +380,7 @@ impl<K> SourceInformer<K> {
         }
     }
 
-    /// Says that everything there is has arrived: what is not among `present` is gone.
+    /// Records that all objects have been listed. Objects that are not in `present` are removed.
     pub(crate) fn complete(&self, present: &HashSet<Key>) {
         let followers = self.followers();
         let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
@@ -402,9 +406,10 @@ impl<K> SourceInformer<K> {
         tell(followers, told);
     }
 
-    /// Says that there is more than may be kept: nothing is kept, until everything there is has
-    /// arrived again, and fits beside the indexes of before and a little more. Otherwise it would come
-    /// and go for ever.
+    /// Removes all objects, because they exceed a memory limit.
+    ///
+    /// Objects stay omitted until a list fits beside the indexes that existed before, with some slack. Without the
+    /// slack, objects would be added and removed again in an endless loop.
     pub(crate) fn exceed(&self, why: String) {
         let slack = self.bound / SLACK;
         let reserved = self.charged.load(Ordering::Relaxed).saturating_add(slack);
@@ -418,7 +423,8 @@ impl<K> SourceInformer<K> {
         shelf.away = None;
         shelf.excess = Some(why);
         drop(shelf);
-        // What was shown must be looked at again. Followers were not told of what came since.
+        // Followers must process the objects again that were visible to them. Objects that arrived before the first
+        // complete list were never visible.
         let told = objects.keys().filter(|_| was_synced);
         tell(followers, told.cloned().collect::<Vec<Key>>());
     }
@@ -429,7 +435,7 @@ impl<K> SourceInformer<K> {
 }
 
 impl<K: Send + Sync> KeepsKeys for SourceInformer<K> {
-    /// It does not wait for a writer: without an answer the caller keeps a second copy of the text.
+    /// Does not wait for a writer: without a result, the caller stores a second copy of the key.
     fn kept_key(&self, key: &Key) -> Option<Key> {
         let shelf = self.shelf.try_read().ok()?;
         shelf.objects.get_keyed(key).map(|(kept, _)| kept.clone())
@@ -438,20 +444,20 @@ impl<K: Send + Sync> KeepsKeys for SourceInformer<K> {
 
 #[cfg(test)]
 impl<K> SourceInformer<K> {
-    /// One whose objects have room to themselves.
+    /// Creates an informer that shares its memory limit with no other type.
     pub(crate) fn alone(bound: usize) -> Self {
         let all = Arc::new(super::together::Together::within(usize::MAX));
         Self::new(bound, all.share("things".to_owned()))
     }
 
-    /// Replaces one object, or removes it.
+    /// Replaces an object, or removes it.
     pub(crate) fn set(&self, key: Key, object: Option<K>) {
-        // Each of them is another one.
+        // A random hash, so that every call is a change.
         let content = fastrand::u64(..);
         self.replace(key, object.map(|object| Reading { object, bytes: 0, hash: 0, content }));
     }
 
-    /// Says why the cluster does not show them, and whether it refuses to.
+    /// Records why the objects cannot be read from the cluster, and whether the cluster refused the request.
     pub(crate) fn go_away(&self, why: Option<(&str, bool)>) {
         let cause = |is_refused| if is_refused { Cause::Refusal } else { Cause::Failure };
         self.set_away(why.map(|(why, is_refused)| (why, cause(is_refused))));

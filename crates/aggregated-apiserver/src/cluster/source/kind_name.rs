@@ -1,19 +1,19 @@
-//! What a reference calls a kind: texts that users write.
+//! The name of a kind in a reference. Users write references, so the name is validated.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::object::names::{check_dns_1035_label, check_dns_1123_subdomain};
 
-/// As long as a kind may be called.
+/// The longest name of a kind, in bytes.
 const KIND_LIMIT: usize = 63;
 
-/// A kind as references name it: `apps/v1` and `Deployment`.
+/// The name of a kind in a reference: an API version (`apps/v1`) and a kind (`Deployment`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KindName(Arc<(Box<str>, Box<str>)>);
 
 impl KindName {
-    /// A kind of this name, or `None` if no kind can be called so.
+    /// Creates the name, or returns `None` if no kind can have this name.
     pub fn new(api_version: &str, kind: &str) -> Option<Self> {
         let (group, version) = match api_version.split_once('/') {
             Some((group, version)) => (Some(group), version),
@@ -28,17 +28,17 @@ impl KindName {
         (is_known_form && is_kind).then(|| Self(Arc::new((api_version.into(), kind.into()))))
     }
 
-    /// As `apps/v1`, or `v1`.
+    /// The API version, for example `apps/v1` or `v1`.
     pub fn api_version(&self) -> &str {
         &self.0.0
     }
 
-    /// As `apps`; empty for the core group.
+    /// The API group, for example `apps`; empty for the core group.
     pub fn group(&self) -> &str {
         self.api_version().split_once('/').map_or("", |(group, _)| group)
     }
 
-    /// As `Deployment`.
+    /// The kind, for example `Deployment`.
     pub fn kind(&self) -> &str {
         &self.0.1
     }

@@ -1,8 +1,8 @@
-//! The metadata of objects whose kinds are known only when something refers to them.
+//! Metadata of objects whose kinds become known at run time, from references such as owner references.
 //!
-//! Users write references, so their texts are bounded in what they may cost: a kind takes one of a few places only when
-//! the cluster has shown that it serves it and lets it be listed. What it does not serve or show is asked for again
-//! later each time, many kinds in one round, and a kind that nothing refers to is forgotten.
+//! Users write references, so the cost of a reference is limited. A kind occupies one of a few slots only after the
+//! cluster has served it and allowed a list of it. A kind that is not served or not readable is retried with growing
+//! delays, with many kinds in one round. A kind without references is forgotten.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -23,28 +23,30 @@ use super::together::Together;
 use super::{Changed, SourceInformer, Sources};
 use crate::log_throttle::LogThrottle;
 
-/// So many kinds are watched at most. Few clusters have owners of more.
+/// The largest number of watched kinds. Owners in most clusters have fewer kinds.
 pub const MOST_KINDS: usize = 32;
-/// So much is asked of the cluster in a round: group versions, and kinds whether they can be listed.
+/// The largest number of discovery requests for group versions in a round, and also the largest number of kinds in a
+/// round for which a list is tried.
 const MOST_ASKED: usize = 32;
-/// A round begins so long after the last one at the earliest. It is the first pause before a kind is asked for again, too.
+/// The shortest time between two rounds, and the first delay before a kind is retried.
 const SOON: Duration = Duration::from_secs(10);
-/// The longest of these pauses, each of which is twice as long as the one before.
+/// The longest delay before a kind is retried. Each delay is twice the previous one.
 const SELDOM: Duration = Duration::from_secs(600);
-/// A kind that nothing refers to is kept for so long, so that one that is replaced is not read anew.
+/// The time that a kind without references stays watched, so that an owner that is replaced does not cause a new list.
 const UNUSED: Duration = Duration::from_secs(300);
-/// What the cluster refuses to show is shown as it was for so long.
+/// The time that the last known objects stay visible after the cluster has refused to show them.
 const GRACE: Duration = Duration::from_secs(60);
-/// A round takes no longer than this, so that what is lost is let go of meanwhile. What is left is due in the next one.
+/// The longest time of a round, so that lost kinds are dropped between rounds. The remaining kinds follow in the next
+/// round.
 const ROUND: Duration = Duration::from_secs(30);
-/// How long the cluster has to say whether objects can be listed.
+/// The longest time for a response to the test list.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// So many kinds that cannot be followed are named in the log in a minute.
+/// The largest number of log lines per minute about kinds that cannot be read.
 const LINES: u32 = 8;
-/// What the log says while the objects of a kind are not in view.
+/// The consequence of missing objects, for the log.
 const MISSING: &str = "chains of owners end at them";
 
-/// The objects of kinds, as far as they can be read.
+/// The sources of all wanted kinds that can be read.
 pub struct KindSources<K> {
     shared: Arc<Shared<K>>,
     rounds: JoinHandle<()>,
@@ -52,15 +54,15 @@ pub struct KindSources<K> {
 
 /// The objects of one kind.
 pub struct KindSource<K> {
-    /// Its objects.
+    /// The informer of the objects.
     pub informer: Arc<SourceInformer<K>>,
-    /// What has changed of them.
+    /// The objects that have changed and are not processed yet.
     pub changed: Arc<Changed>,
-    /// Whether they are in namespaces.
+    /// Whether the kind is namespaced.
     pub is_namespaced: bool,
-    /// As `rollouts.argoproj.io`.
+    /// The name of the resource, for example `rollouts.argoproj.io`.
     pub resource: String,
-    /// When the watch began.
+    /// The start of the watch.
     pub opened: Instant,
     watch: JoinHandle<()>,
 }
@@ -71,20 +73,20 @@ impl<K> Drop for KindSource<K> {
     }
 }
 
-/// A kind that is served and cannot be read, and why.
+/// A kind that is served and cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadKind {
-    /// As `rollouts.argoproj.io`.
+    /// The name of the resource, for example `rollouts.argoproj.io`.
     pub resource: String,
-    /// What the cluster says.
+    /// The reason, for example the error message of the cluster.
     pub why: String,
 }
 
 struct Shared<K> {
     kinds: Mutex<HashMap<KindName, Entry<K>>>,
-    /// Something is wanted.
+    /// Notified when a kind is wanted or released.
     wake: Notify,
-    /// Told of each change of what can be read.
+    /// Notified when the set of readable kinds changes.
     notify: Arc<Notify>,
     client: Client,
     bound: usize,
@@ -95,18 +97,19 @@ struct Shared<K> {
 
 struct Entry<K> {
     source: Option<Arc<KindSource<K>>>,
-    /// Why there is none, of a kind that is served.
+    /// The reason why there is no source, if the kind is served.
     unread: Option<UnreadKind>,
-    /// When it is asked for next.
+    /// The time of the next attempt.
     due: Instant,
-    /// How often it was asked for in vain.
+    /// The number of failed attempts.
     tries: u32,
-    /// Since when nothing refers to it.
+    /// The time at which the last reference disappeared.
     unused_since: Option<Instant>,
 }
 
 impl Sources {
-    /// Kinds whose objects are followed when they are wanted; `notify` is told of each change.
+    /// Creates an empty set of kinds. Their objects are followed once they are wanted; `notify` is notified of each
+    /// change.
     pub fn kinds<K>(&self, notify: &Arc<Notify>) -> KindSources<K>
     where
         K: DeserializeOwned + Send + Sync + 'static,
@@ -127,7 +130,7 @@ impl Sources {
 }
 
 impl<K> KindSources<K> {
-    /// Has the objects of a kind followed, if they can be.
+    /// Requests that the objects of a kind are followed, if the kind can be read.
     pub fn want(&self, kind: &KindName) {
         let mut kinds = self.shared.kinds();
         match kinds.get_mut(kind) {
@@ -142,7 +145,7 @@ impl<K> KindSources<K> {
         }
     }
 
-    /// Says that nothing refers to a kind any more.
+    /// Records that no reference to a kind is left.
     pub fn release(&self, kind: &KindName) {
         let mut kinds = self.shared.kinds();
         let Some(entry) = kinds.get_mut(kind) else { return };
@@ -155,7 +158,7 @@ impl<K> KindSources<K> {
         }
     }
 
-    /// The kinds whose objects are followed.
+    /// The kinds with followed objects.
     pub fn followed(&self) -> Vec<(KindName, Arc<KindSource<K>>)> {
         let kinds = self.shared.kinds();
         let found = kinds.iter();
@@ -164,7 +167,7 @@ impl<K> KindSources<K> {
             .collect()
     }
 
-    /// Some of the kinds that are served and cannot be read.
+    /// At most [`MOST_KINDS`] of the kinds that are served and cannot be read, sorted by resource.
     pub fn unread(&self) -> Vec<UnreadKind> {
         let kinds = self.shared.kinds();
         let mut unread: Vec<UnreadKind> =
@@ -174,12 +177,12 @@ impl<K> KindSources<K> {
         unread
     }
 
-    /// Counts bytes that questions about the objects take, instead of those `before`.
+    /// Counts `now` bytes for queries about the objects, in place of the `before` bytes of the last call.
     pub fn charge(&self, before: usize, now: usize) {
         self.shared.all.count(before, now);
     }
 
-    /// How many kinds are known by their names.
+    /// The number of known kinds.
     #[cfg(test)]
     pub fn known(&self) -> usize {
         self.shared.kinds().len()
@@ -192,7 +195,7 @@ impl<K> Drop for KindSources<K> {
     }
 }
 
-/// Looks for what is wanted, round by round.
+/// Runs the rounds forever.
 async fn run<K: DeserializeOwned + Send + Sync + 'static>(shared: Arc<Shared<K>>) {
     loop {
         let wanted = shared.wake.notified();
@@ -213,7 +216,7 @@ impl<K> Shared<K> {
         self.kinds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When there is something to do next.
+    /// The time of the next action, or `None` if there is nothing to do.
     fn next(&self) -> Option<Instant> {
         let kinds = self.kinds();
         let times = kinds.values().map(|entry| match &entry.source {
@@ -227,7 +230,7 @@ impl<K> Shared<K> {
         times.min()
     }
 
-    /// Lets go of what nothing refers to, and of what cannot be read any more, so that others have its place.
+    /// Drops the sources without references and the sources that cannot be read any more, which frees their slots.
     fn drop_lost(&self) {
         let now = Instant::now();
         let mut is_changed = false;
@@ -257,7 +260,7 @@ impl<K> Shared<K> {
         }
     }
 
-    /// The kinds that are to be asked for now, the longest waiting first.
+    /// The kinds that are due, the longest waiting first.
     fn due(&self) -> Vec<KindName> {
         let (now, kinds) = (Instant::now(), self.kinds());
         let due = kinds.iter().filter(|(_, entry)| entry.source.is_none() && entry.due <= now);
@@ -271,7 +274,7 @@ impl<K> Shared<K> {
         self.kinds().values().filter(|entry| entry.source.is_some()).count()
     }
 
-    /// Notes that a kind was asked for in vain.
+    /// Records a failed attempt for a kind.
     fn put_off(&self, kind: &KindName, unread: Option<UnreadKind>, why: &str) {
         let mut kinds = self.kinds();
         let Some(entry) = kinds.get_mut(kind) else { return };
@@ -297,7 +300,7 @@ impl<K> Shared<K> {
 }
 
 impl<K: DeserializeOwned + Send + Sync + 'static> Shared<K> {
-    /// Asks for all that is due, as far as one round goes.
+    /// Runs a round: tries all kinds that are due, within the limits of a round.
     async fn round(self: &Arc<Self>) {
         let mut discovery = Discovery::new(&self.client, MOST_ASKED);
         let mut left = MOST_ASKED;
@@ -311,7 +314,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Shared<K> {
             }
             let served = match discovery.find(&kind).await {
                 Ok(served) => served,
-                // It is due again in the next round.
+                // The kind stays due for the next round.
                 Err(NotFound::Later) => continue,
                 Err(NotFound::Absent) => {
                     self.put_off(&kind, None, "the cluster does not serve it");
@@ -342,7 +345,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Shared<K> {
         }
     }
 
-    /// Whether the objects of a kind can be listed.
+    /// Checks that the objects of a kind can be listed.
     async fn probe(&self, served: &Served) -> Result<(), String> {
         let objects = ListWatch::<K>::of_metadata(self.client.clone(), &served.path);
         let answer = tokio::time::timeout(PATIENCE, objects.probe()).await;
@@ -361,7 +364,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Shared<K> {
         })
     }
 
-    /// Begins to follow the objects of a kind, if it is still wanted.
+    /// Starts following the objects of a kind, if the kind is still wanted.
     fn open(&self, kind: &KindName, served: Served) {
         let mut kinds = self.kinds();
         let Some(entry) = kinds.get_mut(kind).filter(|entry| entry.source.is_none()) else {
@@ -383,7 +386,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Shared<K> {
     }
 }
 
-/// When the objects of a kind are given up, if they cannot be read.
+/// The time at which an unreadable source is dropped.
 fn lost_at<K>(source: &KindSource<K>) -> Option<Instant> {
     let standing = source.informer.standing();
     let since = standing.away?.refused_since?;

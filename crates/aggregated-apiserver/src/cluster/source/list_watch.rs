@@ -1,8 +1,8 @@
-//! Lists and watches the objects of one type, and reads no more of them at once than it has to:
-//! pages of bounded bytes, one object after another.
+//! Lists and watches the objects of one type with little memory: a page has a limited number of bytes, and its objects
+//! are decoded one at a time.
 //!
-//! kube's `watcher` asks for pages of a number of objects, however large they are, reads a page
-//! three times before the first object of it is seen, and logs a page that it cannot read.
+//! kube's `watcher` limits a page by the number of objects, however large they are. It also reads a page three times
+//! before the first object is available, and logs pages that it cannot read.
 
 use std::hash::{BuildHasher, RandomState};
 use std::marker::PhantomData;
@@ -26,43 +26,44 @@ use super::{SourceOptions, SourceType};
 use crate::cluster::bounded_client::AnswerTooLong;
 use crate::object::Key;
 
-/// How long a page may be, unless it holds one object: a page is in memory while its objects are
-/// read, beside those of the other sources.
+/// The largest page with more than one object, in bytes. A page is in memory while its objects are decoded, beside the
+/// pages of other sources.
 const PAGE_BYTES: usize = 4 << 20;
-/// At most this many objects are requested at once; as client-go.
+/// The largest number of objects in a page; same as client-go.
 const LARGEST_PAGE: u32 = 500;
-/// So many at first: nothing is known of their size yet.
+/// The number of objects in the first page, when their size is not known yet.
 const FIRST_PAGE: u32 = 20;
-/// How much is read of an answer that says what is wrong.
+/// The largest error response that is read, in bytes.
 const STATUS_BYTES: usize = 64 << 10;
-/// How long a watch may be quiet: what kube asks the cluster for, and a little.
+/// The longest time without an event before a watch is restarted: the timeout that kube requests from the cluster, plus
+/// a few seconds.
 const QUIET: Duration = Duration::from_secs(295);
 
-/// What is answered to a request for what is not for us. To ask again does not mend it.
+/// The status codes of requests that the cluster refuses. A retry does not help.
 const REFUSALS: [StatusCode; 3] =
     [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::METHOD_NOT_ALLOWED];
 
-/// Why objects were not listed or watched.
+/// The reason why a list or a watch has ended.
 #[derive(Debug)]
 pub(super) enum Interruption {
-    /// The cluster does not know any more what came next: they must be listed again.
+    /// The revision is too old to continue from: the objects must be listed again.
     Expired,
-    /// There is more than may be read, or kept.
+    /// A size limit is exceeded.
     TooLarge(Excess),
-    /// The cluster does not let them be read.
+    /// The cluster refused the request.
     Refused(String),
-    /// The cluster has no such API: a list of what is not there is empty, and no 404.
+    /// The cluster does not serve the API (404). A list without objects is empty, and not a 404.
     Absent(String),
-    /// It did not work.
+    /// The request failed.
     Failed(String),
 }
 
-/// What there is too much of.
+/// The size limit that is exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Excess {
-    /// The text of one answer, which is one object, or of one event.
+    /// The limit of one response with a single object, or of one watch event.
     Answer,
-    /// What all objects take.
+    /// The memory limit of all objects.
     Memory,
 }
 
@@ -80,34 +81,34 @@ fn is_too_long(error: &(dyn std::error::Error + 'static)) -> bool {
     causes.any(|cause| cause.is::<AnswerTooLong>())
 }
 
-/// What happened to an object.
+/// A change of an object.
 pub(super) enum Change<K> {
-    /// It is there, as it was read.
+    /// The object exists and was decoded.
     Kept(Key, Reading<K>),
-    /// It is there, as it was.
+    /// The object exists and has not changed.
     Same(Key),
-    /// It is there, and why it cannot be read as its type.
+    /// The object exists and cannot be decoded as its type, for this reason.
     Unreadable(Key, String),
-    /// It is gone.
+    /// The object was deleted.
     Gone(Key),
 }
 
-/// Who is told of changes.
+/// Receives the changes of a list or a watch.
 pub(super) trait Keeper<K> {
-    /// How many bytes the object of this key may take.
+    /// The number of bytes that the object with this key may use.
     fn room(&self, key: &Key) -> usize;
-    /// Hashes the texts of objects, and what is read of them.
+    /// Hashes the JSON of objects and the decoded values.
     fn hasher(&self) -> &RandomState;
-    /// Whether an object is kept that was read from a text of this number.
+    /// Whether the stored object was read from JSON with this hash.
     fn is_same(&self, key: &Key, hash: u64) -> bool;
     fn keep(&mut self, change: Change<K>);
 }
 
-/// Lists and watches the objects of a type that are in scope.
+/// Lists and watches the objects of a type in a scope.
 pub(super) struct ListWatch<K> {
     client: Client,
     requests: Requests,
-    /// Whether only metadata is asked for.
+    /// Whether only metadata is requested.
     is_metadata: bool,
     scope: SourceOptions,
     limit: u32,
@@ -130,7 +131,7 @@ struct Event<'a> {
     object: &'a RawValue,
 }
 
-/// What is read of any object first.
+/// The part of an object that is decoded first.
 #[derive(Deserialize)]
 struct Named {
     #[serde(default)]
@@ -167,13 +168,13 @@ impl<K: SourceType> ListWatch<K> {
 }
 
 impl<K: DeserializeOwned> ListWatch<K> {
-    /// The metadata of all objects at a path, as `/apis/apps/v1/replicasets`.
+    /// The metadata of all objects at a path, for example `/apis/apps/v1/replicasets`.
     pub(super) fn of_metadata(client: Client, path: &str) -> Self {
         let (requests, scope) = (Requests::new(path), SourceOptions::ALL);
         Self { client, requests, is_metadata: true, scope, limit: FIRST_PAGE, of: PhantomData }
     }
 
-    /// Whether objects can be listed.
+    /// Checks that the objects can be listed.
     pub(super) async fn probe(&self) -> Result<(), Interruption> {
         let parameters = ListParams::default().limit(1);
         let request = match self.is_metadata {
@@ -183,14 +184,15 @@ impl<K: DeserializeOwned> ListWatch<K> {
         self.send(request).await.map(drop)
     }
 
-    /// How often the objects are to be listed, if they are not to be watched.
+    /// The interval between lists, if the objects are polled instead of watched.
     pub(super) fn every(&self) -> Option<Duration> {
         self.scope.every()
     }
 
-    /// Lists everything there is; answers from where to watch, if that was said. Of pages that are too
-    /// long smaller ones are requested, and larger ones of small pages. What is polled is made for
-    /// the list, all of it at once.
+    /// Lists all objects. Returns the revision to watch from, if the list has one.
+    ///
+    /// If a page is too long, smaller pages are requested; if a page is short, larger ones. Polled objects are
+    /// requested without pages, because their server computes the whole list for each request.
     pub(super) async fn list(
         &mut self,
         keeper: &mut impl Keeper<K>,
@@ -234,8 +236,8 @@ impl<K: DeserializeOwned> ListWatch<K> {
         }
     }
 
-    /// Watches from a revision on, which moves with what was seen, until the cluster ends the
-    /// watch. Answers whether anything was seen.
+    /// Watches from a revision until the cluster ends the watch, and advances the revision with each event. Returns
+    /// whether any event was received.
     pub(super) async fn watch(
         &self,
         revision: &mut String,
@@ -252,7 +254,7 @@ impl<K: DeserializeOwned> ListWatch<K> {
             false => self.requests.watch(&parameters, revision),
         };
         let request = request.map(|mut request| {
-            // Each event may be compressed for itself, which kube's decoder does not know.
+            // Each event may be compressed separately, which the decoder of kube does not support.
             let identity = http::HeaderValue::from_static("identity");
             request.headers_mut().insert(http::header::ACCEPT_ENCODING, identity);
             request
@@ -268,7 +270,7 @@ impl<K: DeserializeOwned> ListWatch<K> {
             let data = match frame {
                 Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
                 Some(Err(error)) => match Interruption::from(error) {
-                    // The connection broke. A watch may end so, too.
+                    // The connection broke. This is a normal end of a watch.
                     Interruption::Failed(_) if has_seen => return Ok(has_seen),
                     interruption => return Err(interruption),
                 },
@@ -286,7 +288,7 @@ impl<K: DeserializeOwned> ListWatch<K> {
                 has_seen = true;
             }
             if buffer.is_empty() {
-                // What held a long line is not kept for short ones.
+                // Releases the memory of a long line.
                 buffer = BytesMut::new();
             }
         }
@@ -310,7 +312,7 @@ impl<K: DeserializeOwned> ListWatch<K> {
     }
 }
 
-/// What an answer says that is a refusal.
+/// The message of an error response.
 async fn why(status: StatusCode, answer: Response<Body>) -> String {
     let text = read_body(answer, STATUS_BYTES).await;
     let text = text.ok().flatten().unwrap_or_default();
@@ -320,7 +322,7 @@ async fn why(status: StatusCode, answer: Response<Body>) -> String {
     }
 }
 
-/// A body, unless it is longer than this.
+/// Reads a body. Returns `None` if the body is longer than `most` bytes.
 async fn read_body(answer: Response<Body>, most: usize) -> Result<Option<Bytes>, Interruption> {
     let mut body = answer.into_body();
     let mut text = BytesMut::new();
@@ -365,8 +367,8 @@ fn take_event<K: DeserializeOwned>(
     Ok(())
 }
 
-/// Keeps an object that is read from a text. What is listed again and has not changed is not read again, and
-/// its followers are not told.
+/// Decodes an object and passes it to the keeper. An unchanged object of a repeated list is not decoded again, and its
+/// followers are not notified.
 pub(super) fn keep<K: DeserializeOwned>(
     key: Key,
     text: &str,
@@ -377,7 +379,7 @@ pub(super) fn keep<K: DeserializeOwned>(
         keeper.keep(Change::Same(key));
         return Ok(());
     }
-    // How a type is read is the user's own, and may panic.
+    // Decoding is code of the user, and may panic.
     let read = || counted::read(text, keeper.room(&key), keeper.hasher());
     let read = catch_unwind(AssertUnwindSafe(read));
     let change = match read {
@@ -385,7 +387,7 @@ pub(super) fn keep<K: DeserializeOwned>(
             Change::Kept(key, Reading { object, bytes, hash, content })
         }
         Ok(Err(Unread::TooLarge)) => return Err(Interruption::TooLarge(Excess::Memory)),
-        // The others are not in need of it.
+        // Other objects do not depend on this one.
         Ok(Err(Unread::Malformed(error))) => Change::Unreadable(key, error.to_string()),
         Err(_) => Change::Unreadable(key, "reading it panicked".to_owned()),
     };
@@ -407,7 +409,7 @@ mod tests {
     use super::*;
     use k8s_openapi::api::core::v1::ConfigMap;
 
-    /// What was kept, in words.
+    /// Records changes as strings.
     #[derive(Default)]
     struct Told(Vec<String>, RandomState);
 

@@ -1,5 +1,5 @@
-//! A snapshot of the objects of one type. The informer and the lookups share one persistent map, so a lookup needs no map of
-//! its own.
+//! A snapshot of the objects of one type. The informer and the lookups share one persistent map, so a lookup needs no
+//! map of its own.
 
 use std::ops::RangeBounds;
 use std::sync::Arc;
@@ -9,24 +9,24 @@ use imbl::OrdMap;
 
 use crate::object::Key;
 
-/// The objects of one type by their keys. A clone costs nothing, and shares all that neither of both changes.
+/// The objects of one type by their keys. A clone is cheap, and shares all nodes of the map that neither copy changes.
 #[derive(Debug)]
 pub struct SourceObjects<K>(OrdMap<Key, Kept<K>>);
 
-/// An object, and what is known of it.
+/// A stored object with its size and hashes.
 #[derive(Debug)]
 pub(super) struct Kept<K> {
     pub object: Arc<K>,
-    /// How many bytes it takes.
+    /// The memory that the object uses, in bytes.
     pub bytes: usize,
-    /// The hash of the text that it was read from. It is changed in place, so a change of fields that the type does not have copies
-    /// no node of the shared map.
+    /// The hash of the JSON of the object. It is changed in place, so a change of fields that the type does not have
+    /// copies no node of the shared map.
     pub hash: AtomicU64,
-    /// Of what was read of that.
+    /// The hash of the decoded values.
     pub content: u64,
 }
 
-/// Those that a test has given.
+/// Creates the objects of a test.
 impl<K> FromIterator<(Key, Arc<K>)> for SourceObjects<K> {
     fn from_iter<T: IntoIterator<Item = (Key, Arc<K>)>>(objects: T) -> Self {
         let kept =
@@ -55,37 +55,37 @@ impl<K> Clone for Kept<K> {
 }
 
 impl<K> SourceObjects<K> {
-    /// The object under a key.
+    /// The object with this key.
     pub fn get(&self, key: &Key) -> Option<&Arc<K>> {
         self.0.get(key).map(|kept| &kept.object)
     }
 
-    /// The same with the key as it is kept.
+    /// The object with this key, and the stored key, which shares its memory with other copies.
     pub fn get_keyed(&self, key: &Key) -> Option<(&Key, &Arc<K>)> {
         self.0.get_key_value(key).map(|(key, kept)| (key, &kept.object))
     }
 
-    /// All of them, in order.
+    /// All objects, sorted by key.
     pub fn iter(&self) -> impl Iterator<Item = (&Key, &Arc<K>)> {
         self.0.iter().map(|(key, kept)| (key, &kept.object))
     }
 
-    /// Their keys, in order.
+    /// The keys of all objects, sorted.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         self.0.keys()
     }
 
-    /// Those of a range of keys, in order.
+    /// The objects in a range of keys, sorted by key.
     pub fn range(&self, range: impl RangeBounds<Key>) -> impl Iterator<Item = &Arc<K>> {
         self.0.range(range).map(|(_, kept)| &kept.object)
     }
 
-    /// How many there are.
+    /// The number of objects.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Makes the object under a key what it is among the others. Answers what it was.
+    /// Copies the object with this key from `others`, or removes it if `others` has none. Returns the previous object.
     pub fn take_over(&mut self, key: &Key, others: &Self) -> Option<Arc<K>> {
         let before = match others.0.get_key_value(key) {
             Some((key, kept)) => self.0.insert(key.clone(), kept.clone()),
@@ -94,8 +94,9 @@ impl<K> SourceObjects<K> {
         before.map(|before| before.object)
     }
 
-    /// The same in less room. Objects are listed in the order of their keys, and a node of the map that is full is divided in two
-    /// halves, so one that is filled in order is half empty. Where every other object comes first, the rest fills the halves.
+    /// Returns a copy that uses less memory. Lists are sorted by key, and a full node of the map is split into two
+    /// halves, so a map that is filled in order consists of half-full nodes. Here every other object is inserted first,
+    /// and the remaining objects fill the halves.
     #[must_use]
     pub(super) fn packed(&self) -> Self {
         let first = self.0.iter().step_by(2);
@@ -108,12 +109,12 @@ impl<K> SourceObjects<K> {
         self.0.get(key)
     }
 
-    /// Keeps an object. Answers what was there before.
+    /// Stores an object. Returns the previous one.
     pub(super) fn insert(&mut self, key: Key, kept: Kept<K>) -> Option<Kept<K>> {
         self.0.insert(key, kept)
     }
 
-    /// Removes an object. Answers what was there.
+    /// Removes an object. Returns it.
     pub(super) fn remove(&mut self, key: &Key) -> Option<Kept<K>> {
         self.0.remove(key)
     }
@@ -134,7 +135,7 @@ mod tests {
         }
     }
 
-    /// What is taken over is what the others have, and nothing else changes.
+    /// The copied object is the one of the other map, and no other object changes.
     #[test]
     fn objects_are_taken_over_one_by_one() {
         let keyed = |text: &str| (Key::of_text(text), Arc::new(text.to_owned()));

@@ -1,32 +1,31 @@
-//! Which objects of a type are read, and how.
+//! [`SourceScope`]: the selection of the objects of a source, and the way to read them.
 
 use std::time::Duration;
 
-/// Which objects of a type are read of the cluster: all of them ([`SourceOptions::ALL`]), or those of
-/// a namespace, or those that selectors select. Whoever reads the same of the same type shares one
-/// watch.
+/// The objects of a type that are read from the cluster: all objects ([`SourceScope::ALL`]), the objects of a
+/// namespace, or the objects that selectors match. All readers of the same type and scope share one watch.
 ///
 /// ```
 /// use aggregated_apiserver::computed::SourceOptions;
 ///
-/// /// The Events that are about Pods.
-/// const POD_EVENTS: SourceOptions = SourceOptions::ALL.with_fields("involvedObject.kind=Pod");
+/// /// The Events of Pods.
+/// const POD_EVENTS: SourceScope = SourceScope::ALL.with_fields("involvedObject.kind=Pod");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SourceOptions {
     namespace: Option<&'static str>,
     labels: Option<&'static str>,
     fields: Option<&'static str>,
-    /// How often they are listed, if they are not watched.
+    /// The interval between lists, if the objects are polled instead of watched.
     every: Option<Duration>,
     is_measured: bool,
-    /// At most so often computations look at what has changed of them.
+    /// The shortest time between two computations that are caused by changes of these objects.
     pace: Option<Duration>,
     may_be_absent: bool,
 }
 
-impl SourceOptions {
-    /// All objects.
+impl SourceScope {
+    /// All objects of a type.
     pub const ALL: Self = Self {
         namespace: None,
         labels: None,
@@ -37,48 +36,51 @@ impl SourceOptions {
         may_be_absent: false,
     };
 
-    /// Only those in this namespace. The manifests ask for rights in it alone.
+    /// Selects the objects in this namespace. The generated manifests request permissions only in this namespace.
     #[must_use]
     pub const fn in_namespace(self, namespace: &'static str) -> Self {
         Self { namespace: Some(namespace), ..self }
     }
 
-    /// Only those that this label selector selects, as `app=web,tier!=cache`.
+    /// Selects the objects that match this label selector, for example `app=web,tier!=cache`.
     #[must_use]
     pub const fn with_labels(self, selector: &'static str) -> Self {
         Self { labels: Some(selector), ..self }
     }
 
-    /// Only those that this field selector selects, as `involvedObject.kind=Pod`: one that
-    /// the cluster knows for this type.
+    /// Selects the objects that match this field selector, for example `involvedObject.kind=Pod`. The cluster must
+    /// support the selector for this type.
     #[must_use]
     pub const fn with_fields(self, selector: &'static str) -> Self {
         Self { fields: Some(selector), ..self }
     }
 
-    /// They are listed every so often, and not watched: for what knows no watch, as the metrics of
-    /// `metrics.k8s.io`. Times vary by a tenth, so that not all servers ask at once. They are
-    /// [measured](Self::measured).
+    /// Lists the objects at this interval instead of watching them. This is necessary for APIs without watches, such as
+    /// `metrics.k8s.io`. Intervals vary by a tenth, so that servers do not all send their requests at the same time.
+    /// The objects are [measured](Self::measured).
     ///
     /// # Panics
-    /// At most once a second: what is shorter does not compile where it is a constant.
+    /// If the interval is shorter than one second. In a constant, this is a compile error.
     #[must_use]
     pub const fn polled_every(self, every: Duration) -> Self {
         assert!(every.as_secs() >= 1, "the cluster is asked once a second at most");
         Self { every: Some(every), is_measured: true, ..self }
     }
 
-    /// They are measurements, which change all the time: what only they have changed of an object is
-    /// told when `Computed::is_worth_publishing` says so, and not too often.
+    /// Marks the objects as measurements, which change all the time. If only measurements of a computed object have
+    /// changed, `Computed::is_worth_publishing` decides whether watchers receive an event, and the rate of these events
+    /// is limited.
     #[must_use]
     pub const fn measured(self) -> Self {
         Self { is_measured: true, ..self }
     }
 
-    /// They are [measurements](Self::measured) that are watched, and what has changed of them is looked at
-    /// so often at most, all at once: for counters that move with each of many objects. Looked at each time, a
-    /// budget of a thousand Pods would have all of them computed again whenever one of them becomes ready. Of what
-    /// is looked up only.
+    /// Marks the objects as watched [measurements](Self::measured), and processes their changes together, at most once
+    /// in this time. Applies to lookups only.
+    ///
+    /// This is for counters that change with each of many objects. For example, a budget of a thousand Pods changes
+    /// whenever one of the Pods becomes ready, and without a limit each change would cause the computation of all
+    /// thousand.
     ///
     /// ```
     /// use std::time::Duration;
@@ -92,46 +94,48 @@ impl SourceOptions {
         Self { pace: Some(pace), is_measured: true, ..self }
     }
 
-    /// A cluster may do without this API, as one without a metrics-server does without
-    /// `metrics.k8s.io`. As long as it answers that there is no such API (404), clients are not warned of
-    /// what is left out; metrics, the log and `/readyz` say it. What is there and cannot be read (403, away,
-    /// too much) is warned of all the same. What is computed from it is none then: such a
-    /// kind is served, and does not wait.
+    /// Allows a cluster without this API: `metrics.k8s.io`, for example, is missing in a cluster without
+    /// metrics-server.
+    ///
+    /// While the cluster responds that the API does not exist (404), responses carry no warning about the omitted
+    /// fields; metrics, the log and `/readyz` still report it. Objects that exist and cannot be read (403, cluster
+    /// unreachable, memory limit) still cause a warning. A kind with this scope for its source objects is served with
+    /// no objects, and does not wait for the API.
     ///
     /// ```
     /// use std::time::Duration;
     ///
     /// use aggregated_apiserver::computed::SourceOptions;
     ///
-    /// /// What metrics-server measures, where there is one.
-    /// const METRICS: SourceOptions = SourceOptions::ALL.polled_every(Duration::from_secs(15)).if_served();
+    /// /// The metrics of metrics-server, if the cluster has one.
+    /// const METRICS: SourceScope = SourceScope::ALL.polled_every(Duration::from_secs(15)).if_served();
     /// ```
     #[must_use]
     pub const fn if_served(self) -> Self {
         Self { may_be_absent: true, ..self }
     }
 
-    /// Whether a cluster may do without this API.
+    /// Whether a cluster may lack this API.
     pub fn may_be_absent(&self) -> bool {
         self.may_be_absent
     }
 
-    /// The same without what does not matter to how they are read.
+    /// The scope without the settings that do not affect the requests to the cluster.
     pub(super) fn as_read(self) -> Self {
         Self { is_measured: false, pace: None, may_be_absent: false, ..self }
     }
 
-    /// Whether they are measurements.
+    /// Whether the objects are measurements.
     pub fn is_measured(&self) -> bool {
         self.is_measured
     }
 
-    /// At most how often what has changed of them is looked at.
+    /// The shortest time between two computations that are caused by changes of these objects.
     pub fn pace(&self) -> Option<Duration> {
         self.pace
     }
 
-    /// How often they are listed, if they are not watched.
+    /// The interval between lists, if the objects are polled instead of watched.
     pub fn every(&self) -> Option<Duration> {
         self.every
     }

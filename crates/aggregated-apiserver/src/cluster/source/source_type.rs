@@ -1,4 +1,4 @@
-//! SourceType: what must be known of a type of the cluster, and of its objects.
+//! [`SourceType`]: the API path of a type of the cluster, and the metadata of its objects.
 
 use std::any::TypeId;
 use std::borrow::Cow;
@@ -8,23 +8,23 @@ use kube::Resource;
 use kube::core::ClusterResourceScope;
 use serde::de::DeserializeOwned;
 
-/// Where the objects of a type are found in the API of the cluster.
+/// The API path of a type in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceApi {
     /// The API group; empty for the core group.
     pub group: Cow<'static, str>,
     /// The version.
     pub version: Cow<'static, str>,
-    /// The plural, as `pods`.
+    /// The plural, for example `pods`.
     pub plural: Cow<'static, str>,
-    /// Whether the objects live in namespaces.
+    /// Whether the type is namespaced.
     pub is_namespaced: bool,
-    /// Whether only their metadata is asked for.
+    /// Whether only metadata is requested.
     pub is_metadata: bool,
 }
 
 impl SourceApi {
-    /// That of a type that says so itself, as the types of `k8s-openapi` do.
+    /// The API of a type that implements kube's [`Resource`], such as the types of `k8s-openapi`.
     pub fn of<K>() -> Self
     where
         K: Resource<DynamicType = (), Scope: 'static>,
@@ -38,19 +38,19 @@ impl SourceApi {
         }
     }
 
-    /// The same of which only metadata is asked for.
+    /// Requests only the metadata of the objects.
     #[must_use]
     pub fn of_metadata(self) -> Self {
         Self { is_metadata: true, ..self }
     }
 
-    /// What the type is called in messages and in rights: `replicasets.apps`, `pods`.
+    /// The name of the resource in messages and RBAC rules: `replicasets.apps`, `pods`.
     pub(crate) fn resource_name(&self) -> String {
         let Self { group, plural, .. } = self;
         if group.is_empty() { plural.to_string() } else { format!("{plural}.{group}") }
     }
 
-    /// Where its objects are listed: those of a namespace, or all.
+    /// The path of the objects of a namespace, or of all objects.
     pub(super) fn path(&self, namespace: Option<&str>) -> String {
         let Self { group, version, plural, .. } = self;
         let of_group = match &**group {
@@ -64,11 +64,11 @@ impl SourceApi {
     }
 }
 
-/// A type of the cluster that can be computed from or looked at.
+/// A type of the cluster that is a source or a lookup of computed kinds.
 ///
-/// Every type that implements kube's [`Resource`] is one: those of `k8s-openapi`, and what
-/// `#[derive(Resource)]` makes of a struct with a member `metadata: ObjectMeta`. That takes 360 bytes and more, so a type of
-/// which there are many objects says itself what is asked of it here, and keeps no more than it reads:
+/// Every type that implements kube's [`Resource`] is a source type: the types of `k8s-openapi`, and every struct with a
+/// field `metadata: ObjectMeta` and `#[derive(Resource)]`. An `ObjectMeta` uses at least 360 bytes. A type with many
+/// objects can implement this trait itself instead, and store only the fields that it reads:
 ///
 /// ```
 /// use aggregated_apiserver::Lookup;
@@ -76,7 +76,7 @@ impl SourceApi {
 /// use k8s_openapi::api::core::v1::Pod;
 /// use serde::Deserialize;
 ///
-/// /// What is read of a Pod.
+/// /// The fields of a Pod that are read.
 /// #[derive(Deserialize)]
 /// pub struct PodView {
 ///     metadata: PodMetadata,
@@ -108,7 +108,7 @@ impl SourceApi {
 ///         self.metadata.namespace.as_deref()
 ///     }
 ///
-///     // Nothing looks for Pods by their labels.
+///     // Pods are never selected by labels.
 ///     fn each_label(&self, _: &mut dyn FnMut(&str, &str)) {}
 /// }
 ///
@@ -121,27 +121,28 @@ impl SourceApi {
 /// # }
 /// ```
 pub trait SourceType: DeserializeOwned + Send + Sync + 'static {
-    /// Where the objects are found.
+    /// The API path of the objects.
     fn api() -> SourceApi;
 
-    /// The name of an object.
+    /// The name of the object.
     fn name(&self) -> Option<&str>;
 
-    /// Its namespace, if it is in one.
+    /// The namespace of the object, or `None` if the type is cluster-scoped.
     fn namespace(&self) -> Option<&str>;
 
-    /// Its uid. What is computed from it has a uid that is made from this one, or without it from namespace and name: then
-    /// an object that was deleted and made again is taken for the same.
+    /// The uid of the object. The uids of computed objects are derived from it. Without a uid they are derived from
+    /// namespace and name, so an object that is deleted and created again keeps the same uid.
     fn uid(&self) -> Option<Cow<'_, str>> {
         None
     }
 
-    /// When it was created. What is computed from it is as old, unless it says something else.
+    /// The creation time of the object. Computed objects have the same creation time, unless the computation sets a
+    /// different one.
     fn created(&self) -> Option<Timestamp> {
         None
     }
 
-    /// Shows each of its labels, by which selectors find it. A type that is not found by its labels may show none.
+    /// Passes each label to `show`, for label selectors. A type that is never selected by labels may pass none.
     fn each_label(&self, show: &mut dyn FnMut(&str, &str));
 }
 
@@ -174,7 +175,7 @@ where
     }
 }
 
-/// What a type is called in messages: `replicasets.apps`, `pods`.
+/// The name of a type in messages: `replicasets.apps`, `pods`.
 pub fn resource_name<K: SourceType>() -> String {
     K::api().resource_name()
 }

@@ -1,4 +1,4 @@
-//! Objects that come from a stream of the user's own, instead of from the cluster.
+//! Source objects from a stream that the user provides, instead of from the cluster.
 
 use std::any::{Any, TypeId};
 use std::collections::{HashMap, HashSet};
@@ -15,19 +15,20 @@ use super::follower::Follower;
 use super::list_watch::{Change, Interruption, Keeper, keep};
 use crate::object::Key;
 
-/// A stream as it is opened, and its objects as they are counted.
+/// The functions that open a stream and serialize its objects.
 struct Opened<K> {
     open: Box<dyn Fn() -> BoxStream<'static, Result<Event<K>, String>> + Send + Sync>,
-    /// Their JSON: what is kept is read of it, as if it came from the cluster.
+    /// Serializes an object to JSON. The stored object is decoded from the JSON, in the same way as an object of the
+    /// cluster.
     text_of: fn(&K) -> Result<String, serde_json::Error>,
 }
 
-/// The streams of the types that come from one.
+/// The types whose objects come from streams, with their streams.
 #[derive(Clone, Default)]
 pub struct SourceStreams(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
 
 impl SourceStreams {
-    /// Has the objects of a type come from a stream, which is opened when they are first needed, and
+    /// Reads the objects of a type from a stream. The stream is opened when the objects are first needed, and again
     /// whenever it has ended.
     pub fn add<K, S, E>(&mut self, open: impl Fn() -> S + Send + Sync + 'static)
     where
@@ -48,7 +49,7 @@ impl SourceStreams {
         self.0.contains_key(&type_id)
     }
 
-    /// The same streams, and others.
+    /// Adds other streams.
     pub fn extend(&mut self, others: Self) {
         self.0.extend(others.0);
     }
@@ -59,8 +60,8 @@ impl SourceStreams {
 }
 
 impl<K: SourceType> Follower<K> {
-    /// Keeps what the stream of this type says, for ever; returns at once if it has none. One that ends is opened
-    /// again, later each time, until one has lasted for a while.
+    /// Updates the objects from the stream of this type forever. Returns at once if the type has no stream. A stream
+    /// that ends is opened again, after delays that grow until an attempt succeeds.
     pub async fn stream(&mut self, streams: &SourceStreams) {
         let Some(opened) = streams.of::<K>() else { return };
         loop {
@@ -71,7 +72,7 @@ impl<K: SourceType> Follower<K> {
         }
     }
 
-    /// Takes events until the stream ends, or brings too much.
+    /// Processes events until the stream ends or a size limit is exceeded.
     async fn take_events(
         &mut self,
         mut events: BoxStream<'static, Result<Event<K>, String>>,
@@ -86,7 +87,7 @@ impl<K: SourceType> Follower<K> {
                     self.informer.set_away(None);
                     self.take_event(event, text_of)
                 }
-                // The stream goes on by itself, and may have tried at once.
+                // The stream continues by itself after an error, and may have retried without a delay.
                 Err(error) => {
                     self.wait(Interruption::Failed(error)).await;
                     Ok(())
@@ -95,7 +96,7 @@ impl<K: SourceType> Follower<K> {
             if let Err(interruption) = taken {
                 return interruption;
             }
-            // One that has always more to say lets others go on.
+            // A stream that is always ready yields to other tasks.
             tokio::task::consume_budget().await;
         }
     }

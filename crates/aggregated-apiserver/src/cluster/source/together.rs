@@ -1,4 +1,4 @@
-//! What the objects of all types take together, and which of them take most of it.
+//! The memory of the objects of all types, with a common limit.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -7,28 +7,28 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use crate::object::Key;
 
-/// So many types are named where it is said what takes the memory.
+/// The number of types that the message about an exceeded limit names.
 const NAMED: usize = 3;
 
-/// What the objects of all types take together, of which there is a bound, too: most types are small, and each has
-/// more room than an equal part of it.
+/// The memory of the objects of all types, with a common limit. Most types are small, so the limit of a single type is
+/// larger than an equal part of the common limit.
 pub(super) struct Together {
     bound: usize,
     bytes: AtomicUsize,
     shares: Mutex<Vec<Weak<Share>>>,
-    /// The informers, which keep objects by key.
+    /// The informers that store objects by key.
     keepers: RwLock<Vec<Weak<dyn KeepsKeys>>>,
 }
 
-/// An informer, whatever its type: it keeps objects by key.
+/// An informer of any type. It stores objects by key.
 pub(super) trait KeepsKeys: Send + Sync {
-    /// A key as it is kept.
+    /// Returns the stored key that equals this one.
     fn kept_key(&self, key: &Key) -> Option<Key>;
 }
 
-/// What the objects of one type take.
+/// The memory of the objects of one type.
 pub(super) struct Share {
-    /// As `pods`.
+    /// The name of the resource, for example `pods`.
     resource: String,
     bytes: AtomicUsize,
     all: Arc<Together>,
@@ -40,7 +40,7 @@ impl Together {
         Self { bound, bytes: AtomicUsize::new(0), shares, keepers }
     }
 
-    /// Counts what takes memory and belongs to no type, in place of what it took `before`.
+    /// Counts `now` bytes towards the common limit, in place of the `before` bytes of the last call.
     pub fn count(&self, before: usize, now: usize) {
         count(&self.bytes, before, now);
     }
@@ -49,7 +49,7 @@ impl Together {
         self.bound.saturating_sub(self.bytes.load(Ordering::Relaxed))
     }
 
-    /// The part of a type, called so.
+    /// Creates the share of a type with this resource name.
     pub fn share(self: &Arc<Self>, resource: String) -> Arc<Share> {
         let share = Share { resource, bytes: AtomicUsize::new(0), all: Arc::clone(self) };
         let share = Arc::new(share);
@@ -59,27 +59,28 @@ impl Together {
         share
     }
 
-    /// Asks one more for the keys that it keeps.
+    /// Adds an informer whose stored keys [`kept_key`](Self::kept_key) searches.
     pub fn add_keeper(&self, keeper: Weak<dyn KeepsKeys>) {
         let mut keepers = self.keepers.write().unwrap_or_else(PoisonError::into_inner);
         keepers.retain(|one| one.strong_count() > 0);
         keepers.push(keeper);
     }
 
-    /// The same key, as it is kept by one of the types, if it is: what is measured of a Pod is called as the Pod is. So the text of
-    /// it is there once.
+    /// Returns the equal key that one of the types stores, or otherwise this key. Objects of several types may
+    /// have the same key, for example a Pod and its metrics: the string of the key is in memory only once.
     pub fn kept_key(&self, key: Key) -> Key {
         let keepers = self.keepers.read().unwrap_or_else(PoisonError::into_inner);
         let mut kept = keepers.iter().filter_map(|keeper| keeper.upgrade()?.kept_key(&key));
         kept.next().unwrap_or(key)
     }
 
-    /// Says that they take too much, and which of them take most.
+    /// Explains that the common limit is exceeded, and names the types that use the most memory.
     pub fn explain(&self) -> String {
         let shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
         let known: Vec<Arc<Share>> = shares.iter().filter_map(Weak::upgrade).collect();
         drop(shares);
-        // Read once: they change meanwhile. A resource may be read in several scopes and by several types.
+        // Each counter is read once, because other threads change it. A resource may be read in several scopes and as
+        // several types.
         let mut taken: HashMap<&str, usize> = HashMap::new();
         for share in &known {
             *taken.entry(&share.resource).or_default() += share.bytes.load(Ordering::Relaxed);
@@ -99,20 +100,20 @@ impl Together {
 }
 
 impl Share {
-    /// Counts what its objects take now in place of what they took `before`.
+    /// Counts `now` bytes for the objects, in place of the `before` bytes of the last call.
     pub fn count(&self, before: usize, now: usize) {
         count(&self.bytes, before, now);
         self.all.count(before, now);
     }
 
-    /// All types, of which this is one.
+    /// The common limit of all types.
     pub fn all(&self) -> &Together {
         &self.all
     }
 }
 
 impl Drop for Share {
-    /// What it took is free for others.
+    /// Returns the memory of the type to the common limit.
     fn drop(&mut self) {
         self.all.count(*self.bytes.get_mut(), 0);
     }

@@ -1,4 +1,4 @@
-//! What an informer keeps, counts and shares with others.
+//! Tests of the objects and memory limits of an informer.
 
 use super::*;
 use crate::cluster::source::together::Together;
@@ -11,7 +11,7 @@ fn what_was_too_much_comes_back_where_its_indexes_fit_too() {
     informer.charge(0, 8_000);
     assert_eq!(informer.room(&key), free - 8_000);
     informer.exceed("it is too much".to_owned());
-    // An index of what is not there takes nothing.
+    // An index without objects uses no memory.
     informer.charge(8_000, 0);
     assert_eq!(informer.room(&key), free - 8_000 - 32_000 / SLACK);
     informer.exceed("it is too much".to_owned());
@@ -20,7 +20,7 @@ fn what_was_too_much_comes_back_where_its_indexes_fit_too() {
     assert_eq!(informer.room(&key), free);
 }
 
-/// Objects of one name have one key, whatever they are and whichever of them comes first.
+/// Objects with the same name share one key, for any type and in any order of arrival.
 #[test]
 fn the_text_of_a_key_is_there_once() {
     let all = Arc::new(Together::within(100_000));
@@ -51,7 +51,7 @@ fn the_text_of_a_key_is_there_once() {
     assert_eq!(text(&other, "n/a"), kept);
 }
 
-/// One type may take what the others leave, and gives it back.
+/// A type may use the memory that the other types leave, and releases it when its objects are removed.
 #[test]
 fn all_types_have_a_bound_together() {
     let all = Arc::new(Together::within(100_000));
@@ -72,7 +72,7 @@ fn all_types_have_a_bound_together() {
     one.charge(0, 10_000);
     assert_eq!(other.room(&key), 60_000 - 2 * PER_OBJECT);
     set(&other, 3, 20_000);
-    // What it takes itself is in no way of its successor.
+    // The memory of the current object does not count against its replacement.
     assert_eq!(other.room(&key), 60_000 - 2 * PER_OBJECT);
     other.replace(key.clone(), None);
     one.exceed("it is too much".to_owned());
