@@ -60,7 +60,7 @@ pub struct Sources {
     informers: Mutex<HashMap<(TypeId, SourceOptions), AnyInformer>>,
     watches: Mutex<Vec<JoinHandle<()>>>,
     /// The limits of log lines, one for each resource. A resource may be read as several types.
-    reports: Mutex<HashMap<String, Arc<Occasionally>>>,
+    reports: Mutex<HashMap<String, Arc<LogThrottle>>>,
 }
 
 impl Sources {

@@ -65,7 +65,7 @@ pub(super) fn read<K: DeserializeOwned>(
         false => Unread::Malformed(error),
     };
     let mut json = serde_json::Deserializer::from_str(text);
-    let place = Slot::Object;
+    let place = Position::Object;
     counter.take::<serde_json::Error>(size_of::<K>() + BLOCK).map_err(unread)?;
     let object = K::deserialize(Counting { inner: &mut json, counter: &counter, place });
     let object = object.map_err(unread)?;
@@ -118,14 +118,14 @@ impl Counter {
 
 /// The position of a value in the object.
 #[derive(Clone, Copy, PartialEq)]
-enum Slot {
+enum Position {
     Object,
     Metadata,
     Annotations,
     Elsewhere,
 }
 
-impl Place {
+impl Position {
     /// The position of a field.
     fn member(self, name: &str) -> Self {
         match (self, name) {
@@ -156,13 +156,13 @@ enum Form {
 struct Counting<'c, D> {
     inner: D,
     counter: &'c Counter,
-    place: Slot,
+    place: Position,
 }
 
 struct Watched<'c, T> {
     inner: T,
     counter: &'c Counter,
-    place: Slot,
+    place: Position,
     form: Form,
 }
 
@@ -377,7 +377,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Watched<'_, V> {
 
     fn visit_map<A: MapAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
         let Self { counter, place, form, .. } = self;
-        let value_place = Slot::Elsewhere;
+        let value_place = Position::Elsewhere;
         let (count, key_size, before) = (0, 0, None);
         let members = Members { inner, counter, place, form, value_place, count, key_size, before };
         let value = self.inner.visit_map(members);
@@ -419,7 +419,7 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, A> {
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, A::Error> {
-        let (counter, place, form) = (self.counter, Slot::Elsewhere, Form::Inline);
+        let (counter, place, form) = (self.counter, Position::Elsewhere, Form::Inline);
         counter.mix(Mark::Element, ());
         let element =
             self.inner.next_element_seed(Watched { inner: seed, counter, place, form })?;
@@ -439,10 +439,10 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, A> {
 struct Members<'c, A> {
     inner: A,
     counter: &'c Counter,
-    place: Slot,
+    place: Position,
     form: Form,
     /// The position of the value that is read next.
-    value_place: Place,
+    value_place: Position,
     count: usize,
     key_size: usize,
     /// The hash before the entry whose value is read next, if the entry is a field.
@@ -455,7 +455,7 @@ impl<'de, A: MapAccess<'de>> Members<'_, A> {
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, A::Error> {
-        if self.place == Slot::Elsewhere {
+        if self.place == Position::Elsewhere {
             return self.inner.next_key_seed(seed);
         }
         while let Some(name) = self.inner.next_key::<String>()? {
@@ -478,7 +478,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Members<'_, A> {
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, A::Error> {
-        let (counter, place, form) = (self.counter, Slot::Elsewhere, Form::Inline);
+        let (counter, place, form) = (self.counter, Position::Elsewhere, Form::Inline);
         self.key_size = size_of::<S::Value>();
         let before = counter.content.borrow().clone();
         counter.mix(Mark::Member, ());
@@ -497,7 +497,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Members<'_, A> {
             self.count += 1;
         }
         let (counter, place) = (self.counter, self.value_place);
-        self.value_place = Slot::Elsewhere;
+        self.value_place = Position::Elsewhere;
         counter.is_ignored.set(false);
         let value =
             self.inner.next_value_seed(Watched { inner: seed, counter, place, form: Form::Inline });

@@ -34,11 +34,11 @@ pub(super) struct Follower<K> {
     /// The keys that the running list has returned so far.
     pub present: Option<HashSet<Key>>,
     /// Limits the log lines about the resource. Followers of the same resource share it.
-    reports: Arc<Occasionally>,
+    reports: Arc<LogThrottle>,
     /// Whether the resource may be absent in a cluster.
     may_be_absent: bool,
     /// Limits the log lines about objects that cannot be decoded.
-    unreadable: Occasionally,
+    unreadable: LogThrottle,
     backoff: DefaultBackoff,
 }
 
@@ -57,7 +57,7 @@ impl<K> Follower<K> {
     }
 
     /// Sets the scope, and the limit of log lines that followers of the same resource share.
-    pub fn of_scope(self, scope: SourceScope, reports: Arc<Occasionally>) -> Self {
+    pub fn of_scope(self, scope: SourceOptions, reports: Arc<LogThrottle>) -> Self {
         Self { reports, may_be_absent: scope.may_be_absent(), ..self }
     }
 }

@@ -1,15 +1,15 @@
-//! [`SourceScope`]: the selection of the objects of a source, and the way to read them.
+//! [`SourceOptions`]: the selection of the objects of a source, and the way to read them.
 
 use std::time::Duration;
 
-/// The objects of a type that are read from the cluster: all objects ([`SourceScope::ALL`]), the objects of a
+/// The objects of a type that are read from the cluster: all objects ([`SourceOptions::ALL`]), the objects of a
 /// namespace, or the objects that selectors match. All readers of the same type and scope share one watch.
 ///
 /// ```
 /// use aggregated_apiserver::computed::SourceOptions;
 ///
 /// /// The Events of Pods.
-/// const POD_EVENTS: SourceScope = SourceScope::ALL.with_fields("involvedObject.kind=Pod");
+/// const POD_EVENTS: SourceOptions = SourceOptions::ALL.with_fields("involvedObject.kind=Pod");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SourceOptions {
@@ -24,7 +24,7 @@ pub struct SourceOptions {
     may_be_absent: bool,
 }
 
-impl SourceScope {
+impl SourceOptions {
     /// All objects of a type.
     pub const ALL: Self = Self {
         namespace: None,
@@ -108,7 +108,7 @@ impl SourceScope {
     /// use aggregated_apiserver::computed::SourceOptions;
     ///
     /// /// The metrics of metrics-server, if the cluster has one.
-    /// const METRICS: SourceScope = SourceScope::ALL.polled_every(Duration::from_secs(15)).if_served();
+    /// const METRICS: SourceOptions = SourceOptions::ALL.polled_every(Duration::from_secs(15)).if_served();
     /// ```
     #[must_use]
     pub const fn if_served(self) -> Self {
