@@ -149,13 +149,13 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_of_pods_is_declared() {
+    fn fields_computed_from_pods_are_declared() {
         assert_eq!(check_field_permissions::<ClaimUse>(&claim("data"), pods), Ok(()));
     }
 
     /// The program is allowed to read its sources, and nothing else.
     #[test]
-    fn manifests_ask_for_the_rights() {
+    fn manifests_grant_permissions_on_sources_and_lookups() {
         let server = ApiServer::new("claim-uses", Kinds::new().computed::<ClaimUse>());
         let image = ["computed", "manifests", "--image", "registry.example.com/claim-uses:1"];
         let Some(Command::Manifests(options)) = Program::parse_from(image).command else {

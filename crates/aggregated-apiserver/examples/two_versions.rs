@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_float_cannot_say_is_refused() {
+    fn a_quantity_with_more_digits_than_a_float_is_rejected() {
         let more = of_hub("12345678901234.123456789");
         let refused = v1alpha::Alpaca::from_hub(more).unwrap_err().to_string();
         assert_eq!(refused, "12345678901234.123456789 has more digits than v1alpha keeps");

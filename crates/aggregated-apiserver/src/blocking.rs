@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn others_go_on_meanwhile() {
+    async fn other_tasks_run_during_a_blocking_poll() {
         let (sender, receiver) = channel();
         let long = tokio::spawn(async move {
             // The poll blocks until another task was polled.
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn others_go_on_while_something_is_done() {
+    async fn other_tasks_run_during_blocking_work() {
         let (sender, receiver) = channel();
         let long = tokio::spawn(async move {
             tokio::spawn(async move { sender.send(()) });
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_thread_does_it_itself() {
+    async fn a_current_thread_runtime_polls_blocking_futures_directly() {
         let mut work = pin!(async { 1 });
         assert_eq!(poll_fn(|context| poll(work.as_mut(), context)).await, 1);
     }

@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_user_without_a_turn_holds_up_no_other_user() {
+    async fn a_user_without_a_free_webhook_slot_delays_no_other_user() {
         let webhooks = Arc::<ConversionWebhooks>::default();
         let turn = || webhooks.calls.turn("127.0.0.1:1", "eve", CALL_TIMEOUT);
         // All turns that one user may have.
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_refusal_of_one_user_is_no_refusal_of_another_one() {
+    async fn a_busy_error_of_one_user_is_not_returned_to_another_user() {
         let webhooks = Arc::<ConversionWebhooks>::default();
         let first = question(&webhooks);
         let name = digest(&first, &[first.json()]);
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn users_who_ask_the_same_take_one_turn() {
+    async fn users_with_the_same_conversion_share_one_webhook_call() {
         let webhooks = Arc::<ConversionWebhooks>::default();
         let first = question(&webhooks);
         let name = digest(&first, &[first.json()]);

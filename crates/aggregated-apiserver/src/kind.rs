@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_selected_by_eight_fields_at_most() {
+    fn a_stored_kind_has_at_most_eight_selectable_fields() {
         for (count, expected) in [
             (8, vec![]),
             (9, vec!["spec.versions[0].selectableFields: Too many: 9: must have at most 8 items"]),
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_served_names_the_field() {
+    fn definition_errors_name_the_invalid_field() {
         check(
             |spec| spec["versions"][0]["storage"] = json!(false),
             "spec.versions: no version is marked as stored",
@@ -617,7 +617,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_of_patterns_are_bounded_before_they_are_read() {
+    fn character_classes_in_schema_patterns_are_limited() {
         let of = |pattern: String| {
             definition(|spec| {
                 let text = json!({"type": "string", "pattern": pattern});
@@ -635,7 +635,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_sorted_and_the_deprecated_ones_say_what_to_use() {
+    fn versions_are_sorted_and_deprecated_ones_name_their_replacement() {
         let kind = Kind::parse(
             &definition(|spec| {
                 let version = spec["versions"][0].clone();

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_stranger_sent_is_cut() {
+    fn client_input_is_escaped_and_truncated_for_logs() {
         assert_eq!(shown("a\nb"), r#""a\nb""#);
         let long = shown("é".repeat(1_000));
         assert_eq!(long.chars().count(), SHOWN + 3);

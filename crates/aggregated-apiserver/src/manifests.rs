@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_is_granted_and_nothing_else() {
+    fn manifests_grant_permissions_only_on_resources_that_are_read() {
         let services = || futures::stream::empty::<Result<Event<Service>, String>>();
         let kinds = Kinds::new().computed::<Read>().with_source_stream(services);
         let rule = |plural: &str, verbs: &[&str]| json!({"apiGroups": [""], "resources": [plural], "verbs": verbs});
@@ -624,7 +624,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_view_may_ask() {
+    fn the_view_role_grants_create_on_review_kinds() {
         let definition = json!({
             "metadata": {"name": "questions.example.com"},
             "spec": {

@@ -260,7 +260,7 @@ mod tests {
     use tokio::time::sleep;
 
     #[tokio::test(start_paused = true)]
-    async fn one_user_leaves_places_for_others_and_waits_for_its_own() {
+    async fn one_user_waits_for_a_queue_slot_while_others_get_one() {
         let queue = Queue::new(8);
         let first = queue.take("greedy").await.unwrap();
         let second = queue.take("greedy").await.unwrap();
@@ -281,7 +281,7 @@ mod tests {
 
     /// Twenty users use all permits, one second each time, and have many more waiting requests.
     #[tokio::test(start_paused = true)]
-    async fn whoever_asks_once_does_not_wait_for_those_who_ask_a_hundred_times() {
+    async fn a_single_request_is_not_delayed_by_users_with_many_requests() {
         let queue = Queue::new(40);
         let mut greedy = JoinSet::new();
         for number in 0..1_000 {
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn however_much_waits_of_others_a_newcomer_may_wait() {
+    async fn a_full_queue_accepts_a_request_of_a_new_user() {
         let queue = Queue::new(8).with_waiting_of_user(1_000);
         let mut waiting = JoinSet::new();
         for number in 0..6_000 {
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_gives_up_leaves_nothing_behind() {
+    async fn cancelled_requests_leave_no_state_in_the_queue() {
         let queue = Queue::new(1);
         let held = queue.take("a").await.unwrap();
         for user in ["a", "b"] {

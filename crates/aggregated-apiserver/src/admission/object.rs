@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reading_touches_nothing() {
+    fn only_writes_mark_an_admission_object_as_touched() {
         let mut tree = Tree::new();
         let mut object = AdmissionObject::new(&mut tree);
         assert!(object.get("spec").is_none() && !object.take_touched());

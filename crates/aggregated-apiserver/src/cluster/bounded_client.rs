@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_counts_as_a_whole_and_a_watch_by_its_lines() {
+    fn the_size_limit_applies_to_a_whole_response_or_to_each_line_of_a_watch() {
         let half = vec![b'x'; ANSWER_BYTES / 2];
         assert_eq!(count(false, &[&half, &half]), Ok(()));
         assert_eq!(count(false, &[&half, &half, b"\n"]), Err(AnswerTooLong));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn watches_are_told_by_their_query() {
+    fn watch_requests_are_recognized_by_the_watch_parameter() {
         assert!(is_watch(&Uri::from_static("/api/v1/pods?&watch=true&a=b")));
         assert!(!is_watch(&Uri::from_static("/api/v1/pods?&limit=1&continue=watch%3Dtrue")));
     }

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_names_the_key() {
+    fn an_unreadable_front_proxy_setting_is_reported_with_its_key() {
         let error = parse(&[
             ("requestheader-client-ca-file", "PEM"),
             ("requestheader-group-headers", "X-Remote-Group"),

@@ -86,7 +86,7 @@ mod tests {
     use std::sync::Mutex;
 
     #[test]
-    fn a_review_that_is_not_waited_for_is_told_too() {
+    fn cancelled_reviews_are_reported_to_the_observer() {
         let told = Arc::new(Mutex::new(Vec::new()));
         let observed = Observed::default();
         let keeps = Arc::clone(&told);

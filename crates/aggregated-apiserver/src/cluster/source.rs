@@ -134,7 +134,7 @@ mod tests {
     /// The cluster is listed twice with different names of objects, and the memory limit is large enough for one list
     /// only.
     #[tokio::test(start_paused = true)]
-    async fn what_is_gone_is_not_in_the_way_of_what_is_there() {
+    async fn a_relist_is_not_blocked_by_the_memory_of_deleted_objects() {
         let lists = Arc::new(Mutex::new(0));
         let cluster = {
             let lists = Arc::clone(&lists);

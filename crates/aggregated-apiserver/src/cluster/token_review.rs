@@ -105,7 +105,7 @@ mod tests {
     use crate::cluster::REVIEWS_OF_STRANGERS;
 
     #[tokio::test(start_paused = true)]
-    async fn an_asker_without_a_place_refuses_no_other_asker_of_the_same_token() {
+    async fn a_request_rejected_as_busy_does_not_fail_others_with_the_same_token() {
         let service = tower::service_fn(async |_: Request<Body>| {
             let review = json!({
                 "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {},

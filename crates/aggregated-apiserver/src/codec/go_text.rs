@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_text_is_replaced() {
+    fn invalid_utf8_and_lone_surrogates_become_replacement_characters() {
         for (text, expected) in [
             (&b"\xff"[..], "\u{fffd}"),
             // Go replaces each byte separately.

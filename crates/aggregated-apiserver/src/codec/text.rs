@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn is_what_serde_json_reads() {
+    fn json_is_parsed_to_the_same_value_as_serde_json() {
         let text = r#"{"a":[1,-2,3.5,"x",null,true,{"b":{}}],"c":18446744073709551615}"#;
         let parsed = read_(text.as_bytes()).unwrap();
         assert_eq!(parsed.value, serde_json::from_str::<Value>(text).unwrap());
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn names_what_is_given_twice() {
+    fn duplicate_json_fields_are_reported_with_their_path() {
         let parsed = read_(br#"{"a":1,"l":[{"x":1,"x":2,"x":3}],"a":{"b":1,"b":2}}"#).unwrap();
         let expected = ["l[0].x", "a", "a.b"].map(|path| format!("duplicate field \"{path}\""));
         assert_eq!(parsed.duplicates, expected);
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_hostile() {
+    fn malformed_or_deeply_nested_json_is_rejected() {
         let deep = "[".repeat(100_000);
         for text in [deep.as_str(), "", "{", "{} {}", "\u{feff}{}", "1e400", "{\"a\":\"\\ud8\"}"] {
             assert!(read_(text.as_bytes()).is_err(), "{text:.20}");
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_texts_as_go_does() {
+    fn invalid_characters_in_json_strings_are_read_as_in_go() {
         let parsed = read_(b"{\"a\":\"\\ud800 \xff\",\"b\":\"\\ud83d\\ude00\"}").unwrap();
         assert_eq!(parsed.value, serde_json::json!({"a": "\u{fffd} \u{fffd}", "b": "\u{1f600}"}));
     }

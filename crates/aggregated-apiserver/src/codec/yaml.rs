@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_may_override_keys_of_merged_mappings_and_repeats_none_itself() {
+    fn yaml_files_can_override_merged_keys_but_not_repeat_keys() {
         let merged = "a: &a {x: 1, z: 2}\nb: {<<: *a, x: 3}";
         let documents = yaml_documents(merged).unwrap();
         assert_eq!(documents[0]["b"], serde_json::json!({"x": 3, "z": 2}));

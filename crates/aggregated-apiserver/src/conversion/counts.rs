@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_are_counted_by_how_they_ended_and_how_long_they_took() {
+    fn conversion_webhook_calls_are_counted_by_outcome_and_duration() {
         let counts = Counts::new();
         assert!(counts.outcomes().is_empty() && counts.definitions().is_empty());
         for milliseconds in [5, 6, 61_000] {
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn definitions_that_come_and_go_are_counted_together_in_the_end() {
+    fn calls_beyond_the_limit_of_definitions_are_counted_together() {
         let counts = Counts::new();
         for number in 0..2 * TOLD_APART {
             let name = format!("kinds-{number}.example.com");

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_told() {
+    fn invalid_conversion_responses_are_rejected_with_the_reason() {
         let review = |response: Value| json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "response": response});
         let rows = [
             (

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_declared_covers_what_is_below() {
+    fn a_declared_path_covers_the_fields_below_it() {
         for (path, expected) in [
             ("a.b", true),
             ("a.b.c", true),

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_right_is_asked_for_once_whatever_it_is_read_as() {
+    fn a_resource_needs_one_permission_for_all_types_it_is_read_as() {
         let all = FieldPermissions::new()
             .protects_in_namespace::<Pod>(["b", "a"])
             .protects_in_namespace::<PartialObjectMeta<Pod>>(["c", "a"])
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_harmless_needs_no_right() {
+    fn fields_declared_as_visible_need_no_permission() {
         let some =
             FieldPermissions::new().shows::<Pod>(["a"]).protects::<PartialObjectMeta<Pod>>(["b"]);
         let LookupRights { demanded, protected, shown, faults } = rights(&some);

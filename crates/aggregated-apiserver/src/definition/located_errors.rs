@@ -29,7 +29,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_named() {
+    fn deserialization_errors_name_the_invalid_field() {
         let read = |value| read::<Outer, _>(&value).map_err(|error| error.to_string());
         assert_eq!(read(json!({"inner": [1, 2]})), Ok(Outer { inner: vec![1, 2] }));
         let why = "inner[1]: invalid value: integer `300`, expected u8";

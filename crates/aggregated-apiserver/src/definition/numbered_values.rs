@@ -70,7 +70,7 @@ mod tests {
 
     /// After any sequence of additions and removals each value has its number, and unused slots are released.
     #[test]
-    fn things_have_their_numbers() {
+    fn numbered_values_are_found_by_their_number() {
         let mut random = fastrand::Rng::with_seed(7);
         let mut numbered = Numbered::default();
         let mut expected: BTreeMap<u32, u64> = BTreeMap::new();
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_room_of_a_peak_is_not_kept() {
+    fn numbered_values_release_the_memory_of_a_peak() {
         let mut numbered = Numbered::default();
         let numbers: Vec<u32> = (0..10_000).map(|thing: u64| numbered.add(thing)).collect();
         assert!(numbered.all.capacity() < 10_000 + 10_000 / 4);

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn are_computed_of_what_reads_as_the_type() {
+    fn cells_are_computed_only_for_objects_that_fit_their_type() {
         assert_eq!(cells(&json!({"data": {"a": "b"}})), [json!(1), json!(7)]);
         assert_eq!(cells(&json!({})), [json!(null), json!(7)]);
         assert_eq!(cells(&json!({"data": 3})), [] as [Value; 0]);

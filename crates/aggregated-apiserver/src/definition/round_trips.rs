@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn differences_are_told_by_their_path() {
+    fn differences_are_reported_with_their_path() {
         let rows = [
             (json!({"a": 1}), json!({"a": 1.0}), None),
             (json!({"a": [1, {"b": 2}]}), json!({"a": [1, {"b": 3}]}), Some(".a[1].b: 2 became 3")),

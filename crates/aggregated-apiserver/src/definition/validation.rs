@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_prepared_and_what_is_judged() {
+    fn validation_rules_set_fields_and_return_errors_and_warnings() {
         let user = User { name: "jane".to_owned(), ..User::default() };
         let context = RuleContext::new(&user, Timestamp::UNIX_EPOCH, false);
         let rules = rules();
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rules_cost_nothing() {
+    fn an_empty_set_of_validation_rules_is_not_registered() {
         assert!(Validation::<Range>::new().erased().is_none());
     }
 }

@@ -159,7 +159,7 @@ mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
 
     #[test]
-    fn what_cannot_be_judged_is_hidden() {
+    fn objects_are_hidden_if_the_visibility_check_fails_or_panics() {
         let visibility = Visibility::by_object(|user, map: &ConfigMap| {
             assert!(user.name != "nobody", "what the user wrote is wrong");
             map.immutable == Some(true)

@@ -72,7 +72,7 @@ spec:
     }
 
     #[test]
-    fn what_is_no_definition_is_named() {
+    fn yaml_documents_that_are_no_definitions_are_rejected() {
         let check = |text: &str, expected: &str| {
             let error = definitions(text).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");

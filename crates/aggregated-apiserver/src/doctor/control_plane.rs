@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_are_held_against_headers() {
+    fn clock_skew_is_measured_against_the_date_header() {
         let now: Timestamp = "2026-01-01T12:00:30Z".parse().unwrap();
         assert_eq!(skew(Some("Thu, 01 Jan 2026 12:00:00 GMT"), now), Some(30));
         assert_eq!(skew(Some("yesterday"), now), None);

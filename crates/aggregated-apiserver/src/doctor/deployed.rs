@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_keep_what_runs() {
+    fn suggested_commands_preserve_the_deployed_image_and_store() {
         let sqlite = json!({"image": "i:1", "env": [{"name": "DATA_DIR", "value": "/data/farm"}]});
         assert_eq!(
             deployed("statefulset", &sqlite).create("farm", "ns"),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_helm_has_made_helm_mends() {
+    fn suggested_commands_for_helm_releases_use_helm_upgrade() {
         let object = json!({"metadata": {
             "labels": {"app.kubernetes.io/managed-by": "Helm"},
             "annotations": {"meta.helm.sh/release-name": "llamas", "meta.helm.sh/release-namespace": "ns"},

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_seen_is_not_well() {
+    fn unknown_findings_make_a_diagnosis_unhealthy() {
         let mut check = Check::new("service");
         check.unknown("Service a/b", "services is forbidden");
         check.unknown("Service a/c", "no answer within 10 s");
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finding_is_a_line_and_what_to_do_is_another() {
+    fn a_finding_is_printed_as_one_line_followed_by_its_remedy() {
         let mut check = Check::new("service");
         check.fault("Service a/b is\nmissing", "kubectl apply -f -");
         let mut diagnosis = Diagnosis { findings: check.done("well") };

@@ -86,7 +86,7 @@ mod tests {
     /// Covered here, because kube-apiserver recreates the ConfigMap before an integration test could observe its
     /// absence.
     #[test]
-    fn without_it_nobody_is_believed() {
+    fn a_missing_front_proxy_config_map_is_reported_as_an_error() {
         let mut check = Check::new("front-proxy");
         judge(&Found::Absent, &mut check);
         let found = check.done("");
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_damaged_is_named() {
+    fn missing_or_invalid_front_proxy_settings_are_reported_by_key() {
         assert!(messages(&json!({}))[0].contains("has no requestheader-client-ca-file"));
         let damaged = messages(&json!({
             "requestheader-client-ca-file": "x",

@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn selectors_are_those_of_kubernetes() {
+    fn label_selectors_of_webhooks_match_as_in_kubernetes() {
         let ours = labels(&json!({"kubernetes.io/metadata.name": "farm", "team": "a"}));
         assert!(selects(&Value::Null, &ours));
         assert!(selects(&json!({"matchLabels": {"team": "a"}}), &ours));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_name_what_we_write() {
+    fn webhook_rules_match_by_group_resource_operation_and_scope() {
         let rule = json!({"apiGroups": [""], "resources": ["pods"], "operations": ["CREATE"], "scope": "*"});
         assert!(is_ruled(&rule, "", "pods", "CREATE", true));
         assert!(!is_ruled(&rule, "", "secrets", "UPDATE", true));

@@ -281,7 +281,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn addresses_are_those_of_ready_endpoints() {
+    fn addresses_are_read_from_ready_endpoints_only() {
         let slice = json!({
             "addressType": "IPv6", "ports": [{"port": 3000}],
             "endpoints": [
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_says_what_keeps_it() {
+    fn the_reason_why_a_pod_is_not_ready_is_reported() {
         let waiting = json!({"status": {"containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}}]}});
         assert_eq!(state(&waiting), "ImagePullBackOff not found");
         let unschedulable = json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/0 nodes"}]}});
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_goes_tells_least() {
+    fn ended_or_terminating_pods_are_selected_last() {
         let gone =
             json!({"metadata": {"name": "gone", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
         let failed = json!({"metadata": {"name": "failed"}, "status": {"phase": "Failed"}});

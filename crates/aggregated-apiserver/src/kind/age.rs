@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_that_go_reads() {
+    fn rfc_3339_times_are_recognized_as_in_go() {
         for good in ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00.5Z", "2026-01-01T02:00:00+02:00"]
         {
             assert!(is_rfc_3339(good), "{good}");

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn code_may_compute_cells_of_columns_that_are_there() {
+    fn code_computes_cells_only_for_declared_printer_columns() {
         let definition = |name: &str, type_: &str| CustomResourceColumnDefinition {
             name: name.to_owned(),
             type_: type_.to_owned(),
@@ -338,14 +338,14 @@ mod tests {
     }
 
     #[test]
-    fn columns_after_one_that_cannot_be_read_are_not_shown() {
+    fn columns_after_an_invalid_json_path_are_omitted() {
         let columns = of_paths(&[".a", ".b", ".c[\"d\"]", ".e"]);
         let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
         assert_eq!(names, [".a", ".b"]);
     }
 
     #[test]
-    fn a_row_is_bounded_whatever_its_columns_show() {
+    fn cells_of_a_table_row_have_a_common_limit() {
         let (text, columns) = ("x".repeat(1 << 20), of_paths(&[".text"; 1_000]));
         let shown = |columns: &Columns, object: Value| {
             let cells = columns.cells(&object, Timestamp::UNIX_EPOCH);

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_many_read_is_converted_once() {
+    fn an_object_is_converted_once_for_many_reads() {
         let kind = kind();
         let other = kind.version("v1beta1").unwrap();
         let kept = object(&kind, "a", 0);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_larger_than_the_room_finds_a_part_of_it_again_and_changes_find_a_place() {
+    fn a_full_converted_cache_serves_part_of_a_list_and_stores_changes() {
         let (kind, remembered) = (kind(), ConvertedObjects::of(1 << 20));
         let objects: Vec<_> =
             (0..500).map(|number| object(&kind, &format!("a{number}"), 4 << 10)).collect();
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_since_is_evicted_first() {
+    fn outdated_converted_objects_are_evicted_first() {
         let (kind, remembered) = (kind(), ConvertedObjects::of(1 << 20));
         let list = |count: usize| -> Vec<_> {
             (0..count).map(|number| object(&kind, &format!("a{number}"), 4 << 10)).collect()
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_not_taken_for_an_object_that_stands_where_it_stood() {
+    fn a_reused_memory_address_does_not_return_another_converted_object() {
         let (kind, remembered) = (kind(), ConvertedObjects::of(1 << 20));
         let other = kind.version("v1beta1").unwrap();
         for number in 0..1_000 {

@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_code_makes_keeps_its_metadata() {
+    fn conversion_code_can_change_annotations_but_not_system_metadata() {
         let converted = convert(|mut object| {
             object["size"] = json!("1");
             object["metadata"]["generation"] = json!(99);
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_of_which_the_code_says_nothing_stays() {
+    fn metadata_omitted_by_conversion_code_is_preserved() {
         let made: [fn(Value) -> Result<Value, String>; 2] = [
             |mut object| {
                 object["metadata"] = json!({"name": "a"});
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_that_are_all_gone_are_not_there() {
+    fn empty_annotations_are_removed_after_conversion() {
         for none in [json!({}), Value::Null] {
             let of_none = none.clone();
             let mut tree = object();
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_whole_to_the_code_if_they_are() {
+    fn conversion_code_receives_whole_floats_as_integers() {
         let mut tree = object().as_object().cloned().unwrap();
         tree.insert("size".to_owned(), json!(2.0));
         let whole = conversion(|object| match object["size"].is_i64() {

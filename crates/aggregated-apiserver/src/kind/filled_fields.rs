@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_has_said_is_left_out() {
+    fn server_filled_fields_are_omitted_unless_the_client_set_them() {
         const FILLED: [FilledField; 6] = [
             FilledField::dropped("/spec/policy"),
             FilledField::field("/spec/ip"),

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_time_of_go_is_the_last_one_of_rust() {
+    fn the_latest_go_time_is_read_as_the_latest_timestamp() {
         for time in ["9999-12-31T23:59:59Z", "9999-12-31T23:59:59.999999Z"] {
             let service = json!({"metadata": {"creationTimestamp": time}});
             let service: Service = read(&service).unwrap();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_are_integers_and_others_are_none() {
+    fn whole_floats_are_read_as_integers_and_others_are_rejected() {
         let port = |port: Value| {
             let service = json!({"spec": {"ports": [{"port": port, "targetPort": port}]}});
             let service = read_object::<Service>(service.as_object().unwrap());

@@ -37,7 +37,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn null_stays_where_it_is_demanded_or_unknown() {
+    fn nulls_are_removed_except_in_required_or_unknown_fields() {
         let text = json!({"type": "string", "nullable": true});
         let of_two =
             json!({"type": "object", "required": ["a"], "properties": {"a": text, "b": text}});

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_missing_right_protects_is_taken_out() {
+    fn fields_protected_by_a_missing_permission_are_removed() {
         let fields = fields(&[
             &["status.claims[*].phase", "status.cpu.usage"],
             &["status.memory.usage", "metadata.labels"],
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn whether_there_was_something_cannot_be_told() {
+    fn redaction_hides_whether_a_protected_field_was_set() {
         let fields = fields(&[&["status.memory.usage"]]).unwrap();
         let redaction = fields.redaction(1).unwrap();
         let shown = |memory: Value| {
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_is_handed_out() {
+    fn evicted_redacted_objects_are_returned_oldest_first() {
         let mut remembered = Remembered::default();
         let objects = (0..COUNT + 2).map(|number| object(&json!({"ready": number.to_string()})));
         let objects: Vec<_> = objects.collect();
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_lead_nowhere_are_faults() {
+    fn invalid_paths_of_protected_fields_are_rejected() {
         let check = |path: &str, expected: &str| {
             let said = fields(&[&[path]]).unwrap_err();
             assert_eq!(said, [format!("disclosures: {path}: {expected}")]);

@@ -56,7 +56,7 @@ pub fn scale() -> Option<Arc<Kind>> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn it_is_described() {
+    fn the_scale_kind_is_parsed_as_autoscaling_v1() {
         let scale = super::scale().unwrap();
         assert_eq!(scale.api_version(&scale.storage.name), "autoscaling/v1");
     }

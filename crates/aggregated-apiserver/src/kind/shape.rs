@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_objects_hold_counts_and_nothing_else() {
+    fn only_changes_that_affect_object_content_change_the_shape_of_a_kind() {
         fn of(versions: &mut Value) -> &mut Value {
             &mut versions[0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
         }

@@ -48,7 +48,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn servers_share_neither_caches_nor_limits() {
+    fn servers_have_separate_converted_caches_and_limits() {
         let schema = json!({"openAPIV3Schema": {"type": "object"}});
         let version = |name: &str, storage: bool| json!({"name": name, "served": true, "storage": storage, "schema": schema});
         let definition = json!({

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_lead_below_their_root() {
+    fn scale_paths_must_be_below_spec_or_status() {
         let parse = |spec: &str, status: &str| {
             let scale = CustomResourceSubresourceScale {
                 spec_replicas_path: spec.to_owned(),

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_request_is_said_with_its_steps() {
+    fn a_slow_request_is_logged_with_its_steps() {
         let mut slow = record("list");
         slow.steps.reached(Step::Authenticated, Duration::from_millis(1));
         slow.steps.reached(Step::Authorized, Duration::from_millis(601));

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_take_what_lies_between_their_ends() {
+    fn step_durations_are_the_times_between_step_ends() {
         let mut steps = Steps::default();
         let ms = Duration::from_millis;
         steps.reached(Step::Authenticated, ms(2));

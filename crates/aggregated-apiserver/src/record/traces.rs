@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn administrators_decide_and_what_comes_through_kube_apiserver_goes_on() {
+    fn traces_of_administrators_and_sampled_proxied_requests_are_continued() {
         let remote =
             Remote::of(Request::get("/").header("traceparent", HEADER).body(()).unwrap().headers());
         for (rate, groups, is_from_front_proxy) in [

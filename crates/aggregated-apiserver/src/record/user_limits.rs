@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_has_more_than_a_part_and_what_is_given_back_is_there_again() {
+    fn one_user_gets_at_most_a_quarter_and_returned_capacity_is_reusable() {
         let mut shares = UserLimits::of(100);
         assert!(shares.take("loud", 20) && shares.take("loud", 5));
         assert!(!shares.take("loud", 1), "a quarter is all");

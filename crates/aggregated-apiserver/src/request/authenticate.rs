@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_else_is_believed() {
+    async fn identity_headers_are_accepted_only_from_the_front_proxy() {
         let forged = [("x-remote-user", "jane"), ("x-remote-group", "system:masters")];
         let user = ask(Presented::default(), &forged).await.unwrap();
         assert_eq!(user, User::anonymous());
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_browser_says_its_token_among_the_protocols() {
+    fn bearer_tokens_are_read_from_websocket_subprotocols() {
         const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
         let ask = |protocols: String| {
             let request = Request::builder().header("connection", "upgrade");
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_that_nobody_can_check_is_no_token() {
+    async fn bearer_tokens_are_rejected_without_a_cluster_for_token_reviews() {
         let error = ask(Presented::default(), &[("authorization", "Bearer x")]).await.unwrap_err();
         assert_eq!(error.reason(), Reason::Unauthorized);
         let basic = ask(Presented::default(), &[("authorization", "Basic eDp5")]).await;

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_gives_is_the_longest_and_what_is_given_without_a_question() {
+    fn the_timeout_parameter_can_only_shorten_the_server_timeout() {
         let given = Duration::from_secs(90);
         for (query, seconds) in [("", 90), ("timeout=2m", 90), ("timeout=7s", 7), ("timeout=0", 90)]
         {
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_of_go() {
+    fn request_timeouts_are_parsed_as_go_durations() {
         let rows = [
             ("", 60_000),
             ("timeout=", 60_000),

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn service_accounts_are_in_their_groups() {
+    fn impersonated_service_accounts_have_their_implicit_groups() {
         let acting = ask(&[(USER, "system:serviceaccount:ns:robot")]).unwrap().unwrap();
         assert_eq!(acting.demands, [demand("", "serviceaccounts", "", "ns", "robot")]);
         let expected = [SERVICE_ACCOUNTS, "system:serviceaccounts:ns", AUTHENTICATED];
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_asked() {
+    fn impersonation_is_rejected_without_a_user_name_or_if_disabled() {
         assert_eq!(ask(&[]).unwrap(), None);
         let refused = ask(&[(GROUP, "dev")]).unwrap_err().to_string();
         let expected = "requested &user.DefaultInfo{Name:\"\", UID:\"\", Groups:[]string{\"dev\"}, Extra:map[string][]string(nil)} without impersonating a user name";

@@ -449,7 +449,7 @@ mod tests {
     const META: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
     #[test]
-    fn what_clients_send() {
+    fn accept_headers_of_common_clients_are_negotiated() {
         check("", Verb::List, Ok(Form::Object));
         check("*/*", Verb::List, Ok(Form::Object));
         check("application/json, */*", Verb::Get, Ok(Form::Object));
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had() {
+    fn unsupported_accept_headers_are_rejected() {
         check("application/vnd.kubernetes.protobuf", Verb::Get, Err(Reason::NotAcceptable));
         check("text/html", Verb::Get, Err(Reason::NotAcceptable));
         check("application/json;as=Poem;v=v1;g=meta.k8s.io", Verb::Get, Err(Reason::NotAcceptable));
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_had_in_protobuf() {
+    fn protobuf_is_negotiated_only_where_the_kind_supports_it() {
         const BOTH: &str = "application/vnd.kubernetes.protobuf,application/json";
         let media = |accept, verb, in_protobuf| {
             let negotiated = negotiate(&head(accept, ""), verb, in_protobuf).unwrap();
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rows_carry() {
+    fn include_object_sets_the_content_of_table_rows() {
         let include = |accept, query| {
             let negotiated =
                 negotiate(&head(accept, query), Verb::List, InProtobuf::Metadata).unwrap();

@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_badly_written_is_not_there() {
+    fn malformed_query_parameters_are_ignored() {
         let read = |query| pairs(query).map(|(key, value)| format!("{key}={value}")).collect();
         let rows: [(&str, &[&str]); 7] = [
             ("", &[]),

@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_have_one_path() {
+    fn paths_with_extra_slashes_are_no_documents_outside_discovery() {
         for (path, is_one) in [
             ("/metrics", true),
             ("/apis/", true),
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_is_asked_for() {
+    fn the_watch_parameter_is_parsed_as_in_kubernetes() {
         for query in ["watch", "watch=", "watch=true", "watch=1", "&watch=yes"] {
             assert!(wants_watch(query), "{query}");
         }

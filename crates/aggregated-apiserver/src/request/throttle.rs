@@ -332,7 +332,7 @@ mod tests {
     use futures::FutureExt;
 
     #[test]
-    fn heads_are_bounded_by_their_size_and_by_user() {
+    fn request_header_memory_is_limited_per_user_and_per_network() {
         let throttle = Throttle::new(Bounds::of(MemoryScale::ALL, Inflights::default()));
         let head = |length: usize| {
             let request = http::Request::get("/x").header("x", "x".repeat(length));
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn strangers_have_all_places_of_their_level_together() {
+    async fn anonymous_requests_can_use_all_slots_of_their_priority_level() {
         let levels = Levels::new(READS);
         let stranger = User::anonymous();
         let mut held = Vec::new();
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn there_are_as_many_places_as_operators_say() {
+    async fn concurrency_limits_follow_the_configured_maximums() {
         let said = Inflights { reads: 20, writes: 40, watches: Some(60) };
         let throttle = Throttle::new(Bounds::of(MemoryScale::ALL, said));
         let stranger = User::anonymous();
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_head_and_body_fit_the_smallest_room() {
+    fn the_largest_headers_and_bodies_fit_the_smallest_memory_budget() {
         let throttle =
             Throttle::new(Bounds::of(MemoryScale::largest(|_| false), Inflights::default()));
         let largest = http::Request::get("/x").header("x", "x".repeat((2 << 20) - 200));
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn watches_of_a_user_of_many_groups_are_bounded_by_their_size() {
+    fn watches_of_users_with_many_groups_are_limited_by_their_size() {
         let throttle = Throttle::new(Bounds::of(MemoryScale::ALL, Inflights::default()));
         let (head, ()) = http::Request::get("/apis").body(()).unwrap().into_parts();
         let watches = |count: usize| {
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_of_heads_of_watches_is_counted() {
+    fn request_headers_stored_for_watches_are_counted() {
         let throttle = Throttle::new(Bounds::of(MemoryScale::ALL, Inflights::default()));
         let path = format!("/apis?continue={}", "x".repeat(50 << 10));
         let (head, ()) = http::Request::get(path).body(()).unwrap().into_parts();
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_body_needs_no_room_and_an_unknown_one_the_most() {
+    fn a_body_of_unknown_length_reserves_the_maximum_and_an_empty_one_none() {
         let throttle = Throttle::new(Bounds::of(MemoryScale::ALL, Inflights::default()));
         let user = User { name: "jane".to_owned(), ..User::default() };
         let unknown = || Body::from_stream(futures::stream::pending::<Result<String, String>>());

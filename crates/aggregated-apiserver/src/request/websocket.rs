@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_web_socket_is_asked_for() {
+    fn websocket_requests_are_recognized_by_their_upgrade_headers() {
         let ask = |connection: &str, upgrade: &str| {
             let request = Request::builder().header(CONNECTION, connection);
             let request = request.header(UPGRADE, upgrade).body(()).unwrap();

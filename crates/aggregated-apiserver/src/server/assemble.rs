@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_served_stops_the_start() {
+    fn invalid_kinds_prevent_the_server_from_starting() {
         check(
             &Kinds::new().computed::<Bar>().computed::<Bar>(),
             "kind bars.example.com: spec.names.plural: \"bars\" is taken by bars.example.com",

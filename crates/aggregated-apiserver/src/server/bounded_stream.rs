@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_says_nothing_is_cut() {
+    async fn a_client_that_sends_no_request_is_disconnected() {
         let (ours, theirs) = duplex(64);
         let began = Instant::now();
         let error = bounded(ours, &occupant(), &CancellationToken::new()).read_u8().await;
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_takes_nothing_is_cut_and_a_slow_one_is_not() {
+    async fn a_client_that_reads_no_response_is_disconnected_but_a_slow_one_is_not() {
         let (ours, mut theirs) = duplex(64);
         let mut stream = bounded(ours, &occupant(), &CancellationToken::new());
         let sent = tokio::spawn(async move { stream.write_all(&[0; 64 * 5]).await });
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pause_between_requests_is_longer_than_that_of_clients_and_a_request_has_no_limit() {
+    async fn connections_are_closed_when_idle_too_long_but_not_during_a_request() {
         let (ours, mut theirs) = duplex(64);
         let occupant = occupant();
         let mut stream = bounded(ours, &occupant, &CancellationToken::new());
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_head_of_a_later_request_has_its_time_from_its_first_byte() {
+    async fn the_header_timeout_of_a_later_request_starts_at_its_first_byte() {
         let (ours, mut theirs) = duplex(64);
         let occupant = occupant();
         let mut stream = bounded(ours, &occupant, &CancellationToken::new());

@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_certificate_that_can_be_read_is_enough() {
+    fn a_ca_bundle_needs_only_one_readable_certificate() {
         let key = rcgen::KeyPair::generate().unwrap();
         let made = rcgen::CertificateParams::new(vec!["a".to_owned()]).unwrap();
         let good = made.self_signed(&key).unwrap().pem();

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_is_good_for_two_thirds_of_its_time() {
+    fn generated_certificates_are_renewed_after_two_thirds_of_their_lifetime() {
         let made = make(&service(), None, at(0)).unwrap();
         assert_eq!(needed_renewal(&made, &service(), at(0)), Renewal::NotNeeded);
         assert_eq!(needed_renewal(&made, &service(), at(240)), Renewal::NotNeeded);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_keeps_the_ca() {
+    fn renewing_the_serving_certificate_preserves_the_ca() {
         let made = make(&service(), None, at(0)).unwrap();
         let renewed = renew_serving(&made, &service(), at(250)).unwrap();
         assert_eq!(renewed.ca_bundle, made.ca_bundle);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_ca_stands_before_the_old_one() {
+    fn a_new_ca_precedes_the_previous_one_in_the_bundle() {
         let made = make(&service(), None, at(0)).unwrap();
         let second = make(&service(), Some(&made), at(3_000)).unwrap();
         assert!(second.ca_bundle.ends_with(&made.ca_bundle));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_callers_refuse_is_said() {
+    fn certificates_that_clients_would_reject_are_reported() {
         let name = "farm-operator.farm-operator.svc";
         let made = make(&service(), None, at(0)).unwrap().certificate;
         assert_eq!(fault(&made, name, at(0)), None);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_is_made_anew() {
+    fn invalid_stored_certificates_are_regenerated() {
         let made = make(&service(), None, at(0)).unwrap();
         let other = make(&service(), None, at(0)).unwrap();
         let damaged = made.ca_bundle.replace("MII", "!!!");

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_read_on_is_bounded_for_each_network() {
+    async fn drained_request_bodies_are_limited_per_network() {
         let drains = Drains::new();
         let read_on = |network: &str| {
             let standing = ConnectionPriority::new(network.to_owned());

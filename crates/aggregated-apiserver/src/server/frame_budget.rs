@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_carries_nothing_is_counted_however_it_is_cut() {
+    async fn http2_control_frames_are_counted_across_chunk_boundaries() {
         let mut bytes = PREFACE.to_vec();
         for (kind, payload) in [
             (4, &[][..]),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_flood_is_read_slowly_and_whoever_reads_is_not_slowed() {
+    async fn http2_frame_floods_are_throttled_until_the_client_reads_responses() {
         let mut budget = FrameBudget::new();
         budget.received(PREFACE);
         tokio::time::sleep(Duration::from_secs(60)).await;
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_one_read_brings_is_made_up_for() {
+    async fn http2_frames_beyond_the_budget_delay_the_next_reads() {
         let mut budget = FrameBudget::new();
         budget.received(PREFACE);
         // One read may contain this many frames, and each of them affects every stream.

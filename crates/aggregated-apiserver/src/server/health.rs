@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong_to_whom_it_may() {
+    fn health_endpoints_include_failure_reasons_only_for_single_checks() {
         let (trusted, is_trusted) = watch::channel(false);
         let is_well = watch::channel(true).1;
         let sequencer = Arc::new(RevisionSequencer::starting(Timestamp::UNIX_EPOCH, 0));

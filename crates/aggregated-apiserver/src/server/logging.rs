@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_logged_at_each_verbosity() {
+    fn verbosity_levels_map_to_log_directives() {
         assert_eq!(directives(0), format!("info,{DETAILS}=off,{ACCESS_LOG}=off"));
         assert_eq!(directives(2), format!("info,{DETAILS}=debug,{ACCESS_LOG}=off"));
         assert_eq!(directives(3), format!("info,{DETAILS}=debug,{ACCESS_LOG}=debug"));

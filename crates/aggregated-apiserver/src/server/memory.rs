@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_deployed_fits_its_container_as_it_is_meant_to_be() {
+    fn the_default_memory_limits_fit_the_default_container() {
         let meant = Bounds::within(None, CONTENTS);
         assert!(mebibytes(meant.sum()) <= MEMORY_LIMIT_MIB, "{:?}", meant.parts());
         for limit in [MEMORY_LIMIT_MIB, 4 * MEMORY_LIMIT_MIB, usize::MAX >> 20] {
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn smaller_containers_have_smaller_rooms_and_all_of_them_fit() {
+    fn smaller_containers_have_smaller_memory_limits_that_fit() {
         let limits = [FLOOR_MIB, 384, 512, 768, MEMORY_LIMIT_MIB];
         for (smaller, larger) in limits.iter().zip(&limits[1..]) {
             let (small, large) = (within(*smaller), within(*larger));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn rooms_hold_what_one_client_may_ask_for_at_the_floor() {
+    fn at_the_memory_floor_every_limit_admits_the_largest_object() {
         const LARGEST_OBJECT: usize = 3 << 19;
         let floor = within(FLOOR_MIB);
         assert!(floor.sum() <= FLOOR_MIB << 20, "{:?}", floor.parts());
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn the_start_takes_no_more_than_the_sum_in_the_log() {
+    fn startup_memory_is_within_the_logged_sum_of_limits() {
         for limit in [FLOOR_MIB, 384, 512, MEMORY_LIMIT_MIB] {
             let bounds = within(limit);
             assert!(bounds.start() <= bounds.sum() && bounds.start() > bounds.objects);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn servers_in_one_process_have_limits_of_their_own() {
+    async fn servers_in_one_process_have_separate_memory_limits() {
         let start = async |limit| {
             let definition = "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: foos.example.com}, spec: {group: example.com, scope: Namespaced, names: {plural: foos, kind: Foo}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}}";
             let kinds = Kinds::new().crds_from_yaml(definition).unwrap();
@@ -301,19 +301,19 @@ mod tests {
     }
 
     #[test]
-    fn kinds_share_one_recent_past() {
+    fn memory_limits_do_not_depend_on_the_number_of_stored_kinds() {
         let of = |stored| Bounds::within(None, Contents { stored, ..CONTENTS }).parts();
         assert_eq!(of(1), of(1_000));
     }
 
     #[test]
-    fn below_the_floor_rooms_stay_as_they_are_and_do_not_fit() {
+    fn below_the_memory_floor_limits_exceed_the_container() {
         let tiny = within(128);
         assert!(tiny.sum() > 128 << 20 && tiny.sum() <= FLOOR_MIB << 20);
     }
 
     #[test]
-    fn what_was_said_holds() {
+    fn memory_limits_set_by_flags_are_applied() {
         let said = Said {
             source_memory: Some(32 << 20),
             store_memory: Some(200 << 20),
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_watches_as_operators_say_are_there_in_a_small_container_too() {
+    fn max_watches_is_applied_in_a_small_container() {
         let watches = |said: Option<&str>| {
             let flags = said.map(|count| format!("--max-watches={count}"));
             let args = Flags::parse_from(["server".to_owned()].into_iter().chain(flags)).args;
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_down_of_requests_is_counted() {
+    fn audit_events_and_spans_count_towards_the_memory_limit() {
         let records = Records { waiting: 48 << 20, of_watch: 1 << 10 };
         let contents = CONTENTS.with_records(records);
         let of = |limit: usize| Bounds::within(Some(limit << 20), contents);
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn many_types_of_the_cluster_take_no_more_than_a_few() {
+    fn memory_limits_stop_growing_beyond_a_number_of_source_types() {
         // The memory limits of farm-operator, which stores one kind, as docs/explanation/performance.md lists them.
         for limit in [256, 512, 768, MEMORY_LIMIT_MIB] {
             let bounds = Bounds::within(Some(limit << 20), Contents { stored: 1, ..CONTENTS });

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_without_quotas_take_no_room() {
+    fn namespaces_without_quotas_have_no_entry_in_the_quota_limits() {
         let limits = QuotaLimits::default();
         let names = |namespace: &str| {
             let limits = limits.of(namespace).now_or_never().unwrap();

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_reserved_until_the_object_is_kept_or_will_not_be() {
+    fn quota_is_reserved_until_the_object_is_stored_or_the_reservation_dropped() {
         let usages = QuotaUsages::default();
         let counter = counter(&usages, QuotaUsage::Count);
         let limits = [limit("many", &[(FOOS, "9")]), limit("few", &[(FOOS, "2"), ("pods", "0")])];
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_quota_limits_is_free() {
+    fn resources_without_a_quota_limit_are_not_reserved() {
         let usages = QuotaUsages::default();
         let limits = [limit("q", &[("count/bars.example.com", "0")])];
         assert!(usages.reserve("n", Some("1"), one(), &limits).unwrap().is_none());
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_exceeded_is_said() {
+    fn the_quota_error_lists_every_exceeded_resource() {
         let usages = QuotaUsages::default();
         let requested =
             Amounts([("a", 1), ("b", 2000), ("c", 1)].map(|(k, v)| (k.into(), v)).into());
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_charged_what_it_uses_more() {
+    fn an_update_is_charged_only_for_its_additional_usage() {
         let usages = QuotaUsages::default();
         let usage = QuotaUsage::Computed(sized);
         let counter = counter(&usages, usage);

@@ -592,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_what_serde_makes_of_it() {
+    fn a_counted_object_equals_the_object_that_serde_json_reads() {
         let mut read = read_in::<Pod>(&pod().to_string(), ROOM).unwrap().object;
         let mut expected: Pod = serde_json::from_value(pod()).unwrap();
         assert!(expected.metadata.managed_fields.take().is_some());
@@ -603,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn all_forms_are_read() {
+    fn counted_reads_support_every_shape_of_serde_types() {
         #[derive(Debug, PartialEq, Deserialize)]
         enum Choice {
             Unit,
@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_kept_is_not_counted() {
+    fn dropped_fields_do_not_count_towards_the_object_size() {
         let mut given = pod();
         let (whole, metadata) = (size::<Pod>(&given), size::<PartialObjectMeta<Pod>>(&given));
         assert!(metadata < whole, "{metadata} {whole}");
@@ -652,7 +652,7 @@ mod tests {
 
     /// Densely nested values use far more memory than the length of their JSON.
     #[test]
-    fn what_takes_more_than_its_text_is_counted() {
+    fn object_sizes_include_memory_beyond_the_json_bytes() {
         let names: BTreeMap<String, &str> = (0..1_000).map(|n| (n.to_string(), "")).collect();
         let config_map = json!({"data": names});
         let least = 1_000 * 2 * size_of::<String>();
@@ -665,7 +665,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_no_room_for_is_not_read() {
+    fn objects_beyond_the_memory_budget_are_not_read() {
         let given = pod().to_string();
         let size = read_in::<Pod>(&given, ROOM).unwrap().bytes;
         assert_eq!(read_in::<Pod>(&given, size).unwrap().bytes, size);
@@ -709,7 +709,7 @@ mod tests {
 
     /// Objects with different decoded values have different hashes, and ignored fields do not change the hash.
     #[test]
-    fn what_is_read_is_told_apart_from_what_is_not() {
+    fn content_hashes_cover_exactly_the_fields_that_are_read() {
         let hasher = RandomState::new();
         let content =
             |object: &Value| read::<Seen>(&object.to_string(), ROOM, &hasher).unwrap().content;

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_a_kind_can_be_called_is_one() {
+    fn invalid_api_versions_and_kinds_are_rejected() {
         for (api_version, kind) in
             [("v1", "Pod"), ("apps/v1", "Deployment"), ("a.example.com/v1alpha1", "X")]
         {

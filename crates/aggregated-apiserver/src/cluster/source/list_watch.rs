@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn events_say_what_happened_and_how_far_one_has_come() {
+    fn watch_events_update_the_objects_and_the_resource_version() {
         let mut told = Told::default();
         let mut revision = "1".to_owned();
         let object = |revision: &str| {
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn watch_event_errors_distinguish_expired_failed_and_too_large() {
         let check = |line: &str| {
             let mut told = Told::default();
             take_event(line.as_bytes(), &mut "1".to_owned(), &mut told).unwrap_err()
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_listed_again_and_is_as_it_was_is_not_told() {
+    fn a_relist_reports_no_change_for_unchanged_objects() {
         let informer = Arc::new(SourceInformer::alone(100_000));
         let mut follower =
             Follower::<ConfigMap>::new(Arc::clone(&informer), "configmaps".to_owned(), "");

@@ -137,7 +137,7 @@ mod tests {
 
     /// The copied object is the one of the other map, and no other object changes.
     #[test]
-    fn objects_are_taken_over_one_by_one() {
+    fn objects_are_taken_over_from_a_newer_set_one_key_at_a_time() {
         let keyed = |text: &str| (Key::of_text(text), Arc::new(text.to_owned()));
         let before: SourceObjects<String> = ["a", "b"].map(keyed).into_iter().collect();
         let after: SourceObjects<String> = ["b", "c"].map(keyed).into_iter().collect();

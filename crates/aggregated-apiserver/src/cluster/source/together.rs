@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_takes_most_is_named_and_what_is_gone_is_free() {
+    fn the_memory_error_names_the_largest_types_and_dropped_types_free_memory() {
         let all = Arc::new(Together::within(100 << 20));
         let [pods, nodes, events, sets] =
             ["pods", "nodes", "events", "replicasets.apps"].map(|name| all.share(name.to_owned()));

@@ -473,7 +473,7 @@ Part
     }
 
     #[test]
-    fn what_is_hostile() {
+    fn malformed_or_excessive_protobuf_is_rejected() {
         let fields = Types::parse(&[TABLE]).unwrap();
         for (bytes, expected) in [
             (b"{}".to_vec(), NO_MAGIC),

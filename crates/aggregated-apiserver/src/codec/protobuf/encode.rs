@@ -258,7 +258,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn protobuf_objects_survive_encoding_and_decoding() {
         const TABLE: &str = "\
 package example.com/api/foo/v1 example.com/v1
 Extra = strings

@@ -55,7 +55,7 @@ mod tests {
     /// After creations, changes and deletions each object is served as it was given, and most objects share their
     /// common JSON.
     #[test]
-    fn what_is_shared_is_shown_as_it_was_given() {
+    fn objects_with_shared_json_read_like_the_originals() {
         let mut random = fastrand::Rng::with_seed(17);
         let sequencer = Arc::new(RevisionSequencer::starting(jiff::Timestamp::now(), 7));
         let cache = WatchCache::new(sequencer, 1 << 20);

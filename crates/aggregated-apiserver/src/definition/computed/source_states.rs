@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_that_of_one_source_at_a_time() {
+    fn source_numbers_are_unique_and_reused_after_removal() {
         let mut known = KnownSources::default();
         let [a, b, c] = ["a", "b", "c"].map(Key::of_text);
         let (of_a, of_b) = (known.number_of(&a), known.number_of(&b));

@@ -130,7 +130,7 @@ impl Fixture {
 }
 
 #[tokio::test]
-async fn nothing_is_shown_before_everything_has_arrived() {
+async fn a_computed_kind_is_synced_after_all_its_sources() {
     let fixture = start();
     fixture.config_maps.set(key("a"), Some(config_map("a", &[("value", "1")])));
     fixture.config_maps.complete(&fixture.config_maps_present());
@@ -146,7 +146,7 @@ async fn nothing_is_shown_before_everything_has_arrived() {
 }
 
 #[tokio::test]
-async fn only_what_looked_at_a_change_is_computed_again() {
+async fn only_objects_that_depend_on_a_change_are_recomputed() {
     let fixture = start();
     for name in ["a", "b"] {
         fixture.config_maps.set(key(name), Some(config_map(name, &[("value", "1")])));
@@ -166,7 +166,7 @@ async fn only_what_looked_at_a_change_is_computed_again() {
 }
 
 #[tokio::test]
-async fn a_change_that_alters_nothing_is_no_event() {
+async fn a_source_change_without_effect_sends_no_event() {
     let fixture = start();
     fixture.config_maps.set(key("a"), Some(config_map("a", &[("value", "1")])));
     let fixture = fixture.synced().await;
@@ -194,7 +194,7 @@ async fn another_source_of_the_same_name_is_another_object() {
 }
 
 #[tokio::test]
-async fn objects_go_with_their_source() {
+async fn computed_objects_are_deleted_with_their_source() {
     let fixture = start();
     fixture.config_maps.set(key("a"), Some(config_map("a", &[("value", "1")])));
     fixture.config_maps.set(key("b"), Some(config_map("b", &[("value", "1")])));
@@ -228,7 +228,7 @@ async fn a_name_can_change() {
 
 /// Permissions are checked on the source that a name leads to, so an object whose name leads elsewhere is not served.
 #[tokio::test]
-async fn objects_whose_name_leads_to_another_source_are_not_shown() {
+async fn computed_objects_with_the_key_of_another_source_are_omitted() {
     let fixture = start();
     fixture.config_maps.set(key("a"), Some(config_map("a", &[("value", "1")])));
     fixture.config_maps.set(key("b"), Some(config_map("b", &[("value", "1"), ("name", "a")])));
@@ -245,7 +245,7 @@ async fn objects_whose_name_leads_to_another_source_are_not_shown() {
 }
 
 #[tokio::test]
-async fn a_panic_leaves_everything_as_it_was() {
+async fn a_panic_in_a_computation_preserves_the_published_object() {
     let fixture = start();
     fixture.config_maps.set(key("a"), Some(config_map("a", &[("value", "1")])));
     let fixture = fixture.synced().await;

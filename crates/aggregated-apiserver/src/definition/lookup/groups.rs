@@ -120,7 +120,7 @@ mod tests {
 
     /// The counted bytes equal those of the existing sums after any sequence of changes.
     #[test]
-    fn what_sums_take_is_counted() {
+    fn the_memory_of_sums_by_namespace_is_counted() {
         let mut random = fastrand::Rng::with_seed(23);
         let mut sums: Option<ByNamespace<BTreeMap<u8, i64>>> = None;
         let mut members: Vec<(Option<&str>, u8)> = Vec::new();

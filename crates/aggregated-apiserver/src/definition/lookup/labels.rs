@@ -285,7 +285,7 @@ mod tests {
 
     /// The index finds the same places as a scan of all places, in both directions.
     #[test]
-    fn finds_what_matches_and_forgets_what_is_gone() {
+    fn label_indexes_find_matching_objects_and_drop_removed_ones() {
         let mut random = fastrand::Rng::with_seed(11);
         let (mut labelled, mut selecting) = (Labelled::default(), Selecting::default());
         let (mut things, mut selectors) = (BTreeMap::new(), BTreeMap::new());

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asks_for_which_source_is_one_number() {
+    fn a_computation_and_a_source_are_packed_into_one_number() {
         for (asker, source) in [(0, 0), (5, 0), (0, 1), (7, 12_345), (3, u32::MAX / ASKERS)] {
             let asking = Asking::new(Asker(asker), SourceNumber(source));
             assert_eq!((asking.asker(), asking.source()), (Asker(asker), SourceNumber(source)));

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_what_a_set_is() {
+    fn a_small_set_behaves_like_a_btree_set() {
         let mut random = fastrand::Rng::with_seed(5);
         let (mut set, mut expected) = (SmallSet::default(), BTreeSet::new());
         let mut forms = [false; 3];

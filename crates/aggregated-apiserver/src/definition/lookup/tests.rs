@@ -76,7 +76,7 @@ fn objects_are_found_by_their_labels() {
 }
 
 #[test]
-fn objects_are_found_by_what_they_select() {
+fn objects_are_found_by_a_selector_that_matches_given_labels() {
     let service = |name: &str, selector: serde_json::Value| -> Service {
         let metadata = json!({"namespace": "n", "name": name});
         from_value(json!({"metadata": metadata, "spec": {"selector": selector}})).unwrap()
@@ -102,7 +102,7 @@ fn objects_are_found_by_what_they_select() {
 }
 
 #[test]
-fn a_question_is_kept_as_long_as_something_depends_on_it() {
+fn lookup_queries_are_stored_while_a_source_depends_on_them() {
     let lookup = lookup();
     let (first, second) = (SourceNumber(1), SourceNumber(2));
     lookup.list(None);
@@ -151,7 +151,7 @@ fn small(map: &ConfigMap) -> Small {
 
 /// An object at which a sum panics is omitted, and the other objects are still counted.
 #[test]
-fn sums_leave_out_what_they_panic_at() {
+fn sums_omit_objects_that_make_the_measure_panic() {
     let mut view: View<ConfigMap> = View::of(SourceObjects::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
     let namespace = |map: &ConfigMap| map.metadata.namespace.clone();
@@ -188,7 +188,7 @@ fn growing(map: &ConfigMap) -> Small {
 
 /// An object whose removal made a sum panic is counted once when it is added again.
 #[test]
-fn what_comes_back_is_counted_once() {
+fn an_object_added_again_after_a_panicking_removal_is_summed_once() {
     let mut view: View<ConfigMap> = View::of(SourceObjects::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
     let namespace = |map: &ConfigMap| map.metadata.namespace.clone();
@@ -302,7 +302,7 @@ fn sums_over_pairs_follow_both() {
 /// Same test with changes that are processed later and in batches, and with joined objects that exceed the memory limit
 /// for some time.
 #[test]
-fn sums_over_pairs_follow_what_is_looked_at_late() {
+fn sums_over_pairs_are_correct_when_changes_are_processed_late() {
     let mut random = fastrand::Rng::with_seed(31);
     let informer = services();
     let mut view: View<ConfigMap> = View::of(SourceObjects::default());
@@ -366,7 +366,7 @@ fn sums_over_pairs_follow_what_is_looked_at_late() {
 /// A view that processes changes late, and then shares the map of the informer, contains the current objects. This also
 /// holds after the objects exceeded their memory limit and were listed again.
 #[test]
-fn what_is_looked_at_late_is_what_is_there() {
+fn lookups_are_correct_when_changes_are_processed_late() {
     let mut random = fastrand::Rng::with_seed(29);
     let informer = SourceInformer::<ConfigMap>::alone(1 << 30);
     informer.complete(&HashSet::new());
@@ -445,7 +445,7 @@ fn measured(_: &ConfigMap, _: &Service) -> i64 {
 
 /// In a group of any size, a change on one side measures only the affected pair.
 #[test]
-fn a_change_of_a_group_does_not_look_at_the_others() {
+fn a_change_in_a_group_measures_only_the_changed_objects() {
     const COUNT: usize = 1_000;
     let informer = Arc::new(SourceInformer::<Service>::alone(1 << 30));
     let set = |name: &str| {

@@ -322,7 +322,7 @@ fn kinds() -> Vec<Kind> {
 }
 
 #[test]
-fn without_a_tree_the_same_is_made() {
+fn direct_conversion_equals_conversion_through_a_json_tree() {
     let mut chance = Chance(fastrand::Rng::with_seed(1));
     let mut shares = Vec::new();
     for kind in kinds() {

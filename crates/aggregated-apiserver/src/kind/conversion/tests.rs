@@ -4,7 +4,7 @@ use super::*;
 use serde_json::json;
 
 #[test]
-fn only_the_version_and_what_it_knows_changes() {
+fn conversion_changes_the_api_version_and_prunes_unknown_fields() {
     let property = |name: &str| json!({"openAPIV3Schema": {"type": "object", "properties": {name: {"type": "string"}}}});
     let definition = json!({
         "metadata": {"name": "foos.example.com"},
@@ -38,7 +38,7 @@ fn only_the_version_and_what_it_knows_changes() {
 }
 
 #[test]
-fn defaults_of_the_kept_version_are_those_it_has_when_the_object_is_read() {
+fn storage_version_defaults_apply_when_an_object_is_read() {
     let kind = |default: &str| {
         let version = |name: &str, properties: Value| {
             let schema = json!({"openAPIV3Schema": {"type": "object", "properties": properties}});

@@ -24,7 +24,7 @@ fn find(path: &str) -> Option<Value> {
 }
 
 #[test]
-fn finds_what_kubernetes_finds() {
+fn json_paths_find_the_same_values_as_kubernetes() {
     for (path, expected) in [
         (".spec.n[0]", json!(10)),
         (".spec.n[-1]", json!(40)),
@@ -68,7 +68,7 @@ fn finds_what_kubernetes_finds() {
 }
 
 #[test]
-fn finds_nothing_where_kubernetes_finds_nothing() {
+fn json_paths_find_no_value_where_kubernetes_finds_none() {
     for path in [
         ".",
         ".none",
@@ -104,7 +104,7 @@ fn finds_nothing_where_kubernetes_finds_nothing() {
 }
 
 #[test]
-fn what_is_no_path_is_said() {
+fn invalid_json_paths_are_rejected() {
     for path in [
         "[",
         ".a[",

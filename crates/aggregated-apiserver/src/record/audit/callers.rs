@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_in_anything_is_another_caller() {
+    fn audit_callers_that_differ_in_any_field_have_different_json() {
         let users = [
             User { name: "jane".into(), ..User::default() },
             User { name: "jane".into(), uid: Some("1".into()), ..User::default() },
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_is_not_remembered() {
+    fn large_audit_callers_are_not_cached() {
         let long = Arc::new(User { name: "l".repeat(2 * LONGEST), ..User::default() });
         let source_ips = &Addresses::default();
         let caller = Caller { user: Some(&long), impersonated: None, source_ips, user_agent: None };

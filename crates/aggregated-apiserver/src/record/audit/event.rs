@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn members_stand_in_their_order() {
+    fn audit_event_fields_have_a_fixed_order() {
         let attributes = resource("ns", "a");
         let user = Arc::new(User {
             name: "jane".to_owned(),
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_left_out() {
+    fn unset_audit_event_fields_are_omitted() {
         let path = Attributes::Path { verb: "get".to_owned(), path: "/x".to_owned() };
         let expected = [
             r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"my-id","#,
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_says_what_its_path_does_not() {
+    fn audit_object_references_are_completed_from_the_object() {
         let named = Named {
             namespace: "other".to_owned(),
             name: "b".to_owned(),

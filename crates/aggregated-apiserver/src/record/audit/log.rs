@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn of_lines_that_a_disk_takes_a_part_of_the_others_have_failed() {
+    fn incompletely_written_audit_lines_count_as_failed() {
         let log = Log::to(Box::new(Full(25))).unwrap();
         for _ in 0..5 {
             log.take(b"123456789\n", "jane");
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_hangs_is_waited_for_once() {
+    fn the_audit_log_waits_only_once_for_a_hung_disk() {
         const SHORT: Duration = Duration::from_millis(50);
         let (go, going) = mpsc::channel();
         let (written, _lines) = mpsc::channel();
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_disk_holds_nobody_up_and_costs_no_more_than_its_room() {
+    fn a_slow_disk_blocks_no_request_and_its_audit_backlog_is_limited() {
         let (go, going) = mpsc::channel();
         let (written, lines) = mpsc::channel();
         let log = Log::to(Box::new(Slow(going, written))).unwrap();
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn one_user_does_not_push_out_what_others_do() {
+    fn one_user_can_use_at_most_a_quarter_of_the_audit_backlog() {
         let (go, going) = mpsc::channel();
         let (written, lines) = mpsc::channel();
         let log = Log::to(Box::new(Slow(going, written))).unwrap();
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn drops_are_counted_and_said_once_a_minute() {
+    fn dropped_audit_events_are_logged_at_most_once_a_minute() {
         let mut state = State { dropped: 3, ..State::default() };
         assert_eq!(state.untold(), Some(3));
         state.dropped = 5;

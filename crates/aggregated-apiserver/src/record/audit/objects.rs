@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_is_written_as_it_was_sent_on_one_line() {
+    fn a_patch_is_audited_as_sent_on_one_line() {
         let patch = Bytes::from_static(b" {\"b\": 1.0,\n \"a\": \"x  \\\" \\\\\", \"b\": 2}\n");
         let requested = taken(RequestObject::Patch(&patch), false);
         assert_eq!(requested.object.unwrap().get(), r#"{"b":1.0,"a":"x  \" \\","b":2}"#);
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_for_people_is_one_line_all_the_same() {
+    fn an_indented_response_is_audited_on_one_line() {
         let indented = "{\n  \"kind\": \"Foo\",\n  \"a\": \"x\\n  y\"\n}\n";
         let (response, status) = answered(indented);
         assert_eq!(response.object.unwrap().get(), r#"{"kind":"Foo","a":"x\n  y"}"#);
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn managed_fields_that_were_set_apart_are_not_shown_as_null() {
+    fn null_managed_fields_are_omitted_from_audit_events() {
         let object = json!({"metadata": {"name": "a", "managedFields": null}, "managedFields": 1});
         let object = object.as_object().unwrap();
         let shown = r#"{"metadata":{"name":"a"},"managedFields":1}"#;
@@ -407,14 +407,14 @@ mod tests {
     }
 
     #[test]
-    fn names_that_nothing_has_checked_are_bounded() {
+    fn overlong_uids_are_omitted_from_audit_events() {
         let object = json!({"metadata": {"name": "a", "uid": "x".repeat(NAME_LIMIT + 1)}});
         let named = named(object.as_object().unwrap());
         assert_eq!((named.name.as_str(), named.uid.as_str()), ("a", ""));
     }
 
     #[test]
-    fn only_a_status_of_kubernetes_is_one_and_it_is_bounded() {
+    fn only_a_v1_status_is_audited_as_status_and_its_size_is_limited() {
         let (response, said) =
             answered(r#"{"kind":"Status","apiVersion":"example.com/v1","code":7}"#);
         assert!(said.is_none() && response.object.is_some());
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_ends_early_is_said_to_be_cut() {
+    fn an_incomplete_response_is_marked_as_truncated_in_audit_events() {
         assert!(answered(r#"{"kind":"Foo","apiVer"#).0.is_truncated());
         assert!(!answered(r#"{"kind":"Foo"}"#).0.is_truncated());
         assert!(!answered("").0.is_truncated());

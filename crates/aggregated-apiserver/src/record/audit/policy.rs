@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_matches_counts() {
+    fn the_first_matching_audit_rule_sets_the_level() {
         let jane =
             User { name: "jane".to_owned(), groups: vec!["devs".to_owned()], ..User::default() };
         let level = |rules: &str, attributes: &Attributes| {
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn stages_are_left_out_by_the_policy_and_the_rule() {
+    fn audit_stages_are_omitted_by_the_policy_and_the_rule() {
         let text = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nomitManagedFields: true\nrules:\n- {level: Request, verbs: [get], omitStages: [Panic], omitManagedFields: false}\n- level: Metadata";
         let policy = Policy::parse(text).unwrap();
         let get = policy.judge(None, &resource("get", "/a/b/c")).omitted();
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_in_one_line() {
+    fn audit_policy_errors_name_the_field_on_one_line() {
         let head = "apiVersion: audit.k8s.io/v1\nkind: Policy\n";
         for (text, expected) in [
             ("- a", "is no object"),

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn users_are_counted_while_they_could_take_too_much() {
+    fn audit_queue_users_are_counted_only_while_one_could_exceed_its_limit() {
         let mut queue = Queue::of(4_000);
         let line = |bytes: usize| vec![b'x'; bytes - NOTED];
         assert!(queue.take(&line(400), "l") && queue.take(&line(400), "q"));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_more_than_all_of_the_room() {
+    fn the_audit_queue_rejects_lines_beyond_its_size() {
         let mut queue = Queue::of(4_000);
         for user in ["a", "b", "c", "d"] {
             assert!(queue.take(&[b'x'; 900 - NOTED], user));
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn it_takes_no_more_memory_than_it_says() {
+    fn the_audit_queue_uses_no_more_memory_than_it_reports() {
         const LIMIT: usize = 16 * BATCH;
         for (name, line) in
             [(1, 1), (1, 700), (200, 1), (63, BATCH - 1), (1, BATCH + 1), (1_000, 3)]
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_ends_when_it_is_large_and_its_room_is_used_again() {
+    fn audit_batches_have_a_size_limit_and_their_buffers_are_reused() {
         let mut queue = Queue::of(32 * BATCH);
         for number in 0..6 {
             assert!(queue.take(&[b'x'; BATCH / 2], &format!("user-{number}")));
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_are_told_apart_by_their_names() {
+    fn consecutive_audit_lines_of_one_user_are_counted_together() {
         let mut owners = Owners::default();
         for (user, bytes) in [("", 1), ("a", 2), ("a", 3), ("ab", 4), ("", 5), ("", 6), ("a", 7)] {
             owners.add(user, bytes);

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn old_files_are_kept_by_count_and_age() {
+    fn old_audit_files_are_deleted_by_count_and_age() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
         fs::write(folder.path().join("audit-other.log"), "mine").unwrap();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_another_program_took_away_is_begun_anew() {
+    fn a_deleted_audit_file_is_created_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("new/audit.log");
         let mut file = small(&path);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rotation_that_fails_ends_nothing_and_is_tried_again() {
+    fn a_failed_audit_rotation_loses_no_lines_and_is_retried() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log/audit.log");
         let mut file = small(&path);
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_not_rotated() {
+    fn an_audit_log_on_a_device_is_not_rotated() {
         let rotation = Rotation { size: 10, age: None, count: None };
         let mut file = RotatedFile::open(PathBuf::from("/dev/null"), rotation).unwrap();
         for _ in 0..3 {

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_what_serde_json_makes_of_them() {
+    fn audit_strings_are_encoded_as_by_serde_json() {
         let all: String = (0..0x300).filter_map(char::from_u32).collect();
         for text in ["", "plain", "\"", "\\", "\n", "\u{7f}", "é\u{2028}", "a<b>&", all.as_str()] {
             assert_eq!(made(|line| line.text(text)), serde_json::to_string(text).unwrap());
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn times_have_all_their_digits() {
+    fn audit_times_have_six_fractional_digits() {
         for text in [
             "2026-01-02T03:04:05.000006Z",
             "1970-01-01T00:00:00.000000Z",

@@ -37,7 +37,7 @@ mod tests {
     use super::as_0_0_4;
 
     #[test]
-    fn counters_are_described_by_their_whole_names() {
+    fn counters_are_described_by_the_names_of_their_samples() {
         let text = "# HELP a_b Words.\n# TYPE a_b counter\na_b_total{c=\"d\"} 1\n# EOF\n";
         let expected = "# HELP a_b_total Words.\n# TYPE a_b_total counter\na_b_total{c=\"d\"} 1\n";
         assert_eq!(as_0_0_4(text), expected);

@@ -108,7 +108,7 @@ mod tests {
     const HEAD: &str = "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\n";
 
     #[test]
-    fn what_kube_apiserver_takes_is_taken() {
+    fn tracing_configurations_of_kube_apiserver_are_accepted() {
         let none = TracingConfiguration::parse(HEAD).unwrap();
         assert_eq!(none.endpoint, "http://localhost:4317");
         assert_eq!(none.sampling_rate_per_million, 0);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_in_one_line() {
+    fn tracing_configuration_errors_name_the_field_on_one_line() {
         for (text, expected) in [
             ("- a", "is no object"),
             (":\n :", "it is no YAML"),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn traces_are_chosen_by_their_number() {
+    fn traces_are_sampled_by_their_trace_id() {
         let of = |rate| TracingConfiguration {
             endpoint: String::new(),
             sampling_rate_per_million: rate,

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_are_read_as_the_w3c_says() {
+    fn traceparent_headers_are_parsed_as_in_the_w3c_specification() {
         let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         let read = |text: &str| Remote::parse(text.as_bytes());
         let remote = Remote {

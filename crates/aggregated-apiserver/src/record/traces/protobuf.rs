@@ -162,7 +162,7 @@ mod tests {
     use super::{Field, Message, fields};
 
     #[test]
-    fn what_is_written_is_read_and_what_is_broken_ends() {
+    fn encoded_protobuf_fields_are_read_until_the_first_invalid_field() {
         let mut message = Message::default();
         message.number(1, u64::MAX);
         message.fixed64(2, 1);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_written_as_protobuf_says() {
+    fn trace_fields_have_the_protobuf_wire_format() {
         let mut message = Message::default();
         message.number(1, 150);
         message.text(2, "testing");

@@ -316,7 +316,7 @@ mod tests {
     use crate::record::Step;
 
     #[test]
-    fn attributes_are_written_as_protobuf_says() {
+    fn span_attributes_have_the_protobuf_wire_format() {
         let by_parts = |name: &[u8], value: &dyn Fn(&mut Message)| {
             let mut message = Message::default();
             message.message(9, |attribute| {
@@ -342,7 +342,7 @@ mod tests {
         }
     }
     #[test]
-    fn the_largest_spans_are_as_large_as_is_said_and_can_be_read() {
+    fn the_largest_spans_fit_their_size_limit_and_can_be_read() {
         let long = "x".repeat(30_000);
         let header = |byte: u8| HeaderValue::from_bytes(&vec![byte; 30_000]).unwrap();
         let remote = Remote { trace: 1, span: 2, is_sampled: true };

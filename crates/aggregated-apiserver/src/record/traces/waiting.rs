@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_together_is_taken_together() {
+    fn waiting_spans_are_sent_in_batches() {
         let waiting = Waiting::new();
         assert!(waiting.take(true).is_none() && waiting.is_empty());
         for user in ["a", "a", "b", "a"] {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_fills_the_queue_for_others_and_what_was_sent_leaves_its_room() {
+    fn one_user_cannot_fill_the_span_queue_and_sent_spans_free_capacity() {
         let waiting = Waiting::new();
         let mut of_loud = 0;
         while add(&waiting, "loud", OF_REQUEST) {
@@ -230,7 +230,7 @@ mod tests {
         assert!(add(&waiting, "loud", OF_REQUEST));
     }
     #[test]
-    fn what_was_refused_leaves_nothing_to_be_sent() {
+    fn rejected_spans_leave_no_empty_batch() {
         let waiting = Waiting::new();
         while add(&waiting, "loud", BATCH_BYTES / 4) {}
         while let Some(batch) = waiting.take(true) {
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn many_users_with_long_names_take_as_much_as_is_said() {
+    fn user_names_in_the_span_queue_stay_within_its_memory_limit() {
         let waiting = Waiting::new();
         let mut number = 0_usize;
         while add(&waiting, &format!("{number:08}{}", "x".repeat(10_000)), 100) {

@@ -21,7 +21,7 @@ fn begin(answers: &Answers, user: &User) -> (Answer, CancellationToken) {
 }
 
 #[tokio::test]
-async fn whoever_has_all_places_of_its_own_is_no_reason_to_reset_others() {
+async fn a_user_without_free_streaming_slots_resets_no_response_of_others() {
     let (eve, joe) = (user(0), user(1));
     let answers = Answers::new(LIMIT);
     let (honest, reset) = begin(&answers, &joe);
@@ -48,7 +48,7 @@ async fn join_any<A, B>(answers: &[(A, B, CancellationToken)]) {
 }
 
 #[tokio::test]
-async fn whoever_holds_little_does_not_give_way_to_refusals() {
+async fn error_responses_are_closed_before_a_small_response_of_a_user() {
     let answers = Answers::new(LIMIT);
     let (honest, reset) = begin(&answers, &user(0));
     let _held = honest.charge_length(PIECE, Purpose::Sending);
@@ -69,7 +69,7 @@ async fn whoever_holds_little_does_not_give_way_to_refusals() {
 }
 
 #[tokio::test]
-async fn whoever_looks_among_its_own_keeps_nobody_from_looking_among_all() {
+async fn freeing_memory_of_one_user_does_not_delay_freeing_memory_of_all() {
     let (eve, joe) = (user(0), user(1));
     let answers = Answers::new(LIMIT);
     let (unread, reset) = begin(&answers, &joe);
@@ -85,7 +85,7 @@ async fn whoever_looks_among_its_own_keeps_nobody_from_looking_among_all() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_being_made_gives_way_later_than_one_that_is_not_read() {
+async fn unread_responses_are_closed_before_responses_being_encoded() {
     let answers = Answers::new(LIMIT);
     let (making, reset_of_making) = begin(&answers, &user(0));
     let (unread, reset_of_unread) = begin(&answers, &user(1));
@@ -105,7 +105,7 @@ async fn an_answer_that_is_being_made_gives_way_later_than_one_that_is_not_read(
 /// Threads that answer, and some that look for what may give way, all at once. A lock that is
 /// taken twice would stop them, and an order that changes while it is sorted by would end them.
 #[tokio::test(flavor = "multi_thread")]
-async fn room_is_made_while_answers_come_and_go() {
+async fn response_memory_accounting_is_correct_under_concurrent_use() {
     const ROUNDS: usize = 30_000;
     let answers = Answers::new(LIMIT);
     let look = |look: fn(&Pool)| {
@@ -152,7 +152,7 @@ async fn room_is_made_while_answers_come_and_go() {
 }
 
 #[tokio::test]
-async fn what_is_held_beyond_the_limit_gives_way_though_nobody_asks_for_more() {
+async fn unread_responses_beyond_the_limit_are_closed_without_new_requests() {
     let answers = Answers::new(100_000);
     let resets: Vec<StreamReset> =
         (0..20).map(|_| StreamReset::new(CancellationToken::new())).collect();
@@ -175,7 +175,7 @@ async fn what_is_held_beyond_the_limit_gives_way_though_nobody_asks_for_more() {
 
 /// Answers that want the same memory at the same moment, from many threads.
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_at_the_same_time_stay_within_their_limits() {
+async fn concurrent_responses_of_one_user_stay_within_the_memory_limit() {
     const SIZE: usize = 1_000;
     let answers = Answers::new(40 * SIZE);
     let eve = user(0);
@@ -200,7 +200,7 @@ async fn answers_at_the_same_time_stay_within_their_limits() {
 }
 
 #[tokio::test]
-async fn a_release_lets_only_those_go_on_that_fit() {
+async fn released_memory_wakes_only_waiting_responses_that_fit() {
     const SIZE: usize = 1_000;
     let answers = Answers::new(40 * SIZE);
     let eve = user(0);

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bodies_of_small_pieces_take_no_more_than_their_bytes() {
+    async fn bodies_of_small_chunks_use_at_most_twice_their_size_or_the_announced_size() {
         let bytes = Bytes::from_static(b"0123456789").repeat(1_000);
         for announced in [0, bytes.len(), 2 * LIMIT] {
             let one_by_one = bytes.iter().map(|&byte| Bytes::copy_from_slice(&[byte]));

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_told_by_the_line_of_its_value() {
+    fn duplicate_json_keys_are_reported_with_the_line_of_their_value() {
         let json = "\n{\n\t\"a\": 1, \"b\": {\"x\": [\n1, {\"y\": \"}\\\"\", \"y\":\n2}], \"x\": null},\n\"a\":\n true, \"\\u0061\": []}";
         let expected = [
             r#"line 5: key "y" already set in map"#,
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_comes_to_an_end() {
+    fn the_search_for_duplicate_keys_terminates_on_invalid_json() {
         let json = br#"{"a": [1, {"b": "c\"d"}], "a": 2}"#;
         for length in 0..json.len() {
             told_by_lines(&json[..length]);

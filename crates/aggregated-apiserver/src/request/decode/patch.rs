@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_odd_is_told() {
+    fn duplicate_and_unknown_patch_fields_are_reported() {
         let twice = read(PatchType::Merge, r#"{"spec":{"a":1,"a":2}}"#).unwrap();
         assert_eq!(twice.problems, ["duplicate field \"spec.a\""]);
         let text = r#"[{"op":"add","op":"test","path":"/a","value":1,"foo":1}]"#;
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_patch_is_refused() {
+    fn malformed_patches_are_rejected_with_the_errors_of_kubernetes() {
         for (patch_type, text, expected) in [
             (PatchType::Merge, "null", "Invalid JSON Patch"),
             (

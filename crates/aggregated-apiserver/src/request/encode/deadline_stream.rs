@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_nobody_reads_is_dropped_all_the_same() {
+    async fn an_unread_stream_is_dropped_at_its_deadline() {
         let place = Arc::new(());
         let kept = Arc::clone(&place);
         let endless = stream::unfold(kept, async |kept| Some((1, kept)));
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_is_left_of_one_that_ends_before() {
+    async fn a_stream_dropped_before_its_deadline_frees_its_resources() {
         let place = Arc::new(());
         let kept = Arc::clone(&place);
         let endless = stream::unfold(kept, async |kept| Some((1, kept)));

@@ -45,7 +45,7 @@ mod tests {
     use std::io::Read as _;
 
     #[test]
-    fn pieces_make_the_whole() {
+    fn gzip_chunks_decompress_to_the_whole_input() {
         let text = "kubernetes ".repeat(50_000);
         let mut gzip = Gzip::new();
         let mut compressed = Vec::new();

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_thousand_watchers_of_one_form_cost_one() {
+    async fn watches_in_the_same_format_share_one_encoded_event() {
         let (kind, made) = kind();
         let (forms, event) = (SharedForms::new(LIMIT), change(1).await);
         let watcher = |format, second| {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn other_versions_and_metadata_are_shared_and_what_a_watch_begins_with_is_not() {
+    async fn watch_events_are_shared_in_every_format_except_initial_objects() {
         let (kind, _) = kind();
         let forms = SharedForms::new(LIMIT);
         let mut event = change(1).await;
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_kept_is_bounded() {
+    async fn the_cache_of_encoded_events_is_limited_in_bytes() {
         let (kind, made) = kind();
         let forms = SharedForms::new(LIMIT);
         let whole = Format { include: Include::Object, ..TABLE };

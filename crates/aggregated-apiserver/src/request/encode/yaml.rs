@@ -48,7 +48,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_list_is_its_frame_and_its_items() {
+    fn a_yaml_list_is_assembled_from_a_frame_and_its_items() {
         let item_of = |name: &str| json!({"kind": "Foo", "metadata": {"name": name, "list": [1, {"a": []}]}, "text": "yes: no\n- x"});
         for items in [vec![], vec![item_of("a")], vec![item_of("a"), item_of("b")]] {
             for key in ["items", "rows"] {

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_by_their_names() {
+    fn priority_levels_are_assigned_by_user_name() {
         for (name, level) in [
             ("system:kube-controller-manager", Level::System),
             ("system:node:a", Level::System),

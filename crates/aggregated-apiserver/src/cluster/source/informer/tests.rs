@@ -4,7 +4,7 @@ use super::*;
 use crate::cluster::source::together::Together;
 
 #[test]
-fn what_was_too_much_comes_back_where_its_indexes_fit_too() {
+fn after_an_overflow_objects_are_relisted_with_memory_reserved_for_indexes() {
     let informer = SourceInformer::<String>::alone(32_000);
     let key = Key::of_text("a");
     let free = informer.room(&key);
@@ -22,7 +22,7 @@ fn what_was_too_much_comes_back_where_its_indexes_fit_too() {
 
 /// Objects with the same name share one key, for any type and in any order of arrival.
 #[test]
-fn the_text_of_a_key_is_there_once() {
+fn informers_share_the_string_of_equal_keys() {
     let all = Arc::new(Together::within(100_000));
     let informer = |name: &str| {
         let informer = Arc::new(SourceInformer::<String>::new(80_000, all.share(name.to_owned())));
@@ -53,7 +53,7 @@ fn the_text_of_a_key_is_there_once() {
 
 /// A type may use the memory that the other types leave, and releases it when its objects are removed.
 #[test]
-fn all_types_have_a_bound_together() {
+fn source_types_have_a_common_memory_limit() {
     let all = Arc::new(Together::within(100_000));
     let informer = |name: &str| SourceInformer::<String>::new(80_000, all.share(name.to_owned()));
     let (one, other) = (informer("ones"), informer("others"));

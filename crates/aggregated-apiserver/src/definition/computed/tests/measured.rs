@@ -88,7 +88,7 @@ impl View {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_moves_little_is_told_with_the_next_change_or_much_later() {
+async fn small_measurement_changes_are_published_with_the_next_change_or_later() {
     let view = start(&["a"]).await;
     let shown = || view.shown("a").1;
     view.measure(5).await;
@@ -113,7 +113,7 @@ async fn what_moves_little_is_told_with_the_next_change_or_much_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_moves_much_is_told_once_a_while() {
+async fn large_measurement_changes_are_published_at_a_limited_rate() {
     let view = start(&["a"]).await;
     view.measure(100).await;
     assert_eq!(view.shown("a").1, 100);
@@ -131,7 +131,7 @@ async fn what_moves_much_is_told_once_a_while() {
 /// After any sequence of measurements and changes, events keep their minimum distance, the published value stays near
 /// the current one, and in the end both are equal.
 #[tokio::test(start_paused = true)]
-async fn whatever_is_measured_is_told_seldom_and_in_the_end() {
+async fn measurements_are_published_at_a_limited_rate_and_eventually() {
     const NAMES: [&str; 3] = ["a", "b", "c"];
     let view = start(&NAMES).await;
     let (_, mut watch) = view.cache.subscribe(Scope::All);

@@ -306,7 +306,7 @@ async fn break_or_mend(cluster: &mut Cluster, view: &Watched, random: &mut fastr
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_shown_is_what_is_computed_anew() {
+async fn incremental_computation_equals_a_full_recomputation() {
     let mut random = fastrand::Rng::with_seed(5);
     let mut cluster = Cluster::default();
     let mut view = Watched::start();
