@@ -1,5 +1,5 @@
-//! What a server without a cluster costs, beside a real control plane: time to
-//! the first answer, and memory. `cargo bench --bench without_a_cluster`
+//! Measures a server without a cluster and a real control plane: the time to the first response, and the memory. `cargo
+//! bench --bench without_a_cluster`
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -17,7 +17,7 @@ use test_cluster::{ControlPlane, Programs};
 const ROUNDS: usize = 50;
 const AT_ONCE: usize = 200;
 
-/// A test as small as they come: makes an object, and finds it.
+/// A minimal test: creates an object and lists it.
 async fn small_test(client: Client) -> Result<()> {
     let maps: Api<ConfigMap> = Api::default_namespaced(client);
     let metadata = ObjectMeta { generate_name: Some("a-".to_owned()), ..Default::default() };
@@ -26,7 +26,7 @@ async fn small_test(client: Client) -> Result<()> {
     Ok(())
 }
 
-/// Resident memory of a process, in kB.
+/// Returns the resident memory of a process, in kB.
 fn resident(process: u32) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("VmRSS")?;
@@ -39,7 +39,7 @@ fn print(what: &str, mut times: Vec<Duration>) {
     println!("| {what} | ms | {:.1} ({:.1}–{:.1}) |", at(2), at(1), at(3));
 }
 
-/// A program, and what it leaves behind when it is ended at once.
+/// A child process and its temporary directory. Dropping it kills the process and removes the directory.
 struct Ended(Child, #[allow(dead_code)] tempfile::TempDir);
 
 impl Drop for Ended {
@@ -49,7 +49,7 @@ impl Drop for Ended {
     }
 }
 
-/// Starts the program; answers when it is ready.
+/// Starts the program, and waits until it is ready.
 fn start() -> Result<(Ended, String)> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_farm-operator"));
     command.args(["--standalone", "--secure-port", "0"]);

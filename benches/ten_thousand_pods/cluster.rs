@@ -1,4 +1,4 @@
-//! The cluster that is played: it lists its objects by pages, and tells those who watch what they are told to tell.
+//! A simulated cluster: it lists its objects in pages, and sends the events to watches that a benchmark requests.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -24,18 +24,18 @@ pub struct Cluster(Arc<State>);
 
 #[derive(Default)]
 struct State {
-    /// Those who watch, by resource.
+    /// The open watches, by resource.
     watchers: Mutex<HashMap<String, Vec<UnboundedSender<Bytes>>>>,
-    /// The thousandths of a processor that each Pod uses.
+    /// The CPU usage of each Pod, in millicores.
     used: AtomicU64,
-    /// How often all measurements were asked for.
+    /// The number of complete lists of metrics.
     polls: AtomicUsize,
-    /// The lists as they were made, by resource and what is used.
+    /// The lists, by resource and CPU usage.
     items: Mutex<HashMap<(String, u64), Items>>,
 }
 
 impl Cluster {
-    /// A client of it.
+    /// Returns a client of this cluster.
     pub fn client(&self) -> Client {
         let cluster = self.clone();
         let answer = move |request: Request<kube::client::Body>| {
@@ -45,23 +45,23 @@ impl Cluster {
         Client::new(tower::service_fn(answer), "default")
     }
 
-    /// Tells those who watch a resource of a changed object.
+    /// Sends an event with a changed object to the watches of a resource.
     pub fn change(&self, resource: &str, object: &Value) {
         let line = Bytes::from(format!("{}\n", json!({"type": "MODIFIED", "object": object})));
         let watchers = self.0.watchers.lock().unwrap_or_else(PoisonError::into_inner);
         for watcher in watchers.get(resource).into_iter().flatten() {
-            // It may have gone.
+            // The watch may have been closed.
             let _ = watcher.send(line.clone());
         }
     }
 
-    /// From now on each Pod uses so many thousandths of a processor. Made before anybody asks.
+    /// Sets the CPU usage of each Pod, in millicores. The list is built here, before a client requests it.
     pub fn set_used(&self, used: u64) {
         self.items("metrics", used);
         self.0.used.store(used, Ordering::SeqCst);
     }
 
-    /// Makes all lists.
+    /// Builds all lists.
     pub fn prepare(&self) {
         let used = self.0.used.load(Ordering::SeqCst);
         for resource in LISTS {
@@ -69,12 +69,12 @@ impl Cluster {
         }
     }
 
-    /// How often all measurements were asked for.
+    /// Returns the number of complete lists of metrics.
     pub fn polls(&self) -> usize {
         self.0.polls.load(Ordering::SeqCst)
     }
 
-    /// How long the list of a resource is.
+    /// Returns the size of the list of a resource, in bytes.
     pub fn bytes(&self, resource: &str) -> usize {
         self.items(resource, self.0.used.load(Ordering::SeqCst)).iter().map(String::len).sum()
     }

@@ -1,11 +1,11 @@
-//! What of the program takes how much memory for each Pod: a profile of the heap.
+//! A profile of the heap: the memory per Pod, by purpose.
 //!
-//! Printed are the bytes that are in use once all is in view, by what they were allocated for, and the places where most of them
-//! were allocated. The blocks are counted as they were asked for: what an allocator adds is not in them. Each call of the
-//! allocator is followed up to where it came from, so it is a cluster of a thousand Pods, and takes a few minutes.
-//! `cargo bench --profile dev --bench heap_of_pods`
+//! The benchmark prints the bytes in use after all sources are synced, by the purpose of the allocations, and the
+//! functions that allocate most. Blocks count with the requested size, without the overhead of the allocator. Each
+//! allocation is recorded with its call stack. Therefore the cluster has only a thousand Pods, and a run takes a few
+//! minutes. `cargo bench --profile dev --bench heap_of_pods`
 
-#[allow(dead_code)] // the other benchmark needs more of it
+#[allow(dead_code)] // the other benchmark uses the rest
 mod cluster;
 mod objects;
 mod server;
@@ -16,31 +16,32 @@ use anyhow::{Context, Result, ensure};
 use cluster::Cluster;
 use serde_json::Value;
 
-/// Knows where each block was allocated.
+/// Records where each block was allocated.
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
-/// How many Pods there are.
+/// The number of Pods.
 pub const PODS: usize = 1_000;
-/// So many bytes of the heap a Pod may take besides what is taken for no Pod: what was reached, and a little.
+/// The largest heap use of a Pod, in bytes, without the allocations that do not belong to Pods. It is slightly above
+/// the measured value.
 const MOST: u64 = 2_200;
-/// How many calls are noted of each allocation: from the allocator through serde up to our own code.
+/// The number of frames that are recorded for each allocation: from the allocator through serde to our own code.
 const FRAMES: usize = 60;
-/// So many of our own functions name a place.
+/// The number of our own functions that identify a place.
 const NAMES: usize = 3;
-/// Places that are printed.
+/// The number of places that are printed.
 const PLACES: usize = 60;
 
-/// What memory is taken for, by the modules that have to do with it; the first one that fits counts.
+/// The purposes of memory, with the modules that allocate it. The first match counts.
 const PURPOSES: [(&str, &[&str]); 4] = [
-    // It is made where it is computed.
+    // Served objects are built in the computation, so their modules come first.
     ("what is shown", &["::watch_cache::", "::object::Object::", "::object::labels::"]),
     ("what finds and remembers objects", &["::lookup::", "Computation"]),
     ("objects of the cluster", &["cluster::source::"]),
     (REST, &[""]),
 ];
 
-/// What the server takes by itself, and what is being read at the moment.
+/// The memory of the server itself, and of requests in progress.
 const REST: &str = "the rest";
 
 /// The bytes and blocks of a place.
@@ -57,13 +58,13 @@ impl Taken {
     }
 }
 
-/// As dhat writes a frame: its address, its function, and its file.
+/// Returns the function of a frame. dhat prints the address, the function and the file of a frame.
 fn function(frame: &str) -> &str {
     let after_address = frame.split_once(": ").map_or(frame, |(_, rest)| rest);
     after_address.rsplit_once(" (").map_or(after_address, |(function, _)| function)
 }
 
-/// Whether a function is one of our own, and not one of a library that works on our types.
+/// Whether a function is one of our own, and not a library function that is generic over our types.
 fn is_ours(function: &str) -> bool {
     let of_a_type = function.strip_prefix('<').unwrap_or(function);
     ["aggregated_apiserver::", "farm_operator::"].iter().any(|name| of_a_type.starts_with(name))
@@ -75,7 +76,7 @@ fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let cluster = Cluster::default();
     cluster.set_used(120);
-    // What is made once is not counted.
+    // The lists are built before profiling starts.
     cluster.prepare();
     let profiler = dhat::Profiler::builder().file_name(&file).trim_backtraces(Some(FRAMES)).build();
     let (server, _) = runtime.block_on(server::serve(&cluster))?;

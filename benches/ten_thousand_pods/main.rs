@@ -1,9 +1,13 @@
-//! What ten thousand Pods cost the program that shows them, with all that is looked at beside them.
+//! Measures the cost of ten thousand farm pods, with all their sources.
 //!
-//! A cluster is played in this process, on 500 nodes and with objects as large as they are. Printed are: the memory
-//! that a Pod takes; what 20 changes a second cost, and how long each takes until it is told; what a change of a node's
-//! labels and a poll of all measurements come to; and how many bytes a client reads for the table, here and of a
-//! cluster without the program. `cargo bench --bench ten_thousand_pods`
+//! A cluster with 500 nodes and objects of realistic size is simulated in this process. The benchmark prints:
+//!
+//! - the memory per Pod;
+//! - the CPU time and the delay of 20 changes per second;
+//! - the cost of a change of a node's labels and of a poll of all metrics;
+//! - the bytes that a client reads for the table, from this server and from a cluster without it.
+//!
+//! `cargo bench --bench ten_thousand_pods`
 
 mod cluster;
 mod objects;
@@ -23,29 +27,30 @@ use serde_json::{Value, json};
 use server::{FARM_PODS, PATIENCE, admin, request, serve};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-/// As in the program.
+/// The allocator of the program.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// How many Pods there are.
+/// The number of Pods.
 pub const PODS: usize = 10_000;
 const AS_TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
-/// How long nothing may come until all is said to have come: more than a computation takes.
+/// The time without events after which no more events are expected. It is longer than a computation takes.
 const QUIET: Duration = Duration::from_millis(500);
-/// So many servers more than the first are made to see what a Pod takes: what one of them leaves behind or finds free differs.
+/// The number of servers that are started after the first one to measure the memory per Pod. The results differ,
+/// because each server uses memory that was free before, and leaves free memory behind.
 const SERVERS: usize = 3;
-/// How many changes there are, and how many of them in a second.
+/// The number of changes, and the number of changes per second.
 const CHANGES: u32 = 400;
 const A_SECOND: u32 = 20;
 
-/// What the process takes, in bytes.
+/// Returns the resident memory of the process, in bytes.
 fn resident() -> Result<usize> {
     let statm = std::fs::read_to_string("/proc/self/statm")?;
     let pages = statm.split_whitespace().nth(1).context("no resident pages")?;
     Ok(pages.parse::<usize>()? * 4096)
 }
 
-/// How long the process has computed. The kernel counts hundredths of a second.
+/// Returns the CPU time of the process. The kernel counts hundredths of a second.
 fn cpu() -> Result<Duration> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let (_, after_name) = stat.rsplit_once(')').context("no name")?;
@@ -54,14 +59,14 @@ fn cpu() -> Result<Duration> {
     Ok(Duration::from_millis(ticks * 10))
 }
 
-/// The events of all farm pods, as they come.
+/// The events of all farm pods, in order.
 struct Events {
     body: Body,
     rest: Vec<u8>,
 }
 
 impl Events {
-    /// Those from now on.
+    /// Starts a watch at the current resourceVersion.
     async fn from_now(server: &InProcess) -> Result<Self> {
         let list = format!("{FARM_PODS}?limit=1");
         let response = server.respond(admin(), request(&list, "application/json")?).await;
@@ -74,7 +79,7 @@ impl Events {
         Ok(Self { body: response.into_body(), rest: Vec::new() })
     }
 
-    /// The names and restarts of those that come next, at once.
+    /// Returns the names and restarts of the objects in the next chunk of events.
     async fn next(&mut self) -> Result<Vec<(String, i64)>> {
         let frame = self.body.frame().await.context("the watch has ended")??;
         self.rest.extend_from_slice(frame.data_ref().context("no data")?);
@@ -92,7 +97,7 @@ impl Events {
             .collect()
     }
 
-    /// How many come until there are so many, or until nothing comes any more.
+    /// Counts events until `expected` have arrived, and further until none arrives for some time.
     async fn count(&mut self, expected: usize, patience: Duration) -> Result<usize> {
         let mut count = 0;
         loop {
@@ -109,7 +114,7 @@ fn micros(time: Duration, of: usize) -> u128 {
     time.as_micros() / of.max(1) as u128
 }
 
-/// Pods change, each once, so many in a second.
+/// Changes Pods once each, a fixed number per second.
 async fn changes(cluster: &Cluster, server: &InProcess) -> Result<()> {
     let mut events = Events::from_now(server).await?;
     let changed: Vec<Value> = (0..CHANGES).map(|index| pod(index as usize * 20 + 1, 2)).collect();
@@ -151,7 +156,7 @@ async fn changes(cluster: &Cluster, server: &InProcess) -> Result<()> {
     Ok(())
 }
 
-/// A node is in another zone from now on.
+/// Moves a node to another zone.
 async fn label(cluster: &Cluster, server: &InProcess) -> Result<()> {
     let mut events = Events::from_now(server).await?;
     let (before, begin) = (cpu()?, Instant::now());
@@ -172,12 +177,12 @@ async fn label(cluster: &Cluster, server: &InProcess) -> Result<()> {
     Ok(())
 }
 
-/// All Pods use more than they did when they were asked for last.
+/// Sets a higher CPU usage of all Pods than in the previous poll.
 async fn poll(cluster: &Cluster, server: &InProcess, used: u64, expected: usize) -> Result<()> {
     let mut events = Events::from_now(server).await?;
     cluster.set_used(used);
     let (before, polls) = (cpu()?, cluster.polls());
-    // Both are polled: the Pods by this type, for two kinds.
+    // Metrics of Pods and of nodes are polled. Two kinds use the metrics of Pods.
     let deadline = Instant::now() + PATIENCE;
     let mut count = 0;
     while cluster.polls() == polls || count < expected {
@@ -194,15 +199,17 @@ async fn poll(cluster: &Cluster, server: &InProcess, used: u64, expected: usize)
     Ok(())
 }
 
-/// What other tools list for a table of all Pods, as their sources say: each list is read whole, and none of them has what is read
-/// of ReplicaSets, Deployments, Services and Events. Headlamp shows a page of both at a time.
+/// The lists that other tools request for a table of all Pods, according to their source code. They read each list in
+/// full. None of them shows the information from ReplicaSets, Deployments, Services and Events. Headlamp shows one page
+/// of both lists at a time.
 const TOOLS: [(&str, &[&str]); 3] = [
     ("k9s, Headlamp", &["pods", "metrics"]),
     ("kubectl-view-allocations with utilization", &["nodes", "pods", "metrics"]),
     ("kube-capacity with utilization, without what nodes use", &["nodes", "pods", "metrics"]),
 ];
 
-/// What is read for the table that `kubectl get farmpods -A` prints, and for what is in it where there is no such server.
+/// Compares the bytes of the table that `kubectl get farmpods -A` prints with the bytes of its sources, which a client
+/// reads if there is no such server.
 async fn fetched(cluster: &Cluster, server: &InProcess) -> Result<()> {
     let (mut bytes, mut requests, mut next) = (0, 0, String::new());
     loop {
@@ -236,7 +243,8 @@ async fn main() -> Result<()> {
     let cluster = Cluster::default();
     cluster.set_used(120);
     cluster.prepare();
-    // What the allocator keeps of what was read to make the first one, the next one takes, and leaves as much itself.
+    // The first server is not measured: memory that the allocator retains after its start is reused by the next server,
+    // which leaves as much behind.
     let (first, shown) = serve(&cluster).await?;
     let status = &shown["status"];
     ensure!(status["owner"]["kind"] == "Deployment", "{status}");

@@ -1,20 +1,20 @@
-//! The objects of a cluster of ten thousand Pods, each as large as Pods are.
+//! The objects of a cluster of ten thousand Pods, each of realistic size.
 
 use serde_json::{Value, json};
 
 use crate::PODS;
 
 pub const NODES: usize = PODS / 20;
-/// The first node has so many of them, the others share the rest.
+/// The number of Pods on the first node. The other nodes share the rest.
 pub const PODS_OF_FIRST_NODE: usize = 100;
-/// Each of so many is in trouble, and has a warning.
+/// One Pod in this many is not ready and has a warning event.
 const IN_TROUBLE: usize = 20;
 
 fn node_of(pod: usize) -> usize {
     pod.checked_sub(PODS_OF_FIRST_NODE).map_or(0, |other| 1 + other % (NODES - 1))
 }
 
-/// The Pod of this index, as often restarted as that.
+/// Returns the Pod of this index, with this number of restarts.
 pub fn pod(index: usize, restarts: u32) -> Value {
     let set = index / 10;
     let name = format!("web-{set}-7d9cf5b68-{index:05}");
@@ -24,7 +24,7 @@ pub fn pod(index: usize, restarts: u32) -> Value {
     let amounts = json!({"cpu": "250m", "memory": "512Mi"});
     let ready = !index.is_multiple_of(IN_TROUBLE);
     let status = if ready { "True" } else { "False" };
-    // Each has been made, was put on its node, has begun, has ended and is ready at times of its own.
+    // Creation, scheduling, start, end and readiness of each Pod have times of their own.
     let at =
         |hour: usize| format!("2026-01-01T{hour:02}:{:02}:{:02}Z", index / 60 % 60, index % 60);
     let condition = |kind: &str| json!({"type": kind, "status": status, "lastProbeTime": null, "lastTransitionTime": at(kind.len() % 3)});
@@ -73,7 +73,7 @@ pub fn pod(index: usize, restarts: u32) -> Value {
     })
 }
 
-/// A node in this zone.
+/// Returns a node in this zone.
 pub fn node(index: usize, zone: &str) -> Value {
     json!({
         "metadata": {
@@ -87,7 +87,7 @@ pub fn node(index: usize, zone: &str) -> Value {
     })
 }
 
-/// An object of a resource, as it is listed; `used` are the thousandths of a processor that a Pod uses.
+/// Returns an object of a resource, in the form of a list; `used` is the CPU usage of a Pod in millicores.
 pub fn object(resource: &str, index: usize, used: u64) -> Value {
     let set = format!("web-{index}");
     match resource {
@@ -132,11 +132,11 @@ pub fn object(resource: &str, index: usize, used: u64) -> Value {
     }
 }
 
-/// What there is of such a cluster.
+/// The resources of the cluster.
 pub const LISTS: [&str; 7] =
     ["pods", "metrics", "nodes", "replicasets", "deployments", "services", "events"];
 
-/// How many there are of a resource.
+/// Returns the number of objects of a resource.
 pub fn count(resource: &str) -> usize {
     match resource {
         "pods" | "metrics" => PODS,

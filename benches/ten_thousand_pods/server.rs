@@ -1,4 +1,4 @@
-//! The program, as the benchmarks ask it.
+//! The server, in the configuration of the benchmarks.
 
 use std::time::{Duration, Instant};
 
@@ -16,18 +16,18 @@ use crate::cluster::Cluster;
 pub const FARM_PODS: &str = "/apis/farm.example.com/v1alpha/farmpods";
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A request for this form of an answer.
+/// Builds a GET request with this `Accept` header.
 pub fn request(path: &str, accept: &str) -> Result<Request<Body>> {
     Ok(Request::get(path).header(ACCEPT, accept).body(Body::empty())?)
 }
 
-/// Who may do everything.
+/// Returns a user with all permissions.
 pub fn admin() -> User {
     let groups = vec!["system:masters".to_owned()];
     User { name: "admin".to_owned(), groups, ..User::default() }
 }
 
-/// A server in whose view all Pods are; what it shows of the first one.
+/// Starts a server, and waits until all Pods and their metrics are synced. Returns the server and its first object.
 pub async fn serve(cluster: &Cluster) -> Result<(InProcess, Value)> {
     let server = farm_operator::server().in_process(cluster.client()).await?;
     let deadline = Instant::now() + PATIENCE;

@@ -529,8 +529,8 @@ async fn what_goes_on_shows_no_more_than_what_it_began_with() {
     assert_eq!(event["object"]["metadata"]["name"], "b", "{event}");
     assert_eq!(event["object"]["spec"], json!({"parts": [{"name": "a"}], "endpoints": "e"}));
     assert_eq!(watch.next().await.unwrap()["object"]["code"], 410);
-    // A user who continues from this revision and may see more must list again at once; so must a user who may see
-    // everything.
+    // Users with more permissions who continue from this revision must list again at once. The same applies to users
+    // who may see everything.
     for user in ["eve", "admin"] {
         let mut watch = stage.watch(user, &path, "application/json").await;
         assert_eq!(watch.next().await.unwrap()["object"]["code"], 410, "{user}");

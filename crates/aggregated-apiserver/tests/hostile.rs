@@ -1,5 +1,5 @@
-//! Malicious requests. Whatever the bytes, the response is a Status with the error, never a panic, never a 500, and
-//! never an object of another namespace.
+//! Malicious requests. For any bytes, the response is a Status with the error. It is never a panic, a 500 or an object
+//! of another namespace.
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
@@ -305,7 +305,7 @@ async fn check(server: &InProcess, seed: u64) {
     let is_head = request.method() == Method::HEAD;
     let response = server.respond(admin(), request).await;
     let status = response.status();
-    // A future revision times out; a revision of another process is gone.
+    // A read at a future revision times out. A read at a revision of another process gets 410.
     assert!(status.as_u16() < 500 || status == StatusCode::GATEWAY_TIMEOUT, "{said}: {status}");
     // OpenAPI requests are rejected with an empty body, same as in kube-apiserver.
     let Some(content_type) = response.headers().get("content-type") else {

@@ -17,7 +17,7 @@ use http_body_util::BodyExt;
 use mimalloc::MiMalloc;
 use process_memory::{begin, most};
 
-/// The allocator of the program. The one of glibc keeps up to 40 MiB more that threads have freed.
+/// The allocator of the program. The allocator of glibc retains up to 40 MiB more of memory that threads have freed.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

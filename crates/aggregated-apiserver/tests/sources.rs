@@ -627,7 +627,7 @@ async fn a_name_belongs_to_the_first_variant_that_it_leads_to() {
         body["items"].as_array().unwrap().iter().map(of).collect::<Vec<_>>()
     };
     assert_eq!(list().await, ["a false", "b-secret true"]);
-    // Whatever changes, no object turns into one of the other variant.
+    // No change turns an object into an object of the other variant.
     cluster.tell(CONFIG_MAPS, "DELETED", &named("a"));
     cluster.tell(SECRETS, "MODIFIED", &named("a"));
     assert_eq!(list().await, ["b-secret true"]);

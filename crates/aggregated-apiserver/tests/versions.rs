@@ -308,7 +308,7 @@ async fn a_manager_may_move_its_manifest_to_another_version() {
     for field in ["uid", "creationTimestamp"] {
         assert_eq!(metadata[field], before["metadata"][field]);
     }
-    // What was applied as an annotation is a field in this version, and is removed too.
+    // The note, which was applied as an annotation in the first version, is a field in this version. It is removed too.
     assert_eq!(shown["spec"], manifest["spec"]);
     // Applying in the first version again leaves no remains.
     let path = format!("{v1alpha}?fieldManager=kubectl");

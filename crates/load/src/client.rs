@@ -1,4 +1,4 @@
-//! Clients: connections of the front proxy, HTTP/2 over TLS.
+//! Clients: connections with the certificate of the front proxy, HTTP/2 over TLS.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -44,7 +44,7 @@ impl Client {
         Ok(Self(sender))
     }
 
-    /// Sends a request that must succeed; answers with its body, to be read.
+    /// Sends a request that must succeed. Returns its body, which is not read yet.
     pub async fn open(&self, method: &str, path: &str, body: String) -> Result<Incoming> {
         let mut request = Request::builder().method(method).uri(format!("https://localhost{path}"));
         if method == "PATCH" {
@@ -62,7 +62,7 @@ impl Client {
         Ok(response.into_body())
     }
 
-    /// Reads an object, and puts it back with an annotation.
+    /// Reads an object and replaces it with an annotation added.
     pub async fn put_back(&self, path: &str, annotation: &str) -> Result<usize> {
         let object = self.open("GET", path, String::new()).await?.collect().await?.to_bytes();
         let mut object: Value = serde_json::from_slice(&object)?;
@@ -70,7 +70,7 @@ impl Client {
         self.ask("PUT", path, object.to_string()).await
     }
 
-    /// Sends a request that must succeed; answers with the length of its body.
+    /// Sends a request that must succeed. Returns the length of the response body, in bytes.
     pub async fn ask(&self, method: &str, path: &str, body: String) -> Result<usize> {
         let mut incoming = self.open(method, path, body).await?;
         let mut length = 0;

@@ -1,5 +1,5 @@
-//! The floor: ready-made bytes of the same size, over the same TLS and HTTP/2.
-//! Nothing that knows what it answers can be cheaper on this stack.
+//! The floor: a server that responds with prebuilt bytes of the same size over the same TLS and HTTP/2. No real API
+//! server on this stack can use less CPU time.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -21,13 +21,13 @@ use tokio::sync::broadcast::{Sender, channel};
 use crate::process;
 use crate::workload::{COLLECTION, PAGE, sample};
 
-/// More than are sent before every watcher has read.
+/// The capacity of the event channel: more than the number of events that are sent before every watcher has read them.
 const QUEUE: usize = 16_384;
 
 struct Answers {
     object: Bytes,
     event: Bytes,
-    /// Made when it is first asked for.
+    /// Built at the first list request.
     list: OnceLock<Bytes>,
     objects: usize,
     page: Bytes,
@@ -54,7 +54,7 @@ pub async fn serve(folder: &Path, objects: usize) -> Result<()> {
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     let mut server = from_tcp_rustls(listener, tls)?;
-    // As many as there are watchers on a connection.
+    // All watchers of a connection need a stream each.
     server.http_builder().http2().max_concurrent_streams(u32::MAX);
     process::announce(folder, address)?;
     Ok(server.serve(router.into_make_service()).await?)
@@ -70,7 +70,7 @@ fn json(status: StatusCode, body: impl Into<Body>) -> Response {
 
 async fn create(State(answers): State<Arc<Answers>>, body: Bytes) -> Response {
     drop(body);
-    // Without watchers it goes nowhere.
+    // Fails if there are no watchers, which is not an error.
     let _ = answers.events.send(answers.event.clone());
     json(StatusCode::CREATED, answers.object.clone())
 }

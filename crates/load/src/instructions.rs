@@ -1,5 +1,5 @@
-//! How many instructions a GET takes, counted by valgrind: counts hardly change on a machine that does other things,
-//! where times do not. `cargo run --release -p load -- instructions --servers ours,audited`
+//! Counts the instructions of a GET with valgrind. On a busy machine such counts hardly change, in contrast to times.
+//! `cargo run --release -p load -- instructions --servers ours,audited`
 
 use std::path::Path;
 
@@ -10,12 +10,13 @@ use crate::client::Client;
 use crate::process::Process;
 use crate::workload::{IN_FLIGHT, in_turns};
 
-/// How many objects there are.
+/// The number of objects.
 const OBJECTS: usize = 100;
-/// Two counts, so that the start, the writes and the end of a server are in neither.
+/// The two numbers of requests. The difference between their counts excludes the start, the writes and the exit of a
+/// server.
 const REQUESTS: [usize; 2] = [1_000, 5_000];
 
-/// Counts for each of these servers, and prints what a GET takes.
+/// Counts the instructions of each of these servers and prints the number per GET.
 pub async fn count(servers: &[Server], folder: &Path) -> Result<()> {
     let elsewhere = servers.iter().find(|server| matches!(server, Server::Etcd | Server::Peer));
     if let Some(server) = elsewhere {
@@ -33,7 +34,7 @@ pub async fn count(servers: &[Server], folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// All instructions of a server that has answered so many GETs.
+/// Returns all instructions of a server that has answered this number of GETs.
 async fn counted(server: Server, folder: &Path, requests: usize) -> Result<u64> {
     let mut process = Process::start_counted(server, folder, OBJECTS).await?;
     let client = Client::connect(folder, process.address).await?;

@@ -1,9 +1,8 @@
-//! What an operation costs: of ours, of a bare server that answers ready-made
-//! bytes over the same TLS and HTTP/2, and of sample-apiserver, in one run.
+//! Measures the cost of operations in one run: of our server, of sample-apiserver, and of a bare server that responds
+//! with prebuilt bytes over the same TLS and HTTP/2.
 //!
-//! `cargo run --release -p load` prints the table of `docs/explanation/performance.md`.
-//! Servers run as processes of their own; what is counted is their CPU time,
-//! which says more than the wall's on a machine that has other things to do.
+//! `cargo run --release -p load` prints the table of `docs/performance.md`. Each server runs in a process of its own.
+//! Its CPU time is measured, which on a busy machine is more reliable than elapsed time.
 
 mod client;
 mod floor;
@@ -20,7 +19,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use mimalloc::MiMalloc;
 use workload::Sizes;
 
-/// As in the program, for the floor too: what is compared is the servers.
+/// The allocator of the program, also for the floor, so that only the servers differ.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
@@ -29,37 +28,36 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 struct Program {
     #[command(subcommand)]
     command: Option<Command>,
-    /// How many objects there are
+    /// Number of objects
     #[arg(long, default_value_t = 10_000, value_parser = at_least_one)]
     objects: usize,
-    /// How many watchers there are
+    /// Number of watchers
     #[arg(long, default_value_t = 1_000, value_parser = at_least_one)]
     watchers: usize,
-    /// How often everything is measured; the median is shown, and the range
+    /// Number of repetitions of all measurements; the table has the median and the range
     #[arg(long, default_value_t = 3, value_parser = at_least_one)]
     rounds: usize,
-    /// What is measured. The last two need Go once; sample-apiserver needs a control plane, whose etcd
-    /// both use then
+    /// Servers to measure. The last two need Go once. sample-apiserver needs a control plane, whose etcd both then use
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Server::value_variants().to_vec())]
     servers: Vec<Server>,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Count the instructions of a GET instead, which needs valgrind: counts hardly change on a busy machine
+    /// Count the instructions of a GET instead, with valgrind: counts hardly change on a busy machine
     Instructions {
-        /// Whose are counted
+        /// Servers to measure
         #[arg(long, value_enum, value_delimiter = ',', required = true)]
         servers: Vec<Server>,
-        /// Where files are, also what valgrind writes for `callgrind_annotate`; without it they are removed
+        /// Directory for files, including those for `callgrind_annotate`; by default a temporary directory
         #[arg(long)]
         folder: Option<PathBuf>,
     },
-    /// Be a server
+    /// Run a server
     #[command(hide = true)]
     Serve {
         server: Server,
-        /// Where certificates are, and where the address is written
+        /// Directory of the certificates and of the file with the server's address
         folder: PathBuf,
         objects: usize,
     },
@@ -67,21 +65,21 @@ enum Command {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Server {
-    /// axum, axum-server and rustls, and nothing behind them
+    /// axum, axum-server and rustls without an API server
     Floor,
-    /// aggregated-apiserver, with a kind that is kept in memory
+    /// aggregated-apiserver, with a kind that is stored in memory
     Ours,
-    /// The same, with an audit log in a file, at the level Metadata
+    /// The same with an audit log at level Metadata
     Audited,
-    /// The same without one, with traces of which none is chosen
+    /// The same without an audit log, with tracing that samples no requests
     Traced,
-    /// The same, with all of them chosen, and a collector that is away
+    /// The same with tracing that samples all requests, and an unreachable collector
     Sampled,
-    /// The same without any, kept in a folder
+    /// The same without tracing, stored in a directory
     Folder,
-    /// The same, kept in etcd
+    /// The same, stored in etcd
     Etcd,
-    /// sample-apiserver, with etcd behind it
+    /// sample-apiserver with etcd
     Peer,
 }
 

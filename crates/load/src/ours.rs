@@ -1,5 +1,5 @@
-//! Ours: a kind from a definition, kept in memory, in a folder or in etcd. The cluster is away, which
-//! an administrator behind the front proxy does not notice.
+//! Our server: it serves a kind from a CustomResourceDefinition and stores it in memory, in a directory or in etcd. The
+//! cluster is unreachable, which does not affect an administrator behind the front proxy.
 
 use std::path::Path;
 
@@ -11,15 +11,16 @@ use anyhow::Result;
 use crate::{Server, process};
 
 const DEFINITION: &str = include_str!("samples.yaml");
-/// As most clusters have it: one event for each request.
+/// The usual policy of clusters: one event for each request.
 const AUDIT_POLICY: &str = r#"{"apiVersion":"audit.k8s.io/v1","kind":"Policy",
     "omitStages":["RequestReceived"],"rules":[{"level":"Metadata"}]}"#;
-/// Nobody listens there; how many of a million are chosen follows.
+/// The tracing configuration without its last value, the number of requests in a million that are sampled. No collector
+/// listens at its endpoint.
 const TRACING: &str = "apiVersion: apiserver.config.k8s.io/v1
 kind: TracingConfiguration
 endpoint: 127.0.0.1:1
 samplingRatePerMillion: ";
-/// Nobody listens there.
+/// No API server listens at this address.
 const KUBECONFIG: &str = r#"{"apiVersion":"v1","kind":"Config","current-context":"c",
     "clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}],
     "contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],
@@ -27,7 +28,7 @@ const KUBECONFIG: &str = r#"{"apiVersion":"v1","kind":"Config","current-context"
 
 pub async fn serve(server: Server, folder: &Path) -> Result<()> {
     std::fs::write(folder.join("kubeconfig"), KUBECONFIG)?;
-    // Where etcd is says the environment.
+    // The environment contains the address of etcd.
     let mut args = ServeArgs::default();
     let own = std::process::id();
     match server {
@@ -61,7 +62,7 @@ pub async fn serve(server: Server, folder: &Path) -> Result<()> {
     let server = ApiServer::new("samples", Kinds::new().crds_from_yaml(DEFINITION)?);
     let running = server.bind(&args).await?.start().await?;
     process::announce(folder, running.address())?;
-    // Until it is killed.
+    // Serves until the process is killed.
     std::future::pending::<()>().await;
     drop(running);
     Ok(())

@@ -1,5 +1,5 @@
-//! The peer: sample-apiserver, what one writes a server like ours with in Go,
-//! as it is shipped. It wants etcd, and a cluster for its admission.
+//! The peer: an unmodified sample-apiserver, the usual template of such a server in Go. It needs etcd, and a cluster
+//! for its admission.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -12,20 +12,19 @@ use test_cluster::{ControlPlane, Missing, Programs};
 
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peer");
 const PACKAGE: &str = "k8s.io/sample-apiserver";
-/// Where its objects are.
+/// The path of the collection of its objects.
 pub const COLLECTION: &str = "/apis/wardle.example.com/v1alpha1/namespaces/load/flunders";
 
-/// What sample-apiserver needs around it.
+/// The programs that sample-apiserver needs.
 pub struct Surroundings {
     program: PathBuf,
     cluster: ControlPlane,
-    /// Each has a part of etcd for itself.
+    /// The number of servers so far. Each server uses its own prefix in etcd.
     servers: AtomicUsize,
 }
 
 impl Surroundings {
-    /// Builds sample-apiserver, and starts a control plane; nothing where that
-    /// cannot be had.
+    /// Builds sample-apiserver and starts a control plane. Returns `None` if this machine lacks the programs for that.
     pub fn start() -> Result<Option<Self>> {
         let programs = Programs::find().and_then(|programs| {
             Ok((Programs::built(Path::new(MODULE), PACKAGE, &["go.mod", "go.sum"])?, programs))
@@ -43,13 +42,13 @@ impl Surroundings {
         Ok(Some(Self { program, cluster, servers: AtomicUsize::new(0) }))
     }
 
-    /// Where its etcd is.
+    /// Returns the URL of the etcd of the control plane.
     pub fn etcd_url(&self) -> String {
         self.cluster.etcd_url()
     }
 
-    /// Starts a server that holds nothing yet, with the certificates of a
-    /// folder, on this port.
+    /// Returns the command of a server with empty storage and the certificates of a directory, and the port of the
+    /// server.
     pub fn command(&self, folder: &Path) -> Result<(Command, u16)> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let number = self.servers.fetch_add(1, Ordering::Relaxed);
@@ -77,8 +76,8 @@ impl Surroundings {
     }
 }
 
-/// A Flunder as large as the others' object: its kind has room for text in
-/// annotations only.
+/// Returns a Flunder as large as the objects of the other servers. Its kind can only store a string of this size in an
+/// annotation.
 pub fn flunder(sample: &Value) -> Value {
     let mut flunder = json!({
         "apiVersion": "wardle.example.com/v1alpha1",

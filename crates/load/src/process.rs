@@ -1,4 +1,4 @@
-//! A server as a process of its own, and what it has used.
+//! A server in a process of its own, with its CPU time and memory.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -15,28 +15,28 @@ use crate::peer::Surroundings;
 
 const LOG: &str = "server.log";
 const ADDRESS: &str = "address";
-/// How long a server may take to listen.
+/// The largest time until a server listens.
 const START: Duration = Duration::from_secs(60);
-/// The kernel counts CPU time in hundredths of a second.
+/// The unit of CPU times in `/proc`: hundredths of a second.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Says where a server listens, to whoever has started it.
+/// Writes the address of a server to a file, which the process that started the server reads.
 pub fn announce(folder: &Path, address: SocketAddr) -> Result<()> {
-    // Renamed, so that it is never read half-written.
+    // A rename prevents that a partial file is read.
     fs::write(folder.join("address.new"), address.to_string())?;
     Ok(fs::rename(folder.join("address.new"), folder.join(ADDRESS))?)
 }
 
-/// A server that runs. Dropping it ends it.
+/// A running server. Dropping it ends the process.
 pub struct Process {
     process: test_cluster::Process,
     pub address: SocketAddr,
-    /// From its start until it listened.
+    /// The time from the start of the process until it listened.
     pub started: Duration,
 }
 
 impl Process {
-    /// Starts this program as a server, until it says where it listens.
+    /// Starts this program as a server, and waits until its address is written.
     pub async fn start(
         server: Server,
         folder: &Path,
@@ -54,11 +54,11 @@ impl Process {
         .await
     }
 
-    /// The same under valgrind, which counts its instructions and says at its end how many there were. One thread
-    /// answers, so that counts do not depend on how threads take turns.
+    /// Starts this program as a server under valgrind, which counts instructions and prints their number at the end.
+    /// The server has one thread, so that counts do not depend on scheduling.
     pub async fn start_counted(server: Server, folder: &Path, objects: usize) -> Result<Self> {
         let _ = fs::remove_file(folder.join(ADDRESS));
-        // What an earlier one has counted is not to be taken for this one's.
+        // Removes the count of an earlier process.
         let _ = fs::remove_file(folder.join(LOG));
         let name = server.to_possible_value().context("a server has a name")?;
         let out = folder.join(format!("{}.callgrind", name.get_name()));
@@ -72,14 +72,14 @@ impl Process {
         .await
     }
 
-    /// Ends it, and answers with what it has printed.
+    /// Ends the process and returns its output.
     pub fn end(&mut self) -> Result<String> {
         self.process.terminate()?;
         self.process.wait()?;
         Ok(self.process.printed())
     }
 
-    /// Starts another server, until it is ready.
+    /// Starts a sample-apiserver, and waits until it is ready.
     pub async fn start_peer(peer: &Surroundings, folder: &Path) -> Result<Self> {
         let (mut command, port) = peer.command(folder)?;
         let address = SocketAddr::from(([127, 0, 0, 1], port));
@@ -109,17 +109,17 @@ impl Process {
         }
     }
 
-    /// The CPU time that it has used.
+    /// Returns the CPU time of the process so far.
     pub fn cpu(&self) -> Result<Duration> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
-        // Behind the name, which may hold anything.
+        // The fields follow the name of the process, which may contain any characters.
         let (_, fields) = stat.rsplit_once(')').context("/proc/PID/stat")?;
         let ticks: Vec<u32> =
             fields.split_whitespace().skip(11).take(2).filter_map(|t| t.parse().ok()).collect();
         Ok(TICK * ticks.iter().sum())
     }
 
-    /// The memory that it holds.
+    /// Returns the memory of the process.
     pub fn memory(&self) -> Result<Memory> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
         let bytes = |name: &str| -> Result<u64> {
@@ -131,11 +131,11 @@ impl Process {
     }
 }
 
-/// Memory of a process, in bytes.
+/// The memory of a process, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Memory {
-    /// All that is in memory, the program's file too.
+    /// The resident memory, including mapped files.
     pub resident: u64,
-    /// What it has made itself.
+    /// The anonymous part of the resident memory.
     pub own: u64,
 }

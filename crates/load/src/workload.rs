@@ -1,4 +1,4 @@
-//! What is measured, and how it is shown.
+//! The measurements, and the table of their results.
 
 use std::future::Future;
 use std::path::Path;
@@ -17,25 +17,25 @@ use crate::client::Client;
 use crate::peer::{self, Surroundings};
 use crate::process::{Memory, Process};
 
-/// Where the objects are, of ours and of the floor.
+/// The path of the collection of our server and of the floor.
 pub const COLLECTION: &str = "/apis/load.example.com/v1/namespaces/load/samples";
-/// As kubectl asks for.
+/// The page size of kubectl.
 pub const PAGE: usize = 500;
-/// How many requests are in flight at a time, and over how many connections.
+/// The number of concurrent requests, and the number of connections that they use.
 pub const IN_FLIGHT: usize = 32;
 const CONNECTIONS: usize = 4;
-/// As the aggregator has on one.
+/// The number of watches that kube-aggregator opens on one connection.
 const WATCHERS_ON_A_CONNECTION: usize = 500;
-/// Enough for the clock of CPU time.
+/// The numbers of operations. They are large enough for the resolution of CPU times.
 const GETS: usize = 40_000;
 const CHANGES: usize = 10_000;
 const LISTS: usize = 40;
 const PAGES: usize = 400;
 const EVENTS: usize = 200;
-/// How long it may take until it is known what there is.
+/// The largest time until the collection is served.
 const KNOWN: Duration = Duration::from_secs(30);
 
-/// How much of everything.
+/// The numbers of objects, watchers and rounds.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     pub objects: usize,
@@ -43,7 +43,7 @@ pub struct Sizes {
     pub rounds: usize,
 }
 
-/// An object of 1.65 kB, as it is answered.
+/// Returns an object. In responses, with the fields that a server sets, its size is 1.65 kB.
 pub fn sample(number: usize) -> Value {
     let parts: Vec<_> = (0..6)
         .map(|part| json!({"name": format!("part-{part}"), "image": format!("registry.example.com/some/where/part-{part}:1.{number}")}))
@@ -83,16 +83,16 @@ impl Server {
     }
 }
 
-/// What one operation of each sort has cost.
+/// The cost of one operation of each type.
 #[derive(Debug, Default)]
 struct Measured {
     start: Duration,
     idle: Memory,
     full: Memory,
-    /// What a watcher takes, with its stream.
+    /// The memory per watcher, including its stream, in bytes.
     watcher: u64,
     create: Duration,
-    /// How many were created in a second.
+    /// The number of creates per second.
     creates: f64,
     get: Duration,
     list: Duration,
@@ -102,7 +102,7 @@ struct Measured {
     event: Duration,
 }
 
-/// Measures the servers in turn, and prints a table.
+/// Measures the servers alternately, and prints a table.
 pub async fn compare(sizes: Sizes, mut servers: Vec<Server>) -> Result<()> {
     let peer = match servers.contains(&Server::Peer) {
         true => Surroundings::start()?,
@@ -140,7 +140,7 @@ pub async fn compare(sizes: Sizes, mut servers: Vec<Server>) -> Result<()> {
     Ok(())
 }
 
-/// Makes the certificates of servers and clients.
+/// Creates the certificates of servers and clients.
 pub fn prepare(folder: &Path) -> Result<()> {
     let authority = Authority::new("load-ca", &folder.join("ca.crt"))?;
     authority.server(folder, "serving", &["localhost"])?;
@@ -148,7 +148,7 @@ pub fn prepare(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// An etcd of our own, where it can be had.
+/// Starts an etcd. Returns `None` if this machine lacks the program.
 fn etcd() -> Result<Option<Etcd>> {
     match Programs::find() {
         Ok(programs) => Etcd::start(&programs, 1).map(Some),
@@ -172,7 +172,7 @@ async fn measure(
         clients.push(Client::connect(folder, process.address).await?);
     }
     let mut measured = Measured { start: process.started, ..Measured::default() };
-    // What is in etcd is known a little later than it listens.
+    // Objects in etcd are synced a short time after the server listens.
     let known = Instant::now();
     while let Err(error) =
         clients[0].ask("GET", &format!("{collection}?limit=1"), String::new()).await
@@ -232,7 +232,7 @@ struct Each<'a> {
 }
 
 impl Each<'_> {
-    /// The CPU time of the server per operation.
+    /// Runs an operation `times` times. Returns the CPU time of the server per operation.
     async fn times<F, T>(&self, times: usize, operation: F) -> Result<Duration>
     where
         F: Fn(Client, usize) -> T + Clone + Send + 'static,
@@ -244,7 +244,7 @@ impl Each<'_> {
     }
 }
 
-/// Does something so many times, some at once.
+/// Runs an operation `times` times, `at_once` of them concurrently.
 pub async fn in_turns<F, T>(
     clients: &[Client],
     at_once: usize,
@@ -275,8 +275,8 @@ where
     Ok(())
 }
 
-/// The memory that a watcher takes, and the CPU time of the server per event
-/// and watcher, with its part of the write that makes the event.
+/// Measures the memory per watcher, and the CPU time of the server per event and watcher, including that of the write
+/// that causes the event.
 async fn watch(
     each: &Each<'_>,
     folder: &Path,
@@ -367,7 +367,7 @@ fn print(rounds: &[Vec<(Server, Measured)>], sizes: Sizes) {
     }
 }
 
-#[allow(clippy::cast_precision_loss)] // for people
+#[allow(clippy::cast_precision_loss)] // printed only
 fn in_units_of(unit: f64, bytes: u64) -> f64 {
     bytes as f64 / unit
 }

@@ -1,4 +1,5 @@
-//! Admission webhooks that both servers ask. What one does its path says, so that rows can choose it.
+//! Admission webhooks that both servers call. The request path selects the behavior of a webhook, so that rows can
+//! choose it.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode};
@@ -6,14 +7,14 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-/// Where the paths of admission webhooks begin.
+/// The prefix of the paths of admission webhooks.
 pub const ROOT: &str = "/admission/";
 
-/// A patch with white space, and with characters that Go escapes in JSON. The fields stand in no order.
+/// A patch with white space, characters that Go escapes in JSON, and fields in arbitrary order.
 const ESCAPES: &str = r#"[ { "value" : "<&>\/ \u2028 é" , "path":"/metadata/annotations/escaped",
     "op": "add" }, {"path": "/metadata/labels", "op":"add", "value": {"b" : "c", "a": "d"}} ]"#;
 
-/// Answers the review that was sent to this path, behind [`ROOT`].
+/// Answers an AdmissionReview that was sent to `path`; the path excludes [`ROOT`].
 pub fn answer(path: &str, review: &Value) -> Response<Body> {
     let (behaviour, argument) = path.split_once('/').unwrap_or((path, ""));
     let answered = |status: StatusCode, body: String| {
@@ -133,7 +134,7 @@ fn patch(operations: &Value) -> String {
     STANDARD.encode(operations.to_string())
 }
 
-/// An operation that changes an object, or that Go's types do not see.
+/// Returns a JSON Patch operation. Some change the object, others only its JSON form, which Go's types do not preserve.
 fn operation(name: &str) -> Value {
     const CONTAINER: &str = "/spec/containers/0";
     match name {
@@ -161,7 +162,8 @@ fn operation(name: &str) -> Value {
     }
 }
 
-/// A patch that adds a word to an annotation, which so shows who was asked, and in which order.
+/// Returns a patch that adds a word to an annotation. The annotation then shows which webhooks were called, and in
+/// which order.
 fn noting(request: &Value, word: &str) -> Value {
     let notes = format!("{}{word}.", notes(request));
     match &request["object"]["metadata"]["annotations"] {
@@ -172,12 +174,13 @@ fn noting(request: &Value, word: &str) -> Value {
     }
 }
 
-/// The words that were added so far.
+/// Returns the words that were added so far.
 fn notes(request: &Value) -> &str {
     request["object"]["metadata"]["annotations"]["notes"].as_str().unwrap_or_default()
 }
 
-/// What was asked, as causes: each member, of objects one level more. What is never the same on two servers is left out.
+/// Returns the fields of an admission request as causes. The objects in it are split into one cause per field. Values
+/// that differ between two servers are omitted or replaced.
 fn told(request: &Value) -> Value {
     let mut causes = Vec::new();
     for (name, value) in request.as_object().into_iter().flatten() {
@@ -207,7 +210,7 @@ fn cause(field: &str, value: &Value) -> Value {
             members.insert("version".to_owned(), "there".into());
         }
     }
-    // Members in one order.
+    // Sorts the fields by name.
     let sorted: std::collections::BTreeMap<String, Value> = match &value {
         Value::Object(members) => members.clone().into_iter().collect(),
         _ => return json!({"field": field, "message": value.to_string()}),

@@ -1,15 +1,15 @@
-//! Rows made from a seed: writes of every sort by a few managers, of one object.
+//! Generates rows from a seed: a few managers write the same object with all kinds of requests.
 
 use fastrand::Rng;
 
 use crate::row::{Request, Row};
 
-/// Those who write.
+/// The field managers.
 const MANAGERS: &[&str] = &["a", "b", "c", "kubectl"];
-/// How often they do.
+/// The number of writes in a row.
 const WRITES: std::ops::Range<usize> = 5..20;
 
-/// Makes the row of a seed.
+/// Generates the row of a seed.
 pub fn row(seed: u64) -> Row {
     let mut rng = Rng::with_seed(seed);
     let mut requests = Vec::new();
@@ -101,8 +101,8 @@ fn request(method: &str, path: String, content_type: Option<&str>, body: String)
 }
 
 fn metadata(rng: &mut Rng) -> String {
-    // Nothing that is empty: kube-apiserver keeps it when it is applied, and drops it with the
-    // next write, which then changes the object.
+    // No field is empty: kube-apiserver stores an empty field of an apply request, and drops it with the next write,
+    // which then changes the object.
     let (key, number) = (pick(rng, &["k1", "k2"]), number(rng));
     let more = match rng.u32(0..6) {
         0 => format!(",\"labels\":{{\"{key}\":\"{number}\"}}"),
@@ -113,7 +113,7 @@ fn metadata(rng: &mut Rng) -> String {
     format!("{{\"name\":\"a\"{more}}}")
 }
 
-/// A spec in which everything is what it may be.
+/// Generates a spec with valid values.
 fn spec(rng: &mut Rng) -> String {
     let names = [
         "s", "t", "i", "b", "n", "ios", "any", "free", "m", "am", "o", "ao", "set", "al", "lm",
@@ -213,7 +213,7 @@ fn set(rng: &mut Rng, texts: &[&str]) -> String {
     format!("[{}]", items.join(","))
 }
 
-/// Some of them, in any order.
+/// Returns a random part of `all` in random order.
 fn shuffled<'a>(rng: &mut Rng, all: &[&'a str]) -> Vec<&'a str> {
     let mut some: Vec<&str> = all.iter().copied().filter(|_| rng.bool()).collect();
     rng.shuffle(&mut some);

@@ -1,27 +1,26 @@
-//! Rows made from a seed: writes of every sort by a few managers, of one object of a kind that
-//! Kubernetes has itself.
+//! Generates rows from a seed: a few managers write the same object of a built-in kind with all kinds of requests.
 //!
-//! What is written is chosen from a template (`crates/oracle/templates/`): a member whose name begins with
-//! `?` may be left out, of a list that begins with `$one` one item is taken, and of one that begins
-//! with `$some` at least one, in any order. A member whose name begins with `!` is chosen once for a row:
-//! the refusal of a change would show it in the order of Go's structs.
+//! The object is generated from a template (`crates/oracle/templates/`). A field whose name begins with `?` is
+//! optional. From a list that begins with `$one` one element is chosen, and from a list that begins with `$some` at
+//! least one, in any order. The value of a field whose name begins with `!` is chosen once per row: a rejected change
+//! would print it in the order of Go's structs.
 
 use fastrand::Rng;
 use serde_json::{Map, Value, json};
 
 use crate::row::{BUILT_IN, Request, Row};
 
-/// Those who write.
+/// The field managers.
 const MANAGERS: &[&str] = &["a", "b", "c", "kubectl"];
-/// How often they do.
+/// The number of writes in a row.
 const WRITES: std::ops::Range<usize> = 4..12;
 
-/// A kind: where its objects are, and what is written of them.
+/// A kind: the path of its collection, and the template of its objects.
 struct Kind {
     collection: &'static str,
     template: &'static str,
-    /// Whether little of its objects may change: a refusal shows all of it in the order of Go's
-    /// structs. They are created and applied only.
+    /// Whether most fields of the objects are immutable. Such objects are only created and applied, because the error
+    /// of a rejected change prints the object in the order of Go's structs.
     is_fixed: bool,
 }
 
@@ -54,7 +53,7 @@ const fn fixed(collection: &'static str, template: &'static str) -> Kind {
     Kind { collection, template, is_fixed: true }
 }
 
-/// Makes the row of a seed.
+/// Generates the row of a seed.
 pub fn row(seed: u64) -> Row {
     let mut rng = Rng::with_seed(seed);
     let kind = &KINDS[rng.usize(..KINDS.len())];
@@ -102,7 +101,7 @@ fn write(rng: &mut Rng, kind: &Kind, template: &Value) -> Request {
     }
 }
 
-/// One member of an object, or one of its metadata: what a patch changes.
+/// Returns one field of an object, or one field of its metadata, as the content of a patch.
 fn part(rng: &mut Rng, object: Value) -> Value {
     let Value::Object(object) = object else { return object };
     let members: Vec<(String, Value)> = object
@@ -123,7 +122,7 @@ fn part(rng: &mut Rng, object: Value) -> Value {
     }
 }
 
-/// A template in which is chosen what stays.
+/// Returns the template with the choices that stay fixed for a row.
 fn settled(rng: &mut Rng, template: &Value) -> Value {
     let Value::Object(members) = template else { return template.clone() };
     let settled = members.iter().map(|(name, member)| match name.strip_prefix('!') {
@@ -133,7 +132,7 @@ fn settled(rng: &mut Rng, template: &Value) -> Value {
     Value::Object(settled.collect())
 }
 
-/// What a template becomes.
+/// Generates a value from a template.
 fn chosen(rng: &mut Rng, template: &Value) -> Value {
     match template {
         Value::Object(members) => {
@@ -154,8 +153,8 @@ fn chosen(rng: &mut Rng, template: &Value) -> Value {
                 chosen(rng, one)
             }
             Some((Value::String(first), rest)) if first == "$some" => {
-                // Nothing that is empty: kube-apiserver keeps it when it is applied, and drops it with
-                // the next write, which then changes the object.
+                // No list is empty: kube-apiserver stores an empty field of an apply request, and drops it with the
+                // next write, which then changes the object.
                 let sure = rng.usize(..rest.len());
                 let is_taken = |place: usize, rng: &mut Rng| place == sure || rng.bool();
                 let some = rest.iter().enumerate().filter(|(place, _)| is_taken(*place, rng));

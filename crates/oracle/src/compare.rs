@@ -1,4 +1,4 @@
-//! Where two answers part.
+//! The comparison of two normalized responses.
 
 use std::fmt::Write as _;
 
@@ -7,27 +7,27 @@ use serde_json::Value;
 
 use crate::row::KnownDifference;
 
-/// Where two answers part first.
+/// The first difference between two responses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// As `body.items[0].spec`.
+    /// The path, for example `body.items[0].spec`.
     pub path: String,
-    /// What the reference has there; `None` if nothing.
+    /// The value in the response of the reference server; `None` if it has none.
     pub reference: Option<Value>,
-    /// What the other has there.
+    /// The value in the response of the other server; `None` if it has none.
     pub other: Option<Value>,
 }
 
-/// What comparing came to.
+/// The result of a comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Compared {
-    /// A difference that is not known.
+    /// The first unknown difference.
     pub difference: Option<Difference>,
-    /// Differences that are said to be known, and are none.
+    /// Known differences that no longer occur.
     pub outdated: Vec<KnownDifference>,
 }
 
-/// Compares two answers, apart from the differences that are known.
+/// Compares two responses, except for the known differences.
 pub fn compare(
     mut reference: Value,
     mut other: Value,
@@ -51,7 +51,7 @@ enum Step {
     Member(String),
     Item(usize),
     AnyItem,
-    /// Items that have this there.
+    /// Elements whose field has this value.
     ItemsWith(String, String),
 }
 
@@ -75,7 +75,7 @@ fn steps(path: &str) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// Takes out what stands at a path.
+/// Removes the values at a path and appends them to `taken`.
 fn take(value: &mut Value, steps: &[Step], taken: &mut Vec<Value>) {
     let Some((step, rest)) = steps.split_first() else {
         taken.push(value.take());
@@ -135,7 +135,7 @@ fn first_difference(
 }
 
 impl Difference {
-    /// For people.
+    /// Formats the difference as text.
     pub fn to_text(&self, reference: &str, other: &str) -> String {
         let show = |value: &Option<Value>| match value {
             None => "(nothing)".to_owned(),

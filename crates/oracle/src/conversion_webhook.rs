@@ -1,5 +1,4 @@
-//! A conversion webhook: kube-apiserver asks it for herds in another version, and it calls the
-//! functions that convert them in our server.
+//! A conversion webhook that kube-apiserver calls for herds. It calls the conversion functions of our server.
 
 use std::net::Ipv4Addr;
 use std::panic::catch_unwind;
@@ -29,10 +28,10 @@ use tokio_rustls::TlsAcceptor;
 use crate::admission_webhook;
 use crate::herd::{v1, v1alpha};
 
-/// No review is as large as this.
+/// The largest size of a review, in bytes.
 const BODY_LIMIT: usize = 8 << 20;
 
-/// A webhook that runs until it is dropped.
+/// A webhook server that runs until it is dropped.
 pub struct ConversionWebhook {
     port: u16,
     certificates: String,
@@ -46,7 +45,7 @@ impl Drop for ConversionWebhook {
 }
 
 impl ConversionWebhook {
-    /// Starts one on a free port, with a certificate of this authority.
+    /// Starts a webhook on a free port, with a certificate of this authority.
     pub async fn start(authority: &Authority, folder: &Path) -> Result<Self> {
         let certificate = authority.server(folder, "conversion-webhook", &["localhost"])?;
         let chain = vec![CertificateDer::from_pem_file(&certificate.certificate)?];
@@ -74,13 +73,13 @@ impl ConversionWebhook {
         Ok(Self { port, certificates, task })
     }
 
-    /// Where admission webhooks are asked, and who vouches for them.
+    /// Returns the URL of the admission webhooks and their CA bundle in base64.
     pub fn admission(&self) -> (String, String) {
         let url = format!("https://localhost:{}{}", self.port, admission_webhook::ROOT);
         (url.trim_end_matches('/').to_owned(), self.certificates.clone())
     }
 
-    /// The definition of herds, whose versions it converts.
+    /// Returns the CustomResourceDefinition of herds, whose versions this webhook converts.
     pub fn definition(&self) -> Result<Value> {
         let merged = merge_crds(vec![v1::Herd::crd(), v1alpha::Herd::crd()], "v1")?;
         let mut definition = serde_json::to_value(merged)?;
@@ -120,8 +119,8 @@ async fn answer(request: Request<hyper::body::Incoming>) -> Result<Response<Body
         .body(Body::from(review.to_string()))?)
 }
 
-/// Converts an object as a webhook in Go would: what is missing of a part of an object is nothing, what is
-/// nothing is not written, and whole numbers have no fraction.
+/// Converts an object in the same way as a webhook in Go: missing fields have zero values, null fields are omitted, and
+/// whole numbers have no fraction.
 fn convert(mut object: Value, version: &str) -> Result<Value, String> {
     let nothing = match version {
         "example.com/v1" => json!({"weight": 0, "heads": 0}),
@@ -148,7 +147,7 @@ fn convert(mut object: Value, version: &str) -> Result<Value, String> {
         .map(|object| labelled(object, version))
 }
 
-/// Objects that ask for it by their name get a label that says which version was made of them.
+/// Adds a label with the target version to objects with the name `labelled`.
 fn labelled(mut object: Value, version: &str) -> Value {
     if object["metadata"]["name"] == "labelled" {
         let version = version.rsplit('/').next().unwrap_or_default();

@@ -1,13 +1,13 @@
-//! Each: rows of a file that are there once for each line of a table.
+//! The `@each` directive: a table that generates the rows of a file once for each of its lines.
 //!
-//! The table is the first block of the file. Its first line names the columns, as `@each $field $value`; cells of the
-//! lines below stand between bars.
+//! The table is the first block of the file. Its first line names the columns, for example `@each $field $value`. The
+//! cells of the following lines are separated by bars.
 
 use anyhow::{Context, Result, ensure};
 
 const DIRECTIVE: &str = "@each ";
 
-/// The texts of a file: one for each line of its table, or the file itself if there is none.
+/// Expands a file: returns one document for each line of its table, or the file itself if it has no table.
 pub fn texts(file: &str) -> Result<Vec<String>> {
     let is_comment = |line: &&str| line.starts_with('#') || line.trim().is_empty();
     let is_table =

@@ -1,6 +1,6 @@
-//! Every field of every built-in kind: null, Go's zero value, and absent, in JSON and in protobuf,
-//! read by a kube-apiserver and by our server without a cluster. The fields are those of the table of
-//! types; `kinds.json` has an object of each kind to put them into.
+//! Compares every field of every built-in kind: null, Go's zero value and an absent field, in JSON and in protobuf,
+//! between a kube-apiserver and our server without a cluster. The table of types lists the fields. `kinds.json` has an
+//! object of each kind as a base.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ use crate::server::Sent;
 
 const KINDS: &str = include_str!("../kinds.json");
 
-/// At most so many differences of a kind are printed.
+/// The largest number of differences that are printed for a kind.
 const SHOWN: usize = 40;
 
 /// Fields whose values are not compared, each with a reason.
@@ -36,13 +36,13 @@ const SKIPPED: &[(&str, &str)] = &[
     ("generateName", "names are random"),
 ];
 
-/// Zero values that Go tells from absent ones and the Rust types do not, each of its type.
+/// Fields whose zero values Go distinguishes from absent ones and the Rust types do not, each with its type.
 const UNTOLD: &[(&str, &str)] = &[
     ("HPAScalingRules", "policies"),
     ("HTTPIngressPath", "pathType"),
     ("MutatingWebhook", "sideEffects"),
     ("ValidatingWebhook", "sideEffects"),
-    // Go compares times with their zones.
+    // Go compares times with their time zones.
     ("Event", "deprecatedFirstTimestamp"),
     ("Event", "deprecatedLastTimestamp"),
 ];
@@ -53,16 +53,16 @@ struct Kind {
     /// The package and the name of its type.
     of: String,
     collection: String,
-    /// Whether it has a status of its own.
+    /// Whether the kind has a `status` subresource.
     #[serde(default)]
     status: bool,
     object: Map<String, Value>,
-    /// Paths of fields whose empty values Go tells from absent ones and the Rust types do not.
+    /// Paths of fields whose empty values Go distinguishes from absent ones and the Rust types do not.
     #[serde(default)]
     untold: Vec<String>,
 }
 
-/// A struct somewhere in an object: the fields on the way to it, and its type.
+/// A struct in an object: the path of fields that leads to it, and its type.
 struct Place<'a> {
     /// The fields, and whether their value is in a list or a map.
     path: Vec<(&'a str, Container)>,
@@ -76,7 +76,7 @@ enum Container {
     Map,
 }
 
-/// The names of all kinds.
+/// Returns the names of all kinds.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -88,11 +88,11 @@ fn all() -> Result<Vec<Kind>> {
     serde_json::from_str(KINDS).context("kinds.json")
 }
 
-/// Compares all fields of a kind, in a namespace that both sides have. Returns the number of requests, and
-/// the differences for people.
+/// Compares all fields of a kind, in a namespace that exists on both servers. Returns the number of requests, and the
+/// differences as text.
 ///
 /// # Errors
-/// When a server cannot be asked.
+/// When a request to a server fails.
 pub async fn compare(
     name: &str,
     namespace: &str,
@@ -159,7 +159,7 @@ pub async fn compare(
                         shown(&there, &here),
                         shown(&here, &there)
                     ));
-                    // The other form differs alike.
+                    // The other encoding has the same difference.
                     break;
                 }
             }
@@ -192,7 +192,7 @@ fn group_of(package: &str, version: &str) -> bool {
     }
 }
 
-/// Whether objects of a type hold a template of Pods, whose fields are those of a Pod.
+/// Whether objects of a type contain a Pod template, whose fields are those of a Pod.
 fn holds_pods(name: &str) -> bool {
     let all = [
         "CronJob",
@@ -206,7 +206,7 @@ fn holds_pods(name: &str) -> bool {
     all.contains(&name)
 }
 
-/// The structs of an object, each type once.
+/// Returns the structs of an object, each type once.
 fn places(of: Type<'_>, with_pods: bool) -> Vec<Place<'_>> {
     let mut found = Vec::new();
     let mut seen = HashSet::from([of.name]);
@@ -242,8 +242,8 @@ fn is_skipped(name: &str) -> bool {
     ["apiVersion", "kind"].contains(&name) || SKIPPED.iter().any(|(skipped, _)| *skipped == name)
 }
 
-/// The values that are put into a struct: none, and of each field null and the zero value, and such
-/// elements of lists and maps.
+/// Returns the values to test in a struct: the empty struct, for each field null and its zero value, and a null element
+/// for lists and maps.
 fn values<'a>(place: &Place<'a>) -> Vec<(Option<&'a str>, Value)> {
     let mut values = vec![(None, json!({}))];
     for (name, member) in place.of.node().members.iter() {
@@ -271,7 +271,7 @@ fn values<'a>(place: &Place<'a>) -> Vec<(Option<&'a str>, Value)> {
         };
         let is_time = matches!(of.go, Some(GoType::Time | GoType::MicroTime));
         let is_untold = UNTOLD.contains(&(place.of.name, name));
-        // Behind a pointer Go's zero time is there, and written as null.
+        // A pointer to Go's zero time is present, and is encoded as null.
         let is_instant = is_time && member.is_pointer;
         if !(is_untold || is_instant) {
             values.push((Some(name), zero));
@@ -280,7 +280,7 @@ fn values<'a>(place: &Place<'a>) -> Vec<(Option<&'a str>, Value)> {
     values
 }
 
-/// Puts a value into the object, as this field of the struct at the path.
+/// Sets a field of the struct at the path to this value.
 fn put(
     object: &mut Map<String, Value>,
     path: &[(&str, Container)],
@@ -312,7 +312,7 @@ fn put(
     }
 }
 
-/// A request; none, if a client in Go cannot send it.
+/// Builds a request. Returns `None` if a Go client cannot send it.
 fn request(method: &str, path: &str, body: &str, in_protobuf: bool) -> Option<Sent> {
     let content_type = match in_protobuf {
         true => "application/vnd.kubernetes.protobuf",
@@ -332,7 +332,8 @@ fn request(method: &str, path: &str, body: &str, in_protobuf: bool) -> Option<Se
     })
 }
 
-/// What is compared of an answer: the status, the fields that are at fault and why, or the object.
+/// Returns the comparable parts of a response: the status, with the object on success, or with the invalid fields and
+/// reasons on an error.
 fn told(answer: Answer) -> (u16, Value) {
     let Answer { status, mut body, .. } = answer;
     if status < 300 {
@@ -357,7 +358,7 @@ fn told(answer: Answer) -> (u16, Value) {
     (status, json!(causes))
 }
 
-/// Uids are random.
+/// Clears uids, which are random.
 fn hide_uids(value: &mut Value) {
     match value {
         Value::Object(members) => members.values_mut().for_each(hide_uids),
@@ -367,7 +368,7 @@ fn hide_uids(value: &mut Value) {
     }
 }
 
-/// What one side told, as far as the other did not.
+/// Formats the response of one side, without the fields that are equal on the other side.
 fn shown(one: &(u16, Value), other: &(u16, Value)) -> String {
     match (&one.1, &other.1) {
         (Value::Object(one_body), Value::Object(other_body)) => {

@@ -1,18 +1,17 @@
-//! Texts made from a seed, for every format that a schema may ask of them.
+//! Generates strings from a seed for every `format` that a schema can require.
 
 use fastrand::Rng;
 use serde_json::{Value, json};
 
 use crate::row::{Request, Row};
 
-/// At most this many texts are sent at once: no server reports more faults.
+/// The largest number of strings in a request; no server reports more errors.
 const TEXTS: usize = 60;
 
-/// How many objects of a format are made.
+/// The number of objects that are generated for a format.
 const OBJECTS: usize = 4;
 
-/// For each format texts that are of it, or nearly, and what they may be
-/// made of.
+/// For each format: strings that are valid or nearly valid, and the parts that are inserted to change them.
 const FORMATS: &[(&str, &[&str], &[&str])] = &[
     ("bsonobjectid", &["0123456789abcdefABCDEF01"], &["0", "f", "g", "-"]),
     ("byte", &["QQ==", "QUI=", "QUJD", ""], &["A", "=", "-", "_", " ", "\n"]),
@@ -156,7 +155,7 @@ const FORMATS: &[(&str, &[&str], &[&str])] = &[
     ),
 ];
 
-/// Makes the rows of a seed: one for each format, whose objects hold texts.
+/// Generates the rows of a seed: one for each format, with objects that contain such strings.
 pub fn rows(seed: u64) -> Vec<Row> {
     let row = |(format, samples, parts): &(&str, &[&str], &[&str])| {
         let mut rng = Rng::with_seed(seed);
@@ -183,7 +182,7 @@ pub fn rows(seed: u64) -> Vec<Row> {
     FORMATS.iter().map(row).collect()
 }
 
-/// A sample, mostly with something put in, taken out or put in place of something.
+/// Returns a sample, usually with parts inserted, removed or replaced.
 fn text(rng: &mut Rng, samples: &[&str], parts: &[&str]) -> String {
     let sample = samples[rng.usize(..samples.len())];
     let mut characters: Vec<String> = sample.chars().map(String::from).collect();

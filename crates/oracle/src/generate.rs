@@ -1,17 +1,16 @@
-//! Rows made from a seed, and made short again when they differ.
+//! Generates rows from a seed, and shrinks rows whose responses differ.
 //!
-//! What they ask is what is served by now: rows with known differences are
-//! written by hand.
+//! The generated requests only use implemented features: rows with known differences are written by hand.
 
 use fastrand::Rng;
 
 use crate::row::{Request, Row};
 
-/// At most this many runs are spent on making a row short.
+/// The largest number of runs for shrinking a row.
 const ATTEMPTS: usize = 100;
 
-/// Makes the row of a seed: it begins with a list, whose version the last
-/// request watches from.
+/// Generates the row of a seed. The row begins with a list request; its last request watches from the version of that
+/// list.
 pub fn row(seed: u64) -> Row {
     let mut rng = Rng::with_seed(seed);
     let mut requests = vec![get("$widgets")];
@@ -101,7 +100,7 @@ const FORMS: &[&str] = &[
     "application/yaml",
     "application/yaml;q=0.5,*/*",
 ];
-/// Members of a spec, good and bad.
+/// Fields of a spec, with valid and invalid values. The first value is valid.
 const MEMBERS: &[(&str, &[&str])] = &[
     ("size", &["0", "1", "50", "100", "1.0", "101", "-1", "1.5", "\"1\"", "null", "1e1"]),
     ("ratio", &["0.5", "1", "0", "-1", "1e-7", "\"x\"", "2.50"]),
@@ -133,7 +132,7 @@ fn pick(rng: &mut Rng, from: &[&'static str]) -> &'static str {
     from[rng.usize(..from.len())]
 }
 
-/// Mostly names that lead somewhere.
+/// Returns a name, mostly one of the first three.
 fn name(rng: &mut Rng) -> &'static str {
     if rng.u32(..4) > 0 { NAMES[rng.usize(..3)] } else { pick(rng, NAMES) }
 }
@@ -155,7 +154,7 @@ fn get(path: &str) -> Request {
 }
 
 fn create(rng: &mut Rng) -> Request {
-    // Mostly good: of the rest one or two members are bad.
+    // Most objects are valid; in others one or two fields are invalid.
     let mut members = vec![format!("\"size\":{}", rng.u32(0..100))];
     if rng.u32(..5) == 0 {
         members.clear();
@@ -246,7 +245,7 @@ fn json_patch(rng: &mut Rng) -> Request {
     patch(rng, "json-patch", format!("[{}]", operations.join(",")))
 }
 
-/// Puts what was answered last, with another size.
+/// Replaces an object with the version of the last response and another size.
 fn replace(rng: &mut Rng) -> Request {
     let name = name(rng);
     let version =
@@ -281,7 +280,7 @@ fn delete_with(rng: &mut Rng) -> Request {
     Request { body: Some(pick(rng, BODIES).to_owned()), ..delete(rng) }
 }
 
-/// Asks for some form, where it can be had.
+/// Adds a random `Accept` header if the request supports it.
 fn in_some_form(rng: &mut Rng, mut request: Request) -> Request {
     let is_one = request.method != "GET" || request.path.starts_with("$widgets/");
     let is_watch = request.path.contains("watch=true");
@@ -299,8 +298,8 @@ fn in_some_form(rng: &mut Rng, mut request: Request) -> Request {
     request
 }
 
-/// Leaves out requests as long as the row still differs; the first and the
-/// last one stay where others need them.
+/// Removes requests as long as the responses of the row still differ. The first and the last request stay, because
+/// other requests depend on them.
 pub fn shrink(row: &Row, mut differs: impl FnMut(&Row) -> bool) -> Row {
     let mut shortest = row.clone();
     let mut left = ATTEMPTS;

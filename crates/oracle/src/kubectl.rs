@@ -1,5 +1,5 @@
-//! Calls of kubectl, whose output is compared: `kubectl.calls` behind an
-//! aggregator, `kubectl-built-in.calls` without a cluster.
+//! Runs kubectl commands and compares their output: `kubectl.calls` runs behind an aggregator, `kubectl-built-in.calls`
+//! without a cluster.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,11 +9,10 @@ use anyhow::{Context, Result, ensure};
 use regex::Regex;
 use test_cluster::ControlPlane;
 
-/// A language of patches that is not served yet: docs/reference/differences.md.
+/// A patch type that is not implemented: docs/differences.md.
 const NOT_SERVED: &str = ", application/apply-patch+yaml";
 
-/// What is another one each time: numbers of versions, uids, times, ages, and
-/// names that the server has made.
+/// Patterns of values that differ each time, with their replacements: versions, uids, times, ages and generated names.
 static BY_CHANCE: LazyLock<Result<Vec<(Regex, &'static str)>, regex::Error>> =
     LazyLock::new(|| {
         let masks = [
@@ -49,11 +48,10 @@ fn parse(text: &str, namespace: &str) -> Vec<Call> {
     calls
 }
 
-/// Runs every call of a file against both kubeconfigs; answers with what is
-/// printed differently, for people.
+/// Runs every command of a file with both kubeconfigs. Returns the differences of their output as text.
 ///
 /// # Errors
-/// When the file or kubectl is not there.
+/// When the file or kubectl does not exist.
 pub fn compare(plane: &ControlPlane, file: &str, there: &Path, here: &Path) -> Result<String> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
     let calls = parse(&std::fs::read_to_string(file)?, "kubectl-calls");
@@ -81,7 +79,7 @@ fn masked(text: &str) -> Result<String> {
     let masked = masks.iter().fold(text.replace(NOT_SERVED, ""), |text, (mask, name)| {
         mask.replace_all(&text, *name).into_owned()
     });
-    // Columns are as wide as what was in them.
+    // Column widths depend on the values that were masked.
     let lines = masked.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
     Ok(lines.collect::<Vec<_>>().join("\n"))
 }

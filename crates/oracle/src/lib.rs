@@ -1,8 +1,7 @@
-//! The oracle: the same kind, served by a real kube-apiserver and by us.
+//! The oracle: compares our server with a real kube-apiserver that serves the same kind.
 //!
-//! Rows of requests (`rows/`) are sent to both, and what they answer is
-//! compared. What differs is a fault of ours, unless `docs/reference/differences.md`
-//! says why.
+//! Rows of requests (`rows/`) are sent to both servers, and their responses are compared. A difference is a bug of our
+//! server, unless `docs/differences.md` explains it.
 
 #![allow(missing_docs)] // a program for tests, not a library
 

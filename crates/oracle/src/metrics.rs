@@ -1,5 +1,4 @@
-//! Metrics: what we call them, their labels and their buckets must be those of
-//! kube-apiserver. That it has more is no fault.
+//! Compares metrics: their names, labels and buckets must be those of kube-apiserver. It may have additional ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -11,13 +10,13 @@ use test_cluster::Programs;
 
 use crate::server::{Sent, Server};
 
-/// By name: the labels that series have, and the bounds of buckets.
+/// The labels and the bucket bounds of each metric, by name.
 type Series = BTreeMap<String, (BTreeSet<String>, BTreeSet<String>)>;
 
-/// What kube-apiserver says only when it has happened, or where it is configured.
+/// Metrics that kube-apiserver only exports after the event has happened, or if the feature is configured.
 const RARE: [&str; 2] = ["apiserver_request_terminations_total", "apiserver_audit_error_total"];
 
-/// What it does not say: other servers of Kubernetes do, or nobody does.
+/// Metrics that kube-apiserver does not export. Some are those of other Kubernetes servers, the rest are our own.
 const OWN: [&str; 12] = [
     "apiserver_delegated_authn_request_total",
     "apiserver_delegated_authn_request_duration_seconds",
@@ -32,15 +31,15 @@ const OWN: [&str; 12] = [
     "apiserver_storage_feed_lag_revisions",
     "apiserver_watch_cache_synced",
 ];
-/// What its own begin with, of the recent past of each kind.
+/// The name prefix of our metrics about the watch cache window of each kind.
 const WINDOW: &str = "apiserver_watch_cache_window_";
 
-/// Compares what both say of requests; answers with what differs, for people.
+/// Compares the metrics of both servers. Returns the differences as text.
 ///
 /// # Errors
-/// When there are no metrics.
+/// When a server has no metrics.
 pub async fn compare(reference: &Server, other: &Server) -> Result<String> {
-    // Something has to be counted first.
+    // Metrics have series only after the first request.
     for server in [reference, other] {
         for path in ["/api/v1/pods", "/api/v1/pods?watch=true&timeoutSeconds=1", "/api/v1/none"] {
             ask(server, path).await?;
@@ -66,7 +65,7 @@ pub async fn compare(reference: &Server, other: &Server) -> Result<String> {
     Ok(report)
 }
 
-/// What a parser and linter of Prometheus says of them; nothing of what is called as kube-apiserver calls it.
+/// Returns the findings of the Prometheus parser and linter, except for names that kube-apiserver uses too.
 fn lint(text: &str) -> Result<String> {
     let mut linter = Command::new(Programs::promlint()?)
         .stdin(Stdio::piped())
@@ -96,10 +95,10 @@ async fn ask(server: &Server, path: &str) -> Result<String> {
     Ok(answer.body.as_str().unwrap_or_default().to_owned())
 }
 
-/// What the linter does not like, and kube-apiserver calls so.
+/// Names that the linter rejects and kube-apiserver uses.
 const NAMED_AS_THERE: [&str; 1] = ["authentication_attempts "];
 
-/// What the names begin with that are compared.
+/// The name prefixes of the compared metrics.
 const NAMES: [&str; 3] = ["apiserver_", "authentication_", "authorization_"];
 
 fn read(text: &str) -> Series {

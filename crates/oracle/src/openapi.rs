@@ -1,5 +1,5 @@
-//! OpenAPI documents: what both say of a path, an operation or a schema must
-//! be the same; what only kube-apiserver has must belong to what is not served.
+//! Compares OpenAPI documents. Paths, operations and schemas that both servers document must be equal. Additional ones
+//! of kube-apiserver must belong to features that are not implemented.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -12,10 +12,10 @@ use crate::compare::compare as compare_values;
 use crate::row::GROUP;
 use crate::server::{Sent, Server};
 
-/// A language of patches that is not served yet: docs/reference/differences.md.
+/// A patch type that is not implemented: docs/differences.md.
 const NOT_SERVED: &str = "application/apply-patch+yaml";
 
-/// Compares the documents; answers with what differs, for people.
+/// Compares the documents. Returns the differences as text.
 pub async fn compare(reference: &Server, other: &Server) -> Result<String> {
     let mut report = String::new();
     for version in ["v1", "v1beta1"] {
@@ -32,20 +32,19 @@ pub async fn compare(reference: &Server, other: &Server) -> Result<String> {
     Ok(report)
 }
 
-/// Compares the schemas of built-in kinds. What words describe them, and which values
-/// they list, is not looked at.
+/// Compares the schemas of built-in kinds, except for their descriptions and enumerations.
 pub async fn compare_built_in(reference: &Server, other: &Server) -> Result<String> {
     let mut report = String::new();
     let index = get(other, "/openapi/v3").await?;
     let paths = index["paths"].as_object().context("paths")?.keys();
-    // Definitions of other rows come and go meanwhile.
+    // Other rows create and delete definitions at the same time.
     for path in paths.filter(|path| !path.contains(".example.com/")) {
         let path = format!("/openapi/v3/{path}");
         let (there, here) = (get(reference, &path).await?, get(other, &path).await?);
         let schemas = |document: &Value| document["components"]["schemas"].clone();
         let (there, here) = (schemas(&there), schemas(&here));
         for (name, ours) in here.as_object().context("schemas")? {
-            // Every document of ours says what the answers to any request are.
+            // Every document of our server contains the schemas of the common responses.
             if there[name].is_null() && name.contains(".apimachinery.pkg.apis.meta.") {
                 continue;
             }
@@ -64,14 +63,14 @@ pub async fn compare_built_in(reference: &Server, other: &Server) -> Result<Stri
 fn without_words(mut value: Value) -> Value {
     match &mut value {
         Value::Object(members) => {
-            // A member may be called like this.
+            // A property can have the same name.
             members.retain(|key, value| match key.as_str() {
                 "description" => !value.is_string(),
                 "enum" => !value.is_array(),
                 "x-kubernetes-group-version-kind" => false,
-                // That is what maps are where nothing is said.
+                // `granular` is the default of maps.
                 "x-kubernetes-map-type" => value != "granular",
-                // Nothing reads it any more.
+                // Nothing reads this extension any more.
                 "x-kubernetes-unions" => false,
                 _ => true,
             });
@@ -99,7 +98,7 @@ async fn get(server: &Server, path: &str) -> Result<Value> {
     Ok(answer.body)
 }
 
-/// Holds all members of a part of our document against the reference.
+/// Compares all entries of a part of our document with the reference.
 fn differ(part: &str, there: &Value, here: &Value, report: &mut String) {
     let pick =
         |document: &Value| part.split('.').fold(document.clone(), |one, step| one[step].clone());
@@ -126,8 +125,7 @@ fn differ(part: &str, there: &Value, here: &Value, report: &mut String) {
     }
 }
 
-/// A path without the language of patches that we do not take, and schemas
-/// without the other groups that they are used in.
+/// Removes the patch type that is not implemented from a path, and the other groups that use a schema from that schema.
 fn without_unserved(mut value: Value) -> Value {
     let Some(members) = value.as_object_mut() else { return value };
     if let Some(patch) = members.get_mut("patch") {
@@ -145,7 +143,7 @@ fn without_unserved(mut value: Value) -> Value {
     value
 }
 
-/// A document of version 2 with parameters where they are used.
+/// Returns a document of version 2 with its parameter references resolved.
 fn resolved(document: Value) -> Value {
     let parameters = document["parameters"].clone();
     let mut document = document;
@@ -168,8 +166,8 @@ fn resolve(value: &mut Value, parameters: &Value) {
     }
 }
 
-/// Whoever names the hash gets what he has asked for, and an old hash leads to
-/// the present document and nowhere else.
+/// Checks that a request with the current hash returns the document, and that an old hash leads to the current
+/// document.
 async fn check_hashes(server: &Server) -> Result<()> {
     let index = get(server, "/openapi/v3").await?;
     let url = index["paths"][format!("apis/{GROUP}/v1")]["serverRelativeURL"].clone();

@@ -1,4 +1,5 @@
-//! The roles and bindings that kube-apiserver creates for itself: the table of standalone, and the objects that it creates.
+//! Compares the roles and bindings that kube-apiserver creates at startup with the table of `standalone-apiserver` and
+//! with the objects that it creates.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use crate::server::Server;
 const PLURALS: [&str; 4] = ["clusterroles", "clusterrolebindings", "roles", "rolebindings"];
 const LABEL: (&str, &str) = ("kubernetes.io/bootstrapping", "rbac-defaults");
 const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
-/// Time in which kube-controller-manager aggregates roles.
+/// The largest time that kube-controller-manager needs to aggregate roles.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 type Tree = Map<String, Value>;
@@ -22,7 +23,7 @@ fn file() -> PathBuf {
         .join("../standalone-apiserver/src/authorizer/bootstrap_policy.json")
 }
 
-/// Compares the table with the objects of `plain`, beside which no controller runs; with `BLESS=1` the table is written.
+/// Compares the table with the objects of `plain`, which runs without controllers. With `BLESS=1` the table is written.
 /// Then compares the objects of `standalone` with those of `controlled`, whose aggregated roles are complete.
 ///
 /// # Errors
@@ -54,7 +55,7 @@ pub async fn compare(plain: &Server, controlled: &Server, standalone: &Server) -
     }
 }
 
-/// The objects of the policy at a server, in the order of kinds, namespaces and names.
+/// Returns the policy objects of a server, ordered by kind, namespace and name.
 async fn objects(server: &Server) -> Result<BTreeMap<String, Tree>> {
     let mut objects = BTreeMap::new();
     for (number, plural) in PLURALS.into_iter().enumerate() {
@@ -79,7 +80,7 @@ async fn objects(server: &Server) -> Result<BTreeMap<String, Tree>> {
     Ok(objects)
 }
 
-/// The line of an object in the table: without what all objects share.
+/// Returns the line of an object in the table, without the fields that all objects share.
 fn entry(mut object: Tree) -> Result<String> {
     object.remove("apiVersion");
     object.retain(|_, value| !value.is_null());
@@ -97,7 +98,7 @@ fn entry(mut object: Tree) -> Result<String> {
     Ok(serde_json::to_string(&object)?)
 }
 
-/// An object without what differs from server to server.
+/// Returns an object without the fields that differ between servers.
 fn shown(object: Option<&Tree>) -> Value {
     let mut object = object.cloned().unwrap_or_default();
     object.remove("apiVersion");

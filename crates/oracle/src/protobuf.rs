@@ -1,5 +1,5 @@
-//! Objects in protobuf, as Go encodes them: a program of ours, written in Go, is
-//! handed JSON, and answers with what a typed client would send.
+//! Objects in the protobuf encoding of Go. A Go program reads JSON and returns the bytes that a typed client would
+//! send.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -13,16 +13,16 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use test_cluster::Programs;
 
-/// An object, as Go has read it from JSON.
+/// An object that Go has decoded from JSON.
 #[derive(Debug)]
 pub struct Encoded {
     /// The object in protobuf, with the envelope that typed clients send.
     pub protobuf: Vec<u8>,
-    /// The object in JSON, as Go writes it down.
+    /// The object in the JSON encoding of Go.
     pub json: Value,
 }
 
-/// The program, started when it is first needed. It ends with its input.
+/// The Go program, which is started at first use. It ends when its input is closed.
 struct Encoder {
     child: Child,
     input: ChildStdin,
@@ -31,10 +31,10 @@ struct Encoder {
 
 static ENCODER: Mutex<Option<Encoder>> = Mutex::new(None);
 
-/// What Go reads of an object in protobuf, as JSON.
+/// Returns the object that Go decodes from protobuf, as JSON.
 ///
 /// # Errors
-/// When the program cannot be built or started, or Go does not read it.
+/// When the program cannot be built or started, or Go cannot decode the object.
 pub fn read_by_go(protobuf: &[u8]) -> Result<Value> {
     let mut answer = ask(&json!({"protobuf": STANDARD.encode(protobuf)}))?;
     Ok(answer["json"].take())
@@ -43,17 +43,16 @@ pub fn read_by_go(protobuf: &[u8]) -> Result<Value> {
 /// Encodes an object that is given in JSON.
 ///
 /// # Errors
-/// When the program cannot be built or started, or the JSON does not fit the Go
-/// type of the object's kind.
+/// When the program cannot be built or started, or the JSON does not fit the Go type of the object's kind.
 pub fn encode(json: &str) -> Result<Encoded> {
-    // A line of input is one object.
+    // The program reads one object per line.
     let json: Value = serde_json::from_str(json).context("a body in protobuf is given in JSON")?;
     let mut answer = ask(&json)?;
     let protobuf = STANDARD.decode(answer["protobuf"].as_str().unwrap_or_default())?;
     Ok(Encoded { protobuf, json: answer["json"].take() })
 }
 
-/// Asks the program a question, which is a line of JSON, as the answer is.
+/// Sends a request to the Go program. The request and its response are one line of JSON each.
 fn ask(question: &Value) -> Result<Value> {
     let mut encoder = ENCODER.lock().unwrap_or_else(PoisonError::into_inner);
     let encoder = match &mut *encoder {
@@ -78,13 +77,13 @@ pub const TABLE: &str = include_str!("../../standalone-apiserver/src/built_in/ty
 pub(crate) static TYPES: LazyLock<Types> =
     LazyLock::new(|| Types::parse(&[TABLE]).unwrap_or_default());
 
-/// An answer in protobuf as JSON.
+/// Decodes a protobuf response to JSON.
 ///
 /// # Errors
-/// When it cannot be read.
+/// When it cannot be decoded.
 pub fn decode(bytes: &[u8]) -> Result<Value> {
     let mut value = read_protobuf(bytes, &TYPES).map_err(anyhow::Error::msg)?;
-    // A list without items has no field of them.
+    // An empty list has no field for its items.
     if value["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) && value["items"].is_null()
     {
         value["items"] = json!([]);
@@ -92,10 +91,10 @@ pub fn decode(bytes: &[u8]) -> Result<Value> {
     Ok(value)
 }
 
-/// The events of a watch in protobuf, as JSON, and the bytes behind the last whole one.
+/// Decodes the events of a watch in protobuf to JSON. Returns the events, and the bytes behind the last complete one.
 ///
 /// # Errors
-/// When one cannot be read.
+/// When an event cannot be decoded.
 pub fn decode_events(mut bytes: &[u8]) -> Result<(Vec<Value>, &[u8])> {
     let mut events = Vec::new();
     while let Some((length, rest)) = bytes.split_first_chunk::<4>() {
@@ -119,7 +118,7 @@ pub fn decode_events(mut bytes: &[u8]) -> Result<(Vec<Value>, &[u8])> {
     Ok((events, bytes))
 }
 
-/// The fields of a message that has none but texts and messages.
+/// Returns the fields of a message that only has strings and messages as fields.
 fn fields(mut bytes: &[u8]) -> Result<Vec<(u64, &[u8])>> {
     let mut found = Vec::new();
     while !bytes.is_empty() {
@@ -167,12 +166,12 @@ mod tests {
     use serde_json::Map;
     use test_cluster::Missing;
 
-    /// So deep objects of chance nest; schemas have no end of their own.
+    /// The nesting depth of generated objects. Schemas can be recursive and have no end of their own.
     const DEPTH: usize = 8;
-    /// How many objects of each kind are made, unless `ORACLE_OBJECTS` says another number.
+    /// The number of objects of each kind, unless `ORACLE_OBJECTS` sets another one.
     const OBJECTS: usize = 3;
 
-    /// Makes objects by chance.
+    /// Generates random objects.
     struct Chance {
         rng: Rng,
     }
@@ -181,11 +180,11 @@ mod tests {
         fn message(&mut self, of: Type<'_>, depth: usize) -> Value {
             let mut members = Map::new();
             for (name, member) in of.members.iter() {
-                // A few of many, further down.
+                // At greater depths only a few fields are set.
                 if depth > DEPTH || (depth > 2 && self.rng.usize(..depth) > 1) {
                     continue;
                 }
-                // Go shows it, and protobuf does not have it.
+                // Go prints this field in JSON but does not encode it in protobuf.
                 if member.number == 0 && member.embedded_structs.is_empty() {
                     continue;
                 }
@@ -244,7 +243,7 @@ mod tests {
         }
     }
 
-    /// Whether Go writes this down only because the member is always there.
+    /// Whether a value is a zero value, which Go only writes because the field is required.
     fn is_nothing(value: &Value) -> bool {
         match value {
             Value::Null | Value::Bool(false) => true,
@@ -255,12 +254,12 @@ mod tests {
         }
     }
 
-    /// Where two values part. What is always there in Go is filled in later.
+    /// Returns the first difference between two values. Zero values of fields that Go always writes are no difference.
     fn part(of: Option<Type<'_>>, go: &Value, ours: &Value, path: &str) -> Option<String> {
         let differs = || Some(format!("{path}: Go has {go}, we have {ours}"));
         match (go, ours) {
             (Value::Object(go), Value::Object(ours)) => {
-                // An event of a watch does not say what it is, in JSON.
+                // The object of a watch event has no `apiVersion` and `kind` in the JSON of Go.
                 let is_type = |name: &str| ["apiVersion", "kind"].contains(&name);
                 let unknown = ours.keys().find(|name| !go.contains_key(*name) && !is_type(name));
                 if let Some(name) = unknown {
@@ -308,7 +307,7 @@ mod tests {
         let seed = number("ORACLE_SEED").unwrap_or(0);
         let objects = number("ORACLE_OBJECTS").map_or(OBJECTS, |objects| objects as usize);
         let mut chance = Chance { rng: Rng::with_seed(seed) };
-        // What is the same in all groups comes without a version of its own.
+        // Types that all groups share have no version of their own.
         let kinds: Vec<(&str, &str)> = types
             .kinds()
             .map(|(version, kind)| (if version.is_empty() { "v1" } else { version }, kind))
@@ -319,7 +318,7 @@ mod tests {
             let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
             let of = types.get(types.kind(group, version, kind).unwrap());
             for _ in 0..objects {
-                // Lists hold as much as they may.
+                // The elements of lists are generated at a greater depth, with fewer fields.
                 let depth = if kind.ends_with("List") { 3 } else { 0 };
                 let mut object = chance.message(of, depth);
                 object["apiVersion"] = api_version.into();
@@ -328,7 +327,7 @@ mod tests {
                 let ours = read_protobuf(&encoded.protobuf, &types).unwrap();
                 let difference = part(Some(of), &encoded.json, &ours, kind);
                 assert_eq!(difference, None, "seed {seed}: {object}");
-                // What we write, Go reads as what it has written.
+                // Go must decode our encoding to the object that it has encoded.
                 let mut whole = encoded.json;
                 whole["apiVersion"] = api_version.into();
                 whole["kind"] = kind.into();

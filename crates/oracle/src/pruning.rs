@@ -1,5 +1,5 @@
-//! Pruning from a seed: a definition with generated schemas, and objects with fields that the schemas do
-//! not know. Two servers must store the same objects, with the same warnings.
+//! Compares pruning with generated objects: a seed yields a definition with random schemas, and objects with fields
+//! that the schemas do not declare. Two servers must store the same objects and return the same warnings.
 
 mod values;
 
@@ -14,13 +14,13 @@ use crate::answer::Answer;
 use crate::rules::served;
 use crate::server::{Sent, Server};
 
-/// Schemas of one definition.
+/// The number of schemas in a definition.
 const SCHEMAS: usize = 24;
-/// Depth of a schema.
+/// The largest depth of a schema.
 const DEPTH: usize = 4;
-/// Objects of one definition.
+/// The number of objects of a definition.
 const OBJECTS: usize = 60;
-/// Schemas that an object has a value of.
+/// The number of values in an object, each of a random schema.
 const VALUES: usize = 3;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -64,7 +64,7 @@ async fn accepted(rng: &mut Rng, reference: &Server) -> Result<Vec<Value>> {
     Ok(schemas)
 }
 
-/// The versions differ at the root: `v1` prunes unknown fields there, `v2` keeps them.
+/// Returns a definition whose versions differ at the root: `v1` prunes unknown fields there, `v2` preserves them.
 fn definition(plural: &str, schemas: &[Value]) -> Value {
     let properties: Map<String, Value> =
         schemas.iter().enumerate().map(|(at, schema)| (format!("s{at}"), schema.clone())).collect();
@@ -132,7 +132,7 @@ async fn objects(
         if comparable(&there) != comparable(&here) {
             return Ok(report(method, &path, &object, schemas, &there, &here));
         }
-        // What is stored, as both versions show it.
+        // Reads the stored object in both versions.
         for version in ["v1", "v2"] {
             let path = format!("/apis/{GROUP}/{version}/{plural}/{name}");
             let read = async |server| ask(server, "GET", &path, "application/json", None).await;
@@ -157,8 +157,8 @@ async fn ask(
     server.ask(&Sent { method, path, headers, body, ..Sent::default() }).await
 }
 
-/// The status, the warnings and the object without its metadata. Other rows compare what is said of
-/// invalid objects; here only problems of decoding are compared word for word.
+/// Returns the status, the warnings and the object without its metadata. Other rows compare the messages about invalid
+/// objects. Here only decoding errors are compared word for word.
 fn comparable(answer: &Answer) -> Value {
     let mut body = answer.body.clone();
     if let Some(members) = body.as_object_mut() {
@@ -174,7 +174,7 @@ fn comparable(answer: &Answer) -> Value {
     json!({"status": answer.status, "warnings": answer.warnings, "body": body})
 }
 
-/// The differences, and the schemas of the values in the object.
+/// Formats the difference, with the schemas of the values in the object.
 fn report(
     method: &str,
     path: &str,

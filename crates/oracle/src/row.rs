@@ -1,5 +1,4 @@
-//! Rows: sequences of requests, as the files in `rows/` hold them.
-//! `docs/explanation/comparison.md` describes the format for those who write them.
+//! Rows: sequences of requests, which the files in `rows/` contain. `docs/comparison.md` describes the file format.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -8,61 +7,61 @@ use std::sync::OnceLock;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-/// Longer texts are no longer a row that somebody reads.
+/// The largest size of the result of `$repeat`, in bytes.
 const REPEAT_LIMIT: usize = 8 << 20;
 
-/// How far a version of the future is ahead: a multiple of the step of any
-/// server, and far beyond what is written meanwhile.
+/// The distance of `$later(VERSION)` from its argument. It is a multiple of the version step of every server, and
+/// larger than the number of versions that a run creates.
 const LATER: u64 = 4096 * 1_000_000;
 
-/// A sequence of requests, in a namespace of its own.
+/// A sequence of requests in a namespace of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// The file that it stands in, without its ending.
+    /// The name of the file, without its extension.
     pub topic: String,
     pub title: String,
-    /// Nothing else may happen meanwhile: it looks beyond its namespace.
+    /// Whether no other row may run at the same time, because this row reads beyond its namespace (`@alone`).
     pub alone: bool,
-    /// It is compared a second time, through kube-aggregator.
+    /// Whether the row is compared a second time, through kube-aggregator (`@aggregated`).
     pub aggregated: bool,
-    /// It is compared once more, with our server without a cluster.
+    /// Whether the row is also compared with our server without a cluster.
     pub standalone: bool,
     pub requests: Vec<Request>,
 }
 
-/// One request of a row, with its variables.
+/// One request of a row, with its variables not yet replaced.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
     pub method: String,
     pub path: String,
     pub headers: Vec<(String, String)>,
     pub body: Option<String>,
-    /// Who asks; without it an administrator.
+    /// The user that sends the request; an administrator if `None`.
     pub user: Option<String>,
-    /// Reading ends after so many events of a watch.
+    /// The number of watch events after which reading ends.
     pub events: Option<usize>,
-    /// The next requests are sent while this one goes on.
+    /// Whether the next requests are sent before this one has ended.
     pub meanwhile: bool,
-    /// The body is sent in protobuf, as Go encodes it.
+    /// Whether the body is sent in protobuf, in the encoding of Go.
     pub protobuf: bool,
-    /// It is sent until it is answered with this status: what was done before has its effect
-    /// only after a while.
+    /// The request is repeated until the response has this status, because the effect of an earlier request may be
+    /// delayed.
     pub until: Option<u16>,
     pub known_differences: Vec<KnownDifference>,
 }
 
-/// A difference that is known, and why it is there.
+/// A known difference, and its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownDifference {
-    /// Where, as `body.items[0].spec`; empty for anywhere. `[*]` is any item.
+    /// The path, for example `body.items[0].spec`; empty for the whole response. `[*]` is any element.
     pub path: String,
     /// A heading of `docs/reference/differences.md`.
     pub reason: String,
-    /// What we answer, where everything may differ.
+    /// The status of our response, if the whole response may differ.
     pub status: Option<u16>,
 }
 
-/// Reads a file.
+/// Parses a file of rows.
 pub fn parse(topic: &str, text: &str) -> Result<Vec<Row>> {
     let mut rows: Vec<Row> = Vec::new();
     let mut blocks: Vec<(usize, Vec<&str>)> = vec![(1, Vec::new())];
@@ -84,7 +83,7 @@ pub fn parse(topic: &str, text: &str) -> Result<Vec<Row>> {
         } else {
             let row = rows.last_mut().with_context(|| format!("{}: no row yet", at()))?;
             let request = request(&lines).with_context(at)?;
-            // Nobody but the administrator may do anything there.
+            // On that server only the administrator has permissions.
             row.standalone &= request.user.is_none();
             row.requests.push(request);
         }
@@ -158,7 +157,7 @@ fn request(lines: &[&str]) -> Result<Request> {
         let (name, value) = header.split_once(':').context("a header needs a colon")?;
         request.headers.push((name.to_owned(), value.trim().to_owned()));
     }
-    // Dashes begin a body that looks like a header.
+    // Dashes separate a body whose first line looks like a header.
     lines.next_if_eq(&"---");
     let body: Vec<&str> = lines.collect();
     if !body.is_empty() {
@@ -167,20 +166,19 @@ fn request(lines: &[&str]) -> Result<Request> {
     Ok(request)
 }
 
-/// What variables stand for while a row runs.
+/// The values of variables while a row runs.
 pub struct Variables<'a> {
     pub namespace: &'a str,
-    /// The answers so far, as they came; `$1.metadata.uid` is of the first.
+    /// The response bodies so far, in order: `$1.metadata.uid` is a field of the first one.
     pub answers: &'a [Value],
 }
 
-/// The folder of rows about kinds that Kubernetes has itself: they are compared
-/// with our server without a cluster alone.
+/// The directory of rows about built-in kinds. They are compared only with our server without a cluster.
 pub const BUILT_IN: &str = "built_in";
 
-/// The group that is served twice.
+/// The API group that both servers serve.
 pub const GROUP: &str = "oracle.example.com";
-/// Where admission webhooks are asked, and who vouches for them, once they run.
+/// The URL of the admission webhooks and their CA bundle, set once they run.
 pub static HOOKS: OnceLock<(String, String)> = OnceLock::new();
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
@@ -188,7 +186,7 @@ const META: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata
 const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
 
 impl Variables<'_> {
-    /// The text with what its variables stand for.
+    /// Replaces the variables in a string.
     pub fn fill(&self, text: &str) -> Result<String> {
         let mut filled = String::with_capacity(text.len());
         let mut rest = text;
@@ -206,7 +204,7 @@ impl Variables<'_> {
                 let end = behind
                     .find(|c: char| !(c.is_ascii_alphanumeric() || ".-_".contains(c)))
                     .unwrap_or(behind.len());
-                // A dot at the end is not of the path.
+                // A dot at the end does not belong to the path.
                 let path = behind[..end].trim_end_matches('.');
                 filled.push_str(&self.answered(number, path.trim_start_matches('.'))?);
                 rest = &behind[path.len()..];
@@ -313,12 +311,12 @@ impl Variables<'_> {
 }
 
 impl Row {
-    /// Whether it is about kinds that Kubernetes has itself.
+    /// Whether the row is about built-in kinds.
     pub fn is_built_in(&self) -> bool {
         self.topic.starts_with(BUILT_IN)
     }
 
-    /// The row as it would stand in a file.
+    /// Formats the row in the syntax of a file.
     pub fn to_text(&self) -> String {
         let mut text = format!("== {}\n", self.title);
         if self.alone {
@@ -339,7 +337,7 @@ impl Row {
 }
 
 impl Request {
-    /// The request as it would stand in a file.
+    /// Formats the request in the syntax of a file.
     pub fn to_text(&self) -> String {
         let mut text = String::new();
         for KnownDifference { path, reason, status } in &self.known_differences {

@@ -1,5 +1,5 @@
-//! Rules made from a seed: a definition with schemas and rules of chance, then objects of it and what
-//! becomes of them, at a kube-apiserver and at our server without a cluster.
+//! Compares validation rules: a seed yields a definition with random schemas and CEL rules, and objects of it. They are
+//! created and changed at a kube-apiserver and at our server without a cluster.
 
 pub mod expressions;
 pub mod schemas;
@@ -19,18 +19,18 @@ use self::terms::Term;
 use crate::answer::Answer;
 use crate::server::{Sent, Server};
 
-/// How many schemas are beside each other in a definition.
+/// The number of top-level schemas in a definition.
 const SCHEMAS: usize = 6;
-/// How deep they are.
+/// The largest depth of a schema.
 const DEPTH: usize = 3;
-/// How deep their expressions are.
+/// The largest depth of an expression.
 const EXPRESSION_DEPTH: usize = 3;
-/// How many objects are made, and how often each is changed.
+/// The number of objects, and the number of changes of each.
 const OBJECTS: usize = 6;
 const CHANGES: usize = 3;
-/// What kube-apiserver says of an address, a network, a quantity, a URL or a version in an optional value.
+/// The error of kube-apiserver for an address, a network, a quantity, a URL or a version in an optional value.
 const UNCONVERTED: &str = "unsupported conversion to ref.Val";
-/// How long a server may take to serve a definition.
+/// The largest time until a server serves a definition.
 const PATIENCE: Duration = Duration::from_secs(60);
 const ASK: Duration = Duration::from_millis(50);
 
@@ -38,14 +38,13 @@ const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 const GROUP: &str = "rules.example.com";
 const RULES: &str = "x-kubernetes-validations";
 
-/// Compares what is made of a seed. Answers with how many rules there were, and with what differs, for
-/// people.
+/// Compares the definition and the objects of a seed. Returns the number of rules, and the differences as text.
 pub async fn compare(seed: u64, reference: &Server, other: &Server) -> Result<(usize, String)> {
     let mut rng = Rng::with_seed(seed);
     let mut schema = made(&mut rng);
     let rules = count(&schema);
     let plural = format!("seeds{seed}");
-    // Until every rule is taken.
+    // Removes rejected rules until the definition is accepted.
     loop {
         let definition = definition(&plural, &schema).to_string();
         let path = format!("{DEFINITIONS}?dryRun=All");
@@ -75,7 +74,7 @@ pub async fn compare(seed: u64, reference: &Server, other: &Server) -> Result<(u
     Ok((rules, compared?))
 }
 
-/// Makes objects, and changes them.
+/// Creates objects and changes them.
 async fn objects(
     rng: &mut Rng,
     schema: &Value,
@@ -110,8 +109,8 @@ async fn objects(
             let body = body.to_string();
             let (there, here) = both(reference, other, method, &path, Some(&body)).await?;
             let (told, ours) = (told(&there), told(&here));
-            // There such values cannot be taken out of optional ones, as `docs/reference/differences.md` says: what
-            // becomes of the object is another matter here.
+            // kube-apiserver cannot read such values from optional ones (`docs/differences.md`), so the results of the
+            // two servers may differ.
             if told.iter().any(|text| text.contains(UNCONVERTED)) {
                 break;
             }
@@ -132,7 +131,7 @@ async fn objects(
     Ok(String::new())
 }
 
-/// A schema with rules.
+/// Generates a schema with rules.
 fn made(rng: &mut Rng) -> Value {
     let mut spec = json!({"type": "object", "properties": {}});
     for number in 0..SCHEMAS {
@@ -151,9 +150,9 @@ fn made(rng: &mut Rng) -> Value {
     schema
 }
 
-/// Adds rules to a schema and to what is in it.
+/// Adds rules to a schema and to the schemas inside it.
 fn add_rules(rng: &mut Rng, schema: &mut Value, most: u32, count: &mut usize) {
-    /// Of one schema.
+    /// The largest number of rules in one schema.
     const LIMIT: usize = 8;
     for name in ["items", "additionalProperties"] {
         if schema[name].is_object() && rng.bool() {
@@ -178,7 +177,7 @@ fn add_rules(rng: &mut Rng, schema: &mut Value, most: u32, count: &mut usize) {
     if !rules.is_empty() {
         schema[RULES] = rules.into();
     }
-    // Only what was null by asking.
+    // Removes the nulls that the reads above have inserted.
     if let Some(members) = schema.as_object_mut() {
         members.retain(|_, value| !value.is_null());
     }
@@ -257,7 +256,7 @@ fn count(schema: &Value) -> usize {
     }
 }
 
-/// Takes out the rules that are named by fields.
+/// Removes the rules whose paths are in `fields`.
 fn without(schema: &mut Value, path: &str, fields: &[&str]) {
     let Some(members) = schema.as_object_mut() else { return };
     if let Some(Value::Array(rules)) = members.get_mut(RULES) {
@@ -301,7 +300,7 @@ fn definition(plural: &str, schema: &Value) -> Value {
     })
 }
 
-/// What its objects are called.
+/// Returns the kind of the objects.
 fn kind(plural: &str) -> String {
     format!("Of{plural}")
 }
@@ -328,7 +327,7 @@ async fn both(
     Ok((there, here))
 }
 
-/// Returns when a collection is served.
+/// Waits until a collection is served.
 pub(crate) async fn served(server: &Server, collection: &str) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     let sent = Sent { method: "GET".to_owned(), path: collection.to_owned(), ..Sent::default() };
@@ -342,10 +341,11 @@ pub(crate) async fn served(server: &Server, collection: &str) -> Result<()> {
     }
 }
 
-/// What is told of a request, in no order: Go has another one each time.
+/// Returns the reasons, fields and messages of an error as a set, because Go reports them in a different order each
+/// time.
 fn told(answer: &Answer) -> BTreeSet<String> {
     let part = |of: &Value, key: &str| of[key].as_str().unwrap_or_default().to_owned();
-    // Which of rules that are as dear as each other are named is left to chance there.
+    // If rules have the same estimated cost, kube-apiserver reports a random selection of them.
     let is_by_chance =
         |cause: &&Value| part(cause, "message").contains("contributed to estimated rule cost");
     let causes = answer.body["details"]["causes"].as_array().into_iter().flatten();
@@ -364,7 +364,7 @@ fn told(answer: &Answer) -> BTreeSet<String> {
     told
 }
 
-/// What differs, with the rules that are spoken of.
+/// Formats the difference, with the rules that the messages mention.
 fn report(
     schema: &Value,
     method: &str,

@@ -1,4 +1,4 @@
-//! Runs a row on two servers and compares what they answer.
+//! Runs a row on two servers and compares their responses.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -13,39 +13,39 @@ use crate::protobuf::encode;
 use crate::row::{Request, Row, Variables};
 use crate::server::{Sent, Server};
 
-/// A request may take at most this long to have its effect.
+/// The largest time until a request has its effect.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The pause between two attempts.
 const BETWEEN: Duration = Duration::from_millis(50);
 
-/// At most this many bytes of a body are printed.
+/// The largest number of characters of a body that are printed.
 const SHOWN: usize = 4_000;
 
-/// A server of the group, and the cluster that its namespaces are in.
+/// A server of the API group, and the API server that has its namespaces.
 #[derive(Clone)]
 pub struct Side {
     pub server: Arc<Server>,
     pub cluster: Arc<Server>,
 }
 
-/// One request and its answer.
+/// A request and its response.
 #[derive(Clone, Debug)]
 struct Exchange {
     sent: Sent,
     answer: Answer,
 }
 
-/// What became of a row.
+/// The result of a row.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// What is wrong, for people; empty if nothing is.
+    /// The differences as text; empty if there are none.
     pub report: String,
-    /// Whether differences that are known were met.
+    /// Whether the row has known differences.
     pub has_known: bool,
 }
 
 impl Side {
-    /// Makes a namespace.
+    /// Creates a namespace.
     pub async fn make_namespace(&self, name: &str) -> Result<()> {
         let namespace =
             format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{name}"}}}}"#);
@@ -53,7 +53,7 @@ impl Side {
         Ok(())
     }
 
-    /// All exchanges, or those until one could not be made, and why.
+    /// Runs the requests. Returns the completed exchanges, and the error of the request that could not be sent.
     async fn run(&self, row: &Row, namespace: &str) -> (Vec<Exchange>, Result<()>) {
         let mut exchanges = Vec::new();
         let done = self.exchange(row, namespace, &mut exchanges).await;
@@ -73,8 +73,8 @@ impl Side {
             let variables = Variables { namespace, answers: &answers };
             let sent = fill(request, &variables).with_context(at)?;
             if let Some(collection) = read_from_any_moment(&sent.path) {
-                // A list of now waits for the cache that a read of any moment
-                // is answered from, however old that is.
+                // A consistent list request waits until the cache is current. A read of any version is answered from
+                // that cache, however old it is.
                 let list = format!("{collection}?limit=1");
                 self.server.demand("GET", &list, None).await.with_context(at)?;
             }
@@ -98,7 +98,7 @@ impl Side {
         Ok(())
     }
 
-    /// Returns when a request is answered with this status.
+    /// Repeats a request until its response has this status.
     async fn wait_for(&self, sent: &Sent, status: u16) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -111,7 +111,7 @@ impl Side {
         }
     }
 
-    /// Removes what a row has left.
+    /// Deletes the objects that a row has created.
     async fn clean(&self, row: &Row, namespace: &str) -> Result<()> {
         let group = format!("/apis/{}/v1", crate::row::GROUP);
         let own = format!("{group}/namespaces/{namespace}");
@@ -126,7 +126,7 @@ impl Side {
             (format!("{group}/gadgets"), namespace),
             (format!("/apis/example.com/v1/namespaces/{namespace}/herds"), ""),
         ];
-        // Not every server has herds.
+        // Some servers do not serve herds.
         let is_ours =
             |(path, _): &(String, &str)| row.topic == "conversion" || !path.ends_with("/herds");
         let collections = collections.into_iter().filter(is_ours);
@@ -138,7 +138,7 @@ impl Side {
                     continue;
                 }
                 let path = format!("{collection}/{name}");
-                // The garbage collector may be faster.
+                // The garbage collector may have deleted the object already.
                 if object["metadata"]["finalizers"].is_array() {
                     let released = r#"{"metadata":{"finalizers":null}}"#;
                     self.server.demand_or_gone("PATCH", &path, Some(released.to_owned())).await?;
@@ -152,7 +152,7 @@ impl Side {
     }
 }
 
-/// The collection that is read, if its state of any moment will do.
+/// Returns the collection that is read, if the request accepts any version of it.
 fn read_from_any_moment(path: &str) -> Option<String> {
     let (path, query) = path.split_once('?')?;
     let value = |name: &str| {
@@ -161,7 +161,7 @@ fn read_from_any_moment(path: &str) -> Option<String> {
     };
     let any_moment = match value("resourceVersion") {
         Some(version) => version.trim_end_matches('0').is_empty(),
-        // A watch that names no version begins with what the cache holds.
+        // A watch without a version begins with the state of the cache.
         None => value("watch").is_some() && value("sendInitialEvents").is_none(),
     };
     if !any_moment {
@@ -196,10 +196,10 @@ fn fill(request: &Request, variables: &Variables<'_>) -> Result<Sent> {
     })
 }
 
-/// Runs a row on both sides, in a namespace of this name on each.
+/// Runs a row on both sides, each in a namespace of this name.
 pub async fn run(row: &Row, reference: &Side, other: &Side, namespace: &str) -> Result<Outcome> {
     tokio::try_join!(reference.make_namespace(namespace), other.make_namespace(namespace))?;
-    // Both are cleaned whatever happens.
+    // Both sides are cleaned up, even after an error.
     let (there, here) = tokio::join!(reference.run(row, namespace), other.run(row, namespace));
     tokio::try_join!(reference.clean(row, namespace), other.clean(row, namespace))?;
     let ((there, there_done), (here, here_done)) = (there, here);
@@ -212,7 +212,7 @@ pub async fn run(row: &Row, reference: &Side, other: &Side, namespace: &str) -> 
             placeholders.1.normalize(&here.sent, &here.answer),
         );
         if request.known_differences.iter().any(|known| known.path.is_empty()) {
-            // What only one of them has shown would be counted by one alone.
+            // Values that only one server has returned would shift the numbers of its placeholders.
             placeholders = before;
         }
         let Compared { difference, outdated } =
@@ -245,11 +245,11 @@ pub async fn run(row: &Row, reference: &Side, other: &Side, namespace: &str) -> 
                 here.answer.to_text(names.1),
                 difference.to_text(names.0, names.1)
             );
-            // What comes after it may only follow from it.
+            // Later differences may be consequences of this one.
             break;
         }
     }
-    // What could not be asked may follow from a difference before it, too.
+    // A failed request may be a consequence of an earlier difference, too.
     if outcome.report.is_empty() {
         there_done?;
         here_done?;

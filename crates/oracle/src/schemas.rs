@@ -1,5 +1,5 @@
-//! What is said of schemas: by kube-apiserver when a definition is created,
-//! by us when a server starts.
+//! Compares the validation of schemas: kube-apiserver validates a schema when a definition is created, our server
+//! validates it at startup.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -13,8 +13,7 @@ use crate::server::{Sent, Server};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?dryRun=All";
 
-/// Compares every schema of `schemas.yaml`; answers with what is judged
-/// differently, for people.
+/// Compares every schema of `schemas.yaml`. Returns the differences as text.
 pub async fn compare(reference: &Server) -> Result<String> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas.yaml");
     let schemas: Vec<Value> = serde_saphyr::from_str(&std::fs::read_to_string(file)?)?;
@@ -36,8 +35,8 @@ pub async fn compare(reference: &Server) -> Result<String> {
     Ok(report)
 }
 
-/// Another version with another schema keeps kube-apiserver from speaking of
-/// `spec.validation`.
+/// Returns a definition with the schema in its first version. A second version has another schema, so that
+/// kube-apiserver does not report the errors at `spec.validation`.
 fn definition(schema: &Value) -> Value {
     let version = |name: &str, storage: bool, schema: &Value| {
         let mut schema = schema.clone();
@@ -83,7 +82,7 @@ async fn said_by(reference: &Server, definition: &Value) -> Result<BTreeSet<Stri
     Ok(causes.into_iter().flatten().map(text).collect())
 }
 
-/// kube-apiserver gives the type of `self` another number each time.
+/// Removes the numbers from `selfType`, the type of `self`: kube-apiserver uses another number each time.
 pub(crate) fn without_numbers(text: &str) -> String {
     const NAME: &str = "selfType";
     let mut parts = text.split(NAME);

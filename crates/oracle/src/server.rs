@@ -1,4 +1,4 @@
-//! A server that is asked: over TLS and HTTP/2, as the front proxy.
+//! A client of one server, over TLS and HTTP/2, with the credentials of the front proxy.
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
@@ -25,30 +25,31 @@ use tokio_rustls::TlsConnector;
 use crate::answer::Answer;
 use crate::protobuf::{decode, decode_events};
 
-/// Longer than any answer takes; a watch that is quiet for so long has no more
-/// events.
+/// The timeout of a response body. It is longer than any response takes. A watch without events for this time has no
+/// more events.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// No row needs an answer as large as this.
+/// The largest size of a response body, in bytes.
 const BODY_LIMIT: usize = 64 << 20;
 
-/// A request as it goes over the wire.
+/// A request as it is sent.
 #[derive(Clone, Debug, Default)]
 pub struct Sent {
     pub method: String,
     pub path: String,
     pub headers: Vec<(String, String)>,
     pub body: Option<String>,
-    /// The body in protobuf, which is sent in the place of the one in JSON.
+    /// The body in protobuf, which is sent instead of the JSON body.
     pub protobuf: Option<Vec<u8>>,
     pub user: Option<String>,
     pub events: Option<usize>,
 }
 
-/// A server, and how the front proxy speaks to it.
+/// A server, and the connection to it.
 pub struct Server {
     name: &'static str,
-    /// A kube-apiserver answers discovery in protobuf too, which ours does not.
+    /// Whether discovery is never requested in protobuf. A kube-apiserver supports protobuf for discovery, our server
+    /// does not.
     avoids_protobuf: bool,
     address: SocketAddr,
     tls: TlsConnector,
@@ -56,8 +57,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// The server at an address of this machine, whose certificate is signed
-    /// by `authority`; `front_proxy` lets us speak for users.
+    /// Creates a client of the server at an address of this machine, whose certificate is signed by `authority`. The
+    /// certificate `front_proxy` permits requests as other users.
     pub fn new(
         name: &'static str,
         address: SocketAddr,
@@ -78,13 +79,13 @@ impl Server {
         Ok(Self { name, avoids_protobuf: false, address, tls, connection: Mutex::default() })
     }
 
-    /// The same server, which is never asked for discovery in protobuf.
+    /// Returns the client with discovery requests limited to JSON.
     pub fn without_protobuf(mut self) -> Self {
         self.avoids_protobuf = true;
         self
     }
 
-    /// What it is called in reports.
+    /// The name of the server in reports.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -107,7 +108,7 @@ impl Server {
         Ok(connection.insert(sender).clone())
     }
 
-    /// Sends a request and waits for the head of its answer.
+    /// Sends a request and waits for the response headers.
     pub async fn send(&self, sent: &Sent) -> Result<Open> {
         let is_document = is_document(&sent.path);
         let mut request = http::Request::builder()
@@ -156,10 +157,11 @@ impl Server {
             encoding: encoding.clone(),
             headers: HEADERS
                 .iter()
-                // The aggregator puts its own beside ours.
+                // The aggregator adds its own values of a header to those of our server, so that values may be
+                // repeated.
                 .map(|name| ((*name).to_owned(), BTreeSet::from_iter(header(name))))
                 .map(|(name, mut values)| {
-                    // What it has taken as gzip and inflated, it leaves that of.
+                    // kube-aggregator decompresses gzip responses and leaves `Accept-Encoding` in the header `Vary`.
                     if encoding.is_none() {
                         values.remove("Accept-Encoding");
                     }
@@ -179,7 +181,7 @@ impl Server {
         Ok(Open { answer, body, is_watch, events: sent.events })
     }
 
-    /// Sends a request and reads its whole answer.
+    /// Sends a request and reads the whole response.
     pub async fn ask(&self, sent: &Sent) -> Result<Answer> {
         self.send(sent).await?.read().await
     }
@@ -197,7 +199,7 @@ impl Server {
         Ok(answer.body)
     }
 
-    /// Sends a request that must succeed, unless the object is gone.
+    /// Sends a request that must succeed or fail with 404.
     pub async fn demand_or_gone(
         &self,
         method: &str,
@@ -218,13 +220,13 @@ impl Server {
     }
 }
 
-/// An Accept list without its clauses of protobuf.
+/// Removes the protobuf clauses from an `Accept` header.
 fn without_protobuf(accept: &str) -> String {
     let clauses = accept.split(',').filter(|clause| !clause.contains("protobuf"));
     clauses.collect::<Vec<_>>().join(",")
 }
 
-/// Whether a path is of discovery.
+/// Whether a path is a discovery document or another document outside of collections.
 fn is_document(path: &str) -> bool {
     let path = path.split('?').next().unwrap_or_default();
     let steps: Vec<&str> = path.trim_matches('/').split('/').collect();
@@ -244,13 +246,13 @@ fn is_watch(sent: &Sent) -> bool {
         && (query.split('&').any(asks) || path.contains("/watch/"))
 }
 
-/// Headers that are compared to the letter.
+/// Headers whose values must be equal.
 const HEADERS: [&str; 4] = ["allow", "cache-control", "vary", "x-content-type-options"];
 
-/// Headers whose values are another one's everywhere.
+/// Headers whose values always differ: only their presence is compared.
 const PRESENT: [&str; 2] = ["etag", "expires"];
 
-/// An answer whose body is still to be read.
+/// A response whose body has not been read yet.
 pub struct Open {
     answer: Answer,
     body: Incoming,
@@ -263,8 +265,7 @@ impl Open {
         self.answer.content_type.starts_with("application/vnd.kubernetes.protobuf")
     }
 
-    /// Reads the body: of a watch so many events as were asked for, or all
-    /// until it ends.
+    /// Reads the body. A watch is read until the requested number of events, or to its end.
     pub async fn read(mut self) -> Result<Answer> {
         let mut bytes: Vec<u8> = Vec::new();
         let (mut count, mut counted) = (0, 0);
@@ -332,13 +333,13 @@ impl Open {
     }
 }
 
-/// Whether a line of a watch is an event that must come. How often bookmarks
-/// come in between is left to the server.
+/// Whether a line of a watch counts as an event. Bookmarks do not count, except for the first event and the end of the
+/// initial events, because servers choose their own interval for bookmarks.
 fn is_counted(line: &str, is_first: bool) -> bool {
     is_first || !line.contains("\"type\":\"BOOKMARK\"") || line.contains("initial-events-end")
 }
 
-/// How a document of JSON is written down.
+/// Returns the layout of a JSON document: indentation and final newline.
 fn layout(text: &str) -> String {
     let mut words = Vec::new();
     if text.starts_with("{\n  \"") {
@@ -350,7 +351,7 @@ fn layout(text: &str) -> String {
     words.join(", ")
 }
 
-/// A body: JSON, or else its text.
+/// Parses a body as JSON; another body becomes a string.
 fn document(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| text.into())
 }

@@ -1,7 +1,6 @@
-//! Rows made from a seed about kinds that Kubernetes has itself: random trees, of the
-//! types of a kind, created and patched. They try what Go's decoder, defaults and strategic
-//! merge patches make of values, good and bad; so they are of kinds and parts of kinds that
-//! have few rules besides.
+//! Generates rows from a seed about built-in kinds: random objects of a Go type are created and patched. They test the
+//! decoder, the defaults and the strategic merge patches of Go with valid and invalid values. Therefore they use kinds,
+//! and parts of kinds, with few validation rules of their own.
 
 use fastrand::Rng;
 use serde_json::{Map, Value, json};
@@ -11,10 +10,10 @@ use aggregated_apiserver::types::{GoType, ListMerge, Type};
 use crate::protobuf::TYPES;
 use crate::row::{BUILT_IN, Request, Row};
 
-/// So deep trees nest.
+/// The largest nesting depth of an object.
 const DEPTH: usize = 6;
 
-/// What trees are made for: a path, and the type of what is at a member of the object there.
+/// The target of the generated objects: a path, and the Go type of a field of the object there.
 struct Place {
     collection: &'static str,
     name: &'static str,
@@ -22,7 +21,7 @@ struct Place {
     member: &'static str,
     package: &'static str,
     of: &'static str,
-    /// What is created first, but for its metadata.
+    /// The object that is created first, without its metadata.
     first: &'static str,
 }
 
@@ -65,7 +64,7 @@ const PLACES: &[Place] = &[
     },
 ];
 
-/// Members that have rules of their own, besides their types.
+/// Fields with validation rules beyond their types.
 const RULED: &[&str] = &[
     "allocatedResources",
     "allocatedResourcesStatus",
@@ -76,7 +75,7 @@ const RULED: &[&str] = &[
     "immutable",
     "nodeAllocatableResourceClaimStatuses",
     "nominatedNodeName",
-    // Its managers count as a change of it.
+    // A change of its managers counts as a change of the field.
     "observedGeneration",
     "podIP",
     "podIPs",
@@ -86,7 +85,7 @@ const RULED: &[&str] = &[
     "volumeStatus",
 ];
 
-/// Makes the row of a seed.
+/// Generates the row of a seed.
 pub fn row(seed: u64) -> Row {
     let mut rng = Rng::with_seed(seed);
     let place = &PLACES[rng.usize(..PLACES.len())];
@@ -96,7 +95,7 @@ pub fn row(seed: u64) -> Row {
     for _ in 0..rng.usize(2..6) {
         let dry_run = ["", "", "", "dryRun=All&"][rng.usize(..4)];
         let query = |validation: &str| format!("?{dry_run}fieldValidation={validation}");
-        // Under `Strict` a patch is refused with the object in the order of Go's structs.
+        // With `Strict`, the error of a rejected patch prints the object in the order of Go's structs.
         let validation = ["Warn", "Ignore"][rng.usize(..2)];
         let patched = |language: &str, rng: &mut Rng| {
             let sent =
@@ -152,21 +151,21 @@ fn whole(place: &Place, mut object: Map<String, Value>) -> Value {
     Value::Object(object)
 }
 
-/// Makes random trees.
+/// A generator of random objects.
 struct Chance<'a> {
     rng: &'a mut Rng,
     sent: Sent,
 }
 
-/// How a tree is sent.
+/// The request that a generated object is sent with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sent {
-    /// With a PUT; some values are of wrong types. Of a patch the refusal would show the
-    /// object in the order of Go's structs.
+    /// A PUT. Some values have wrong types. In a patch they are avoided, because the error of a rejected patch prints
+    /// the object in the order of Go's structs.
     Put,
-    /// In a merge patch.
+    /// A merge patch.
     Merged,
-    /// In a strategic merge patch, which has directives.
+    /// A strategic merge patch, which may contain directives.
     StrategicallyMerged,
 }
 
@@ -187,14 +186,14 @@ impl Chance<'_> {
     fn message(&mut self, of: Type<'_>, depth: usize) -> Map<String, Value> {
         let mut members = Map::new();
         for (name, member) in of.members.iter() {
-            // Names and versions are those of the path.
+            // Names and versions come from the path.
             let is_of_path = depth == 0 && ["apiVersion", "kind", "metadata"].contains(&name);
             if is_of_path || RULED.contains(&name) || depth > DEPTH || !self.one_of(2 + depth) {
                 continue;
             }
             let mut value = self.value(of.at(&member.of), depth);
             if let (ListMerge::By(key), Value::Array(items)) = (&member.patch.list, &mut value) {
-                // Without it, or with one twice, there are known differences.
+                // Elements without the merge key, or with the same key twice, have known differences.
                 for (item, name) in items.iter_mut().zip(["a", "b", "c", "d"]) {
                     if let Value::Object(item) = item {
                         item.insert(key.to_string(), name.into());
@@ -203,7 +202,7 @@ impl Chance<'_> {
             }
             members.insert(name.to_owned(), value);
         }
-        // Two dollars stand for one.
+        // `$$` in a row stands for `$`.
         if self.sent == Sent::StrategicallyMerged && depth > 0 && self.one_of(15) {
             let directive = ["replace", "delete"][self.rng.usize(..2)];
             members.insert("$$patch".to_owned(), directive.into());
@@ -215,7 +214,7 @@ impl Chance<'_> {
     }
 
     fn value(&mut self, of: Type<'_>, depth: usize) -> Value {
-        // What is wrong with a time is told in several ways.
+        // Go reports an invalid time in several ways.
         let is_time = matches!(of.go, Some(GoType::Time | GoType::MicroTime));
         if self.sent == Sent::Put && !is_time && self.one_of(40) {
             let wrong = [json!(null), json!("x"), json!(1), json!(true), json!([]), json!({})];
@@ -229,7 +228,7 @@ impl Chance<'_> {
             }
             GoType::Bytes => ["", "eHl6", "/+8="][rng.usize(..3)].into(),
             GoType::Bool => rng.bool().into(),
-            // A merge patch makes JSON of it, where `7.0` is no whole number.
+            // A merge patch is converted to JSON, where `7.0` is not an integer.
             GoType::Int32 | GoType::Int64 if self.sent == Sent::Merged => rng.u8(..3).into(),
             GoType::Int32 | GoType::Int64 => {
                 [json!(0), json!(1), json!(7.0)][rng.usize(..3)].clone()
@@ -260,7 +259,7 @@ impl Chance<'_> {
                     && of.go == Some(GoType::Struct)
                     && self.one_of(6)
                 {
-                    // Others are refused, with another status than there.
+                    // Our server rejects other directives with a different status than kube-apiserver.
                     let directive = ["replace", "delete"][self.rng.usize(..2)];
                     items.push(json!({"$$patch": directive, "type": "a", "name": "a"}));
                 }
@@ -269,7 +268,7 @@ impl Chance<'_> {
             GoType::Map => {
                 let times = rng.usize(..3);
                 let Some(of) = of.of_member("any") else { return json!({}) };
-                // Of amounts the names are known.
+                // Maps of quantities have well-known keys.
                 let names = match of.go {
                     Some(GoType::Quantity) => ["cpu", "memory"],
                     _ => ["a", "b.c"],

@@ -1,6 +1,6 @@
-//! Kubernetes' own types: the tables of facts that the library and standalone have,
-//! held against the control plane. Go says which fields a type has, and what they are
-//! in protobuf; kube-apiserver publishes how they are merged, and their defaults.
+//! Compares the tables of Kubernetes' own types, in the library and in `standalone-apiserver`, with the control plane.
+//! Go defines the fields of a type and their protobuf encoding; kube-apiserver publishes how they are merged, and their
+//! defaults.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -13,9 +13,9 @@ use test_cluster::Programs;
 
 use crate::server::{Sent, Server};
 
-/// Packages that every server speaks of; the library has them.
+/// The packages that every server needs; their types are in the table of the library.
 const COMMON: &str = "k8s.io/apimachinery/";
-/// What the library has of another package: a Scale is one of any kind.
+/// The types of another package in the table of the library: a Scale can belong to any kind.
 const SCALE: (&str, [&str; 3]) =
     ("k8s.io/api/autoscaling/v1", ["Scale", "ScaleSpec", "ScaleStatus"]);
 const HEAD: &str = "\
@@ -24,25 +24,24 @@ const HEAD: &str = "\
 # Made by `BLESS=1 cargo test -p oracle --test comparison types`.
 ";
 
-/// A type, or a package, and what is said of it.
+/// A type with its lines in a table.
 struct Entry {
     package: String,
     name: String,
-    /// The line, and the lines of the fields.
+    /// The line of the type, followed by the lines of its fields.
     lines: Vec<String>,
 }
 
-/// The table of the library, and that of standalone.
+/// Returns the paths of the library's table and of the table of `standalone-apiserver`.
 fn files() -> [PathBuf; 2] {
     ["../kubernetes-schema/src/meta_types.txt", "../standalone-apiserver/src/built_in/types.txt"]
         .map(|file| Path::new(env!("CARGO_MANIFEST_DIR")).join(file))
 }
 
-/// Compares the tables with what Go and `reference` say; with `BLESS=1` they are written
-/// anew.
+/// Compares the tables with Go and with `reference`. With `BLESS=1` the tables are written.
 ///
 /// # Errors
-/// When there is no Go, nothing is published, or a table cannot be read.
+/// When Go is not installed, a schema is not published, or a table cannot be read.
 pub async fn compare(reference: &Server) -> Result<String> {
     let versions = versions(reference).await?;
     let schemas = schemas(reference, &versions).await?;
@@ -75,7 +74,7 @@ async fn get(server: &Server, path: &str) -> Result<Value> {
     Ok(answer.body)
 }
 
-/// All groups of Kubernetes, with their versions.
+/// Returns all API groups of Kubernetes, with their versions.
 async fn versions(reference: &Server) -> Result<Vec<String>> {
     let groups = get(reference, "/apis").await?;
     let groups = groups["groups"].as_array().context("groups")?;
@@ -92,7 +91,7 @@ async fn versions(reference: &Server) -> Result<Vec<String>> {
     Ok(versions)
 }
 
-/// What is published of types, by their names.
+/// Returns the published schemas, by name.
 async fn schemas(reference: &Server, versions: &[String]) -> Result<Map<String, Value>> {
     let mut schemas = Map::new();
     for version in versions {
@@ -104,8 +103,7 @@ async fn schemas(reference: &Server, versions: &[String]) -> Result<Map<String, 
     Ok(schemas)
 }
 
-/// Reads what the program in Go has printed: the lines of packages, by their names,
-/// and types.
+/// Parses the output of the Go program: the lines of packages by package name, and the types.
 fn read(printed: &str) -> Result<(HashMap<String, String>, Vec<Entry>)> {
     let (mut packages, mut entries) = (HashMap::new(), Vec::<Entry>::new());
     let mut package = String::new();
@@ -124,13 +122,13 @@ fn read(printed: &str) -> Result<(HashMap<String, String>, Vec<Entry>)> {
     Ok((packages, entries))
 }
 
-/// What a type is called where it is published: `io.k8s.api.core.v1.Pod`.
+/// Returns the name of a type in published schemas, for example `io.k8s.api.core.v1.Pod`.
 fn published_name(package: &str, name: &str) -> String {
     let path = package.strip_prefix("k8s.io/").unwrap_or(package).replace('/', ".");
     format!("io.k8s.{path}.{name}")
 }
 
-/// Types whose fields are fields of other ones, and such a one of each.
+/// Returns the types that are inlined into others, each with one such outer type.
 fn inlined(entries: &[Entry]) -> HashMap<String, String> {
     let mut inlined = HashMap::new();
     for entry in entries {
@@ -145,7 +143,7 @@ fn inlined(entries: &[Entry]) -> HashMap<String, String> {
     inlined
 }
 
-/// Adds to the lines of a type what is published of it.
+/// Adds the published facts to the lines of a type.
 fn add_published(
     entry: &mut Entry,
     schemas: &Map<String, Value>,
@@ -222,7 +220,7 @@ fn add_list_type(line: &mut String, property: &Value) {
     }
 }
 
-/// The default that is published of every field that cannot be nothing in Go.
+/// Returns the default that is published for every field whose Go type has no nil value.
 fn implied(of: &str, is_struct: bool) -> Value {
     match of {
         "string" => "".into(),
@@ -233,7 +231,7 @@ fn implied(of: &str, is_struct: bool) -> Value {
     }
 }
 
-/// A table, as it stands in its file.
+/// Formats a table as the content of its file.
 fn text(packages: &HashMap<String, String>, entries: &[Entry], is_common: bool) -> String {
     let mut text = HEAD.to_owned();
     let mut package = "";

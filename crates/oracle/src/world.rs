@@ -1,6 +1,5 @@
-//! Three control planes: one that serves the definitions itself, one whose
-//! aggregator sends requests for them on to us, and one in which nothing happens
-//! by itself, beside our server without a cluster.
+//! Three control planes. The first serves the definitions itself. The second has an aggregator that forwards requests
+//! for them to our server. The third has no controllers and runs beside our server without a cluster.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -22,29 +21,28 @@ use crate::row::{GROUP, HOOKS};
 use crate::run::Side;
 use crate::server::{Sent, Server};
 
-/// Our Service, and the namespace that it is in.
+/// The name of our Service and of its namespace.
 const NAME: &str = "oracle";
-/// How long the servers may take to know a definition.
+/// The largest time until a server serves a definition.
 const PATIENCE: Duration = Duration::from_secs(60);
 const ASK: Duration = Duration::from_millis(50);
 
-/// What is served twice.
+/// Returns the path of the definitions that all servers serve.
 pub fn definitions_file() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("definitions.yaml")
 }
 
-/// Both control planes and what is compared.
+/// The control planes and the servers to compare.
 pub struct World {
-    /// kube-apiserver with the definitions as custom resources.
+    /// A kube-apiserver with the definitions as custom resources.
     pub reference: Side,
-    /// We, asked directly.
+    /// Our server, connected directly.
     pub direct: Side,
-    /// We, behind kube-aggregator.
+    /// Our server behind kube-aggregator.
     pub aggregated: Side,
-    /// kube-apiserver and no controllers, with the definitions as custom
-    /// resources.
+    /// A kube-apiserver without controllers, with the definitions as custom resources.
     pub plain: Side,
-    /// We without a cluster: its kinds, and the definitions at run time.
+    /// Our server without a cluster. Its built-in kinds exist from the start; the definitions are created at run time.
     pub standalone: Side,
     _running: Option<Running>,
     _webhooks: Vec<ConversionWebhook>,
@@ -53,8 +51,8 @@ pub struct World {
 }
 
 impl World {
-    /// Starts everything. `twice`: instead of us a second kube-apiserver
-    /// serves the definitions, which shows what is noise.
+    /// Starts all servers. With `twice`, a second kube-apiserver serves the definitions instead of our server, which
+    /// shows the differences between two runs of kube-apiserver.
     pub async fn start(programs: &Programs, twice: bool) -> Result<Self> {
         let start = |has_controllers: bool| {
             let programs = programs.clone();
@@ -91,7 +89,7 @@ impl World {
         let plain = cluster("kube-apiserver", alone)?;
         define(alone, &plain.server).await?;
         let of_plain = define_herds(alone, &plain.server).await?;
-        // There is one world.
+        // Only one `World` exists in a process.
         let _ = HOOKS.set(of_plain.admission());
         let (standalone, test_server) = if twice {
             (cluster("the same kube-apiserver", alone)?, None)
@@ -115,15 +113,14 @@ impl World {
         })
     }
 
-    /// The control plane that serves the definitions itself, and the one whose
-    /// aggregator asks us.
+    /// Returns the control plane that serves the definitions itself, and the one whose aggregator forwards requests to
+    /// our server.
     pub fn control_planes(&self) -> (&ControlPlane, &ControlPlane) {
         let [there, here, _] = &self.control_planes;
         (there, here)
     }
 
-    /// The control plane in which nothing happens by itself, and the kubeconfig
-    /// of our server without a cluster.
+    /// Returns the control plane without controllers, and the kubeconfig of our server without a cluster.
     pub fn without_a_cluster(&self) -> (&ControlPlane, PathBuf) {
         let [_, _, alone] = &self.control_planes;
         let ours = self.test_server.as_ref().and_then(TestServer::kubeconfig);
@@ -136,7 +133,7 @@ fn cluster(name: &'static str, control_plane: &ControlPlane) -> Result<Side> {
     Ok(Side { cluster: Arc::clone(&server), server })
 }
 
-/// What jane may do, on both sides.
+/// Returns the ClusterRole of the user jane and its binding, which both sides get.
 fn rights() -> String {
     let group = "rbac.authorization.k8s.io";
     let role = json!({
@@ -154,14 +151,14 @@ fn rights() -> String {
     format!("{role}\n---\n{binding}")
 }
 
-/// Makes the definitions custom resources.
+/// Creates the definitions as custom resources.
 async fn define(control_plane: &ControlPlane, server: &Server) -> Result<()> {
     let file = definitions_file().display().to_string();
     control_plane.kubectl(["create", "-f", &file]).run()?;
     wait_for_lists(server).await
 }
 
-/// Makes herds a custom resource, whose versions a webhook converts.
+/// Creates herds as a custom resource, whose versions a webhook converts.
 async fn define_herds(control_plane: &ControlPlane, server: &Server) -> Result<ConversionWebhook> {
     let folder = control_plane.folder();
     let webhook = ConversionWebhook::start(control_plane.authority(), folder).await?;
@@ -173,7 +170,7 @@ async fn define_herds(control_plane: &ControlPlane, server: &Server) -> Result<C
     Ok(webhook)
 }
 
-/// Returns when every kind can be listed, in every version.
+/// Waits until every kind can be listed in every version.
 async fn wait_for_lists(server: &Server) -> Result<()> {
     let paths = [
         "v1/widgets",
@@ -205,7 +202,7 @@ async fn wait_for_list(server: &Server, path: String) -> Result<()> {
     }
 }
 
-/// Serves the definitions ourselves, behind an APIService per version.
+/// Serves the definitions with our server, behind an APIService per version.
 async fn serve(control_plane: &ControlPlane) -> Result<(Server, Running)> {
     let folder = control_plane.folder();
     let authority = control_plane.authority();
@@ -257,8 +254,8 @@ async fn serve(control_plane: &ControlPlane) -> Result<(Server, Running)> {
     Ok((server, running))
 }
 
-/// Our server without a cluster, which is given the definitions at run time. Its herds are converted by the
-/// webhook that is asked by kube-apiserver.
+/// Starts our server without a cluster and creates the definitions in it. Its herds are converted by the same webhook
+/// as those of kube-apiserver.
 async fn without_a_cluster(folder: &Path, herds: Value) -> Result<(Server, TestServer)> {
     let running = TestServer::builder().listen().start().await?;
     let server = of_test_server(&running, folder)?;
@@ -276,7 +273,7 @@ async fn without_a_cluster(folder: &Path, herds: Value) -> Result<(Server, TestS
     Ok((server, running))
 }
 
-/// How a kube-apiserver is asked.
+/// Returns a client of a kube-apiserver.
 ///
 /// # Errors
 /// When its files cannot be read.
@@ -287,8 +284,8 @@ pub fn of_control_plane(name: &'static str, control_plane: &ControlPlane) -> Res
     Server::new(name, address, authority, control_plane.front_proxy())
 }
 
-/// How our server without a cluster is asked, by its administrator; certificates are put in this
-/// folder.
+/// Returns a client of our server without a cluster, with the credentials of its administrator. The certificates are
+/// written to `folder`.
 ///
 /// # Errors
 /// When its kubeconfig cannot be read.

@@ -1,4 +1,4 @@
-//! Bodies in YAML: a list of values and documents, and documents made from a seed.
+//! Bodies in YAML: a list of values and documents, and documents generated from a seed.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use fastrand::Rng;
 
 use crate::row::{Request, Row};
 
-/// Scalars and collections in one line, plain, quoted, with tags.
+/// Scalars and collections on one line: plain, quoted and with tags.
 const VALUES: &[&str] = &[
     // Numbers.
     "0",
@@ -182,7 +182,7 @@ const VALUES: &[&str] = &[
     "!!seq [a]",
     "!<tag:yaml.org,2002:int> 5",
     "!e!x y",
-    // Characters that mean something.
+    // Characters with a meaning in YAML.
     "@x",
     "`x`",
     "%x",
@@ -270,7 +270,7 @@ const VALUES: &[&str] = &[
     "{a: b",
 ];
 
-/// Whole documents. `@` stands for the lines that say what it is, `metadata` included.
+/// Whole documents. `@` stands for the lines of `apiVersion`, `kind` and `metadata`.
 const DOCUMENTS: &[&str] = &[
     "@spec: {any: 5}\n",
     "@spec: {any: 5}",
@@ -366,9 +366,9 @@ const DOCUMENTS: &[&str] = &[
     "@spec:\n  any: \u{1}\n",
 ];
 
-/// Values and documents of one row.
+/// The number of values or documents in a row.
 const OF_ROW: usize = 12;
-/// Documents of a row that is made from a seed.
+/// The number of documents in a generated row.
 const GENERATED: usize = 6;
 
 const CUSTOM: &str = "apiVersion: $group/v1\nkind: Demo\nmetadata:\n  name: a\n";
@@ -388,7 +388,7 @@ pub fn rows() -> Vec<Row> {
     numbered.map(|(number, requests)| row(&format!("bodies in YAML, {number}"), requests)).collect()
 }
 
-/// Makes the row of a seed.
+/// Generates the row of a seed.
 pub fn generated(seed: u64) -> Row {
     let mut rng = Rng::with_seed(seed);
     let requests = (0..GENERATED).flat_map(|_| {
@@ -415,7 +415,8 @@ fn row(title: &str, requests: Vec<Request>) -> Row {
     }
 }
 
-/// The value as a field of a custom resource, of a map of strings, and of typed fields; and as a key.
+/// Returns the requests of a value: as a field of a custom resource, as a value in a map of strings, as a typed field,
+/// and as a key.
 fn of_value(value: &str) -> Vec<Request> {
     let custom = format!("{CUSTOM}spec:\n  any: {value}\n");
     let mut requests = vec![
@@ -424,7 +425,7 @@ fn of_value(value: &str) -> Vec<Request> {
         created("$core/configmaps", &format!("{CONFIG_MAP}data:\n  a: {value}\n")),
         created(LEASES, &format!("{LEASE}spec:\n  leaseDurationSeconds: {value}\n")),
     ];
-    // A collection is no key, and Go shows it in an order of its own.
+    // A collection is not a valid key, and Go prints it in an order of its own.
     if !value.contains(['{', '[', ']', '}']) {
         let key = format!("{CUSTOM}spec:\n  any:\n    {value}: 1\n");
         requests.push(created("$demos", &key));
@@ -466,7 +467,7 @@ fn applied(body: &str) -> Request {
     }
 }
 
-/// Values that may stand in any collection.
+/// Values that are valid inside any collection.
 const SAFE: &[&str] = &[
     "5",
     "0644",
@@ -525,7 +526,7 @@ fn value(rng: &mut Rng, indent: usize, depth: usize, anchors: &mut usize, text: 
     let space = " ".repeat(2 * indent + 2);
     match rng.u32(..10) {
         0..2 if depth > 0 => {
-            // An anchor counts once its mapping is complete.
+            // An anchor can be referenced once its mapping is complete.
             let anchor = (rng.u32(..3) == 0).then_some(*anchors);
             match anchor {
                 Some(_) => text.push_str(" &mNEW\n"),

@@ -1,7 +1,7 @@
-//! Lists of kube-apiserver's validation rules, each with the row that compares it.
+//! Checks the lists of kube-apiserver's validation rules, each with the row that compares it.
 //!
-//! A file in `validation/` lists the rules of a kind, one a line: `RULE => TOPIC: TITLE`, or
-//! `RULE => not built: REASON`. `[FUNCTION]` begins the rules of a function of kube-apiserver.
+//! A file in `validation/` lists the rules of a kind, one a line: `RULE => TOPIC: TITLE`, or `RULE => not built:
+//! REASON`. `[FUNCTION]` begins the rules of a function of kube-apiserver.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use oracle::each;
 use oracle::row::{BUILT_IN, parse};
 
-/// The titles of the rows of built-in kinds, by the names of their files.
+/// Returns the titles of the rows of built-in kinds, by file name.
 fn titles() -> Result<BTreeMap<String, BTreeSet<String>>> {
     let mut titles: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (topic, text) in texts("rows", "requests")? {
@@ -22,7 +22,7 @@ fn titles() -> Result<BTreeMap<String, BTreeSet<String>>> {
     Ok(titles)
 }
 
-/// The names, without their endings, and the texts of the files of a directory.
+/// Returns the names without extension and the contents of the files of a directory.
 fn texts(directory: &str, ending: &str) -> Result<Vec<(String, String)>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let directory = match directory {

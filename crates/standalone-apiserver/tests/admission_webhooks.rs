@@ -1,4 +1,4 @@
-//! Webhooks of configurations are asked about writes, and what they do wrong is bounded.
+//! Admission webhooks of configurations are called for writes, and the effects of their errors are limited.
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
@@ -41,7 +41,7 @@ async fn changed_by(client: &Client, webhook: Value) {
     configurations.create(&PostParams::default(), &configuration).await.unwrap();
 }
 
-/// What a client reads that makes a ConfigMap.
+/// Creates a ConfigMap. Returns it, or the error that a client reads.
 async fn create(client: &Client, name: &str) -> Result<ConfigMap, String> {
     let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
     match maps.create(&PostParams::default(), &config_map(name)).await {
@@ -74,7 +74,7 @@ async fn a_webhook_of_kube_judges_and_changes() {
     let client = server.client();
     assert!(create(&client, "before").await.is_ok());
     changed_by(&client, webhook.about_config_maps(json!({}))).await;
-    // A configuration holds at once.
+    // A configuration takes effect at once.
     let good = create(&client, "good").await.unwrap();
     assert_eq!(good.labels()["a"], "b");
     let refused = create(&client, "bad").await.unwrap_err();
@@ -128,7 +128,7 @@ async fn invalid_webhook_responses_are_reported_in_short_errors() {
         assert!(refused.contains(expected), "{expected}: {refused}");
         assert!(refused.len() < 2_000, "{expected}: {} bytes of {reply:.20?}", refused.len());
     }
-    // None of that matters where failures are ignored.
+    // With `failurePolicy: Ignore`, none of these errors matters.
     let configurations: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let ignored =
         json!({"webhooks": [webhook.about_config_maps(json!({"failurePolicy": "Ignore"}))]});

@@ -1,4 +1,4 @@
-//! Server-side apply, as operators written with kube-rs use it.
+//! Server-side apply by operators written with kube-rs.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -23,7 +23,7 @@ struct FooStatus {
     phase: String,
 }
 
-/// What somebody applies.
+/// Returns an apply patch with this spec.
 fn foo(spec: Value) -> Patch<Value> {
     let metadata = json!({"name": "a"});
     Patch::Apply(
@@ -31,7 +31,7 @@ fn foo(spec: Value) -> Patch<Value> {
     )
 }
 
-/// The managers of an object, each with its operation.
+/// Returns the managers of an object, each with its operation.
 fn managers(object: &impl ResourceExt) -> Vec<String> {
     let entries = object.managed_fields().iter().map(|entry| {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
@@ -47,14 +47,14 @@ async fn server_side_apply_removes_omitted_fields_and_detects_conflicts() -> Res
     let operator = PatchParams::apply("operator");
     let made = foos.patch("a", &operator, &foo(json!({"size": 1, "colour": "red"}))).await?;
     ensure!(managers(&made) == ["Apply operator"], "{made:?}");
-    // The same again changes nothing.
+    // Applying the same configuration again changes nothing.
     let same = foos.patch("a", &operator, &foo(json!({"size": 1, "colour": "red"}))).await?;
     ensure!(same.resource_version() == made.resource_version());
-    // What is not said any more goes.
+    // A field that is no longer applied is removed.
     let less = foos.patch("a", &operator, &foo(json!({"size": 1}))).await?;
     ensure!(less.spec.colour.is_none());
 
-    // Somebody else may not change what the operator owns, unless he takes it.
+    // Another manager conflicts with fields of the operator, unless it forces the change.
     let other = PatchParams::apply("other");
     let refused = foos.patch("a", &other, &foo(json!({"size": 2}))).await;
     let Err(kube::Error::Api(status)) = refused else { anyhow::bail!("{refused:?}") };
@@ -66,7 +66,7 @@ async fn server_side_apply_removes_omitted_fields_and_detects_conflicts() -> Res
     let taken = foos.patch("a", &other.clone().force(), &foo(json!({"size": 2}))).await?;
     ensure!(managers(&taken) == ["Apply other"], "{taken:?}");
 
-    // The status has owners of its own.
+    // The status has managers of its own.
     let status = json!({"apiVersion": "example.com/v1", "kind": "Foo", "status": {"phase": "Up"}});
     let told = foos.patch_status("a", &operator, &Patch::Apply(status)).await?;
     ensure!(told.status.as_ref().is_some_and(|status| status.phase == "Up"));
@@ -93,7 +93,7 @@ async fn two_managers_apply_different_containers_of_a_deployment() -> Result<()>
     let operator = PatchParams::apply("operator");
     let made = deployments.patch("web", &operator, &applied(web.clone())).await?;
     ensure!(made.spec.as_ref().and_then(|spec| spec.replicas) == Some(2));
-    // A mesh adds a container of its own, and the operator's next turn leaves it alone.
+    // A mesh adds a container, which the next apply of the operator does not change.
     let mesh = PatchParams::apply("mesh");
     let proxy =
         json!({"template": {"spec": {"containers": [{"name": "proxy", "image": "proxy:1"}]}}});
@@ -104,7 +104,7 @@ async fn two_managers_apply_different_containers_of_a_deployment() -> Result<()>
     let spec = changed.spec.and_then(|spec| spec.template.spec).context("no template")?;
     let images: Vec<_> = spec.containers.iter().filter_map(|one| one.image.as_deref()).collect();
     ensure!(images == ["web:2", "proxy:1"], "{images:?}");
-    // The mesh gives up what it has applied.
+    // The mesh releases the fields that it has applied.
     let nothing =
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}});
     let left = deployments.patch("web", &mesh, &Patch::Apply(nothing)).await?;

@@ -1,5 +1,5 @@
-//! Built-in kinds, as kube-rs code meets them. What each request answers the
-//! comparison with kube-apiserver says; this is what programs live by.
+//! Built-in kinds from the viewpoint of kube-rs clients. The comparison with kube-apiserver tests each response; these
+//! tests cover the sequences that programs rely on.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use standalone_apiserver::TestServer;
 use tokio::time::timeout;
 
-/// Longer than anything here takes.
+/// Longer than any test takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 async fn server() -> (TestServer, Client) {
@@ -74,7 +74,7 @@ async fn events_are_the_same_objects_in_both_api_groups() {
     let found = core.list(&of_pod).await.unwrap().items;
     assert_eq!(found[0].message.as_deref(), Some("on a peel"));
     let new: Api<NewEvent> = Api::default_namespaced(client);
-    // Told again, it is a series of the same event.
+    // A repeated event becomes a series of the same event.
     recorder.publish(&event, &about).await.unwrap();
     let found = new.list(&ListParams::default().fields("regarding.name=p")).await.unwrap().items;
     assert_eq!((found.len(), found[0].series.as_ref().map(|series| series.count)), (1, Some(2)));
@@ -95,7 +95,7 @@ async fn a_lease_update_with_a_stale_or_missing_resource_version_is_rejected() {
     let mut mine = held.clone();
     mine.spec.as_mut().unwrap().holder_identity = Some("b".to_owned());
     leases.replace("leader", &PostParams::default(), &mine).await.unwrap();
-    // Who has not seen that is too late, and who has seen nothing is told so.
+    // A replace with an old resourceVersion conflicts; one without a resourceVersion is invalid.
     assert_eq!(
         code(leases.replace("leader", &PostParams::default(), &held).await.unwrap_err()),
         409
@@ -112,7 +112,7 @@ async fn a_deleted_pod_on_a_node_exists_until_its_grace_period_ends() {
     let (server, client) = server().await;
     let pods: Api<Pod> = Api::default_namespaced(client);
     pods.create(&PostParams::default(), &pod(None)).await.unwrap();
-    // Nobody runs it.
+    // The Pod is not assigned to a node.
     let gone = pods.delete("a", &DeleteParams::default()).await.unwrap();
     assert!(gone.left().is_some_and(|pod| pod.metadata.deletion_timestamp.is_some()));
     assert!(pods.get_opt("a").await.unwrap().is_none());
@@ -120,11 +120,11 @@ async fn a_deleted_pod_on_a_node_exists_until_its_grace_period_ends() {
     pods.delete("a", &DeleteParams::default()).await.unwrap();
     let going = pods.get("a").await.unwrap();
     assert_eq!(going.metadata.deletion_grace_period_seconds, Some(30));
-    // It is gone when its time is over, by the clock of the server.
+    // The Pod is deleted when its grace period is over, by the clock of the server.
     let gone = await_condition(pods.clone(), "a", is_deleted(&uid));
     server.advance(Duration::from_secs(31));
     timeout(PATIENCE, gone).await.unwrap().unwrap();
-    // Who cannot wait says so.
+    // A grace period of 0 deletes the Pod at once.
     pods.create(&PostParams::default(), &pod(Some("n"))).await.unwrap();
     pods.delete("a", &DeleteParams::default().grace_period(0)).await.unwrap();
     assert!(pods.get_opt("a").await.unwrap().is_none());
@@ -140,7 +140,7 @@ async fn a_namespace_does_not_wait_for_pods() {
     assert_eq!(made.labels().get("kubernetes.io/metadata.name"), Some(&name));
     let pods: Api<Pod> = Api::namespaced(client.clone(), &name);
     pods.create(&PostParams::default(), &pod(Some("n"))).await.unwrap();
-    // Nor for what waits for a collector, who is not there.
+    // Nor does it wait for an object with foreground deletion, for which no garbage collector runs.
     let maps: Api<ConfigMap> = Api::namespaced(client, &name);
     let map = object(json!({"metadata": {"name": "m"}}));
     maps.create(&PostParams::default(), &map).await.unwrap();
@@ -167,7 +167,7 @@ async fn services_get_distinct_cluster_ips_and_keep_them() {
         assert_eq!(has_port, kind == "NodePort");
     }
     assert_ne!(addresses[0], addresses[1]);
-    // Who leaves the address out does not lose it, nor has to have seen it.
+    // A replace without the address keeps the address, also if the client has never read it.
     let again = services.replace("a", &PostParams::default(), &service("a", "ClusterIP")).await;
     assert_eq!(again.unwrap().spec.unwrap().cluster_ip.as_deref(), Some(&*addresses[0]));
     let moved = json!({"spec": {"clusterIP": "10.96.9.9"}});

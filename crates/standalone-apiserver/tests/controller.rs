@@ -1,4 +1,4 @@
-//! An operator as one writes it with kube's runtime, against a server in process.
+//! A typical operator with kube's runtime, against a server in process.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ async fn reconcile(shelf: Arc<Shelf>, client: Arc<Client>) -> Result<Action, Err
     let done = finalizer(&shelves, FINALIZER, shelf, async |event| match event {
         Finalizing::Apply(shelf) => build(&shelf, &maps, &shelves, client.clone()).await,
         Finalizing::Cleanup(shelf) => {
-            // No collector is there that would do it.
+            // No garbage collector runs that would delete it.
             maps.delete(&shelf.name_any(), &DeleteParams::default()).await?;
             Ok(Action::await_change())
         }
@@ -138,7 +138,7 @@ async fn an_operator_works() -> Result<()> {
     built(client.clone(), 2).await?;
     ensure!(maps.get("oak").await?.data.context("data")?.len() == 2);
 
-    // On a bad day it tries again.
+    // The operator retries after injected faults.
     server.faults().conflict(2);
     server.faults().expire_watches();
     let wider = Patch::Merge(json!({"spec": {"places": 3}}));
@@ -146,7 +146,7 @@ async fn an_operator_works() -> Result<()> {
     built(client.clone(), 3).await?;
     ensure!(maps.get("oak").await?.data.context("data")?.len() == 3);
 
-    // What is taken away comes again.
+    // A deleted ConfigMap is created again.
     maps.delete("oak", &DeleteParams::default()).await?;
     let is_there = |map: Option<&ConfigMap>| map.is_some();
     timeout(PATIENCE, await_condition(maps.clone(), "oak", is_there)).await??;

@@ -1,10 +1,10 @@
-//! What a definition takes of the memory of this process, as large as real ones are, and what it
-//! may not take.
+//! Limits the memory of this process for a definition of realistic size, and for definitions that are designed to use
+//! much.
 //!
-//! It is alone in its program, because it measures the process itself.
+//! The test is alone in its program, because it measures the process.
 
 #![allow(clippy::unwrap_used)] // all of it is a test
-#![cfg(target_os = "linux")] // where the kernel says it
+#![cfg(target_os = "linux")] // reads /proc
 
 use std::fs;
 
@@ -14,16 +14,16 @@ use mimalloc::MiMalloc;
 use serde_json::{Map, Value, json};
 use standalone_apiserver::TestServer;
 
-/// As in the program: with glibc's it depends on which threads have the parts of it.
+/// The allocator of the program. With the allocator of glibc, results depend on the threads that use its arenas.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// What a definition may add to the process while it is read, served and described, in MiB: types
-/// of Rust that hold a schema are large.
+/// The largest growth of the process while a definition is read, served and described, in MiB. The Rust types of
+/// schemas are large.
 const MOST: usize = 140;
-/// As many properties as the largest definitions in use have.
+/// The number of properties of the largest definitions in use.
 const MANY: usize = 10_000;
-/// The amount of resources, as definitions that Go's types are made into have it in many places.
+/// The pattern of a quantity, which definitions that are generated from Go types contain many times.
 const QUANTITY: &str = "^(\\+|-)?(([0-9]+(\\.[0-9]*)?)|(\\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\\+|-)?(([0-9]+(\\.[0-9]*)?)|(\\.[0-9]+))))?$";
 
 fn status(name: &str) -> usize {
@@ -33,7 +33,7 @@ fn status(name: &str) -> usize {
     kibibytes / 1024
 }
 
-/// A definition with so many properties in its spec.
+/// Returns a definition with `count` properties in its spec.
 fn definition(name: &str, count: usize, property: impl Fn(usize) -> Value) -> Value {
     let properties: Map<String, Value> =
         (0..count).map(|number| (format!("property{number}"), property(number))).collect();
@@ -66,7 +66,7 @@ async fn define(client: &Client, definition: &Value) -> Result<(), String> {
     let plural = definition["spec"]["names"]["plural"].as_str().unwrap();
     let path = format!("/apis/example.com/v1/{plural}");
     let request = || Request::get(&path).body(Vec::new()).unwrap();
-    // It is served soon.
+    // Waits until the kind is served.
     while client.request_text(request()).await.is_err() {
         tokio::task::yield_now().await;
     }
@@ -114,7 +114,7 @@ async fn large_definitions_are_served_and_expensive_patterns_are_rejected() {
     amount["spec"]["property1"] = "100m".into();
     post(&client, "/apis/example.com/v1/amounts", &amount).await.unwrap();
 
-    // A few kB that would take 180 MiB, and seconds of a processor.
+    // Patterns of a few kB that would use 180 MiB and seconds of CPU time.
     let patterns = definition(
         "pattern",
         400,

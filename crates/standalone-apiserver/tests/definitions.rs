@@ -1,4 +1,4 @@
-//! Definitions that come, change and go while a server runs.
+//! Definitions that are created, changed and deleted while a server runs.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use standalone_apiserver::TestServer;
 use tokio::time::timeout;
 
-/// Longer than anything here takes.
+/// Longer than any test takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 const NAME: &str = "foos.example.com";
 
@@ -93,7 +93,7 @@ async fn a_changed_definition_takes_effect_and_closes_watches() -> Result<()> {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     let patch = Patch::Merge(json!({"spec": definition(&more)?.spec}));
     definitions.patch(NAME, &PatchParams::default(), &patch).await?;
-    // Watches end, so that nobody goes on with what is no longer true.
+    // Watches end, so that their clients do not continue with the old schema.
     timeout(PATIENCE, async { while watching.next().await.is_some() {} }).await?;
     let changed = async {
         loop {
@@ -120,7 +120,7 @@ async fn requests_after_a_definition_change_use_the_new_schema() -> Result<()> {
     let params = PatchParams::default();
     let created = PostParams { dry_run: true, ..PostParams::default() };
     for least in 2..10 {
-        // It takes a while to serve a definition of many rules.
+        // Compiling a definition with many rules takes a while.
         let mut fields = json!({"size": {"type": "integer", "minimum": least}});
         for field in 0..100 {
             let rules = json!([{"rule": "self.matches('^[a-z]+$') || self.size() > 3"}]);
@@ -155,7 +155,8 @@ async fn a_new_definition_with_an_invalid_ca_bundle_is_not_established() -> Resu
     let mut made = serde_json::to_value(definition(&sizes())?)?;
     made["spec"]["conversion"] = with_bundle("Cg==")["spec"]["conversion"].take();
     let made: CustomResourceDefinition = serde_json::from_value(made)?;
-    // A server that is given it does not begin: nobody could change it before its objects are put in.
+    // A server with this definition does not start: a client could not correct the definition before objects are
+    // created.
     let begun = TestServer::builder().crd(made.clone()).start().await;
     let why = begun.err().map(|error| format!("{error:#}")).unwrap_or_default();
     ensure!(why.contains("caBundle: unable to load root certificates"), "{why}");
@@ -165,7 +166,7 @@ async fn a_new_definition_with_an_invalid_ca_bundle_is_not_established() -> Resu
     let (foos, _) = foos(client.clone());
     let listed = foos.list(&ListParams::default()).await;
     ensure!(matches!(&listed, Err(kube::Error::Api(s)) if s.is_not_found()), "{listed:?}");
-    // It may change, to another wrong one too, until it was served.
+    // The bundle may change until the definition is established, also to another invalid one.
     let params = PatchParams::default();
     definitions.patch(NAME, &params, &Patch::Merge(with_bundle("AAAA"))).await?;
     definitions.patch(NAME, &params, &Patch::Merge(with_bundle(""))).await?;
@@ -194,7 +195,7 @@ async fn deleting_a_definition_deletes_its_objects() -> Result<()> {
     definitions.delete(NAME, &DeleteParams::default()).await?;
     let going = ("Terminating", "True", "InstanceDeletionInProgress");
     condition(&definitions, NAME, going).await?;
-    // It stays as long as something holds one of its objects.
+    // The definition exists as long as one of its objects has a finalizer.
     let mut changes = foos.watch(&WatchParams::default(), "0").await?.boxed();
     while let Some(event) = timeout(PATIENCE, changes.try_next()).await?? {
         if let kube::api::WatchEvent::Added(foo) | kube::api::WatchEvent::Modified(foo) = event
@@ -213,7 +214,7 @@ async fn deleting_a_definition_deletes_its_objects() -> Result<()> {
     let late = foos.list(&ListParams::default()).await;
     ensure!(matches!(&late, Err(kube::Error::Api(s)) if s.is_not_found()), "{late:?}");
 
-    // And it may come again, empty.
+    // The definition can be created again, without objects.
     definitions.create(&PostParams::default(), &definition(&sizes())?).await?;
     established(client).await?;
     ensure!(foos.list(&ListParams::default()).await?.items.is_empty());
@@ -253,7 +254,7 @@ async fn invalid_definitions_are_rejected_and_name_conflicts_are_reported() -> R
         "{refused:?}"
     );
 
-    // A name that another kind has is taken, and the status says so.
+    // A name of another kind is a conflict, which the status reports.
     let mut tree = serde_json::to_value(definition(&sizes())?)?;
     tree["metadata"]["name"] = json!("fooz.example.com");
     tree["spec"]["names"] = json!({"plural": "fooz", "kind": "Foo"});
@@ -312,7 +313,7 @@ async fn released_short_names_are_accepted_for_other_definitions() -> Result<()>
         .start()
         .await?;
     let definitions: Api<CustomResourceDefinition> = Api::all(server.client());
-    // A definition that asks for the short name of another goes on with what it has.
+    // A definition that requests the short name of another one continues with its previous names.
     let asks = Patch::Merge(json!({"spec": {"names": {"shortNames": ["ba", "fo"]}}}));
     definitions.patch("bars.example.com", &PatchParams::default(), &asks).await?;
     let conflict = ("NamesAccepted", "False", "ShortNamesConflict");
@@ -358,7 +359,7 @@ async fn definitions_of_k8s_io_groups_report_api_approval_in_a_condition() -> Re
     const CONFORMANT: &str = "KubernetesAPIApprovalPolicyConformant";
     let unapproved = (CONFORMANT, "False", "UnapprovedAnnotation");
     condition(&definitions, "larks.birds.k8s.io", unapproved).await?;
-    // An annotation is no new generation, and counts all the same.
+    // A change of an annotation does not change the generation, but is evaluated too.
     let approve = json!({"metadata": {"annotations": {ANNOTATION: "https://example.com/1"}}});
     let approve = Patch::Merge(approve);
     definitions.patch("larks.birds.k8s.io", &PatchParams::default(), &approve).await?;
@@ -417,7 +418,7 @@ async fn a_definition_with_a_name_conflict_can_be_deleted_with_its_objects() -> 
     definitions.patch("bars.example.com", &PatchParams::default(), &asks).await?;
     let conflict = ("NamesAccepted", "False", "ShortNamesConflict");
     condition(&definitions, "bars.example.com", conflict).await?;
-    // That another one goes lets this one be looked at again; it is served on.
+    // The deletion of the other definition triggers a new check of this one, which remains served.
     let cars = definitions.delete("cars.example.com", &DeleteParams::default()).await?;
     let uid = cars.left().and_then(|cars| cars.uid()).unwrap_or_default();
     let gone = await_condition(definitions.clone(), "cars.example.com", is_deleted(&uid));
@@ -435,8 +436,8 @@ async fn a_definition_with_a_name_conflict_can_be_deleted_with_its_objects() -> 
     Ok(())
 }
 
-/// What was applied in a version belongs to somebody when it is not served any more. When it is
-/// gone, nobody can apply, as with kube-apiserver.
+/// Fields that were applied in a version have an owner after the version is no longer served. After the version is
+/// removed, every apply fails, same as in kube-apiserver.
 #[tokio::test]
 async fn fields_applied_in_an_unserved_version_still_cause_conflicts() -> Result<()> {
     let version = |name: &str, is_served: bool| {
@@ -467,7 +468,7 @@ async fn fields_applied_in_an_unserved_version_still_cause_conflicts() -> Result
     };
     let (one, other) = (PatchParams::apply("one"), PatchParams::apply("other"));
     api("v1beta1").patch("a", &one, &size("v1beta1", 1)).await?;
-    // It is served until the definition takes effect.
+    // The version is served until the definition takes effect.
     let until = async |is_served: bool, versions: Value| {
         let patch = Patch::Merge(json!({"spec": {"versions": versions}}));
         definitions.patch(NAME, &PatchParams::default(), &patch).await?;
@@ -484,7 +485,7 @@ async fn fields_applied_in_an_unserved_version_still_cause_conflicts() -> Result
     let refused = api("v1").patch("a", &other, &size("v1", 2)).await;
     let why = "Apply failed with 1 conflict: conflict with \"one\": .spec.size";
     ensure!(matches!(&refused, Err(kube::Error::Api(s)) if s.message == why), "{refused:?}");
-    // It may only go when nothing is kept in it, and somebody is left.
+    // The version can be removed because no object is stored in it, although a manager still refers to it.
     until(false, json!([version("v1", true)])).await?;
     let gone = async {
         loop {
@@ -498,7 +499,7 @@ async fn fields_applied_in_an_unserved_version_still_cause_conflicts() -> Result
     let status = timeout(PATIENCE, gone).await??;
     let why = "request to convert CR to an invalid group/version: example.com/v1beta1";
     ensure!((status.code, status.message.as_str()) == (500, why), "{status:?}");
-    // Another change begins anew.
+    // Another type of change discards the managers.
     let patch = Patch::Merge(json!({"spec": {"size": 3}}));
     let changed = api("v1").patch("a", &PatchParams::default(), &patch).await?;
     ensure!(changed.managed_fields().is_empty(), "{changed:?}");

@@ -1,4 +1,4 @@
-//! Code that tries again, on a bad day.
+//! Retries of client code under fault injection.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn map(name: &str) -> ConfigMap {
     ConfigMap { metadata, ..ConfigMap::default() }
 }
 
-/// Counts one more in a ConfigMap, whoever else is faster: what is tested here.
+/// Increments a counter in a ConfigMap, also with concurrent writers. This is the code under test.
 async fn count(client: Client) -> kube::Result<u32> {
     let maps: Api<ConfigMap> = Api::default_namespaced(client);
     let mut tries = 0;
@@ -83,7 +83,7 @@ async fn a_watcher_resumes_after_expired_and_broken_watches() -> Result<()> {
         loop {
             match timeout(PATIENCE, follow.next()).await?.context("the watcher has ended")? {
                 Ok(map) => return anyhow::Ok(map),
-                // It lists anew, or watches again.
+                // The watcher lists or watches again.
                 Err(_) => continue,
             }
         }

@@ -1,11 +1,11 @@
-//! Inputs of chance for Kubernetes' own kinds: objects, amounts, times and strategic merge patches,
-//! valid ones that were changed a little, as JSON and as protobuf. Nothing panics, and no answer is
-//! a 500. `FUZZ_INPUTS` and `FUZZ_SEED` are those of the library's tests.
+//! Random inputs for built-in kinds: objects, quantities, times and strategic merge patches. They are valid inputs with
+//! small changes, as JSON and as protobuf. Nothing may panic, and no response may be a 500. `FUZZ_INPUTS` and
+//! `FUZZ_SEED` are those of the library's tests.
 
 #![allow(clippy::unwrap_used)] // all of it is a test
 
 #[path = "../../aggregated-apiserver/tests/fuzz/chance.rs"]
-#[allow(dead_code)] // others need more of it
+#[allow(dead_code)] // other tests use the rest
 mod chance;
 
 use chance::{Chance, assert_no_panic, seeds, watch_panics};
@@ -14,7 +14,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use standalone_apiserver::TestServer;
 
-/// Paths of collections, and objects that may be created there.
+/// Paths of collections, and valid objects of them.
 fn objects() -> Vec<(&'static str, Value)> {
     let template = json!({
         "metadata": {"labels": {"app": "a"}},
@@ -98,7 +98,7 @@ fn objects() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// A strategic merge patch of an object: the object, changed, with directives.
+/// Returns a strategic merge patch of an object: the object with changes and directives.
 fn patch(chance: &mut Chance, mut object: Value) -> Value {
     let directives = [
         json!({"$patch": "delete"}),
@@ -121,7 +121,7 @@ async fn ask(server: &TestServer, request: Request<Body>, said: &str) -> u16 {
     let text = answer.into_body().collect_bytes().await.unwrap();
     let text = String::from_utf8_lossy(&text);
     assert_no_panic(|| said.to_owned());
-    // Of an object that a patch has made none kube-apiserver says the same.
+    // For a patch result that is not an object, kube-apiserver returns the same error.
     let may_be = status < 500 || text.contains("is missing in");
     assert!(may_be, "{said}: {status} {text}");
     status

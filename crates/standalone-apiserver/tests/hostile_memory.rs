@@ -1,10 +1,10 @@
-//! What a request for one of Kubernetes' own kinds may make of the memory of this
-//! process: its objects are read as types of Rust too, which are larger than trees.
+//! Limits the memory that a request for a built-in kind can allocate. Its objects are also decoded into Rust types,
+//! which are larger than JSON trees.
 //!
-//! It is alone in its program, because it measures the process itself.
+//! The test is alone in its program, because it measures the process.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
-#![cfg(target_os = "linux")] // where the kernel says it
+#![cfg(target_os = "linux")] // reads /proc
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use http::Request;
 use kube::Client;
 use standalone_apiserver::TestServer;
 
-/// What one request may add to the process, in MiB.
+/// The largest growth of the process by one request, in MiB.
 const ONE: usize = 64;
 
 fn status(name: &str) -> usize {
@@ -61,14 +61,14 @@ async fn requests_decoded_into_typed_objects_use_limited_memory() {
         ("POST", definitions, definition(&properties)),
         ("POST", definitions, definition(&format!("{{\"allOf\":{}}}", many("{}", 49_000)))),
     ];
-    // What is made once is not what a request costs.
+    // The first request initializes statics, which are not part of the cost of a request.
     assert_eq!(ask(&client, "POST", pods, "application/json", &pod("{}")).await, 422);
     let mut faults = Vec::new();
     for (method, path, body) in &requests {
         fs::write("/proc/self/clear_refs", "5").unwrap();
         let before = status("VmRSS");
         let code = ask(&client, method, path, "application/json", body).await;
-        // The body is there twice more: here, and as it is sent.
+        // Two more copies of the body exist: in this test and in the request.
         let grown = status("VmHWM").saturating_sub(before + 2 * body.len() / (1 << 20));
         let said = format!("{method} {path} {:.200}: {code}, {grown} MiB", body);
         println!("{said}");

@@ -1,4 +1,4 @@
-//! A create that admission holds up for long reads its namespace again when it is committed.
+//! A create that admission delays for long reads its namespace again when it is committed.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
@@ -22,7 +22,7 @@ use tokio::time::timeout;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Holds Secrets until they may go on, as a slow webhook does.
+/// Delays Secrets until the test continues them, same as a slow webhook.
 struct Slow {
     arrived: Arc<Semaphore>,
     go_on: Arc<Semaphore>,
@@ -85,7 +85,7 @@ impl World {
         timeout(PATIENCE, gone).await.unwrap().unwrap();
     }
 
-    /// What becomes of a Secret that waits while this happens.
+    /// Returns the result of creating a Secret, which waits in admission while `happens` runs.
     async fn create_meanwhile(&self, happens: impl AsyncFnOnce()) -> Result<Secret, kube::Error> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), "n");
         let creating =

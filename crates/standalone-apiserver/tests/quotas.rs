@@ -1,4 +1,4 @@
-//! ResourceQuotas of a server without a cluster: they are its own objects, and hold at once.
+//! ResourceQuotas of a server without a cluster: they are stored in the same server, and take effect at once.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
@@ -26,7 +26,7 @@ async fn limit(client: &Client, name: &str, hard: Value) {
     quotas.create(&PostParams::default(), &quota).await.unwrap();
 }
 
-/// Why an object is refused, if it is.
+/// Returns the message with which an object is rejected, if it is.
 async fn refusal<K>(client: &Client, object: &K) -> Option<String>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -76,11 +76,11 @@ async fn kinds_of_your_own_are_counted_from_the_start() {
     let foos: Api<Foo> = Api::default_namespaced(client.clone());
     foos.delete("a", &DeleteParams::default()).await.unwrap();
     assert_eq!(refusal(&client, &foo("d")).await, None);
-    // A quota that is gone limits nothing.
+    // A deleted quota has no effect.
     let quotas: Api<ResourceQuota> = Api::default_namespaced(client.clone());
     quotas.delete("q", &DeleteParams::default()).await.unwrap();
     assert_eq!(refusal(&client, &foo("e")).await, None);
-    // A quota is counted itself.
+    // A quota counts itself.
     limit(&client, "r", json!({"resourcequotas": "1"})).await;
     let another: ResourceQuota = object(json!({"metadata": {"name": "s"}}));
     let exceeded = "exceeded quota: r, requested: resourcequotas=1, used: resourcequotas=1, limited: resourcequotas=1";
@@ -99,7 +99,7 @@ async fn terminated_pods_free_the_pods_quota_but_not_count_pods() {
     let over = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
     pods.patch_status("a", &PatchParams::default(), &over).await.unwrap();
     assert_eq!(refusal(&client, &pod("b")).await, None);
-    // But it is still an object.
+    // The Pod still counts as an object.
     let exceeded = "exceeded quota: q, requested: count/pods=1,pods=1, used: count/pods=2,pods=1, limited: count/pods=2,pods=1";
     assert_eq!(refusal(&client, &pod("c")).await.as_deref(), Some(exceeded));
 }
@@ -122,7 +122,7 @@ async fn a_change_of_a_service_is_charged() {
     let to_cluster = patch(json!({"type": "ClusterIP"}));
     services.patch("a", &PatchParams::default(), &to_cluster).await.unwrap();
     services.patch("b", &PatchParams::default(), &to_nodes).await.unwrap();
-    // What does not use more is not charged.
+    // A change that does not increase usage is not limited.
     limit(&client, "none", json!({"services": "0", "services.nodeports": "0"})).await;
     let other = patch(json!({"sessionAffinity": "ClientIP"}));
     services.patch("b", &PatchParams::default(), &other).await.unwrap();

@@ -1,4 +1,4 @@
-//! Roles: what a program may do that is no administrator.
+//! Roles: permissions of a program that is not an administrator.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
@@ -35,7 +35,7 @@ fn robot(server: &TestServer) -> Client {
     server.client_as("system:serviceaccount:default:robot", groups)
 }
 
-/// A right is there with its binding, and gone with it: at once, because tests do not wait.
+/// A permission starts with its binding and ends with it. Both take effect at once, because tests do not wait.
 #[tokio::test]
 async fn permissions_follow_changes_of_roles_and_bindings() {
     let server = TestServer::builder().start().await.unwrap();
@@ -63,7 +63,7 @@ async fn permissions_follow_changes_of_roles_and_bindings() {
     assert_eq!(code(maps.get_opt("a").await), 403);
 }
 
-/// What an operator adds to Kubernetes' own roles, and how those are made of each other.
+/// Aggregation of Kubernetes' default ClusterRoles, and permissions that an operator adds to them.
 #[tokio::test]
 async fn default_cluster_roles_aggregate_labelled_cluster_roles() {
     let server = TestServer::builder().start().await.unwrap();
@@ -72,7 +72,7 @@ async fn default_cluster_roles_aggregate_labelled_cluster_roles() {
     bindings.create(&post, &binding("a", "ClusterRole", "edit")).await.unwrap();
     let maps: Api<ConfigMap> = Api::default_namespaced(robot(&server));
     let map: ConfigMap = object(json!({"metadata": {"name": "a"}}));
-    // Of `edit` itself, and of `view`, which is a part of it.
+    // Permissions of `edit` itself, and of `view`, which is aggregated into it.
     assert_eq!(code(maps.create(&post, &map).await), 200);
     assert_eq!(code(maps.list(&ListParams::default()).await), 200);
     let roles: Api<Role> = Api::default_namespaced(robot(&server));
@@ -84,12 +84,12 @@ async fn default_cluster_roles_aggregate_labelled_cluster_roles() {
     let cluster_roles: Api<ClusterRole> = Api::all(server.client());
     cluster_roles.create(&post, &added).await.unwrap();
     assert_eq!(code(roles.list(&ListParams::default()).await), 200);
-    // Elsewhere it may still do nothing.
+    // In other namespaces the user still has no permissions.
     let elsewhere: Api<Secret> = Api::namespaced(robot(&server), "kube-system");
     assert_eq!(code(elsewhere.list(&ListParams::default()).await), 403);
 }
 
-/// Roles that nobody can follow to an end, and rights that nobody can compare, hold nobody up.
+/// Circular aggregation and rules that are too large to compare do not block the server.
 #[tokio::test]
 async fn odd_roles_are_answered() {
     let server = TestServer::builder().start().await.unwrap();
@@ -130,7 +130,7 @@ async fn odd_roles_are_answered() {
     assert!(refused.contains("more than can be compared"), "{refused}");
 }
 
-/// ClusterRoles that somebody writes who is no administrator.
+/// ClusterRoles that a user without administrator permissions writes.
 #[tokio::test]
 async fn users_cannot_escalate_their_permissions_with_cluster_roles() {
     let server = TestServer::builder().start().await.unwrap();
@@ -166,7 +166,7 @@ async fn users_cannot_escalate_their_permissions_with_cluster_roles() {
         (role("own", own.clone()), ""),
         (role("empty", json!({})), ""),
         (role("more", everything.clone()), "not currently held"),
-        // Its name is in the right to escalate, which is none to create it.
+        // The user may `escalate` the ClusterRole of this name, which does not apply to its creation.
         (role("named", everything.clone()), "not currently held"),
         (role("whole", selects.clone()), "cluster-admin privileges to use the aggregationRule"),
         (role("cluster-admin", json!({})), "already exists"),
@@ -178,7 +178,7 @@ async fn users_cannot_escalate_their_permissions_with_cluster_roles() {
             assert!(told.is_empty() == expected.is_empty() && told.contains(expected), "{told}");
         }
     }
-    // What is there is changed no further, whichever way; its labels may change.
+    // An update must not add permissions either, whichever method it uses; labels may change.
     let patch = PatchParams::default();
     let more = Patch::Merge(&everything);
     assert_eq!(code(roles.patch("own", &patch, &more).await), 403);
@@ -192,7 +192,7 @@ async fn users_cannot_escalate_their_permissions_with_cluster_roles() {
     assert_eq!(code(roles.patch("applied", &apply, &Patch::Apply(&applied)).await), 403);
     all.create(&post, &role("named", json!({}))).await.unwrap();
     assert_eq!(code(roles.patch("named", &patch, &more).await), 200);
-    // A rule that only takes it away again is one, too.
+    // The removal of an aggregation rule needs the same permissions.
     all.create(&post, &role("whole", selects)).await.unwrap();
     let nothing = Patch::Merge(json!({"aggregationRule": null}));
     assert_eq!(code(roles.patch("whole", &patch, &nothing).await), 403);

@@ -1,4 +1,4 @@
-//! Tokens of ServiceAccounts: who is believed, and for how long.
+//! Tokens of ServiceAccounts: their verification and their expiry.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // all of it is a test
 
@@ -62,7 +62,7 @@ async fn a_service_account_token_is_checked_for_signature_audience_and_expiry() 
     let is_believed = async |token: &str, audiences: &[&str]| {
         review(&client, token, audiences).await.authenticated.unwrap_or_default()
     };
-    // Where nobody is named, it is for the server.
+    // A token without audiences is for the API server.
     let own = token(&accounts, &[], None).await.unwrap();
     let status = review(&client, &own, &[]).await;
     let user = status.user.unwrap();
@@ -75,13 +75,13 @@ async fn a_service_account_token_is_checked_for_signature_audience_and_expiry() 
     let vault = token(&accounts, &["vault", "other"], None).await.unwrap();
     assert_eq!(review(&client, &vault, &["x", "vault"]).await.audiences.unwrap(), ["vault"]);
     assert!(!is_believed(&vault, &[]).await);
-    // Nobody else's are.
+    // Tokens of other servers are invalid.
     let other = TestServer::builder().start().await.unwrap();
     let foreign = token(&account(&other.client()).await, &[], None).await.unwrap();
     assert!(!is_believed(&foreign, &[]).await);
     let (head, signature) = own.rsplit_once('.').unwrap();
     assert!(!is_believed(&format!("{head}x.{signature}"), &[]).await);
-    // Nor are they for ever.
+    // Tokens expire.
     server.advance(Duration::from_secs(3_000));
     assert!(is_believed(&own, &[]).await);
     server.advance(Duration::from_secs(601));
@@ -111,7 +111,7 @@ async fn a_token_is_invalid_after_its_service_account_or_bound_pod_is_deleted() 
     let now = DeleteParams::default().grace_period(0);
     pods.delete("a", &now).await.unwrap();
     assert!(!is_believed(&bound).await && is_believed(&free).await);
-    // Another Pod of the same name is another one.
+    // Another Pod of the same name has another uid.
     pods.create(&PostParams::default(), &pod("robot")).await.unwrap();
     assert!(!is_believed(&bound).await);
     accounts.delete("robot", &DeleteParams::default()).await.unwrap();

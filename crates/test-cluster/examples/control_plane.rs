@@ -1,6 +1,6 @@
-//! A bare control plane to look at: prints its kubeconfig, and lives until
-//! its standard input ends. With the argument `--without-controllers` nothing
-//! happens in it by itself; with a file as argument, an audit policy, it is audited, too.
+//! Starts a control plane for manual tests: prints its kubeconfig, and runs until its standard input is closed. With
+//! the argument `--without-controllers` it runs no kube-controller-manager. Another argument is the path of an audit
+//! policy, which the control plane then uses.
 
 use std::io::Read;
 

@@ -1,4 +1,4 @@
-//! Certificate authorities and certificates, with files.
+//! Certificate authorities and certificates in files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,21 +13,21 @@ use rcgen::{
 /// A certificate authority, with its certificate in a file.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
-    /// The file of its certificate.
+    /// The path of its certificate.
     pub file: PathBuf,
 }
 
-/// A certificate and its key, in files.
+/// A certificate and its private key in files.
 #[derive(Clone, Debug)]
 pub struct Certificate {
-    /// The certificate, PEM.
+    /// The path of the certificate in PEM.
     pub certificate: PathBuf,
-    /// Its key, PEM.
+    /// The path of the private key in PEM.
     pub key: PathBuf,
 }
 
 impl Certificate {
-    /// A copy in other files, for when these are overwritten.
+    /// Copies the certificate and its key to other files, before these are overwritten.
     ///
     /// # Errors
     /// When the files cannot be written.
@@ -43,7 +43,7 @@ impl Certificate {
 }
 
 impl Authority {
-    /// A new authority; the file is overwritten.
+    /// Creates an authority. The file is overwritten.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -56,7 +56,7 @@ impl Authority {
         Ok(Self { issuer, file: file.to_owned() })
     }
 
-    /// A certificate for a server of these names and addresses.
+    /// Creates a certificate for a server with these names and addresses.
     ///
     /// # Errors
     /// When the files cannot be written.
@@ -64,10 +64,10 @@ impl Authority {
         self.sign_server(params(file, None)?, folder, file, names)
     }
 
-    /// The same, of long ago.
+    /// Creates a server certificate that expired in 2002.
     ///
     /// # Errors
-    /// As [`Authority::server`].
+    /// Same as [`Authority::server`].
     pub fn expired_server(&self, folder: &Path, file: &str, names: &[&str]) -> Result<Certificate> {
         let mut params = params(file, None)?;
         params.not_before = rcgen::date_time_ymd(2001, 1, 1);
@@ -88,7 +88,7 @@ impl Authority {
         self.sign(&params, folder, file)
     }
 
-    /// A certificate for a client: a user, in at most one group.
+    /// Creates a client certificate for a user in at most one group.
     ///
     /// # Errors
     /// When the files cannot be written.

@@ -1,4 +1,4 @@
-//! A control plane: started, disturbed on purpose, and stopped.
+//! A control plane that tests can start, disturb and stop.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -17,18 +17,18 @@ use tempfile::TempDir;
 
 use crate::{Authority, Certificate, Kubectl, Process, Programs};
 
-/// How long a program may take to be ready on a busy machine.
+/// The largest time until a program is ready, also on a busy machine.
 const START: Duration = Duration::from_secs(90);
-/// How often it is asked.
+/// The interval of readiness checks.
 const ASK: Duration = Duration::from_millis(250);
-/// Somebody else may take a port between our looking and its use.
+/// The number of attempts to start. Another process may use a free port before we do.
 const ATTEMPTS: usize = 3;
 
-/// What our folders are called, and the file in them that says whose they are.
+/// The prefix of the names of our temporary directories, and the file in them with the process id of their owner.
 const PREFIX: &str = "control-plane-";
 const OWNER: &str = "owner.pid";
 
-/// A user who is known by a bearer token.
+/// A user with a static bearer token.
 #[derive(Clone, Debug)]
 pub struct Token {
     /// The token.
@@ -40,15 +40,15 @@ pub struct Token {
 }
 
 impl Token {
-    /// A user in no group whose token is `<user>-token`.
+    /// Returns a token `<user>-token` for a user without groups.
     pub fn of(user: &str) -> Self {
         Self { token: format!("{user}-token"), user: user.to_owned(), groups: Vec::new() }
     }
 }
 
-/// A control plane. Dropping it ends its programs and removes its files.
+/// A control plane. Dropping it stops its programs and removes its files.
 pub struct ControlPlane {
-    // Dropped in this order: those who write to a folder before the folder.
+    // The fields are dropped in this order: the programs that write to the directory before the directory.
     _controller_manager: Option<Process>,
     api_server: Process,
     etcd: Process,
@@ -59,11 +59,11 @@ pub struct ControlPlane {
     folder: TempDir,
 }
 
-/// By which policy it is audited, if it is, and where its events are.
+/// The files of the audit policy, which exists only if the control plane is audited, and of the audit log.
 const AUDIT_POLICY: &str = "audit-policy.yaml";
 const AUDIT_LOG: &str = "audit.log";
 
-/// What happens by itself.
+/// The controllers that run.
 #[derive(Clone, Copy)]
 enum Controllers {
     All,
@@ -78,28 +78,28 @@ struct Ports {
 }
 
 impl ControlPlane {
-    /// Starts a control plane that knows these users, and the administrator
-    /// of [`ControlPlane::kubeconfig`]. Takes about four seconds.
+    /// Starts a control plane with these users, and the administrator of [`ControlPlane::kubeconfig`]. The start takes
+    /// about four seconds.
     ///
     /// # Errors
-    /// When a program does not start; with the end of what it printed.
+    /// When a program does not start. The error contains the end of its output.
     pub fn start(programs: &Programs, tokens: &[Token]) -> Result<Self> {
         Self::start_with(programs, tokens, Controllers::All, None)
     }
 
-    /// Starts a control plane in which nothing happens by itself: an API server
-    /// and its store.
+    /// Starts a control plane without controllers: only etcd and kube-apiserver.
     ///
     /// # Errors
-    /// As [`ControlPlane::start`].
+    /// Same as [`ControlPlane::start`].
     pub fn start_without_controllers(programs: &Programs) -> Result<Self> {
         Self::start_with(programs, &[], Controllers::None, None)
     }
 
-    /// The same, audited by a policy: events are lines of [`ControlPlane::audit_log`].
+    /// Starts a control plane without controllers, with an audit policy. Events are lines of
+    /// [`ControlPlane::audit_log`].
     ///
     /// # Errors
-    /// As [`ControlPlane::start`].
+    /// Same as [`ControlPlane::start`].
     pub fn start_audited(programs: &Programs, policy: &str) -> Result<Self> {
         Self::start_with(programs, &[], Controllers::None, Some(policy))
     }
@@ -177,22 +177,22 @@ impl ControlPlane {
         Ok(control_plane)
     }
 
-    /// The folder that goes with the control plane.
+    /// Returns the temporary directory of the control plane.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The events of a control plane that is audited.
+    /// Returns the path of the audit log.
     pub fn audit_log(&self) -> PathBuf {
         self.folder().join(AUDIT_LOG)
     }
 
-    /// The kubeconfig of an administrator.
+    /// Returns the path of the administrator's kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
         self.folder().join("admin.kubeconfig")
     }
 
-    /// A kubeconfig for a bearer token.
+    /// Writes a kubeconfig with a bearer token, and returns its path.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -203,27 +203,27 @@ impl ControlPlane {
         Ok(file)
     }
 
-    /// Where kube-apiserver is, as `https://127.0.0.1:1234`.
+    /// Returns the URL of kube-apiserver, for example `https://127.0.0.1:1234`.
     pub fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.ports.api_server)
     }
 
-    /// Where etcd is, as `http://127.0.0.1:1234`.
+    /// Returns the URL of etcd, for example `http://127.0.0.1:1234`.
     pub fn etcd_url(&self) -> String {
         format!("http://127.0.0.1:{}", self.ports.etcd_client)
     }
 
-    /// The CA of users and of kube-apiserver itself.
+    /// The CA of the users and of kube-apiserver.
     pub fn authority(&self) -> &Authority {
         &self.authority
     }
 
-    /// The client certificate that kube-apiserver shows to aggregated servers.
+    /// The client certificate that kube-apiserver presents to aggregated API servers.
     pub fn front_proxy(&self) -> &Certificate {
         &self.front_proxy
     }
 
-    /// kubectl as an administrator.
+    /// Returns a kubectl command with the administrator's kubeconfig.
     pub fn kubectl<I, S>(&self, arguments: I) -> Kubectl
     where
         I: IntoIterator<Item = S>,
@@ -232,7 +232,7 @@ impl ControlPlane {
         self.kubectl_as(&self.kubeconfig(), arguments)
     }
 
-    /// kubectl with another kubeconfig.
+    /// Returns a kubectl command with another kubeconfig.
     pub fn kubectl_as<I, S>(&self, kubeconfig: &Path, arguments: I) -> Kubectl
     where
         I: IntoIterator<Item = S>,
@@ -241,11 +241,10 @@ impl ControlPlane {
         Kubectl::new(&self.programs.path("kubectl"), kubeconfig, self.folder(), arguments)
     }
 
-    /// Makes APIServices and their Service, which lead to Pods, lead to a port
-    /// of this machine instead.
+    /// Changes APIServices and their Service, so that requests are sent to a port of this machine instead of to Pods.
     ///
     /// # Errors
-    /// When kube-apiserver refuses it.
+    /// When kube-apiserver rejects the change.
     pub fn lead_to_localhost(
         &self,
         api_services: &[&str],
@@ -269,12 +268,12 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Kills kube-apiserver, with SIGKILL.
+    /// Kills kube-apiserver with SIGKILL.
     pub fn kill_api_server(&mut self) {
         self.api_server.kill();
     }
 
-    /// Starts kube-apiserver again, on the same port, and waits for it.
+    /// Restarts kube-apiserver on the same port, and waits until it is ready.
     ///
     /// # Errors
     /// When it does not start.
@@ -284,13 +283,13 @@ impl ControlPlane {
         wait_ready(&self.programs, self.folder.path(), &mut [&mut self.etcd, &mut self.api_server])
     }
 
-    /// Kills etcd, with SIGKILL. Nobody can write or read from the store then, but what
-    /// kube-apiserver has in its caches it goes on using.
+    /// Kills etcd with SIGKILL. Reads from and writes to the store fail then. kube-apiserver continues to use the
+    /// contents of its caches.
     pub fn kill_etcd(&mut self) {
         self.etcd.kill();
     }
 
-    /// Starts etcd again with what it had kept, and waits until kube-apiserver is ready.
+    /// Restarts etcd with its stored data, and waits until kube-apiserver is ready.
     ///
     /// # Errors
     /// When it does not start.
@@ -300,8 +299,8 @@ impl ControlPlane {
         wait_ready(&self.programs, self.folder.path(), &mut [&mut self.etcd, &mut self.api_server])
     }
 
-    /// Makes another CA for the front proxy and restarts kube-apiserver with
-    /// it; nothing says afterwards that the old one was ever believed.
+    /// Creates another CA for the front proxy and restarts kube-apiserver with it. Afterwards nothing in the cluster
+    /// refers to the old CA.
     ///
     /// # Errors
     /// When kube-apiserver does not start.
@@ -309,7 +308,7 @@ impl ControlPlane {
         self.api_server.kill();
         self.front_proxy = new_front_proxy(self.folder.path())?;
         self.restart_api_server()?;
-        // kube-apiserver only adds to it, but makes it anew when it is gone.
+        // kube-apiserver only adds certificates to an existing ConfigMap. It recreates a deleted one.
         let config_map = "extension-apiserver-authentication";
         self.kubectl(["delete", "configmap", config_map, "-n", "kube-system"]).run()?;
         self.kubectl([
@@ -326,7 +325,7 @@ impl ControlPlane {
     }
 }
 
-/// Waits until kube-apiserver answers, while these run.
+/// Waits until kube-apiserver is ready. Fails if one of the processes ends.
 fn wait_ready(programs: &Programs, folder: &Path, processes: &mut [&mut Process]) -> Result<()> {
     let deadline = Instant::now() + START;
     let kubeconfig = folder.join("admin.kubeconfig");
@@ -346,7 +345,7 @@ fn wait_ready(programs: &Programs, folder: &Path, processes: &mut [&mut Process]
     }
 }
 
-/// Removes what others left behind who were killed.
+/// Removes the directories of earlier processes that were killed.
 fn sweep() {
     let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
     for entry in entries.flatten() {
@@ -354,8 +353,7 @@ fn sweep() {
             continue;
         }
         let Ok(owner) = fs::read_to_string(entry.path().join(OWNER)) else { continue };
-        // A process that has ended has no command line, even if nobody has
-        // taken notice of its end.
+        // A process that has ended has no command line, even if its parent has not waited for it yet.
         let processes = Path::new("/proc");
         let command = fs::read(processes.join(owner.trim()).join("cmdline"));
         if processes.join("self").exists() && command.unwrap_or_default().is_empty() {
@@ -364,7 +362,7 @@ fn sweep() {
     }
 }
 
-/// A new CA for the front proxy, and its client certificate.
+/// Creates a CA for the front proxy, and its client certificate.
 fn new_front_proxy(folder: &Path) -> Result<Certificate> {
     let authority = Authority::new("front-proxy-ca", &folder.join("front-proxy-ca.crt"))?;
     authority.client(folder, "front-proxy-client", "front-proxy-client", None)
@@ -393,7 +391,7 @@ fn spawn_api_server(programs: &Programs, folder: &Path, ports: Ports) -> Result<
         ("tls-private-key-file", file("api-server.key")),
         ("client-ca-file", file("ca.crt")),
         ("authorization-mode", "RBAC".to_owned()),
-        // The first 256 addresses are left to Services that name theirs.
+        // The first 256 addresses are reserved for Services that specify their address.
         ("service-cluster-ip-range", "10.0.0.0/16".to_owned()),
         ("anonymous-auth", "false".to_owned()),
         // Same as in clusters of kubeadm; by default privileged containers are invalid.
@@ -410,7 +408,7 @@ fn spawn_api_server(programs: &Programs, folder: &Path, ports: Ports) -> Result<
         ("proxy-client-cert-file", file("front-proxy-client.crt")),
         ("proxy-client-key-file", file("front-proxy-client.key")),
         ("token-auth-file", file("tokens.csv")),
-        // Else bare Pods need a ServiceAccount, and someone to make it.
+        // With this plugin, a Pod needs a ServiceAccount, which a controller must create.
         ("disable-admission-plugins", "ServiceAccount".to_owned()),
     ];
     let mut command = Command::new(programs.path("kube-apiserver"));
@@ -438,8 +436,7 @@ fn spawn_controller_manager(programs: &Programs, folder: &Path) -> Result<Proces
     )
 }
 
-/// Starts kube-controller-manager beside any API server, with these flags; its
-/// log is in the folder.
+/// Starts kube-controller-manager with these flags. It can use any API server. Its log is in `folder`.
 ///
 /// # Errors
 /// When it cannot be started.
@@ -460,7 +457,7 @@ pub fn start_controller_manager(
     Process::spawn(&command, &folder.join("kube-controller-manager.log"))
 }
 
-/// Ports that nobody uses now, all different.
+/// Returns different ports that no process uses at the moment.
 pub(crate) fn free_ports<const N: usize>() -> Result<[u16; N]> {
     let listeners: Vec<TcpListener> =
         (0..N).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
@@ -476,7 +473,7 @@ fn token_file(tokens: &[Token]) -> String {
         let Token { token, user, groups } = token;
         format!("{token},{user},{user}-uid,\"{}\"\n", groups.join(","))
     };
-    // An empty file is an error to kube-apiserver.
+    // kube-apiserver rejects an empty file.
     let nobody = Token::of("nobody");
     std::iter::once(&nobody).chain(tokens).map(line).collect()
 }

@@ -1,4 +1,4 @@
-//! An etcd of one member or more, without a control plane.
+//! An etcd cluster with one or more members, without a control plane.
 
 use std::collections::HashSet;
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ use crate::{Authority, Certificate, Process, Programs};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An etcd whose members run beside us, with what they keep in a temporary folder.
+/// An etcd cluster. Its members run as child processes and store their data in a temporary directory.
 pub struct Etcd {
     programs: Programs,
     folder: TempDir,
@@ -24,15 +24,15 @@ pub struct Etcd {
     options: Options,
 }
 
-/// How its members are started.
+/// The options of all members.
 #[derive(Default)]
 struct Options {
     tls: Option<Tls>,
-    /// How many bytes they may keep.
+    /// The storage quota, in bytes.
     quota: Option<u64>,
 }
 
-/// What a member shows to its clients, and whom it takes.
+/// The serving certificate of a member, and the CA of its clients.
 struct Tls {
     serving: Certificate,
     authority: PathBuf,
@@ -48,32 +48,32 @@ struct Member {
 struct Ports {
     client: u16,
     peer: u16,
-    /// Where it says how it is, to anybody.
+    /// The port of health and metrics, without authentication.
     health: u16,
 }
 
 impl Etcd {
-    /// Starts so many members; returns when they answer.
+    /// Starts `members` members, and waits until they are healthy.
     ///
     /// # Errors
-    /// When they do not.
+    /// When a member does not become healthy.
     pub fn start(programs: &Programs, members: usize) -> Result<Self> {
         Self::start_by(programs, members, Options::default())
     }
 
-    /// Starts one member that may keep so many bytes.
+    /// Starts one member with a storage quota, in bytes.
     ///
     /// # Errors
-    /// As [`Etcd::start`].
+    /// Same as [`Etcd::start`].
     pub fn start_with_quota(programs: &Programs, quota: u64) -> Result<Self> {
         Self::start_by(programs, 1, Options { quota: Some(quota), ..Options::default() })
     }
 
-    /// Starts one member that shows a certificate of this authority for `localhost`, and takes
-    /// only clients that have one of it, too.
+    /// Starts one member with a certificate of this authority for `localhost`. It accepts only clients with a
+    /// certificate of the same authority.
     ///
     /// # Errors
-    /// As [`Etcd::start`].
+    /// Same as [`Etcd::start`].
     pub fn start_with_tls(programs: &Programs, authority: &Authority) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let serving = authority.server(folder.path(), "serving", &["localhost"])?;
@@ -103,19 +103,19 @@ impl Etcd {
         Ok(etcd)
     }
 
-    /// Where its members are, as `http://127.0.0.1:1234`, or `https://localhost:1234`.
+    /// Returns the URLs of the members, for example `http://127.0.0.1:1234` or `https://localhost:1234`.
     pub fn urls(&self) -> Vec<String> {
         let host =
             if self.options.tls.is_some() { "https://localhost" } else { "http://127.0.0.1" };
         self.members.iter().map(|member| format!("{host}:{}", member.ports.client)).collect()
     }
 
-    /// The process of a member.
+    /// Returns the process of a member.
     pub fn member(&mut self, index: usize) -> &mut Process {
         &mut self.members[index].process
     }
 
-    /// The member that leads the others, if one says so.
+    /// Returns the index of the leader, if a member reports that it leads.
     pub fn leader(&self) -> Option<usize> {
         let leads = |member: &Member| {
             let metrics = get(member.ports.health, "/metrics").unwrap_or_default();
@@ -124,12 +124,12 @@ impl Etcd {
         self.members.iter().position(leads)
     }
 
-    /// What can be asked about what its members keep, by others than the one who has it.
+    /// Returns a handle for queries about compaction, which is independent of this value.
     pub fn past(&self) -> Past {
         Past(self.members.iter().map(|member| member.ports.health).collect())
     }
 
-    /// Starts a member again that was killed, with what it had kept.
+    /// Restarts a killed member with its stored data.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -141,10 +141,10 @@ impl Etcd {
         Ok(())
     }
 
-    /// Returns when all members answer.
+    /// Waits until all members are healthy.
     ///
     /// # Errors
-    /// When one has ended, or does not within a minute.
+    /// When a member has ended, or is not healthy within a minute.
     pub fn wait_healthy(&mut self) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         for member in &mut self.members {
@@ -161,20 +161,19 @@ impl Etcd {
     }
 }
 
-/// What the members of an etcd have forgotten.
+/// A handle for queries about the compaction of an etcd cluster.
 #[derive(Clone, Debug)]
 pub struct Past(Vec<u16>);
 
 impl Past {
-    /// The revision up to which history was compacted, as far as any member says so now; 0 if none
-    /// does.
+    /// Returns the largest revision up to which a member reports its history as compacted; 0 if no member reports one.
     pub fn compacted(&self) -> u64 {
         let compacted = |port: &u16| {
             let metrics = get(*port, "/metrics").ok()?;
             let value = metrics
                 .lines()
                 .find_map(|line| line.strip_prefix("etcd_debugging_mvcc_compact_revision "))?;
-            // As Go writes large numbers: 1.234567e+06.
+            // Go formats large numbers as 1.234567e+06.
             let value: f64 = value.parse().ok()?;
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "revisions")]
             let value = value.max(0.0) as u64;
@@ -216,7 +215,7 @@ fn spawn(
     Process::spawn(&command, &folder.join(format!("{}.log", name(index))))
 }
 
-/// What a member answers over HTTP.
+/// Returns the HTTP response of a member.
 fn get(port: u16, path: &str) -> Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(Duration::from_secs(1)))?;

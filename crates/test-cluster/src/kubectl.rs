@@ -1,4 +1,4 @@
-//! kubectl, as people use it.
+//! Runs kubectl.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -7,21 +7,21 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// A call of kubectl.
+/// A kubectl command.
 #[derive(Debug)]
 pub struct Kubectl {
     command: Command,
     input: Option<String>,
 }
 
-/// What kubectl printed.
+/// The output of a kubectl command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Printed {
-    /// On standard output.
+    /// The standard output.
     pub output: String,
-    /// On standard error.
+    /// The standard error.
     pub errors: String,
-    /// Whether it ended well.
+    /// Whether the exit status is 0.
     pub succeeded: bool,
 }
 
@@ -32,24 +32,24 @@ impl Kubectl {
         S: AsRef<OsStr>,
     {
         let mut command = Command::new(program);
-        // Its caches of discovery are its own.
+        // A home directory of its own separates its discovery cache from the user's.
         command.env("HOME", home).env("KUBECONFIG", kubeconfig).args(arguments);
         Self { command, input: None }
     }
 
-    /// The same call with something on its standard input.
+    /// Sets the standard input.
     #[must_use]
     pub fn input(mut self, input: &str) -> Self {
         self.input = Some(input.to_owned());
         self
     }
 
-    /// The command, for those who read what it prints while it runs.
+    /// Returns the command, to read its output while it runs.
     pub fn into_command(self) -> Command {
         self.command
     }
 
-    /// Runs it to its end.
+    /// Runs the command to its end.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -68,10 +68,10 @@ impl Kubectl {
         })
     }
 
-    /// Runs it to its end, which must be good; answers with its output.
+    /// Runs the command, which must succeed. Returns its standard output.
     ///
     /// # Errors
-    /// When it fails; with what it said.
+    /// When it fails. The error contains its output.
     pub fn run(self) -> Result<String> {
         let call = format!("{:?}", self.command);
         let printed = self.output()?;

@@ -1,8 +1,7 @@
-//! A real Kubernetes control plane for tests and for trying out, without
-//! containers: etcd, kube-apiserver and kube-controller-manager, on free
-//! ports of 127.0.0.1, with everything they write in a temporary folder.
+//! A real Kubernetes control plane for tests and experiments, without containers: etcd, kube-apiserver and
+//! kube-controller-manager. They listen on free ports of 127.0.0.1, and write all their files to a temporary directory.
 //!
-//! Nodes there are none: Pods stay Pending until somebody writes their status.
+//! There are no nodes: Pods stay Pending until a client writes their status.
 //!
 //! ```no_run
 //! # fn main() -> anyhow::Result<()> {

@@ -1,4 +1,4 @@
-//! A program that runs beside us and never outlives us.
+//! A child process that never outlives this process.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
@@ -11,8 +11,8 @@ use std::thread;
 
 use anyhow::{Context, Result, bail};
 
-/// A program that runs beside us. It is killed when this is dropped, and,
-/// where `setpriv` is there, by the kernel if we are killed ourselves.
+/// A child process. It is killed when this value is dropped. If `setpriv` is installed, the kernel also kills it when
+/// this process is killed.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -21,7 +21,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a program; what it prints goes to the file `log`, behind what is there.
+    /// Starts a program. Its output is appended to the file `log`.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -34,20 +34,20 @@ impl Process {
         Ok(Self { child, name, log: log.to_owned() })
     }
 
-    /// Its process id.
+    /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Everything that it has printed.
+    /// Returns the whole output.
     pub fn printed(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Fails if it has ended, with the end of what it printed.
+    /// Fails if the process has ended.
     ///
     /// # Errors
-    /// See above.
+    /// When the process has ended. The error contains the end of its output.
     pub fn ensure_running(&mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
             let printed = self.printed();
@@ -58,26 +58,26 @@ impl Process {
         Ok(())
     }
 
-    /// Asks it to end, with SIGTERM.
+    /// Sends SIGTERM.
     ///
     /// # Errors
-    /// When there is no shell, or the process is gone.
+    /// When there is no shell, or the process has ended.
     pub fn terminate(&self) -> Result<()> {
         self.signal("TERM")
     }
 
-    /// Holds it where it is, with SIGSTOP: it answers nobody, and its connections stay open.
+    /// Sends SIGSTOP: the process stops responding, and its connections stay open.
     ///
     /// # Errors
-    /// As [`Process::terminate`].
+    /// Same as [`Process::terminate`].
     pub fn suspend(&self) -> Result<()> {
         self.signal("STOP")
     }
 
-    /// Lets it go on, with SIGCONT.
+    /// Sends SIGCONT, so that a suspended process continues.
     ///
     /// # Errors
-    /// As [`Process::terminate`].
+    /// Same as [`Process::terminate`].
     pub fn resume(&self) -> Result<()> {
         self.signal("CONT")
     }
@@ -91,15 +91,15 @@ impl Process {
         Ok(())
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     ///
     /// # Errors
-    /// When it cannot be waited for.
+    /// When its status cannot be read.
     pub fn wait(&mut self) -> Result<ExitStatus> {
         Ok(self.child.wait()?)
     }
 
-    /// Kills it, with SIGKILL.
+    /// Sends SIGKILL.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -112,8 +112,8 @@ impl Drop for Process {
     }
 }
 
-/// The lines of the output of a program, as they come: a thread reads them, until
-/// the output ends or the receiver is dropped.
+/// Returns the lines of a program's output as they are written. A thread reads them until the output ends or the
+/// receiver is dropped.
 pub fn lines(output: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, lines) = channel();
     thread::spawn(move || {
@@ -128,8 +128,8 @@ pub fn lines(output: impl Read + Send + 'static) -> Receiver<String> {
 
 type Request = (Command, Sender<io::Result<Child>>);
 
-/// Starts a program on a thread that lives as long as we do: the kernel kills
-/// a child when the thread that started it ends.
+/// Starts a program on a thread that lives as long as this process: with `setpriv`, the kernel kills a child when the
+/// thread that started it ends.
 fn spawn(command: Command) -> Result<Child> {
     static SPAWNER: OnceLock<Sender<Request>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {
@@ -146,7 +146,7 @@ fn spawn(command: Command) -> Result<Child> {
     Ok(answered.recv()??)
 }
 
-/// The same command, to be killed with us.
+/// Returns the same command, which the kernel kills when this process ends.
 fn bound_to_us(command: &Command) -> Command {
     let has_setpriv = has_setpriv();
     let program = command.get_program();
@@ -168,14 +168,14 @@ fn bound_to_us(command: &Command) -> Command {
         bound.current_dir(folder);
     }
     if has_setpriv {
-        // Ctrl-C is for us: we end it when nobody needs it any more. Where it
-        // would outlive us it had better get the signal too.
+        // With a process group of its own, the child does not receive SIGINT from Ctrl-C; this process ends it. Without
+        // `setpriv` the child could outlive this process, so it must receive the signal too.
         bound.process_group(0);
     }
     bound
 }
 
-/// Whether there is a `setpriv` that can do it; some cannot.
+/// Whether an installed `setpriv` supports `--pdeathsig`; some versions do not.
 fn has_setpriv() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
     *FOUND.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! Where the programs of a control plane are.
+//! Finds or builds the programs of a control plane.
 
 use std::env;
 use std::error::Error;
@@ -11,15 +11,15 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
-/// As the envtest tools of controller-runtime have it.
+/// The same environment variable as the envtest tools of controller-runtime.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
 const NAMES: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"];
-/// The module that pins their sources.
+/// The Go module that pins the versions of their sources.
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs");
 const VERSION: (&str, &str) = ("1", "36");
 const RELEASE: &str = "v1.36.3";
 
-/// There are no programs here, and nothing to build them with.
+/// The error if the programs are not installed and cannot be built.
 #[derive(Clone, Debug)]
 pub struct Missing(String);
 
@@ -38,13 +38,12 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Finds the programs, in this order: in the folder `$KUBEBUILDER_ASSETS`,
-    /// in the user's cache, or, with `go` on the path, by building them into it
-    /// from the sources that Go's module proxy serves: once, about five minutes.
+    /// Finds the programs. They are searched in the directory `$KUBEBUILDER_ASSETS`, then in the user's cache. If `go`
+    /// is on the path, they are otherwise built into the cache from the sources of Go's module proxy, which takes about
+    /// five minutes once.
     ///
     /// # Errors
-    /// [`Missing`] when they are nowhere and there is no `go`; anything else
-    /// when they cannot be built.
+    /// [`Missing`] when the programs are not found and there is no `go`; another error when they cannot be built.
     pub fn find() -> Result<Self> {
         let mut missing = format!("${ASSETS} is not set");
         if let Some(folder) = env::var_os(ASSETS).map(PathBuf::from) {
@@ -68,21 +67,21 @@ impl Programs {
         Ok(Self { folder })
     }
 
-    /// Builds `informer`, which follows a resource as controllers written in Go
-    /// do, unless it was built before: `informer KUBECONFIG GROUP VERSION RESOURCE`.
+    /// Builds `informer` unless it exists. It watches a resource with the informer that controllers in Go use:
+    /// `informer KUBECONFIG GROUP VERSION RESOURCE`.
     ///
     /// # Errors
-    /// [`Missing`] when it was not, and there is no `go`.
+    /// [`Missing`] when it does not exist and there is no `go`.
     pub fn informer() -> Result<PathBuf> {
         let module = Path::new(MODULE);
         Self::built(module, "./informer", &["go.mod", "go.sum", "informer/main.go"])
     }
 
-    /// Builds `protobuf`, which encodes objects as programs written in Go send
-    /// them: a line of JSON in, a line of JSON with base64 out.
+    /// Builds `protobuf`, which encodes objects in the same way as clients in Go: a line of JSON in, a line of JSON
+    /// with base64 out.
     ///
     /// # Errors
-    /// As [`Programs::informer`].
+    /// Same as [`Programs::informer`].
     pub fn protobuf() -> Result<PathBuf> {
         let module = Path::new(MODULE);
         Self::built(module, "./protobuf", &["go.mod", "go.sum", "protobuf/main.go"])
@@ -91,37 +90,37 @@ impl Programs {
     /// Builds `types`, which describes the types of Kubernetes: `types v1 apps/v1`.
     ///
     /// # Errors
-    /// As [`Programs::informer`].
+    /// Same as [`Programs::informer`].
     pub fn types() -> Result<PathBuf> {
         let module = Path::new(MODULE);
         Self::built(module, "./types", &["go.mod", "go.sum", "types/main.go"])
     }
 
-    /// Builds `parsers`, which reports what Go's parsers of URLs, patterns and IP addresses read: a
-    /// question and an answer are a line of JSON each.
+    /// Builds `parsers`, which returns the results of Go's parsers of URLs, patterns and IP addresses. A request and
+    /// its response are a line of JSON each.
     ///
     /// # Errors
-    /// As [`Programs::informer`].
+    /// Same as [`Programs::informer`].
     pub fn parsers() -> Result<PathBuf> {
         let module = Path::new(MODULE);
         Self::built(module, "./parsers", &["go.mod", "go.sum", "parsers/main.go"])
     }
 
-    /// Builds `promlint`, which reads metrics as Prometheus does, and says what `promtool check
-    /// metrics` says of them: a line for each problem.
+    /// Builds `promlint`, which parses metrics with the parser of Prometheus and prints the findings of `promtool check
+    /// metrics`, one per line.
     ///
     /// # Errors
-    /// As [`Programs::informer`].
+    /// Same as [`Programs::informer`].
     pub fn promlint() -> Result<PathBuf> {
         let module = Path::new(MODULE);
         Self::built(module, "./promlint", &["go.mod", "go.sum", "promlint/main.go"])
     }
 
-    /// Builds `typed`, which does with every kind what programs written in Go
-    /// do, unless it was built before: `typed KUBECONFIG json|protobuf`.
+    /// Builds `typed` unless it exists. It uses every kind with the typed clients of Go: `typed KUBECONFIG
+    /// json|protobuf`.
     ///
     /// # Errors
-    /// [`Missing`] when it was not, and there is no `go`.
+    /// [`Missing`] when it does not exist and there is no `go`.
     pub fn typed() -> Result<PathBuf> {
         let module = Path::new(MODULE);
         let mut sources = vec!["go.mod".to_owned(), "go.sum".to_owned()];
@@ -133,18 +132,18 @@ impl Programs {
         Self::built(module, "./typed", &sources)
     }
 
-    /// Builds `watches`, which opens many watches at once over a few HTTP clients:
-    /// `watches KUBECONFIG h2|http1 CLIENTS WATCHES PATH OBJECT`.
+    /// Builds `watches`, which opens many concurrent watches with a few HTTP clients: `watches KUBECONFIG h2|http1
+    /// CLIENTS WATCHES PATH OBJECT`.
     ///
     /// # Errors
-    /// As [`Programs::informer`].
+    /// Same as [`Programs::informer`].
     pub fn watches() -> Result<PathBuf> {
         let module = Path::new(MODULE);
         Self::built(module, "./watches", &["go.mod", "go.sum", "watches/main.go"])
     }
 
-    /// Finds Helm: the program that `$HELM` names, or one that is built, once and in a minute or two, from the
-    /// sources that Go's module proxy serves.
+    /// Finds Helm: the program in `$HELM`, or one that is built from the sources of Go's module proxy, which takes a
+    /// minute or two once.
     ///
     /// # Errors
     /// [`Missing`] when there is neither, nor a `go` to build it.
@@ -156,11 +155,11 @@ impl Programs {
         Self::built(&module, "helm.sh/helm/v3/cmd/helm", &["go.mod", "go.sum"])
     }
 
-    /// Builds a program from a package of a Go module, unless it was built
-    /// before from the same `sources`, which are files of the module.
+    /// Builds a program from a package of a Go module, unless it was built before from the same `sources`. The sources
+    /// are files of the module.
     ///
     /// # Errors
-    /// [`Missing`] when it was not, and there is no `go`.
+    /// [`Missing`] when it was not built before and there is no `go`.
     pub fn built(module: &Path, package: &str, sources: &[&str]) -> Result<PathBuf> {
         let sources: Vec<PathBuf> = sources.iter().map(|source| module.join(source)).collect();
         let sources: Vec<&Path> = sources.iter().map(PathBuf::as_path).collect();
@@ -184,7 +183,7 @@ impl Programs {
         Ok(program)
     }
 
-    /// Where a program is.
+    /// Returns the path of a program.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
@@ -194,7 +193,7 @@ fn absent(folder: &Path) -> Option<&'static str> {
     NAMES.into_iter().find(|name| !folder.join(name).is_file())
 }
 
-/// Keyed by what is built: other versions are another folder.
+/// Returns the cache directory of the programs. Its name contains a hash of their versions.
 fn cache() -> Result<PathBuf> {
     let base = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let base = base.or_else(|| env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
@@ -216,7 +215,7 @@ fn has_go() -> bool {
     Command::new("go").arg("version").output().is_ok()
 }
 
-/// Builds packages of the module into a file, or several into a folder.
+/// Builds one package into a file, or several packages into a directory.
 fn go_build(module: &Path, flags: &str, into: &Path, packages: &[String]) -> Result<()> {
     let status = Command::new("go")
         .args(["build", "-trimpath", "-ldflags", flags, "-o"])
@@ -231,8 +230,8 @@ fn go_build(module: &Path, flags: &str, into: &Path, packages: &[String]) -> Res
     Ok(())
 }
 
-/// Waits until no other process builds into this folder, which is made if it is missing. The lock ends
-/// with the file, so also with a process that was killed.
+/// Waits until no other process builds into this directory, which is created if it is missing. The lock is released
+/// when the file is closed, also when the process is killed.
 fn turn(folder: &Path) -> Result<File> {
     fs::create_dir_all(folder)?;
     let file = File::create(folder.join(".building"))?;
@@ -264,10 +263,10 @@ fn build(folder: &Path) -> Result<()> {
     let mut packages = vec!["go.etcd.io/etcd/server/v3".to_owned()];
     packages.extend(NAMES[1..].iter().map(|name| format!("k8s.io/kubernetes/cmd/{name}")));
     go_build(Path::new(MODULE), &flags.join(" "), unfinished.path(), &packages)?;
-    // The package is called server.
+    // The package of etcd is named `server`.
     fs::rename(unfinished.path().join("server"), unfinished.path().join("etcd"))?;
     let finished = unfinished.keep();
-    // Some of what an interrupted run has left may be there.
+    // An interrupted run may have left an incomplete directory.
     let _ = fs::remove_dir_all(folder);
     if let Err(error) = fs::rename(&finished, folder) {
         let _ = fs::remove_dir_all(&finished);

@@ -1,4 +1,4 @@
-//! Generated schemas with the mark that keeps unknown fields, and values with unknown fields.
+//! Generates schemas that preserve unknown fields at random places, and values with unknown fields.
 
 use fastrand::Rng;
 use serde_json::{Map, Value, json};
@@ -9,7 +9,7 @@ const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 const EMBEDDED: &str = "x-kubernetes-embedded-resource";
 const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
 
-/// Returns a schema, at most `depth` levels deep, with the mark at random places.
+/// Returns a schema, at most `depth` levels deep. Random parts of it have `x-kubernetes-preserve-unknown-fields`.
 pub fn schema(rng: &mut Rng, depth: usize) -> Value {
     let mut schema = match rng.u32(0..12) {
         0..5 if depth > 0 => object(rng, depth),
@@ -32,7 +32,7 @@ pub fn schema(rng: &mut Rng, depth: usize) -> Value {
     {
         schema["default"] = default;
     }
-    // Only fields that were read above are null.
+    // Removes the nulls that the reads above have inserted.
     if let Some(members) = schema.as_object_mut() {
         members.retain(|_, value| !value.is_null());
     }
@@ -64,7 +64,7 @@ fn map(rng: &mut Rng, depth: usize) -> Value {
     json!({"type": "object", "additionalProperties": values})
 }
 
-/// An embedded resource, which may describe its own metadata.
+/// Returns the schema of an embedded resource, which may describe its own metadata.
 fn resource(rng: &mut Rng, depth: usize) -> Value {
     let mut schema = object(rng, depth);
     schema[EMBEDDED] = json!(true);
@@ -111,7 +111,7 @@ fn default(rng: &mut Rng, schema: &Value) -> Option<Value> {
     })
 }
 
-/// Returns a value: mostly of the schema, with unknown fields and nulls, rarely of another type.
+/// Returns a value that mostly matches the schema, with unknown fields and nulls, and rarely has another type.
 pub fn value(rng: &mut Rng, schema: Option<&Value>, depth: usize) -> Value {
     let Some(schema) = schema.filter(|_| rng.u32(0..30) != 0) else { return any(rng, depth) };
     if rng.u32(0..20) == 0 {
@@ -151,7 +151,7 @@ fn fields(rng: &mut Rng, schema: &Value, depth: usize) -> Value {
     if schema[EMBEDDED] == true {
         let mut names = names(rng);
         if schema["properties"]["metadata"].is_object() {
-            // What is applied may hold a null that its schema forbids.
+            // An applied object may contain a null that its schema forbids.
             names.retain(|name, value| name != "metadata" || !value.is_null());
         }
         members.append(&mut names);
@@ -161,7 +161,7 @@ fn fields(rng: &mut Rng, schema: &Value, depth: usize) -> Value {
     members.into()
 }
 
-/// The names of an embedded resource, mostly well-formed.
+/// Returns `apiVersion`, `kind` and `metadata` of an embedded resource, mostly valid.
 fn names(rng: &mut Rng) -> Map<String, Value> {
     let mut metadata = json!({"name": "n", "labels": {"a": "b"}});
     if rng.u32(0..3) == 0 {

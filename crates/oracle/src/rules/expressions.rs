@@ -1,30 +1,30 @@
-//! Expressions of chance, of a type that is wanted.
+//! Generates random expressions of a given type.
 
 use fastrand::Rng;
 
 use super::schemas::Place;
 use super::terms::{Bound, Function, Term, functions};
 
-/// Types that variables stand for of which nothing is known.
+/// The types for free type variables.
 const FREE: &[&str] = &["int", "string", "bool", "double", "string", "int"];
 
-/// Makes expressions.
+/// A generator of expressions.
 pub struct Maker<'a> {
     pub rng: &'a mut Rng,
-    /// What can be seen: places in values, and variables of macros.
+    /// The expressions in scope: paths into values, and variables of macros.
     pub places: Vec<Place>,
-    /// How many variables there have been.
+    /// The number of variables that were created so far.
     pub variables: usize,
 }
 
 impl Maker<'_> {
-    /// An expression of a type, at most so many levels deep.
+    /// Returns an expression of a type, at most `depth` levels deep.
     pub fn expression(&mut self, wanted: &Term, depth: usize) -> String {
         self.of(wanted, depth, "")
     }
 
     fn of(&mut self, wanted: &Term, depth: usize, within: &str) -> String {
-        // Some are of another type than they should be.
+        // A few expressions have a wrong type.
         if self.rng.u32(0..150) == 0 {
             let other = self.free();
             return self.of(&other, depth.min(1), within);
@@ -35,7 +35,7 @@ impl Maker<'_> {
         match self.rng.u32(0..20) {
             0..3 => self.leaf(wanted, within),
             3..8 => self.macros(wanted, depth).unwrap_or_else(|| self.call(wanted, depth)),
-            // An optional value out of a conditional is not what it was in Go.
+            // In Go, an optional value from a conditional is not the same value any more.
             8 if wanted.name != "optional_type" => {
                 let condition = self.of(&Term::named("bool"), depth - 1, "");
                 let (yes, no) = (self.of(wanted, depth - 1, ""), self.of(wanted, depth - 1, ""));
@@ -46,14 +46,14 @@ impl Maker<'_> {
         }
     }
 
-    /// A call of a function whose result is wanted.
+    /// Returns a call of a function with this result type.
     fn call(&mut self, wanted: &Term, depth: usize) -> String {
         let mut fitting: Vec<(&Function, Bound)> = Vec::new();
         for function in functions() {
             let mut bound = Bound::new();
-            // What makes a value of anything would be chosen always.
+            // Functions whose result has any type would always fit.
             let is_general = function.result.of.is_empty() && function.result.name.len() == 1;
-            // Of Kubernetes' own types Go makes no value again of an optional one.
+            // Go cannot convert Kubernetes' own types back from an optional value.
             if function.name == "orValue" && wanted.name.contains('.') {
                 continue;
             }
@@ -66,7 +66,7 @@ impl Maker<'_> {
         if fitting.is_empty() {
             return self.leaf(wanted, "");
         }
-        // Overloads of one name are one choice.
+        // All overloads of a name count as one choice.
         let mut names: Vec<&str> =
             fitting.iter().map(|(function, _)| function.name.as_str()).collect();
         names.dedup();
@@ -83,11 +83,11 @@ impl Maker<'_> {
         written(function, &arguments, has_brackets)
     }
 
-    /// A macro whose result is wanted.
+    /// Returns a macro with this result type.
     fn macros(&mut self, wanted: &Term, depth: usize) -> Option<String> {
         let bool = Term::named("bool");
         if self.rng.u32(0..200) == 0 {
-            // Kubernetes does not know it.
+            // Kubernetes does not support `cel.bind`.
             let of = self.free();
             let value = self.of(&of, depth - 1, "");
             let name = self.variable();
@@ -148,7 +148,7 @@ impl Maker<'_> {
         None
     }
 
-    /// Something to go through, the type of its items, and whether it is gone through by two variables.
+    /// Returns an expression to iterate over, the type of its elements, and whether the macro has two variables.
     fn range(&mut self, depth: usize) -> (String, Term, bool) {
         let lists: Vec<Place> =
             self.places.iter().filter(|place| place.term.name == "list").cloned().collect();
@@ -167,14 +167,14 @@ impl Maker<'_> {
         (range, items, two)
     }
 
-    /// Whether something is there.
+    /// Returns a test whether a path exists (`has(…)`).
     fn asked(&mut self) -> Option<String> {
         let asked: Vec<String> =
             self.places.iter().filter_map(|place| place.asked.clone()).collect();
         (!asked.is_empty()).then(|| format!("({})", asked[self.rng.usize(0..asked.len())]))
     }
 
-    /// A value of a type out of a larger one.
+    /// Returns an expression that extracts a value of this type from a larger value.
     fn taken_out(&mut self, wanted: &Term, depth: usize) -> String {
         match self.rng.u32(0..4) {
             0 if !wanted.name.contains('.') => {
@@ -201,7 +201,7 @@ impl Maker<'_> {
         self.places.iter().filter(|place| place.term == *wanted).cloned().collect()
     }
 
-    /// A place or a value that is written down.
+    /// Returns a path or a literal.
     fn leaf(&mut self, wanted: &Term, within: &str) -> String {
         let fitting = self.fitting(wanted);
         if !fitting.is_empty() && self.rng.u32(0..10) < 7 {
@@ -276,7 +276,7 @@ impl Maker<'_> {
                 "format.date()",
                 "format.labelValue()",
             ]),
-            // Of an object there is nothing but what is there.
+            // Objects have no literals, so only existing paths fit.
             _ => match self.places.first() {
                 Some(place) => place.text.clone(),
                 None => "self".to_owned(),
@@ -284,7 +284,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A text that makes sense to the function around it, mostly.
+    /// Returns a string literal that mostly is a valid argument of the function `within`.
     fn text(&mut self, within: &str) -> String {
         let fitting: &[&str] = match within {
             "matches" | "find" | "findAll" => &["'[a-c]+'", "'^a.*$'", "'\\\\d'", "'(a|b)'", "'['"],
@@ -316,7 +316,7 @@ impl Maker<'_> {
     }
 
     fn free(&mut self) -> Term {
-        // Often one that is there.
+        // Often the type of a path in scope.
         if !self.places.is_empty() && self.rng.bool() {
             return self.places[self.rng.usize(0..self.places.len())].term.clone();
         }
@@ -328,11 +328,11 @@ impl Maker<'_> {
         format!("v{}", self.variables)
     }
 
-    /// What is made while variables can be seen.
+    /// Runs `make` with these variables in scope.
     fn with<T>(&mut self, variables: &[(&str, &Term)], make: impl FnOnce(&mut Self) -> T) -> T {
         let before = self.places.len();
         for (name, term) in variables {
-            // Seen more often than anything else.
+            // Each variable is added three times, so that it is chosen more often than other paths.
             for _ in 0..3 {
                 self.places.push(Place {
                     text: (*name).to_owned(),
@@ -347,11 +347,11 @@ impl Maker<'_> {
     }
 }
 
-/// A call as it is written: operators between what they are of.
+/// Formats a call; operators are written between their operands.
 fn written(function: &Function, arguments: &[String], has_brackets: bool) -> String {
     let bracketed = |text: String| if has_brackets { format!("({text})") } else { text };
     match (function.name.as_str(), arguments) {
-        // Without brackets it may be no expression, of which more than one fault is told.
+        // Without brackets the result may have syntax errors, and the servers report more than one for it.
         ("_?_:_", [condition, yes, no]) => format!("({condition} ? {yes} : {no})"),
         ("_[_]", [of, at]) => format!("{of}[{at}]"),
         ("_[?_]", [of, at]) => format!("{of}[?{at}]"),

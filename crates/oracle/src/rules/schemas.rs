@@ -1,23 +1,23 @@
-//! Schemas of chance, values of them, and what those become.
+//! Generates random schemas, values that match them, and changes of such values.
 
 use fastrand::Rng;
 use serde_json::{Map, Value, json};
 
 use super::terms::Term;
 
-/// Names of properties; some are written in another way in expressions.
+/// Names of properties; some of them must be escaped in expressions.
 const NAMES: &[&str] = &["a", "b", "c", "d-e", "f_g", "in", "h__i", "namespace", "k.l", "size"];
 
-/// A place in a value, and its type.
+/// A path into a value, and its type.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub text: String,
     pub term: Term,
-    /// What asks whether it is there, where that can be asked.
+    /// The expression that tests whether the path exists, if it is optional.
     pub asked: Option<String>,
 }
 
-/// A schema, at most so many levels deep.
+/// Returns a schema, at most `depth` levels deep.
 pub fn schema(rng: &mut Rng, depth: usize) -> Value {
     let is_leaf = depth == 0 || rng.u32(0..10) < 4;
     let mut schema = if is_leaf { scalar(rng) } else { structure(rng, depth) };
@@ -27,7 +27,7 @@ pub fn schema(rng: &mut Rng, depth: usize) -> Value {
     schema
 }
 
-/// An object with some properties.
+/// Returns the schema of an object with some properties.
 pub fn object(rng: &mut Rng, depth: usize) -> Value {
     let mut properties = Map::new();
     let mut required = Vec::new();
@@ -76,7 +76,7 @@ fn with_format(mut schema: Value, format: &str) -> Value {
     schema
 }
 
-/// Without a bound most expressions are too dear.
+/// Mostly adds a size limit to a schema, because the estimated cost of most expressions is too high without one.
 fn bounded(rng: &mut Rng, mut schema: Value, bound: &str) -> Value {
     if rng.u32(0..8) != 0 {
         schema[bound] = json!([3, 5, 10, 40][rng.usize(0..4)]);
@@ -129,7 +129,7 @@ fn structure(rng: &mut Rng, depth: usize) -> Value {
     }
 }
 
-/// The type that expressions see; `None` if they see none.
+/// Returns the CEL type of a schema; `None` if the schema has no type in CEL.
 pub fn term(schema: &Value) -> Option<Term> {
     if schema["x-kubernetes-int-or-string"] == true {
         return Some(Term::named("dyn"));
@@ -148,13 +148,13 @@ pub fn term(schema: &Value) -> Option<Term> {
         "object" if schema["additionalProperties"].is_object() => {
             Term::map(Term::named("string"), term(&schema["additionalProperties"])?)
         }
-        // Each is a type of its own, that nothing makes but places in values.
+        // Each object schema is a type of its own, whose values only come from paths.
         "object" => Term::named(&format!("object {}", schema["properties"])),
         _ => return None,
     })
 }
 
-/// What is reached from a value that `text` stands for.
+/// Appends the paths that start at the value of the expression `text`.
 pub fn places(schema: &Value, text: &str, depth: usize, into: &mut Vec<Place>) {
     let Some(term) = term(schema) else { return };
     into.push(Place { text: text.to_owned(), term, asked: None });
@@ -175,7 +175,7 @@ pub fn places(schema: &Value, text: &str, depth: usize, into: &mut Vec<Place>) {
     }
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         let before = into.len();
-        // A word of the language is written either way.
+        // A reserved word of CEL is written with and without escaping.
         let is_plain = name == "namespace" && depth.is_multiple_of(2);
         let name = if is_plain { name.clone() } else { escaped(name) };
         let text = format!("{text}.{name}");
@@ -190,7 +190,7 @@ pub fn places(schema: &Value, text: &str, depth: usize, into: &mut Vec<Place>) {
     }
 }
 
-/// A name as expressions write it.
+/// Escapes the name of a property for an expression.
 fn escaped(name: &str) -> String {
     match name {
         "in" | "namespace" => format!("__{name}__"),
@@ -198,7 +198,7 @@ fn escaped(name: &str) -> String {
     }
 }
 
-/// A value of a schema, mostly a good one.
+/// Returns a value that mostly matches the schema.
 pub fn value(rng: &mut Rng, schema: &Value) -> Value {
     if schema["nullable"] == true && rng.u32(0..4) == 0 {
         return Value::Null;
@@ -215,7 +215,7 @@ pub fn value(rng: &mut Rng, schema: &Value) -> Value {
         "string" => text(rng, schema),
         "array" => items(rng, schema),
         _ if schema["additionalProperties"].is_object() => {
-            // Go walks several in an order of chance.
+            // At most one entry, because Go iterates over a map in random order.
             let mut members = Map::new();
             if rng.u32(0..4) != 0 {
                 let key = ["k", "x-y", ""][rng.usize(0..2)];
@@ -299,14 +299,14 @@ fn text(rng: &mut Rng, schema: &Value) -> Value {
     let fits =
         |text: &&&str| u64::try_from(text.chars().count()).is_ok_and(|count| count <= longest);
     let fitting: Vec<&&str> = some.iter().filter(fits).collect();
-    // One time of twenty too long, too.
+    // One string in forty may be too long.
     match fitting.is_empty() || rng.u32(0..40) == 0 {
         true => some[rng.usize(0..some.len())].into(),
         false => (*fitting[rng.usize(0..fitting.len())]).into(),
     }
 }
 
-/// A value as it may be after a change.
+/// Returns a changed value.
 pub fn changed(rng: &mut Rng, schema: &Value, old: &Value) -> Value {
     if rng.u32(0..8) == 0 {
         return value(rng, schema);

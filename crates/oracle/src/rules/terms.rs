@@ -1,13 +1,13 @@
-//! Types of expressions, and the functions that make a value of a type: those of the table that our
-//! type checker is built from.
+//! The types of expressions, and the functions by result type. The functions are those of the table that our type
+//! checker uses.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-/// What functions there are: name, overload, how it is called, types of arguments, type of the result.
+/// The table of functions. Its columns are name, overload, kind of call, argument types and result type.
 const TABLE: &str = include_str!("../../../kubernetes-cel/src/functions.txt");
 
-/// A type: its name, and the types that it is made of, as `map(string, int)`. A name of one capital is a
+/// A type: its name and its type parameters, for example `map(string, int)`. A name of one capital letter is a type
 /// variable.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Term {
@@ -15,7 +15,7 @@ pub struct Term {
     pub of: Vec<Term>,
 }
 
-/// One way to call a function.
+/// An overload of a function.
 #[derive(Clone, Debug)]
 pub struct Function {
     pub name: String,
@@ -24,7 +24,7 @@ pub struct Function {
     pub result: Term,
 }
 
-/// What variables stand for.
+/// The types of type variables.
 pub type Bound = BTreeMap<String, Term>;
 
 impl Term {
@@ -44,7 +44,7 @@ impl Term {
         Self { name: "optional_type".to_owned(), of: vec![of] }
     }
 
-    /// Reads `map(string, list(A))`.
+    /// Parses a type such as `map(string, list(A))`.
     pub fn parse(text: &str) -> Self {
         let text = text.trim();
         let Some((name, inner)) = text.split_once('(') else { return Self::named(text) };
@@ -69,7 +69,7 @@ impl Term {
         self.name.len() == 1 && self.name.bytes().all(|byte| byte.is_ascii_uppercase())
     }
 
-    /// Whether it can be `wanted`, and what its variables stand for then.
+    /// Whether the type can be `wanted`. Binds its type variables accordingly.
     pub fn matches(&self, wanted: &Self, bound: &mut Bound) -> bool {
         if self.is_variable() {
             return bound.entry(self.name.clone()).or_insert_with(|| wanted.clone()) == wanted;
@@ -79,7 +79,7 @@ impl Term {
             && self.of.iter().zip(&wanted.of).all(|(mine, theirs)| mine.matches(theirs, bound))
     }
 
-    /// With what variables stand for; `free` says it for those that nothing is known of.
+    /// Replaces the type variables by their bindings. `free` returns the type of an unbound variable.
     pub fn filled(&self, bound: &mut Bound, free: &mut impl FnMut() -> Self) -> Self {
         if self.is_variable() {
             return bound.entry(self.name.clone()).or_insert_with(free).clone();
@@ -89,7 +89,7 @@ impl Term {
     }
 }
 
-/// All functions but those of the authorizer, and what macros become.
+/// Returns all functions, except those of the authorizer and the internal functions that macros expand to.
 pub fn functions() -> &'static [Function] {
     static FUNCTIONS: OnceLock<Vec<Function>> = OnceLock::new();
     FUNCTIONS.get_or_init(|| TABLE.lines().filter_map(function).collect())
@@ -101,7 +101,7 @@ fn function(line: &str) -> Option<Function> {
         (cells.next()?, cells.next()?, cells.next()?, cells.next()?);
     let result = cells.next()?;
     let is_internal = name.contains('@') && name != "@in";
-    // It takes the name of a field, which is no expression.
+    // Its second argument is the name of a field, which is not an expression.
     let takes_a_name = name == "_?._";
     if is_internal || takes_a_name || line.contains("authorization") {
         return None;

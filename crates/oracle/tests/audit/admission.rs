@@ -1,4 +1,4 @@
-//! Requests whose events have annotations of admission, and the objects that they need.
+//! Requests whose events have annotations of admission plugins, and the objects that these requests need.
 
 use std::time::Instant;
 
@@ -31,7 +31,7 @@ const ENDPOINTS: &str = r#"{"apiVersion":"v1","kind":"Endpoints","metadata":{"na
 const REFUSED: &str =
     r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"r","labels":{"refused":"yes"}}}"#;
 
-/// A method, a path, the media type of the body, and the body.
+/// A request: method, path, media type of the body, and body.
 pub const REQUESTS: &[[&str; 4]] = &[
     ["POST", "!/api/v1/namespaces/noted/pods", "json", POD],
     ["POST", "!/api/v1/namespaces/noted/pods", "json", HOST_POD],
@@ -103,10 +103,10 @@ pub const REQUESTS: &[[&str; 4]] = &[
 /// A list that a user without permissions requests.
 pub const ENDPOINTS_OF_JOE: &str = "!/api/v1/namespaces/secured/endpoints";
 
-/// A request of an administrator who impersonates a user without permissions.
+/// A request of an administrator that impersonates a user without permissions.
 pub const AS_JOE: &str = "as joe";
 
-/// The admission webhooks, which a server at this URL answers, with its CA.
+/// The admission webhooks. A server at this URL answers them; the second string is its CA bundle.
 fn configurations((url, ca): &(String, String)) -> [Value; 3] {
     let webhook = |name: &str, path: &str, rest: Value| {
         let mut webhook = json!({
@@ -169,7 +169,7 @@ fn configurations((url, ca): &(String, String)) -> [Value; 3] {
     ]
 }
 
-/// Creates what the requests need, and returns when all webhooks are called.
+/// Creates the objects that the requests need, and waits until all webhooks are called.
 pub async fn set_up(server: &Server, hooks: &(String, String)) -> Result<()> {
     let create = |path: &str, object: &Value| Sent {
         method: "POST".to_owned(),

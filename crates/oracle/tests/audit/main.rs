@@ -1,7 +1,7 @@
-//! The audit log, held against that of a real kube-apiserver: both have the same policy, get the same
-//! requests, and must write the same events, but for times, uids, users and addresses.
+//! Compares the audit log with that of a real kube-apiserver. Both servers have the same policy and get the same
+//! requests. They must write the same events, except for times, uids, users and addresses.
 //!
-//! What differs on purpose is listed in [`DIFFERENCES`], and must go on to differ.
+//! [`DIFFERENCES`] lists the intended differences, which must persist.
 
 mod admission;
 
@@ -48,14 +48,14 @@ rules:
   nonResourceURLs: [/none*]
 ";
 
-/// The ids of requests begin so: others are not ours.
+/// The prefix of the audit ids of the test's requests. Events with other ids are ignored.
 const ID: &str = "audited-";
-/// Annotations of requests that take longer than half a second begin with this.
+/// The prefix of annotations about requests that take longer than half a second.
 const LATENCY: &str = "apiserver.latency.k8s.io/";
-/// How long an event may take until it is in a file.
+/// The largest time until an event is in the file.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What is sent: a method, a path, what it is sent as, and the body.
+/// A request: method, path, media type of the body, and body.
 const REQUESTS: &[[&str; 4]] = &[
     [
         "POST",
@@ -166,7 +166,7 @@ const REQUESTS: &[[&str; 4]] = &[
     ["GET", WIDGETS, "", ""],
 ];
 
-/// What differs, and why: a method, a path, the member of the event, and the reason.
+/// The intended differences: method and path of the request, field of the event, and reason.
 const DIFFERENCES: &[[&str; 4]] = &[
     ["POST", "/configmaps?fieldManager=malformed", "responseObject", PARSER],
     ["POST", "/configmaps?fieldManager=malformed", "responseStatus", PARSER],
@@ -249,7 +249,7 @@ fn requests() -> impl Iterator<Item = &'static [&'static str; 4]> {
     REQUESTS.iter().chain(admission::REQUESTS)
 }
 
-/// The events of each request; returns when those of the last one are there.
+/// Returns the events of each request. Waits until those of the last request are written.
 fn events(file: &Path) -> Result<BTreeMap<usize, Vec<Value>>> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -272,7 +272,7 @@ fn events(file: &Path) -> Result<BTreeMap<usize, Vec<Value>>> {
     }
 }
 
-/// What is as it happens to be is masked.
+/// Masks the values that differ each time.
 fn masked(mut event: Value) -> Result<Value> {
     let top = event.as_object_mut().context("an object")?;
     for member in ["user", "sourceIPs", "requestReceivedTimestamp", "stageTimestamp"] {

@@ -1,4 +1,4 @@
-//! A webhook in this process, which answers as a test says.
+//! A webhook in this process, whose responses a test defines.
 
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
@@ -22,24 +22,24 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-/// What a webhook answers.
+/// The reply of a webhook.
 #[derive(Clone, Debug)]
 pub enum Reply {
-    /// This is its response; the uid is put in.
+    /// The `response` of the review; the uid is added.
     Response(Value),
-    /// This is its whole answer.
+    /// The whole HTTP response: status and body.
     Raw(StatusCode, String),
-    /// Nothing, ever.
+    /// No reply, ever.
     Silence,
-    /// It allows the write, once this is told.
+    /// Allows the write after this notification.
     AllowsWhen(Arc<Notify>),
-    /// A body that goes on and on.
+    /// A body without an end.
     Endless,
 }
 
 type Answer = Box<dyn Fn(&Value) -> Reply + Send + Sync>;
 
-/// A webhook, until it is dropped.
+/// A webhook that runs until it is dropped.
 pub struct Webhook {
     port: u16,
     ca_bundle: String,
@@ -55,7 +55,7 @@ impl Drop for Webhook {
 }
 
 impl Webhook {
-    /// One that answers the requests of reviews like this.
+    /// Starts a webhook. `answer` returns the reply for the `request` of a review.
     pub async fn start(answer: impl Fn(&Value) -> Reply + Send + Sync + 'static) -> Self {
         let made = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let chain = vec![CertificateDer::from(made.cert.der().to_vec())];
@@ -87,13 +87,13 @@ impl Webhook {
         Self { port, ca_bundle: STANDARD.encode(made.cert.pem()), asked, calls, task }
     }
 
-    /// Where and how it is asked.
+    /// Returns the `clientConfig` of this webhook.
     pub fn client_config(&self) -> Value {
         let url = format!("https://localhost:{}/ask", self.port);
         json!({"url": url, "caBundle": self.ca_bundle})
     }
 
-    /// A webhook of a configuration that asks it about ConfigMaps, with these members more.
+    /// Returns a webhook configuration for ConfigMaps, with these additional fields.
     pub fn about_config_maps(&self, more: Value) -> Value {
         let mut webhook = json!({
             "name": "it.example.com",
@@ -109,12 +109,12 @@ impl Webhook {
         webhook
     }
 
-    /// What it was asked since the last question.
+    /// Returns the requests since the last call.
     pub fn take_asked(&self) -> Vec<Value> {
         std::mem::take(&mut self.asked.lock().unwrap())
     }
 
-    /// Returns when it was asked so often.
+    /// Waits until the webhook was called `times` times.
     pub async fn was_asked(&self, times: usize) {
         self.calls.clone().wait_for(|calls| *calls >= times).await.unwrap();
     }
@@ -160,13 +160,13 @@ async fn answered(
     })
 }
 
-/// A response that patches.
+/// Returns a reply with a JSON Patch.
 pub fn patching(operations: &Value) -> Reply {
     let patch = STANDARD.encode(operations.to_string());
     Reply::Response(json!({"allowed": true, "patchType": "JSONPatch", "patch": patch}))
 }
 
-/// A response that allows.
+/// Returns a reply that allows the write.
 pub fn allowing() -> Reply {
     Reply::Response(json!({"allowed": true}))
 }
