@@ -24,7 +24,7 @@ use crate::program::cause;
     printcolumn(name = "Title", type_ = "string", json_path = ".spec.title")
 )]
 pub struct BookSpec {
-    /// What is on its cover.
+    /// The title.
     pub title: String,
     /// The names of its authors.
     #[serde(default)]

@@ -1,7 +1,7 @@
 //! Records objects of a cluster: writes them as YAML files into a directory, from which a server without a cluster can
 //! serve them.
 //!
-//! `cargo run --example collector -- --namespace default --kind pods,deploy --folder recording`, then `cargo run --
+//! `cargo run --example collector -- --namespace default --kind pods,deploy --directory recording`, then `cargo run --
 //! --standalone --load recording`.
 
 #[path = "../shared/definition.rs"]
@@ -24,9 +24,9 @@ use folder::Folder;
 use kinds::Kinds;
 use record::{Record, SecretValues};
 
-/// Writes objects of a cluster into a folder of YAML files
+/// Write objects of a cluster into a directory of YAML files
 ///
-/// A server without a cluster serves them again: `farm-operator --standalone --load FOLDER`.
+/// A server without a cluster serves them again: `farm-operator --standalone --load DIR`.
 #[derive(Parser)]
 struct Flags {
     /// Write objects of this namespace; without it, of the kubeconfig's
@@ -44,11 +44,11 @@ struct Flags {
     #[arg(long, value_name = "NAME", value_parser = object_name)]
     recording: Option<String>,
 
-    /// Write into this folder, which is made, or is empty
-    #[arg(long, value_name = "FOLDER")]
-    folder: PathBuf,
+    /// Directory to write into; it is created, or must be empty
+    #[arg(long, value_name = "DIR")]
+    directory: PathBuf,
 
-    /// What becomes of the values of Secrets
+    /// Treatment of the values of Secrets
     #[arg(long, value_enum, default_value_t)]
     secret: SecretValues,
 
@@ -86,8 +86,8 @@ async fn main() -> ExitCode {
 
 async fn run(flags: &Flags) -> Result<()> {
     program::start_logging()?;
-    let named = || format!("--folder {}", flags.folder.display());
-    let folder = Folder::open(&flags.folder).with_context(named)?;
+    let named = || format!("--directory {}", flags.directory.display());
+    let folder = Folder::open(&flags.directory).with_context(named)?;
     let client = program::connect().await?;
     let default = client.default_namespace().to_owned();
     let namespace = flags.namespace.as_ref().unwrap_or(&default);
@@ -126,7 +126,7 @@ async fn run(flags: &Flags) -> Result<()> {
         io::stdout(),
         "{} files are in {}",
         files.with_context(named)?,
-        flags.folder.display()
+        flags.directory.display()
     )?;
     if let Some(name) = &flags.note {
         let names: Vec<String> = kinds.iter().map(kinds::Found::name).collect();

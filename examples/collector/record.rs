@@ -23,7 +23,7 @@ const OMITTED: &str = "{}";
 /// The annotation in which kubectl stores the applied object, including all values.
 const APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// What becomes of the values of Secrets.
+/// The treatment of the values of Secrets.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize, Serialize, JsonSchema,
 )]
@@ -31,7 +31,7 @@ pub enum SecretValues {
     /// Each is replaced by `{}`; the names of the values stay
     #[default]
     Omit,
-    /// The values are written unchanged: everybody who can read the folder can read them
+    /// Write the values unchanged: any user with access to the directory can read them
     Keep,
 }
 

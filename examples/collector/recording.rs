@@ -11,7 +11,7 @@ use tracing::instrument;
 use crate::definition::define;
 use crate::record::SecretValues;
 
-/// What is to be recorded of its namespace.
+/// The options of a recording of its namespace.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, KubeSchema)]
 #[kube(
     group = "collector.example.com",
@@ -31,10 +31,10 @@ pub struct RecordingSpec {
     #[schemars(length(min = 1, max = 100), inner(length(min = 1, max = 253)))]
     #[x_kube(validation = ("self.all(kind, self.exists_one(other, other == kind))", "names a kind twice"))]
     pub kinds: Vec<String>,
-    /// What becomes of the values of Secrets.
+    /// The treatment of the values of Secrets.
     #[serde(default)]
     pub secret_values: SecretValues,
-    /// Why the values of Secrets are kept.
+    /// The reason why the values of Secrets are stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1_000))]
     pub reason: Option<String>,

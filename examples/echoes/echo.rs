@@ -34,7 +34,7 @@ pub struct EchoSpec {
     pub replicas: i32,
 }
 
-/// What there is.
+/// The observed state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EchoStatus {

@@ -1,4 +1,4 @@
-//! The reconciler of Echoes. Whatever the event, it compares the actual state with the desired state.
+//! The reconciler of Echoes. Each event causes a comparison of the actual state with the desired state.
 
 use std::sync::Arc;
 use std::time::Duration;

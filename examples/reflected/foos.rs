@@ -22,9 +22,9 @@ use crate::program::cause;
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(group = "clux.dev", version = "v1", kind = "Foo", namespaced)]
 pub struct FooSpec {
-    /// What it is called.
+    /// The name to display.
     pub name: String,
-    /// What else there is to say.
+    /// Further information.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub info: Option<String>,
 }

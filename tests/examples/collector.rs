@@ -164,7 +164,7 @@ fn objects(files: &BTreeMap<String, String>) -> Result<BTreeMap<&str, Value>> {
 
 async fn record(kubeconfig: &Path, folder: &Path, more: &[&str]) -> Result<String> {
     let folder = folder.display().to_string();
-    let mut arguments = vec!["--namespace", "recorded", "--folder", &folder];
+    let mut arguments = vec!["--namespace", "recorded", "--directory", &folder];
     arguments.extend(["--kind", KINDS, "--kind", "deployments.apps"]);
     arguments.extend(more);
     let (is_good, printed, errors) = run("collector", kubeconfig, &arguments).await?;
@@ -241,7 +241,7 @@ pub async fn has_rules(cluster: &Cluster) -> Result<()> {
     create(client, "namespaces", namespace).await?;
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("recording").display().to_string();
-    let arguments = ["--namespace", "ruled", "--recording", "nightly", "--folder", &path];
+    let arguments = ["--namespace", "ruled", "--recording", "nightly", "--directory", &path];
     // From then on, the cluster serves the kind.
     let (is_good, _, errors) = run("collector", &cluster.kubeconfig, &arguments).await?;
     let expected = "Error: --recording nightly: there is no such Recording\n";
@@ -289,14 +289,17 @@ pub async fn names_bad_flags(cluster: &Cluster) -> Result<()> {
     std::fs::write(full.join("mine.yaml"), "mine")?;
     let full = full.display().to_string();
     let cases: [(&[&str], &str); 8] = [
-        (&["--kind", "nope", "--folder", &new], "--kind nope: the cluster serves no such kind"),
-        (&["--kind", "pods.apps", "--folder", &new], "--kind pods.apps: the cluster serves no"),
-        (&["--kind", "pods,,", "--folder", &new], "--kind : the cluster serves no such kind"),
-        (&["--kind", "tokenreviews", "--folder", &new], "--kind tokenreviews: objects of this"),
-        (&["--kind", "pods", "--folder", &full], "--folder {full}: is not empty"),
-        (&["--kind", "pods", "--folder", &new, "--namespace", "nowhere"], "--namespace nowhere: "),
-        (&["--kind", "pods", "--folder", &new, "--namespace", "../x"], "'--namespace <NAME>'"),
-        (&["--folder", &new], "--kind <KIND>"),
+        (&["--kind", "nope", "--directory", &new], "--kind nope: the cluster serves no such kind"),
+        (&["--kind", "pods.apps", "--directory", &new], "--kind pods.apps: the cluster serves no"),
+        (&["--kind", "pods,,", "--directory", &new], "--kind : the cluster serves no such kind"),
+        (&["--kind", "tokenreviews", "--directory", &new], "--kind tokenreviews: objects of this"),
+        (&["--kind", "pods", "--directory", &full], "--directory {full}: is not empty"),
+        (
+            &["--kind", "pods", "--directory", &new, "--namespace", "nowhere"],
+            "--namespace nowhere: ",
+        ),
+        (&["--kind", "pods", "--directory", &new, "--namespace", "../x"], "'--namespace <NAME>'"),
+        (&["--directory", &new], "--kind <KIND>"),
     ];
     for (arguments, expected) in cases {
         let (is_good, printed, errors) = run("collector", &cluster.kubeconfig, arguments).await?;
@@ -313,7 +316,7 @@ pub fn needs_a_cluster() -> Result<()> {
         let folder = tempfile::tempdir()?;
         let kubeconfig = folder.path().join("kubeconfig");
         let new = folder.path().join("new").display().to_string();
-        let arguments = ["--kind", "pods", "--folder", &new];
+        let arguments = ["--kind", "pods", "--directory", &new];
         let (is_good, _, errors) = run("collector", &kubeconfig, &arguments).await?;
         ensure!(!is_good && errors.lines().count() == 1, "{errors}");
         ensure!(errors.contains("KUBECONFIG") && errors.contains("No such file"), "{errors}");
