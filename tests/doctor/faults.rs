@@ -30,7 +30,7 @@ pub fn all_is_well(ward: &mut Ward) -> Result<()> {
         "clock",
         "front-proxy",
         "namespace",
-        "rights",
+        "permissions",
         "webhooks",
         "api-service",
         "service",
@@ -42,7 +42,7 @@ pub fn all_is_well(ward: &mut Ward) -> Result<()> {
     ensure!(code == 0 && checks == expected, "{printed}");
     ensure!(printed.lines().all(|line| line.starts_with("ok ")), "{printed}");
     // The certificate is the one of a TLS handshake.
-    ensure!(printed.contains("the certificate that is shown at localhost:"), "{printed}");
+    ensure!(printed.contains("the certificate at localhost:"), "{printed}");
     let (json, code) = ward.ask(&["--output=json"])?;
     let said: Value = serde_json::from_str(&json)?;
     ensure!(code == 0 && said["healthy"] == true, "{json}");
@@ -59,7 +59,7 @@ pub fn there_is_no_control_plane(ward: &mut Ward) -> Result<()> {
     let file = file.display().to_string();
     let (printed, code) = ward.ask(&["--kubeconfig", &file])?;
     ensure!(code == 1 && printed.lines().count() == 2, "{printed}");
-    ensure!(printed.contains("kube-apiserver does not answer"), "{printed}");
+    ensure!(printed.contains("kube-apiserver does not respond"), "{printed}");
     ensure!(printed.contains("kubectl get --raw /readyz"), "{printed}");
     Ok(())
 }
@@ -69,16 +69,22 @@ pub fn a_user_without_rights_looks(ward: &mut Ward) -> Result<()> {
     let kubeconfig = ward.world.control_plane.kubeconfig_of_token("eve", "eve-token")?;
     let kubeconfig = kubeconfig.display().to_string();
     let (printed, code) = ward.ask(&["--kubeconfig", &kubeconfig])?;
-    ensure!(code == 2 && !printed.contains("FAULT"), "{printed}");
+    ensure!(code == 2 && !printed.contains("ERROR"), "{printed}");
     let unknown = |check: &str| {
         printed.lines().any(|line| line.starts_with("unknown") && line.contains(check))
     };
-    for check in
-        ["front-proxy", "namespace", "rights", "api-service", "service", "certificate", "available"]
-    {
+    for check in [
+        "front-proxy",
+        "namespace",
+        "permissions",
+        "api-service",
+        "service",
+        "certificate",
+        "available",
+    ] {
         ensure!(unknown(check), "{check}: {printed}");
     }
-    ensure!(printed.contains("look again as an administrator"), "{printed}");
+    ensure!(printed.contains("retry as an administrator"), "{printed}");
     Ok(())
 }
 
@@ -113,12 +119,12 @@ pub fn the_front_proxy_is_not_described(ward: &mut Ward) -> Result<()> {
         Ok(())
     };
     patch(&json!({"requestheader-allowed-names": "everybody"}))?;
-    let damaged = "requestheader-allowed-names is not a JSON list of texts";
-    ward.wait_for("front-proxy", "fault", damaged, "kubectl -n kube-system delete configmap")?;
+    let damaged = "requestheader-allowed-names is not a JSON list of strings";
+    ward.wait_for("front-proxy", "error", damaged, "kubectl -n kube-system delete configmap")?;
     patch(&before)?;
     patch(&json!({"requestheader-client-ca-file": null}))?;
     let flag = "--requestheader-client-ca-file";
-    ward.wait_for("front-proxy", "fault", "has no requestheader-client-ca-file", flag)?;
+    ward.wait_for("front-proxy", "error", "has no requestheader-client-ca-file", flag)?;
     patch(&before)?;
     let same = json!({
         "client-ca-file": before["requestheader-client-ca-file"],
@@ -167,8 +173,8 @@ pub fn rights_are_missing(ward: &mut Ward) -> Result<()> {
         let object = format!("{kind}/{name}");
         let namespace = format!("--namespace={namespace}");
         ward.kubectl(["delete", &object, &namespace]).run()?;
-        ward.wait_for("rights", "fault", rights, GRANT)?;
-        ward.wait_for("rights", "fault", &format!("which {by} grants"), GRANT)?;
+        ward.wait_for("permissions", "error", rights, GRANT)?;
+        ward.wait_for("permissions", "error", &format!("which {by} grants"), GRANT)?;
         restore(ward, kind, name)?;
     }
     // The suggested commands have the promised effect.
@@ -177,7 +183,7 @@ pub fn rights_are_missing(ward: &mut Ward) -> Result<()> {
     ward.wait_well()?;
     ward.kubectl(["delete", "serviceaccount", "farm-operator", "-n", NAMESPACE]).run()?;
     let missing = "ServiceAccount farm-operator/farm-operator is missing";
-    ward.wait_for("rights", "fault", missing, CREATE)?;
+    ward.wait_for("permissions", "error", missing, CREATE)?;
     restore(ward, "serviceaccount", "farm-operator")?;
     // The token of the server belonged to the deleted ServiceAccount.
     ward.world.restart_server()?;
@@ -211,24 +217,23 @@ pub fn a_webhook_is_in_the_way(ward: &mut Ward) -> Result<()> {
     };
     let away = json!({"service": {"name": "gate", "namespace": "default"}});
     let elsewhere = json!({"url": "https://gate.example.com/"});
-    let what =
-        "webhook gate.example.com of ValidatingWebhookConfiguration gate is asked about pods";
+    let what = "webhook gate.example.com of ValidatingWebhookConfiguration gate is called for pods";
     let relief = "kubectl edit ValidatingWebhookConfiguration gate";
     ward.apply(&webhook("Fail", &json!({}), &away))?;
-    let refuses = format!("{what} and refuses all: its Service default/gate is missing");
-    ward.wait_for("webhooks", "fault", &refuses, relief)?;
+    let refuses = format!("{what} and rejects all: its Service default/gate is missing");
+    ward.wait_for("webhooks", "error", &refuses, relief)?;
     ward.apply(&webhook("Fail", &json!({}), &elsewhere))?;
     // It is not visible whether the webhook responds, and the existence of a webhook is not a problem.
     ward.world.eventually(|| {
         let (printed, _) = ward.ask(&[])?;
-        ensure!(printed.contains("would be refused without gate"), "{printed}");
+        ensure!(printed.contains("would be rejected without gate"), "{printed}");
         Ok(())
     })?;
     let mut conditional = webhook("Fail", &json!({}), &away);
     conditional["webhooks"][0]["matchConditions"] =
         json!([{"name": "ours", "expression": "false"}]);
     ward.apply(&conditional)?;
-    let unless = format!("{what}, unless its matchConditions leave us out");
+    let unless = format!("{what}, unless its matchConditions exclude them");
     ward.wait_for("webhooks", "warning", &unless, relief)?;
     for (policy, selector) in [
         ("Ignore", json!({})),
@@ -241,7 +246,7 @@ pub fn a_webhook_is_in_the_way(ward: &mut Ward) -> Result<()> {
     ] {
         ward.apply(&webhook(policy, &selector, &elsewhere))?;
         let (printed, _) = ward.ask(&[])?;
-        ensure!(printed.contains("no webhook is in the way"), "{printed}");
+        ensure!(printed.contains("no webhook blocks the server"), "{printed}");
     }
     ward.kubectl(["delete", "validatingwebhookconfiguration", "gate"]).run()?;
     ward.wait_well()
@@ -250,7 +255,7 @@ pub fn a_webhook_is_in_the_way(ward: &mut Ward) -> Result<()> {
 pub fn the_api_service_is_missing(ward: &mut Ward) -> Result<()> {
     ward.kubectl(["delete", "apiservice", API_SERVICE]).run()?;
     let missing = format!("APIService {API_SERVICE} is missing");
-    ward.wait_for("api-service", "fault", &missing, CREATE)?;
+    ward.wait_for("api-service", "error", &missing, CREATE)?;
     restore(ward, "apiservice", API_SERVICE)?;
     ward.lead_to(ward.world.port)?;
     ward.wait_well()
@@ -258,11 +263,11 @@ pub fn the_api_service_is_missing(ward: &mut Ward) -> Result<()> {
 
 pub fn the_api_service_is_of_another(ward: &mut Ward) -> Result<()> {
     ward.patch_api_services(&json!({"spec": {"service": {"name": "another"}}}))?;
-    let leads = format!("APIService {API_SERVICE} leads to Service farm-operator/another");
+    let leads = format!("APIService {API_SERVICE} refers to Service farm-operator/another");
     let remedy = format!("kubectl delete apiservice {API_SERVICE}");
-    ward.wait_for("api-service", "fault", &leads, &remedy)?;
+    ward.wait_for("api-service", "error", &leads, &remedy)?;
     let not_found = "ServiceNotFound: service/another";
-    ward.wait_for("available", "fault", not_found, CREATE)?;
+    ward.wait_for("available", "error", not_found, CREATE)?;
     ward.patch_api_services(&json!({"spec": {"service": {"name": farm_operator::NAME}}}))?;
     ward.wait_well()
 }
@@ -271,8 +276,8 @@ pub fn the_api_service_is_of_another(ward: &mut Ward) -> Result<()> {
 /// would redirect the APIService.
 pub fn it_is_installed_elsewhere(ward: &mut Ward) -> Result<()> {
     let (printed, code) = ward.ask(&["--namespace=default"])?;
-    let leads = format!("APIService {API_SERVICE} leads to Service farm-operator/farm-operator");
-    ensure!(code == 1 && printed.matches("FAULT").count() == API_SERVICES.len(), "{printed}");
+    let leads = format!("APIService {API_SERVICE} refers to Service farm-operator/farm-operator");
+    ensure!(code == 1 && printed.matches("ERROR").count() == API_SERVICES.len(), "{printed}");
     ensure!(
         printed.contains(&leads) && printed.contains("doctor --namespace=farm-operator"),
         "{printed}"
@@ -282,7 +287,7 @@ pub fn it_is_installed_elsewhere(ward: &mut Ward) -> Result<()> {
     let missing = "Service default/farm-operator is missing";
     ward.wait_for(
         "service",
-        "fault",
+        "error",
         missing,
         "manifests --namespace=default --image=IMAGE --store=STORE",
     )?;
@@ -310,8 +315,8 @@ pub fn tls_is_not_verified(ward: &mut Ward) -> Result<()> {
 pub fn the_service_is_missing(ward: &mut Ward) -> Result<()> {
     ward.kubectl(["delete", "service", farm_operator::NAME, "-n", NAMESPACE]).run()?;
     let missing = "Service farm-operator/farm-operator is missing";
-    ward.wait_for("service", "fault", missing, CREATE)?;
-    ward.wait_for("available", "fault", "ServiceNotFound", CREATE)?;
+    ward.wait_for("service", "error", missing, CREATE)?;
+    ward.wait_for("available", "error", "ServiceNotFound", CREATE)?;
     ward.lead_to(ward.world.port)?;
     ward.wait_well()
 }
@@ -321,24 +326,24 @@ pub fn no_pod_is_ready(ward: &mut Ward) -> Result<()> {
     ward.kubectl(["delete", "service", farm_operator::NAME, "-n", NAMESPACE]).run()?;
     restore(ward, "service", farm_operator::NAME)?;
     let port = format!("has no port {}, which APIService {API_SERVICE} names", ward.world.port);
-    ward.wait_for("service", "fault", &port, "kubectl -n farm-operator edit service")?;
+    ward.wait_for("service", "error", &port, "kubectl -n farm-operator edit service")?;
     ward.patch_api_services(&json!({"spec": {"service": {"port": 443}}}))?;
     let waits = "no Pod behind Service farm-operator/farm-operator is ready: Pod farm-operator/";
-    ward.wait_for("endpoints", "fault", waits, "kubectl -n farm-operator describe pod")?;
+    ward.wait_for("endpoints", "error", waits, "kubectl -n farm-operator describe pod")?;
     let scale = |replicas: &str| {
         let scale = ["scale", "deployment/farm-operator", "-n", NAMESPACE, replicas];
         ward.kubectl(scale).run()
     };
     scale("--replicas=0")?;
     let none = "deployment farm-operator/farm-operator: it is scaled to no replicas";
-    ward.wait_for("endpoints", "fault", none, "kubectl -n farm-operator scale deployment")?;
+    ward.wait_for("endpoints", "error", none, "kubectl -n farm-operator scale deployment")?;
     scale("--replicas=1")?;
     let spec = json!({"spec": {"selector": {"app.kubernetes.io/name": "nobody"}}}).to_string();
     ward.kubectl(["patch", "service", farm_operator::NAME, "-n", NAMESPACE, "-p", &spec]).run()?;
     let none = "there are no Pods with app.kubernetes.io/name=nobody";
-    ward.wait_for("endpoints", "fault", "no Pod behind Service", "")?;
+    ward.wait_for("endpoints", "error", "no Pod behind Service", "")?;
     let (printed, _) = ward.ask(&[])?;
-    ensure!(printed.contains(none) || printed.contains("its Pods are not made"), "{printed}");
+    ensure!(printed.contains(none) || printed.contains("its Pods are not created"), "{printed}");
     ward.lead_to(ward.world.port)?;
     ward.wait_well()
 }
@@ -352,10 +357,10 @@ pub fn another_authority_is_trusted(ward: &mut Ward) -> Result<()> {
     ward.patch_api_services(&json!({"spec": {"caBundle": bundle}}))?;
     let refused =
         format!("by the caBundle of APIService {API_SERVICE}: it is signed by none of these CAs");
-    ward.wait_for("certificate", "fault", &refused, "kubectl patch apiservice")?;
-    ward.wait_for("available", "fault", "unknown authority", "caBundle")?;
+    ward.wait_for("certificate", "error", &refused, "kubectl patch apiservice")?;
+    ward.wait_for("available", "error", "unknown authority", "caBundle")?;
     ward.patch_api_services(&json!({"spec": {"caBundle": null}}))?;
-    ward.wait_for("certificate", "fault", "has no caBundle", "kubectl patch apiservice")?;
+    ward.wait_for("certificate", "error", "has no caBundle", "kubectl patch apiservice")?;
     restore(ward, "clusterrolebinding", "farm-operator")?;
     ward.wait_well()
 }
@@ -371,7 +376,12 @@ pub fn the_secret_is_missing(ward: &mut Ward) -> Result<()> {
     let missing = "Secret farm-operator/farm-operator-serving-certificate is missing";
     let create = "kubectl -n farm-operator create secret generic";
     ward.wait_for("certificate", "warning", missing, create)?;
-    ward.wait_for("rights", "fault", "may not create secrets in farm-operator", GRANT)?;
+    ward.wait_for(
+        "permissions",
+        "error",
+        "is not allowed to create secrets in farm-operator",
+        GRANT,
+    )?;
     ward.follow(&["auth", "reconcile"])?;
     ward.world.eventually(|| {
         let get = ["get", "secret", SECRET, "-n", NAMESPACE, "-o=jsonpath={.data}"];
@@ -389,10 +399,10 @@ pub fn a_certificate_in_files_needs_no_secret(ward: &mut Ward) -> Result<()> {
     ward.kubectl(["patch", deployment, "-n", NAMESPACE, "--type=json", "-p", flag]).run()?;
     ward.kubectl(["delete", "rolebinding/farm-operator", "-n", NAMESPACE]).run()?;
     let (printed, _) = ward.ask(&[])?;
-    let rights = printed.lines().find(|line| line.split_whitespace().nth(1) == Some("rights"));
+    let rights = printed.lines().find(|line| line.split_whitespace().nth(1) == Some("permissions"));
     ensure!(rights.is_some_and(|line| line.starts_with("ok ")), "{printed}");
     restore(ward, "deployment", "farm-operator")?;
-    ward.wait_for("rights", "fault", "get secrets farm-operator/", GRANT)?;
+    ward.wait_for("permissions", "error", "get secrets farm-operator/", GRANT)?;
     restore(ward, "rolebinding", "farm-operator")?;
     ward.wait_well()
 }
@@ -415,15 +425,15 @@ pub fn the_certificate_is_of_another(ward: &mut Ward) -> Result<()> {
     let name = "is not for farm-operator.farm-operator.svc but for";
     ward.wait_for(
         "certificate",
-        "fault",
+        "error",
         name,
-        "issue it anew for farm-operator.farm-operator.svc",
+        "issue it again for farm-operator.farm-operator.svc",
     )?;
     let valid_for = "x509: certificate is valid for other.example.com";
-    ward.wait_for("available", "fault", valid_for, "issue the serving certificate for")?;
+    ward.wait_for("available", "error", valid_for, "issue the serving certificate for")?;
     authority.expired_server(&folder, "serving", &["farm-operator.farm-operator.svc"])?;
-    ward.wait_for("certificate", "fault", "has expired at 2002-01-01", "issue it anew")?;
-    ward.wait_for("available", "fault", "has expired", "renew the serving certificate")?;
+    ward.wait_for("certificate", "error", "has expired at 2002-01-01", "issue it again")?;
+    ward.wait_for("available", "error", "has expired", "renew the serving certificate")?;
     drop(process);
     ward.world.restart_server()?;
     ward.lead_to(ward.world.port)?;
@@ -436,8 +446,8 @@ pub fn the_front_proxy_has_another_name(ward: &mut Ward) -> Result<()> {
     let arguments = [ca.as_str(), "--requestheader-allowed-names=somebody"];
     let (port, process) = ward.world.start_another("not-allowed", &arguments)?;
     ward.lead_to(port)?;
-    ward.wait_for("available", "fault", "bad status from", "--requestheader-allowed-names")?;
-    ward.wait_for("served", "fault", "is answered with 503", "kubectl get apiservice")?;
+    ward.wait_for("available", "error", "bad status from", "--requestheader-allowed-names")?;
+    ward.wait_for("served", "error", "returns 503", "kubectl get apiservice")?;
     drop(process);
     ward.lead_to(ward.world.port)?;
     ward.wait_well()
@@ -446,12 +456,12 @@ pub fn the_front_proxy_has_another_name(ward: &mut Ward) -> Result<()> {
 /// The Service leads to a port on which no program listens, then to one that accepts connections and never responds.
 pub fn nothing_listens(ward: &mut Ward) -> Result<()> {
     ward.lead_to(1)?;
-    ward.wait_for("available", "fault", "connection refused", "--secure-port")?;
-    ward.wait_for("served", "fault", "is answered with 503", "kubectl get apiservice")?;
+    ward.wait_for("available", "error", "connection refused", "--secure-port")?;
+    ward.wait_for("served", "error", "returns 503", "kubectl get apiservice")?;
     let silent = std::net::TcpListener::bind("127.0.0.1:0")?;
     ward.lead_to(silent.local_addr()?.port())?;
     let control_plane = "let its addresses (an ipBlock, they are no Pods) in at port 3000";
-    ward.wait_for("available", "fault", "FailedDiscoveryCheck", control_plane)?;
+    ward.wait_for("available", "error", "FailedDiscoveryCheck", control_plane)?;
     ward.lead_to(ward.world.port)?;
     ward.wait_well()
 }
@@ -493,7 +503,7 @@ pub fn nothing_is_installed(ward: &mut Ward) -> Result<()> {
     ward.kubectl(["delete", "--wait=false", "-f", "-"]).input(&manifest).run()?;
     ward.world.server.kill();
     let terminating = "Namespace farm-operator is ";
-    ward.wait_for("namespace", "fault", terminating, "farm-operator manifests")?;
-    ward.wait_for("api-service", "fault", "is missing", "kubectl create -f -")?;
-    ward.wait_for("rights", "fault", "may not", "kubectl auth reconcile -f -")
+    ward.wait_for("namespace", "error", terminating, "farm-operator manifests")?;
+    ward.wait_for("api-service", "error", "is missing", "kubectl create -f -")?;
+    ward.wait_for("permissions", "error", "is not allowed to", "kubectl auth reconcile -f -")
 }

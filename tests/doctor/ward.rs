@@ -113,7 +113,7 @@ impl Ward {
                 "no {outcome} of {check} with {words:?} and {remedy:?}: {printed}"
             );
             ensure!(said["healthy"] == json!(code == 0), "{code}: {printed}");
-            ensure!(outcome != "fault" || code == 1, "{code}: {printed}");
+            ensure!(outcome != "error" || code == 1, "{code}: {printed}");
             // Every problem has a remedy.
             let is_mute =
                 |finding: &&Value| finding["outcome"] != "ok" && !contains(&finding["remedy"], " ");
@@ -145,7 +145,7 @@ impl Ward {
             .eventually(|| {
                 self.make_kube_apiserver_look(&mut looks)?;
                 let (printed, code) = self.ask(&[])?;
-                ensure!(code == 0 && !printed.contains("FAULT"), "{printed}");
+                ensure!(code == 0 && !printed.contains("ERROR"), "{printed}");
                 Ok(())
             })
             .with_context(|| format!("it is not well after {PATIENCE:?}"))

@@ -8,8 +8,8 @@ mod control_plane;
 mod deployed;
 mod finding;
 mod front_proxy;
+mod permissions;
 mod registration;
-mod rights;
 mod served;
 mod serving_certificate;
 mod webhooks;
@@ -17,6 +17,7 @@ mod workload;
 
 pub use finding::{Diagnosis, Finding, Outcome};
 
+use anstream::{AutoStream, ColorChoice};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -119,7 +120,7 @@ impl DoctorOptions {
             deployed: Deployed::default(),
         };
         let findings = control_plane::is_there(&installation).await;
-        if findings.iter().any(|finding| finding.outcome == Outcome::Fault) {
+        if findings.iter().any(|finding| finding.outcome == Outcome::Error) {
             return Ok(Diagnosis { findings });
         }
         let settled = async {
@@ -165,6 +166,7 @@ impl DoctorOptions {
     pub async fn run(&self, server: &ApiServer) -> Result<(String, i32), StartError> {
         let diagnosis = self.examine(server).await?;
         let text = match self.output {
+            DoctorOutput::Text if has_colors() => diagnosis.to_styled(),
             DoctorOutput::Text => diagnosis.to_string(),
             DoctorOutput::Json => diagnosis.to_json() + "\n",
         };
@@ -172,11 +174,19 @@ impl DoctorOptions {
     }
 }
 
+/// Whether standard output shows colours: it is a terminal, and `NO_COLOR` is not set.
+fn has_colors() -> bool {
+    AutoStream::choice(&std::io::stdout()) != ColorChoice::Never
+}
+
 /// The finding of an examination that reached its time limit.
 fn late() -> Vec<Finding> {
     let mut late = Check::new("time");
-    let why = format!("the cluster answers too slowly: {} s are over", PATIENCE.as_secs());
-    let remedy = "look again when it answers: kubectl get --raw '/readyz?verbose'";
+    let why = format!(
+        "the cluster responds too slowly: the limit of {} s is reached",
+        PATIENCE.as_secs()
+    );
+    let remedy = "retry when it responds: kubectl get --raw '/readyz?verbose'";
     late.unseen("the rest", &why, remedy);
     late.done("")
 }
@@ -219,7 +229,7 @@ impl Installation {
                 return;
             }
             findings.extend(workload::namespace(self).await);
-            findings.extend(rights::check(self).await);
+            findings.extend(permissions::check(self).await);
             findings.extend(webhooks::check(self).await);
             findings.extend(registration::registered(self).await);
             findings.extend(workload::service(self).await);

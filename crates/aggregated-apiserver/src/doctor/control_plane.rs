@@ -20,14 +20,17 @@ pub(super) async fn is_there(installation: &Installation) -> Vec<Finding> {
     let version = match installation.cluster.look("/version").await {
         Ok(look) if look.status.is_success() => look.json,
         Ok(look) => {
-            let message = format!("kube-apiserver refuses to tell its version: {}", look.message());
-            check.fault(message, "kubectl auth whoami: are these the credentials that you mean?");
+            let message =
+                format!("kube-apiserver refuses to report its version: {}", look.message());
+            check.fault(message, "kubectl auth whoami: check which credentials are used");
             return check.done("");
         }
         Err(why) => {
-            let message = format!("kube-apiserver does not answer: {why}");
-            check
-                .fault(message, "kubectl get --raw /readyz: nothing can be seen before that works");
+            let message = format!("kube-apiserver does not respond: {why}");
+            check.fault(
+                message,
+                "kubectl get --raw /readyz: no other check is possible until this works",
+            );
             return check.done("");
         }
     };
@@ -35,7 +38,7 @@ pub(super) async fn is_there(installation: &Installation) -> Vec<Finding> {
     if let Some(why) = unusual(text(&version["major"]), text(&version["minor"])) {
         check.warn(
             format!("kube-apiserver is {release}: {why}"),
-            format!("try this release where nothing depends on it first, or use 1.{OLDEST} to 1.{TESTED}"),
+            format!("test with this release first, or use 1.{OLDEST} to 1.{TESTED}"),
         );
     }
     if let Ok(look) = installation.cluster.look("/apis/apiregistration.k8s.io/v1").await
@@ -46,7 +49,7 @@ pub(super) async fn is_there(installation: &Installation) -> Vec<Finding> {
             "kube-apiserver must serve apiregistration.k8s.io/v1: remove it from --runtime-config",
         );
     }
-    check.done(format!("kube-apiserver {release} answers"))
+    check.done(format!("kube-apiserver {release} responds"))
 }
 
 /// The reason why a release is not known to work with the program, if it is not.
@@ -54,7 +57,7 @@ fn unusual(major: &str, minor: &str) -> Option<String> {
     let digits = |text: &str| text.trim_end_matches(|c: char| !c.is_ascii_digit()).parse::<u32>();
     match (digits(major), digits(minor)) {
         (Ok(1), Ok(minor)) if minor < OLDEST => Some(format!("it is older than 1.{OLDEST}")),
-        (Ok(1), Ok(minor)) if minor > TESTED => Some(format!("1.{TESTED} is what is tested")),
+        (Ok(1), Ok(minor)) if minor > TESTED => Some(format!("1.{TESTED} is the tested release")),
         (Ok(1), Ok(_)) => None,
         _ => Some("its release is not known".to_owned()),
     }
@@ -68,18 +71,18 @@ pub(super) async fn clock(installation: &Installation) -> Vec<Finding> {
         Ok(look) => match skew(look.date.as_deref(), installation.clock.now()) {
             Some(seconds) if seconds.abs() > SKEW => check.warn(
                 format!("this machine's clock is {} that of kube-apiserver", direction(seconds)),
-                "run it in the Pod too (kubectl exec); set the clocks of the nodes: timedatectl set-ntp true",
+                "run doctor in the Pod too (kubectl exec); synchronize the clocks of the nodes: timedatectl set-ntp true",
             ),
             Some(_) => {}
             None => check.unseen(
                 "the time",
-                "kube-apiserver, or what is before it, sends no header Date",
-                "compare the clocks yourself: date -u, here and on a node of the control plane",
+                "kube-apiserver, or a proxy in front of it, sends no Date header",
+                "compare the clocks: date -u, here and on a node of the control plane",
             ),
         },
         Err(why) => check.unknown("the time", &why),
     }
-    check.done(format!("it goes within {SKEW} s as kube-apiserver's"))
+    check.done(format!("differs by less than {SKEW} s from the clock of kube-apiserver"))
 }
 
 /// The number of seconds by which `now` is later than the time of a `Date` header.
@@ -107,7 +110,7 @@ mod tests {
         assert_eq!(unusual("1", "36"), None);
         assert_eq!(unusual("1", "30+"), None);
         assert_eq!(unusual("1", "29").unwrap(), "it is older than 1.30");
-        assert_eq!(unusual("1", "37").unwrap(), "1.36 is what is tested");
+        assert_eq!(unusual("1", "37").unwrap(), "1.36 is the tested release");
         assert_eq!(unusual("2", "0").unwrap(), "its release is not known");
         assert_eq!(unusual("", "").unwrap(), "its release is not known");
     }

@@ -127,7 +127,7 @@ impl Deployed {
     fn upgrade(&self) -> Option<String> {
         let (release, namespace) = self.release.as_ref()?;
         Some(format!(
-            "helm upgrade {release} CHART -n {namespace} --reuse-values (CHART: that of the release which is installed; it makes what is missing)"
+            "helm upgrade {release} CHART -n {namespace} --reuse-values (CHART: the chart of the installed release; it creates the missing objects)"
         ))
     }
 

@@ -1,11 +1,15 @@
 //! The findings of the checks, and their output formats.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
+use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
 /// The prefix of errors that report a timeout.
 const LATE: &str = "no answer within";
+
+/// The width of the column of outcomes.
+const OUTCOME: usize = 8;
 
 /// The outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -18,7 +22,7 @@ pub enum Outcome {
     /// The check was not possible with these permissions or from this machine.
     Unknown,
     /// It does not work.
-    Fault,
+    Error,
 }
 
 /// One finding of a check.
@@ -53,11 +57,23 @@ impl Diagnosis {
     /// fail but some checks were not possible.
     pub fn exit_code(&self) -> i32 {
         let has = |outcome| self.findings.iter().any(|finding| finding.outcome == outcome);
-        match (has(Outcome::Fault), has(Outcome::Unknown)) {
+        match (has(Outcome::Error), has(Outcome::Unknown)) {
             (true, _) => 1,
             (false, true) => 2,
             (false, false) => 0,
         }
+    }
+
+    /// The diagnosis as text in which the outcomes have colours.
+    pub fn to_styled(&self) -> String {
+        let mut text = String::new();
+        for finding in &self.findings {
+            let (line, style) = (finding.to_string(), finding.outcome.style());
+            let (outcome, rest) = line.split_at(OUTCOME);
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{style}{outcome}{style:#}{rest}");
+        }
+        text
     }
 
     /// The diagnosis as JSON.
@@ -68,22 +84,43 @@ impl Diagnosis {
     }
 }
 
-/// Formats one line for each finding, and one for its remedy.
+impl Outcome {
+    /// The word at the beginning of a line.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warning => "WARNING",
+            Self::Unknown => "unknown",
+            Self::Error => "ERROR",
+        }
+    }
+
+    fn style(self) -> Style {
+        match self {
+            Self::Ok => AnsiColor::Green.on_default(),
+            Self::Warning => AnsiColor::Yellow.on_default().bold(),
+            Self::Unknown => AnsiColor::Cyan.on_default(),
+            Self::Error => AnsiColor::Red.on_default().bold(),
+        }
+    }
+}
+
+/// Formats one line for the finding, and one for its remedy.
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { check, outcome, message, remedy } = self;
+        writeln!(f, "{:<OUTCOME$} {check:<16} {message}", outcome.word())?;
+        match remedy {
+            Some(remedy) => writeln!(f, "{:<25} {remedy}", "-> "),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Formats the findings in their order.
 impl fmt::Display for Diagnosis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Finding { check, outcome, message, remedy } in &self.findings {
-            let outcome = match outcome {
-                Outcome::Ok => "ok",
-                Outcome::Warning => "WARNING",
-                Outcome::Unknown => "unknown",
-                Outcome::Fault => "FAULT",
-            };
-            writeln!(f, "{outcome:<8} {check:<16} {message}")?;
-            if let Some(remedy) = remedy {
-                writeln!(f, "{:<25} {remedy}", "-> ")?;
-            }
-        }
-        Ok(())
+        self.findings.iter().try_for_each(|finding| finding.fmt(f))
     }
 }
 
@@ -99,7 +136,7 @@ impl Check {
     }
 
     pub(super) fn fault(&mut self, message: impl Into<String>, remedy: impl Into<String>) {
-        self.add(Outcome::Fault, message.into(), Some(remedy.into()));
+        self.add(Outcome::Error, message.into(), Some(remedy.into()));
     }
 
     pub(super) fn warn(&mut self, message: impl Into<String>, remedy: impl Into<String>) {
@@ -109,15 +146,15 @@ impl Check {
     /// Adds that something cannot be read, and why. The remedy is derived from the reason.
     pub(super) fn unknown(&mut self, what: &str, why: &str) {
         let remedy = match why.starts_with(LATE) {
-            true => "look again when the cluster answers: kubectl get --raw '/readyz?verbose'",
-            false => "look again as an administrator of the cluster (--kubeconfig)",
+            true => "retry when the cluster responds: kubectl get --raw '/readyz?verbose'",
+            false => "retry as an administrator of the cluster (--kubeconfig)",
         };
         self.unseen(what, why, remedy);
     }
 
     /// Adds that something cannot be read, with a remedy other than more permissions.
     pub(super) fn unseen(&mut self, what: &str, why: &str, remedy: impl Into<String>) {
-        let message = format!("{what} cannot be seen: {why}");
+        let message = format!("cannot read {what}: {why}");
         self.add(Outcome::Unknown, message, Some(remedy.into()));
     }
 
@@ -160,6 +197,17 @@ mod tests {
     }
 
     #[test]
+    fn only_the_outcome_is_styled() {
+        let mut check = Check::new("service");
+        check.fault("it is missing", "create it");
+        let diagnosis = Diagnosis { findings: check.done("") };
+        let styled = diagnosis.to_styled();
+        assert!(styled.starts_with("\u{1b}[1m\u{1b}[31mERROR   \u{1b}[0m service"), "{styled:?}");
+        let plain = styled.replace("\u{1b}[1m\u{1b}[31m", "").replace("\u{1b}[0m", "");
+        assert_eq!(plain, diagnosis.to_string());
+    }
+
+    #[test]
     fn a_finding_is_printed_as_one_line_followed_by_its_remedy() {
         let mut check = Check::new("service");
         check.fault("Service a/b is\nmissing", "kubectl apply -f -");
@@ -167,7 +215,7 @@ mod tests {
         assert!(!diagnosis.is_healthy());
         assert_eq!(diagnosis.exit_code(), 1);
         diagnosis.findings.extend(Check::new("clock").done("right"));
-        let expected = "FAULT    service          Service a/b is missing\n->                        kubectl apply -f -\nok       clock            right\n";
+        let expected = "ERROR    service          Service a/b is missing\n->                        kubectl apply -f -\nok       clock            right\n";
         assert_eq!(diagnosis.to_string(), expected);
         let json: serde_json::Value = serde_json::from_str(&diagnosis.to_json()).unwrap();
         assert_eq!(json["healthy"], false);

@@ -13,15 +13,15 @@ const PATH: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserve
 pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
     let mut check = Check::new("front-proxy");
     judge(&installation.find(PATH).await, &mut check);
-    check.done(format!("{CONFIG_MAP} says whom to believe"))
+    check.done(format!("{CONFIG_MAP} names the CA of the front proxy"))
 }
 
 fn judge(found: &Found, check: &mut Check) {
     match found {
         Found::Object(found) => judge_data(&found["data"], check),
         Found::Absent => check.fault(
-            format!("{CONFIG_MAP} is missing: nobody knows whom to believe"),
-            "kube-apiserver makes it at once: kubectl -n kube-system get configmap extension-apiserver-authentication, and if it stays away, see in the log of kube-apiserver why it cannot be written",
+            format!("{CONFIG_MAP} is missing: the CA of the front proxy is unknown"),
+            "kube-apiserver creates it immediately: kubectl -n kube-system get configmap extension-apiserver-authentication; if it stays missing, the log of kube-apiserver has the reason",
         ),
         Found::Hidden(why) => check.unknown(CONFIG_MAP, why),
     }
@@ -31,12 +31,12 @@ fn judge_data(data: &Value, check: &mut Check) {
     let filled = |key: &str| data[key].as_str().filter(|text| !text.trim().is_empty());
     let Some(ca) = filled("requestheader-client-ca-file") else {
         check.fault(
-            format!("{CONFIG_MAP} has no requestheader-client-ca-file: this control plane aggregates no servers"),
+            format!("{CONFIG_MAP} has no requestheader-client-ca-file: this control plane does not aggregate API servers"),
             "start kube-apiserver with --requestheader-client-ca-file, --requestheader-username-headers=X-Remote-User, --requestheader-group-headers=X-Remote-Group, --requestheader-extra-headers-prefix=X-Remote-Extra-, --proxy-client-cert-file and --proxy-client-key-file",
         );
         return;
     };
-    let again = "kubectl -n kube-system delete configmap extension-apiserver-authentication: kube-apiserver makes it anew";
+    let again = "kubectl -n kube-system delete configmap extension-apiserver-authentication: kube-apiserver creates it again";
     for (key, pem) in
         [("requestheader-client-ca-file", Some(ca)), ("client-ca-file", filled("client-ca-file"))]
     {
@@ -54,17 +54,17 @@ fn judge_data(data: &Value, check: &mut Check) {
         let names = serde_json::from_str::<Vec<String>>(filled(key).unwrap_or("[]"));
         match (names, usual) {
             (Err(_), _) => {
-                check.fault(format!("{CONFIG_MAP}: {key} is not a JSON list of texts"), again);
+                check.fault(format!("{CONFIG_MAP}: {key} is not a JSON list of strings"), again);
             }
             (Ok(names), Some(usual)) if names.is_empty() && key.ends_with("headers") => check
                 .fault(
-                    format!("{CONFIG_MAP}: {key} is empty: no user can be told to us"),
+                    format!("{CONFIG_MAP}: {key} is empty: the server cannot learn the user of a request"),
                     format!("start kube-apiserver with --{key}={usual}"),
                 ),
             (Ok(names), None) if names.is_empty() && Some(ca) == filled("client-ca-file") => {
                 check.warn(
-                    format!("{CONFIG_MAP}: any client certificate of the cluster may say that it is the front proxy: it has the CA of users, and {key} is empty"),
-                    "give the front proxy a CA of its own (--requestheader-client-ca-file), or name it (--requestheader-allowed-names)",
+                    format!("{CONFIG_MAP}: any client certificate of the cluster can act as the front proxy, because both have the same CA and {key} is empty"),
+                    "use a separate CA for the front proxy (--requestheader-client-ca-file), or allow only its name (--requestheader-allowed-names)",
                 );
             }
             (Ok(_), _) => {}
@@ -90,7 +90,7 @@ mod tests {
         let mut check = Check::new("front-proxy");
         judge(&Found::Absent, &mut check);
         let found = check.done("");
-        assert_eq!(found[0].outcome, crate::doctor::Outcome::Fault);
+        assert_eq!(found[0].outcome, crate::doctor::Outcome::Error);
         assert!(found[0].message.contains("extension-apiserver-authentication is missing"));
         assert!(found[0].remedy.as_ref().unwrap().contains("kubectl -n kube-system get configmap"));
     }

@@ -32,8 +32,8 @@ pub(super) async fn elsewhere(installation: &Installation) -> Vec<Finding> {
         let (other, other_service) = (text(&other["namespace"]), text(&other["name"]));
         if !other.is_empty() && other != namespace {
             check.fault(
-                format!("APIService {name} leads to Service {other}/{other_service}, not to {namespace}/{service}: what is in {namespace} is asked nothing"),
-                format!("look at the one that serves: {server} doctor --namespace={other} --service-name={other_service}"),
+                format!("APIService {name} refers to Service {other}/{other_service}, not to {namespace}/{service}: the server in {namespace} receives no requests"),
+                format!("check the server that receives the requests: {server} doctor --namespace={other} --service-name={other_service}"),
             );
         }
     }
@@ -51,22 +51,24 @@ pub(super) async fn registered(installation: &Installation) -> Vec<Finding> {
                 let place = (text(&spec["service"]["namespace"]), text(&spec["service"]["name"]));
                 if place != (namespace.as_str(), service.as_str()) {
                     let what = match place {
-                        ("", "") => "is of kube-apiserver itself, as for a CustomResourceDefinition of this group and version".to_owned(),
-                        (namespace, service) => format!("leads to Service {namespace}/{service}"),
+                        ("", "") => "belongs to kube-apiserver itself, for example because of a CustomResourceDefinition of this group and version".to_owned(),
+                        (namespace, service) => format!("refers to Service {namespace}/{service}"),
                     };
                     check.fault(
                         format!("APIService {name} {what}, not to {namespace}/{service}"),
-                        format!("if it should be this one: kubectl delete apiservice {name}, then {}; if not: --namespace and --service-name say which one is meant", installation.create()),
+                        format!("to use this server: kubectl delete apiservice {name}, then {}; to check another one: --namespace and --service-name", installation.create()),
                     );
                 } else if spec["insecureSkipTLSVerify"] == true {
                     check.warn(
-                        format!("APIService {name} has insecureSkipTLSVerify: anybody in between can read and write"),
+                        format!("APIService {name} has insecureSkipTLSVerify: its connections are not protected"),
                         format!("kubectl patch apiservice {name} --type=json -p '[{{\"op\":\"remove\",\"path\":\"/spec/insecureSkipTLSVerify\"}}]': the server sets its caBundle then"),
                     );
                 }
             }
             Found::Absent => check.fault(
-                format!("APIService {name} is missing: kube-apiserver does not know the server"),
+                format!(
+                    "APIService {name} is missing: kube-apiserver sends no requests to the server"
+                ),
                 installation.create(),
             ),
             Found::Hidden(why) => check.unknown(&format!("APIService {name}"), &why),
@@ -87,12 +89,12 @@ pub(super) async fn available(installation: &Installation) -> Vec<Finding> {
             Found::Object(found) => found,
             // An earlier check has already reported that it is missing.
             Found::Absent => {
-                let what = format!("what kube-apiserver thinks of APIService {name}");
+                let what = format!("the conditions of APIService {name}");
                 check.unseen(&what, "it is missing", installation.create());
                 continue;
             }
             Found::Hidden(why) => {
-                check.unknown(&format!("what kube-apiserver thinks of APIService {name}"), &why);
+                check.unknown(&format!("the conditions of APIService {name}"), &why);
                 continue;
             }
         };
@@ -107,12 +109,14 @@ pub(super) async fn available(installation: &Installation) -> Vec<Finding> {
                 );
             }
             None => check.fault(
-                format!("APIService {name} has no condition yet: kube-apiserver has not looked"),
-                "look again in half a minute",
+                format!(
+                    "APIService {name} has no condition yet: kube-apiserver has not checked it"
+                ),
+                "retry in half a minute",
             ),
         }
     }
-    check.done("kube-apiserver finds the server well")
+    check.done("kube-apiserver reports the server as available")
 }
 
 /// The remedy for an APIService that kube-apiserver reports as not available.
@@ -135,21 +139,21 @@ fn advice(installation: &Installation, api_service: &str, reason: &str, message:
         ]) =>
         {
             format!(
-                "issue the serving certificate for {service}.{namespace}.svc (--tls-cert-file), or leave that flag out: the server makes one"
+                "issue the serving certificate for {service}.{namespace}.svc (--tls-cert-file), or omit that flag: the server creates a certificate"
             )
         }
         _ if says(&["has expired", "not yet valid"]) => format!(
             "renew the serving certificate (--tls-cert-file is read again every ten seconds), and set the clocks; {logs}"
         ),
         _ if says(&["unknown authority", "x509:"]) => format!(
-            "a server with a certificate of its own making sets the caBundle within ten seconds: {logs}; with --tls-cert-file set it yourself: kubectl patch apiservice {api_service} --type=merge -p '{{\"spec\":{{\"caBundle\":\"'$(base64 -w0 ca.crt)'\"}}}}'"
+            "a server that creates its certificate sets the caBundle within ten seconds: {logs}; with --tls-cert-file set it yourself: kubectl patch apiservice {api_service} --type=merge -p '{{\"spec\":{{\"caBundle\":\"'$(base64 -w0 ca.crt)'\"}}}}'"
         ),
         _ if says(&["bad status"]) && says(&["401"]) => format!(
-            "the server does not believe kube-apiserver: its log names what was shown and what is allowed ({logs}); the certificate of --proxy-client-cert-file must be signed by --requestheader-client-ca-file and named in --requestheader-allowed-names, and the server must be able to read ConfigMap kube-system/extension-apiserver-authentication"
+            "the server does not trust kube-apiserver: its log has the certificate and the allowed names ({logs}); the certificate of --proxy-client-cert-file must be signed by --requestheader-client-ca-file and named in --requestheader-allowed-names, and the server must be able to read ConfigMap kube-system/extension-apiserver-authentication"
         ),
         _ if says(&["bad status"]) => logs,
         _ if says(&["connection refused"]) => format!(
-            "nothing listens at that port: kubectl -n {namespace} get pods,endpointslices; --secure-port and the Service's targetPort must be the same"
+            "no process listens on that port: kubectl -n {namespace} get pods,endpointslices; --secure-port and the Service's targetPort must be the same"
         ),
         _ if says(&[
             "deadline exceeded",
@@ -160,7 +164,7 @@ fn advice(installation: &Installation, api_service: &str, reason: &str, message:
         ]) =>
         {
             format!(
-                "the control plane cannot reach the Pods: let its addresses (an ipBlock, they are no Pods) in at port 3000 in firewalls and NetworkPolicies: kubectl -n {namespace} get networkpolicies"
+                "the control plane cannot reach the Pods: allow its addresses (an ipBlock, because they are not Pods) at port 3000 in firewalls and NetworkPolicies: kubectl -n {namespace} get networkpolicies"
             )
         }
         _ if says(&["no such host"]) => format!(

@@ -16,21 +16,21 @@ pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
             Ok(look) if look.status.is_success() => look,
             Ok(look) => {
                 let remedy = match look.status.as_u16() {
-                    401 => format!("the server does not believe kube-apiserver: {}", installation.logs()),
-                    403 => "kubectl auth whoami: your user may not discover what there is (ClusterRole system:discovery)".to_owned(),
+                    401 => format!("the server does not trust kube-apiserver: {}", installation.logs()),
+                    403 => "kubectl auth whoami: your user has no permission for discovery (ClusterRole system:discovery)".to_owned(),
                     404 => format!("kubectl get apiservice {api_service} -o yaml"),
                     _ => format!("kubectl get apiservice {api_service} -o jsonpath='{{.status.conditions}}'; {}", installation.logs()),
                 };
-                let why = format!("{path} is answered with {}: {}", look.status, look.message());
+                let why = format!("{path} returns {}: {}", look.status, look.message());
                 check.fault(why, remedy);
                 continue;
             }
             Err(why) => {
                 let remedy = format!(
-                    "the control plane does not reach the Pods, or they hang: {}",
+                    "the control plane cannot reach the Pods, or they hang: {}",
                     installation.logs()
                 );
-                check.fault(format!("{path} is not answered: {why}"), remedy);
+                check.fault(format!("no response for {path}: {why}"), remedy);
                 continue;
             }
         };
@@ -48,11 +48,11 @@ pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
         if !missing.is_empty() {
             check.warn(
                 format!(
-                    "another release than this one is deployed: {api_service} serves no {}",
+                    "another release is deployed: {api_service} serves no {}",
                     missing.join(", ")
                 ),
                 format!(
-                    "{}; or look with the program that is deployed",
+                    "{}; or run doctor of the deployed release",
                     installation
                         .deployed
                         .replace_image(&installation.name, &installation.namespace)

@@ -37,7 +37,7 @@ pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
             return check.done("");
         }
         Err(Unseen::Hidden(why, remedy)) => {
-            check.unseen("the certificate that is served", &why, remedy);
+            check.unseen("the served certificate", &why, remedy);
             return check.done("");
         }
     };
@@ -47,9 +47,9 @@ pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
         && let Found::Absent = installation.find(&path).await
     {
         check.warn(
-            format!("{what} is missing: the next process that starts makes another CA"),
+            format!("{what} is missing: the next process creates another CA"),
             format!(
-                "a server that runs makes it anew within a minute; if it may not: {}",
+                "a running server creates it again within a minute; if it has no permission: {}",
                 create_secret(installation)
             ),
         );
@@ -65,20 +65,16 @@ pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
             }
             Found::Absent => {}
             Found::Hidden(why) => {
-                check.unknown(&format!("what APIService {api_service} trusts"), &why);
+                check.unknown(&format!("the caBundle of APIService {api_service}"), &why);
             }
         }
     }
     if judged == 0 {
         // An earlier check has already reported that they are missing.
-        check.unseen(
-            "what APIServices trust",
-            "there is no APIService to see",
-            installation.create(),
-        );
+        check.unseen("the CAs of the APIServices", "there is no APIService", installation.create());
     }
     let places: Vec<&str> = seen.iter().map(|seen| seen.place.as_str()).collect();
-    check.done(format!("the certificate {} is what APIServices trust", places.join(", and ")))
+    check.done(format!("the APIServices trust the certificate {}", places.join(", and ")))
 }
 
 fn judge(
@@ -94,7 +90,7 @@ fn judge(
     let is_content = is_available(found);
     let mut tell = |message: String, remedy: String| match is_content {
         true => check.warn(
-            format!("{message}; but kube-apiserver finds the server well at present"),
+            format!("{message}; kube-apiserver reports the server as available at present"),
             remedy,
         ),
         false => check.fault(message, remedy),
@@ -112,7 +108,7 @@ fn judge(
     let Some(pem) = pem.filter(|pem| server::is_bundle(pem)) else {
         let message = match bundle {
             "" => format!(
-                "APIService {api_service} has no caBundle: kube-apiserver trusts the CAs of its own machine alone"
+                "APIService {api_service} has no caBundle: kube-apiserver trusts only the CAs of its own machine"
             ),
             _ => format!("the caBundle of APIService {api_service} is not PEM of certificates"),
         };
@@ -122,7 +118,7 @@ fn judge(
     if let Some(why) = server::refusal(&pem, &seen.chain, &name, installation.clock.now()) {
         let remedy = match why.contains("none of these CAs") {
             true => set,
-            false => format!("issue it anew for {name}: {}", installation.logs()),
+            false => format!("issue it again for {name}: {}", installation.logs()),
         };
         let message = format!(
             "kube-apiserver should refuse the certificate {} by the caBundle of APIService {api_service}: it {why}",
@@ -146,7 +142,7 @@ async fn seen(installation: &Installation, name: &str) -> Result<Vec<Seen>, Unse
         match server::presented(address, name).await {
             // Servers with the same certificate are reported once.
             Ok(chain) if shown.iter().any(|known| known.chain == chain) => {}
-            Ok(chain) => shown.push(Seen { chain, place: format!("that is shown at {address}") }),
+            Ok(chain) => shown.push(Seen { chain, place: format!("at {address}") }),
             Err(why) => unreachable = Some(format!("{address} cannot be reached from here: {why}")),
         }
     }
@@ -154,8 +150,7 @@ async fn seen(installation: &Installation, name: &str) -> Result<Vec<Seen>, Unse
         return Ok(shown);
     }
     let unreachable = unreachable.unwrap_or_else(|| "no address is known".to_owned());
-    let way =
-        "--server-address=HOST:PORT names a way to the server, as that of kubectl port-forward";
+    let way = "set --server-address=HOST:PORT, for example of kubectl port-forward";
     let own = installation.deployed.has_certificate_of_its_own();
     if own == Some(true) {
         let why = format!("it is in files that --tls-cert-file names, and {unreachable}");
@@ -174,17 +169,17 @@ async fn seen(installation: &Installation, name: &str) -> Result<Vec<Seen>, Unse
             match server::is_bundle(&kept) {
                 true => Ok(vec![Seen { chain: kept, place: format!("in {what}") }]),
                 false => Err(none(format!(
-                    "{what} keeps no certificate yet: the server has not started, or may not update it"
+                    "{what} has no certificate yet: the server has not started, or has no permission to update it"
                 ))),
             }
         }
         Found::Absent => Err(none(format!(
-            "{what} is missing, in which the server keeps its certificate ({unreachable}): {}",
+            "{what}, which stores the certificate of the server, is missing ({unreachable}): {}",
             create_secret(installation)
         ))),
         Found::Hidden(why) => Err(Unseen::Hidden(
-            format!("{unreachable}, and {what} is not shown: {why}"),
-            format!("look again as an administrator of the cluster (--kubeconfig), or {way}"),
+            format!("{unreachable}, and {what} cannot be read: {why}"),
+            format!("retry as an administrator of the cluster (--kubeconfig), or {way}"),
         )),
     }
 }

@@ -76,7 +76,7 @@ pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
             for webhook in items(&configuration["webhooks"]) {
                 let Some(concern) = concerned(installation, webhook, &namespace) else { continue };
                 let what = format!(
-                    "webhook {} of {kind} {name} is asked about {}",
+                    "webhook {} of {kind} {name} is called for {}",
                     text(&webhook["name"]),
                     concern.plurals
                 );
@@ -89,15 +89,15 @@ pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
                     false => format!("rules without {}", concern.plurals),
                 };
                 let relief = format!(
-                    "make it answer, or leave us out: kubectl edit {kind} {name}: {way}, or failurePolicy: Ignore"
+                    "repair the webhook, or exclude these objects: kubectl edit {kind} {name}: {way}, or failurePolicy: Ignore"
                 );
                 looks += 1;
                 match answers(installation, webhook, looks <= LOOKED_AT).await {
                     Answers::No(why) if concern.is_conditional => check.warn(
-                        format!("{what}, unless its matchConditions leave us out, and refuses all: {why}"),
+                        format!("{what}, unless its matchConditions exclude them, and rejects all: {why}"),
                         relief,
                     ),
-                    Answers::No(why) => check.fault(format!("{what} and refuses all: {why}"), relief),
+                    Answers::No(why) => check.fault(format!("{what} and rejects all: {why}"), relief),
                     Answers::Yes | Answers::Unknown => gates.push(name.to_owned()),
                 }
             }
@@ -106,15 +106,15 @@ pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
             check.unseen(
                 &format!("the rest of {plural}"),
                 &format!("there are more than {LIMIT} of them"),
-                format!("kubectl get {plural}: look whether one of the later ones is in the way"),
+                format!("kubectl get {plural}: check whether a later one rejects objects"),
             );
         }
     }
     gates.dedup();
     check.done(match gates.is_empty() {
-        true => "no webhook is in the way if it fails".to_owned(),
+        true => "no webhook blocks the server if it fails".to_owned(),
         false => format!(
-            "no webhook is seen to be away; what the server needs would be refused without {}",
+            "all webhooks seem available; objects that the server needs would be rejected without {}",
             gates.join(", ")
         ),
     })

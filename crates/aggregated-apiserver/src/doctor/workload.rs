@@ -17,7 +17,7 @@ pub(super) async fn namespace(installation: &Installation) -> Vec<Finding> {
         Found::Object(found) if found["status"]["phase"] == "Terminating" => check.fault(
             format!("Namespace {namespace} is being deleted"),
             format!(
-                "if it stays so: kubectl delete apiservice {}; then {}",
+                "if it stays in this state: kubectl delete apiservice {}; then {}",
                 installation.api_services.join(" "),
                 installation.create()
             ),
@@ -28,7 +28,7 @@ pub(super) async fn namespace(installation: &Installation) -> Vec<Finding> {
         }
         Found::Hidden(why) => check.unknown(&format!("Namespace {namespace}"), &why),
     }
-    check.done(format!("Namespace {namespace} is there"))
+    check.done(format!("Namespace {namespace} exists"))
 }
 
 /// Checks that the Service exists and has the port that APIServices refer to.
@@ -65,7 +65,7 @@ pub(super) async fn service(installation: &Installation) -> Vec<Finding> {
             );
         }
     }
-    check.done(format!("{what} is there"))
+    check.done(format!("{what} exists"))
 }
 
 /// Checks that a Pod behind the Service is ready, and if none is, finds the reason.
@@ -76,7 +76,7 @@ pub(super) async fn endpoints(installation: &Installation) -> Vec<Finding> {
         Found::Object(found) => found,
         // An earlier check has already reported that it is missing.
         Found::Absent => {
-            let why = "there is no Service to have some";
+            let why = "there is no Service";
             check.unseen("endpoints", why, installation.create());
             return check.done("");
         }
@@ -168,7 +168,7 @@ async fn why_not_ready(installation: &Installation, service: &Value) -> (String,
             "give it the selector app.kubernetes.io/name={name}: kubectl -n {namespace} edit service {}",
             installation.service
         );
-        return ("the Service has no selector, and nobody has made endpoints".to_owned(), remedy);
+        return ("the Service has no selector and no endpoints".to_owned(), remedy);
     }
     let query: String = form_urlencoded::byte_serialize(selector.as_bytes()).collect();
     let path = format!("/api/v1/namespaces/{namespace}/pods?limit={LIMIT}&labelSelector={query}");
@@ -176,8 +176,8 @@ async fn why_not_ready(installation: &Installation, service: &Value) -> (String,
         Found::Object(list) => list,
         Found::Absent => Value::Null,
         Found::Hidden(why) => {
-            let remedy = "look again as an administrator of the cluster (--kubeconfig)";
-            return (format!("Pods cannot be seen: {why}"), remedy.to_owned());
+            let remedy = "retry as an administrator of the cluster (--kubeconfig)";
+            return (format!("cannot read Pods: {why}"), remedy.to_owned());
         }
     };
     if let Some(pod) = most_telling(items(&pods["items"])) {
@@ -201,7 +201,7 @@ async fn why_not_ready(installation: &Installation, service: &Value) -> (String,
         let why = match failure {
             Some(failure) => text(&failure["message"]).to_owned(),
             None if workload["spec"]["replicas"] == 0 => "it is scaled to no replicas".to_owned(),
-            None => "its Pods are not made".to_owned(),
+            None => "its Pods are not created".to_owned(),
         };
         let singular = plural.trim_end_matches('s');
         return (

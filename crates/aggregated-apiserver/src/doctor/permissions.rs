@@ -15,7 +15,7 @@ const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 const AT_ONCE: usize = 8;
 
 pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
-    let mut check = Check::new("rights");
+    let mut check = Check::new("permissions");
     let Installation { namespace, account, .. } = installation;
     let who = format!("ServiceAccount {namespace}/{account}");
     let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}");
@@ -35,18 +35,18 @@ pub(super) async fn check(installation: &Installation) -> Vec<Finding> {
             Ok(true) => {}
             Ok(false) => missing.entry(&grant.by).or_default().push(said(grant)),
             Err(why) => {
-                check.unknown(&format!("what {who} may do"), why);
+                check.unknown(&format!("the permissions of {who}"), why);
                 return check.done("");
             }
         }
     }
     for (by, rights) in missing {
         check.fault(
-            format!("{who} may not {}, which {by} grants", rights.join(", ")),
+            format!("{who} is not allowed to {}, which {by} grants", rights.join(", ")),
             installation.grant(),
         );
     }
-    check.done(format!("{who} may do all {} things that it needs", answers.len()))
+    check.done(format!("{who} has all {} permissions that it needs", answers.len()))
 }
 
 /// Whether the ServiceAccount has this permission.
