@@ -78,7 +78,7 @@ const NOT_YET: &[(&str, &str)] = &[
     ("unfinished_heads_of_the_front_proxy", "heads of the front proxy have no bound together"),
     ("small_headers_of_the_front_proxy", "heads of the front proxy have no bound together"),
     ("spelt_out_heads_of_the_front_proxy", "heads of the front proxy have no bound together"),
-    ("a_head_of_3_mb_beside_others", "a head that is too large ends the connection"),
+    ("head_of_3_mb_with_other_clients", "a head that is too large ends the connection"),
 ];
 
 /// The attacks that run by default: the strongest of each family that the server withstands.
@@ -86,9 +86,9 @@ const ORDINARY: &[&str] = &[
     "silent_connections",
     "unfinished_heads_of_strangers",
     "repeated_headers_of_eve",
-    "large_heads_that_wait_of_eve",
-    "a_path_of_66_kb_beside_others",
-    "taken_back_by_eve",
+    "large_waiting_heads_of_one_user",
+    "path_of_66_kb_with_other_clients",
+    "requests_reset_by_one_user",
     "pings",
     "objects_unread_on_many",
     "refusals_unread",
@@ -113,7 +113,7 @@ const ATTACKS: &[(&str, Attack)] = &[
     ("slow_prefaces", |w| connections::slow_prefaces(w, 300).boxed()),
     ("handshakes_of_strangers", |w| connections::handshakes(w, Who::Stranger).boxed()),
     ("handshakes_of_eve", |w| connections::handshakes(w, Who::Eve).boxed()),
-    ("connections_that_come_and_go", |w| connections::come_and_go(w, Who::Stranger).boxed()),
+    ("short_connections", |w| connections::come_and_go(w, Who::Stranger).boxed()),
     ("unfinished_heads_of_strangers", |w| {
         connections::unfinished_heads(w, Who::Stranger, 900, 30_000).boxed()
     }),
@@ -155,7 +155,9 @@ const ATTACKS: &[(&str, Attack)] = &[
     }),
     ("dribbled_heads", |w| heads::dribbled(w, Who::Eve, 500).boxed()),
     ("announced_bodies", |w| heads::announced(w, Who::Eve, 800).boxed()),
-    ("continuations_of_nothing", |w| heads::continuations(w, Who::Stranger, Vec::new()).boxed()),
+    ("continuation_frames_without_headers", |w| {
+        heads::continuations(w, Who::Stranger, Vec::new()).boxed()
+    }),
     ("continuations_of_headers", |w| {
         let head = Head::default().with("x", &"y".repeat(16_000));
         heads::continuations(w, Who::Stranger, head.0).boxed()
@@ -164,11 +166,11 @@ const ATTACKS: &[(&str, Attack)] = &[
         let head = Head::default().with("x", &"y".repeat(16_000));
         heads::continuations(w, Who::FrontProxy, head.0).boxed()
     }),
-    ("large_heads_that_wait_of_strangers", |w| {
+    ("large_waiting_heads_of_unauthenticated_clients", |w| {
         heads::waiting(w, Who::Stranger, 100, 100, 28_000).boxed()
     }),
-    ("large_heads_that_wait_of_eve", |w| heads::waiting(w, Who::Eve, 10, 1_000, 28_000).boxed()),
-    ("large_heads_that_wait_of_the_front_proxy", |w| {
+    ("large_waiting_heads_of_one_user", |w| heads::waiting(w, Who::Eve, 10, 1_000, 28_000).boxed()),
+    ("large_waiting_heads_of_the_front_proxy", |w| {
         heads::waiting(w, Who::FrontProxy, 1, 1_000, 1_900_000).boxed()
     }),
     ("large_heads_of_watches", |w| {
@@ -218,43 +220,45 @@ const ATTACKS: &[(&str, Attack)] = &[
         }
         heads::heads(w, Who::FrontProxy, 1, 500, head, true).boxed()
     }),
-    ("a_path_of_9_kib_beside_others", |w| {
+    ("path_of_9_kib_with_other_clients", |w| {
         let path = format!("{}/{}", llamas("default"), "x".repeat(9 << 10));
         heads::beside_others(w, Head::of("GET", &path, Who::FrontProxy)).boxed()
     }),
-    ("a_path_of_66_kb_beside_others", |w| {
+    ("path_of_66_kb_with_other_clients", |w| {
         let path = format!("{}?{}", llamas("default"), "x".repeat(66_000));
         heads::beside_others(w, Head::of("GET", &path, Who::FrontProxy)).boxed()
     }),
-    ("a_head_of_900_kb_beside_others", |w| {
+    ("head_of_900_kb_with_other_clients", |w| {
         let head = Head::of("GET", &llamas("default"), Who::FrontProxy);
         heads::beside_others(w, head.with("x", &"y".repeat(900_000))).boxed()
     }),
-    ("a_head_of_3_mb_beside_others", |w| {
+    ("head_of_3_mb_with_other_clients", |w| {
         let head = Head::of("GET", &llamas("default"), Who::FrontProxy);
         heads::beside_others(w, head.with("x", &"y".repeat(3_000_000))).boxed()
     }),
-    ("an_odd_path_beside_others", |w| {
+    ("unusual_path_with_other_clients", |w| {
         let head = Head::of("GET", "/apis/\u{1}\\ <>%zz", Who::FrontProxy);
         heads::beside_others(w, head).boxed()
     }),
     ("table_sizes", |w| heads::table_sizes(w, Who::Eve).boxed()),
     // Frames.
-    ("taken_back_by_strangers", |w| {
+    ("requests_reset_by_unauthenticated_clients", |w| {
         frames::resets(w, Who::Stranger, 1, 100_000, llamas("default")).boxed()
     }),
-    ("taken_back_by_eve", |w| frames::resets(w, Who::Eve, 1, 100_000, llamas("default")).boxed()),
-    ("taken_back_on_many_connections", |w| {
+    ("requests_reset_by_one_user", |w| {
+        frames::resets(w, Who::Eve, 1, 100_000, llamas("default")).boxed()
+    }),
+    ("requests_reset_on_many_connections", |w| {
         frames::resets(w, Who::Eve, 32, 10_000, llamas("default")).boxed()
     }),
-    ("taken_back_by_the_front_proxy", |w| {
+    ("requests_reset_by_the_front_proxy", |w| {
         frames::resets(w, Who::FrontProxy, 1, 100_000, llamas("default")).boxed()
     }),
-    ("watches_taken_back", |w| {
+    ("watches_reset_by_one_user", |w| {
         let path = format!("{}?watch=1", llamas("default"));
         frames::resets(w, Who::FrontProxy, 1, 50_000, path).boxed()
     }),
-    ("made_resets", |w| frames::made_resets(w, Who::Eve, 50_000).boxed()),
+    ("resets_provoked_from_the_server", |w| frames::made_resets(w, Who::Eve, 50_000).boxed()),
     ("pings", |w| frames::flood(w, Who::Stranger, 8, frames::pings(), true).boxed()),
     ("pings_unread", |w| frames::flood(w, Who::Stranger, 8, frames::pings(), false).boxed()),
     ("pongs", |w| frames::flood(w, Who::Stranger, 8, frames::pongs(), true).boxed()),
@@ -275,7 +279,7 @@ const ATTACKS: &[(&str, Attack)] = &[
     ("toggled_windows_on_many", |w| frames::toggled_windows(w, Who::Eve, 8).boxed()),
     ("windows_byte_by_byte", |w| frames::byte_by_byte(w, Who::Eve).boxed()),
     // Unread responses.
-    ("objects_unread_on_one", |w| unread::objects(w, ONE).boxed()),
+    ("unread_objects_on_one_connection", |w| unread::objects(w, ONE).boxed()),
     ("objects_unread_on_many", |w| unread::objects(w, MANY).boxed()),
     ("objects_unread_by_the_deaf", |w| unread::objects(w, DEAF).boxed()),
     ("objects_unread_by_the_front_proxy", |w| {
@@ -294,7 +298,7 @@ const ATTACKS: &[(&str, Attack)] = &[
         .boxed()
     }),
     ("lists_unread", |w| unread::lists(w, MANY, "application/json").boxed()),
-    ("lists_unread_on_one", |w| unread::lists(w, ONE, "application/json").boxed()),
+    ("unread_lists_on_one_connection", |w| unread::lists(w, ONE, "application/json").boxed()),
     ("lists_unread_as_yaml", |w| unread::lists(w, MANY, "application/yaml").boxed()),
     ("lists_unread_as_tables", |w| unread::lists(w, MANY, TABLE).boxed()),
     ("lists_unread_by_the_deaf", |w| unread::lists(w, DEAF, "application/json").boxed()),
@@ -347,13 +351,13 @@ const ATTACKS: &[(&str, Attack)] = &[
     ("yaml_flow", |w| work::at_once(w, Who::Eve, 50, work::yaml_flow()).boxed()),
     ("yaml_aliases", |w| work::at_once(w, Who::Eve, 50, work::yaml_aliases()).boxed()),
     ("merge_patches", |w| work::at_once(w, Who::Eve, 100, work::merge_patch()).boxed()),
-    ("json_patches_that_copy", |w| {
+    ("json_patches_with_copies", |w| {
         work::at_once(w, Who::Eve, 50, work::json_patch_copies()).boxed()
     }),
     ("json_patches_at_the_front", |w| {
         work::at_once(w, Who::Eve, 50, work::json_patch_fronts()).boxed()
     }),
-    ("json_patches_that_test", |w| {
+    ("json_patches_with_tests", |w| {
         work::at_once(w, Who::Eve, 50, work::json_patch_tests()).boxed()
     }),
     ("bodies_of_strangers", |w| work::at_once(w, Who::Stranger, 100, work::dense_json()).boxed()),
@@ -394,15 +398,15 @@ const ATTACKS: &[(&str, Attack)] = &[
         let query = "resourceVersion=0".to_owned();
         work::watches(w, Who::Eve, (5, 200), query, TABLE, 100).boxed()
     }),
-    ("watches_that_come_and_go", |w| work::short_watches(w).boxed()),
+    ("short_watches", |w| work::short_watches(w).boxed()),
     ("changes_of_a_large_object", |w| work::changes(w, 1_000_000).boxed()),
     ("changes_of_a_small_object", |w| work::changes(w, 1).boxed()),
-    ("a_store_filled_to_its_end", |w| {
+    ("a_store_filled_to_its_limit", |w| {
         work::full_store(w, &[1_000_000, 100_000, 10_000, 1_000]).boxed()
     }),
     ("many_small_objects", |w| work::full_store(w, &[1]).boxed()),
     ("websockets_unread", |w| work::websockets(w, 500, Vec::new()).boxed()),
-    ("websockets_that_announce_much", |w| {
+    ("websockets_with_large_announced_frames", |w| {
         let announced = [&[0x82, 0xff][..], &(1_u64 << 30).to_be_bytes(), &[0; 4], &[7; 16_000]];
         work::websockets(w, 500, announced.concat()).boxed()
     }),
@@ -411,13 +415,13 @@ const ATTACKS: &[(&str, Attack)] = &[
         work::websockets(w, 500, ping).boxed()
     }),
     // A hundred users, each within the per-user limits.
-    ("large_heads_that_wait_of_a_crowd", |w| {
+    ("large_waiting_heads_of_many_users", |w| {
         heads::waiting(w, Who::Crowd, 100, 100, 28_000).boxed()
     }),
-    ("taken_back_by_a_crowd", |w| {
+    ("requests_reset_by_many_users", |w| {
         frames::resets(w, Who::Crowd, 100, 1_000, llamas("default")).boxed()
     }),
-    ("taken_back_by_many_front_proxies", |w| {
+    ("requests_reset_by_many_front_proxies", |w| {
         frames::resets(w, Who::FrontProxy, 10, 10_000, llamas("default")).boxed()
     }),
     ("objects_unread_by_a_crowd", |w| {
@@ -438,7 +442,7 @@ const ATTACKS: &[(&str, Attack)] = &[
     ("many_managed_fields_by_a_crowd", |w| {
         work::at_once(w, Who::Crowd, 300, work::managed_fields()).boxed()
     }),
-    ("json_patches_that_copy_by_a_crowd", |w| {
+    ("json_patches_with_copies_of_many_users", |w| {
         work::at_once(w, Who::Crowd, 150, work::json_patch_copies()).boxed()
     }),
     ("watches_of_a_crowd", |w| {
@@ -457,7 +461,7 @@ const ATTACKS: &[(&str, Attack)] = &[
         authentication::questions(w, Who::FrontProxy, (10, 1_000), false).boxed()
     }),
     ("tokens_of_eve", |w| authentication::questions(w, Who::Eve, (100, 100), true).boxed()),
-    ("made_up_certificates", |w| {
+    ("forged_certificates", |w| {
         let attack = authentication::made_up_certificates(Arc::clone(&w), 300);
         authentication::quietly(w, attack).boxed()
     }),

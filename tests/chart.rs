@@ -20,12 +20,15 @@ use test_cluster::{ControlPlane, Programs};
 use harness::{Group, Needs, Shared};
 
 const TESTS: Group<Chart> = &[
-    ("it_says_what_the_manifests_say", it_says_what_the_manifests_say),
-    ("every_value_has_its_place", every_value_has_its_place),
-    ("a_certificate_from_elsewhere_needs_no_right", a_certificate_from_elsewhere_needs_no_right),
-    ("values_that_make_no_sense_are_refused", values_that_make_no_sense_are_refused),
-    ("what_is_watched_is_measured", what_is_watched_is_measured),
-    ("it_is_installed_upgraded_and_removed", it_is_installed_upgraded_and_removed),
+    ("the_chart_renders_the_printed_manifests", it_says_what_the_manifests_say),
+    ("every_value_of_the_chart_is_used", every_value_has_its_place),
+    (
+        "an_own_certificate_needs_no_permission_on_secrets",
+        a_certificate_from_elsewhere_needs_no_right,
+    ),
+    ("invalid_values_are_rejected", values_that_make_no_sense_are_refused),
+    ("alerts_and_dashboards_use_existing_metrics", what_is_watched_is_measured),
+    ("the_chart_is_installed_upgraded_and_removed", it_is_installed_upgraded_and_removed),
 ];
 const NAMESPACE: &str = "farm-operator";
 /// The Kubernetes version of the control plane. A Helm that is built from sources knows no version.

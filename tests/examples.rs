@@ -67,10 +67,10 @@ type OnControlPlane = Box<dyn FnOnce(&mut ControlPlane) -> Result<()> + Send>;
 
 /// The main function of each program, on any cluster.
 const SCENARIOS: &[(&str, Scenario)] = &[
-    ("books_come_and_go", |cluster| Box::pin(books::come_and_go(cluster))),
+    ("books_are_added_and_deleted", |cluster| Box::pin(books::come_and_go(cluster))),
     ("an_older_definition_is_replaced", |cluster| Box::pin(books::had_another_definition(cluster))),
     ("echoes_have_deployments", |cluster| Box::pin(echoes::have_deployments(cluster))),
-    ("echoes_leave_others_alone", |cluster| Box::pin(echoes::leave_others_alone(cluster))),
+    ("echoes_do_not_change_other_objects", |cluster| Box::pin(echoes::leave_others_alone(cluster))),
     ("foos_are_served", |cluster| Box::pin(reflected::foos_are_served(cluster))),
     ("a_recording_is_served_again", |cluster| Box::pin(collector::is_served_again(cluster))),
     ("a_recording_has_rules", |cluster| Box::pin(collector::has_rules(cluster))),
@@ -79,15 +79,15 @@ const SCENARIOS: &[(&str, Scenario)] = &[
 
 /// Tests that need no cluster, or start their own.
 const ALONE: &[(&str, Alone)] = &[
-    ("samples_fit_their_kinds", world::samples_fit_their_kinds),
-    ("no_book_is_lost_or_told_twice", books::survive_faults),
-    ("an_operator_tries_again", echoes::try_again),
-    ("an_operator_is_quiet_when_nothing_happens", echoes::are_quiet),
-    ("pauses_grow_up_to_a_bound", echoes::pause),
-    ("the_manifest_is_that_of_the_kind", reflected::has_a_manifest),
-    ("foos_are_right_after_a_restart", reflected::survives_a_restart),
-    ("no_name_leads_out_of_a_folder", collector::stays_in_its_folder),
-    ("what_is_written_is_what_was_read", collector::writes_what_it_read),
+    ("samples_are_valid", world::samples_fit_their_kinds),
+    ("each_book_is_reported_once_despite_failures", books::survive_faults),
+    ("an_operator_retries_after_errors", echoes::try_again),
+    ("an_operator_sends_no_requests_without_events", echoes::are_quiet),
+    ("retry_delays_grow_up_to_a_limit", echoes::pause),
+    ("the_manifest_contains_the_definition_of_the_kind", reflected::has_a_manifest),
+    ("foos_are_current_after_a_restart", reflected::survives_a_restart),
+    ("no_object_name_leads_out_of_the_directory", collector::stays_in_its_folder),
+    ("written_objects_equal_the_read_ones", collector::writes_what_it_read),
     ("without_a_cluster_there_is_a_clear_error", collector::needs_a_cluster),
 ];
 
@@ -126,7 +126,7 @@ fn on_a_control_plane(
         };
         tests.push((format!("{name}_on_a_control_plane"), Box::new(run)));
     }
-    let restarted = "foos_are_right_after_a_restart_of_kube_apiserver".to_owned();
+    let restarted = "foos_are_current_after_a_restart_of_kube_apiserver".to_owned();
     tests.push((restarted, Box::new(reflected::survives_kube_apiserver)));
 
     let wanted = !arguments.list && tests.iter().any(|(name, _)| is_wanted(arguments, name));

@@ -42,8 +42,8 @@ use stage::Stage;
 /// The server is unreachable.
 const AWAY: Group<Stage> = &[
     ("a_server_that_cannot_be_reached", availability::unreachable),
-    ("a_server_that_does_not_answer", availability::suspended),
-    ("a_server_that_is_gone", availability::gone),
+    ("a_server_that_does_not_respond", availability::suspended),
+    ("a_deleted_server", availability::gone),
 ];
 
 /// Certificates and authentication.
@@ -59,34 +59,31 @@ const TRUST: Group<Stage> = &[
 const INSTALLATION: Group<Stage> = &[
     ("the_secret_of_the_serving_certificate_is_lost", certificates::the_secret_is_lost),
     ("the_role_binding_in_kube_system_is_missing", rights::the_role_binding_is_missing),
-    ("the_right_to_ask_for_rights_is_missing", rights::nobody_can_be_authorized),
-    ("the_rights_on_sources_are_missing", rights::nothing_is_in_view),
+    ("the_permission_for_access_reviews_is_missing", rights::nobody_can_be_authorized),
+    ("the_permissions_on_sources_are_missing", rights::nothing_is_in_view),
 ];
 
 /// Requests in progress, and other users of a cluster.
 const TRAFFIC: Group<Stage> = &[
     ("a_rollout_fails_no_request", streams::a_rollout),
     ("requests_of_any_size", streams::large_requests),
-    ("readers_that_do_not_read", streams::slow_readers),
+    ("watchers_that_do_not_read", streams::slow_readers),
     ("etcd_is_killed", streams::etcd_is_killed),
     ("kube_apiserver_is_killed", streams::kube_apiserver_is_killed),
     ("policies_of_the_cluster_do_not_reach_llamas", install::policies_do_not_reach_llamas),
     ("a_definition_of_our_group", install::a_definition_of_our_group),
-    ("nothing_can_be_written", install::nothing_can_be_written),
+    ("a_read_only_file_system", install::nothing_can_be_written),
 ];
 
 /// The registration of the program, until its removal by the last test.
 const REGISTRATION: Group<Stage> = &[
     ("documents_of_all_servers_are_merged", discovery::documents_are_merged),
-    ("a_version_that_nobody_serves", discovery::a_version_that_nobody_serves),
-    (
-        "a_version_that_one_of_two_replicas_serves",
-        discovery::a_version_that_one_of_two_replicas_serves,
-    ),
-    ("a_kind_that_one_of_two_replicas_serves", discovery::a_kind_that_one_of_two_replicas_serves),
+    ("a_version_without_a_server", discovery::a_version_that_nobody_serves),
+    ("a_version_of_one_of_two_replicas", discovery::a_version_that_one_of_two_replicas_serves),
+    ("a_kind_of_one_of_two_replicas", discovery::a_kind_that_one_of_two_replicas_serves),
     ("the_api_service_is_of_another", install::the_api_service_is_of_another),
     ("another_authority_is_named", install::another_authority_is_named),
-    ("the_api_service_is_made_anew", install::the_api_service_is_made_anew),
+    ("the_api_service_is_recreated", install::the_api_service_is_made_anew),
     ("the_api_service_is_left_behind", install::the_api_service_is_left_behind),
     ("everything_is_removed_in_another_order", install::everything_is_removed_in_another_order),
     ("everything_is_removed", install::everything_is_removed),
