@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use crate::error::StartError;
+use crate::progress::Progress;
 use crate::storage;
 
 /// The options of the command `backup`.
@@ -26,15 +27,17 @@ impl BackupOptions {
     /// # Errors
     /// The reason, if the directory contains no objects, if they are damaged, or if the file cannot be written.
     pub fn run(&self) -> Result<String, StartError> {
+        let progress = Progress::working("copying");
         let copied = if self.file == Path::new("-") {
             if io::stdout().is_terminal() {
-                let why = "the standard output is a terminal, and a copy is no text";
+                let why = "standard output is a terminal, and a copy is binary";
                 return Err(StartError::Backup(why.to_owned()));
             }
             storage::back_up_to(&self.data_dir, io::stdout().lock())
         } else {
             storage::back_up(&self.data_dir, &self.file)
         };
+        drop(progress);
         let copied = copied.map_err(StartError::Backup)?;
         let (rows, newest) = (copied.rows, copied.newest);
         Ok(format!("{rows} objects and changes of the last minutes, up to revision {newest}"))

@@ -100,6 +100,7 @@ mod blocking;
 mod clock;
 mod document;
 mod log_throttle;
+mod progress;
 mod queue;
 mod record;
 mod user;

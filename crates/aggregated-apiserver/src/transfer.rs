@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use self::renewal::Renewal;
 use crate::error::StartError;
 use crate::object::{Key, Object, Shape};
+use crate::progress::Progress;
 use crate::server::{ApiServer, EtcdArgs, encryption};
 use crate::storage::{
     self, Collection, Commit, Encryption, LogEntry, LogReader, NamespaceLimit, Precondition,
@@ -73,12 +74,14 @@ impl TransferOptions {
             kept.add(&collection, &reader);
         }
         kept.objects.sort_by_key(|(entry, _)| entry.revision);
+        let progress = Progress::counting_to(kept.objects.len(), "exporting");
         for (entry, collection) in &kept.objects {
             let Some(object) = &entry.object else { continue };
             let object = Value::Object(object.to_tree());
             let line = Line { collection: collection.to_string(), object };
             let line = serde_json::to_string(&line).map_err(|error| failed(error.to_string()))?;
             writeln!(out, "{line}").map_err(|error| failed(error.to_string()))?;
+            progress.advance();
         }
         out.flush().map_err(|error| failed(error.to_string()))?;
         if !kept.damaged.is_empty() {
@@ -106,10 +109,16 @@ impl TransferOptions {
                 Err(error) => Err(failed(error.to_string())),
             }
         });
+        let progress = Progress::counting("importing");
         let (mut count, mut there) = (0, 0);
         let mut written = pin!(written.buffered(AT_ONCE));
         while let Some(is_new) = written.try_next().await? {
-            if is_new { count += 1 } else { there += 1 }
+            if is_new {
+                count += 1
+            } else {
+                there += 1
+            }
+            progress.advance();
         }
         let noted = store.note_begun().await;
         noted.map_err(|error| StartError::Transfer(error.to_string()))?;
@@ -127,8 +136,11 @@ impl TransferOptions {
     pub async fn migrate(&self, server: &ApiServer) -> Result<String, StartError> {
         let encryption = self.encryption()?;
         let renewal = Renewal::new(server.stored_kinds()?);
-        let renewed =
-            |collection: &Collection, object: &Arc<Object>| renewal.of(collection, object);
+        let progress = Progress::counting("migrating");
+        let renewed = |collection: &Collection, object: &Arc<Object>| {
+            progress.advance();
+            renewal.of(collection, object)
+        };
         let rewritten = if let Some(etcd) = self.etcd.options(server.name()) {
             let rewritten = storage::rewrite_etcd(&etcd, encryption, &renewed).await;
             rewritten.map_err(StartError::Etcd)?
@@ -137,6 +149,7 @@ impl TransferOptions {
             let rewritten = storage::rewrite(folder, encryption, &renewed);
             rewritten.map_err(|why| StartError::file("data-dir", folder, why))?
         };
+        drop(progress);
         let Rewritten { rewritten, all, damaged } = rewritten;
         let said = format!("{rewritten} of {all}");
         renewal.report(said, damaged).map_err(StartError::Transfer)
