@@ -92,10 +92,10 @@ pub fn kubectl_explains(world: &mut World) -> Result<()> {
         &["llamas.spec", "--recursive", older],
         &["KIND:       Llama", "weight", "<number> -required-", "height"],
     )?;
-    check(&["llamas.spec.weight"], &["VERSION:    v1\n", "in kilograms: a quantity, as"])?;
+    check(&["llamas.spec.weight"], &["VERSION:    v1\n", "in kilograms, as a quantity"])?;
     check(&["llamas.metadata.name"], &["FIELD: name <string>", "Name must be unique"])?;
-    check(&["farmpods.status.lastEnd"], &["exitCode", "Why, as `OOMKilled`, `Error`"])?;
-    check(&["farmpods.status.why.code"], &["FIELD: code <string>", "The cause in a word"])?;
+    check(&["farmpods.status.lastEnd"], &["exitCode", "for example `OOMKilled`"])?;
+    check(&["farmpods.status.why.code"], &["FIELD: code <string>", "The cause in one word"])?;
     check(
         &["llamas.spec.weight", "--output=plaintext-openapiv2", older],
         &["FIELD:    weight <number>", "The weight in kilograms"],

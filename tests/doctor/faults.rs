@@ -460,7 +460,7 @@ pub fn nothing_listens(ward: &mut Ward) -> Result<()> {
     ward.wait_for("served", "error", "returns 503", "kubectl get apiservice")?;
     let silent = std::net::TcpListener::bind("127.0.0.1:0")?;
     ward.lead_to(silent.local_addr()?.port())?;
-    let control_plane = "let its addresses (an ipBlock, they are no Pods) in at port 3000";
+    let control_plane = "allow its addresses (an ipBlock, because they are not Pods) at port 3000";
     ward.wait_for("available", "error", "FailedDiscoveryCheck", control_plane)?;
     ward.lead_to(ward.world.port)?;
     ward.wait_well()
