@@ -131,7 +131,7 @@ pub fn the_front_proxy_is_not_described(ward: &mut Ward) -> Result<()> {
         "requestheader-allowed-names": "[]",
     });
     patch(&same)?;
-    let any = "any client certificate of the cluster may say that it is the front proxy";
+    let any = "any client certificate of the cluster can act as the front proxy";
     ward.wait_for("front-proxy", "warning", any, "--requestheader-allowed-names")?;
     patch(&before)?;
     ward.wait_well()

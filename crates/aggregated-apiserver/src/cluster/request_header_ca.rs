@@ -44,7 +44,7 @@ impl DelegatedAuthentication {
     fn parse(data: &BTreeMap<String, String>) -> Result<Self, String> {
         let list = |key: &str| match data.get(key).filter(|text| !text.is_empty()) {
             Some(text) => serde_json::from_str::<Vec<String>>(text)
-                .map_err(|error| format!("{key}: is not a JSON list of texts: {error}")),
+                .map_err(|error| format!("{key}: is not a JSON list of strings: {error}")),
             None => Ok(Vec::new()),
         };
         let filled = |key: &str| data.get(key).filter(|text| !text.trim().is_empty()).cloned();

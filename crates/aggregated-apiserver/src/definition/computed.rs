@@ -30,7 +30,7 @@ pub use variant::{ComputedFromVariants, Variant, Variants};
 pub(super) use variant::{Only, Opened};
 
 /// The consequence that the log states while the sources of a kind are not synced.
-const MISSING: &str = "what is computed from them is not served";
+const MISSING: &str = "the kinds that are computed from it are not served";
 
 /// The number of objects that are computed before the task yields to other tasks.
 const BATCH: usize = 256;

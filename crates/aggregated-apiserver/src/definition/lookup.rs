@@ -147,7 +147,7 @@ impl LookupOptions for AllObjects {
 }
 
 /// The consequence that the log states while the objects of a lookup are not synced.
-const MISSING: &str = "what is computed is without them";
+const MISSING: &str = "computed objects omit its fields";
 
 /// The state that lookups of the same type share within one kind.
 struct Shared<K> {

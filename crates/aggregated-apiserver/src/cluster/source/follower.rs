@@ -238,7 +238,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Follower<K> {
     pub fn tell(&self, error: &str) {
         self.reports.log(|_| {
             let meanwhile = match self.informer.is_synced() {
-                true => "the last view of them stays",
+                true => "the last known objects stay",
                 false => self.missing,
             };
             tracing::warn!(source = %self.resource, %error, "cannot watch source, {meanwhile}");
