@@ -17,11 +17,7 @@ pub struct Progress(ProgressBar);
 impl Progress {
     /// Shows a count of objects behind this verb, such as `exporting`.
     pub fn counting(verb: &'static str) -> Self {
-        Self::shown(
-            ProgressBar::no_length(),
-            verb,
-            "{spinner} {msg} objects: {human_pos} ({per_sec})",
-        )
+        Self::shown(ProgressBar::no_length(), verb, COUNT)
     }
 
     /// Shows a count of objects of a known total.
