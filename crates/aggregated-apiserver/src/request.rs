@@ -87,23 +87,23 @@ use served::{Served, observed};
 use throttle::{Permit, Throttle};
 use update_follower::UpdateFollower;
 
-/// The longest id that is sent back, and logged.
+/// The longest audit id that is returned and logged, in bytes.
 const LONGEST_AUDIT_ID: usize = 1 << 10;
 
-/// Room for a document while it is made; few are larger.
+/// The memory that is charged for a document while it is built, in bytes. Few documents are larger.
 const DOCUMENT: usize = 64 << 10;
 
-/// Whose request it is, and where its answer is counted.
+/// The authenticated user of a request, with the limits that its response is charged to.
 struct Caller<'a> {
     user: &'a Arc<User>,
     answer: &'a Answer,
-    /// What a watch may show for as long as it holds.
+    /// The permissions of an open watch, which are checked again while it is open.
     permission: Option<Permission>,
-    /// What is left out of what the caller reads.
+    /// The fields that are omitted for the user.
     authorized: Authorized,
 }
 
-/// Everything that a request needs.
+/// The handler of requests, with everything that they share.
 pub struct Handler {
     served: Arc<ArcSwap<Served>>,
     authentication: Authentication,
@@ -112,11 +112,11 @@ pub struct Handler {
     admission: AdmissionChain,
     clock: Clock,
     throttle: Throttle,
-    /// What answers take until they have been sent.
+    /// The memory of responses until they are sent.
     answers: Answers,
-    /// Forms of watch events.
+    /// Encoded watch events that watchers share.
     forms: SharedForms,
-    /// What the bodies of writes and what becomes of them may take.
+    /// The memory for the trees of writes.
     quota: Quota,
     yaml: YamlParsers,
     metrics: Arc<Metrics>,
@@ -124,7 +124,7 @@ pub struct Handler {
     traces: Option<Arc<Traces>>,
     documents: Documents,
     openapi_turn: Arc<Mutex<()>>,
-    /// Where writes wait that take long.
+    /// The queue of slow writes.
     turns: SlowWrites,
     /// Limits the commits of `system:masters`, whose requests in flight are not limited.
     commits_of_masters: CommitLimit,
@@ -132,16 +132,16 @@ pub struct Handler {
     unsettled: UnsettledWrites,
     /// Writes whose requests have ended.
     detached: DetachedWrites,
-    /// Whether objects say who owns which of their fields.
+    /// Whether objects have `metadata.managedFields`.
     managed_fields: ManagedFields,
-    /// How long a request may take that is no watch.
+    /// The time limit of requests other than watches.
     request_timeout: Duration,
-    /// What an update waits for before it is answered.
+    /// Delays the response to an update until the server uses the updated definition.
     update_follower: UpdateFollower,
 }
 
 impl Handler {
-    /// A handler of these kinds, whose requests take no more than this.
+    /// Creates a handler of these kinds with these limits.
     pub fn new(
         kinds: ServedKinds,
         authentication: Authentication,
@@ -195,19 +195,19 @@ impl Handler {
         }
     }
 
-    /// The same handler, whose requests take no longer than this, unless they are watches.
+    /// Sets the time limit of requests other than watches.
     #[must_use]
     pub fn with_request_timeout(self, request_timeout: Duration) -> Self {
         Self { request_timeout, ..self }
     }
 
-    /// The same handler, whose objects say who owns which of their fields, or do not.
+    /// Sets whether objects have `metadata.managedFields`.
     #[must_use]
     pub fn with_managed_fields(self, managed_fields: ManagedFields) -> Self {
         Self { managed_fields, ..self }
     }
 
-    /// The same handler, whose requests are written down in this log, if there is one.
+    /// Sets the audit log.
     #[must_use]
     pub fn with_audit(self, audit: Option<Arc<Audit>>) -> Self {
         if let Some(audit) = &audit {
@@ -216,7 +216,7 @@ impl Handler {
         Self { audit, ..self }
     }
 
-    /// The same handler, whose requests leave spans there, if they leave any.
+    /// Sets the exporter of spans.
     #[must_use]
     pub fn with_traces(self, traces: Option<Arc<Traces>>) -> Self {
         if let Some(traces) = &traces {
@@ -225,11 +225,11 @@ impl Handler {
         Self { traces, ..self }
     }
 
-    /// Waits until writes whose requests have ended are committed, the audit log is written and the spans are sent,
-    /// for some seconds at most.
+    /// Waits until writes that outlive their requests are committed, the audit log is written and the spans are sent,
+    /// for `longest` at most.
     pub async fn flush(&self, longest: Duration) {
         let began = Instant::now();
-        // What the last writes leave in the audit log and in traces takes the rest of the time.
+        // The audit events and spans of the last writes use the rest of the time.
         let _ = tokio::time::timeout(longest * 4 / 5, self.detached.ended()).await;
         let longest = longest.saturating_sub(began.elapsed());
         let traces = async {
@@ -239,31 +239,31 @@ impl Handler {
         };
         let audit = async {
             if let Some(audit) = self.audit.clone() {
-                // It blocks, and fails only with the process.
+                // `flush` blocks a thread. The task fails only if the process ends.
                 let _ = tokio::task::spawn_blocking(move || audit.flush(longest)).await;
             }
         };
         tokio::join!(traces, audit);
     }
 
-    /// Whether objects say who owns which of their fields.
+    /// Whether objects have `metadata.managedFields`.
     pub fn managed_fields(&self) -> ManagedFields {
         self.managed_fields
     }
 
-    /// The same handler, with these documents.
+    /// Sets the documents.
     #[must_use]
     pub fn with_documents(self, documents: Documents) -> Self {
         Self { documents, ..self }
     }
 
-    /// Says in metrics from now on when certificates end.
+    /// Sets the expiration times of certificates that metrics contain.
     pub fn set_certificate_ends(&self, ends: CertificateEnds) {
         self.metrics.set_certificate_ends(ends);
     }
 
-    /// Has the updates of the kind of this name (`foos.example.com`) followed: each of them is answered when
-    /// this code, which is given the name of the object, is done with it.
+    /// Delays the responses to updates of this kind (`foos.example.com`). Each response is sent when the future of this
+    /// function, which receives the name of the object, is complete.
     pub fn follow_updates(
         &self,
         qualified: &str,
@@ -272,33 +272,33 @@ impl Handler {
         self.update_follower.set(qualified, Box::new(follow));
     }
 
-    /// Where writes wait that take long.
+    /// The queue of slow writes.
     pub fn turns(&self) -> &SlowWrites {
         &self.turns
     }
 
-    /// What is served now.
+    /// The kinds that are served now.
     pub fn kinds(&self) -> ServedKinds {
         self.served.load().kinds.clone()
     }
 
-    /// The state of the sources that kinds are computed from, each once: the worst, where some of
-    /// it is in view and some is not.
+    /// The states of the sources of all kinds, one for each source. If some parts of a source are synced and others are
+    /// not, the state is that of a part that is not synced.
     pub fn sources(&self) -> Vec<SourceState> {
         self.served.load().sources()
     }
 
-    /// Serves these kinds from now on.
+    /// Replaces the served kinds.
     pub fn serve(&self, kinds: ServedKinds) {
         self.served.store(Arc::new(Served::new(kinds)));
     }
 
-    /// The answers that have been made and not been sent.
+    /// The responses that were encoded and are not sent yet.
     pub fn answers(&self) -> &Answers {
         &self.answers
     }
 
-    /// Answers a request. A refusal is an answer too.
+    /// Handles a request. A rejection is a response, too.
     pub async fn handle(
         self: &Arc<Self>,
         peer: &Peer,
@@ -312,7 +312,7 @@ impl Handler {
         let Arrived { head, record } = &mut arrived;
         let audit_id = head.headers.get(AUDIT_ID);
         let span = tracing::debug_span!("request", method = %head.method, ?audit_id);
-        // Rules are written by users of this library.
+        // Validation rules and other code of users may panic.
         let answer = self.answer_in_time((peer, held), head, body, record);
         let answer = AssertUnwindSafe(answer.instrument(span)).catch_unwind().await;
         let mut response = match answer {
@@ -384,14 +384,15 @@ impl Handler {
         let caller = Caller { user: &user, answer: held, permission, authorized };
         let answer = match route.destination {
             Destination::Document(document) => {
-                // Some are made for each reader.
+                // Some documents are built for each reader.
                 let _room = held.room(&user, DOCUMENT).await?;
                 let answer = self.document(head, &document).await;
                 record.is_served = answer.is_ok();
                 answer
             }
-            // kube-apiserver sends on what is registered, and that leads to every replica: one of the release before is
-            // asked, too. It must not say that there is no such object, because what that owns would be deleted then.
+            // kube-apiserver sends requests for registered versions to every replica, including replicas of an older
+            // release. Such a replica must not answer that the object does not exist, because the garbage collector
+            // would delete its dependents.
             Destination::Unserved { group, version, resource } if peer.is_front_proxy() => {
                 Err(ApiError::not_served_yet(&group, &version, &resource))
             }
@@ -416,7 +417,7 @@ impl Handler {
         Ok(response)
     }
 
-    /// The user of a request: the caller, or the user that it impersonates.
+    /// The user of a request: the authenticated user, or the user that it impersonates.
     async fn user(
         &self,
         peer: &Peer,
@@ -452,7 +453,7 @@ impl Handler {
         Ok(user)
     }
 
-    /// Answers a request for a resource.
+    /// Handles a request for a resource.
     async fn target(
         self: &Arc<Self>,
         caller: Caller<'_>,
@@ -473,7 +474,7 @@ impl Handler {
         decode::begin(&target, head, self.managed_fields)?;
         let (kind, _) = target.body_kind();
         let in_protobuf = match &target.subresource {
-            // A WebSocket carries lines of text.
+            // A WebSocket carries JSON, not protobuf.
             _ if websocket::is_asked_for(head) => InProtobuf::Nothing,
             Some(Subresource { kind: Some(_), .. }) => InProtobuf::Objects,
             _ if kind.is_typed() => InProtobuf::Objects,
@@ -482,8 +483,8 @@ impl Handler {
         let Negotiated { format, objection } =
             negotiate::negotiate(head, target.verb, in_protobuf)?;
         let account = self.quota.account(&user.name, user.is_master());
-        // Before it has a place: nobody waits for those who send slowly, and what waits unread
-        // would be in the way of others on its connection.
+        // The body is read before the request takes a slot: other requests do not wait for slow senders, and an unread
+        // body would block other requests on its connection.
         let body = decode::read(&target, head, body, &self.yaml).await?;
         record.reached(Step::Read);
         let mut permit = self.throttle.throttle(user, &target).await?;
@@ -495,7 +496,7 @@ impl Handler {
         }
         record.reached(Step::Admitted);
         let is_watch = target.verb == Verb::Watch;
-        // Boxed: requests that wait for their turn need no room for it yet.
+        // Boxed: requests in the queue need no memory for this future yet.
         let mut executed = Box::pin(async {
             let mut operation = decode::decode(&target, head, &body, &account, &self.yaml).await?;
             if record.wants_request_object()
@@ -515,7 +516,8 @@ impl Handler {
                     {
                         *missing = more;
                     }
-                    // Also for those from whom nothing is kept: revisions say what was.
+                    // Also for users without missing permissions, because resourceVersions contain which fields were
+                    // omitted.
                     operation.redact(from, missing.rights)?
                 }
                 None => Redacted::default(),
@@ -527,7 +529,7 @@ impl Handler {
             record.reached(Step::Decoded);
             let freshness = operation.freshness();
             if !freshness.is_at_hand(&target.served) {
-                // A place is for those who can be answered.
+                // A request that waits for its definition to be used holds no slot.
                 drop(std::mem::take(&mut permit));
                 let (began, kind) = (Instant::now(), &target.served.kind);
                 let fresh = verb::await_freshness(&target.served, freshness).await;
@@ -586,7 +588,7 @@ impl Handler {
         }
     }
 
-    /// Carries out a read, of whose objects something may be left out, and encodes the answer.
+    /// Executes a read, omits the fields that the user may not see, and encodes the response.
     async fn execute(
         &self,
         caller: Caller<'_>,
@@ -652,11 +654,10 @@ impl Handler {
         }
     }
 
-    /// Refuses a request for a path that is answered elsewhere, unless the
-    /// caller may have it.
+    /// Rejects a request for a path that another handler serves, unless the user is allowed to get the path.
     ///
     /// # Errors
-    /// 401, 403, or 500 when the cluster cannot be asked.
+    /// 401, 403, or 500 if the cluster does not respond.
     pub async fn permit(&self, peer: &Peer, head: &Parts) -> Result<(), Box<Response<Body>>> {
         let permitted = async {
             let mut record = Record::unread();
@@ -672,7 +673,7 @@ impl Handler {
         })
     }
 
-    /// Gives a request an id for logs, unless it brings one that can be used.
+    /// Sets the audit id of a request, unless it has a valid one.
     fn name(&self, head: &mut Parts) {
         let is_usable = |id: &HeaderValue| (1..=LONGEST_AUDIT_ID).contains(&id.len());
         if !head.headers.get(AUDIT_ID).is_some_and(is_usable) {
@@ -684,21 +685,21 @@ impl Handler {
     }
 }
 
-/// A watch is refused that would end at once: client-go lists everything again after one that told nothing. One that is refused
-/// is begun again, at another server, or of what the kind is now.
+/// The rejection of a watch that would end immediately: client-go lists everything again after a watch without events.
+/// After a rejection it retries the watch, at another server or with the new definition of the kind.
 fn watches_end() -> ApiError {
     const WHY: &str = "watches end, because the server or the definition of their kind does: please try again later.";
     ApiError::try_again(WHY, 1)
 }
 
-/// What a reader of a kind is to know of what it is computed from, and of what is left out.
+/// The warnings for a reader of a computed kind: sources that are not synced, and omitted fields.
 fn reading_warnings(served: &ServedKind, authorized: &Authorized) -> Vec<String> {
     if served.computed_from().is_none() {
         return Vec::new();
     }
     let sources = served.cache.sources();
     let of_sources = sources.iter().filter_map(SourceState::warning);
-    // Of what the cluster does not have nothing is left out.
+    // A resource that the cluster does not serve causes no warning.
     let is_absent = |resource: &str| {
         sources.iter().any(|source| source.resource == resource && source.is_rightly_absent)
     };
@@ -708,18 +709,18 @@ fn reading_warnings(served: &ServedKind, authorized: &Authorized) -> Vec<String>
         .collect()
 }
 
-/// Warnings for a deletion of objects of a kind.
+/// The warnings for a deletion of objects of a kind.
 fn deletion_warnings(kind: &Kind, options: &DeleteOptions) -> Vec<String> {
     let warning =
         kind.strategy.warning_without_propagation_policy.filter(|_| options.propagation.is_none());
     warning.map(str::to_owned).into_iter().collect()
 }
 
-/// Forbids caching an answer that has no `Cache-Control` of its own.
+/// Forbids caching of a response without its own `Cache-Control`.
 fn keep_out_of_caches(response: &mut Response<Body>) {
     let none = HeaderValue::from_static("no-cache, private");
     response.headers_mut().entry(CACHE_CONTROL).or_insert(none);
 }
 
-/// A handler that many connections share.
+/// A handler that all connections share.
 pub type SharedHandler = Arc<Handler>;

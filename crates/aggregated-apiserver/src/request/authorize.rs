@@ -1,9 +1,8 @@
-//! May the caller do that?
+//! Authorization: asks the cluster whether the user is allowed to make the request.
 //!
-//! The cluster is asked, with what the caller wants. A computed kind is no way
-//! around the rights on what it shows: there the caller needs the same verb on
-//! the source too, and on what is looked up besides, unless the kind says that it may be shown to all
-//! who read the source. If the cluster does not answer, the request is refused.
+//! A reader of a computed kind also needs the same verb on the source, so that the kind does not bypass the permissions
+//! on the objects that it shows. The reader needs the verb on the lookups too, unless the kind declares their fields
+//! visible to every reader of the source. If the cluster does not respond, the request is rejected.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,31 +18,32 @@ use crate::served_kind::{ComputedFrom, LookupRight, SourceResource};
 use crate::user::User;
 use crate::verb::Verb;
 
-/// How often it is asked again whether a watch may go on, and up to as long again.
+/// The shortest interval after which the permission of an open watch is checked again. The interval is random, up to
+/// twice as long.
 const ASK_AGAIN: Duration = Duration::from_secs(3 * 60);
-/// How long a watch goes on while the cluster does not answer.
+/// How long a watch continues while the cluster does not respond.
 const UNANSWERED: Duration = Duration::from_secs(60 * 60);
 
-/// What a caller was allowed to do, for as long as it is done.
+/// The permissions of an open watch, which are checked again while it is open.
 pub(super) struct Permission {
     cluster: Cluster,
     user: Arc<User>,
     demands: Vec<Arc<Attributes>>,
-    /// What fields are asked about, by the bits of [`MissingRights`].
+    /// The permissions that protect fields, in the order of the bits of [`MissingRights`].
     protected: Vec<Attributes>,
 }
 
-/// Why a watch does not go on.
+/// The reason why a watch ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Revoked {
-    /// Its caller may not watch any more.
+    /// The user is not allowed to watch any more.
     All,
-    /// What is left out of objects for the caller would be something else now.
+    /// The set of fields that are hidden from the user has changed.
     Fields,
 }
 
 impl Permission {
-    /// What this request was allowed to do.
+    /// The permissions that this request needs.
     pub(super) fn of(cluster: &Cluster, user: &Arc<User>, route: &Route) -> Self {
         let mut demands = vec![Arc::clone(&route.attributes)];
         demands.extend(on_sources(route).map(Arc::new));
@@ -52,8 +52,8 @@ impl Permission {
         Self { cluster: cluster.clone(), user: Arc::clone(user), demands, protected }
     }
 
-    /// Returns when the caller may not do it any more, when that has not been known for long, or when other fields
-    /// would be left out than those of these rights.
+    /// Returns when the user loses the permission, when it could not be checked for too long, or when the set of hidden
+    /// fields differs from `missing`.
     pub(super) async fn ended(self, clock: Clock, missing: MissingRights) -> Revoked {
         if self.user.is_master() {
             return std::future::pending().await;
@@ -87,25 +87,25 @@ impl Permission {
     }
 }
 
-/// The rights that a caller lacks to see all of what is computed.
+/// The permissions that a user lacks for fields of a computed kind.
 #[derive(Debug, Default)]
 pub(super) struct Missing {
-    /// As bits.
+    /// The missing permissions as bits.
     pub rights: MissingRights,
-    /// Which they are, in the order of bits.
+    /// The fields that are omitted, in the order of the bits.
     pub left_out: Vec<LeftOut>,
 }
 
-/// What is not shown to a caller.
+/// Fields that are omitted for a user.
 #[derive(Debug)]
 pub(super) struct LeftOut {
-    /// What comes of this resource, as `services`.
+    /// The resource that the fields are computed from, for example `services`.
     pub resource: String,
-    /// What the caller cannot do.
+    /// The missing permission, as a message.
     pub why: String,
 }
 
-/// Asks for each of the rights, at the same time.
+/// Checks all of these permissions concurrently.
 async fn missing(
     cluster: &Cluster,
     user: &User,
@@ -125,9 +125,9 @@ async fn missing(
     Ok(missing)
 }
 
-/// Why what a right protects is left out; `None` if it is shown. Clients go on with a watch from what they have got, and
-/// one that could show less than that was, or more, would send them back for ever. So a watch shows what may be listed as
-/// well, and one object what may be listed, which shows as much of it as the right to get it.
+/// Returns why protected fields are omitted; `None` if they are visible. A client continues a watch from the objects
+/// that it has listed. If the watch showed other fields than the list, the client would list again for ever. So a watch
+/// also needs the permission to list, and a get also accepts the permission to list, which shows at least as much.
 async fn why_left_out(
     cluster: &Cluster,
     user: &User,
@@ -145,7 +145,7 @@ async fn why_left_out(
     }
 }
 
-/// The right to do something else with the same resource.
+/// The attributes of the same resource with another verb.
 fn with_verb(attributes: &Attributes, other: Verb) -> Attributes {
     let mut attributes = attributes.clone();
     if let Attributes::Resource { verb, .. } = &mut attributes {
@@ -154,17 +154,18 @@ fn with_verb(attributes: &Attributes, other: Verb) -> Attributes {
     attributes
 }
 
-/// What a caller may see of what it may read.
+/// The result of the authorization of a read.
 #[derive(Debug, Default)]
 pub(super) struct Authorized {
-    /// What is left out of objects.
+    /// The fields that are omitted from objects.
     pub missing: Missing,
-    /// What is left out of a list instead whose selector looks at what is protected: what a watch would leave out, because a
-    /// client that goes on with one has to be told when an object is not selected any more.
+    /// The fields that are omitted from a list instead, if its selector uses protected fields: the same fields that a
+    /// watch would omit. A client that continues with a watch must be notified when an object stops matching the
+    /// selector.
     pub missing_to_select: Option<Missing>,
 }
 
-/// What the kind of a target is computed from, if it is.
+/// The sources of a computed kind; `None` for other kinds.
 fn computed_from(route: &Route) -> Option<&ComputedFrom> {
     match &route.destination {
         Destination::Target(target) => target.served.computed_from(),
@@ -172,8 +173,8 @@ fn computed_from(route: &Route) -> Option<&ComputedFrom> {
     }
 }
 
-/// The same verb on what is looked up, whatever it is called: that is found by computing. What is not read shows
-/// nothing.
+/// The attributes of the same verb on the lookups, for all names, because lookups are only known after the computation.
+/// Lookups that are not read need no permission.
 fn on_lookups<'a>(
     route: &'a Route,
     which: fn(&ComputedFrom) -> &Vec<LookupRight>,
@@ -189,7 +190,7 @@ fn on_lookups<'a>(
     rights.filter_map(|right| on_lookup(&route.attributes, right))
 }
 
-/// The same verb on what is looked up.
+/// The attributes of the same verb on a lookup.
 fn on_lookup(attributes: &Attributes, right: &LookupRight) -> Option<Attributes> {
     let Attributes::Resource { verb, namespace, .. } = attributes else { return None };
     Some(Attributes::Resource {
@@ -203,8 +204,8 @@ fn on_lookup(attributes: &Attributes, right: &LookupRight) -> Option<Attributes>
     })
 }
 
-/// The same verb on what the objects that are asked for are computed from. What one name leads to is asked of
-/// its own type alone.
+/// The attributes of the same verb on the sources of the requested objects. A name belongs to one source type, and only
+/// the permission on that type is checked.
 fn on_sources(route: &Route) -> impl Iterator<Item = Attributes> {
     let sources = computed_from(route).map_or(&[][..], |from| &from.sources);
     let name = match &*route.attributes {
@@ -217,7 +218,8 @@ fn on_sources(route: &Route) -> impl Iterator<Item = Attributes> {
     asked.map(|source| on_source(&route.attributes, source))
 }
 
-/// Refuses what the caller may not do, and says what it may not see. `reason` gains what the authorizer said of it.
+/// Rejects the request unless the user is allowed to make it, and returns which fields the user may not see. The
+/// reasons of the authorizer are added to `reason`.
 pub(super) async fn authorize(
     cluster: &Cluster,
     user: &User,
@@ -239,7 +241,7 @@ pub(super) async fn authorize(
     if protected.is_empty() {
         return Ok(Authorized::default());
     }
-    // Boxed: most requests need no room for it.
+    // Boxed: most requests need no memory for this future.
     let missing_of = |protected| async move { Box::pin(missing(cluster, user, protected)).await };
     let missing = missing_of(&protected).await?;
     let missing_to_select = match route.selects && !route.is_watch() {
@@ -253,7 +255,7 @@ pub(super) async fn authorize(
     Ok(Authorized { missing, missing_to_select })
 }
 
-/// Refuses this, unless the user may do it.
+/// Rejects the request unless the user has this permission.
 pub(super) async fn demand(
     cluster: &Cluster,
     user: &User,
@@ -268,7 +270,7 @@ pub(super) async fn demand(
     }
 }
 
-/// `None` if the user may, otherwise why not.
+/// Returns `None` if the user has this permission, and otherwise the reason of the denial.
 async fn ask(
     cluster: &Cluster,
     user: &User,
@@ -277,14 +279,14 @@ async fn ask(
     ask_why(cluster, user, attributes, &mut String::new()).await
 }
 
-/// The same; `reason` gains what the authorizer said.
+/// Same as [`ask`]; the reason of the authorizer is added to `reason`.
 async fn ask_why(
     cluster: &Cluster,
     user: &User,
     attributes: &Attributes,
     reason: &mut String,
 ) -> Result<Option<String>, ApiError> {
-    // Boxed: requests and watches that do not ask now need no room for it.
+    // Boxed: requests and watches that are not being authorized need no memory for this future.
     let decision = Box::pin(cluster.authorize(user, attributes)).await.map_err(|error| {
         if error.is_busy() {
             return ApiError::too_many_requests().bounded_by("reviews");
@@ -304,7 +306,7 @@ async fn ask_why(
     Ok(Some(why))
 }
 
-/// The same verb on what an object is computed from.
+/// The attributes of the same verb on the source of an object.
 fn on_source(attributes: &Attributes, source: &SourceResource) -> Attributes {
     let Attributes::Resource { verb, namespace, name, .. } = attributes else {
         return attributes.clone();
@@ -316,7 +318,7 @@ fn on_source(attributes: &Attributes, source: &SourceResource) -> Attributes {
         resource: source.resource.clone(),
         subresource: String::new(),
         namespace: if source.namespaced { namespace.clone() } else { String::new() },
-        // A name that no source can have is none: then the right to all is needed.
+        // A name that no source can have counts as no name, so the permission on all objects is needed.
         name: Some(name)
             .filter(|name| !name.is_empty())
             .and_then(|name| (source.name_of)(name))
@@ -324,7 +326,7 @@ fn on_source(attributes: &Attributes, source: &SourceResource) -> Attributes {
     }
 }
 
-/// What a user cannot do, in kube-apiserver's words.
+/// The message for a missing permission, same as in kube-apiserver.
 fn cannot(user: &User, attributes: &Attributes) -> String {
     let user = crate::error::quote(&user.name);
     match attributes {

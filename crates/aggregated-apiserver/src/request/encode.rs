@@ -1,4 +1,4 @@
-//! What came of it, as bytes.
+//! Responses as bytes.
 
 mod bookmark;
 mod deadline_stream;
@@ -44,12 +44,12 @@ use crate::watch_cache::WatchCacheEvent;
 
 const WARNING: HeaderName = HeaderName::from_static("warning");
 const TIMING: HeaderName = HeaderName::from_static("server-timing");
-/// All warnings of an answer together, and each of them if that is too much;
-/// as kube-apiserver.
+/// The largest total length of the warnings of a response, in bytes, and the length to which each warning is cut if the
+/// total is larger. The values are those of kube-apiserver.
 const WARNINGS_LIMIT: usize = 4_096;
 const WARNING_LIMIT: usize = 256;
 
-/// What is said of one page of a list.
+/// The metadata of one page of a list.
 pub(super) struct Page {
     revision: Revision,
     /// The token of the next page; empty on the last one.
@@ -66,8 +66,7 @@ impl Page {
         }
     }
 
-    /// The members of a list's metadata, in their order; a list of custom
-    /// resources always says `continue`.
+    /// The fields of the metadata of a list, in their order. A list of custom resources always has `continue`.
     fn metadata(&self, always_continues: bool) -> String {
         let revision = format!("\"resourceVersion\":\"{}\"", self.revision);
         let mut members = Vec::new();
@@ -88,7 +87,7 @@ impl Page {
     }
 }
 
-/// Encodes objects of one kind in the form that was asked for.
+/// Encodes objects of one kind in the requested form.
 #[derive(Clone)]
 pub(super) struct Encoder {
     kind: Arc<Kind>,
@@ -99,7 +98,7 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    /// An encoder of a kind, as of this time, which shares forms of events with others.
+    /// Creates an encoder of a kind, with this time for ages. It shares encoded events with other encoders.
     pub(super) fn new(
         kind: &Arc<Kind>,
         version: &Arc<Version>,
@@ -111,7 +110,7 @@ impl Encoder {
         Self { kind, version, format, now, forms: forms.clone() }
     }
 
-    /// An object in the version that was asked for.
+    /// The object in the requested version.
     fn in_version(&self, versioned: &Versioned) -> Result<Versioned, ApiError> {
         let object = self.kind.in_version_shared(&versioned.object, &self.version)?;
         Ok(Versioned { revision: versioned.revision, object })
@@ -122,20 +121,20 @@ impl Encoder {
         &self.kind
     }
 
-    /// The form that was asked for.
+    /// The requested form.
     pub(super) fn format(&self) -> Format {
         self.format
     }
 
-    /// The same encoder at another time.
+    /// Sets the time from which ages are computed.
     pub(super) fn set_time(&mut self, now: Timestamp) {
         self.now = now;
     }
 
-    /// One object as an answer.
+    /// The response with one object.
     ///
     /// # Errors
-    /// 500 when it cannot be converted to the version that was asked for.
+    /// 500 if the object cannot be converted to the requested version.
     pub(super) fn object(
         &self,
         versioned: &Versioned,
@@ -149,7 +148,7 @@ impl Encoder {
         Ok(response)
     }
 
-    /// The answer to a review.
+    /// The response to a review.
     pub(super) fn review(&self, answer: &Tree, warnings: &[String]) -> Response<Body> {
         let out = to_json(&Value::Object(answer.clone())).into_bytes();
         let mut response = self.respond(StatusCode::CREATED, out);
@@ -157,7 +156,7 @@ impl Encoder {
         response
     }
 
-    /// The answer to a POST that succeeded and has no object to show: a Status.
+    /// The response to a successful POST without an object: a Status.
     pub(super) fn success(&self, warnings: &[String]) -> Response<Body> {
         let code = StatusCode::CREATED;
         let status = serde_json::json!({
@@ -169,7 +168,7 @@ impl Encoder {
         response
     }
 
-    /// The types that messages of objects are found in.
+    /// The Go types of the objects.
     fn types(&self) -> &Types {
         self.version.schema.types()
     }
@@ -178,7 +177,7 @@ impl Encoder {
         respond_typed(status, self.format.presentation, json, self.types())
     }
 
-    /// One object; the columns of a table are written only if asked for.
+    /// Writes one object. The columns of a table are written only on request.
     fn write_object(
         &self,
         versioned: &Versioned,
@@ -197,7 +196,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// What a list begins with.
+    /// Writes the beginning of a list.
     pub(super) fn start_list(&self, listed: &Page, out: &mut Vec<u8>) {
         match self.format.form {
             Form::Object => json::start_list(&self.kind, &self.version.name, listed, out),
@@ -208,11 +207,11 @@ impl Encoder {
         }
     }
 
-    /// One of a list. A list of metadata also holds objects that cannot be converted, with their metadata
-    /// as they are kept: the garbage collector and the namespace controller read these lists.
+    /// Writes one item of a list. A list of metadata also contains objects that cannot be converted, with their stored
+    /// metadata, because the garbage collector and the namespace controller read such lists.
     ///
     /// # Errors
-    /// 500 when it cannot be converted to the version that was asked for.
+    /// 500 if the object cannot be converted to the requested version.
     pub(super) fn write_item(
         &self,
         versioned: &Versioned,
@@ -232,7 +231,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// What a list ends with.
+    /// Writes the end of a list.
     pub(super) fn end_list(&self, page: &Page, out: &mut Vec<u8>) {
         match self.format.form {
             Form::Object => json::end_list(&self.kind, page, out),
@@ -241,11 +240,11 @@ impl Encoder {
         }
     }
 
-    /// One event of a watch; `first` says whether it opens the watch. A change is encoded
-    /// once for all watchers who ask for the same form of it.
+    /// One event of a watch. `first` is whether it is the first event. A change is encoded once for all watchers with
+    /// the same form.
     ///
     /// # Errors
-    /// 500 when the object cannot be converted to the version that was asked for.
+    /// 500 if the object cannot be converted to the requested version.
     pub(super) fn event(&self, event: &Event, first: bool) -> Result<Bytes, ApiError> {
         if self.format.presentation.media == Media::Protobuf {
             return self.event_in_protobuf(event, first);
@@ -273,8 +272,8 @@ impl Encoder {
         })
     }
 
-    /// The bytes of an event in the form that was asked for, made by the first who asks. What a
-    /// watch begins with is no change, and nobody else's.
+    /// The bytes of an event in the requested form. The first watcher that needs them encodes them. Initial events are
+    /// not changes, so they are not shared.
     fn shared_with_same_form(
         &self,
         event: &ObjectEvent,
@@ -294,8 +293,8 @@ impl Encoder {
         self.forms.get_or_make(form, make)
     }
 
-    /// The change behind an event, if its watchers are sent the whole object as it is kept: those
-    /// bytes stay as long as the change.
+    /// The change behind an event, if watchers receive the whole object as it is stored. Its bytes stay in memory as
+    /// long as the change.
     fn shared<'a>(&self, event: &'a ObjectEvent) -> Option<&'a WatchCacheEvent> {
         let is_as_kept = self.format.form == Form::Object
             && self.kind.is_shown_as_kept(&event.versioned.object, &self.version);
@@ -324,7 +323,7 @@ impl Encoder {
         })
     }
 
-    /// The event that says why a watch cannot go on.
+    /// The event with the reason why a watch ends.
     pub(super) fn error_event(&self, error: &ApiError) -> Bytes {
         if self.format.presentation.media == Media::Protobuf {
             let status = serde_json::to_vec(&error.to_status()).unwrap_or_default();
@@ -334,12 +333,11 @@ impl Encoder {
         format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n").into()
     }
 
-    /// The answer to a deletion: the object if something holds it still, else
-    /// a Status. That has no `code`, and clients wait for its `uid`.
+    /// The response to a deletion: the object if it still exists, for example because of a finalizer, and otherwise a
+    /// Status. The Status has no `code`, and clients wait for its `uid`.
     ///
     /// # Errors
-    /// 500 when the object cannot be converted to the version that was asked for; it is
-    /// deleted all the same.
+    /// 500 if the object cannot be converted to the requested version; the object is deleted nevertheless.
     pub(super) fn deleted(
         &self,
         deleted: &Deleted,
@@ -396,7 +394,7 @@ struct DeletionStatus {
     details: Details,
 }
 
-/// A whole answer, given in JSON, as the client wants to see it.
+/// A complete response in the media type of the client, from JSON.
 pub(super) fn respond(
     status: StatusCode,
     presentation: Presentation,
@@ -405,7 +403,7 @@ pub(super) fn respond(
     respond_typed(status, presentation, json, Types::meta())
 }
 
-/// The same of an answer that is among these types.
+/// Same as [`respond`], for a response with one of these Go types.
 fn respond_typed(
     status: StatusCode,
     mut presentation: Presentation,
@@ -433,7 +431,7 @@ fn respond_typed(
     finished(status, presentation, bytes)
 }
 
-/// A whole answer as it goes over the wire.
+/// A complete response from its final bytes.
 fn finished(status: StatusCode, presentation: Presentation, bytes: Vec<u8>) -> Response<Body> {
     let mut bytes = bytes;
     let is_compressed = presentation.gzip && bytes.len() > gzip::THRESHOLD;
@@ -449,7 +447,7 @@ fn finished(status: StatusCode, presentation: Presentation, bytes: Vec<u8>) -> R
     response
 }
 
-/// An answer whose body is ready, or is made while it is sent.
+/// A response whose body is complete, or is produced while it is sent.
 pub(super) fn started(status: StatusCode, media: Media, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
@@ -458,7 +456,7 @@ pub(super) fn started(status: StatusCode, media: Media, body: Body) -> Response<
     response
 }
 
-/// A watch, whose events are made while it is sent.
+/// The response of a watch, whose events are produced while it is sent.
 pub(super) fn watching(format: &Format, events: Body) -> Response<Body> {
     let mut response = started(StatusCode::OK, format.presentation.media, events);
     if format.presentation.media == Media::Protobuf {
@@ -468,7 +466,7 @@ pub(super) fn watching(format: &Format, events: Body) -> Response<Body> {
     response
 }
 
-/// Metrics, in the text format of Prometheus.
+/// The response with metrics in the text format of Prometheus.
 pub(super) fn metrics(text: String) -> Response<Body> {
     let mut response = Response::new(Body::from(text));
     let content_type = "text/plain; version=0.0.4; charset=utf-8";
@@ -476,7 +474,7 @@ pub(super) fn metrics(text: String) -> Response<Body> {
     response
 }
 
-/// Puts warnings before those that an answer has.
+/// Inserts warnings before the warnings of a response.
 pub(super) fn warn(response: &mut Response<Body>, warnings: &[String]) {
     let headers = response.headers_mut();
     let others: Vec<HeaderValue> = headers.get_all(WARNING).iter().cloned().collect();
@@ -486,7 +484,7 @@ pub(super) fn warn(response: &mut Response<Body>, warnings: &[String]) {
     }
 }
 
-/// Says how long a request has waited for its place, if it has (Server-Timing, of the W3C).
+/// Adds the time that a request waited in a queue, if it waited, as the header `Server-Timing` of the W3C.
 pub(super) fn say_waited(response: &mut Response<Body>, waited: Duration) {
     if waited.is_zero() {
         return;
@@ -495,14 +493,14 @@ pub(super) fn say_waited(response: &mut Response<Body>, waited: Duration) {
     response.headers_mut().extend(HeaderValue::from_str(&said).ok().map(|said| (TIMING, said)));
 }
 
-/// Says that an answer may be kept, for caches that ask for a date.
+/// Allows caches to store a response for a year.
 pub(super) fn keep_for_a_year(response: &mut Response<Body>, now: Timestamp) {
     let until = now.to_zoned(TimeZone::UTC).saturating_add(365.days());
     let until = until.strftime("%a, %d %b %Y %H:%M:%S UTC").to_string();
     response.headers_mut().extend(HeaderValue::from_str(&until).ok().map(|until| (EXPIRES, until)));
 }
 
-/// A refusal without words, as kube-apiserver has it for descriptions.
+/// A rejection without a body, same as kube-apiserver's for OpenAPI documents.
 pub(super) fn not_acceptable() -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NOT_ACCEPTABLE;
@@ -510,13 +508,13 @@ pub(super) fn not_acceptable() -> Response<Body> {
     response
 }
 
-/// A document that is made from the kinds; `304` if the client has it.
+/// A document that is built from the kinds, or `304` if the client has it.
 pub(super) fn document(
     head: &Parts,
     document: &Document,
     presentation: Presentation,
 ) -> Response<Body> {
-    // RFC 9110, section 13.1.2: a list of them, weak or not, or any.
+    // RFC 9110, section 13.1.2: the header has a list of weak or strong tags, or `*`.
     let known = head.headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     let mut known = known.flat_map(|value| value.split(',').map(str::trim));
     let fresh = document.etag.as_ref().is_some_and(|etag| {
@@ -553,7 +551,7 @@ pub(super) fn document(
     response
 }
 
-/// `299 - "text"`, once per text and within the limits.
+/// The values `299 - "text"` of the header `Warning`, without duplicates and within the limits.
 fn warning_headers(warnings: &[String]) -> Vec<HeaderValue> {
     let mut seen: HashSet<&str> = HashSet::new();
     let mut texts: Vec<&str> = Vec::new();

@@ -1,11 +1,11 @@
-//! Bounds what is in flight: reads, writes, watches and bodies.
+//! Limits the requests in flight: reads, writes, watches and bodies.
 //!
-//! `system:masters` is exempt, so that an operator gets through; documents and health checks are not
-//! counted. Reads and writes have places by the level of their user, and no user has more than a part
-//! of those. When they are taken requests wait for a while, users in turns: so a hundred users who
-//! ask for too much do not keep out the one who asks for little, who waits for one turn of theirs. Only
-//! what has come whole has a place: nobody's turn takes as long as a client likes. It is kube-apiserver's priority
-//! and fairness, with four levels and nothing to configure.
+//! `system:masters` is exempt, so that administrators are always served. Documents and health checks are not counted.
+//! Reads and writes have slots for each level of users, and no user has more than a part of the slots of a level. If
+//! all slots are taken, requests wait in a queue, round-robin over users: a hundred users with many requests delay a
+//! user with few requests by one turn of each. Only a request whose body has arrived takes a slot, so that slow clients
+//! do not hold slots. The design is that of kube-apiserver's API Priority and Fairness, with four levels and without
+//! configuration.
 
 mod level;
 
@@ -26,58 +26,58 @@ use crate::user::User;
 use crate::verb::Verb;
 use crate::watch_cache::SLOW_WATCHER;
 
-/// Reads in flight; as kube-apiserver's `--max-requests-inflight`.
+/// The default number of reads in flight, same as kube-apiserver's `--max-requests-inflight`.
 const READS: usize = 400;
-/// Writes in flight; as kube-apiserver's `--max-mutating-requests-inflight`.
+/// The default number of writes in flight, same as kube-apiserver's `--max-mutating-requests-inflight`.
 const WRITES: usize = 200;
-/// Open watches, unless operators say how many: kube-apiserver needs one for each of its clients' watches. In a small
-/// container there are fewer.
+/// The default number of open watches. kube-apiserver opens one for each watch of its clients. A small container has a
+/// lower limit.
 const WATCHES: usize = 20_000;
 const LEAST_WATCHES: usize = WATCHES / 40;
-/// What a watch takes besides its connection, in bytes of memory: its stream, what it selects, and where it stands, which
-/// `tests/watch_memory` measures; and references to changes, if its client does not read. It holds no changes: they are in
-/// the window that all watches share.
+/// The memory of a watch besides its connection, in bytes: its stream, selector and position, as `tests/watch_memory`
+/// measures it, and references to changes if its client does not read. The changes themselves are in the window, which
+/// all watches share.
 const WATCH: usize = (7 << 9) + SMALL_READER + SLOW_WATCHER;
-/// Costly requests that are worked on at a time, aside from the workers: one of a user. They are so by the size of what is sent, or of the object that it changes.
+/// The number of costly requests that run concurrently on blocking threads, one for each user. A request is costly if
+/// its body, or the object that it changes, has this size in bytes.
 const COSTLY: usize = 3;
 const COSTLY_SIZE: usize = 128 << 10;
-/// A JSON patch is so sooner: each of its operations may go through all of the object.
+/// A JSON patch is costly from this size in bytes on, because each of its operations may walk through the whole object.
 const COSTLY_JSON_PATCH: usize = 16 << 10;
-/// An object is so sooner, too, if each of its values may take many times this many steps to validate.
+/// An object is costly from a smaller size on, if the validation of each value may take this many steps.
 const COSTLY_STEPS: usize = 256;
-/// Costly requests of one user that wait: each holds its body.
+/// The number of costly requests of one user that may wait. Each of them holds its body in memory.
 const COSTLY_WAITING: usize = 50;
-/// Bytes of bodies in memory, also of those that come slowly or wait for a place: 32 MiB of those
-/// that are larger than 64 KiB, and as much of those that are not, which most are: who announces
-/// large ones does not keep them out.
+/// The limit of request bodies in memory, in bytes, including bodies that arrive slowly or wait for a slot: 32 MiB for
+/// bodies larger than 64 KiB, and as much for smaller ones. Most bodies are small, and large ones do not block them.
 const BODIES: usize = 32 << 20;
 const SMALL_BODY: usize = 64 << 10;
-/// What they are counted in.
+/// The unit in which bodies are counted, in bytes.
 const BODY_UNIT: usize = 4 << 10;
 const BODY_UNITS: usize = BODIES / BODY_UNIT;
-/// In a small container there is room for one of the largest bodies of each of four users, and
-/// for as many small ones as one user has otherwise.
+/// The limits in a small container: one body of the largest size for each of four users, and as many small bodies as
+/// one user has in a large container.
 const LEAST_BODY_UNITS: usize = 4 * LONGEST_BODY / BODY_UNIT;
 const LEAST_SMALL_BODY_UNITS: usize = BODY_UNITS / 8;
-/// Heads of requests that have not been answered, in units of 4 KiB; one takes a unit at least.
+/// The limit of the heads of requests without a response, in units of 4 KiB. A head takes at least one unit.
 const HEAD_UNIT: usize = 4 << 10;
 const HEAD_UNITS: usize = 8_192;
-/// In a small container a user still sends a head of 2 MiB, the largest that is read.
+/// The limit in a small container: a user can still send a head of 2 MiB, the largest that is accepted.
 const LEAST_HEAD_UNITS: usize = HEAD_UNITS / 4;
-/// The same of callers that are not known yet.
+/// The limits for heads of requests that are not authenticated yet.
 const HEAD_UNITS_OF_STRANGERS: usize = 2_048;
 const LEAST_HEAD_UNITS_OF_STRANGERS: usize = HEAD_UNITS_OF_STRANGERS / 4;
-/// A body whose length is not announced may be as long as any.
+/// The size in bytes that is charged for a body without `Content-Length`: the largest that is accepted.
 const LONGEST_BODY: usize = 3 << 20;
 
-/// How many requests may be in flight: what operators may say of it.
+/// The limits of concurrent requests that flags set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inflights {
-    /// Reads that do not last.
+    /// The limit of reads other than watches.
     pub reads: usize,
-    /// Writes.
+    /// The limit of writes.
     pub writes: usize,
-    /// Watches; `None` for as many as there is memory for.
+    /// The limit of watches; `None` derives it from the memory limit.
     pub watches: Option<usize>,
 }
 
@@ -87,7 +87,7 @@ impl Default for Inflights {
     }
 }
 
-/// What requests may take: places, and what their heads, bodies and selectors take of memory.
+/// The limits of requests: slots, and the memory of heads, bodies and selectors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     reads: usize,
@@ -97,7 +97,7 @@ pub(super) struct Bounds {
     small_body_units: usize,
     head_units: usize,
     head_units_of_strangers: usize,
-    /// In bytes.
+    /// The limit of the selectors and users of watches, in bytes.
     readers: usize,
 }
 
@@ -117,17 +117,17 @@ impl Bounds {
         }
     }
 
-    /// How many watches there may be.
+    /// The largest number of watches.
     pub(super) fn watches(&self) -> usize {
         self.watches
     }
 
-    /// Watches, in bytes.
+    /// The memory of all watches, in bytes.
     pub(super) fn watches_memory(&self) -> usize {
         self.watches * WATCH
     }
 
-    /// All the rest of it, in bytes.
+    /// The other memory of all requests, in bytes.
     pub(super) fn memory(&self) -> usize {
         let heads = (self.head_units + self.head_units_of_strangers) * HEAD_UNIT;
         let bodies = (self.large_body_units + self.small_body_units) * BODY_UNIT;
@@ -135,26 +135,26 @@ impl Bounds {
     }
 }
 
-/// A place among what is in flight, kept until it is dropped.
+/// A slot of a request in flight, until it is dropped.
 #[derive(Default)]
 pub(super) struct Permit {
     _place: Option<Slot>,
     _queued: Option<QueuePlace>,
     reader: Option<Account>,
-    /// Among what is costly.
+    /// The slot among the costly requests.
     pub turn: Option<QueuePlace>,
-    /// How long it was waited for.
+    /// How long the request waited for the slot.
     pub waited: Duration,
 }
 
-/// Places of one sort, by level.
+/// The slots of one sort of requests, for each level.
 struct Levels(Vec<(Level, Queue)>);
 
 impl Levels {
     fn new(places: usize) -> Self {
         let queue = |level: Level| {
             let places = places * level.percent() / 100;
-            // Strangers are one user.
+            // All unauthenticated requests count as one user.
             let is_one = level == Level::Strangers;
             (level, if is_one { Queue::undivided(places) } else { Queue::new(places) })
         };
@@ -171,7 +171,7 @@ impl Levels {
     }
 }
 
-/// Bounds what is in flight.
+/// Limits the requests in flight.
 pub(super) struct Throttle {
     reads: Arc<Levels>,
     writes: Arc<Levels>,
@@ -181,18 +181,18 @@ pub(super) struct Throttle {
     small_bodies: Slots,
     heads: Slots,
     heads_of_strangers: Slots,
-    /// What readers and their selectors take, besides those that are small.
+    /// The memory of users and selectors of watches, except small ones.
     readers: Quota,
 }
 
-/// What the users of all watches and their selectors may take, besides those that are small, in bytes.
+/// The memory limit for users and selectors of all watches, except small ones, in bytes.
 const READERS: usize = 32 << 20;
 const LEAST_READERS: usize = READERS / 8;
-/// What takes no more is a part of every watch, in bytes.
+/// The size in bytes up to which a user and its selector are part of the memory of every watch.
 const SMALL_READER: usize = 1 << 10;
 
 impl Throttle {
-    /// Nothing is in flight.
+    /// Creates the limits without requests in flight.
     pub(super) fn new(bounds: Bounds) -> Self {
         Self {
             reads: Arc::new(Levels::new(bounds.reads)),
@@ -207,19 +207,19 @@ impl Throttle {
         }
     }
 
-    /// Counts what is in flight: writes, and reads that do not last.
+    /// Returns a function that counts the writes, and the reads other than watches, in flight.
     pub(super) fn inflight(&self) -> impl Fn() -> (usize, usize) + Send + Sync + use<> {
         let (writes, reads) = (Arc::clone(&self.writes), Arc::clone(&self.reads));
         move || (writes.taken(), reads.taken())
     }
 
-    /// Room for the head of a request by somebody from this network who is not known yet.
+    /// Charges the head of a request that is not authenticated yet to its network.
     pub(super) fn head_of_stranger(&self, network: &str, head: &Parts) -> Result<Slot, ApiError> {
         let place = self.heads_of_strangers.take(network, head_units(head));
         place.ok_or_else(|| full("heads"))
     }
 
-    /// Room for the head of a request, until it is answered.
+    /// Charges the head of a request to its user, until the response is sent.
     pub(super) fn head(&self, user: &User, head: &Parts) -> Result<Option<Slot>, ApiError> {
         if user.is_master() {
             return Ok(None);
@@ -228,10 +228,10 @@ impl Throttle {
         place.map(Some).ok_or_else(|| full("heads"))
     }
 
-    /// A place among what is in flight; waits for it.
+    /// Waits for a slot.
     ///
     /// # Errors
-    /// 429 when none becomes free, or too many wait.
+    /// 429 if no slot becomes free in time, or if too many requests wait.
     pub(super) async fn throttle(&self, user: &User, target: &Target) -> Result<Permit, ApiError> {
         if user.is_master() {
             return Ok(Permit::default());
@@ -250,10 +250,10 @@ impl Throttle {
         Ok(Permit { _queued: Some(place), waited, ..Permit::default() })
     }
 
-    /// A turn for a costly request, whose body was read; masters need none.
+    /// Waits for a slot among the costly requests, after the body was read; `system:masters` needs none.
     ///
     /// # Errors
-    /// 429 when it does not come in time.
+    /// 429 if no slot becomes free in time.
     pub(super) async fn turn(&self, user: &User) -> Result<Option<QueuePlace>, ApiError> {
         if user.is_master() {
             return Ok(None);
@@ -262,7 +262,7 @@ impl Throttle {
         turn.map(|(place, _)| Some(place)).map_err(|busy| refused(busy, "costly"))
     }
 
-    /// Room for a reader, its selector and what is kept of its head, for as long as it has its place.
+    /// Charges a reader, its selector and the stored part of its head, for as long as it has its slot.
     pub(super) fn reader(
         &self,
         user: &User,
@@ -279,7 +279,7 @@ impl Throttle {
         Ok(())
     }
 
-    /// Room for the body of a request; `None` if it needs none.
+    /// Charges the body of a request; `None` if it has none.
     pub(super) fn body(&self, user: &User, body: &Body) -> Result<Option<Slot>, ApiError> {
         if user.is_master() || body.is_end_stream() {
             return Ok(None);
@@ -301,27 +301,27 @@ pub(super) fn is_costly(target: &Target, body: &Bytes, is_json_patch: bool) -> b
         || (is_json_patch && body.len() > COSTLY_JSON_PATCH)
 }
 
-/// What records of a request keep of its head until it is over, in bytes at most: what it asks for, and what the audit
-/// log and traces say of where it comes from.
+/// The memory of the part of a request's head that records hold until the request ends, in bytes: the path, and the
+/// fields for the audit log and traces.
 fn kept_of_head(head: &Parts) -> usize {
     let path = head.uri.path_and_query().map_or(0, |path| path.as_str().len());
     let kept = ["user-agent", "x-forwarded-for", "audit-id"];
     let headers = kept.iter().filter_map(|name| head.headers.get(*name));
-    // The audit log has copies of its own.
+    // The audit log has its own copies.
     2 * (path + headers.map(|value| value.len()).sum::<usize>())
 }
 
-/// 429, because no place has become free in time, or too many wait.
+/// 429, because no slot became free in time, or too many requests wait.
 fn refused(Busy { retry_after }: Busy, bound: &'static str) -> ApiError {
     ApiError::too_many_requests_for(retry_after).bounded_by(bound)
 }
 
-/// 429, because there is no room.
+/// 429, because a memory limit is reached.
 fn full(bound: &'static str) -> ApiError {
     ApiError::too_many_requests().bounded_by(bound)
 }
 
-/// What a head takes, in units.
+/// The size of a head, in units.
 fn head_units(head: &Parts) -> usize {
     head::memory(&head.uri, &head.headers).div_ceil(HEAD_UNIT).max(1)
 }
@@ -379,7 +379,7 @@ mod tests {
             }
             assert_eq!(held.len(), places);
         }
-        // A user has a part of the watches.
+        // One user can use a part of the watches.
         let open = (0..60).map_while(|_| throttle.watches.take("jane", 1));
         let open = open.collect::<Vec<_>>().len();
         assert!(open > 0 && open < 60, "{open}");

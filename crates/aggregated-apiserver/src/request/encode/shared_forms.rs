@@ -1,8 +1,8 @@
-//! Forms of watch events that many ask for: Tables, metadata, other versions.
+//! Encoded watch events that many watchers need in the same form: tables, metadata, other versions.
 //!
-//! Those who watch the same are told of a change at the same time. The first of them makes
-//! the form that it asked for, and the others send the same bytes. It is kept for a while and not
-//! as long as the change: who comes later makes it again.
+//! Watchers of the same objects receive a change at the same time. The first watcher encodes the form that it needs,
+//! and the others send the same bytes. A form stays in memory for a shorter time than the change: a later watcher
+//! encodes it again.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,38 +15,38 @@ use crate::quota::MemoryScale;
 use crate::verb::EventType;
 use crate::watch_cache::WatchCacheEvent;
 
-/// What all forms may take, in bytes: Tables of some thousand changes, or the two largest objects.
+/// The memory limit of all forms, in bytes: tables of some thousand changes, or the two largest objects.
 const LIMIT: usize = 4 << 20;
-/// The same in a small container.
+/// The memory limit in a small container, in bytes.
 const LEAST: usize = LIMIT / 4;
-/// What a form takes besides its bytes: its entry, and what is left of a change and of a
-/// version while somebody remembers where they were.
+/// The memory of a form besides its bytes: its entry, and the remains of a change and a version while an entry refers
+/// to their addresses.
 const ENTRY: usize = 1 << 10;
 
-/// What all forms may take, in bytes.
+/// The memory limit of all forms, in bytes.
 pub(in crate::request) fn limit(portion: MemoryScale) -> usize {
     portion.between(LEAST, LIMIT)
 }
 
-/// A form of an event.
+/// The form of an event.
 #[derive(Clone, Copy)]
 pub(super) struct EventForm<'a> {
     /// The change behind the event.
     pub change: &'a Arc<WatchCacheEvent>,
-    /// What it means to those who ask.
+    /// The type of the event for this watcher.
     pub event_type: EventType,
-    /// The version in which they see it.
+    /// The requested version.
     pub version: &'a Arc<Version>,
-    /// What they asked for.
+    /// The requested format.
     pub format: Format,
-    /// Whether columns are described.
+    /// Whether the event contains the column definitions.
     pub columns: bool,
-    /// The second in which ages are told; 0 where none are.
+    /// The second from which ages are computed; 0 if the form contains no ages.
     pub second: i64,
 }
 
-/// The same, as it is looked up. A change and a version are known by where they are, which is
-/// nobody else's place as long as [`Kept`] points there.
+/// The key of a form in the map. A change and a version are identified by their addresses, which are not reused while
+/// an entry of [`Kept`] refers to them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Name {
     change: usize,
@@ -65,29 +65,29 @@ struct Kept {
 
 #[derive(Default)]
 struct Forms {
-    /// What they may take.
+    /// The memory limit, in bytes.
     limit: usize,
     by_name: HashMap<Name, Kept>,
-    /// In the order in which they were made.
+    /// The keys in the order in which the forms were encoded.
     names: VecDeque<Name>,
     bytes: usize,
 }
 
-/// The forms that were made last.
+/// The forms that were encoded last.
 #[derive(Clone)]
 pub(in crate::request) struct SharedForms(Arc<Mutex<Forms>>);
 
 impl SharedForms {
-    /// Room for so many bytes of forms.
+    /// Creates an empty set of forms with this memory limit in bytes.
     pub(in crate::request) fn new(limit: usize) -> Self {
         Self(Arc::new(Mutex::new(Forms { limit, ..Forms::default() })))
     }
 
-    /// The bytes of a form, which `make` makes if nobody has made them a moment ago. Nobody waits for
-    /// it: two who ask at once may both make them.
+    /// Returns the bytes of a form. `make` encodes it if it is not stored. Callers do not wait for each other: two
+    /// concurrent callers may both encode the form.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// The errors of `make`.
     pub(super) fn get_or_make<E>(
         &self,
         form: EventForm<'_>,
@@ -97,9 +97,9 @@ impl SharedForms {
         if let Some(kept) = self.lock().by_name.get(&name) {
             return Ok(kept.bytes.clone());
         }
-        // Room that was left is not kept.
+        // Unused capacity is released.
         let bytes = Bytes::from(make()?.into_boxed_slice());
-        // Others do not wait until it is freed.
+        // The lock is released before the evicted forms are freed.
         let forgotten = self.lock().keep(name, form, bytes.clone());
         drop(forgotten);
         Ok(bytes)
@@ -119,7 +119,7 @@ impl EventForm<'_> {
 }
 
 impl Forms {
-    /// Keeps the bytes of a form. Answers what is forgotten instead.
+    /// Stores the bytes of a form. Returns the evicted forms.
     #[must_use]
     fn keep(&mut self, name: Name, form: EventForm<'_>, bytes: Bytes) -> Vec<Kept> {
         let mut forgotten = Vec::new();
@@ -169,7 +169,7 @@ mod tests {
         presentation: Presentation { media: Media::Json, gzip: false },
     };
 
-    /// A kind whose rows are counted when they are made.
+    /// A kind that counts how often its rows are computed.
     fn kind() -> (Arc<Kind>, Arc<AtomicUsize>) {
         let made = Arc::new(AtomicUsize::new(0));
         let version = |name: &str, stored: bool| {
@@ -198,7 +198,7 @@ mod tests {
         (Arc::new(Kind::parse(&definition, Some(Arc::new(cells))).unwrap()), made)
     }
 
-    /// A change, as it is seen by those who watch it.
+    /// A change as its watchers receive it.
     async fn change(size: usize) -> Event {
         let sequencer = Arc::new(RevisionSequencer::starting(Timestamp::UNIX_EPOCH, 7));
         let cache = Arc::new(WatchCache::new(Arc::clone(&sequencer), WINDOW_LIMIT));
@@ -232,7 +232,7 @@ mod tests {
             assert_eq!(bytes.as_ptr(), first.as_ptr());
         }
         assert_eq!(made.load(Ordering::Relaxed), 1);
-        // Whoever asks for something else gets it.
+        // Another form is encoded separately.
         let whole = Format { include: Include::Object, ..TABLE };
         let beta = Format { form: Form::Table(MetaVersion::V1Beta1), ..TABLE };
         let others = [
@@ -272,7 +272,7 @@ mod tests {
         }
         assert!(encode(&event, "v2", object, false).starts_with(b"{\"type\":\"ADDED\""));
         assert_eq!(forms.lock().by_name.len(), 3);
-        // The whole object as it is kept has its bytes in the window.
+        // The bytes of the whole stored object are in the window.
         let one = encode(&event, "v1", object, false);
         assert_eq!(one.as_ptr(), encode(&event, "v1", object, false).as_ptr());
         assert_eq!(forms.lock().by_name.len(), 3);
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(forms.lock().by_name.len(), 3);
         encode(&changes[9]);
         assert_eq!(made.load(Ordering::Relaxed), 10);
-        // The oldest have gone, and what is larger than all there may be is not kept.
+        // The oldest forms were evicted, and a form above the limit is not stored.
         encode(&changes[0]);
         assert_eq!(made.load(Ordering::Relaxed), 11);
         let large = change(LIMIT).await;
