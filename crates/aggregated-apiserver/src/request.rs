@@ -529,7 +529,7 @@ impl Handler {
             record.reached(Step::Decoded);
             let freshness = operation.freshness();
             if !freshness.is_at_hand(&target.served) {
-                // A request that waits for its definition to be used holds no slot.
+                // A request that waits for the cache to catch up holds no slot.
                 drop(std::mem::take(&mut permit));
                 let (began, kind) = (Instant::now(), &target.served.kind);
                 let fresh = verb::await_freshness(&target.served, freshness).await;

@@ -1,9 +1,8 @@
-//! The memory of answers that have been made and not been sent.
+//! The memory of responses that are encoded and not sent yet.
 //!
-//! A client that asks and does not read holds what it was answered. What all of them hold is
-//! bounded: who wants a large answer waits until there is room, and when there is none the
-//! streams that have not moved for longest are reset. What is held is counted by its owner, so
-//! it counts until HTTP has really sent it, or has dropped it.
+//! A client that does not read its responses holds their memory. The memory of all responses is limited: a request for
+//! a large response waits for memory, and if there is none, the streams that have not advanced for the longest time are
+//! reset. The owner of the bytes counts them, so they count until HTTP has sent or dropped them.
 
 mod held;
 mod pool;
@@ -30,29 +29,29 @@ use crate::user::User;
 use held::{Held, PIECE, owned};
 use pool::{Lack, PATIENCE, Pool, Stream, USER_SHARE, UserShare};
 
-/// What all answers may hold, in bytes.
+/// The memory limit of all responses, in bytes.
 const LIMIT: usize = 40 << 20;
-/// The same in a small container: the part of one user still holds the largest object.
+/// The limit in a small container, in bytes: the part of one user still holds the largest object.
 const LEAST: usize = LIMIT / 4;
-/// What an answer takes besides its bytes: its stream, the heads of both sides.
+/// The memory of a response besides its bytes: its stream, and the heads of both sides.
 const OVERHEAD: usize = 10 << 10;
-/// An answer that is not larger is made at once; most are smaller.
+/// A response up to this size in bytes does not wait for memory. Most responses are smaller.
 const SMALL: usize = 16 << 10;
 
-/// The same in a container of this size.
+/// The memory limit in a container of this size, in bytes.
 pub(super) fn limit(portion: MemoryScale) -> usize {
     portion.between(LEAST, LIMIT)
 }
 
-/// The answers of a server.
+/// The responses of a server.
 #[derive(Clone, Debug)]
 pub struct Answers(Arc<Pool>);
 
-/// The answer to one request.
+/// The response to one request.
 #[derive(Clone, Debug)]
 pub struct Answer(Arc<Stream>);
 
-/// Memory that an answer holds, until it is dropped.
+/// Memory that is charged to a response, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Charge {
     stream: Arc<Stream>,
@@ -61,16 +60,16 @@ pub(super) struct Charge {
     purpose: Purpose,
 }
 
-/// What an answer needs memory for.
+/// The use of the charged memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
-    /// Room in which a part of the answer is made. Time passes although the client reads.
+    /// Memory in which a part of the response is encoded. Encoding takes time, even if the client reads.
     Making,
-    /// Bytes that have been made and wait until the client reads them.
+    /// Bytes that are encoded and wait for the client to read them.
     Sending,
 }
 
-/// Whether an answer with this object waits until there is memory for it.
+/// Whether a response with this object waits for memory.
 pub(super) fn is_large(versioned: &Versioned) -> bool {
     versioned.object.size() > SMALL
 }
@@ -85,23 +84,23 @@ fn milliseconds(time: Duration) -> u64 {
 }
 
 impl Answers {
-    /// Answers that may hold so many bytes.
+    /// Creates the responses with this memory limit in bytes.
     pub(super) fn new(limit: usize) -> Self {
         Self(Arc::new(Pool::new(limit)))
     }
 
-    /// An answer that has not been made. It ends by `reset` when it is not read.
+    /// Starts a response. `reset` ends it if it is not read.
     pub fn begin(&self, reset: StreamReset) -> Answer {
         Answer(Arc::new(Stream::begin(Arc::clone(&self.0), reset)))
     }
 }
 
 impl Answer {
-    /// Waits until there is room for so many bytes. Whoever is in `system:masters` does not
-    /// wait, so that an operator gets through.
+    /// Waits for memory for this number of bytes. Requests of `system:masters` do not wait, so that administrators are
+    /// always served.
     ///
     /// # Errors
-    /// 429 when too many requests of the user wait.
+    /// 429 if too many requests of the user wait.
     pub(super) async fn room(&self, user: &User, bytes: usize) -> Result<Charge, ApiError> {
         let share = self.share(user);
         if user.is_master() {
@@ -114,28 +113,28 @@ impl Answer {
         let _counted = share.wait()?;
         let mut waiting = pool.waiters.add(&self.0, share, bytes);
         loop {
-            // What was released before it began to wait is handed out here.
+            // Memory that was released before this request began to wait is assigned here.
             pool.waiters.hand_out();
             match timeout(PATIENCE, &mut waiting.granted).await {
                 Ok(Ok(charge)) => return Ok(charge),
-                // Its place is given up only with a charge.
+                // The queue position is given up only with a charge.
                 Ok(Err(_)) => return Err(ApiError::too_many_requests().bounded_by("answers")),
                 Err(_) => pool.make_room(self.lacks(share, bytes), Lack::Bytes),
             }
         }
     }
 
-    /// The user whose limit does not allow so many bytes; `None`, if that of all answers does not.
+    /// The user whose limit does not allow this number of bytes; `None` if the limit of all responses does not.
     fn lacks<'a>(&self, share: &'a Arc<UserShare>, bytes: usize) -> Option<&'a Arc<UserShare>> {
         let held = share.held.load(Ordering::Relaxed).saturating_add(bytes);
         (held > self.0.pool.limit / USER_SHARE).then_some(share)
     }
 
-    /// Waits for a place among the answers that are made while they are sent; `None` for
-    /// `system:masters`, who need none.
+    /// Waits for a slot among the responses that are encoded while they are sent; `None` for `system:masters`, which
+    /// needs none.
     ///
     /// # Errors
-    /// 429 when none becomes free, or too many wait.
+    /// 429 if no slot becomes free in time, or if too many requests wait.
     pub(super) async fn begin_streaming(
         &self,
         user: &User,
@@ -166,10 +165,10 @@ impl Answer {
         self.0.user.get_or_init(|| self.0.pool.user(&user.name))
     }
 
-    /// Waits until there is room to answer with this object; one that is small does not wait.
+    /// Waits for memory for a response with this object; a small object does not wait.
     ///
     /// # Errors
-    /// As `room`.
+    /// Same as [`room`](Self::room).
     pub(super) async fn room_for(
         &self,
         user: &User,
@@ -181,14 +180,14 @@ impl Answer {
         }
     }
 
-    /// Counts so many bytes, whatever is held, as long as the charge is held.
+    /// Charges this number of bytes, regardless of the limit, until the charge is dropped.
     fn charge_length(&self, bytes: usize, purpose: Purpose) -> Charge {
         self.0.register();
         let pool = &self.0.pool;
         let charge = Charge::new(Arc::clone(&self.0), bytes, purpose);
         if pool.is_full() {
             pool.make_room(None, Lack::Bytes);
-            // What has come at once has not stood still for long enough yet, and nothing may follow.
+            // Bytes that were charged at once are not stalled yet, and no later request may trigger the search.
             if !pool.is_relieved.swap(true, Ordering::Relaxed) {
                 tokio::spawn(Pool::relieve(Arc::downgrade(pool)));
             }
@@ -196,20 +195,20 @@ impl Answer {
         charge
     }
 
-    /// Counts a part of the answer that has been made, until HTTP has sent it.
+    /// Charges an encoded part of the response, until HTTP has sent it.
     pub(super) fn charge(&self, bytes: impl Into<Bytes>) -> Bytes {
         let bytes = bytes.into();
         let charge = self.charge_length(bytes.len(), Purpose::Sending);
         owned(bytes, charge)
     }
 
-    /// Returns when all that was made has been sent, if it is sent on a stream of its own.
+    /// Returns when all encoded bytes are sent, if they are sent on a stream of their own.
     pub(super) async fn sent(self) {
         std::future::poll_fn(|context| self.0.poll_sent(context)).await;
     }
 
-    /// Counts a whole answer until HTTP has sent it. What is made while it is sent is counted
-    /// where it is made. When there is no room a refusal is told by its head alone.
+    /// Charges a whole response until HTTP has sent it. Responses that are encoded while they are sent are charged
+    /// there. If there is no memory, a rejection consists of its head only.
     pub fn hold(&self, response: Response<Body>) -> Response<Body> {
         let Some(length) = response.body().size_hint().exact().filter(|&length| length > 0) else {
             return response;
@@ -229,7 +228,7 @@ impl Answer {
 }
 
 impl Charge {
-    /// Charges bytes, whatever is held.
+    /// Charges bytes, regardless of the limits.
     fn new(stream: Arc<Stream>, bytes: usize, purpose: Purpose) -> Self {
         let user = stream.user.get().cloned();
         if let Some(user) = &user {
@@ -239,8 +238,8 @@ impl Charge {
         Self::of_taken(stream, user, bytes, purpose)
     }
 
-    /// Charges bytes, if the limits of their user and of all answers allow that. Says whose limit does not: `None` stands for that
-    /// of all.
+    /// Charges bytes if the limits of the user and of all responses allow that. The error is the user whose limit is
+    /// exceeded, or `None` for the limit of all responses.
     fn take(
         stream: &Arc<Stream>,
         share: &Arc<UserShare>,

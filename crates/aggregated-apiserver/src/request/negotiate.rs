@@ -1,8 +1,7 @@
-//! In which form does the client want the answer?
+//! Content negotiation: finds the format of the response.
 //!
-//! The Accept list is walked: the first clause that can be served wins. JSON
-//! and YAML can be, whole or as a Table or as metadata alone; protobuf can be where
-//! there are messages, but not as a Table.
+//! The first clause of the `Accept` header that can be served wins. JSON and YAML are available for whole objects,
+//! tables and metadata. Protobuf is available for types with messages, but not for tables.
 
 use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
 use http::request::Parts;
@@ -10,28 +9,28 @@ use http::request::Parts;
 use crate::error::{ApiError, Details, Reason};
 use crate::verb::Verb;
 
-/// At most this many clauses of an Accept header are read.
+/// The largest number of clauses of an `Accept` header that are read.
 const CLAUSES_LIMIT: usize = 1_024;
 
-/// The form of an answer.
+/// The format of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Format {
-    /// What becomes of objects.
+    /// The form of the objects.
     pub form: Form,
-    /// What the rows of a Table carry.
+    /// The object in the rows of a Table.
     pub include: Include,
-    /// How it is written down.
+    /// The encoding of the response.
     pub presentation: Presentation,
 }
 
-/// What becomes of objects.
+/// The form of objects in a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Form {
-    /// They are sent whole.
+    /// Whole objects.
     Object,
-    /// They are rows of a table.
+    /// Rows of a Table.
     Table(MetaVersion),
-    /// Only their metadata is sent.
+    /// Only the metadata of the objects.
     PartialMetadata(MetaVersion),
 }
 
@@ -54,52 +53,52 @@ impl MetaVersion {
     }
 }
 
-/// What a row of a Table carries of its object.
+/// The part of an object that a row of a Table contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Include {
-    /// Its metadata.
+    /// The metadata.
     Metadata,
-    /// All of it.
+    /// The whole object.
     Object,
-    /// Nothing.
+    /// No object.
     None,
 }
 
-/// How an answer is written down.
+/// The encoding of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Presentation {
-    /// In which encoding.
+    /// The media type.
     pub media: Media,
-    /// Whether it may be compressed.
+    /// Whether the response may be compressed.
     pub gzip: bool,
 }
 
-/// The encoding of an answer.
+/// The media type of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Media {
     /// JSON on one line.
     Json,
-    /// JSON for people.
+    /// Indented JSON.
     Indented,
     /// YAML.
     Yaml,
-    /// Protobuf, of types that have it.
+    /// Protobuf, for types with messages.
     Protobuf,
 }
 
-/// What can be had in protobuf.
+/// The responses that are available in protobuf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InProtobuf {
-    /// Nothing.
+    /// No response.
     Nothing,
-    /// Metadata alone, and what every server says: a custom resource has no messages.
+    /// Metadata and statuses: a custom resource has no messages.
     Metadata,
-    /// Everything but tables.
+    /// All responses except tables.
     Objects,
 }
 
 impl Media {
-    /// What is said in `Content-Type`.
+    /// The value of `Content-Type`.
     pub(super) fn content_type(self) -> &'static str {
         match self {
             Self::Json | Self::Indented => "application/json",
@@ -109,15 +108,15 @@ impl Media {
     }
 }
 
-/// The form of the answer, and a refusal if the object cannot be sent so. The refusal is sent
-/// after the request was carried out, as in kube-apiserver.
+/// The format of the response, and an error if the object cannot be sent in it. The error is sent after the request was
+/// executed, same as in kube-apiserver.
 #[derive(Debug)]
 pub(super) struct Negotiated {
     pub format: Format,
     pub objection: Option<ApiError>,
 }
 
-/// Finds the form of the answer to a verb.
+/// Finds the format of the response to a verb.
 pub(super) fn negotiate(
     head: &Parts,
     verb: Verb,
@@ -127,7 +126,7 @@ pub(super) fn negotiate(
     let clauses = clauses(head);
     let chosen = clauses.iter().find_map(|clause| Some((clause, clause.conversion(in_protobuf)?)));
     let Some((clause, conversion)) = chosen else {
-        // kube-apiserver's routes of built-in kinds look at the media types first.
+        // For built-in kinds kube-apiserver checks the media types first.
         let is_route = in_protobuf == InProtobuf::Objects;
         return Err(match clauses.iter().any(Clause::is_known) || !is_route {
             true => not_acceptable(),
@@ -171,7 +170,7 @@ pub(super) fn negotiate(
     Ok(Negotiated { format: Format { form, include, presentation }, objection })
 }
 
-/// Whether the client wants discovery in its aggregated form, and how.
+/// Whether the client accepts aggregated discovery, and its encoding.
 pub(super) fn discovery(head: &Parts) -> Result<(bool, Presentation), ApiError> {
     let clauses = clauses(head);
     match clauses.iter().find(|clause| clause.is_aggregated_discovery()) {
@@ -180,7 +179,7 @@ pub(super) fn discovery(head: &Parts) -> Result<(bool, Presentation), ApiError> 
     }
 }
 
-/// How an answer is written down that has only one form, and no messages.
+/// The encoding of a response that has only one form and no messages.
 pub(super) fn plain(head: &Parts) -> Result<Presentation, ApiError> {
     plain_or(head, InProtobuf::Nothing)
 }
@@ -193,13 +192,12 @@ fn plain_or(head: &Parts, in_protobuf: InProtobuf) -> Result<Presentation, ApiEr
     Ok(clause.presentation(head))
 }
 
-/// Whether the client takes JSON of any sort: descriptions have no other form.
+/// Whether the client accepts any kind of JSON: OpenAPI documents have no other form.
 pub(super) fn takes_json(head: &Parts) -> bool {
     clauses(head).iter().any(Clause::is_json)
 }
 
-/// Whether the client wants the description of version 2 in protobuf; kubectl
-/// takes no other.
+/// Whether the client accepts OpenAPI version 2 in protobuf; kubectl accepts no other form.
 pub(super) fn prefers_openapi_in_protobuf(head: &Parts) -> bool {
     const PROTOBUF: [&str; 2] = [
         "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
@@ -211,14 +209,14 @@ pub(super) fn prefers_openapi_in_protobuf(head: &Parts) -> bool {
     first.is_some_and(is_protobuf)
 }
 
-/// The encoding of a refusal. A client that accepts nothing we serve gets indented JSON, as from
+/// The encoding of a rejection. A client without an acceptable media type gets indented JSON, same as from
 /// kube-apiserver.
 pub(super) fn refusal(head: &Parts) -> Presentation {
     let indented = Presentation { media: Media::Indented, gzip: false };
     plain_or(head, InProtobuf::Objects).unwrap_or(indented)
 }
 
-/// Whether the query, or what the program calls itself, asks for JSON for people.
+/// Whether the query or the user agent asks for indented JSON.
 fn is_for_people(head: &Parts) -> bool {
     let query = head.uri.query().unwrap_or_default();
     let given = super::query::pairs(query).find(|(key, _)| key == "pretty");
@@ -232,8 +230,7 @@ fn is_for_people(head: &Parts) -> bool {
     }
 }
 
-/// Whether the client takes gzip. As in kube-apiserver the word must stand
-/// there by itself.
+/// Whether the client accepts gzip. Same as in kube-apiserver, `gzip` must be a separate element.
 fn takes_gzip(head: &Parts) -> bool {
     let values = head.headers.get_all(ACCEPT_ENCODING).into_iter();
     let mut tokens =
@@ -277,17 +274,17 @@ enum Conversion {
     PartialMetadataList(MetaVersion),
 }
 
-/// One entry of the Accept list.
+/// One clause of the `Accept` header.
 #[derive(Debug)]
 struct Clause<'a> {
     media_type: &'a str,
     parameters: Vec<(&'a str, &'a str)>,
-    /// How much it is wanted, in thousandths.
+    /// The quality of the clause, in thousandths.
     quality: i64,
 }
 
 impl<'a> Clause<'a> {
-    /// What the client wrote between two commas.
+    /// Parses the text between two commas.
     fn parse(text: &'a str) -> Self {
         let mut parts = text.split(';').map(str::trim);
         let media_type = parts.next().unwrap_or_default();
@@ -334,7 +331,7 @@ impl<'a> Clause<'a> {
         Presentation { media, gzip: takes_gzip(head) }
     }
 
-    /// What the clause asks for, if it can be had.
+    /// The form that the clause requests, if it is available.
     fn conversion(&self, in_protobuf: InProtobuf) -> Option<Conversion> {
         let conversion = self.conversion_of_any()?;
         let is_had = match (conversion, in_protobuf) {
@@ -379,8 +376,8 @@ impl<'a> Clause<'a> {
             && self.parameter("as") == Some("APIGroupDiscoveryList")
     }
 
-    /// Whether this clause is tried before another that stood in front of it:
-    /// it is wanted more, or names what the other leaves open.
+    /// Whether this clause is tried before another clause that precedes it: its quality is higher, or it is more
+    /// specific.
     fn overtakes(&self, other: &Self) -> bool {
         let open = |clause: &Self| {
             (clause.media_type.starts_with("*/"), clause.media_type.ends_with("/*"))
@@ -390,7 +387,7 @@ impl<'a> Clause<'a> {
     }
 }
 
-/// Go sorts what it cannot read last, and so do we.
+/// Go sorts values that it cannot parse last, and so does this function.
 fn quality(parameters: &[(&str, &str)]) -> i64 {
     #[allow(clippy::cast_possible_truncation)] // thousandths of a number up to 1
     let thousandths = |quality: f64| (quality.clamp(0.0, 1.0) * 1000.0) as i64;
@@ -400,7 +397,7 @@ fn quality(parameters: &[(&str, &str)]) -> i64 {
     }
 }
 
-/// The Accept list, best first; without one anything will do.
+/// The clauses of the `Accept` header, best first. Without the header every format is acceptable.
 fn clauses(head: &Parts) -> Vec<Clause<'_>> {
     let values = head.headers.get_all(ACCEPT).into_iter();
     let texts = values.filter_map(|value| value.to_str().ok());
@@ -413,8 +410,8 @@ fn clauses(head: &Parts) -> Vec<Clause<'_>> {
     clauses
 }
 
-/// Sorts as kube-apiserver does, the best clause first. Its comparison is not a strict order, so
-/// the result depends on the steps, of which there are up to the square of the clauses.
+/// Sorts in the same way as kube-apiserver, the best clause first. The comparison of kube-apiserver is not a strict
+/// order, so the result depends on the steps, of which there are up to the square of the number of clauses.
 fn sort(clauses: &mut [Clause<'_>]) {
     for end in 1..clauses.len() {
         let mut at = end;

@@ -1,8 +1,6 @@
-//! What is asked for?
+//! Routing: a path and a method become attributes for authorization and a destination.
 //!
-//! A path and a method become attributes for authorization and a destination.
-//! Nothing is refused here that authorization should refuse first: a miss is
-//! a destination too.
+//! Routing rejects no request that authorization should reject first: an unknown path is a destination, too.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,41 +19,41 @@ use crate::served_kind::{ServedKind, ServedKinds};
 use crate::verb::{Subresource, Verb, subresources, verbs};
 use crate::write::Part;
 
-/// What is asked for.
+/// The result of routing.
 #[derive(Debug)]
 pub(super) struct Route {
-    /// What the caller must be allowed to do.
+    /// The permission that the request needs.
     pub attributes: Arc<Attributes>,
-    /// Where the answer comes from.
+    /// The source of the response.
     pub destination: Destination,
     /// The deprecation warning of this version.
     pub deprecation: Option<String>,
-    /// Whether only some objects are asked for, by their labels or fields.
+    /// Whether the request selects objects by labels or fields.
     pub selects: bool,
 }
 
 impl Route {
-    /// Whether a watch is asked for, in whatever way.
+    /// Whether the request is a watch, in either syntax.
     pub(super) fn is_watch(&self) -> bool {
         let watch = Verb::Watch.name();
         matches!(&*self.attributes, Attributes::Resource { verb, .. } if *verb == watch)
     }
 }
 
-/// Where the answer comes from.
+/// The source of the response.
 #[derive(Debug)]
 pub(super) enum Destination {
-    /// A document that is made from the kinds.
+    /// A document that is built from the kinds.
     Document(DocumentPath),
     /// A verb on a resource.
     Target(Target),
-    /// A resource of a version that is not served here; it may be at another replica.
+    /// A resource of a version that is not served here; another replica may serve it.
     Unserved { group: String, version: String, resource: String },
-    /// Nowhere: this is the answer.
+    /// A rejection, which is the response.
     Refused(ApiError),
 }
 
-/// A document that is made from the kinds.
+/// A document that is built from the kinds.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DocumentPath {
     /// `/`
@@ -81,7 +79,7 @@ pub(super) enum DocumentPath {
 }
 
 impl DocumentPath {
-    /// Whether it is one of OpenAPI.
+    /// Whether the document belongs to OpenAPI.
     pub(super) fn is_openapi(&self) -> bool {
         matches!(self, Self::OpenApiV2 | Self::OpenApiV3 | Self::OpenApiV3Version(..))
     }
@@ -96,28 +94,28 @@ pub(super) struct Target {
     pub version: Arc<Version>,
     /// The verb.
     pub verb: Verb,
-    /// The part of the object that it is done with, if it is a part.
+    /// The subresource, if there is one.
     pub subresource: Option<Subresource>,
-    /// The namespace in the path; `None` for cluster-scoped kinds and over all.
+    /// The namespace in the path; `None` for cluster-scoped kinds and for all namespaces.
     pub namespace: Option<String>,
     /// The name in the path.
     pub name: Option<String>,
 }
 
 impl Target {
-    /// What of the object is read or written.
+    /// The part of the object that is read or written.
     pub(super) fn part(&self) -> Part {
         self.subresource.as_ref().map_or(Part::Main, Subresource::written)
     }
 
-    /// What the object that is named takes, as it is kept, in bytes; 0 if there is none.
+    /// The size of the named object as it is stored, in bytes; 0 if there is none.
     pub(super) fn size_of_kept(&self) -> usize {
         let Some(name) = &self.name else { return 0 };
         let kept = self.served.cache.get(&Key::new(self.namespace.as_deref(), name));
         kept.map_or(0, |kept| kept.object.size())
     }
 
-    /// The kind of what is sent and answered, and its version.
+    /// The kind of request and response bodies, and its version.
     pub(super) fn body_kind(&self) -> (&Arc<Kind>, &Arc<Version>) {
         match self.subresource.as_ref().and_then(|subresource| subresource.kind.as_ref()) {
             Some(kind) => (kind, &kind.storage),
@@ -126,13 +124,13 @@ impl Target {
     }
 }
 
-/// The longest path, in bytes: names have 253 at most, and what they are made of may be escaped.
+/// The longest path, in bytes. Names have at most 253 bytes, and their characters may be escaped.
 const LONGEST_PATH: usize = 8 << 10;
 
-/// Each of them is looked at several times; no client knows more than twenty.
+/// The largest number of query parameters. Each is examined several times; no known client sends more than twenty.
 const MOST_PARAMETERS: usize = 200;
 
-/// Finds out what is asked for.
+/// Routes a request.
 pub(super) fn route(kinds: &ServedKinds, head: &Parts) -> Result<Route, ApiError> {
     if head.uri.path().len() > LONGEST_PATH {
         return Err(ApiError::path_too_long(LONGEST_PATH));
@@ -168,8 +166,8 @@ pub(super) fn route(kinds: &ServedKinds, head: &Parts) -> Result<Route, ApiError
     }
 }
 
-/// Whether a document may have this path, letter by letter: rights and policies name it so, and
-/// another form of it must not lead past them.
+/// Whether a document may have this path, byte by byte: permissions and policies use this form, and another form must
+/// not bypass them.
 fn is_document(path: &str) -> bool {
     let is_exact = path.starts_with("/metrics") || path.starts_with("/openapi/");
     let is_other_form = path.starts_with("//") || (is_exact && path.ends_with('/'));
@@ -213,11 +211,11 @@ struct ResourcePath<'a> {
     resource: &'a str,
     name: &'a str,
     subresource: &'a str,
-    /// Whether something stands behind the subresource.
+    /// Whether the path continues after the subresource.
     goes_on: bool,
 }
 
-/// What of a namespace is written apart from it.
+/// The subresources of namespaces.
 const OF_NAMESPACES: [&str; 2] = ["status", "finalize"];
 
 fn parse<'a>(group: &str, mut rest: &'a [&'a str]) -> ResourcePath<'a> {
@@ -260,7 +258,7 @@ fn resource(kinds: &ServedKinds, head: &Parts, group: &str, version: &str, rest:
         version: version.to_owned(),
         resource: path.resource.to_owned(),
         subresource: path.subresource.to_owned(),
-        // The rights on a namespace may be given in it.
+        // Permissions on a namespace may be granted within the namespace.
         namespace: match path.namespace {
             None if group.is_empty() && path.resource == "namespaces" => path.name.to_owned(),
             namespace => namespace.unwrap_or_default().to_owned(),
@@ -294,13 +292,13 @@ fn target(
     if path.is_watch && !is_read {
         return Err(not_allowed());
     }
-    // An empty namespace is all of them.
+    // An empty namespace means all namespaces.
     let namespace = path.namespace.filter(|namespace| !namespace.is_empty());
     if namespace.is_some() && !kind.is_namespaced() {
         return Err(ApiError::no_such_resource());
     }
     if kind.is_namespaced() && namespace.is_none() {
-        // Over all namespaces there is nothing but reading.
+        // Across all namespaces objects can only be read.
         if !path.name.is_empty() {
             return Err(ApiError::no_such_resource());
         }
@@ -315,12 +313,12 @@ fn target(
         "" => None,
         name => {
             let known = subresources(served, version).into_iter();
-            // Of custom resources kube-apiserver looks no further.
+            // For custom resources kube-apiserver ignores the rest of the path.
             let is_whole = !path.goes_on || kind.strategy.routing == Routing::CustomResourceHandler;
             let found = known.into_iter().find(|subresource| subresource.name == name);
             let found = found.filter(|_| is_whole);
-            // A program that asks whether an object is there must not take this
-            // for an answer. Of custom resources kube-apiserver says it all the same.
+            // A client that checks whether an object exists must not mistake this response for its absence. For custom
+            // resources kube-apiserver answers that way nevertheless.
             let none = || match kind.strategy.routing {
                 Routing::InstalledPaths => ApiError::no_such_resource(),
                 Routing::CustomResourceHandler => {
@@ -359,7 +357,7 @@ fn target(
 
 fn verb(method: &Method, path: &ResourcePath<'_>, query: &str) -> Option<Verb> {
     match *method {
-        // Whatever the method, kube-apiserver has taken it for a watch.
+        // kube-apiserver treats the request as a watch, whatever its method is.
         _ if path.is_watch => Some(Verb::Watch),
         Method::GET | Method::HEAD if !path.name.is_empty() => Some(Verb::Get),
         Method::GET | Method::HEAD if wants_watch(query) => Some(Verb::Watch),
@@ -381,13 +379,13 @@ fn parameter<'a>(query: &'a str, key: &str) -> Option<Cow<'a, str>> {
     super::query::pairs(query).find(|(name, _)| name == key).map(|(_, value)| value)
 }
 
-/// A flag in the query: there, and neither `0` nor `false`.
+/// Whether the query has a `watch` parameter other than `0` and `false`.
 fn wants_watch(query: &str) -> bool {
     parameter(query, "watch")
         .is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
 }
 
-/// The name that a field selector pins down: a permission may be for it alone.
+/// The name that a field selector requires. A permission may be limited to this name.
 fn selected_name(query: &str) -> String {
     let selector = parameter(query, "fieldSelector").unwrap_or_default();
     let parsed = FieldSelector::parse(&selector).unwrap_or_default();

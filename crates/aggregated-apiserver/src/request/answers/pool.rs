@@ -1,4 +1,4 @@
-//! What all answers hold, and which of them give way when others need the room.
+//! The memory of all responses, and the rule by which responses are reset when others need the memory.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -16,41 +16,42 @@ use super::{milliseconds, now};
 use crate::error::ApiError;
 use crate::queue::Queue;
 
-/// The large answers of one user may hold a quarter.
+/// The large responses of one user may use this fraction of the memory.
 pub(super) const USER_SHARE: usize = 4;
-/// What has not moved for so long may be reset when others need the room.
+/// A response that has not advanced for this time may be reset when others need memory.
 pub(super) const STALLED: Duration = Duration::from_millis(300);
-/// What has not moved for so long is reset.
+/// A response that has not advanced for this time is reset.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// Answers that are made while they are sent, at the same time: each holds a moment of the past, with
-/// objects that nothing else may hold any more. Users wait for them in turns, and one has a quarter.
+/// The number of responses that are encoded while they are sent. Each holds a snapshot, with objects that may exist
+/// nowhere else any more. Requests wait for these slots round-robin over users, and one user has a quarter of the
+/// slots.
 pub(super) const STREAMING: usize = 64;
-/// How long one may take before it may be reset when others wait, although it moves; and how long a part of an answer may
-/// take to be made.
+/// The time after which such a response may be reset when others wait, even if it advances. It is also the time limit
+/// for encoding a part of a response.
 pub(super) const SLOW: Duration = Duration::from_secs(5);
-/// How long to wait for room before somebody has to make it.
+/// The time that a request waits for memory before another response may be reset for it.
 pub(super) const PATIENCE: Duration = Duration::from_millis(100);
-/// Requests of one user that wait for room.
+/// The number of requests of one user that may wait for memory.
 const WAITING: usize = 200;
-/// How often answers are looked at.
+/// The interval at which stalled responses are searched.
 const SWEEP_EVERY: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) struct Pool {
-    /// What all of them may hold.
+    /// The memory limit of all responses, in bytes.
     pub(super) limit: usize,
     pub(super) held: AtomicUsize,
     pub(super) waiters: Waiters,
     pub(super) streaming: Queue,
-    /// When it was looked last for what gives way, in milliseconds.
+    /// The time of the last search for responses to reset, in milliseconds.
     looked: AtomicU64,
-    /// Whether room is being made because more is held than may be.
+    /// Whether responses are being reset because the limit is exceeded.
     pub(super) is_relieved: AtomicBool,
     streams: Mutex<Streams>,
     users: Mutex<HashMap<String, Weak<UserShare>>>,
 }
 
-/// The answers that hold something, or have held it.
+/// The responses that hold memory, or have held it.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     next: u64,
@@ -63,7 +64,7 @@ pub(super) struct UserShare {
     name: String,
     pub(super) held: AtomicUsize,
     waiting: AtomicUsize,
-    /// As the pool's, among what is the user's own.
+    /// The time of the last search among the responses of this user, in milliseconds.
     looked: AtomicU64,
     pool: Weak<Pool>,
 }
@@ -74,22 +75,22 @@ pub(super) struct Stream {
     number: OnceLock<u64>,
     pub(super) user: OnceLock<Arc<UserShare>>,
     pub(super) held: AtomicUsize,
-    /// The part of `held` that has been made, and waits until the client reads it.
+    /// The part of `held` that is encoded and waits for the client to read it, in bytes.
     pub(super) unsent: AtomicUsize,
-    /// When something of it was sent last, in milliseconds.
+    /// The time at which a part of the response was sent last, in milliseconds.
     pub(super) moved: AtomicU64,
-    /// Since when it has a place among those that are made while they are sent, in milliseconds.
+    /// The time since which the response has a slot among those that are encoded while they are sent, in milliseconds.
     pub(super) streaming_since: OnceLock<u64>,
-    /// Told when nothing is held any more.
+    /// Woken when the response holds no memory any more.
     pub(super) sent: AtomicWaker,
     reset: StreamReset,
 }
 
-/// What there is too little of.
+/// The resource that is exhausted.
 #[derive(Clone, Copy)]
 pub(super) enum Lack {
     Bytes,
-    /// Places among the answers that are made while they are sent.
+    /// Slots of responses that are encoded while they are sent.
     Slot,
 }
 
@@ -131,14 +132,14 @@ impl Pool {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Resets streams that are in the way, of one user or of anybody: those of users who hold most,
-    /// the longest first. For a place one is enough; of bytes a quarter of the room.
+    /// Resets stalled responses, of one user or of all users: first those of the users that hold most, the longest
+    /// stalled first. For a slot one reset is enough, for memory a quarter of the limit is freed.
     pub(super) fn make_room(&self, of: Option<&Arc<UserShare>>, lack: Lack) {
         let (looked, room) = match of {
             Some(user) => (&user.looked, self.limit / USER_SHARE),
             None => (&self.looked, self.limit),
         };
-        // Many wait for the same, but not for what is another's.
+        // Many requests wait for the same resource, and one search is enough for them.
         let (before, now) = (looked.load(Ordering::Relaxed), now());
         if now.saturating_sub(before) < milliseconds(PATIENCE)
             || looked.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_err()
@@ -164,8 +165,8 @@ impl Pool {
         }
     }
 
-    /// Those of the streams whose users hold most, the longest first. Refusals are one user's. Nobody
-    /// who holds less than a fair part of the bytes gives way to somebody else.
+    /// The responses to reset first: those of the users that hold most, the longest stalled first. All rejections count
+    /// as one user. A user that holds less than a fair part of the memory does not lose a response to another user.
     pub(super) fn first_to_give_way(
         &self,
         of: Option<&Arc<UserShare>>,
@@ -187,7 +188,7 @@ impl Pool {
                 && of.is_none_or(|user| stream.is_of(user))
                 && held.get(&owner(stream)).is_some_and(|&held| held >= least)
         });
-        // Looked at once: what is held and when it moved changes meanwhile.
+        // The sort keys are read once, because they change concurrently.
         streams.sort_by_cached_key(|stream| {
             (Reverse(held.get(&owner(stream)).copied()), stream.moved.load(Ordering::Relaxed))
         });
@@ -195,12 +196,12 @@ impl Pool {
     }
 
     pub(super) fn all(&self, is_wanted: impl Fn(&Stream) -> bool) -> Vec<Arc<Stream>> {
-        // Whoever drops the last of a stream takes the lock: none is dropped under it.
+        // Dropping the last reference of a response takes the lock, so no reference is dropped while the lock is held.
         let streams: Vec<_> = self.streams().by_number.values().filter_map(Weak::upgrade).collect();
         streams.into_iter().filter(|stream| is_wanted(stream)).collect()
     }
 
-    /// Makes room until no more is held than may be.
+    /// Resets responses until the limit is met.
     pub(super) async fn relieve(pool: Weak<Self>) {
         loop {
             sleep(PATIENCE).await;
@@ -213,7 +214,7 @@ impl Pool {
         }
     }
 
-    /// Resets what nobody has read for long, as long as anything is held.
+    /// Resets responses that were not read for long, while any memory is held.
     async fn sweep(pool: Weak<Self>) {
         loop {
             sleep(SWEEP_EVERY).await;
@@ -234,7 +235,7 @@ impl Pool {
 }
 
 impl Stream {
-    /// One of an answer that has not been made.
+    /// Creates the state of a response that is not encoded yet.
     pub(super) fn begin(pool: Arc<Pool>, reset: StreamReset) -> Self {
         Self {
             pool,
@@ -253,8 +254,8 @@ impl Stream {
         self.user.get().is_some_and(|own| Arc::ptr_eq(own, user))
     }
 
-    /// Ready when all that was made has been sent. Until then the stream is not over and can be
-    /// reset; what is left of one that is over can only be taken from its connection.
+    /// Ready when all encoded bytes are sent. Until then the stream is open and can be reset; the rest of a closed
+    /// stream can only be dropped with its connection.
     pub(super) fn poll_sent(&self, context: &mut Context<'_>) -> Poll<()> {
         let is_sent = || self.held.load(Ordering::Acquire) == 0 || !self.reset.has_stream();
         if is_sent() {
@@ -264,20 +265,20 @@ impl Stream {
         if is_sent() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Whether it may be reset when others need the room: its client has read nothing for a while, or what holds the
-    /// room takes long to be made. On a busy machine an answer is made in many turns.
+    /// Whether the response may be reset when others need memory: its client has not read for a while, or its encoding
+    /// takes long. On a busy machine the encoding of a response is interrupted many times.
     pub(super) fn is_in_the_way(&self, now: u64) -> bool {
         let time = if self.unsent.load(Ordering::Relaxed) > 0 { STALLED } else { SLOW };
         self.is_stalled(now, time)
     }
 
-    /// Whether it holds something of which nothing was sent for so long.
+    /// Whether the response holds memory and nothing of it was sent for this time.
     pub(super) fn is_stalled(&self, now: u64, time: Duration) -> bool {
         self.held.load(Ordering::Relaxed) > 0
             && now.saturating_sub(self.moved.load(Ordering::Relaxed)) >= milliseconds(time)
     }
 
-    /// Puts it among those that are looked at.
+    /// Adds the response to the responses that may be reset.
     pub(super) fn register(self: &Arc<Self>) {
         self.number.get_or_init(|| {
             let mut streams = self.pool.streams();
@@ -300,7 +301,7 @@ impl Drop for Stream {
     }
 }
 
-/// A request that waits for room, until it is dropped.
+/// A request that waits for memory, until it is dropped.
 pub(super) struct CountedWaiter<'a>(&'a UserShare);
 
 impl UserShare {
@@ -323,7 +324,7 @@ impl Drop for UserShare {
     fn drop(&mut self) {
         let Some(pool) = self.pool.upgrade() else { return };
         let mut users = pool.users.lock().unwrap_or_else(PoisonError::into_inner);
-        // Somebody may have begun anew under this name.
+        // Another request of this user may have inserted a new entry.
         if users.get(&self.name).is_some_and(|share| share.strong_count() == 0) {
             users.remove(&self.name);
         }

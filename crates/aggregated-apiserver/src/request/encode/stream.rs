@@ -1,10 +1,9 @@
-//! Answers that are sent bit by bit: lists in chunks, watches event by event.
+//! Responses that are sent in parts: lists in chunks, watches event by event.
 //!
-//! What holds a snapshot, a list or the beginning of a watch, is made by a task
-//! that waits for the reader until a deadline and no longer: a reader that
-//! stops reading must not hold what was deleted long ago. What follows in a
-//! watch is pulled by the connection: a slow reader is a cursor that stands
-//! still.
+//! A task encodes the parts that hold a snapshot: a list, or the initial events of a watch. It waits for the reader
+//! until a deadline and no longer, because a client that stops reading must not hold objects that were deleted long
+//! ago. The connection pulls the later events of a watch: a slow reader is a position in the window that does not
+//! advance.
 
 use std::io;
 use std::pin::Pin;
@@ -41,37 +40,37 @@ use crate::record::WatchEventCounter;
 use crate::user::User;
 use crate::verb::{Event, InitialEvents, ListPage, Step, WatchStream};
 
-/// Larger chunks do not make a list faster, smaller ones make it slower.
+/// The size of a chunk, in bytes. Larger chunks do not make a list faster, smaller ones make it slower.
 const CHUNK: usize = 64 << 10;
-/// A watch lasts this long and up to as long again, if the client does not
-/// say; as kube-apiserver.
+/// The shortest duration of a watch without `timeoutSeconds`, in seconds. The duration is random, up to twice as long,
+/// same as in kube-apiserver.
 const WATCH_SECONDS: u64 = 1_800;
-/// How often a client is told how far it has come, if it wants to know.
+/// The interval of bookmarks, for clients that requested them.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// How long before its end a watch gets its last bookmark.
+/// The time between the last bookmark of a watch and its end.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
-/// How long after its end a watch that nobody reads is kept at most.
+/// The longest time that a watch remains after its end if its client does not read.
 const OVERTIME: Duration = Duration::from_secs(5);
-/// How long a watch waits until there is room for an event.
+/// The longest time that a watch waits for memory for an event.
 const ROOM_WAIT: Duration = Duration::from_secs(2);
-/// No watch lasts longer than a day.
+/// The longest duration of a watch.
 const MAX_WATCH: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// So many conversions are kept at most while chunks are made: they are compared one by one,
+/// The largest number of conversions that are cached while chunks are encoded. They are compared one by one.
 const KNOWN: usize = 256;
-/// and so many bytes of them, before others are asked for.
+/// The largest size of the cached conversions, in bytes, before further ones are requested.
 const KNOWN_BYTES: usize = 4 << 20;
 
 type Chunk = Result<Bytes, io::Error>;
 
-/// What a task has made; `None` says that there is no more.
+/// The chunks of a task, until it sends `None`.
 fn received(chunks: Receiver<Option<Chunk>>) -> impl Stream<Item = Chunk> {
     stream::unfold(Some(chunks), async |chunks| {
         let mut chunks = chunks?;
         match chunks.recv().await {
             Some(Some(chunk)) => Some((chunk, Some(chunks))),
             Some(None) => None,
-            // The task gave up: a clean end would look like all there is.
+            // The task gave up. A clean end would look like the end of the list.
             None => {
                 let late = io::Error::new(io::ErrorKind::TimedOut, "it was not read in time");
                 Some((Err(late), None))
@@ -80,25 +79,25 @@ fn received(chunks: Receiver<Option<Chunk>>) -> impl Stream<Item = Chunk> {
     })
 }
 
-/// What is made chunk by chunk.
+/// A response that is encoded chunk by chunk.
 trait Chunks: Send + 'static {
-    /// About how large the next chunk is at most, in bytes.
+    /// An estimate of the largest size of the next chunk, in bytes.
     fn size_of_next(&self) -> usize;
 
-    /// The next chunk, `None` when there are no more. An empty one says that it took long to
-    /// find nothing, and goes on. It ends before what a webhook has to be asked about.
+    /// The next chunk; `None` at the end. An empty chunk means that no object was found for a long time and the
+    /// response continues. A chunk ends before an object whose conversion a webhook must answer.
     fn next(&mut self) -> Option<Result<Vec<u8>, ApiError>>;
 
-    /// Whether a webhook may have to be asked.
+    /// Whether a webhook may have to be called.
     fn asks(&self) -> bool;
 }
 
-/// What is known of conversions while chunks are made; nothing, where no webhook makes them.
+/// The known conversions while chunks are encoded; empty if no webhook converts.
 #[derive(Default)]
 struct Asking(Conversions);
 
 impl Asking {
-    /// The next chunk of those that are made; an empty one goes on.
+    /// The next chunk; an empty one continues.
     async fn next(
         &mut self,
         chunks: &mut impl Chunks,
@@ -109,7 +108,8 @@ impl Asking {
         }
         let chunk = self.0.attempt(|| chunks.next());
         let missing = self.0.take_missing();
-        // Those that are behind are not needed any more, and the first that is missing is always learned.
+        // Conversions of earlier objects are not needed any more, and the first missing conversion is always requested
+        // next.
         if self.0.len() > KNOWN || self.0.known_bytes() > KNOWN_BYTES {
             self.0 = Conversions::default();
         }
@@ -123,14 +123,14 @@ impl Asking {
     }
 }
 
-/// For whom chunks are made, and where what they hold is counted.
+/// The reader of a response, with the limits that its chunks are charged to.
 #[derive(Clone)]
 pub(in crate::request) struct Reader {
     pub answer: Answer,
     pub user: Arc<User>,
-    /// Where what is converted is counted.
+    /// The account that converted objects are charged to.
     pub account: Account,
-    /// How long it may take to read all of it.
+    /// The longest time for reading the whole response.
     pub within: Duration,
 }
 
@@ -140,8 +140,8 @@ impl Reader {
     }
 }
 
-/// Makes chunks in a task until there are no more, nobody has read them in time, or the
-/// server closes. Each is made when the one before is on its way, and there is room for it.
+/// Encodes chunks in a task until the end, until the client has not read in time, or until the server closes. Each
+/// chunk is encoded when the chunk before it is being sent and there is memory for it.
 fn produce(
     mut chunks: impl Chunks,
     (reader, streaming): (Reader, Option<QueuePlace>),
@@ -149,7 +149,7 @@ fn produce(
 ) -> impl Stream<Item = Chunk> {
     let deadline = Instant::now() + reader.within;
     let (sender, receiver) = channel(1);
-    // Boxed, because whatever awaits it has room for it once more.
+    // Boxed, because every future that awaits it contains its memory again.
     let produce = Box::pin(async move {
         let _streaming = streaming;
         let mut asking = Asking::default();
@@ -164,7 +164,7 @@ fn produce(
                     }
                 }
             };
-            // It may take long to find nothing, and a webhook may take long to answer.
+            // The search for objects may take long, and so may a webhook.
             let chunk = tokio::select! {
                 biased;
                 chunk = made => chunk,
@@ -188,7 +188,7 @@ fn produce(
     received(receiver)
 }
 
-/// Ends when all that was made has been sent.
+/// A stream without items that ends when all encoded bytes are sent.
 fn sent(answer: Answer) -> impl Stream<Item = Chunk> {
     stream::once(answer.sent()).filter_map(async |()| None)
 }
@@ -202,9 +202,9 @@ struct ListState {
     has_items: bool,
     done: bool,
     indenter: Indenter,
-    /// What a list in YAML stands in.
+    /// The frame of a list in YAML.
     frame: Option<yaml::Frame>,
-    /// What a list in protobuf stands in.
+    /// The frame of a list in protobuf.
     messages: Option<protobuf::Frame>,
     gzip: Option<Gzip>,
     /// A list is in flight until its last chunk.
@@ -221,7 +221,7 @@ impl Chunks for ListState {
         self.encoder.kind.is_converted_by_webhook()
     }
 
-    /// As it goes over the wire.
+    /// The next chunk in its final encoding.
     fn next(&mut self) -> Option<Result<Vec<u8>, ApiError>> {
         let Some(mut gzip) = self.gzip.take() else { return next_chunk(self) };
         match next_chunk(self) {
@@ -236,12 +236,12 @@ impl Chunks for ListState {
     }
 }
 
-/// A list, chunk by chunk; compressed if it is large and the client likes it. What cannot be
-/// converted after the first chunk ends the connection: the answer has begun, and must not
-/// look complete.
+/// The response with a list, chunk by chunk, compressed if the list is large and the client accepts that. If an object
+/// after the first chunk cannot be converted, the connection ends, because the response has started and must not look
+/// complete.
 ///
 /// # Errors
-/// 500 when an object of the first chunk cannot be converted.
+/// 500 if an object of the first chunk cannot be converted.
 pub(in crate::request) async fn list(
     encoder: Encoder,
     listed: ListPage,
@@ -276,7 +276,7 @@ pub(in crate::request) async fn list(
         gzip: None,
         _permit: permit,
     };
-    // What fits into one chunk, or may not be worth compressing, is sent whole.
+    // A list that fits into one chunk, or that may not be worth compressing, is sent as a whole.
     let enough = if gzip { gzip::THRESHOLD } else { CHUNK - 1 };
     let room = reader.room(state.size_of_next()).await?;
     let mut first = Vec::new();
@@ -318,7 +318,7 @@ fn next_chunk(state: &mut ListState) -> Option<Result<Vec<u8>, ApiError>> {
         return None;
     }
     let chunk = make_chunk(state);
-    // Nothing follows after what could not be made.
+    // No chunk follows after an error.
     state.done |= chunk.is_err();
     Some(chunk)
 }
@@ -339,11 +339,11 @@ fn make_chunk(state: &mut ListState) -> Result<Vec<u8>, ApiError> {
     for (versioned, is_wanted) in state.listed.after(previous.as_ref()) {
         let size = versioned.object.size();
         if is_incomplete() {
-            // Whether it is wanted is not known.
+            // The conversion of this object must be requested first.
             ended = false;
             break;
         }
-        // There is room for a large object if it is the first of its chunk.
+        // A large object is encoded as the first of its chunk, because there is memory for it then.
         let is_for_next = step.has_begun() && size > CHUNK;
         if chunk.len() >= CHUNK || is_for_next || step.is_over(size) {
             ended = false;
@@ -368,7 +368,7 @@ fn make_chunk(state: &mut ListState) -> Result<Vec<u8>, ApiError> {
             written = state.encoder.write_item(&versioned, &mut chunk);
         }
         if is_incomplete() {
-            // The chunk ends before it, and begins with it the next time.
+            // The chunk ends before this object, which begins the next chunk.
             chunk.truncate(length);
             state.last = before;
             ended = false;
@@ -406,7 +406,7 @@ fn make_chunk(state: &mut ListState) -> Result<Vec<u8>, ApiError> {
     }
 }
 
-/// Leaves behind what has to be known of the objects that follow, so that it is asked in one call.
+/// Collects the conversions that the following objects need, so that one call requests them.
 fn ask_ahead(state: &ListState) {
     let mut step = Step::default();
     for (versioned, is_wanted) in state.listed.after(state.last.as_ref()) {
@@ -424,43 +424,42 @@ struct WatchState {
     watching: WatchStream,
     first: bool,
     deadline: Instant,
-    /// Rings when a bookmark is due, and at the deadline.
+    /// Fires when a bookmark is due, and at the deadline.
     alarm: Pin<Box<Sleep>>,
     bookmark_is_due: bool,
-    /// Whether an error was the last that was sent.
+    /// Whether the last event was an error.
     has_failed: bool,
-    /// Ready when the kind is no longer served like this, the server closes, or what it begins with has
-    /// failed.
+    /// Ready when the kind is removed or changed, when the server closes, or when the initial events have failed.
     ended: Pin<Box<WaitForCancellationFutureOwned>>,
     clock: Clock,
-    /// Counts what was sent.
+    /// Counts the sent events.
     sent: WatchEventCounter,
     reader: Reader,
-    /// Ready when the reader may not watch any more, or would be shown other fields.
+    /// Ready when the user loses the permission to watch, or when other fields would be visible.
     revoked: BoxFuture<'static, Revoked>,
     _permit: Permit,
 }
 
-/// What a watch needs, besides what it shows.
+/// The context of a watch.
 pub(in crate::request) struct WatchContext<'a> {
-    /// How long the client wants it to last.
+    /// The duration that the client requested.
     pub lasts: Option<Duration>,
-    /// Cancelled when the kind is no longer served like this, or the server closes.
+    /// Cancelled when the kind is removed or changed, or when the server closes.
     pub closing: &'a CancellationToken,
     pub clock: Clock,
     pub permit: Permit,
-    /// Counts what is sent.
+    /// Counts the sent events.
     pub sent: WatchEventCounter,
     pub reader: Reader,
-    /// Ready when the reader may not watch any more, or would be shown other fields.
+    /// Ready when the user loses the permission to watch, or when other fields would be visible.
     pub revoked: BoxFuture<'static, Revoked>,
 }
 
-/// A watch, event by event, until its time is over, the server closes, the right to it ends,
-/// or an error ends it.
+/// The response with a watch, event by event, until its duration is over, the server closes, the user loses the
+/// permission, or an error occurs.
 ///
 /// # Errors
-/// 429 when too many of the reader's requests wait for room.
+/// 429 if too many requests of the user wait for memory.
 pub(in crate::request) async fn watch(
     encoder: Encoder,
     mut watching: WatchStream,
@@ -474,9 +473,9 @@ pub(in crate::request) async fn watch(
     if lasts.is_zero() {
         return Ok(Body::empty());
     }
-    // Mostly what is there fits one chunk, and no task is needed.
+    // Usually the initial events fit into one chunk, and no task is needed.
     let initial = watching.take_initial();
-    // Of its own, so that watchers do not stand in line for the server's lock.
+    // A token for each watch, so that watches do not contend for the lock of the server's token.
     let ending = closing.child_token();
     let mut beginning =
         Beginning { encoder, initial, is_first: true, ending: ending.clone(), sent: sent.clone() };
@@ -497,7 +496,7 @@ pub(in crate::request) async fn watch(
         stream::empty().right_stream()
     } else {
         let streaming = reader.answer.begin_streaming(&reader.user).await?;
-        // A shorter time for requests is not one for watches.
+        // A shorter time limit for requests does not apply to watches.
         let within = reader.within.max(REQUEST_TIMEOUT);
         let reader = Reader { within, ..reader.clone() };
         produce(beginning, (reader, streaming), Some(closing.clone())).left_stream()
@@ -518,24 +517,24 @@ pub(in crate::request) async fn watch(
         revoked,
         _permit: permit,
     };
-    // Boxed, because it is handed over with every event.
+    // Boxed, because it is moved with every event.
     let live = stream::unfold(Box::new(state), next_event);
     Ok(Body::from_stream(until(deadline + OVERTIME, chunk.chain(rest).chain(live))))
 }
 
-/// What a watch begins with.
+/// The initial events of a watch.
 struct Beginning {
     encoder: Encoder,
     initial: Option<InitialEvents>,
     is_first: bool,
     /// Ends the watch.
     ending: CancellationToken,
-    /// Counts what was sent.
+    /// Counts the sent events.
     sent: WatchEventCounter,
 }
 
 impl Beginning {
-    /// As many events as fit a chunk, or none if it takes long to find one.
+    /// As many events as fit into a chunk, or none if the search for one takes long.
     fn chunk(&mut self) -> Option<Vec<u8>> {
         if self.is_done() {
             return None;
@@ -586,23 +585,23 @@ impl Chunks for Beginning {
     }
 }
 
-/// About once a minute, and shortly before the end; as kube-apiserver.
+/// The time of the next bookmark: about once a minute, and shortly before the end, same as in kube-apiserver.
 fn next_bookmark(now: Instant, deadline: Instant) -> Option<Instant> {
     let last = deadline.checked_sub(LAST_BOOKMARK).filter(|&last| last > now)?;
     Some(last.min(now + BOOKMARK_EVERY))
 }
 
-/// What a watcher is told whose rights have changed; nothing, if it may not watch any more.
+/// The error that a watcher receives when its permissions change; `None` if the user is not allowed to watch any more.
 fn ended_by(revoked: Revoked) -> Option<ApiError> {
     match revoked {
         Revoked::All => None,
-        // What was left out of objects that do not change would never come.
+        // The fields that were hidden would never be sent for objects that do not change.
         Revoked::Fields => Some(ApiError::fields_have_changed()),
     }
 }
 
 async fn next_event(mut state: Box<WatchState>) -> Option<(Chunk, Box<WatchState>)> {
-    // No bookmark may follow an error: it would say that what failed was sent.
+    // No bookmark may follow an error, because it would confirm the failed event.
     if state.has_failed {
         return None;
     }
@@ -622,7 +621,7 @@ async fn next_event(mut state: Box<WatchState>) -> Option<(Chunk, Box<WatchState
                 if now >= state.deadline {
                     return None;
                 }
-                // Before it come the events that are already there.
+                // Events that exist already are sent before the bookmark.
                 state.bookmark_is_due = true;
                 let next = next_bookmark(now, state.deadline).unwrap_or(state.deadline);
                 state.alarm.as_mut().reset(next);
@@ -631,16 +630,17 @@ async fn next_event(mut state: Box<WatchState>) -> Option<(Chunk, Box<WatchState
         }
     };
     let _room = match &event {
-        // A small one does not wait.
+        // A small object does not wait for memory.
         Ok(Event::Object(event)) if answers::is_large(&event.versioned) => {
             let Reader { answer, user, .. } = &state.reader;
-            // Who waits holds what may be gone for everybody else: it can come back for it.
+            // A waiting watch may hold objects that exist nowhere else any more. After the time limit the client
+            // watches again.
             timeout(ROOM_WAIT, answer.room_for(user, &event.versioned)).await.ok()?.ok()?
         }
         _ => None,
     };
     if matches!(state.encoder.format().form, Form::Table(_)) {
-        // Cells say how old something is.
+        // Table cells contain ages.
         state.encoder.set_time(state.clock.now());
     }
     let frame = match event {
