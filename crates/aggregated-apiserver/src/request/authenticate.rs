@@ -1,8 +1,7 @@
 //! Authenticates the user of a request.
 //!
-//! In the order of kube-apiserver's delegating servers: the front proxy's headers, a client
-//! certificate, a bearer token; anonymous without credentials. Invalid credentials are refused,
-//! not ignored.
+//! The order is that of kube-apiserver's delegating servers: the headers of the front proxy, a client certificate, a
+//! bearer token, and `system:anonymous` without credentials. Invalid credentials are rejected, not ignored.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -23,22 +22,22 @@ use crate::cluster::{Asker, Cluster, DelegatedAuthentication, RequestHeader};
 use crate::error::ApiError;
 use crate::user::User;
 
-/// Where a request comes from.
+/// The origin of a request.
 #[derive(Clone, Debug)]
 pub enum Peer {
     /// A connection.
     Connection {
-        /// What it showed.
+        /// The checked client certificate of the connection.
         presented: Presented,
-        /// What is known of it.
+        /// The state of the connection that decides which connection is closed first.
         standing: ConnectionPriority,
     },
-    /// A caller in this process. No connection can produce it.
+    /// A caller in this process. No connection can create it.
     InProcess(User),
 }
 
 impl Peer {
-    /// The other end of the connection.
+    /// The remote address of the connection.
     pub(super) fn address(&self) -> Option<IpAddr> {
         match self {
             Self::Connection { standing, .. } => standing.address(),
@@ -46,12 +45,12 @@ impl Peer {
         }
     }
 
-    /// Whether it is kube-apiserver, which sends on what others ask.
+    /// Whether the peer is kube-apiserver, which proxies requests of users.
     pub(super) fn is_front_proxy(&self) -> bool {
         matches!(self, Self::Connection { presented, .. } if presented.is_front_proxy)
     }
 
-    /// Where it comes from, if it is not known who it is before somebody is asked.
+    /// The network of the peer, if the peer is not authenticated yet and the cluster must be asked.
     pub(super) fn unknown_from(&self) -> Option<&str> {
         match self {
             Self::Connection { presented, standing }
@@ -64,35 +63,34 @@ impl Peer {
     }
 }
 
-/// The client certificate of a connection, held against the CAs.
+/// The client certificate of a connection, verified against the CAs.
 #[derive(Clone, Debug, Default)]
 pub struct Presented {
-    /// Whether it is the front proxy's: signed by its CA, with a name that it
-    /// may have.
+    /// Whether the certificate belongs to the front proxy: its CA has signed it, and its name is allowed.
     pub is_front_proxy: bool,
-    /// Whose it is, if the clients' CA signed it.
+    /// The client, if the CA of clients has signed the certificate.
     pub client: Option<ClientCertificate>,
-    /// Whether there was a certificate at all.
+    /// Whether the client presented a certificate.
     pub any: bool,
 }
 
 /// An ordinary client certificate.
 #[derive(Clone, Debug)]
 pub struct ClientCertificate {
-    /// Common name and organisations: the user and its groups.
+    /// The user from the common name, with its groups from the organisations.
     pub user: User,
 }
 
-/// How requests are authenticated.
+/// The configuration of authentication.
 #[derive(Clone)]
 pub struct Authentication {
-    /// The front proxy's headers and names; changes while the server runs.
+    /// The CAs, headers and names of the front proxy; they change while the server runs.
     pub delegated: Arc<ArcSwap<DelegatedAuthentication>>,
     /// Reviews bearer tokens (TokenReview).
     pub cluster: Option<Cluster>,
     /// Whether requests may impersonate another user.
     pub impersonation: Impersonation,
-    /// Whether requests without credentials are somebody's, `system:anonymous`.
+    /// Whether requests without credentials are authenticated as `system:anonymous`.
     pub allows_anonymous: bool,
 }
 
@@ -111,7 +109,7 @@ pub(super) async fn authenticate(
     Ok(user)
 }
 
-/// Whether a request says who asks, truly or not.
+/// Whether a request has credentials, valid or not.
 pub(super) fn has_credentials(peer: &Peer, head: &Parts) -> bool {
     let has_certificate = match peer {
         Peer::InProcess(_) => true,
@@ -173,7 +171,7 @@ async fn identify(
     Ok(User::anonymous())
 }
 
-/// A token was given that cannot be read: it is never taken for none.
+/// The token is malformed. It is never treated as missing.
 struct Unreadable;
 
 fn bearer_token(head: &Parts) -> Result<Option<Cow<'_, str>>, Unreadable> {
@@ -184,8 +182,8 @@ fn bearer_token(head: &Parts) -> Result<Option<Cow<'_, str>>, Unreadable> {
     Ok(token.map(Cow::Borrowed))
 }
 
-/// The token among the protocols of a WebSocket: a browser cannot say it elsewhere.
-/// Another protocol must stand beside it, which is the one that is spoken.
+/// The token among the protocols of a WebSocket, because a browser cannot send it elsewhere. The header must also
+/// contain another protocol, which is the one that is spoken.
 fn token_of_web_socket(head: &Parts) -> Result<Option<Cow<'_, str>>, Unreadable> {
     if !websocket::is_asked_for(head) {
         return Ok(None);
@@ -202,7 +200,7 @@ fn token_of_web_socket(head: &Parts) -> Result<Option<Cow<'_, str>>, Unreadable>
     if token.is_empty() { Err(Unreadable) } else { Ok(Some(Cow::Owned(token))) }
 }
 
-/// Tokens of service accounts have a kilobyte or two.
+/// The longest token, in bytes. Tokens of ServiceAccounts have one or two kilobytes.
 const TOKEN_LIMIT: usize = 16 << 10;
 
 fn user_of_headers(header: &RequestHeader, headers: &HeaderMap) -> Option<User> {
@@ -229,7 +227,7 @@ fn first(headers: &HeaderMap, name: &str) -> Option<String> {
     all(headers, name).find(|value| !value.is_empty())
 }
 
-/// Every value of a header that is text.
+/// All values of a header that are valid strings.
 fn all<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = String> + use<'a> {
     let values = headers.get_all(name.to_ascii_lowercase()).into_iter();
     values.filter_map(|value| String::from_utf8(value.as_bytes().to_vec()).ok())
@@ -320,7 +318,7 @@ mod tests {
             assert_eq!(ask(format!("{BEARER}{broken}")), Err(()), "{broken}");
         }
         assert_eq!(ask(format!("{BEARER}eA, {BEARER}eQ, other")), Err(()));
-        // Where no WebSocket is asked for, nothing is said by protocols.
+        // Without an upgrade to a WebSocket the protocols are ignored.
         let request = Request::builder().header("sec-websocket-protocol", format!("{BEARER}eA, x"));
         let (head, ()) = request.body(()).unwrap().into_parts();
         assert!(matches!(bearer_token(&head), Ok(None)));

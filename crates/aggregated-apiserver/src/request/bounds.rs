@@ -1,4 +1,4 @@
-//! What requests and their answers may take of memory.
+//! The memory limits of requests and their responses.
 
 use super::{Inflights, answers, encode, throttle};
 use crate::codec;
@@ -6,27 +6,27 @@ use crate::kind::converted_limit;
 use crate::quota::{self, MemoryScale};
 use crate::write::commit_limit;
 
-/// What requests and their answers may take of memory, each sort by itself.
+/// The memory limits of requests and their responses, for each use.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Trees, in bytes.
+    /// The limit of trees, in bytes.
     pub(super) trees: usize,
-    /// Heads, bodies and selectors.
+    /// The limits of heads, bodies and selectors.
     pub(super) throttle: throttle::Bounds,
-    /// Parsers of YAML that work at a time.
+    /// The number of YAML parsers that run concurrently.
     pub(super) yaml_parsers: usize,
-    /// Answers, in bytes.
+    /// The limit of responses, in bytes.
     pub(super) answers: usize,
-    /// Forms of events, in bytes.
+    /// The limit of encoded events, in bytes.
     pub(super) forms: usize,
-    /// Objects in other versions than the one they are kept in, in bytes.
+    /// The limit of objects in other versions than the stored one, in bytes.
     pub(super) converted: usize,
-    /// Objects in the commits of members of `system:masters`, in bytes.
+    /// The limit of objects in the commits of `system:masters`, in bytes.
     pub(super) commits: usize,
 }
 
 impl Bounds {
-    /// So large a portion of all of them, and room for so many requests.
+    /// The limits at this scale, for these numbers of concurrent requests.
     pub fn of(portion: MemoryScale, inflights: Inflights) -> Self {
         Self {
             trees: quota::trees(portion),
@@ -39,17 +39,17 @@ impl Bounds {
         }
     }
 
-    /// Objects in other versions than the one they are kept in, in bytes.
+    /// The limit of objects in other versions than the stored one, in bytes.
     pub fn converted(&self) -> usize {
         self.converted
     }
 
-    /// How many watches may be open.
+    /// The largest number of open watches.
     pub fn watches(&self) -> usize {
         self.throttle.watches()
     }
 
-    /// Each sort, and how many bytes.
+    /// Each use, with its limit in bytes.
     pub fn memory(&self) -> [(&'static str, usize); 8] {
         [
             ("trees of requests", self.trees),

@@ -1,80 +1,80 @@
-//! What is known of a connection: by it the server decides which one gives way.
+//! The state of a connection by which the server decides which connection is closed first.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What is known of a connection while it is open. All its requests share it.
+/// The state of an open connection. All its requests share it.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectionPriority(Arc<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// The network that it comes from.
+    /// The network of the client.
     from: String,
     address: Option<IpAddr>,
     is_authenticated: AtomicBool,
     has_failed: AtomicBool,
-    /// The number of its last request, among those of all connections.
+    /// The number of the last request of the connection, among the requests of all connections.
     used: AtomicU64,
 }
 
-/// How many requests have come.
+/// The number of requests so far.
 static REQUESTS: AtomicU64 = AtomicU64::new(0);
 
 impl ConnectionPriority {
-    /// Of a connection from this network.
+    /// The state of a connection from this network.
     #[cfg(test)]
     pub fn new(from: String) -> Self {
         Self(Arc::new(Known { from, ..Known::default() }))
     }
 
-    /// Of a connection from this address, in this network.
+    /// The state of a connection from this address in this network.
     pub fn of_address(address: IpAddr, network: String) -> Self {
         let address = Some(address.to_canonical());
         Self(Arc::new(Known { from: network, address, ..Known::default() }))
     }
 
-    /// The other end, if it is known.
+    /// The remote address, if it is known.
     pub fn address(&self) -> Option<IpAddr> {
         self.0.address
     }
 
-    /// Where it comes from.
+    /// The network of the client.
     pub fn from(&self) -> &str {
         &self.0.from
     }
 
-    /// Notes that the credentials of a request held.
+    /// Records that the credentials of a request were valid.
     pub fn mark_authenticated(&self) {
-        // Most requests find it so, and write to no memory that others read.
+        // Most requests find the flag set, and do not write to shared memory.
         if !self.is_authenticated() {
             self.0.is_authenticated.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether the credentials of a request held.
+    /// Whether the credentials of a request were valid.
     pub fn is_authenticated(&self) -> bool {
         self.0.is_authenticated.load(Ordering::Relaxed)
     }
 
-    /// Notes that the token of a request was nobody's.
+    /// Records that the token of a request was invalid.
     pub fn mark_failed(&self) {
         self.0.has_failed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the token of a request was nobody's, and no other has held.
+    /// Whether the token of a request was invalid, and no other credentials were valid.
     pub fn is_suspect(&self) -> bool {
         self.0.has_failed.load(Ordering::Relaxed) && !self.is_authenticated()
     }
 
-    /// Notes that a request has come.
+    /// Records a request.
     pub fn mark_used(&self) {
         let number = REQUESTS.fetch_add(1, Ordering::Relaxed) + 1;
         self.0.used.store(number, Ordering::Relaxed);
     }
 
-    /// When the last request came: the smaller, the longer ago.
+    /// The number of the last request: the smaller, the longer ago.
     pub fn last_used(&self) -> u64 {
         self.0.used.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! What exactly is to be done? Query and body become an operation.
+//! Decoding: query and body become an operation.
 
 mod body;
 mod deletion;
@@ -37,29 +37,29 @@ use parameters::Parameters;
 use patch::PatchType;
 pub(super) use redact::Redacted;
 
-/// What is to be done.
+/// The operation of a request.
 #[derive(Debug)]
 pub(super) enum Operation {
-    /// Read one object.
+    /// Get an object.
     Get(Key, GetOptions),
-    /// Read the objects of a scope.
+    /// List the objects of a scope.
     List(Scope, ListOptions),
-    /// Follow the changes of a scope; `None` leaves the duration to the server.
+    /// Watch a scope; `None` leaves the duration to the server.
     Watch(Scope, WatchOptions, Option<Duration>),
-    /// Answer a question.
+    /// Answer a review.
     Review(Submitted, WriteOptions),
-    /// Post something to a subresource that code handles.
+    /// Post an object to a subresource that is handled by code.
     CreateSubresource(Arc<SubresourceHandler>, Submitted, WriteOptions),
-    /// Make an object, replace one, or change parts of one.
+    /// Create, replace or patch an object.
     Write(Change<'static>, WriteOptions),
-    /// Remove one.
+    /// Delete an object.
     Delete(Key, DeleteOptions),
-    /// Remove those of a scope that a selector matches.
+    /// Delete the objects of a scope that a selector matches.
     DeleteCollection(Scope, ListOptions, DeleteOptions),
 }
 
 impl Operation {
-    /// Whether everything is checked and nothing is kept.
+    /// Whether the operation is validated and not stored.
     pub(super) fn is_dry_run(&self) -> bool {
         match self {
             Self::Review(_, options)
@@ -70,12 +70,12 @@ impl Operation {
         }
     }
 
-    /// Whether it only reads.
+    /// Whether the operation only reads.
     pub(super) fn is_read(&self) -> bool {
         matches!(self, Self::Get(..) | Self::List(..) | Self::Watch(..))
     }
 
-    /// How new what it reads must be before it can be answered. A watch waits when it has begun.
+    /// How recent the state must be before the operation can be executed. A watch waits after it has started.
     pub(super) fn freshness(&self) -> Freshness {
         match self {
             Self::Get(_, options) => options.freshness,
@@ -84,7 +84,7 @@ impl Operation {
         }
     }
 
-    /// What the request brings, for who writes it down; `None` if that cannot be read.
+    /// The object in the request, for the audit log; `None` if it cannot be decoded.
     pub(super) fn brings<'a>(&'a self, body: &'a Bytes) -> Option<RequestObject<'a>> {
         match self {
             Self::Review(submitted, _)
@@ -100,7 +100,7 @@ impl Operation {
         }
     }
 
-    /// Says who reads, because the kind may hide objects from this user. Writes know their user.
+    /// Sets the reader, because the kind may hide objects from this user. Writes have their user already.
     pub(super) fn show_to(&mut self, user: &Arc<User>) {
         let viewer = match self {
             Self::Get(_, options) => &mut options.viewer,
@@ -115,7 +115,7 @@ impl Operation {
         *viewer = Some(Arc::clone(user));
     }
 
-    /// Which objects a reader wants.
+    /// The selector of the operation.
     pub(super) fn selector(&self) -> Option<&Selector> {
         match self {
             Self::List(_, options) | Self::DeleteCollection(_, options, _) => {
@@ -127,7 +127,7 @@ impl Operation {
     }
 }
 
-/// Checks that come before the Accept header is read: an unknown patch type, and a missing name.
+/// Performs the checks that precede the `Accept` header: an unknown patch type, and a missing name.
 pub(super) fn begin(
     target: &Target,
     head: &Parts,
@@ -151,12 +151,12 @@ fn key(target: &Target) -> Result<Key, ApiError> {
     }
 }
 
-/// Whether strategic merge patches are taken. A Scale has nothing to merge.
+/// Whether strategic merge patches are accepted. A Scale has no lists to merge.
 fn is_strategic(target: &Target) -> bool {
     target.body_kind().0.is_typed()
 }
 
-/// Reads the body, if one belongs to what is asked for.
+/// Reads the body, if the operation has one.
 pub(super) async fn read(
     target: &Target,
     head: &Parts,
@@ -177,7 +177,7 @@ pub(super) fn is_json_patch(target: &Target, head: &Parts) -> bool {
     target.verb == Verb::Patch && patch::named(&head.headers) == Some(PatchType::Json)
 }
 
-/// Finds out what exactly is to be done.
+/// Decodes the operation.
 pub(super) async fn decode(
     target: &Target,
     head: &Parts,
@@ -239,7 +239,7 @@ pub(super) async fn decode(
     }
 }
 
-/// The object in the body of a CREATE or an UPDATE, and their options.
+/// The object in the body of a create or an update, and its options.
 async fn object(
     parameters: &Parameters,
     target: &Target,
@@ -261,7 +261,7 @@ async fn object(
     Ok((options, submitted))
 }
 
-/// The format of the object in a body.
+/// The format of the object in the body.
 fn body_format(target: &Target, head: &Parts, yaml: &YamlParsers) -> Result<BodyFormat, ApiError> {
     let (kind, version) = target.body_kind();
     let protobuf = match target.part() {
@@ -271,7 +271,7 @@ fn body_format(target: &Target, head: &Parts, yaml: &YamlParsers) -> Result<Body
     body::format(&head.headers, protobuf, yaml)
 }
 
-/// Options that name a field manager: the client's, otherwise the client.
+/// The options with a field manager: that of the client, and otherwise one from its user agent.
 fn with_manager(options: WriteOptions, head: &Parts) -> WriteOptions {
     if !options.field_manager.is_empty() {
         return options;
@@ -281,7 +281,7 @@ fn with_manager(options: WriteOptions, head: &Parts) -> WriteOptions {
     WriteOptions { field_manager, ..options }
 }
 
-/// The options of a deletion: of the query only if the body has none.
+/// The options of a deletion: those of the query apply only if the body has none.
 async fn delete_options(
     parameters: &Parameters,
     head: &Parts,

@@ -1,8 +1,8 @@
-//! Impersonation: acting as another user.
+//! Impersonation of another user.
 //!
-//! A caller may do that if it has the right to `impersonate` every part of the other
-//! user: the name or service account, each group, the uid, and each further attribute.
-//! Behind kube-aggregator that has happened before we are asked.
+//! The caller needs the permission to `impersonate` each part of the other user: the name or ServiceAccount, each
+//! group, the uid, and each extra attribute. Behind kube-aggregator, kube-apiserver has impersonated before this server
+//! receives the request.
 
 use std::collections::BTreeMap;
 
@@ -20,32 +20,32 @@ const UID: &str = "impersonate-uid";
 const EXTRA: &str = "impersonate-extra-";
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
-/// Each is a question to the authorizer.
+/// The largest number of permissions to check. Each is a call of the authorizer.
 const DEMANDS_LIMIT: usize = 200;
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
-/// What becomes of requests to impersonate another user.
+/// The treatment of impersonation headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Impersonation {
-    /// They are refused: kube-apiserver has done it before it calls an aggregated
-    /// server, and on a direct connection the right to it was not checked.
+    /// Rejected: kube-apiserver impersonates before it calls an aggregated server, and the permission was not checked
+    /// for a direct connection.
     #[default]
     Refused,
-    /// They are authorized here: there is no kube-apiserver in front.
+    /// Authorized here, because there is no kube-apiserver in front.
     Authorized,
 }
 
-/// The user that a caller wants to impersonate, and the rights that this needs.
+/// The user to impersonate, and the permissions that this needs.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Acting {
     pub user: User,
     pub demands: Vec<Attributes>,
 }
 
-/// The impersonation that a request asks for, if it asks for one.
+/// The impersonation that a request asks for, if any.
 ///
 /// # Errors
-/// 403 where impersonation is refused, 400 when no user is named or too much is asked for.
+/// 403 if impersonation is rejected, 400 if the user name is missing or there are too many attributes.
 pub(super) fn requested(
     impersonation: Impersonation,
     headers: &HeaderMap,
@@ -76,7 +76,7 @@ pub(super) fn requested(
     Ok(Some(acting))
 }
 
-/// What the headers say.
+/// The values of the headers.
 struct ImpersonationHeaders {
     user: String,
     groups: Vec<String>,
@@ -101,7 +101,7 @@ impl ImpersonationHeaders {
         Self { user: first(USER), groups: all(GROUP), uid: first(UID), extra }
     }
 
-    /// Whether no part of a user is given.
+    /// Whether no header is set.
     fn is_empty(&self) -> bool {
         self.user.is_empty()
             && self.groups.is_empty()
@@ -109,7 +109,7 @@ impl ImpersonationHeaders {
             && self.extra.is_empty()
     }
 
-    /// What is asked for besides a user, as Go prints it.
+    /// The attributes other than the user name, in Go's format.
     fn describe(&self) -> String {
         let list = |texts: &[String]| {
             let texts: Vec<String> = texts.iter().map(|text| quote(text)).collect();
@@ -168,7 +168,7 @@ impl ImpersonationHeaders {
     }
 }
 
-/// The namespace and the name of the service account that a user is.
+/// The namespace and the name of a ServiceAccount user.
 fn service_account(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
     let is_one =

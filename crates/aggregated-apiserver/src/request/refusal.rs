@@ -1,4 +1,4 @@
-//! Refusals and failures as answers.
+//! Rejections and errors as responses.
 
 use std::any::Any;
 
@@ -11,15 +11,15 @@ use super::negotiate::{Media, Presentation};
 use crate::error::{ApiError, Reason};
 use crate::log_throttle::LogThrottle;
 
-/// What went wrong here, which clients may have caused, again and again.
+/// The throttle for log lines about errors, which clients may cause repeatedly.
 pub static FAILURES: LogThrottle = LogThrottle::at_most(30);
 
-/// A refusal as an answer; its source is for the log.
+/// The response for an error. Its source is logged only.
 pub fn refuse(error: &ApiError) -> Response<Body> {
     refuse_as(error, Presentation { media: Media::Json, gzip: false })
 }
 
-/// The same, in the form that a client has asked for.
+/// The response for an error in the format that the client accepts.
 pub fn refuse_as(error: &ApiError, presentation: Presentation) -> Response<Body> {
     let source = std::error::Error::source(error).map(ToString::to_string);
     if error.reason() == Reason::InternalError {
@@ -45,13 +45,13 @@ pub fn refuse_as(error: &ApiError, presentation: Presentation) -> Response<Body>
     response
 }
 
-/// What a panic says.
+/// The message of a panic.
 pub fn panic_text(what: &(dyn Any + Send)) -> &str {
     let text = what.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| what.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
-/// What answers a request after its handler panicked.
+/// The response to a request whose handler panicked.
 pub fn panicked(what: &(dyn Any + Send)) -> Response<Body> {
     let text = panic_text(what);
     FAILURES.log(|suppressed| tracing::error!(suppressed, panic = text, "panic in a request"));

@@ -1,4 +1,4 @@
-//! What is served at a moment, what is said about it, and what the metrics tell of it.
+//! The served kinds at a moment, the documents about them, and their metrics.
 
 use crate::conversion::{self, ConversionWebhooks};
 use crate::discovery::Discovery;
@@ -7,7 +7,7 @@ use crate::record::{CallTimes, ConvertedCalls, EndedCalls, KeptKind, Observed, S
 use crate::served_kind::{Backing, ServedKind, ServedKinds};
 use crate::watch_cache::SourceState;
 
-/// What is served at a moment, and what is said about it.
+/// The served kinds at a moment, and the documents about them.
 pub struct Served {
     pub kinds: ServedKinds,
     pub discovery: Discovery,
@@ -15,27 +15,27 @@ pub struct Served {
 }
 
 impl Served {
-    /// These kinds, and the documents about them.
+    /// Creates the state with these kinds, and builds the documents about them.
     pub fn new(kinds: ServedKinds) -> Self {
         let discovery = Discovery::new(&kinds);
         let openapi = OpenApi::new(&kinds);
         Self { kinds, discovery, openapi }
     }
 
-    /// The state of the sources that kinds are computed from, each once: the worst, where some of
-    /// it is in view and some is not.
+    /// The states of the sources of all kinds, one for each source. If some parts of a source are synced and others are
+    /// not, the state is that of a part that is not synced.
     pub fn sources(&self) -> Vec<SourceState> {
         SourceState::each_once(self.kinds.iter().flat_map(|served| served.cache.sources()))
     }
 }
 
-/// What the metrics say of what is served.
+/// The values of the metrics of the served kinds.
 pub fn observed(
     served: &Served,
     webhooks: &ConversionWebhooks,
     inflight: (usize, usize),
 ) -> Observed {
-    // A view shows the objects of another kind.
+    // A view contains the objects of another kind.
     let kept = served
         .kinds
         .iter()
@@ -67,8 +67,8 @@ pub fn observed(
     }
 }
 
-/// What the metrics say of a source; nothing, if the cluster does not have it, as clusters may: an alert would
-/// never end.
+/// The values of the metrics of a source; `None` if the cluster does not serve it and does not have to, because an
+/// alert would never end.
 fn in_view(source: &SourceState) -> Option<SourceInView> {
     (!source.is_rightly_absent).then(|| SourceInView {
         resource: source.resource.clone(),
@@ -77,13 +77,13 @@ fn in_view(source: &SourceState) -> Option<SourceInView> {
     })
 }
 
-/// What the metrics say of calls of webhooks.
+/// The values of the metrics of webhook calls.
 fn ended(calls: conversion::WebhookCalls) -> EndedCalls {
     let conversion::WebhookCalls { result, failure_type, times } = calls;
     EndedCalls { result, failure_type, times: took(times) }
 }
 
-/// The same, by what they converted.
+/// The values of the metrics of webhook calls, by the converted definition.
 fn converted((what, times): (conversion::Converted, conversion::CallTimes)) -> ConvertedCalls {
     let conversion::Converted { definition, from, to, succeeded } = what;
     ConvertedCalls { definition, from, to, succeeded, times: took(times) }

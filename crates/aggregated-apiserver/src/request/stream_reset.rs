@@ -1,4 +1,4 @@
-//! Ends a stream from outside: nobody may hold an answer by not reading it.
+//! Ends a stream from outside, so that a client cannot hold a response by not reading it.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -9,35 +9,35 @@ use std::task::Poll;
 use futures::task::AtomicWaker;
 use tokio_util::sync::CancellationToken;
 
-/// Ends the stream of one request. Copies end the same one.
+/// Ends the stream of one request. Clones end the same stream.
 #[derive(Clone, Debug, Default)]
 pub struct StreamReset(Arc<Ends>);
 
 #[derive(Debug, Default)]
 struct Ends {
     is_reset: AtomicBool,
-    /// The task that makes and sends the answer, which is the only one to be told.
+    /// The task that encodes and sends the response.
     task: AtomicWaker,
     /// The connection that carries the stream.
     connection: CancellationToken,
-    /// Whether a task makes and sends the answer on a stream of its own.
+    /// Whether a task sends the response on a stream of its own.
     has_stream: AtomicBool,
 }
 
 impl StreamReset {
-    /// Of a stream of a connection that ends when this token is cancelled. Of one that carries the
-    /// requests of many users nobody cancels it.
+    /// For a stream of a connection that ends when this token is cancelled. A connection with requests of many users is
+    /// never cancelled.
     pub fn new(connection: CancellationToken) -> Self {
         Self(Arc::new(Ends { connection, has_stream: true.into(), ..Ends::default() }))
     }
 
-    /// Of a connection that carries one request at a time.
+    /// For a connection that carries one request at a time.
     pub fn of_connection(connection: CancellationToken) -> Self {
         Self(Arc::new(Ends { connection, ..Ends::default() }))
     }
 
-    /// Runs what makes and sends the answer, until it is done or the stream is reset. There is one such
-    /// task of a stream.
+    /// Runs the task that encodes and sends the response, until it is complete or the stream is reset. A stream has one
+    /// such task.
     pub async fn guard<F: Future<Output = ()>>(self, stream: F) {
         {
             let mut stream = pin!(stream);
@@ -50,18 +50,18 @@ impl StreamReset {
             })
             .await;
         }
-        // What it held is free. Copies of this, which may live on, do not keep the task.
+        // The memory of the task is freed. Clones, which may live longer, do not hold the task.
         drop(self.0.task.take());
         self.0.has_stream.store(false, Ordering::Relaxed);
     }
 
-    /// Whether there is a stream that can be reset by itself.
+    /// Whether there is a stream that can be reset without its connection.
     pub fn has_stream(&self) -> bool {
         self.0.has_stream.load(Ordering::Relaxed)
     }
 
-    /// Resets the stream. What is left of an answer that has been made and not been sent can
-    /// only be taken from its connection: then that ends, if it may.
+    /// Resets the stream. The rest of an encoded response without a stream of its own can only be dropped with its
+    /// connection, which is closed then if it may be.
     pub fn reset(&self) {
         if self.has_stream() {
             self.0.is_reset.store(true, Ordering::Release);

@@ -1,5 +1,4 @@
-//! Watches over WebSockets: browsers and dashboards follow kinds like this. Each
-//! event is a message of text.
+//! Watches over WebSockets, for browsers and dashboards. Each event is a text message.
 
 use std::time::Duration;
 
@@ -27,21 +26,20 @@ use tokio_tungstenite::tungstenite::{self, Message};
 use crate::error::ApiError;
 use crate::record::Upgraded;
 
-/// What stands before a token among the protocols.
+/// The prefix of a token among the protocols.
 pub(super) const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
-/// A client of a watch has nothing to say but pings: so many bytes in such a time.
+/// The largest number of bytes that a client may send in the same period. Clients of a watch send only pings.
 const RECEIVED_LIMIT: usize = 16 << 10;
 const RECEIVED_IN: Duration = Duration::from_secs(60);
-/// How long a client may take to read one event.
+/// The time limit for the client to read one event.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
-/// What a message takes besides its bytes.
+/// The size of a message besides its bytes.
 const FRAME: usize = 16;
-/// At most this many bytes wait to be sent to a client that does not read, besides a fragment of an
-/// event.
+/// The largest number of bytes that wait for a client that does not read, besides a fragment of an event.
 const WAITING_LIMIT: usize = 64 << 10;
-/// How much of an event is sent at a time.
+/// The size of a fragment, in bytes.
 const FRAGMENT: usize = 16 << 10;
-/// A client says little.
+/// The buffer for messages of the client, in bytes. Clients send little.
 const READ_BUFFER: usize = 4 << 10;
 
 /// The protocols that a client offers.
@@ -51,7 +49,7 @@ pub(super) fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     texts.flat_map(|text| text.split(',')).map(str::trim)
 }
 
-/// Whether a request asks for a WebSocket.
+/// Whether a request asks for an upgrade to a WebSocket.
 pub(super) fn is_asked_for(head: &Parts) -> bool {
     let says = |name, word: &str| {
         let values = head.headers.get_all(name).into_iter();
@@ -64,7 +62,7 @@ pub(super) fn is_asked_for(head: &Parts) -> bool {
 /// Sends the events of a watch, which are the lines of this body, over a WebSocket.
 ///
 /// # Errors
-/// 400 when the request does not open one, as over HTTP/2.
+/// 400 if the request cannot be upgraded, for example over HTTP/2.
 pub(super) async fn send(head: &Parts, events: Body) -> Result<Response<Body>, ApiError> {
     let upgrade = head.extensions.get::<OnUpgrade>().cloned();
     let asked = WebSocketUpgrade::from_request_parts(&mut head.clone(), &()).await;
@@ -116,7 +114,7 @@ async fn forward(mut socket: Socket, mut lines: Lines) {
                     return;
                 }
             }
-            // Pings are answered meanwhile; what else a client says means nothing.
+            // Pings are answered at the same time. Other messages of the client are ignored.
             received = socket.next() => {
                 let Some(Ok(message)) = received else { return };
                 if since.elapsed() > RECEIVED_IN {
@@ -129,12 +127,12 @@ async fn forward(mut socket: Socket, mut lines: Lines) {
             }
         }
     }
-    // The client may be gone.
+    // The client may have disconnected.
     let _ = timeout(SEND_TIMEOUT, socket.send(Message::Close(None))).await;
 }
 
-/// Sends a text as one message, in fragments: what is sent is copied into a buffer that stays as
-/// large as the largest it has held.
+/// Sends a text as one message in fragments, because a sent fragment is copied into a buffer that keeps its largest
+/// size.
 async fn send_text(socket: &mut Socket, mut text: Bytes) -> Result<(), tungstenite::Error> {
     let mut kind = Data::Text;
     loop {
@@ -152,9 +150,9 @@ async fn send_text(socket: &mut Socket, mut text: Bytes) -> Result<(), tungsteni
 /// The lines of a body.
 struct Lines {
     stream: BodyDataStream,
-    /// What of a chunk has not been taken: it is counted as long as a part of it is there.
+    /// The rest of a chunk. The memory of the chunk is charged as long as a part of it exists.
     chunk: Bytes,
-    /// The beginning of a line whose end is in another chunk.
+    /// The beginning of a line that ends in another chunk.
     begun: BytesMut,
 }
 
@@ -164,7 +162,7 @@ impl Lines {
         Self { stream: body.into_data_stream(), chunk, begun }
     }
 
-    /// The next line with its end. Nothing is lost if this is not awaited to its end.
+    /// The next line with its line end. The method is cancellation-safe.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(end) = self.chunk.iter().position(|&byte| byte == b'\n') {

@@ -1,8 +1,7 @@
-//! The query of LIST and WATCH.
+//! The query parameters of LIST and WATCH.
 //!
-//! The order is kube-apiserver's, because the first fault is the one that is
-//! told: numbers, selectors, rules among options, fields that the kind is not
-//! selected by, and only then versions and tokens.
+//! The order of the checks is that of kube-apiserver, because the first error is the one that is reported: numbers,
+//! selectors, rules about options, unsupported field selectors, and then versions and tokens.
 
 use std::time::Duration;
 
@@ -21,19 +20,19 @@ const MATCH: &str = "resourceVersionMatch";
 const NOT_OLDER_THAN: &str = "NotOlderThan";
 
 impl Parameters {
-    /// What is listed, and how.
+    /// The scope and the options of a list.
     pub(super) fn list(&self, target: &Target) -> Result<(Scope, ListOptions), ApiError> {
         let query = self.query(target)?;
         let limit = query.limit.filter(|_| self.filled("resourceVersion") != Some("0"));
         let scope = narrow_scope(target, &query.selection);
-        // One object has no pages.
+        // A single object has no pages.
         let has_pages = limit.is_some() && !matches!(scope, Scope::Object(_));
         let moment = self.moment(target, has_pages)?;
         let collection = self::scope(target);
         Ok((scope, ListOptions { selection: query.selection, collection, limit, moment }))
     }
 
-    /// What is watched, how, and how long if the client says so.
+    /// The scope and the options of a watch, and its duration if the client requested one.
     pub(super) fn watch(
         &self,
         target: &Target,
@@ -82,8 +81,8 @@ impl Parameters {
         };
         let is_any = ["", "0"].contains(&query.resource_version);
         let is_plain = query.send_initial_events.is_none() && query.matching.is_empty();
-        // The old paths of watches say so in the path alone: to kube-apiserver
-        // their options are those of a list.
+        // In the old syntax of watches only the path marks a watch; kube-apiserver treats its options as those of a
+        // list.
         let says_watch = self.flag("watch") == Some(true);
         if says_watch && is_any && is_plain {
             query.send_initial_events = Some(true);
@@ -99,7 +98,7 @@ impl Parameters {
         Ok(query)
     }
 
-    /// Which moment a list shows.
+    /// The moment that a list shows.
     fn moment(&self, target: &Target, is_limited: bool) -> Result<Moment, ApiError> {
         if let Some(token) = self.filled("continue") {
             let next = ContinueToken::parse(token, &scope(target))
@@ -117,14 +116,14 @@ impl Parameters {
         };
         Ok(match self.filled(MATCH) {
             Some("Exact") => Moment::Exactly(revision),
-            // A limit with a revision and nothing else has always meant that revision.
+            // A limit with a resourceVersion and no other option has always meant exactly that revision.
             None if is_limited => Moment::Exactly(revision),
             _ => Moment::NotOlderThan(revision),
         })
     }
 
-    /// The revision that is asked for; `0` asks for any, and nothing for the latest. What is none is
-    /// told in words that begin differently for lists.
+    /// The requested revision; `0` requests any, and no value the latest. The message for an invalid value begins with
+    /// `start`, which differs for lists.
     pub(super) fn freshness(&self, start: &str) -> Result<Freshness, ApiError> {
         let Some(text) = self.filled("resourceVersion") else { return Ok(Freshness::Latest) };
         let invalid = |why: &str| {
@@ -133,7 +132,7 @@ impl Parameters {
                 "{start}resourceVersion: Invalid value: {text}: strconv.ParseUint: parsing {text}: {why}"
             ))
         };
-        // Go takes no sign here.
+        // Go accepts no sign here.
         let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
         let number = text.parse::<u64>().ok().filter(|_| is_number);
         let out_of_range = "value out of range";
@@ -146,7 +145,7 @@ impl Parameters {
     }
 }
 
-/// What is said about a list or a watch before its versions are read.
+/// The options of a list or a watch that are read before its versions.
 struct Query<'a> {
     selection: Selection,
     limit: Option<usize>,
@@ -214,7 +213,7 @@ impl Query<'_> {
     }
 }
 
-/// What the path says.
+/// The scope of the path.
 fn scope(target: &Target) -> Scope {
     match &target.namespace {
         Some(namespace) => Scope::Namespace(namespace.as_str().into()),
@@ -222,7 +221,7 @@ fn scope(target: &Target) -> Scope {
     }
 }
 
-/// The narrowest scope that holds everything selected.
+/// The narrowest scope that contains all selected objects.
 fn narrow_scope(target: &Target, selection: &Selection) -> Scope {
     let fields = &selection.selector.fields;
     let is_namespaced = selection.kind.is_namespaced();
@@ -236,8 +235,7 @@ fn narrow_scope(target: &Target, selection: &Selection) -> Scope {
     }
 }
 
-/// The old form of watching one object has its name in the path, and takes no
-/// other selector of fields beside it.
+/// The old syntax for a watch of one object has its name in the path, and allows no other field selector.
 fn name_in_path(selector: &mut Selector, name: &str) -> Result<(), ApiError> {
     if selector.fields.is_empty() {
         selector.fields.require_name(name);

@@ -1,5 +1,4 @@
-//! The body of a patch. It is read before anybody knows whether there is an
-//! object, and judged only if there is one.
+//! The body of a patch. It is read before the object, and validated only if the object exists.
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -18,10 +17,10 @@ use crate::write::{
     SubmittedPatch,
 };
 
-/// At most this many problems of a patch are reported.
+/// The largest number of problems of a patch that are reported.
 const PROBLEMS_LIMIT: usize = 100;
 
-/// The types of patches by their names, in the order in which kube-apiserver tells them.
+/// The types of patches by their media types, in the order of kube-apiserver's message.
 const ALL: [(PatchType, &str); 4] = [
     (PatchType::Json, "application/json-patch+json"),
     (PatchType::Merge, "application/merge-patch+json"),
@@ -36,24 +35,24 @@ pub(super) enum PatchType {
     Json,
     /// RFC 7386.
     Merge,
-    /// With lists that are merged by keys, of kinds of Kubernetes' own.
+    /// A strategic merge patch, which merges lists by keys; for built-in kinds.
     Strategic,
-    /// What somebody wants, of which he is the owner then.
+    /// Server-side apply: the fields that the manager wants to own.
     Apply,
 }
 
-/// The type of a patch by its name, which must be exact.
+/// The type of a patch by its media type, which must be exact.
 pub(super) fn named(headers: &HeaderMap) -> Option<PatchType> {
     let given = headers.get(CONTENT_TYPE)?.to_str().ok()?;
     let given = given.split(';').next();
     ALL.iter().find(|(_, name)| given == Some(*name)).map(|(patch_type, _)| *patch_type)
 }
 
-/// The type of a patch that is taken here: a strategic merge patch only where it `is_strategic`, and
-/// what is applied only where objects say who owns what.
+/// The type of a patch that the kind accepts: a strategic merge patch only if `is_strategic`, and apply only with
+/// managedFields.
 ///
 /// # Errors
-/// 415 for any other.
+/// 415 for any other type.
 pub(super) fn patch_type(
     headers: &HeaderMap,
     is_strategic: bool,
@@ -75,10 +74,10 @@ pub(super) fn patch_type(
     })
 }
 
-/// Reads a patch.
+/// Parses a patch.
 ///
 /// # Errors
-/// 400 when it is none, 413 when it has too many operations.
+/// 400 if the body is not a patch, 413 if it has too many operations.
 pub(super) fn read(
     patch_type: PatchType,
     schema: &Schema,
@@ -105,7 +104,7 @@ pub(super) fn read(
             // In Go, null is a map without keys.
             patch @ (Value::Object(_) | Value::Null) => {
                 let problems = duplicates.collect();
-                // As in Go, where it is merged as a map: `7.0` fits a whole number.
+                // Go merges it as a map, where `7.0` fits an integer.
                 let mut patch = if let Value::Object(patch) = patch { patch } else { Tree::new() };
                 patch.values_mut().for_each(normalize_numbers_in_place);
                 let patch = StrategicMergePatch { patch, schema: schema.clone() };
@@ -143,10 +142,10 @@ pub(super) fn read(
     }
 }
 
-/// Reads an object that is applied: YAML, of which JSON is a part.
+/// Parses an applied object: YAML, which includes JSON.
 ///
 /// # Errors
-/// 400 when it is none.
+/// 400 if the body is not an object.
 pub(super) async fn read_applied(
     bytes: &Bytes,
     force: bool,
@@ -154,7 +153,7 @@ pub(super) async fn read_applied(
 ) -> Result<SubmittedApply, ApiError> {
     let undecodable = |why: &str| ApiError::bad_request(format!("error decoding YAML: {why}"));
     let unconverted = |why: &str| undecodable(&format!("error converting YAML to JSON: {why}"));
-    // Most clients send JSON, which is read in a tenth of the time.
+    // Most clients send JSON, which is parsed in a tenth of the time.
     let (parsed, is_json) = match codec::from_json(bytes, account) {
         Ok(parsed) => (parsed, true),
         Err(ParseError::Refused(refused)) => return Err(refused),
@@ -177,7 +176,7 @@ pub(super) async fn read_applied(
             )));
         }
     };
-    // As in Go, where numbers are written down and read again: `1.0` is whole.
+    // Go encodes and decodes the numbers again, so `1.0` is an integer.
     tree.values_mut().for_each(normalize_numbers_in_place);
     let problems = match parsed.duplicates.is_empty() {
         false if is_json => duplicate_keys::told_by_lines(bytes),
@@ -186,27 +185,26 @@ pub(super) async fn read_applied(
     Ok(SubmittedApply { tree, problems, force })
 }
 
-/// The number of the operation that a problem is about: that of `duplicate field "[1].path"` is 1.
+/// The index of the operation that a problem names: `duplicate field "[1].path"` names 1.
 fn operation_of(problem: &str) -> usize {
     let number = problem.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
     number.and_then(|(number, _)| number.parse().ok()).unwrap_or(usize::MAX)
 }
 
-/// Whether a repeated field is one of an operation, or below one. Of others it is only said that they are
-/// unknown.
+/// Whether a duplicate field belongs to an operation or is below one. Other fields are only reported as unknown.
 fn is_of_known(problem: &str) -> bool {
     let name = problem.split_once("].").map_or("", |(_, path)| path);
     let name = name.split(['.', '[', '"']).next().unwrap_or_default();
     ["op", "path", "from", "value"].contains(&name)
 }
 
-/// The lines of what go-yaml says of repeated keys.
+/// The lines of go-yaml's message about duplicate keys.
 fn repeated_keys(problem: &str) -> Vec<String> {
     let lines = problem.strip_prefix(REPEATED_KEYS).unwrap_or(problem).lines();
     lines.map(|line| line.trim().to_owned()).collect()
 }
 
-/// Fails without words of its own where kube-apiserver has a fixed text.
+/// Merges a value. The error is `None` where kube-apiserver has a fixed message.
 fn merge(value: Value, is_lenient: bool) -> Result<Value, Option<String>> {
     match value {
         Value::Object(_) => Ok(value),
@@ -220,8 +218,8 @@ fn merge(value: Value, is_lenient: bool) -> Result<Value, Option<String>> {
     }
 }
 
-/// A lenient reader is another one, with other names in its errors; it finds
-/// out what is wrong with a member only when the operation is applied.
+/// Parses the operations. Kube-apiserver's lenient parser is another one, with other names in its errors; it checks a
+/// field only when the operation is applied.
 fn operations(
     value: Value,
     is_lenient: bool,

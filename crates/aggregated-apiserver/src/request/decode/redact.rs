@@ -1,4 +1,5 @@
-//! What is left out for a reader, and of a revision that it gives back, what was left out when it was given.
+//! The fields that are omitted for a reader. A resourceVersion that a reader sends back contains which fields were
+//! omitted when it was returned.
 
 use super::Operation;
 use crate::error::ApiError;
@@ -7,20 +8,20 @@ use crate::served_kind::ComputedFrom;
 use crate::storage::Revision;
 use crate::verb::{ContinueToken, Freshness, Moment, WatchStart};
 
-/// What is left out for a reader.
+/// The fields that are omitted for a reader.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::request) struct Redacted {
-    /// What these rights protect.
+    /// The missing permissions that protect the fields.
     pub missing: MissingRights,
-    /// Whether it is a watch whose reader has to list anew, because its changes do not tell everything: more was left out where it
-    /// goes on from, or less, and its selector looks at that.
+    /// Whether the reader is a watch that must list again, because its events would be incomplete: other fields were
+    /// omitted where it continues from, and its selector uses them.
     pub must_list: bool,
-    /// The revision that is asked for at least, if its number was larger where it was given than it would be told now.
+    /// The requested minimum revision, if the returned number was larger than the number for it would be now.
     pub passed: Option<Revision>,
 }
 
 impl Operation {
-    /// Whether it is a list whose selector looks at what these rights protect.
+    /// Whether the operation is a list whose selector uses the protected fields.
     pub(in crate::request) fn selects_by(
         &self,
         from: &ComputedFrom,
@@ -31,12 +32,12 @@ impl Operation {
         redaction.is_some_and(|redaction| options.selection.looks_at(&redaction))
     }
 
-    /// Leaves out for a reader what these missing rights protect. A revision that was given with something left out says
-    /// what: a watch that goes on from there, or a page, leaves that out too, because of objects that do not change its
-    /// reader would not be told what comes back. Answers what is left out.
+    /// Omits the fields that these missing permissions protect. A resourceVersion contains the fields that were omitted
+    /// when it was returned. A watch or a page that continues from it omits them too, because its reader would not be
+    /// notified of the fields of objects that do not change. Returns the omitted fields.
     ///
     /// # Errors
-    /// 410 when less was left out of the first pages of a list.
+    /// 410 if fewer fields were omitted from the first pages of a list.
     pub(in crate::request) fn redact(
         &mut self,
         from: &ComputedFrom,
@@ -57,7 +58,7 @@ impl Operation {
         };
         let (redaction, before) = match self {
             Self::Get(_, options) => {
-                // It answers the object's own revision, and none that it was asked for.
+                // The response contains the revision of the object, not the requested one.
                 if let Freshness::NotOlderThan(revision) = &mut options.freshness {
                     from.unmark(revision);
                 }
@@ -67,13 +68,14 @@ impl Operation {
                 let before = match &mut options.moment {
                     Moment::Continued(ContinueToken { revision: Some(revision), .. }) => {
                         let before = unmark(revision);
-                        // Who goes on from the first page would never be told of what is left out of this one.
+                        // A client that continues from the first page would never be notified of the fields that are
+                        // omitted from this page.
                         if missing & !before != 0 {
                             return Err(ApiError::fields_have_changed());
                         }
                         before
                     }
-                    // All of it is read anew.
+                    // The whole list is read again.
                     Moment::NotOlderThan(revision) => {
                         at_least(revision);
                         0
@@ -82,7 +84,7 @@ impl Operation {
                         unmark(revision);
                         0
                     }
-                    // It goes on from a page of another moment.
+                    // The list continues from a page of another moment.
                     Moment::Continued(ContinueToken { left_out, .. }) => {
                         let before = *left_out & from.fields.rights();
                         if missing & !before != 0 {
