@@ -1,5 +1,4 @@
-//! How long may the answer take? As long as the client says, and no longer than the server
-//! gives (`--request-timeout`); what is watched has a time of its own.
+//! The time limit of a request: the client's `timeout`, and at most `--request-timeout`. Watches have another limit.
 
 use std::time::Duration;
 
@@ -7,17 +6,16 @@ use http::request::Parts;
 
 use crate::error::{ApiError, quote};
 
-/// The longest that a request may take which is not a watch, where nothing else is said; as
-/// kube-apiserver.
+/// The default time limit of requests other than watches, same as in kube-apiserver.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Longer than this no duration of Go is: nanoseconds in 63 bits.
+/// The longest duration in Go, in seconds: nanoseconds in 63 bits.
 const LONGEST: f64 = 9_223_372_036.0;
 
-/// How long the answer may take, of what takes no longer than `longest`.
+/// The time limit of a request, which is at most `longest`.
 ///
 /// # Errors
-/// 400 when the client's `timeout` is no duration.
+/// 400 if the client's `timeout` is not a duration.
 pub(super) fn deadline(
     head: &Parts,
     is_watch: bool,
@@ -34,12 +32,12 @@ pub(super) fn deadline(
     let seconds = parse_duration(&text).map_err(|why| {
         ApiError::bad_request(format!("invalid timeout specified in the request URL - time: {why}"))
     })?;
-    // What is negative is as good as nothing.
+    // A negative duration counts as 0.
     let asked = Duration::try_from_secs_f64(seconds).unwrap_or_default();
     Ok(if asked.is_zero() { longest } else { asked.min(longest) })
 }
 
-/// A duration as Go writes it, `1m30s`, in seconds.
+/// Parses a duration in Go's format, such as `1m30s`, into seconds.
 fn parse_duration(text: &str) -> Result<f64, String> {
     const UNITS: [(&str, f64); 8] = [
         ("ns", 1e-9),

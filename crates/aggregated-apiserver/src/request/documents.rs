@@ -1,4 +1,4 @@
-//! What is answered from memory: discovery, OpenAPI, the version and the metrics.
+//! Responses from memory: discovery, OpenAPI, the version and the metrics.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use super::{Handler, encode, keep_out_of_caches, query};
 use crate::document::Document;
 use crate::error::ApiError;
 
-/// Documents that are not made from the kinds.
+/// Documents that are not built from the kinds.
 pub struct Documents {
     /// `/version`
     pub version: Document,
-    /// Others, by their paths.
+    /// Other documents, by their paths.
     pub others: HashMap<String, Document>,
 }
 
 impl Handler {
-    /// The answer to `/version`.
+    /// The response to `/version`.
     pub fn version(&self) -> Response<Body> {
         let body = Body::from(self.documents.version.body.clone());
         let mut response = encode::started(StatusCode::OK, Media::Json, body);
@@ -32,15 +32,15 @@ impl Handler {
         response
     }
 
-    /// The answer to `/metrics`.
+    /// The response to `/metrics`.
     pub fn metrics(&self) -> Response<Body> {
         encode::metrics(self.metrics.text())
     }
 
-    /// A document, in the form that the client has asked for.
+    /// A document, in the encoding that the client accepts.
     ///
     /// # Errors
-    /// 404 where there is none, 406 for a form that it does not come in.
+    /// 404 if the document does not exist, 406 if it has no acceptable encoding.
     pub(super) async fn document(
         &self,
         head: &Parts,
@@ -125,8 +125,8 @@ impl Handler {
         paths
     }
 
-    /// Builds the OpenAPI documents on a thread for blocking work, one at a time. The thread holds the turn, because it
-    /// goes on when the request ends.
+    /// Builds the OpenAPI documents on a blocking thread, one at a time. The thread holds the slot, because it
+    /// continues if the request ends.
     async fn make_openapi(&self, served: &Arc<Served>, in_protobuf: bool) {
         if served.openapi.are_made(in_protobuf) {
             return;

@@ -21,7 +21,7 @@ use crate::user::User;
 use crate::verb::{self, SubresourceResponse};
 use crate::write::{self, CriticalSection, Part};
 
-/// A mutating request, decoded and ready to be carried out.
+/// A mutating request, decoded and ready to be executed.
 pub(super) struct Mutation {
     pub handler: Arc<Handler>,
     pub user: Arc<User>,
@@ -29,11 +29,11 @@ pub(super) struct Mutation {
     pub target: Target,
     pub operation: Operation,
     pub encoder: Encoder,
-    /// Its place among the requests in flight.
+    /// Its slot among the requests in flight.
     pub permit: Permit,
     /// The memory of its objects.
     pub account: Account,
-    /// What was sent, and the memory of that.
+    /// The body, with the charge for its memory.
     pub sent: (Bytes, Option<Slot>),
     pub section: CriticalSection,
     /// The audit event of the request, if it has one.
@@ -41,10 +41,10 @@ pub(super) struct Mutation {
 }
 
 impl Mutation {
-    /// Carries out the operation, and encodes the answer.
+    /// Executes the operation, and encodes the response.
     ///
     /// # Errors
-    /// Why it is refused.
+    /// The reason of a rejection.
     pub(super) async fn execute(self) -> Result<Response<Body>, ApiError> {
         let Self {
             handler,
@@ -99,7 +99,7 @@ impl Mutation {
                     let name = written.versioned.object.key().name();
                     handler.update_follower.await_followed(&served.kind, name, permit).await;
                 } else {
-                    // Whoever waits for room does no work.
+                    // A write that waits for memory needs no slot.
                     drop(permit);
                 }
                 let status = if written.is_created { StatusCode::CREATED } else { StatusCode::OK };

@@ -1,5 +1,5 @@
-//! The context of a write: everything that it takes from its request and from the server. It owns that, because the
-//! write may outlive the request.
+//! The context of a write: everything that it needs from its request and from the server. The write owns the context,
+//! because it may outlive the request.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(super) struct WriteContext {
     section: CriticalSection,
     audit: Option<Arc<dyn AuditAnnotations>>,
     now: Timestamp,
-    /// What is served while it is done.
+    /// The kinds that were served when the request arrived.
     served: Arc<Served>,
 }
 
@@ -50,7 +50,7 @@ impl WriteContext {
         WriteOptions { dry_run, ..WriteOptions::default() }
     }
 
-    /// What the write is about.
+    /// The attributes of the write for admission.
     pub(super) fn attributes(&self) -> Attributes<'_> {
         let Target { served, version, namespace, name, .. } = &self.target;
         Attributes {

@@ -1,4 +1,4 @@
-//! Answers that are counted until HTTP has sent them.
+//! Responses whose memory is charged until HTTP has sent them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use http_body::{Frame, SizeHint};
 use super::pool::Stream;
 use super::{Charge, now};
 
-/// What is handed to HTTP at a time: of the rest of an answer nothing is copied into buffers.
+/// The number of bytes that HTTP receives at a time. The rest of a response is not copied into buffers.
 pub(super) const PIECE: usize = 64 << 10;
 
-/// An answer without its body: no client can leave it unread, because a head waits for no window.
+/// A response without its body. A client cannot leave it unread, because a head needs no flow-control window.
 pub fn without_body(response: Response<Body>) -> Response<Body> {
     let (mut head, _) = response.into_parts();
     head.headers.remove(CONTENT_TYPE);
@@ -25,7 +25,7 @@ pub fn without_body(response: Response<Body>) -> Response<Body> {
     Response::from_parts(head, Body::empty())
 }
 
-/// Bytes that are counted as long as anybody holds a part of them.
+/// Bytes that are charged as long as a part of them exists.
 pub(super) fn owned(bytes: Bytes, charge: Charge) -> Bytes {
     struct Owner(Bytes, #[allow(dead_code)] Charge);
     impl AsRef<[u8]> for Owner {
@@ -36,14 +36,14 @@ pub(super) fn owned(bytes: Bytes, charge: Charge) -> Bytes {
     Bytes::from_owner(Owner(bytes, charge))
 }
 
-/// A whole answer, handed on in pieces.
+/// A whole response, passed on in pieces.
 pub(super) struct Held {
     pub(super) body: Body,
-    /// Until its bytes hold it.
+    /// The charge, until the bytes own it.
     pub(super) charge: Option<Charge>,
     pub(super) rest: Bytes,
     pub(super) stream: Arc<Stream>,
-    /// Longer than what every client takes at once.
+    /// Whether the response is longer than the bytes that every client receives at once.
     pub(super) is_long: bool,
 }
 
@@ -72,12 +72,12 @@ impl HttpBody for Held {
         }
         let length = self.rest.len().min(PIECE);
         let piece = self.rest.split_to(length);
-        // Whoever asks for a piece has sent the one before.
+        // A request for the next piece means that the one before was sent.
         self.stream.moved.store(now(), Ordering::Relaxed);
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 
-    /// A long one ends when all of it was sent.
+    /// A long response ends when all of it was sent.
     fn is_end_stream(&self) -> bool {
         !self.is_long && self.rest.is_empty() && self.body.is_end_stream()
     }

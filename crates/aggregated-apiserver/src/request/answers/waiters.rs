@@ -1,5 +1,5 @@
-//! Answers that wait for memory. Whoever releases memory gives it to those that can go on with it, the oldest first, and wakes
-//! no others.
+//! Responses that wait for memory. A release assigns memory to the responses that can continue, the oldest first, and
+//! wakes only these.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::Charge;
 use super::pool::{Pool, Stream, UserShare};
 
-/// The answers that wait, in the order in which they began to.
+/// The waiting responses, in the order in which they began to wait.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
     count: AtomicUsize,
@@ -31,16 +31,16 @@ struct Waiter {
     granted: oneshot::Sender<Charge>,
 }
 
-/// The place of an answer among those that wait, until it is dropped.
+/// The queue position of a waiting response, until it is dropped.
 pub(super) struct Waiting<'a> {
     waiters: &'a Waiters,
     number: u64,
-    /// Receives what was waited for.
+    /// Receives the charge.
     pub(super) granted: oneshot::Receiver<Charge>,
 }
 
 impl Waiters {
-    /// Lets an answer wait for so many bytes.
+    /// Adds a response that waits for this number of bytes.
     pub(super) fn add(
         &self,
         stream: &Arc<Stream>,
@@ -53,12 +53,12 @@ impl Waiters {
         queue.next += 1;
         let (stream, share) = (Arc::clone(stream), Arc::clone(share));
         queue.by_number.insert(number, Waiter { stream, share, bytes, granted: sender });
-        // Before memory is looked at, so that a release in between is not missed.
+        // The count is stored before memory is checked, so that no concurrent release is missed.
         self.count.store(queue.by_number.len(), Ordering::SeqCst);
         Waiting { waiters: self, number, granted }
     }
 
-    /// Gives memory to all answers that can go on.
+    /// Assigns memory to all responses that can continue.
     pub(super) fn hand_out(&self) {
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
@@ -75,7 +75,7 @@ impl Waiters {
         self.count.store(queue.by_number.len(), Ordering::SeqCst);
         drop(queue);
         for (waiter, charge) in granted {
-            // An answer that waits no more releases it again.
+            // A response that does not wait any more releases the charge.
             let _ = waiter.granted.send(charge);
         }
     }
@@ -96,8 +96,8 @@ impl Drop for Waiting<'_> {
 }
 
 impl Pool {
-    /// Takes so many bytes of a user and of all answers, if both limits allow that. Says whose limit does not: `None` stands
-    /// for that of all.
+    /// Charges bytes to a user and to all responses, if both limits allow that. The error is the user whose limit is
+    /// exceeded, or `None` for the limit of all responses.
     pub(super) fn take(
         &self,
         share: &Arc<UserShare>,
@@ -114,7 +114,7 @@ impl Pool {
     }
 }
 
-/// Checks and charges bytes in one step. More than all there may be needs to be alone.
+/// Checks and charges bytes in one step. A charge above the limit is allowed only if nothing else is charged.
 fn take(held: &AtomicUsize, bytes: usize, limit: usize) -> bool {
     let more = |held: usize| {
         let more = held.saturating_add(bytes);

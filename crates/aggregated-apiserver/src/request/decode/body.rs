@@ -1,4 +1,4 @@
-//! The body of a request: bounded, JSON or YAML, an object of the kind.
+//! The body of a request: limited, JSON, YAML or protobuf, an object of the kind.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,30 +17,30 @@ use crate::quota::Account;
 use crate::schema::Types;
 use crate::write::{SentText, Submitted, no_scale};
 
-/// As kube-apiserver.
+/// The largest body, in bytes, same as in kube-apiserver.
 pub(super) const LIMIT: usize = 3 << 20;
-/// How long a body may take, which holds memory meanwhile, and how many bytes of it may take a second
-/// more.
+/// The time limit for receiving a body, which holds memory until then, and the number of bytes that extend the limit by
+/// a second.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 const PER_SECOND: usize = 256 << 10;
-/// At most this many bytes of a body are shown in messages; as kube-apiserver.
+/// The largest part of a body in messages, in bytes, same as in kube-apiserver.
 const SHOWN: usize = 30;
 
 /// The format of a body.
 #[derive(Clone, Debug)]
 pub(super) enum BodyFormat {
     Json,
-    /// With those who read it.
+    /// YAML, with its parsers.
     Yaml(YamlParsers),
-    /// With the types of its messages.
+    /// Protobuf, with the types of its messages.
     Protobuf(Arc<Types>),
 }
 
 impl BodyFormat {
-    /// Reads a body.
+    /// Parses a body.
     ///
     /// # Errors
-    /// `malformed` of what is wrong with it; 413 and 429 when there is no room for it.
+    /// `malformed` with the problem; 413 and 429 if there is no memory for it.
     pub(super) async fn parse(
         &self,
         bytes: &Bytes,
@@ -50,7 +50,7 @@ impl BodyFormat {
         self.parsed_as(codec::from_json, bytes, account, malformed).await
     }
 
-    /// The same, where what managers own may stay text.
+    /// Parses an object, whose managedFields may stay encoded.
     async fn parse_object(
         &self,
         bytes: &Bytes,
@@ -96,14 +96,13 @@ impl BodyFormat {
     }
 }
 
-/// A way of reading JSON.
+/// A parser of JSON.
 type FromJson = fn(&[u8], &Account) -> Result<Parsed, ParseError>;
 
-/// The format of a body; without a type it is taken for JSON. Protobuf is one
-/// only where its types are known.
+/// The format of a body. Without a media type it is JSON. Protobuf is accepted only for kinds with Go types.
 ///
 /// # Errors
-/// 415 for any other.
+/// 415 for any other media type.
 pub(super) fn format(
     headers: &HeaderMap,
     protobuf: Option<Arc<Types>>,
@@ -127,7 +126,7 @@ pub(super) fn format(
     Err(ApiError::new(Reason::UnsupportedMediaType, message))
 }
 
-/// Reads the whole body.
+/// Receives the whole body.
 pub(super) async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
     let too_large = || {
         let message = format!("Request entity too large: limit is {LIMIT}");
@@ -139,7 +138,7 @@ pub(super) async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, ApiEr
     }
     let announced =
         headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    // What is left unread, the connection reads on, so that the client sees the answer.
+    // The connection reads and drops the rest of the body, so that the client receives the response.
     if announced.is_some_and(|length: u64| length > LIMIT as u64) {
         return Err(too_large());
     }
@@ -158,8 +157,8 @@ pub(super) async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, ApiEr
     }
 }
 
-/// All of a body, in one piece, because a piece takes much more than its bytes; `None` if it is too
-/// large. What came in one is kept as it is.
+/// Collects a body in one buffer, because a frame uses much more memory than its bytes; `None` if the body is too
+/// large. A body of one frame is not copied.
 async fn collect(mut body: Body, announced: usize) -> Result<Option<Bytes>, axum::Error> {
     let (mut first, mut all) = (Bytes::new(), Vec::new());
     while let Some(frame) = body.frame().await {
@@ -173,7 +172,7 @@ async fn collect(mut body: Body, announced: usize) -> Result<Option<Bytes>, axum
             continue;
         }
         if length > all.capacity() {
-            // Never more than what there is room for.
+            // The capacity never exceeds the limit.
             let capacity = announced.max(2 * all.capacity()).clamp(length, LIMIT);
             all.reserve_exact(capacity - all.len());
         }
@@ -183,7 +182,7 @@ async fn collect(mut body: Body, announced: usize) -> Result<Option<Bytes>, axum
     Ok(Some(if all.is_empty() { first } else { all.into() }))
 }
 
-/// The object in the body of a request that writes one.
+/// The object in the body of a write.
 pub(super) async fn object(
     kind: &Kind,
     version: &Version,
@@ -235,7 +234,7 @@ pub(super) async fn object(
     Ok(Submitted { tree, duplicates, json, managed_fields })
 }
 
-/// The Scale in the body of a request that writes one. It need not say what it is.
+/// The Scale in the body of a write. `apiVersion` and `kind` may be missing.
 pub(super) async fn scale(
     format: BodyFormat,
     bytes: &Bytes,
@@ -248,7 +247,7 @@ pub(super) async fn scale(
     }
 }
 
-/// The beginning of a body, as messages show it.
+/// The beginning of a body, for messages.
 fn head(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     if bytes.is_empty() {

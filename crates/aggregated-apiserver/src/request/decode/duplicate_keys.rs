@@ -1,17 +1,16 @@
-//! Duplicate keys of objects in JSON, reported as kube-apiserver's YAML parser reports them: with the line
-//! of the value.
+//! Duplicate keys of objects in JSON, in the format of kube-apiserver's YAML parser: with the line of the value.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 
 use crate::error::quote;
 
-/// So many are told at most, and so many bytes of them.
+/// The largest number of reported keys, and the largest size of their messages in bytes.
 const TOLD: usize = 1_000;
 const BYTES: usize = 64 << 10;
 
-/// `line 3: key "a" already set in map`, for each duplicate key: the line is that of its value, and
-/// duplicates within the value come first. `json` is valid JSON.
+/// The message `line 3: key "a" already set in map` for each duplicate key. The line is that of the value, and
+/// duplicates within the value come first. `json` must be valid.
 pub fn told_by_lines(json: &[u8]) -> Vec<String> {
     let mut scanner = Scanner { json, at: 0, line: 1, told: Vec::new(), bytes: 0 };
     let _ = scanner.value();
@@ -28,7 +27,7 @@ struct Scanner<'a> {
 }
 
 impl<'a> Scanner<'a> {
-    /// The byte that comes after what means nothing.
+    /// The next byte that is not white space.
     fn peek(&mut self) -> Option<u8> {
         while let Some(byte @ (b' ' | b'\t' | b'\r' | b'\n')) = self.json.get(self.at) {
             self.line += usize::from(*byte == b'\n');
@@ -37,7 +36,7 @@ impl<'a> Scanner<'a> {
         self.json.get(self.at).copied()
     }
 
-    /// Goes over a value; nothing if it ends too early.
+    /// Skips a value; `None` if the input ends too early.
     fn value(&mut self) -> Option<()> {
         match self.peek()? {
             b'{' => self.object(),

@@ -1,7 +1,7 @@
-//! A stream that is over at a time, also if nobody reads it.
+//! A stream that is dropped at its deadline, even if it is not polled.
 //!
-//! A connection does not poll a body whose reader leaves no room for it. What
-//! such a body holds must not be held for ever: it is taken away.
+//! A connection does not poll a body whose reader leaves no flow-control window for it. Such a body must not hold its
+//! memory for ever, so it is dropped.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ struct Until<S> {
     _taker: AbortOnDropHandle<()>,
 }
 
-/// The same stream, which is dropped at the deadline, read or not.
+/// The same stream, which is dropped at the deadline.
 pub(super) fn until<S: Stream + Send + 'static>(
     deadline: Instant,
     stream: S,
@@ -72,7 +72,7 @@ mod tests {
         let kept = Arc::clone(&place);
         let endless = stream::unfold(kept, async |kept| Some((1, kept)));
         drop(until(Instant::now() + Duration::from_secs(60), endless));
-        // The task is cancelled, and drops what it has when it is looked at.
+        // The cancelled task is dropped when the runtime polls it.
         tokio::task::yield_now().await;
         assert_eq!(Arc::strong_count(&place), 1);
     }

@@ -1,4 +1,4 @@
-//! Large answers compressed, for whoever takes them so.
+//! Compression of large responses, for clients that accept it.
 
 use std::io::Write as _;
 
@@ -7,32 +7,32 @@ use flate2::write::GzEncoder;
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, HeaderValue, VARY};
 
-/// What is no larger is sent as it is; as kube-apiserver.
+/// The largest response that is not compressed, in bytes, same as in kube-apiserver.
 pub(super) const THRESHOLD: usize = 128 << 10;
 
-/// Says so in the head of an answer.
+/// Sets the headers of a compressed response.
 pub(super) fn announce(headers: &mut HeaderMap) {
     headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
 }
 
-/// Compresses an answer piece by piece.
+/// Compresses a response piece by piece.
 pub(super) struct Gzip(GzEncoder<Vec<u8>>);
 
 impl Gzip {
     pub(super) fn new() -> Self {
-        // Fast: what is saved is the network's time, not the disk's space.
+        // Fast compression, because it saves network time and not disk space.
         Self(GzEncoder::new(Vec::new(), Compression::fast()))
     }
 
-    /// The next piece of the answer, as far as it is ready.
+    /// The next compressed piece, as far as it is complete.
     pub(super) fn compress(&mut self, bytes: &[u8]) -> Vec<u8> {
-        // Writing into memory does not fail.
+        // Writing to memory cannot fail.
         let _ = self.0.write_all(bytes);
         std::mem::take(self.0.get_mut())
     }
 
-    /// The end of the answer.
+    /// The end of the response.
     pub(super) fn finish(mut self) -> Vec<u8> {
         let _ = self.0.try_finish();
         std::mem::take(self.0.get_mut())

@@ -1,17 +1,17 @@
-//! JSON for people: two blanks a level.
+//! Indented JSON: two spaces per level.
 
-/// Indents JSON that comes in pieces.
+/// Indents JSON that arrives in pieces.
 #[derive(Debug, Default)]
 pub(super) struct Indenter {
     depth: usize,
     in_text: bool,
     escaped: bool,
-    /// A bracket was opened and nothing has followed yet.
+    /// Whether a bracket was opened and no token has followed yet.
     opened: bool,
 }
 
 impl Indenter {
-    /// The next piece, indented. What stands between tokens goes.
+    /// The next piece, indented. White space between tokens is dropped.
     pub(super) fn indent(&mut self, json: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(json.len() * 2);
         for &byte in json {
@@ -32,8 +32,7 @@ impl Indenter {
             if closes {
                 self.depth = self.depth.saturating_sub(1);
             }
-            // A line before the first member, and before a bracket that closes
-            // behind one.
+            // A line break before the first element, and before a closing bracket that follows an element.
             if self.opened != closes {
                 self.line(&mut out);
             }

@@ -1,4 +1,4 @@
-//! PartialObjectMetadata: a slice of the stored bytes.
+//! PartialObjectMetadata: a part of the stored bytes.
 
 use super::super::negotiate::MetaVersion;
 use super::Page;
@@ -15,7 +15,7 @@ pub(super) fn write(version: MetaVersion, versioned: &Versioned, out: &mut Vec<u
     out.push(b'}');
 }
 
-/// What a list begins with.
+/// The beginning of a list.
 pub(super) fn start_list(version: MetaVersion, page: &Page, out: &mut Vec<u8>) {
     let start = format!(
         "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"{}\",\"metadata\":{{{}}},\"items\":[",
@@ -25,7 +25,7 @@ pub(super) fn start_list(version: MetaVersion, page: &Page, out: &mut Vec<u8>) {
     out.extend_from_slice(start.as_bytes());
 }
 
-/// What a list ends with.
+/// The end of a list.
 pub(super) fn end_list(out: &mut Vec<u8>) {
     out.extend_from_slice(b"]}");
 }

@@ -11,20 +11,20 @@ use crate::schema::Type;
 use crate::storage::Versioned;
 use crate::verb::{ListPage, Step};
 
-/// What stands around the items of a list.
+/// The parts of a list before and after its items.
 pub(super) struct Frame {
-    /// What the list begins with; it says how long all of it is.
+    /// The beginning of the list, which contains its total length.
     pub head: Vec<u8>,
-    /// What it ends with.
+    /// The end of the list.
     pub tail: Vec<u8>,
 }
 
 impl Frame {
-    /// The frame of a list. All items are written once to know how long they are, and
-    /// dropped: kept they would be a second copy of everything.
+    /// The frame of a list. All items are encoded once to compute the length, and dropped, because a second copy of all
+    /// items would need too much memory.
     ///
     /// # Errors
-    /// 500 when one of them cannot be converted.
+    /// 500 if an item cannot be converted.
     pub(super) async fn of(
         encoder: &Encoder,
         listed: &ListPage,
@@ -91,10 +91,10 @@ fn type_of_item(encoder: &Encoder) -> Option<Type<'_>> {
     }
 }
 
-/// One of a list.
+/// An item of a list.
 ///
 /// # Errors
-/// 500 when it cannot be converted.
+/// 500 if the item cannot be converted.
 pub(super) fn write_item(
     encoder: &Encoder,
     versioned: &Versioned,
@@ -104,7 +104,7 @@ pub(super) fn write_item(
     encoder.write_item(versioned, &mut json)?;
     match (serde_json::from_slice::<Tree>(&json), type_of_item(encoder)) {
         (Ok(object), Some(of)) => codec::item_in_protobuf(of, &object, out),
-        // Negotiation has found the type, and the JSON was made here.
+        // Negotiation has checked the type, and the JSON was encoded here, so this does not happen.
         _ => tracing::error!(object = %versioned.object.key(), "cannot encode object as protobuf"),
     }
     Ok(())

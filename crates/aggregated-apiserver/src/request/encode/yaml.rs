@@ -1,4 +1,4 @@
-//! YAML, for whoever asks for it: members by alphabet, as Kubernetes writes it.
+//! YAML, with the fields in alphabetical order, same as in Kubernetes.
 
 use serde_json::Value;
 
@@ -8,14 +8,14 @@ pub(super) fn document(json: &[u8]) -> Vec<u8> {
     text(&value).into_bytes()
 }
 
-/// What stands before and behind the items of a list.
+/// The parts of a list before and after its items.
 pub(super) struct Frame {
     pub head: String,
     pub tail: String,
 }
 
 impl Frame {
-    /// The frame of a list, of which `empty` is the JSON without any item.
+    /// The frame of a list. `empty` is the JSON of the list without items.
     pub(super) fn of(empty: &[u8]) -> Self {
         let text = String::from_utf8(document(empty)).unwrap_or_default();
         let split = ["items", "rows"].iter().find_map(|key| {
@@ -28,17 +28,17 @@ impl Frame {
     }
 }
 
-/// An item of a list, on lines of its own.
+/// An item of a list, on its own lines.
 pub(super) fn item(json: &[u8]) -> Vec<u8> {
     let value: Value = serde_json::from_slice(json).unwrap_or_default();
     format!("\n{}", text(&Value::Array(vec![value])).trim_end()).into_bytes()
 }
 
-/// What is said when there are no items.
+/// The items of an empty list.
 pub(super) const NO_ITEMS: &[u8] = b" []";
 
 fn text(value: &Value) -> String {
-    // Trees with text keys always encode.
+    // Trees with string keys can always be encoded.
     serde_saphyr::to_string(value).unwrap_or_default()
 }
 

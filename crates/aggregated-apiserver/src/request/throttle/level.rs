@@ -1,17 +1,17 @@
-//! Levels: whose requests have places of their own, so that no sort of client waits for another.
+//! Levels of clients. Each level has its own slots, so that no level waits for another.
 
 use crate::user::User;
 
-/// A sort of client.
+/// The level of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
-    /// What keeps the cluster going: controllers of the control plane, nodes.
+    /// Controllers of the control plane and nodes.
     System,
-    /// People, and programs that run as one.
+    /// Users, and programs that act as a user.
     People,
-    /// Programs in the cluster, each under its service account.
+    /// Programs in the cluster, each with its ServiceAccount.
     Workloads,
-    /// Whoever has no credentials.
+    /// Clients without credentials.
     Strangers,
 }
 
@@ -19,7 +19,7 @@ impl Level {
     pub(super) const ALL: [Self; 4] =
         [Self::System, Self::People, Self::Workloads, Self::Strangers];
 
-    /// How many of a hundred places are its own.
+    /// The percentage of slots that belong to the level.
     pub(super) fn percent(self) -> usize {
         match self {
             Self::System | Self::People => 25,
