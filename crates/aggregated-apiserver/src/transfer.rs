@@ -114,9 +114,9 @@ impl TransferOptions {
         let mut written = pin!(written.buffered(AT_ONCE));
         while let Some(is_new) = written.try_next().await? {
             if is_new {
-                count += 1
+                count += 1;
             } else {
-                there += 1
+                there += 1;
             }
             progress.advance();
         }

@@ -28,7 +28,7 @@ fn enter(items: Vec<Item>, directory: &Path, path: Vec<String>, modules: &mut Ve
     for item in &items {
         let Item::Mod(ItemMod { ident, content, .. }) = item else { continue };
         let name = ident.to_string();
-        let path = [path.as_slice(), &[name.clone()]].concat();
+        let path = [path.as_slice(), std::slice::from_ref(&name)].concat();
         match content {
             Some((_, items)) => enter(items.clone(), &directory.join(&name), path, modules),
             None => {
