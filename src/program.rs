@@ -37,7 +37,7 @@ pub struct Program {
     pub standalone: StandaloneArgs,
 }
 
-/// The commands that do not serve.
+/// The commands other than serving.
 #[derive(Subcommand)]
 pub enum Command {
     /// Print the manifests of an installation as YAML

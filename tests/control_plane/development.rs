@@ -61,8 +61,8 @@ pub fn nothing_owned_is_lost(world: &mut World) -> Result<()> {
         );
         Ok(())
     })?;
-    // Only the deployed server has this llama. Its dependent shows when the garbage collector has queried the other
-    // process.
+    // Only the deployed server stores this llama. When its dependent is deleted, the garbage collector has queried the
+    // process for development.
     make(world, "late")?;
     own(world, "late")?;
     switch.lead_to(port);

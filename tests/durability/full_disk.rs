@@ -52,7 +52,7 @@ async fn deletions_succeed_on_a_full_disk_and_other_writes_are_rejected() -> Res
     program.llamas.patch("l0", &PatchParams::default(), &hold).await?;
     program.llamas.patch("l1", &PatchParams::default(), &hold).await?;
     disk.fill()?;
-    // The log still has capacity that was allocated before.
+    // Writes succeed until the allocated part of the log file is used up.
     let refused = loop {
         let name = format!("l{}", made.len());
         match program.llamas.create(&PostParams::default(), &large(&name)).await {

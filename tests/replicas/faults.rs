@@ -155,7 +155,7 @@ enum Ended {
     Lost,
 }
 
-/// Follows all changes after a revision, until the llama `until` appears. If the revision was compacted, lists and
+/// Follows all changes after a revision, until a llama with the name `until` appears. If the revision was compacted, lists and
 /// continues from the list.
 async fn follow(world: Arc<World>, who: Follower, from: u64, until: String) -> Result<Seen> {
     let (mut seen, mut at, mut replica) = (Seen::default(), from, who.replica);

@@ -146,7 +146,7 @@ impl LookupOptions for AllObjects {
     const OPTIONS: SourceOptions = SourceOptions::ALL;
 }
 
-/// The consequence that the log states while the objects of a lookup are not synced.
+/// The consequence in log messages about a looked-up type that is not synced.
 const MISSING: &str = "computed objects omit its fields";
 
 /// The state that lookups of the same type share within one kind.

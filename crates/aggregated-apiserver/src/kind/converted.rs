@@ -56,7 +56,8 @@ type Key = (usize, usize);
 
 /// An object in a version other than the storage version.
 struct Converted {
-    /// As long as these references exist, the two addresses are not used again.
+    /// The stored object and the version. These references keep their allocations, so that the addresses in the key are
+    /// not reused.
     kept: Weak<Object>,
     version: Weak<Version>,
     shown: Arc<Object>,

@@ -162,8 +162,8 @@ pub(super) fn check_same(original: &Tree, converted: &Tree) -> Result<(), String
     }
 }
 
-/// Gives a result whose metadata has only a name the metadata of the original, because the code did not handle
-/// metadata.
+/// Copies the metadata of the original object into a converted object that has at most a name, because such a
+/// conversion ignores metadata.
 fn hand_on_metadata(original: &Tree, converted: &mut Tree) {
     let has_name_alone = |made: &Value| {
         let mut names = made.as_object().into_iter().flat_map(Tree::keys);

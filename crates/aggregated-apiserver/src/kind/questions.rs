@@ -19,7 +19,7 @@ const BYTES: usize = 4 << 20;
 /// An object that must be converted.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// The webhook that converts it.
+    /// The webhook that converts the object.
     pub webhook: Arc<WebhookConversion>,
     /// The object.
     pub object: Tree,

@@ -14,7 +14,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// Whether the step ends before an object of this size, in bytes. Every step includes at least one object.
+    /// Whether an object of this size, in bytes, does not fit into the step. The first object always fits.
     pub fn is_over(&mut self, size: usize) -> bool {
         let is_over = self.objects == OBJECTS || (self.objects > 0 && self.bytes + size > BYTES);
         if !is_over {

@@ -175,7 +175,7 @@ pub(super) fn contribution_of<K: SourceType, T: Aggregate>(
     contributed.unwrap_or_default()
 }
 
-/// Sums by the index value of their group.
+/// The sum of each group. The key of a group is its value in the index.
 pub(super) struct Groups<T> {
     by_text: HashMap<Box<str>, ByNamespace<T>>,
     /// Objects that are omitted from all sums because the user's code panics at them.

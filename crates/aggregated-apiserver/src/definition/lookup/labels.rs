@@ -178,9 +178,9 @@ type ByText<P> = HashMap<Box<str>, SmallSet<P>>;
 pub(super) struct Selecting<P> {
     /// The places by the key and value that a selector requires.
     by_value: HashMap<Box<str>, ByValue<P>>,
-    /// The places by the key that a selector requires, with any value.
+    /// The positions of selectors that require a key with any value, by that key.
     by_key: ByText<P>,
-    /// The places whose selectors have only negative terms.
+    /// The positions of selectors that have only negative terms.
     anywhere: SmallSet<P>,
 }
 

@@ -48,7 +48,7 @@ fn take<'v>(step: &'v Step, from: Found<'v>, left: &mut usize) -> Result<Found<'
                     _ => return Err(fault(&from)),
                 };
                 let items = part(slice, items).ok_or_else(|| fault(&from))?;
-                // An empty slice ends the step: the remaining values are not searched.
+                // An empty slice ends this step of the JSONPath, also for the values that were not searched yet.
                 let Some(items) = items else { return Ok(found) };
                 let step = slice.step.map_or(Some(1), |step| usize::try_from(step).ok());
                 let step = step.filter(|step| *step > 0).ok_or_else(|| fault(&from))?;

@@ -301,7 +301,7 @@ impl Drop for Stream {
     }
 }
 
-/// A request that waits for memory, until it is dropped.
+/// Counts a request of a user as waiting for memory, until this guard is dropped.
 pub(super) struct CountedWaiter<'a>(&'a UserShare);
 
 impl UserShare {

@@ -73,7 +73,7 @@ struct Forms {
     bytes: usize,
 }
 
-/// The forms that were encoded last.
+/// The last encoded forms of watch events, which watchers share.
 #[derive(Clone)]
 pub(in crate::request) struct SharedForms(Arc<Mutex<Forms>>);
 

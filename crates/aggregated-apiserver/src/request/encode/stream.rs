@@ -339,7 +339,7 @@ fn make_chunk(state: &mut ListState) -> Result<Vec<u8>, ApiError> {
     for (versioned, is_wanted) in state.listed.after(previous.as_ref()) {
         let size = versioned.object.size();
         if is_incomplete() {
-            // The conversion of this object must be requested first.
+            // The chunk ends here: the conversion of the next object must be requested first.
             ended = false;
             break;
         }

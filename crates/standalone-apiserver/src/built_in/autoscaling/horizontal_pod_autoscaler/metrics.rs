@@ -79,7 +79,7 @@ fn check_metric(metric: &MetricSpec, at: &str, group: ApiGroup, faults: &mut Fie
     }
 }
 
-/// Validates the source in a field.
+/// Validates the source of a metric, which is in this field.
 fn check_source(
     metric: &MetricSpec,
     field: &str,
