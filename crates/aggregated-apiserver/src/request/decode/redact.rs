@@ -16,7 +16,7 @@ pub(in crate::request) struct Redacted {
     /// Whether the reader is a watch that must list again, because its events would be incomplete: other fields were
     /// omitted where it continues from, and its selector uses them.
     pub must_list: bool,
-    /// The minimum revision that the client requested, if its resourceVersion was built from more missing permissions,
+    /// The minimum revision that the client requested, if its resourceVersion names more missing permissions than now,
     /// and is therefore a larger number than the server would return for the same revision now.
     pub passed: Option<Revision>,
 }
