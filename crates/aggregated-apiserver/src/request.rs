@@ -1,7 +1,7 @@
 //! The path of a request, one line per step.
 //!
-//! route → deadline → authenticate → impersonate → authorize → negotiate → read → throttle → decode →
-//! verb or write → encode. A step never calls another step; only this file does.
+//! route → deadline → authenticate → impersonate → authorize → negotiate → read → throttle → decode → verb or write →
+//! encode. A step never calls another step; only this file does.
 
 mod answers;
 mod authenticate;
@@ -87,23 +87,23 @@ use served::{Served, observed};
 use throttle::{Permit, Throttle};
 use update_follower::UpdateFollower;
 
-/// The longest audit id that is returned and logged, in bytes.
+/// The maximum length of an audit ID that is returned and logged, in bytes.
 const LONGEST_AUDIT_ID: usize = 1 << 10;
 
-/// The memory that is charged for a document while it is built, in bytes. Few documents are larger.
+/// The memory that is reserved while a document is built, in bytes; few documents are larger.
 const DOCUMENT: usize = 64 << 10;
 
-/// The authenticated user of a request, with the limits that its response is charged to.
+/// The user of a request, with the response that memory is charged to.
 struct Caller<'a> {
     user: &'a Arc<User>,
     answer: &'a Answer,
-    /// The permissions of an open watch, which are checked again while it is open.
+    /// The permission that a watch depends on while it is open.
     permission: Option<Permission>,
-    /// The fields that are omitted for the user.
+    /// The fields that are omitted from objects for this caller.
     authorized: Authorized,
 }
 
-/// The handler of requests, with everything that they share.
+/// The shared state of all requests.
 pub struct Handler {
     served: Arc<ArcSwap<Served>>,
     authentication: Authentication,
@@ -112,11 +112,11 @@ pub struct Handler {
     admission: AdmissionChain,
     clock: Clock,
     throttle: Throttle,
-    /// The memory of responses until they are sent.
+    /// The memory of responses until they have been sent.
     answers: Answers,
-    /// Encoded watch events that watchers share.
+    /// Encoded watch events that watches share.
     forms: SharedForms,
-    /// The memory for the trees of writes.
+    /// The memory limit for the bodies of writes and for the objects parsed from them.
     quota: Quota,
     yaml: YamlParsers,
     metrics: Arc<Metrics>,
@@ -130,18 +130,18 @@ pub struct Handler {
     commits_of_masters: CommitLimit,
     /// The limit of commits that are not settled.
     unsettled: UnsettledWrites,
-    /// Writes whose requests have ended.
+    /// Writes that continue after their requests have ended.
     detached: DetachedWrites,
     /// Whether objects have `metadata.managedFields`.
     managed_fields: ManagedFields,
-    /// The time limit of requests other than watches.
+    /// The longest duration of a request that is not a watch.
     request_timeout: Duration,
-    /// Delays the response to an update until the server uses the updated definition.
+    /// Callbacks that must finish before an update is answered.
     update_follower: UpdateFollower,
 }
 
 impl Handler {
-    /// Creates a handler of these kinds with these limits.
+    /// Creates a handler that serves these kinds.
     pub fn new(
         kinds: ServedKinds,
         authentication: Authentication,
@@ -195,7 +195,7 @@ impl Handler {
         }
     }
 
-    /// Sets the time limit of requests other than watches.
+    /// Sets the longest duration of requests that are not watches.
     #[must_use]
     pub fn with_request_timeout(self, request_timeout: Duration) -> Self {
         Self { request_timeout, ..self }
@@ -207,7 +207,7 @@ impl Handler {
         Self { managed_fields, ..self }
     }
 
-    /// Sets the audit log.
+    /// Sets the audit log, if there is one.
     #[must_use]
     pub fn with_audit(self, audit: Option<Arc<Audit>>) -> Self {
         if let Some(audit) = &audit {
@@ -216,7 +216,7 @@ impl Handler {
         Self { audit, ..self }
     }
 
-    /// Sets the exporter of spans.
+    /// Sets the exporter of traces, if there is one.
     #[must_use]
     pub fn with_traces(self, traces: Option<Arc<Traces>>) -> Self {
         if let Some(traces) = &traces {
@@ -225,11 +225,11 @@ impl Handler {
         Self { traces, ..self }
     }
 
-    /// Waits until writes that outlive their requests are committed, the audit log is written and the spans are sent,
-    /// for `longest` at most.
+    /// Waits until writes whose requests have ended are committed, the audit log is written, and the spans are sent; at
+    /// most for this time.
     pub async fn flush(&self, longest: Duration) {
         let began = Instant::now();
-        // The audit events and spans of the last writes use the rest of the time.
+        // One fifth of the time is reserved for the audit events and the spans of the last writes.
         let _ = tokio::time::timeout(longest * 4 / 5, self.detached.ended()).await;
         let longest = longest.saturating_sub(began.elapsed());
         let traces = async {
@@ -239,7 +239,7 @@ impl Handler {
         };
         let audit = async {
             if let Some(audit) = self.audit.clone() {
-                // `flush` blocks a thread. The task fails only if the process ends.
+                // The flush blocks. The task fails only if the process does.
                 let _ = tokio::task::spawn_blocking(move || audit.flush(longest)).await;
             }
         };
@@ -257,13 +257,13 @@ impl Handler {
         Self { documents, ..self }
     }
 
-    /// Sets the expiration times of certificates that metrics contain.
+    /// Adds the expiry times of certificates to the metrics.
     pub fn set_certificate_ends(&self, ends: CertificateEnds) {
         self.metrics.set_certificate_ends(ends);
     }
 
-    /// Delays the responses to updates of this kind (`foos.example.com`). Each response is sent when the future of this
-    /// function, which receives the name of the object, is complete.
+    /// Registers a callback for the updates of a kind, given by its qualified name (`foos.example.com`). The callback
+    /// receives the name of the updated object, and the update is answered when the callback has finished.
     pub fn follow_updates(
         &self,
         qualified: &str,
@@ -277,28 +277,28 @@ impl Handler {
         &self.turns
     }
 
-    /// The kinds that are served now.
+    /// The kinds that are currently served.
     pub fn kinds(&self) -> ServedKinds {
         self.served.load().kinds.clone()
     }
 
-    /// The states of the sources of all kinds, one for each source. If some parts of a source are synced and others are
-    /// not, the state is that of a part that is not synced.
+    /// The state of the sources of computed kinds, one entry per source. If only a part of a source is synced, the
+    /// entry has the worst state.
     pub fn sources(&self) -> Vec<SourceState> {
         self.served.load().sources()
     }
 
-    /// Replaces the served kinds.
+    /// Replaces the kinds that are served.
     pub fn serve(&self, kinds: ServedKinds) {
         self.served.store(Arc::new(Served::new(kinds)));
     }
 
-    /// The responses that were encoded and are not sent yet.
+    /// The responses that have not been sent yet.
     pub fn answers(&self) -> &Answers {
         &self.answers
     }
 
-    /// Handles a request. A rejection is a response, too.
+    /// Handles a request. Errors are returned as responses too.
     pub async fn handle(
         self: &Arc<Self>,
         peer: &Peer,
@@ -312,7 +312,7 @@ impl Handler {
         let Arrived { head, record } = &mut arrived;
         let audit_id = head.headers.get(AUDIT_ID);
         let span = tracing::debug_span!("request", method = %head.method, ?audit_id);
-        // Validation rules and other code of users may panic.
+        // Panics are caught, because rules are written by users of this library.
         let answer = self.answer_in_time((peer, held), head, body, record);
         let answer = AssertUnwindSafe(answer.instrument(span)).catch_unwind().await;
         let mut response = match answer {
@@ -384,15 +384,15 @@ impl Handler {
         let caller = Caller { user: &user, answer: held, permission, authorized };
         let answer = match route.destination {
             Destination::Document(document) => {
-                // Some documents are built for each reader.
+                // Some documents are built for each request.
                 let _room = held.room(&user, DOCUMENT).await?;
                 let answer = self.document(head, &document).await;
                 record.is_served = answer.is_ok();
                 answer
             }
-            // kube-apiserver sends requests for registered versions to every replica, including replicas of an older
-            // release. Such a replica must not answer that the object does not exist, because the garbage collector
-            // would delete its dependents.
+            // kube-apiserver forwards requests for every registered resource, and to every replica: also to one of the
+            // previous release. The replica must not respond that the object does not exist, because dependents of the
+            // object would be deleted then.
             Destination::Unserved { group, version, resource } if peer.is_front_proxy() => {
                 Err(ApiError::not_served_yet(&group, &version, &resource))
             }
@@ -417,7 +417,7 @@ impl Handler {
         Ok(response)
     }
 
-    /// The user of a request: the authenticated user, or the user that it impersonates.
+    /// Returns the user of a request: the caller, or the user that it impersonates.
     async fn user(
         &self,
         peer: &Peer,
@@ -474,7 +474,7 @@ impl Handler {
         decode::begin(&target, head, self.managed_fields)?;
         let (kind, _) = target.body_kind();
         let in_protobuf = match &target.subresource {
-            // A WebSocket carries JSON, not protobuf.
+            // Events on a WebSocket are lines of text.
             _ if websocket::is_asked_for(head) => InProtobuf::Nothing,
             Some(Subresource { kind: Some(_), .. }) => InProtobuf::Objects,
             _ if kind.is_typed() => InProtobuf::Objects,
@@ -483,8 +483,8 @@ impl Handler {
         let Negotiated { format, objection } =
             negotiate::negotiate(head, target.verb, in_protobuf)?;
         let account = self.quota.account(&user.name, user.is_master());
-        // The body is read before the request takes a slot: other requests do not wait for slow senders, and an unread
-        // body would block other requests on its connection.
+        // The body is read before the request takes a slot. Slow senders therefore occupy no slots. An unread body
+        // would also block other requests on the same connection.
         let body = decode::read(&target, head, body, &self.yaml).await?;
         record.reached(Step::Read);
         let mut permit = self.throttle.throttle(user, &target).await?;
@@ -496,7 +496,7 @@ impl Handler {
         }
         record.reached(Step::Admitted);
         let is_watch = target.verb == Verb::Watch;
-        // Boxed: requests in the queue need no memory for this future yet.
+        // Boxed, because a request that waits for a slot does not need the memory of this future yet.
         let mut executed = Box::pin(async {
             let mut operation = decode::decode(&target, head, &body, &account, &self.yaml).await?;
             if record.wants_request_object()
@@ -516,8 +516,8 @@ impl Handler {
                     {
                         *missing = more;
                     }
-                    // Also for users without missing permissions, because resourceVersions contain which fields were
-                    // omitted.
+                    // This call is also necessary for callers that see all fields, because a revision records which
+                    // fields were hidden when it was issued.
                     operation.redact(from, missing.rights)?
                 }
                 None => Redacted::default(),
@@ -529,7 +529,7 @@ impl Handler {
             record.reached(Step::Decoded);
             let freshness = operation.freshness();
             if !freshness.is_at_hand(&target.served) {
-                // A request that waits for the cache to catch up holds no slot.
+                // While a request waits for fresh data, other requests can use its slot.
                 drop(std::mem::take(&mut permit));
                 let (began, kind) = (Instant::now(), &target.served.kind);
                 let fresh = verb::await_freshness(&target.served, freshness).await;
@@ -588,7 +588,7 @@ impl Handler {
         }
     }
 
-    /// Executes a read, omits the fields that the user may not see, and encodes the response.
+    /// Executes a read and encodes the response. Some fields of the objects may be omitted.
     async fn execute(
         &self,
         caller: Caller<'_>,
@@ -654,10 +654,10 @@ impl Handler {
         }
     }
 
-    /// Rejects a request for a path that another handler serves, unless the user is allowed to get the path.
+    /// Authenticates and authorizes a request for a path that is served outside of this handler.
     ///
     /// # Errors
-    /// 401, 403, or 500 if the cluster does not respond.
+    /// 401, 403, or 500 if the cluster cannot be queried.
     pub async fn permit(&self, peer: &Peer, head: &Parts) -> Result<(), Box<Response<Body>>> {
         let permitted = async {
             let mut record = Record::unread();
@@ -673,7 +673,7 @@ impl Handler {
         })
     }
 
-    /// Sets the audit id of a request, unless it has a valid one.
+    /// Adds an audit ID to a request, unless the request has a usable one.
     fn name(&self, head: &mut Parts) {
         let is_usable = |id: &HeaderValue| (1..=LONGEST_AUDIT_ID).contains(&id.len());
         if !head.headers.get(AUDIT_ID).is_some_and(is_usable) {
@@ -685,21 +685,21 @@ impl Handler {
     }
 }
 
-/// The rejection of a watch that would end immediately: client-go lists everything again after a watch without events.
-/// After a rejection it retries the watch, at another server or with the new definition of the kind.
+/// Rejects a watch that would end immediately, because client-go lists all objects again after a watch without events.
+/// A rejected watch is retried: at another server, or with the new definition of the kind.
 fn watches_end() -> ApiError {
     const WHY: &str = "watches end, because the server or the definition of their kind does: please try again later.";
     ApiError::try_again(WHY, 1)
 }
 
-/// The warnings for a reader of a computed kind: sources that are not synced, and omitted fields.
+/// Warnings for readers of a computed kind: the state of its sources, and the omitted fields.
 fn reading_warnings(served: &ServedKind, authorized: &Authorized) -> Vec<String> {
     if served.computed_from().is_none() {
         return Vec::new();
     }
     let sources = served.cache.sources();
     let of_sources = sources.iter().filter_map(SourceState::warning);
-    // A resource that the cluster does not serve causes no warning.
+    // If the cluster does not have a resource, nothing is omitted.
     let is_absent = |resource: &str| {
         sources.iter().any(|source| source.resource == resource && source.is_rightly_absent)
     };
@@ -709,18 +709,18 @@ fn reading_warnings(served: &ServedKind, authorized: &Authorized) -> Vec<String>
         .collect()
 }
 
-/// The warnings for a deletion of objects of a kind.
+/// Warnings for a deletion of objects of a kind.
 fn deletion_warnings(kind: &Kind, options: &DeleteOptions) -> Vec<String> {
     let warning =
         kind.strategy.warning_without_propagation_policy.filter(|_| options.propagation.is_none());
     warning.map(str::to_owned).into_iter().collect()
 }
 
-/// Forbids caching of a response without its own `Cache-Control`.
+/// Forbids caching of a response that has no `Cache-Control` of its own.
 fn keep_out_of_caches(response: &mut Response<Body>) {
     let none = HeaderValue::from_static("no-cache, private");
     response.headers_mut().entry(CACHE_CONTROL).or_insert(none);
 }
 
-/// A handler that all connections share.
+/// A handler that many connections share.
 pub type SharedHandler = Arc<Handler>;

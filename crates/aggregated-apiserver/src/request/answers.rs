@@ -1,8 +1,9 @@
-//! The memory of responses that are encoded and not sent yet.
+//! The memory of responses until they have been sent.
 //!
-//! A client that does not read its responses holds their memory. The memory of all responses is limited: a request for
-//! a large response waits for memory, and if there is none, the streams that have not advanced for the longest time are
-//! reset. The owner of the bytes counts them, so they count until HTTP has sent or dropped them.
+//! A client that sends requests and does not read keeps the responses in memory. The memory of all responses is
+//! limited: a request with a large response waits until enough memory is free. If none becomes free, the streams
+//! without progress for the longest time are reset. The owner of the bytes holds the charge, so memory is counted until
+//! HTTP has actually sent or dropped the bytes.
 
 mod held;
 mod pool;
@@ -31,14 +32,14 @@ use pool::{Lack, PATIENCE, Pool, Stream, USER_SHARE, UserShare};
 
 /// The memory limit of all responses, in bytes.
 const LIMIT: usize = 40 << 20;
-/// The limit in a small container, in bytes: the part of one user still holds the largest object.
+/// The memory limit in a small container, in bytes: the limit of one user still allows the largest object.
 const LEAST: usize = LIMIT / 4;
-/// The memory of a response besides its bytes: its stream, and the heads of both sides.
+/// The memory of a response besides its bytes: its stream, and the headers of both sides.
 const OVERHEAD: usize = 10 << 10;
-/// A response up to this size in bytes does not wait for memory. Most responses are smaller.
+/// The size up to which a response is created without waiting, in bytes; most responses are smaller.
 const SMALL: usize = 16 << 10;
 
-/// The memory limit in a container of this size, in bytes.
+/// The memory limit of all responses in a container of this size, in bytes.
 pub(super) fn limit(portion: MemoryScale) -> usize {
     portion.between(LEAST, LIMIT)
 }
@@ -51,7 +52,7 @@ pub struct Answers(Arc<Pool>);
 #[derive(Clone, Debug)]
 pub struct Answer(Arc<Stream>);
 
-/// Memory that is charged to a response, until it is dropped.
+/// Memory that is charged to a response, until the charge is dropped.
 #[derive(Debug)]
 pub(super) struct Charge {
     stream: Arc<Stream>,
@@ -60,16 +61,16 @@ pub(super) struct Charge {
     purpose: Purpose,
 }
 
-/// The use of the charged memory.
+/// The purpose of a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
-    /// Memory in which a part of the response is encoded. Encoding takes time, even if the client reads.
+    /// Memory to create a part of the response. No bytes may be sent for a while, even if the client reads.
     Making,
-    /// Bytes that are encoded and wait for the client to read them.
+    /// Bytes that are ready and wait until the client reads them.
     Sending,
 }
 
-/// Whether a response with this object waits for memory.
+/// Whether a response with this object waits until enough memory is free.
 pub(super) fn is_large(versioned: &Versioned) -> bool {
     versioned.object.size() > SMALL
 }
@@ -84,20 +85,20 @@ fn milliseconds(time: Duration) -> u64 {
 }
 
 impl Answers {
-    /// Creates the responses with this memory limit in bytes.
+    /// Creates the accounting of responses, with this memory limit in bytes.
     pub(super) fn new(limit: usize) -> Self {
         Self(Arc::new(Pool::new(limit)))
     }
 
-    /// Starts a response. `reset` ends it if it is not read.
+    /// Begins a response. If the client does not read it, `reset` resets its stream.
     pub fn begin(&self, reset: StreamReset) -> Answer {
         Answer(Arc::new(Stream::begin(Arc::clone(&self.0), reset)))
     }
 }
 
 impl Answer {
-    /// Waits for memory for this number of bytes. Requests of `system:masters` do not wait, so that administrators are
-    /// always served.
+    /// Waits until this many bytes of memory are free. Requests of `system:masters` do not wait, so that operators
+    /// always have access.
     ///
     /// # Errors
     /// 429 if too many requests of the user wait.
@@ -113,28 +114,29 @@ impl Answer {
         let _counted = share.wait()?;
         let mut waiting = pool.waiters.add(&self.0, share, bytes);
         loop {
-            // Memory that was released before this request began to wait is assigned here.
+            // Memory that was released before this request was added to the waiters is distributed here.
             pool.waiters.hand_out();
             match timeout(PATIENCE, &mut waiting.granted).await {
                 Ok(Ok(charge)) => return Ok(charge),
-                // The queue position is given up only with a charge.
+                // A waiter is removed only together with a charge, so this does not happen.
                 Ok(Err(_)) => return Err(ApiError::too_many_requests().bounded_by("answers")),
                 Err(_) => pool.make_room(self.lacks(share, bytes), Lack::Bytes),
             }
         }
     }
 
-    /// The user whose limit does not allow this number of bytes; `None` if the limit of all responses does not.
+    /// Returns the user, if this many bytes exceed the per-user limit. Returns `None` if they exceed only the limit of
+    /// all responses.
     fn lacks<'a>(&self, share: &'a Arc<UserShare>, bytes: usize) -> Option<&'a Arc<UserShare>> {
         let held = share.held.load(Ordering::Relaxed).saturating_add(bytes);
         (held > self.0.pool.limit / USER_SHARE).then_some(share)
     }
 
-    /// Waits for a slot among the responses that are encoded while they are sent; `None` for `system:masters`, which
-    /// needs none.
+    /// Waits for a slot to send a response while it is generated. Returns `None` for `system:masters`, whose responses
+    /// need no slot.
     ///
     /// # Errors
-    /// 429 if no slot becomes free in time, or if too many requests wait.
+    /// 429 if no slot becomes free, or if too many requests wait.
     pub(super) async fn begin_streaming(
         &self,
         user: &User,
@@ -165,10 +167,10 @@ impl Answer {
         self.0.user.get_or_init(|| self.0.pool.user(&user.name))
     }
 
-    /// Waits for memory for a response with this object; a small object does not wait.
+    /// Waits until there is enough memory for a response with this object. Small objects do not wait.
     ///
     /// # Errors
-    /// Same as [`room`](Self::room).
+    /// The errors of `room`.
     pub(super) async fn room_for(
         &self,
         user: &User,
@@ -180,14 +182,15 @@ impl Answer {
         }
     }
 
-    /// Charges this number of bytes, regardless of the limit, until the charge is dropped.
+    /// Charges bytes, even if the limit is exceeded, until the charge is dropped.
     fn charge_length(&self, bytes: usize, purpose: Purpose) -> Charge {
         self.0.register();
         let pool = &self.0.pool;
         let charge = Charge::new(Arc::clone(&self.0), bytes, purpose);
         if pool.is_full() {
             pool.make_room(None, Lack::Bytes);
-            // Bytes that were charged at once are not stalled yet, and no later request may trigger the search.
+            // Responses that arrive at once are not stalled yet, and there may be no later charge that resets them. A
+            // task therefore continues to free memory.
             if !pool.is_relieved.swap(true, Ordering::Relaxed) {
                 tokio::spawn(Pool::relieve(Arc::downgrade(pool)));
             }
@@ -195,20 +198,20 @@ impl Answer {
         charge
     }
 
-    /// Charges an encoded part of the response, until HTTP has sent it.
+    /// Charges a part of the response until HTTP has sent it.
     pub(super) fn charge(&self, bytes: impl Into<Bytes>) -> Bytes {
         let bytes = bytes.into();
         let charge = self.charge_length(bytes.len(), Purpose::Sending);
         owned(bytes, charge)
     }
 
-    /// Returns when all encoded bytes are sent, if they are sent on a stream of their own.
+    /// Returns when all charged bytes have been sent, if the response has a stream of its own.
     pub(super) async fn sent(self) {
         std::future::poll_fn(|context| self.0.poll_sent(context)).await;
     }
 
-    /// Charges a whole response until HTTP has sent it. Responses that are encoded while they are sent are charged
-    /// there. If there is no memory, a rejection consists of its head only.
+    /// Charges a whole response until HTTP has sent it. A response that is generated while it is sent is charged where
+    /// its chunks are made. If the limit is exceeded, an error response is sent without its body.
     pub fn hold(&self, response: Response<Body>) -> Response<Body> {
         let Some(length) = response.body().size_hint().exact().filter(|&length| length > 0) else {
             return response;
@@ -228,7 +231,7 @@ impl Answer {
 }
 
 impl Charge {
-    /// Charges bytes, regardless of the limits.
+    /// Charges bytes, even if the limit is exceeded.
     fn new(stream: Arc<Stream>, bytes: usize, purpose: Purpose) -> Self {
         let user = stream.user.get().cloned();
         if let Some(user) = &user {
@@ -238,8 +241,8 @@ impl Charge {
         Self::of_taken(stream, user, bytes, purpose)
     }
 
-    /// Charges bytes if the limits of the user and of all responses allow that. The error is the user whose limit is
-    /// exceeded, or `None` for the limit of all responses.
+    /// Charges bytes, if the limits of the user and of all responses allow it. The error is the user if the per-user
+    /// limit is exceeded, and `None` if the limit of all responses is.
     fn take(
         stream: &Arc<Stream>,
         share: &Arc<UserShare>,

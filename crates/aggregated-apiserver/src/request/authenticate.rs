@@ -1,7 +1,7 @@
 //! Authenticates the user of a request.
 //!
-//! The order is that of kube-apiserver's delegating servers: the headers of the front proxy, a client certificate, a
-//! bearer token, and `system:anonymous` without credentials. Invalid credentials are rejected, not ignored.
+//! The order is the same as in kube-apiserver's delegating servers: the front proxy's headers, a client certificate, a
+//! bearer token; anonymous without credentials. Invalid credentials are rejected, not ignored.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -27,17 +27,17 @@ use crate::user::User;
 pub enum Peer {
     /// A connection.
     Connection {
-        /// The checked client certificate of the connection.
+        /// The client certificate.
         presented: Presented,
-        /// The state of the connection that decides which connection is closed first.
+        /// The state of the connection.
         standing: ConnectionPriority,
     },
-    /// A caller in this process. No connection can create it.
+    /// A caller in this process. No connection can produce it.
     InProcess(User),
 }
 
 impl Peer {
-    /// The remote address of the connection.
+    /// The address of the client.
     pub(super) fn address(&self) -> Option<IpAddr> {
         match self {
             Self::Connection { standing, .. } => standing.address(),
@@ -45,12 +45,12 @@ impl Peer {
         }
     }
 
-    /// Whether the peer is kube-apiserver, which proxies requests of users.
+    /// Whether the connection belongs to kube-apiserver, which forwards requests of other clients.
     pub(super) fn is_front_proxy(&self) -> bool {
         matches!(self, Self::Connection { presented, .. } if presented.is_front_proxy)
     }
 
-    /// The network of the peer, if the peer is not authenticated yet and the cluster must be asked.
+    /// The client's network, if the caller can be identified only by a review of its token.
     pub(super) fn unknown_from(&self) -> Option<&str> {
         match self {
             Self::Connection { presented, standing }
@@ -66,31 +66,31 @@ impl Peer {
 /// The client certificate of a connection, verified against the CAs.
 #[derive(Clone, Debug, Default)]
 pub struct Presented {
-    /// Whether the certificate belongs to the front proxy: its CA has signed it, and its name is allowed.
+    /// Whether it belongs to the front proxy: signed by its CA, with an allowed name.
     pub is_front_proxy: bool,
-    /// The client, if the CA of clients has signed the certificate.
+    /// The client, if the CA for clients signed the certificate.
     pub client: Option<ClientCertificate>,
-    /// Whether the client presented a certificate.
+    /// Whether the client presented any certificate.
     pub any: bool,
 }
 
-/// An ordinary client certificate.
+/// A client certificate that is not the front proxy's.
 #[derive(Clone, Debug)]
 pub struct ClientCertificate {
-    /// The user from the common name, with its groups from the organisations.
+    /// The user and its groups: common name and organizations.
     pub user: User,
 }
 
 /// The configuration of authentication.
 #[derive(Clone)]
 pub struct Authentication {
-    /// The CAs, headers and names of the front proxy; they change while the server runs.
+    /// The headers and allowed names of the front proxy; they can change while the server runs.
     pub delegated: Arc<ArcSwap<DelegatedAuthentication>>,
     /// Reviews bearer tokens (TokenReview).
     pub cluster: Option<Cluster>,
     /// Whether requests may impersonate another user.
     pub impersonation: Impersonation,
-    /// Whether requests without credentials are authenticated as `system:anonymous`.
+    /// Whether requests without credentials are accepted, as user `system:anonymous`.
     pub allows_anonymous: bool,
 }
 
@@ -109,7 +109,7 @@ pub(super) async fn authenticate(
     Ok(user)
 }
 
-/// Whether a request has credentials, valid or not.
+/// Whether a request has credentials, valid or invalid.
 pub(super) fn has_credentials(peer: &Peer, head: &Parts) -> bool {
     let has_certificate = match peer {
         Peer::InProcess(_) => true,
@@ -171,7 +171,7 @@ async fn identify(
     Ok(User::anonymous())
 }
 
-/// The token is malformed. It is never treated as missing.
+/// The error for a token that cannot be decoded. Such a request is rejected, and is not anonymous.
 struct Unreadable;
 
 fn bearer_token(head: &Parts) -> Result<Option<Cow<'_, str>>, Unreadable> {
@@ -182,8 +182,8 @@ fn bearer_token(head: &Parts) -> Result<Option<Cow<'_, str>>, Unreadable> {
     Ok(token.map(Cow::Borrowed))
 }
 
-/// The token among the protocols of a WebSocket, because a browser cannot send it elsewhere. The header must also
-/// contain another protocol, which is the one that is spoken.
+/// Returns the token among the protocols of a WebSocket, because a browser cannot set the `Authorization` header. The
+/// request must offer another protocol too, which the connection then uses.
 fn token_of_web_socket(head: &Parts) -> Result<Option<Cow<'_, str>>, Unreadable> {
     if !websocket::is_asked_for(head) {
         return Ok(None);
@@ -200,7 +200,7 @@ fn token_of_web_socket(head: &Parts) -> Result<Option<Cow<'_, str>>, Unreadable>
     if token.is_empty() { Err(Unreadable) } else { Ok(Some(Cow::Owned(token))) }
 }
 
-/// The longest token, in bytes. Tokens of ServiceAccounts have one or two kilobytes.
+/// The maximum length of a token, in bytes. Service account tokens have one or two kilobytes.
 const TOKEN_LIMIT: usize = 16 << 10;
 
 fn user_of_headers(header: &RequestHeader, headers: &HeaderMap) -> Option<User> {
@@ -227,7 +227,7 @@ fn first(headers: &HeaderMap, name: &str) -> Option<String> {
     all(headers, name).find(|value| !value.is_empty())
 }
 
-/// All values of a header that are valid strings.
+/// The values of a header that are valid UTF-8.
 fn all<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = String> + use<'a> {
     let values = headers.get_all(name.to_ascii_lowercase()).into_iter();
     values.filter_map(|value| String::from_utf8(value.as_bytes().to_vec()).ok())
@@ -318,7 +318,7 @@ mod tests {
             assert_eq!(ask(format!("{BEARER}{broken}")), Err(()), "{broken}");
         }
         assert_eq!(ask(format!("{BEARER}eA, {BEARER}eQ, other")), Err(()));
-        // Without an upgrade to a WebSocket the protocols are ignored.
+        // Without a WebSocket upgrade, the protocols are ignored.
         let request = Request::builder().header("sec-websocket-protocol", format!("{BEARER}eA, x"));
         let (head, ()) = request.body(()).unwrap().into_parts();
         assert!(matches!(bearer_token(&head), Ok(None)));

@@ -1,8 +1,9 @@
-//! Authorization: asks the cluster whether the user is allowed to make the request.
+//! Authorization of requests.
 //!
-//! A reader of a computed kind also needs the same verb on the source, so that the kind does not bypass the permissions
-//! on the objects that it shows. The reader needs the verb on the lookups too, unless the kind declares their fields
-//! visible to every reader of the source. If the cluster does not respond, the request is rejected.
+//! A SubjectAccessReview asks the cluster whether the caller is allowed to make the request. A computed kind must not
+//! bypass the permissions on its sources and lookups. A request for a computed kind therefore also needs the same verb
+//! on the source and on the lookups, unless the kind declares that a lookup is visible to all readers of the source. If
+//! the cluster does not answer, the request is rejected.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,13 +19,12 @@ use crate::served_kind::{ComputedFrom, LookupRight, SourceResource};
 use crate::user::User;
 use crate::verb::Verb;
 
-/// The shortest interval after which the permission of an open watch is checked again. The interval is random, up to
-/// twice as long.
+/// The interval between the checks of a watch's permissions; a random time of up to the same length is added.
 const ASK_AGAIN: Duration = Duration::from_secs(3 * 60);
-/// How long a watch continues while the cluster does not respond.
+/// The longest time that a watch continues while the cluster does not answer.
 const UNANSWERED: Duration = Duration::from_secs(60 * 60);
 
-/// The permissions of an open watch, which are checked again while it is open.
+/// The permission of a long request, which is checked again while the request is in progress.
 pub(super) struct Permission {
     cluster: Cluster,
     user: Arc<User>,
@@ -33,17 +33,17 @@ pub(super) struct Permission {
     protected: Vec<Attributes>,
 }
 
-/// The reason why a watch ends.
+/// The reason why a watch must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Revoked {
-    /// The user is not allowed to watch any more.
+    /// The caller is not allowed to watch any more.
     All,
-    /// The set of fields that are hidden from the user has changed.
+    /// Other fields would be omitted from objects for the caller now.
     Fields,
 }
 
 impl Permission {
-    /// The permissions that this request needs.
+    /// Returns the permission that this request depends on.
     pub(super) fn of(cluster: &Cluster, user: &Arc<User>, route: &Route) -> Self {
         let mut demands = vec![Arc::clone(&route.attributes)];
         demands.extend(on_sources(route).map(Arc::new));
@@ -52,8 +52,8 @@ impl Permission {
         Self { cluster: cluster.clone(), user: Arc::clone(user), demands, protected }
     }
 
-    /// Returns when the user loses the permission, when it could not be checked for too long, or when the set of hidden
-    /// fields differs from `missing`.
+    /// Returns when the caller has lost the permission, when the cluster has not confirmed it for too long, or when
+    /// other fields than those of `missing` would be omitted.
     pub(super) async fn ended(self, clock: Clock, missing: MissingRights) -> Revoked {
         if self.user.is_master() {
             return std::future::pending().await;
@@ -87,25 +87,25 @@ impl Permission {
     }
 }
 
-/// The permissions that a user lacks for fields of a computed kind.
+/// The permissions that a caller lacks to see all fields of computed objects.
 #[derive(Debug, Default)]
 pub(super) struct Missing {
-    /// The missing permissions as bits.
+    /// The missing permissions, as bits.
     pub rights: MissingRights,
-    /// The fields that are omitted, in the order of the bits.
+    /// The resources of the missing permissions, in the order of the bits.
     pub left_out: Vec<LeftOut>,
 }
 
-/// Fields that are omitted for a user.
+/// A resource whose data is not visible to a caller.
 #[derive(Debug)]
 pub(super) struct LeftOut {
-    /// The resource that the fields are computed from, for example `services`.
+    /// The qualified name of the resource, as `services`.
     pub resource: String,
-    /// The missing permission, as a message.
+    /// The reason: the permission that the caller lacks.
     pub why: String,
 }
 
-/// Checks all of these permissions concurrently.
+/// Checks each of these permissions, all at the same time.
 async fn missing(
     cluster: &Cluster,
     user: &User,
@@ -125,9 +125,11 @@ async fn missing(
     Ok(missing)
 }
 
-/// Returns why protected fields are omitted; `None` if they are visible. A client continues a watch from the objects
-/// that it has listed. If the watch showed other fields than the list, the client would list again for ever. So a watch
-/// also needs the permission to list, and a get also accepts the permission to list, which shows at least as much.
+/// Returns why the fields of a permission are omitted, or `None` if they are visible.
+///
+/// Lists and watches must show the same fields, because a client resumes a watch from objects that it has listed. A
+/// watch that showed fewer or more fields would send the client back to a list forever. A watch therefore also requires
+/// the permission to list, and the permission to list is sufficient to get an object.
 async fn why_left_out(
     cluster: &Cluster,
     user: &User,
@@ -145,7 +147,7 @@ async fn why_left_out(
     }
 }
 
-/// The attributes of the same resource with another verb.
+/// Returns the permission for another verb on the same resource.
 fn with_verb(attributes: &Attributes, other: Verb) -> Attributes {
     let mut attributes = attributes.clone();
     if let Attributes::Resource { verb, .. } = &mut attributes {
@@ -154,18 +156,18 @@ fn with_verb(attributes: &Attributes, other: Verb) -> Attributes {
     attributes
 }
 
-/// The result of the authorization of a read.
+/// The restrictions on the objects that a caller is allowed to read.
 #[derive(Debug, Default)]
 pub(super) struct Authorized {
-    /// The fields that are omitted from objects.
+    /// The permissions whose absence hides fields of objects.
     pub missing: Missing,
-    /// The fields that are omitted from a list instead, if its selector uses protected fields: the same fields that a
-    /// watch would omit. A client that continues with a watch must be notified when an object stops matching the
-    /// selector.
+    /// For a list with a selector: the permissions that a watch would lack. They replace `missing` if the selector
+    /// reads a protected field, because a client that continues with a watch must be notified when an object is not
+    /// selected any more.
     pub missing_to_select: Option<Missing>,
 }
 
-/// The sources of a computed kind; `None` for other kinds.
+/// The sources and lookups of the requested kind, if it is computed.
 fn computed_from(route: &Route) -> Option<&ComputedFrom> {
     match &route.destination {
         Destination::Target(target) => target.served.computed_from(),
@@ -173,8 +175,9 @@ fn computed_from(route: &Route) -> Option<&ComputedFrom> {
     }
 }
 
-/// The attributes of the same verb on the lookups, for all names, because lookups are only known after the computation.
-/// Lookups that are not read need no permission.
+/// Returns the permissions for lookups: the verb of the request, on each resource that is looked up. They name no
+/// object, because the names of looked-up objects are known only after the computation. Requests that are not reads
+/// show nothing and need none.
 fn on_lookups<'a>(
     route: &'a Route,
     which: fn(&ComputedFrom) -> &Vec<LookupRight>,
@@ -190,7 +193,7 @@ fn on_lookups<'a>(
     rights.filter_map(|right| on_lookup(&route.attributes, right))
 }
 
-/// The attributes of the same verb on a lookup.
+/// Returns the permission for one lookup: the verb of the request on the looked-up resource.
 fn on_lookup(attributes: &Attributes, right: &LookupRight) -> Option<Attributes> {
     let Attributes::Resource { verb, namespace, .. } = attributes else { return None };
     Some(Attributes::Resource {
@@ -204,8 +207,8 @@ fn on_lookup(attributes: &Attributes, right: &LookupRight) -> Option<Attributes>
     })
 }
 
-/// The attributes of the same verb on the sources of the requested objects. A name belongs to one source type, and only
-/// the permission on that type is checked.
+/// Returns the permissions for sources: the verb of the request, on the sources of the requested objects. If the name
+/// of an object belongs to one of several sources, only the permission on this source is needed.
 fn on_sources(route: &Route) -> impl Iterator<Item = Attributes> {
     let sources = computed_from(route).map_or(&[][..], |from| &from.sources);
     let name = match &*route.attributes {
@@ -218,8 +221,8 @@ fn on_sources(route: &Route) -> impl Iterator<Item = Attributes> {
     asked.map(|source| on_source(&route.attributes, source))
 }
 
-/// Rejects the request unless the user is allowed to make it, and returns which fields the user may not see. The
-/// reasons of the authorizer are added to `reason`.
+/// Rejects a request that the caller is not allowed to make. Otherwise returns which fields are hidden from the caller.
+/// `reason` receives the reason that the authorizer returned.
 pub(super) async fn authorize(
     cluster: &Cluster,
     user: &User,
@@ -241,7 +244,7 @@ pub(super) async fn authorize(
     if protected.is_empty() {
         return Ok(Authorized::default());
     }
-    // Boxed: most requests need no memory for this future.
+    // Boxed, because most requests do not need the memory of this future.
     let missing_of = |protected| async move { Box::pin(missing(cluster, user, protected)).await };
     let missing = missing_of(&protected).await?;
     let missing_to_select = match route.selects && !route.is_watch() {
@@ -255,7 +258,7 @@ pub(super) async fn authorize(
     Ok(Authorized { missing, missing_to_select })
 }
 
-/// Rejects the request unless the user has this permission.
+/// Rejects a request if the user lacks this permission.
 pub(super) async fn demand(
     cluster: &Cluster,
     user: &User,
@@ -270,7 +273,7 @@ pub(super) async fn demand(
     }
 }
 
-/// Returns `None` if the user has this permission, and otherwise the reason of the denial.
+/// Returns `None` if the user has the permission, and the reason of the denial otherwise.
 async fn ask(
     cluster: &Cluster,
     user: &User,
@@ -279,14 +282,15 @@ async fn ask(
     ask_why(cluster, user, attributes, &mut String::new()).await
 }
 
-/// Same as [`ask`]; the reason of the authorizer is added to `reason`.
+/// Returns `None` if the user has the permission, and the reason of the denial otherwise. `reason` receives the reason
+/// that the authorizer returned.
 async fn ask_why(
     cluster: &Cluster,
     user: &User,
     attributes: &Attributes,
     reason: &mut String,
 ) -> Result<Option<String>, ApiError> {
-    // Boxed: requests and watches that are not being authorized need no memory for this future.
+    // Boxed, because requests and watches without a review in flight do not need the memory of this future.
     let decision = Box::pin(cluster.authorize(user, attributes)).await.map_err(|error| {
         if error.is_busy() {
             return ApiError::too_many_requests().bounded_by("reviews");
@@ -306,7 +310,7 @@ async fn ask_why(
     Ok(Some(why))
 }
 
-/// The attributes of the same verb on the source of an object.
+/// Returns the permission for one source: the verb of the request on the source.
 fn on_source(attributes: &Attributes, source: &SourceResource) -> Attributes {
     let Attributes::Resource { verb, namespace, name, .. } = attributes else {
         return attributes.clone();
@@ -318,7 +322,7 @@ fn on_source(attributes: &Attributes, source: &SourceResource) -> Attributes {
         resource: source.resource.clone(),
         subresource: String::new(),
         namespace: if source.namespaced { namespace.clone() } else { String::new() },
-        // A name that no source can have counts as no name, so the permission on all objects is needed.
+        // If no source can have this name, the name is omitted. The permission on all objects is then needed.
         name: Some(name)
             .filter(|name| !name.is_empty())
             .and_then(|name| (source.name_of)(name))
@@ -326,7 +330,7 @@ fn on_source(attributes: &Attributes, source: &SourceResource) -> Attributes {
     }
 }
 
-/// The message for a missing permission, same as in kube-apiserver.
+/// The message of a denial, in kube-apiserver's format.
 fn cannot(user: &User, attributes: &Attributes) -> String {
     let user = crate::error::quote(&user.name);
     match attributes {

@@ -1,4 +1,4 @@
-//! The memory limits of requests and their responses.
+//! The memory limits of requests and responses.
 
 use super::{Inflights, answers, encode, throttle};
 use crate::codec;
@@ -6,27 +6,27 @@ use crate::kind::converted_limit;
 use crate::quota::{self, MemoryScale};
 use crate::write::commit_limit;
 
-/// The memory limits of requests and their responses, for each use.
+/// The memory limits of requests and responses, one for each purpose.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// The limit of trees, in bytes.
+    /// Parsed objects, in bytes.
     pub(super) trees: usize,
-    /// The limits of heads, bodies and selectors.
+    /// Heads, bodies and selectors.
     pub(super) throttle: throttle::Bounds,
-    /// The number of YAML parsers that run concurrently.
+    /// The number of concurrent YAML parsers.
     pub(super) yaml_parsers: usize,
-    /// The limit of responses, in bytes.
+    /// Responses, in bytes.
     pub(super) answers: usize,
-    /// The limit of encoded events, in bytes.
+    /// Encoded watch events that are shared, in bytes.
     pub(super) forms: usize,
-    /// The limit of objects in other versions than the stored one, in bytes.
+    /// Objects in versions other than the storage version, in bytes.
     pub(super) converted: usize,
-    /// The limit of objects in the commits of `system:masters`, in bytes.
+    /// Objects in the commits of members of `system:masters`, in bytes.
     pub(super) commits: usize,
 }
 
 impl Bounds {
-    /// The limits at this scale, for these numbers of concurrent requests.
+    /// Returns the limits for this portion of the full memory budget, and for this number of concurrent requests.
     pub fn of(portion: MemoryScale, inflights: Inflights) -> Self {
         Self {
             trees: quota::trees(portion),
@@ -39,17 +39,17 @@ impl Bounds {
         }
     }
 
-    /// The limit of objects in other versions than the stored one, in bytes.
+    /// Objects in versions other than the storage version, in bytes.
     pub fn converted(&self) -> usize {
         self.converted
     }
 
-    /// The largest number of open watches.
+    /// The limit of open watches.
     pub fn watches(&self) -> usize {
         self.throttle.watches()
     }
 
-    /// Each use, with its limit in bytes.
+    /// The memory of each purpose, in bytes.
     pub fn memory(&self) -> [(&'static str, usize); 8] {
         [
             ("trees of requests", self.trees),

@@ -1,4 +1,5 @@
-//! The time limit of a request: the client's `timeout`, and at most `--request-timeout`. Watches have another limit.
+//! The deadline of requests: the client's `timeout`, limited by the server's `--request-timeout`. Watches have a
+//! separate limit.
 
 use std::time::Duration;
 
@@ -6,13 +7,13 @@ use http::request::Parts;
 
 use crate::error::{ApiError, quote};
 
-/// The default time limit of requests other than watches, same as in kube-apiserver.
+/// The default of the longest duration of a request that is not a watch; same as in kube-apiserver.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The longest duration in Go, in seconds: nanoseconds in 63 bits.
 const LONGEST: f64 = 9_223_372_036.0;
 
-/// The time limit of a request, which is at most `longest`.
+/// Returns the longest duration of a request, at most `longest`.
 ///
 /// # Errors
 /// 400 if the client's `timeout` is not a duration.
@@ -32,12 +33,12 @@ pub(super) fn deadline(
     let seconds = parse_duration(&text).map_err(|why| {
         ApiError::bad_request(format!("invalid timeout specified in the request URL - time: {why}"))
     })?;
-    // A negative duration counts as 0.
+    // A negative timeout counts as none.
     let asked = Duration::try_from_secs_f64(seconds).unwrap_or_default();
     Ok(if asked.is_zero() { longest } else { asked.min(longest) })
 }
 
-/// Parses a duration in Go's format, such as `1m30s`, into seconds.
+/// Parses a duration in Go's format, such as `1m30s`. Returns seconds.
 fn parse_duration(text: &str) -> Result<f64, String> {
     const UNITS: [(&str, f64); 8] = [
         ("ns", 1e-9),

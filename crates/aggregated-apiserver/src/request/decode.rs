@@ -1,4 +1,4 @@
-//! Decoding: query and body become an operation.
+//! Decoding of requests: query and body become an operation.
 
 mod body;
 mod deletion;
@@ -37,29 +37,29 @@ use parameters::Parameters;
 use patch::PatchType;
 pub(super) use redact::Redacted;
 
-/// The operation of a request.
+/// The operation that a request asks for.
 #[derive(Debug)]
 pub(super) enum Operation {
-    /// Get an object.
+    /// Reads one object.
     Get(Key, GetOptions),
-    /// List the objects of a scope.
+    /// Reads the objects of a scope.
     List(Scope, ListOptions),
-    /// Watch a scope; `None` leaves the duration to the server.
+    /// Watches the changes of a scope. The duration is `None` if the server chooses it.
     Watch(Scope, WatchOptions, Option<Duration>),
-    /// Answer a review.
+    /// Handles a review.
     Review(Submitted, WriteOptions),
-    /// Post an object to a subresource that is handled by code.
+    /// Creates a subresource that code handles.
     CreateSubresource(Arc<SubresourceHandler>, Submitted, WriteOptions),
-    /// Create, replace or patch an object.
+    /// Creates, replaces or changes an object.
     Write(Change<'static>, WriteOptions),
-    /// Delete an object.
+    /// Deletes one object.
     Delete(Key, DeleteOptions),
-    /// Delete the objects of a scope that a selector matches.
+    /// Deletes the objects of a scope that match a selector.
     DeleteCollection(Scope, ListOptions, DeleteOptions),
 }
 
 impl Operation {
-    /// Whether the operation is validated and not stored.
+    /// Whether the operation is a dry run: everything is checked, and nothing is stored.
     pub(super) fn is_dry_run(&self) -> bool {
         match self {
             Self::Review(_, options)
@@ -70,12 +70,12 @@ impl Operation {
         }
     }
 
-    /// Whether the operation only reads.
+    /// Whether the operation is a read.
     pub(super) fn is_read(&self) -> bool {
         matches!(self, Self::Get(..) | Self::List(..) | Self::Watch(..))
     }
 
-    /// How recent the state must be before the operation can be executed. A watch waits after it has started.
+    /// The freshness that the cache must have before the operation starts. A watch waits after it has started.
     pub(super) fn freshness(&self) -> Freshness {
         match self {
             Self::Get(_, options) => options.freshness,
@@ -84,7 +84,7 @@ impl Operation {
         }
     }
 
-    /// The object in the request, for the audit log; `None` if it cannot be decoded.
+    /// The object, patch or options in the request, for the audit log; `None` if the body is empty.
     pub(super) fn brings<'a>(&'a self, body: &'a Bytes) -> Option<RequestObject<'a>> {
         match self {
             Self::Review(submitted, _)
@@ -100,7 +100,7 @@ impl Operation {
         }
     }
 
-    /// Sets the reader, because the kind may hide objects from this user. Writes have their user already.
+    /// Sets the user of a read, because the kind may hide objects from this user. Writes have their user already.
     pub(super) fn show_to(&mut self, user: &Arc<User>) {
         let viewer = match self {
             Self::Get(_, options) => &mut options.viewer,
@@ -115,7 +115,7 @@ impl Operation {
         *viewer = Some(Arc::clone(user));
     }
 
-    /// The selector of the operation.
+    /// The selector of a list, a watch or a deletion of a collection.
     pub(super) fn selector(&self) -> Option<&Selector> {
         match self {
             Self::List(_, options) | Self::DeleteCollection(_, options, _) => {
@@ -127,7 +127,7 @@ impl Operation {
     }
 }
 
-/// Performs the checks that precede the `Accept` header: an unknown patch type, and a missing name.
+/// Performs the checks that precede the Accept header: an unknown patch type, and a missing name.
 pub(super) fn begin(
     target: &Target,
     head: &Parts,
@@ -151,12 +151,12 @@ fn key(target: &Target) -> Result<Key, ApiError> {
     }
 }
 
-/// Whether strategic merge patches are accepted. A Scale has no lists to merge.
+/// Whether strategic merge patches are supported. A Scale has no lists to merge.
 fn is_strategic(target: &Target) -> bool {
     target.body_kind().0.is_typed()
 }
 
-/// Reads the body, if the operation has one.
+/// Reads the body, if the verb has one.
 pub(super) async fn read(
     target: &Target,
     head: &Parts,
@@ -177,7 +177,7 @@ pub(super) fn is_json_patch(target: &Target, head: &Parts) -> bool {
     target.verb == Verb::Patch && patch::named(&head.headers) == Some(PatchType::Json)
 }
 
-/// Decodes the operation.
+/// Decodes a request.
 pub(super) async fn decode(
     target: &Target,
     head: &Parts,
@@ -239,7 +239,7 @@ pub(super) async fn decode(
     }
 }
 
-/// The object in the body of a create or an update, and its options.
+/// Returns the object in the body of a create or an update, and the options.
 async fn object(
     parameters: &Parameters,
     target: &Target,
@@ -261,7 +261,7 @@ async fn object(
     Ok((options, submitted))
 }
 
-/// The format of the object in the body.
+/// The format of the object in a body.
 fn body_format(target: &Target, head: &Parts, yaml: &YamlParsers) -> Result<BodyFormat, ApiError> {
     let (kind, version) = target.body_kind();
     let protobuf = match target.part() {
@@ -271,7 +271,7 @@ fn body_format(target: &Target, head: &Parts, yaml: &YamlParsers) -> Result<Body
     body::format(&head.headers, protobuf, yaml)
 }
 
-/// The options with a field manager: that of the client, and otherwise one from its user agent.
+/// Completes options with a field manager: that of the query, or else the user agent.
 fn with_manager(options: WriteOptions, head: &Parts) -> WriteOptions {
     if !options.field_manager.is_empty() {
         return options;
@@ -281,7 +281,7 @@ fn with_manager(options: WriteOptions, head: &Parts) -> WriteOptions {
     WriteOptions { field_manager, ..options }
 }
 
-/// The options of a deletion: those of the query apply only if the body has none.
+/// Returns the options of a deletion: those of the body, or of the query if the body is empty.
 async fn delete_options(
     parameters: &Parameters,
     head: &Parts,

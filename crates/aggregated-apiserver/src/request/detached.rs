@@ -5,8 +5,8 @@
 //! write owns its permits, its reservations and its memory, so these are released when the write has ended, and the
 //! number of tasks is limited by the permits.
 //!
-//! If the store does not say whether it has committed, the request is answered at once. A task waits until the guards of
-//! the write know the outcome (`write/guards`), which limit the number of these tasks.
+//! If the store does not report whether it has committed, the request is answered at once. A task waits until the
+//! guards of the write know the outcome (`write/guards`), which limit the number of these tasks.
 //!
 //! The audit log, traces, metrics and the log contain the end of each of these writes.
 
@@ -35,16 +35,16 @@ use crate::write::{CriticalSection, Outcome};
 
 static ENDED: LogThrottle = LogThrottle::at_most(10);
 
-/// A write as the log names it, with the place for its end.
+/// The identification of a write in the log, and the record of its end.
 pub(super) struct Named {
     pub verb: Verb,
     pub kind: Arc<Kind>,
-    /// The id of its request.
+    /// The audit ID of the request.
     pub audit_id: Option<HeaderValue>,
     pub aftermath: Aftermath,
 }
 
-/// Where writes go whose requests have ended.
+/// The writes whose requests have ended.
 #[derive(Clone, Default)]
 pub(super) struct DetachedWrites(TaskTracker);
 
@@ -55,7 +55,8 @@ impl DetachedWrites {
         self.0.wait().await;
     }
 
-    /// Runs a write: it is continued by a task if the caller drops this in the critical section of the write.
+    /// Runs a write. If the caller drops the returned future while the write is in its critical section, a task
+    /// continues the write.
     pub(super) fn run<F>(
         &self,
         section: CriticalSection,
@@ -130,7 +131,7 @@ where
         if let Some(outcome) = section.take_unknown() {
             self.continues(&aftermath, settled(outcome, named));
         } else if section.has_committed() {
-            // The request has ended between the commit and the answer.
+            // The request ended between the commit and the response.
             aftermath.outlives();
             named.ended(committed(section.has_created()), Parted::RequestEnded, Duration::ZERO);
         }
@@ -141,7 +142,7 @@ impl<F> Awaited<F>
 where
     F: Future<Output = Result<Response<Body>, ApiError>> + Send + 'static,
 {
-    /// A task continues a write after its request.
+    /// Spawns a task that continues a write after its request.
     fn continues(
         &mut self,
         aftermath: &Aftermath,
@@ -160,7 +161,7 @@ impl<F> Running<F>
 where
     F: Future<Output = Result<Response<Body>, ApiError>> + Send + 'static,
 {
-    /// Continues the write until it leaves its critical section; then tells how it has ended.
+    /// Continues the write until it leaves its critical section, and then records its end.
     async fn finish(self) {
         let Self { mut write, section, named, is_costly } = self;
         let since = Instant::now();
@@ -176,7 +177,7 @@ where
             }
         });
         let left = AssertUnwindSafe(left).catch_unwind().await;
-        // Its permits and its memory are released before its end is reported.
+        // The permits and the memory of the write are released before its end is recorded.
         drop(write);
         let ending = match left {
             Ok(left) => match section.take_unknown() {
@@ -190,19 +191,19 @@ where
 }
 
 impl Named {
-    /// The same without memory of the request: its id is a part of all that has come with it.
+    /// Copies the audit ID, because it is a slice of a buffer that contains the whole head of the request.
     fn apart(self) -> Self {
         let audit_id = self.audit_id.as_ref().and_then(apart);
         Self { audit_id, ..self }
     }
 
-    /// How a write has ended that was answered so, or that left its critical section without an answer.
+    /// The end of a write with this response, or of a write that left its critical section without a response.
     fn ending(
         &self,
         answer: Option<Result<StatusCode, ApiError>>,
         section: &CriticalSection,
     ) -> Ending {
-        // A deletion may commit several times, and be refused between that.
+        // A deletion may commit several times, and may be rejected between two commits.
         let is_one_commit = matches!(self.verb, Verb::Create | Verb::Update | Verb::Patch);
         match answer {
             Some(Ok(status)) => Ending::Committed(status.as_u16()),
@@ -215,7 +216,7 @@ impl Named {
         }
     }
 
-    /// Tells how the write has ended, so long after its request.
+    /// Records the end of a write, this long after its request.
     fn ended(self, ending: Ending, parted: Parted, after: Duration) {
         let Self { verb, kind, audit_id, aftermath } = self;
         let (outcome, code) = (ending.name(), ending.code());
@@ -237,13 +238,13 @@ impl Named {
     }
 }
 
-/// How a write has ended that has committed, by whether it has created an object.
+/// The end of a committed write, by whether it created an object.
 fn committed(is_created: bool) -> Ending {
     let status = if is_created { StatusCode::CREATED } else { StatusCode::OK };
     Ending::Committed(status.as_u16())
 }
 
-/// How a write has ended whose outcome was unknown; returns when that is known.
+/// Waits for the outcome of a write whose outcome was unknown, and returns its end.
 async fn ending(outcome: oneshot::Receiver<Outcome>) -> Ending {
     match outcome.await {
         Ok(Outcome::Committed { is_created }) => committed(is_created),
@@ -252,7 +253,7 @@ async fn ending(outcome: oneshot::Receiver<Outcome>) -> Ending {
     }
 }
 
-/// Tells how a write has ended that was answered before its outcome was known.
+/// Records the end of a write that was answered before its outcome was known.
 async fn settled(outcome: oneshot::Receiver<Outcome>, named: Named) {
     let since = Instant::now();
     let ending = ending(outcome).await;

@@ -1,4 +1,4 @@
-//! Responses from memory: discovery, OpenAPI, the version and the metrics.
+//! Documents that are served from memory: discovery, OpenAPI, the version and the metrics.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use super::{Handler, encode, keep_out_of_caches, query};
 use crate::document::Document;
 use crate::error::ApiError;
 
-/// Documents that are not built from the kinds.
+/// Documents that are not generated from the kinds.
 pub struct Documents {
     /// `/version`
     pub version: Document,
-    /// Other documents, by their paths.
+    /// The other documents, by path.
     pub others: HashMap<String, Document>,
 }
 
 impl Handler {
-    /// The response to `/version`.
+    /// Returns the response to `/version`.
     pub fn version(&self) -> Response<Body> {
         let body = Body::from(self.documents.version.body.clone());
         let mut response = encode::started(StatusCode::OK, Media::Json, body);
@@ -32,15 +32,15 @@ impl Handler {
         response
     }
 
-    /// The response to `/metrics`.
+    /// Returns the response to `/metrics`.
     pub fn metrics(&self) -> Response<Body> {
         encode::metrics(self.metrics.text())
     }
 
-    /// A document, in the encoding that the client accepts.
+    /// Returns a document, in the form that the client requests.
     ///
     /// # Errors
-    /// 404 if the document does not exist, 406 if it has no acceptable encoding.
+    /// 404 if the document does not exist, 406 if it is not available in this form.
     pub(super) async fn document(
         &self,
         head: &Parts,
@@ -125,8 +125,8 @@ impl Handler {
         paths
     }
 
-    /// Builds the OpenAPI documents on a blocking thread, one at a time. The thread holds the slot, because it
-    /// continues if the request ends.
+    /// Builds the OpenAPI documents on a thread for blocking work, one at a time. The thread holds the lock, because it
+    /// continues when the request ends.
     async fn make_openapi(&self, served: &Arc<Served>, in_protobuf: bool) {
         if served.openapi.are_made(in_protobuf) {
             return;

@@ -1,4 +1,4 @@
-//! Responses as bytes.
+//! Encoding of responses.
 
 mod bookmark;
 mod deadline_stream;
@@ -44,8 +44,8 @@ use crate::watch_cache::WatchCacheEvent;
 
 const WARNING: HeaderName = HeaderName::from_static("warning");
 const TIMING: HeaderName = HeaderName::from_static("server-timing");
-/// The largest total length of the warnings of a response, in bytes, and the length to which each warning is cut if the
-/// total is larger. The values are those of kube-apiserver.
+/// The maximum total length of the warnings of a response, in bytes. If they are longer, each warning is cut to
+/// `WARNING_LIMIT`. Same as in kube-apiserver.
 const WARNINGS_LIMIT: usize = 4_096;
 const WARNING_LIMIT: usize = 256;
 
@@ -66,7 +66,7 @@ impl Page {
         }
     }
 
-    /// The fields of the metadata of a list, in their order. A list of custom resources always has `continue`.
+    /// The fields of a list's metadata, in their order; a list of custom resources always has `continue`.
     fn metadata(&self, always_continues: bool) -> String {
         let revision = format!("\"resourceVersion\":\"{}\"", self.revision);
         let mut members = Vec::new();
@@ -79,7 +79,7 @@ impl Page {
         if let Some(remaining) = self.remaining {
             members.push(format!("\"remainingItemCount\":{remaining}"));
         }
-        // Lists without a Go type have their fields in the order of names.
+        // The fields of lists without a Go type are sorted by name.
         if always_continues {
             members.push(revision);
         }
@@ -87,7 +87,7 @@ impl Page {
     }
 }
 
-/// Encodes objects of one kind in the requested form.
+/// Encodes objects of one kind in the requested format.
 #[derive(Clone)]
 pub(super) struct Encoder {
     kind: Arc<Kind>,
@@ -98,7 +98,8 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    /// Creates an encoder of a kind, with this time for ages. It shares encoded events with other encoders.
+    /// Creates an encoder for a kind. Ages are computed relative to `now`. Encoded events are shared with the other
+    /// encoders that use `forms`.
     pub(super) fn new(
         kind: &Arc<Kind>,
         version: &Arc<Version>,
@@ -110,7 +111,7 @@ impl Encoder {
         Self { kind, version, format, now, forms: forms.clone() }
     }
 
-    /// The object in the requested version.
+    /// Returns an object in the requested version.
     fn in_version(&self, versioned: &Versioned) -> Result<Versioned, ApiError> {
         let object = self.kind.in_version_shared(&versioned.object, &self.version)?;
         Ok(Versioned { revision: versioned.revision, object })
@@ -121,17 +122,17 @@ impl Encoder {
         &self.kind
     }
 
-    /// The requested form.
+    /// The requested format.
     pub(super) fn format(&self) -> Format {
         self.format
     }
 
-    /// Sets the time from which ages are computed.
+    /// Sets the time that ages are computed from.
     pub(super) fn set_time(&mut self, now: Timestamp) {
         self.now = now;
     }
 
-    /// The response with one object.
+    /// Returns a response with one object.
     ///
     /// # Errors
     /// 500 if the object cannot be converted to the requested version.
@@ -148,7 +149,7 @@ impl Encoder {
         Ok(response)
     }
 
-    /// The response to a review.
+    /// Returns the response to a review.
     pub(super) fn review(&self, answer: &Tree, warnings: &[String]) -> Response<Body> {
         let out = to_json(&Value::Object(answer.clone())).into_bytes();
         let mut response = self.respond(StatusCode::CREATED, out);
@@ -156,7 +157,7 @@ impl Encoder {
         response
     }
 
-    /// The response to a successful POST without an object: a Status.
+    /// Returns the response to a successful POST without an object: a Status.
     pub(super) fn success(&self, warnings: &[String]) -> Response<Body> {
         let code = StatusCode::CREATED;
         let status = serde_json::json!({
@@ -168,7 +169,7 @@ impl Encoder {
         response
     }
 
-    /// The Go types of the objects.
+    /// The protobuf message types of the objects.
     fn types(&self) -> &Types {
         self.version.schema.types()
     }
@@ -177,7 +178,7 @@ impl Encoder {
         respond_typed(status, self.format.presentation, json, self.types())
     }
 
-    /// Writes one object. The columns of a table are written only on request.
+    /// Writes one object. `columns` controls whether a table describes its columns.
     fn write_object(
         &self,
         versioned: &Versioned,
@@ -207,8 +208,8 @@ impl Encoder {
         }
     }
 
-    /// Writes one item of a list. A list of metadata also contains objects that cannot be converted, with their stored
-    /// metadata, because the garbage collector and the namespace controller read such lists.
+    /// Writes one item of a list. A metadata list also contains objects that cannot be converted, with their metadata
+    /// as stored, because the garbage collector and the namespace controller read these lists.
     ///
     /// # Errors
     /// 500 if the object cannot be converted to the requested version.
@@ -240,8 +241,8 @@ impl Encoder {
         }
     }
 
-    /// One event of a watch. `first` is whether it is the first event. A change is encoded once for all watchers with
-    /// the same form.
+    /// Encodes one event of a watch. `first` means that it is the first event of the watch. A change is encoded once
+    /// for all watches with the same format.
     ///
     /// # Errors
     /// 500 if the object cannot be converted to the requested version.
@@ -272,8 +273,8 @@ impl Encoder {
         })
     }
 
-    /// The bytes of an event in the requested form. The first watcher that needs them encodes them. Initial events are
-    /// not changes, so they are not shared.
+    /// Returns the bytes of an event in the requested format, and encodes the event if no other watch has done so.
+    /// Initial events are not shared, because they do not come from a change.
     fn shared_with_same_form(
         &self,
         event: &ObjectEvent,
@@ -293,8 +294,8 @@ impl Encoder {
         self.forms.get_or_make(form, make)
     }
 
-    /// The change behind an event, if watchers receive the whole object as it is stored. Its bytes stay in memory as
-    /// long as the change.
+    /// Returns the change of an event, if the watch sends whole objects as stored. The bytes are then stored with the
+    /// change.
     fn shared<'a>(&self, event: &'a ObjectEvent) -> Option<&'a WatchCacheEvent> {
         let is_as_kept = self.format.form == Form::Object
             && self.kind.is_shown_as_kept(&event.versioned.object, &self.version);
@@ -323,7 +324,7 @@ impl Encoder {
         })
     }
 
-    /// The event with the reason why a watch ends.
+    /// Returns the event with the error that ends a watch.
     pub(super) fn error_event(&self, error: &ApiError) -> Bytes {
         if self.format.presentation.media == Media::Protobuf {
             let status = serde_json::to_vec(&error.to_status()).unwrap_or_default();
@@ -333,7 +334,7 @@ impl Encoder {
         format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n").into()
     }
 
-    /// The response to a deletion: the object if it still exists, for example because of a finalizer, and otherwise a
+    /// Returns the response to a deletion: the object if finalizers or dependents delay its deletion, otherwise a
     /// Status. The Status has no `code`, and clients wait for its `uid`.
     ///
     /// # Errors
@@ -394,7 +395,7 @@ struct DeletionStatus {
     details: Details,
 }
 
-/// A complete response in the media type of the client, from JSON.
+/// Returns a whole response in the requested encoding, from a body in JSON.
 pub(super) fn respond(
     status: StatusCode,
     presentation: Presentation,
@@ -403,7 +404,7 @@ pub(super) fn respond(
     respond_typed(status, presentation, json, Types::meta())
 }
 
-/// Same as [`respond`], for a response with one of these Go types.
+/// Returns a whole response in the requested encoding, from a body in JSON. Its message type is one of `types`.
 fn respond_typed(
     status: StatusCode,
     mut presentation: Presentation,
@@ -431,7 +432,7 @@ fn respond_typed(
     finished(status, presentation, bytes)
 }
 
-/// A complete response from its final bytes.
+/// Returns a whole response, compressed if it is large and the client accepts that.
 fn finished(status: StatusCode, presentation: Presentation, bytes: Vec<u8>) -> Response<Body> {
     let mut bytes = bytes;
     let is_compressed = presentation.gzip && bytes.len() > gzip::THRESHOLD;
@@ -447,7 +448,7 @@ fn finished(status: StatusCode, presentation: Presentation, bytes: Vec<u8>) -> R
     response
 }
 
-/// A response whose body is complete, or is produced while it is sent.
+/// Returns a response with this body, which may be generated while it is sent.
 pub(super) fn started(status: StatusCode, media: Media, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
@@ -456,7 +457,7 @@ pub(super) fn started(status: StatusCode, media: Media, body: Body) -> Response<
     response
 }
 
-/// The response of a watch, whose events are produced while it is sent.
+/// Returns the response to a watch. Its events are generated while it is sent.
 pub(super) fn watching(format: &Format, events: Body) -> Response<Body> {
     let mut response = started(StatusCode::OK, format.presentation.media, events);
     if format.presentation.media == Media::Protobuf {
@@ -466,7 +467,7 @@ pub(super) fn watching(format: &Format, events: Body) -> Response<Body> {
     response
 }
 
-/// The response with metrics in the text format of Prometheus.
+/// Returns metrics in the text format of Prometheus.
 pub(super) fn metrics(text: String) -> Response<Body> {
     let mut response = Response::new(Body::from(text));
     let content_type = "text/plain; version=0.0.4; charset=utf-8";
@@ -474,7 +475,7 @@ pub(super) fn metrics(text: String) -> Response<Body> {
     response
 }
 
-/// Inserts warnings before the warnings of a response.
+/// Adds warnings in front of the existing warnings of a response.
 pub(super) fn warn(response: &mut Response<Body>, warnings: &[String]) {
     let headers = response.headers_mut();
     let others: Vec<HeaderValue> = headers.get_all(WARNING).iter().cloned().collect();
@@ -484,7 +485,7 @@ pub(super) fn warn(response: &mut Response<Body>, warnings: &[String]) {
     }
 }
 
-/// Adds the time that a request waited in a queue, if it waited, as the header `Server-Timing` of the W3C.
+/// Adds a `Server-Timing` header (W3C) with the time that the request waited in the queue, if it waited.
 pub(super) fn say_waited(response: &mut Response<Body>, waited: Duration) {
     if waited.is_zero() {
         return;
@@ -493,14 +494,14 @@ pub(super) fn say_waited(response: &mut Response<Body>, waited: Duration) {
     response.headers_mut().extend(HeaderValue::from_str(&said).ok().map(|said| (TIMING, said)));
 }
 
-/// Allows caches to store a response for a year.
+/// Adds an `Expires` header one year from now, for caches that need a date.
 pub(super) fn keep_for_a_year(response: &mut Response<Body>, now: Timestamp) {
     let until = now.to_zoned(TimeZone::UTC).saturating_add(365.days());
     let until = until.strftime("%a, %d %b %Y %H:%M:%S UTC").to_string();
     response.headers_mut().extend(HeaderValue::from_str(&until).ok().map(|until| (EXPIRES, until)));
 }
 
-/// A rejection without a body, same as kube-apiserver's for OpenAPI documents.
+/// Returns a 406 response without a body, same as kube-apiserver for OpenAPI documents.
 pub(super) fn not_acceptable() -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NOT_ACCEPTABLE;
@@ -508,13 +509,13 @@ pub(super) fn not_acceptable() -> Response<Body> {
     response
 }
 
-/// A document that is built from the kinds, or `304` if the client has it.
+/// Returns a document that is generated from the kinds, or `304` if the client has the current one.
 pub(super) fn document(
     head: &Parts,
     document: &Document,
     presentation: Presentation,
 ) -> Response<Body> {
-    // RFC 9110, section 13.1.2: the header has a list of weak or strong tags, or `*`.
+    // RFC 9110, section 13.1.2: a list of entity tags, weak or strong, or `*`.
     let known = head.headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     let mut known = known.flat_map(|value| value.split(',').map(str::trim));
     let fresh = document.etag.as_ref().is_some_and(|etag| {
@@ -551,7 +552,7 @@ pub(super) fn document(
     response
 }
 
-/// The values `299 - "text"` of the header `Warning`, without duplicates and within the limits.
+/// Returns the headers `299 - "text"`, one for each distinct text, within the limits.
 fn warning_headers(warnings: &[String]) -> Vec<HeaderValue> {
     let mut seen: HashSet<&str> = HashSet::new();
     let mut texts: Vec<&str> = Vec::new();

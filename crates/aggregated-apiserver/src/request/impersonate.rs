@@ -1,8 +1,8 @@
 //! Impersonation of another user.
 //!
-//! The caller needs the permission to `impersonate` each part of the other user: the name or ServiceAccount, each
-//! group, the uid, and each extra attribute. Behind kube-aggregator, kube-apiserver has impersonated before this server
-//! receives the request.
+//! The caller needs the permission to `impersonate` every part of the other user: the name or service account, each
+//! group, the UID, and each extra attribute. Behind kube-aggregator, kube-apiserver has already processed the
+//! impersonation.
 
 use std::collections::BTreeMap;
 
@@ -20,32 +20,32 @@ const UID: &str = "impersonate-uid";
 const EXTRA: &str = "impersonate-extra-";
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
-/// The largest number of permissions to check. Each is a call of the authorizer.
+/// The maximum number of permissions that an impersonation needs. Each is a call of the authorizer.
 const DEMANDS_LIMIT: usize = 200;
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
-/// The treatment of impersonation headers.
+/// The handling of requests that impersonate another user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Impersonation {
-    /// Rejected: kube-apiserver impersonates before it calls an aggregated server, and the permission was not checked
-    /// for a direct connection.
+    /// Impersonation is rejected. kube-apiserver processes it before it calls an aggregated server, and on a direct
+    /// connection nothing has checked the permission.
     #[default]
     Refused,
-    /// Authorized here, because there is no kube-apiserver in front.
+    /// Impersonation is authorized by this server, because there is no kube-apiserver in front of it.
     Authorized,
 }
 
-/// The user to impersonate, and the permissions that this needs.
+/// The user that a caller impersonates, and the permissions that this requires.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Acting {
     pub user: User,
     pub demands: Vec<Attributes>,
 }
 
-/// The impersonation that a request asks for, if any.
+/// Returns the impersonation that a request asks for, if any.
 ///
 /// # Errors
-/// 403 if impersonation is rejected, 400 if the user name is missing or there are too many attributes.
+/// 403 if impersonation is rejected; 400 if there is no user name, or if too many permissions are needed.
 pub(super) fn requested(
     impersonation: Impersonation,
     headers: &HeaderMap,
@@ -76,7 +76,7 @@ pub(super) fn requested(
     Ok(Some(acting))
 }
 
-/// The values of the headers.
+/// The values of the impersonation headers.
 struct ImpersonationHeaders {
     user: String,
     groups: Vec<String>,
@@ -101,7 +101,7 @@ impl ImpersonationHeaders {
         Self { user: first(USER), groups: all(GROUP), uid: first(UID), extra }
     }
 
-    /// Whether no header is set.
+    /// Whether no part of a user is given.
     fn is_empty(&self) -> bool {
         self.user.is_empty()
             && self.groups.is_empty()
@@ -109,7 +109,7 @@ impl ImpersonationHeaders {
             && self.extra.is_empty()
     }
 
-    /// The attributes other than the user name, in Go's format.
+    /// The requested parts besides the user name, in Go's format.
     fn describe(&self) -> String {
         let list = |texts: &[String]| {
             let texts: Vec<String> = texts.iter().map(|text| quote(text)).collect();
@@ -168,7 +168,7 @@ impl ImpersonationHeaders {
     }
 }
 
-/// The namespace and the name of a ServiceAccount user.
+/// Returns the namespace and the name of the service account, if the user is one.
 fn service_account(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
     let is_one =

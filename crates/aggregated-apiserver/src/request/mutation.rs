@@ -1,4 +1,4 @@
-//! Mutating requests: each is a future that owns what it needs, because it may outlive its request.
+//! Mutating requests. Each is a future that owns its inputs, because it may outlive its request.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::user::User;
 use crate::verb::{self, SubresourceResponse};
 use crate::write::{self, CriticalSection, Part};
 
-/// A mutating request, decoded and ready to be executed.
+/// A mutating request that is decoded and ready to be executed.
 pub(super) struct Mutation {
     pub handler: Arc<Handler>,
     pub user: Arc<User>,
@@ -29,11 +29,11 @@ pub(super) struct Mutation {
     pub target: Target,
     pub operation: Operation,
     pub encoder: Encoder,
-    /// Its slot among the requests in flight.
+    /// The slot among the requests in flight.
     pub permit: Permit,
-    /// The memory of its objects.
+    /// The memory of the objects.
     pub account: Account,
-    /// The body, with the charge for its memory.
+    /// The body of the request, and its memory.
     pub sent: (Bytes, Option<Slot>),
     pub section: CriticalSection,
     /// The audit event of the request, if it has one.
@@ -44,7 +44,7 @@ impl Mutation {
     /// Executes the operation, and encodes the response.
     ///
     /// # Errors
-    /// The reason of a rejection.
+    /// The reason for which the operation is rejected.
     pub(super) async fn execute(self) -> Result<Response<Body>, ApiError> {
         let Self {
             handler,
@@ -99,7 +99,7 @@ impl Mutation {
                     let name = written.versioned.object.key().name();
                     handler.update_follower.await_followed(&served.kind, name, permit).await;
                 } else {
-                    // A write that waits for memory needs no slot.
+                    // A response that waits for memory does not occupy a slot.
                     drop(permit);
                 }
                 let status = if written.is_created { StatusCode::CREATED } else { StatusCode::OK };

@@ -1,7 +1,7 @@
-//! Content negotiation: finds the format of the response.
+//! Negotiation of the format of responses.
 //!
-//! The first clause of the `Accept` header that can be served wins. JSON and YAML are available for whole objects,
-//! tables and metadata. Protobuf is available for types with messages, but not for tables.
+//! The first supported clause of the Accept header is selected. JSON and YAML are supported for whole objects, tables
+//! and metadata. Protobuf is supported for kinds with message types, but not for tables.
 
 use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
 use http::request::Parts;
@@ -9,7 +9,7 @@ use http::request::Parts;
 use crate::error::{ApiError, Details, Reason};
 use crate::verb::Verb;
 
-/// The largest number of clauses of an `Accept` header that are read.
+/// The maximum number of clauses of an Accept header that are read.
 const CLAUSES_LIMIT: usize = 1_024;
 
 /// The format of a response.
@@ -17,20 +17,20 @@ const CLAUSES_LIMIT: usize = 1_024;
 pub(super) struct Format {
     /// The form of the objects.
     pub form: Form,
-    /// The object in the rows of a Table.
+    /// The part of the object that each row of a table contains.
     pub include: Include,
     /// The encoding of the response.
     pub presentation: Presentation,
 }
 
-/// The form of objects in a response.
+/// The form of the objects in a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Form {
     /// Whole objects.
     Object,
-    /// Rows of a Table.
+    /// The rows of a table.
     Table(MetaVersion),
-    /// Only the metadata of the objects.
+    /// Only the metadata of objects.
     PartialMetadata(MetaVersion),
 }
 
@@ -53,36 +53,36 @@ impl MetaVersion {
     }
 }
 
-/// The part of an object that a row of a Table contains.
+/// The part of its object that a row of a table contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Include {
     /// The metadata.
     Metadata,
     /// The whole object.
     Object,
-    /// No object.
+    /// Nothing.
     None,
 }
 
-/// The encoding of a response.
+/// The encoding and the compression of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Presentation {
-    /// The media type.
+    /// The encoding.
     pub media: Media,
     /// Whether the response may be compressed.
     pub gzip: bool,
 }
 
-/// The media type of a response.
+/// The encoding of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Media {
     /// JSON on one line.
     Json,
-    /// Indented JSON.
+    /// Indented JSON, for human readers.
     Indented,
     /// YAML.
     Yaml,
-    /// Protobuf, for types with messages.
+    /// Protobuf, for types with protobuf messages.
     Protobuf,
 }
 
@@ -91,7 +91,7 @@ pub(super) enum Media {
 pub(super) enum InProtobuf {
     /// No response.
     Nothing,
-    /// Metadata and statuses: a custom resource has no messages.
+    /// Metadata, and the types that every server has: a custom resource has no message types.
     Metadata,
     /// All responses except tables.
     Objects,
@@ -108,15 +108,15 @@ impl Media {
     }
 }
 
-/// The format of the response, and an error if the object cannot be sent in it. The error is sent after the request was
-/// executed, same as in kube-apiserver.
+/// The format of a response, and an error if the object cannot be sent in this format. The error is returned after the
+/// request has been executed, same as in kube-apiserver.
 #[derive(Debug)]
 pub(super) struct Negotiated {
     pub format: Format,
     pub objection: Option<ApiError>,
 }
 
-/// Finds the format of the response to a verb.
+/// Determines the format of the response to a verb.
 pub(super) fn negotiate(
     head: &Parts,
     verb: Verb,
@@ -126,7 +126,7 @@ pub(super) fn negotiate(
     let clauses = clauses(head);
     let chosen = clauses.iter().find_map(|clause| Some((clause, clause.conversion(in_protobuf)?)));
     let Some((clause, conversion)) = chosen else {
-        // For built-in kinds kube-apiserver checks the media types first.
+        // kube-apiserver's routes of built-in kinds check the media types first.
         let is_route = in_protobuf == InProtobuf::Objects;
         return Err(match clauses.iter().any(Clause::is_known) || !is_route {
             true => not_acceptable(),
@@ -170,7 +170,7 @@ pub(super) fn negotiate(
     Ok(Negotiated { format: Format { form, include, presentation }, objection })
 }
 
-/// Whether the client accepts aggregated discovery, and its encoding.
+/// Returns whether the client requests aggregated discovery, and the encoding of the response.
 pub(super) fn discovery(head: &Parts) -> Result<(bool, Presentation), ApiError> {
     let clauses = clauses(head);
     match clauses.iter().find(|clause| clause.is_aggregated_discovery()) {
@@ -179,7 +179,7 @@ pub(super) fn discovery(head: &Parts) -> Result<(bool, Presentation), ApiError> 
     }
 }
 
-/// The encoding of a response that has only one form and no messages.
+/// Determines the encoding of a response that has only one form and no protobuf messages.
 pub(super) fn plain(head: &Parts) -> Result<Presentation, ApiError> {
     plain_or(head, InProtobuf::Nothing)
 }
@@ -192,12 +192,12 @@ fn plain_or(head: &Parts, in_protobuf: InProtobuf) -> Result<Presentation, ApiEr
     Ok(clause.presentation(head))
 }
 
-/// Whether the client accepts any kind of JSON: OpenAPI documents have no other form.
+/// Whether the client accepts JSON of any form: OpenAPI documents are not available in another form.
 pub(super) fn takes_json(head: &Parts) -> bool {
     clauses(head).iter().any(Clause::is_json)
 }
 
-/// Whether the client accepts OpenAPI version 2 in protobuf; kubectl accepts no other form.
+/// Whether the client prefers the OpenAPI v2 document in protobuf; kubectl accepts nothing else.
 pub(super) fn prefers_openapi_in_protobuf(head: &Parts) -> bool {
     const PROTOBUF: [&str; 2] = [
         "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
@@ -209,14 +209,14 @@ pub(super) fn prefers_openapi_in_protobuf(head: &Parts) -> bool {
     first.is_some_and(is_protobuf)
 }
 
-/// The encoding of a rejection. A client without an acceptable media type gets indented JSON, same as from
-/// kube-apiserver.
+/// Determines the encoding of an error response. A client that accepts no supported encoding receives indented JSON,
+/// same as from kube-apiserver.
 pub(super) fn refusal(head: &Parts) -> Presentation {
     let indented = Presentation { media: Media::Indented, gzip: false };
     plain_or(head, InProtobuf::Objects).unwrap_or(indented)
 }
 
-/// Whether the query or the user agent asks for indented JSON.
+/// Whether the query or the user agent indicates that a person reads the JSON.
 fn is_for_people(head: &Parts) -> bool {
     let query = head.uri.query().unwrap_or_default();
     let given = super::query::pairs(query).find(|(key, _)| key == "pretty");
@@ -230,7 +230,7 @@ fn is_for_people(head: &Parts) -> bool {
     }
 }
 
-/// Whether the client accepts gzip. Same as in kube-apiserver, `gzip` must be a separate element.
+/// Whether the client accepts gzip. The value `gzip` must have no parameters, same as in kube-apiserver.
 fn takes_gzip(head: &Parts) -> bool {
     let values = head.headers.get_all(ACCEPT_ENCODING).into_iter();
     let mut tokens =
@@ -274,12 +274,12 @@ enum Conversion {
     PartialMetadataList(MetaVersion),
 }
 
-/// One clause of the `Accept` header.
+/// One clause of the Accept header.
 #[derive(Debug)]
 struct Clause<'a> {
     media_type: &'a str,
     parameters: Vec<(&'a str, &'a str)>,
-    /// The quality of the clause, in thousandths.
+    /// The quality value, in thousandths.
     quality: i64,
 }
 
@@ -331,7 +331,7 @@ impl<'a> Clause<'a> {
         Presentation { media, gzip: takes_gzip(head) }
     }
 
-    /// The form that the clause requests, if it is available.
+    /// Returns the conversion that the clause requests, if it is supported.
     fn conversion(&self, in_protobuf: InProtobuf) -> Option<Conversion> {
         let conversion = self.conversion_of_any()?;
         let is_had = match (conversion, in_protobuf) {
@@ -376,8 +376,8 @@ impl<'a> Clause<'a> {
             && self.parameter("as") == Some("APIGroupDiscoveryList")
     }
 
-    /// Whether this clause is tried before another clause that precedes it: its quality is higher, or it is more
-    /// specific.
+    /// Whether this clause is tried before another clause that precedes it: its quality is higher, or its media type is
+    /// more specific.
     fn overtakes(&self, other: &Self) -> bool {
         let open = |clause: &Self| {
             (clause.media_type.starts_with("*/"), clause.media_type.ends_with("/*"))
@@ -387,7 +387,7 @@ impl<'a> Clause<'a> {
     }
 }
 
-/// Go sorts values that it cannot parse last, and so does this function.
+/// Unreadable quality values count as 0, same as in Go.
 fn quality(parameters: &[(&str, &str)]) -> i64 {
     #[allow(clippy::cast_possible_truncation)] // thousandths of a number up to 1
     let thousandths = |quality: f64| (quality.clamp(0.0, 1.0) * 1000.0) as i64;
@@ -397,7 +397,7 @@ fn quality(parameters: &[(&str, &str)]) -> i64 {
     }
 }
 
-/// The clauses of the `Accept` header, best first. Without the header every format is acceptable.
+/// Returns the clauses of the Accept header, best first. Without the header, any format is accepted.
 fn clauses(head: &Parts) -> Vec<Clause<'_>> {
     let values = head.headers.get_all(ACCEPT).into_iter();
     let texts = values.filter_map(|value| value.to_str().ok());
@@ -410,8 +410,8 @@ fn clauses(head: &Parts) -> Vec<Clause<'_>> {
     clauses
 }
 
-/// Sorts in the same way as kube-apiserver, the best clause first. The comparison of kube-apiserver is not a strict
-/// order, so the result depends on the steps, of which there are up to the square of the number of clauses.
+/// Sorts the clauses, best first, with the algorithm of kube-apiserver. The comparison is not a strict order, so the
+/// result depends on the steps of the algorithm. Their number is at most the square of the number of clauses.
 fn sort(clauses: &mut [Clause<'_>]) {
     for end in 1..clauses.len() {
         let mut at = end;

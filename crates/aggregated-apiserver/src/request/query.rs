@@ -1,16 +1,16 @@
-//! The pairs of a query.
+//! Parsing of query strings.
 
 use std::borrow::Cow;
 
-/// The pairs of a query, decoded. As in Go, a pair that is badly escaped or holds a semicolon is
-/// ignored.
+/// Returns the decoded key-value pairs of a query. A pair with invalid escapes or a semicolon is ignored, same as in
+/// Go.
 pub(super) fn pairs(query: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
     let is_good = |pair: &&str| !pair.contains(';') && is_well_escaped(pair);
     let pairs = query.split('&').filter(is_good);
     pairs.flat_map(|pair| form_urlencoded::parse(pair.as_bytes()))
 }
 
-/// Two digits follow each percent sign.
+/// Whether two hexadecimal digits follow each percent sign.
 fn is_well_escaped(pair: &str) -> bool {
     pair.split('%').skip(1).all(|behind| {
         let digits = behind.as_bytes().get(..2);

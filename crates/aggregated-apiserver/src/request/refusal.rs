@@ -1,4 +1,4 @@
-//! Rejections and errors as responses.
+//! Error responses.
 
 use std::any::Any;
 
@@ -11,15 +11,15 @@ use super::negotiate::{Media, Presentation};
 use crate::error::{ApiError, Reason};
 use crate::log_throttle::LogThrottle;
 
-/// The throttle for log lines about errors, which clients may cause repeatedly.
+/// Limits the log lines about internal errors, because clients may cause them repeatedly.
 pub static FAILURES: LogThrottle = LogThrottle::at_most(30);
 
-/// The response for an error. Its source is logged only.
+/// Returns an error as a response in JSON. The source of the error is logged.
 pub fn refuse(error: &ApiError) -> Response<Body> {
     refuse_as(error, Presentation { media: Media::Json, gzip: false })
 }
 
-/// The response for an error in the format that the client accepts.
+/// Returns an error as a response in the requested encoding.
 pub fn refuse_as(error: &ApiError, presentation: Presentation) -> Response<Body> {
     let source = std::error::Error::source(error).map(ToString::to_string);
     if error.reason() == Reason::InternalError {
@@ -51,7 +51,7 @@ pub fn panic_text(what: &(dyn Any + Send)) -> &str {
     text.or_else(|| what.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
-/// The response to a request whose handler panicked.
+/// Returns the response to a request whose handler panicked.
 pub fn panicked(what: &(dyn Any + Send)) -> Response<Body> {
     let text = panic_text(what);
     FAILURES.log(|suppressed| tracing::error!(suppressed, panic = text, "panic in a request"));

@@ -1,6 +1,7 @@
-//! Routing: a path and a method become attributes for authorization and a destination.
+//! Routing of requests.
 //!
-//! Routing rejects no request that authorization should reject first: an unknown path is a destination, too.
+//! A path and a method become attributes for authorization, and a destination. Routing does not reject requests that
+//! authorization should reject first: an unknown path is a destination too.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -22,38 +23,38 @@ use crate::write::Part;
 /// The result of routing.
 #[derive(Debug)]
 pub(super) struct Route {
-    /// The permission that the request needs.
+    /// The attributes that the caller must be authorized for.
     pub attributes: Arc<Attributes>,
     /// The source of the response.
     pub destination: Destination,
-    /// The deprecation warning of this version.
+    /// The deprecation warning of the requested version.
     pub deprecation: Option<String>,
-    /// Whether the request selects objects by labels or fields.
+    /// Whether the request has a label selector or a field selector.
     pub selects: bool,
 }
 
 impl Route {
-    /// Whether the request is a watch, in either syntax.
+    /// Whether the request is a watch, by its path or its query.
     pub(super) fn is_watch(&self) -> bool {
         let watch = Verb::Watch.name();
         matches!(&*self.attributes, Attributes::Resource { verb, .. } if *verb == watch)
     }
 }
 
-/// The source of the response.
+/// The source of a response.
 #[derive(Debug)]
 pub(super) enum Destination {
-    /// A document that is built from the kinds.
+    /// A document that is generated from the kinds.
     Document(DocumentPath),
     /// A verb on a resource.
     Target(Target),
-    /// A resource of a version that is not served here; another replica may serve it.
+    /// A resource of a version that this server does not serve; another replica may serve it.
     Unserved { group: String, version: String, resource: String },
-    /// A rejection, which is the response.
+    /// An error response.
     Refused(ApiError),
 }
 
-/// A document that is built from the kinds.
+/// A document that is generated from the kinds.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DocumentPath {
     /// `/`
@@ -79,7 +80,7 @@ pub(super) enum DocumentPath {
 }
 
 impl DocumentPath {
-    /// Whether the document belongs to OpenAPI.
+    /// Whether the document is an OpenAPI document.
     pub(super) fn is_openapi(&self) -> bool {
         matches!(self, Self::OpenApiV2 | Self::OpenApiV3 | Self::OpenApiV3Version(..))
     }
@@ -94,9 +95,9 @@ pub(super) struct Target {
     pub version: Arc<Version>,
     /// The verb.
     pub verb: Verb,
-    /// The subresource, if there is one.
+    /// The subresource in the path, if any.
     pub subresource: Option<Subresource>,
-    /// The namespace in the path; `None` for cluster-scoped kinds and for all namespaces.
+    /// The namespace in the path; `None` for cluster-scoped kinds and for requests over all namespaces.
     pub namespace: Option<String>,
     /// The name in the path.
     pub name: Option<String>,
@@ -108,14 +109,14 @@ impl Target {
         self.subresource.as_ref().map_or(Part::Main, Subresource::written)
     }
 
-    /// The size of the named object as it is stored, in bytes; 0 if there is none.
+    /// The size of the named object as stored, in bytes; 0 if it does not exist.
     pub(super) fn size_of_kept(&self) -> usize {
         let Some(name) = &self.name else { return 0 };
         let kept = self.served.cache.get(&Key::new(self.namespace.as_deref(), name));
         kept.map_or(0, |kept| kept.object.size())
     }
 
-    /// The kind of request and response bodies, and its version.
+    /// The kind and the version of the request body and the response.
     pub(super) fn body_kind(&self) -> (&Arc<Kind>, &Arc<Version>) {
         match self.subresource.as_ref().and_then(|subresource| subresource.kind.as_ref()) {
             Some(kind) => (kind, &kind.storage),
@@ -124,13 +125,14 @@ impl Target {
     }
 }
 
-/// The longest path, in bytes. Names have at most 253 bytes, and their characters may be escaped.
+/// The maximum length of a path, in bytes: names have at most 253 bytes, and their characters may be escaped.
 const LONGEST_PATH: usize = 8 << 10;
 
-/// The largest number of query parameters. Each is examined several times; no known client sends more than twenty.
+/// The maximum number of query parameters. The query is parsed several times, and no client knows more than twenty
+/// parameters.
 const MOST_PARAMETERS: usize = 200;
 
-/// Routes a request.
+/// Determines the route of a request.
 pub(super) fn route(kinds: &ServedKinds, head: &Parts) -> Result<Route, ApiError> {
     if head.uri.path().len() > LONGEST_PATH {
         return Err(ApiError::path_too_long(LONGEST_PATH));
@@ -166,8 +168,8 @@ pub(super) fn route(kinds: &ServedKinds, head: &Parts) -> Result<Route, ApiError
     }
 }
 
-/// Whether a document may have this path, byte by byte: permissions and policies use this form, and another form must
-/// not bypass them.
+/// Whether this path has the exact form of a document's path. Permissions and policies name the exact path, and another
+/// form of it must not bypass them.
 fn is_document(path: &str) -> bool {
     let is_exact = path.starts_with("/metrics") || path.starts_with("/openapi/");
     let is_other_form = path.starts_with("//") || (is_exact && path.ends_with('/'));
@@ -211,11 +213,11 @@ struct ResourcePath<'a> {
     resource: &'a str,
     name: &'a str,
     subresource: &'a str,
-    /// Whether the path continues after the subresource.
+    /// Whether more segments follow the subresource.
     goes_on: bool,
 }
 
-/// The subresources of namespaces.
+/// The subresources of a namespace.
 const OF_NAMESPACES: [&str; 2] = ["status", "finalize"];
 
 fn parse<'a>(group: &str, mut rest: &'a [&'a str]) -> ResourcePath<'a> {
@@ -258,7 +260,7 @@ fn resource(kinds: &ServedKinds, head: &Parts, group: &str, version: &str, rest:
         version: version.to_owned(),
         resource: path.resource.to_owned(),
         subresource: path.subresource.to_owned(),
-        // Permissions on a namespace may be granted within the namespace.
+        // Permissions on a namespace can be granted in the namespace itself.
         namespace: match path.namespace {
             None if group.is_empty() && path.resource == "namespaces" => path.name.to_owned(),
             namespace => namespace.unwrap_or_default().to_owned(),
@@ -298,7 +300,7 @@ fn target(
         return Err(ApiError::no_such_resource());
     }
     if kind.is_namespaced() && namespace.is_none() {
-        // Across all namespaces objects can only be read.
+        // Only reads are possible over all namespaces.
         if !path.name.is_empty() {
             return Err(ApiError::no_such_resource());
         }
@@ -313,12 +315,12 @@ fn target(
         "" => None,
         name => {
             let known = subresources(served, version).into_iter();
-            // For custom resources kube-apiserver ignores the rest of the path.
+            // For custom resources, kube-apiserver ignores further segments.
             let is_whole = !path.goes_on || kind.strategy.routing == Routing::CustomResourceHandler;
             let found = known.into_iter().find(|subresource| subresource.name == name);
             let found = found.filter(|_| is_whole);
-            // A client that checks whether an object exists must not mistake this response for its absence. For custom
-            // resources kube-apiserver answers that way nevertheless.
+            // A client that checks whether an object exists must not mistake this response for the result. For custom
+            // resources, kube-apiserver reports the object as not found nevertheless.
             let none = || match kind.strategy.routing {
                 Routing::InstalledPaths => ApiError::no_such_resource(),
                 Routing::CustomResourceHandler => {
@@ -357,7 +359,7 @@ fn target(
 
 fn verb(method: &Method, path: &ResourcePath<'_>, query: &str) -> Option<Verb> {
     match *method {
-        // kube-apiserver treats the request as a watch, whatever its method is.
+        // kube-apiserver treats this path as a watch, regardless of the method.
         _ if path.is_watch => Some(Verb::Watch),
         Method::GET | Method::HEAD if !path.name.is_empty() => Some(Verb::Get),
         Method::GET | Method::HEAD if wants_watch(query) => Some(Verb::Watch),
@@ -379,13 +381,13 @@ fn parameter<'a>(query: &'a str, key: &str) -> Option<Cow<'a, str>> {
     super::query::pairs(query).find(|(name, _)| name == key).map(|(_, value)| value)
 }
 
-/// Whether the query has a `watch` parameter other than `0` and `false`.
+/// Whether the query has the parameter `watch`, with a value other than `0` and `false`.
 fn wants_watch(query: &str) -> bool {
     parameter(query, "watch")
         .is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
 }
 
-/// The name that a field selector requires. A permission may be limited to this name.
+/// Returns the name that a field selector requires, because a permission may be limited to this name.
 fn selected_name(query: &str) -> String {
     let selector = parameter(query, "fieldSelector").unwrap_or_default();
     let parsed = FieldSelector::parse(&selector).unwrap_or_default();
@@ -393,7 +395,7 @@ fn selected_name(query: &str) -> String {
     if check_path_segment(name).is_empty() { name.to_owned() } else { String::new() }
 }
 
-/// Whether a query selects by labels or fields.
+/// Whether a query selects objects by labels or fields.
 fn has_selector(query: &str) -> bool {
     let selects = |name| parameter(query, name).is_some_and(|selector| !selector.is_empty());
     selects("labelSelector") || selects("fieldSelector")

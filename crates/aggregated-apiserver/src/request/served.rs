@@ -1,4 +1,4 @@
-//! The served kinds at a moment, the documents about them, and their metrics.
+//! The kinds that are served at one time, with their documents and metrics.
 
 use crate::conversion::{self, ConversionWebhooks};
 use crate::discovery::Discovery;
@@ -7,7 +7,7 @@ use crate::record::{CallTimes, ConvertedCalls, EndedCalls, KeptKind, Observed, S
 use crate::served_kind::{Backing, ServedKind, ServedKinds};
 use crate::watch_cache::SourceState;
 
-/// The served kinds at a moment, and the documents about them.
+/// The kinds that are served at one time, with their discovery and OpenAPI documents.
 pub struct Served {
     pub kinds: ServedKinds,
     pub discovery: Discovery,
@@ -15,27 +15,27 @@ pub struct Served {
 }
 
 impl Served {
-    /// Creates the state with these kinds, and builds the documents about them.
+    /// Generates the documents of these kinds.
     pub fn new(kinds: ServedKinds) -> Self {
         let discovery = Discovery::new(&kinds);
         let openapi = OpenApi::new(&kinds);
         Self { kinds, discovery, openapi }
     }
 
-    /// The states of the sources of all kinds, one for each source. If some parts of a source are synced and others are
-    /// not, the state is that of a part that is not synced.
+    /// The state of the sources of computed kinds, one entry per source. If only a part of a source is synced, the
+    /// entry has the worst state.
     pub fn sources(&self) -> Vec<SourceState> {
         SourceState::each_once(self.kinds.iter().flat_map(|served| served.cache.sources()))
     }
 }
 
-/// The values of the metrics of the served kinds.
+/// The values of metrics about the served kinds.
 pub fn observed(
     served: &Served,
     webhooks: &ConversionWebhooks,
     inflight: (usize, usize),
 ) -> Observed {
-    // A view contains the objects of another kind.
+    // A view shows the objects of another kind.
     let kept = served
         .kinds
         .iter()
@@ -67,8 +67,8 @@ pub fn observed(
     }
 }
 
-/// The values of the metrics of a source; `None` if the cluster does not serve it and does not have to, because an
-/// alert would never end.
+/// The metrics of a source; `None` if the cluster does not have an optional source, because an alert on its metrics
+/// would never end.
 fn in_view(source: &SourceState) -> Option<SourceInView> {
     (!source.is_rightly_absent).then(|| SourceInView {
         resource: source.resource.clone(),
@@ -77,13 +77,13 @@ fn in_view(source: &SourceState) -> Option<SourceInView> {
     })
 }
 
-/// The values of the metrics of webhook calls.
+/// The metrics of webhook calls, by result.
 fn ended(calls: conversion::WebhookCalls) -> EndedCalls {
     let conversion::WebhookCalls { result, failure_type, times } = calls;
     EndedCalls { result, failure_type, times: took(times) }
 }
 
-/// The values of the metrics of webhook calls, by the converted definition.
+/// The metrics of webhook calls, by definition and versions.
 fn converted((what, times): (conversion::Converted, conversion::CallTimes)) -> ConvertedCalls {
     let conversion::Converted { definition, from, to, succeeded } = what;
     ConvertedCalls { definition, from, to, succeeded, times: took(times) }

@@ -1,4 +1,4 @@
-//! Ends a stream from outside, so that a client cannot hold a response by not reading it.
+//! Resets a stream from outside, so that a client cannot hold the memory of a response by not reading it.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -9,34 +9,34 @@ use std::task::Poll;
 use futures::task::AtomicWaker;
 use tokio_util::sync::CancellationToken;
 
-/// Ends the stream of one request. Clones end the same stream.
+/// Resets the stream of one request. Copies reset the same stream.
 #[derive(Clone, Debug, Default)]
 pub struct StreamReset(Arc<Ends>);
 
 #[derive(Debug, Default)]
 struct Ends {
     is_reset: AtomicBool,
-    /// The task that encodes and sends the response.
+    /// The task that generates and sends the response; the only one that is woken.
     task: AtomicWaker,
     /// The connection that carries the stream.
     connection: CancellationToken,
-    /// Whether a task sends the response on a stream of its own.
+    /// Whether a task generates and sends the response on a stream of its own.
     has_stream: AtomicBool,
 }
 
 impl StreamReset {
-    /// For a stream of a connection that ends when this token is cancelled. A connection with requests of many users is
-    /// never cancelled.
+    /// The handle of a stream. Cancelling `connection` closes the connection. It is never cancelled if the connection
+    /// carries the requests of many users.
     pub fn new(connection: CancellationToken) -> Self {
         Self(Arc::new(Ends { connection, has_stream: true.into(), ..Ends::default() }))
     }
 
-    /// For a connection that carries one request at a time.
+    /// The handle of a connection that carries one request at a time.
     pub fn of_connection(connection: CancellationToken) -> Self {
         Self(Arc::new(Ends { connection, ..Ends::default() }))
     }
 
-    /// Runs the task that encodes and sends the response, until it is complete or the stream is reset. A stream has one
+    /// Runs the future that generates and sends the response, until it is done or the stream is reset. A stream has one
     /// such task.
     pub async fn guard<F: Future<Output = ()>>(self, stream: F) {
         {
@@ -50,18 +50,18 @@ impl StreamReset {
             })
             .await;
         }
-        // The memory of the task is freed. Clones, which may live longer, do not hold the task.
+        // The memory of the future is free. Copies of this handle, which may live longer, do not hold the task.
         drop(self.0.task.take());
         self.0.has_stream.store(false, Ordering::Relaxed);
     }
 
-    /// Whether there is a stream that can be reset without its connection.
+    /// Whether there is a stream that can be reset separately.
     pub fn has_stream(&self) -> bool {
         self.0.has_stream.load(Ordering::Relaxed)
     }
 
-    /// Resets the stream. The rest of an encoded response without a stream of its own can only be dropped with its
-    /// connection, which is closed then if it may be.
+    /// Resets the stream. If the task has finished, unsent bytes can only be removed together with the connection: its
+    /// token is cancelled.
     pub fn reset(&self) {
         if self.has_stream() {
             self.0.is_reset.store(true, Ordering::Release);

@@ -1,11 +1,11 @@
-//! Limits the requests in flight: reads, writes, watches and bodies.
+//! Limits for requests in flight: reads, writes, watches and bodies.
 //!
-//! `system:masters` is exempt, so that administrators are always served. Documents and health checks are not counted.
-//! Reads and writes have slots for each level of users, and no user has more than a part of the slots of a level. If
-//! all slots are taken, requests wait in a queue, round-robin over users: a hundred users with many requests delay a
-//! user with few requests by one turn of each. Only a request whose body has arrived takes a slot, so that slow clients
-//! do not hold slots. The design is that of kube-apiserver's API Priority and Fairness, with four levels and without
-//! configuration.
+//! `system:masters` is exempt, so that operators always have access. Documents and health checks are not counted. Reads
+//! and writes have slots by the priority level of their user, and each user may hold only a part of these. If all slots
+//! of a level are taken, requests wait for a limited time, round-robin over users: a hundred users with too many
+//! requests delay another user by one turn each at most. A request needs a slot only after it has been received
+//! completely, so a slow client does not occupy one. The scheme corresponds to kube-apiserver's priority and fairness,
+//! with four levels and without configuration.
 
 mod level;
 
@@ -26,58 +26,62 @@ use crate::user::User;
 use crate::verb::Verb;
 use crate::watch_cache::SLOW_WATCHER;
 
-/// The default number of reads in flight, same as kube-apiserver's `--max-requests-inflight`.
+/// The default limit of concurrent reads; same as kube-apiserver's `--max-requests-inflight`.
 const READS: usize = 400;
-/// The default number of writes in flight, same as kube-apiserver's `--max-mutating-requests-inflight`.
+/// The default limit of concurrent writes; same as kube-apiserver's `--max-mutating-requests-inflight`.
 const WRITES: usize = 200;
-/// The default number of open watches. kube-apiserver opens one for each watch of its clients. A small container has a
-/// lower limit.
+/// The default limit of open watches: kube-apiserver needs one for each watch of its clients. A small container has
+/// fewer.
 const WATCHES: usize = 20_000;
 const LEAST_WATCHES: usize = WATCHES / 40;
-/// The memory of a watch besides its connection, in bytes: its stream, selector and position, as `tests/watch_memory`
-/// measures it, and references to changes if its client does not read. The changes themselves are in the window, which
-/// all watches share.
+/// The memory of a watch besides its connection, in bytes: its stream, its selector and its position, which
+/// `tests/watch_memory` measures; and references to changes, if its client does not read. A watch holds no changes
+/// itself: they are in the window that all watches share.
 const WATCH: usize = (7 << 9) + SMALL_READER + SLOW_WATCHER;
-/// The number of costly requests that run concurrently on blocking threads, one for each user. A request is costly if
-/// its body, or the object that it changes, has this size in bytes.
+/// The maximum number of costly requests that run concurrently, outside of the worker threads, one per user. A request
+/// is costly if its body, or the object that it changes, is large.
 const COSTLY: usize = 3;
 const COSTLY_SIZE: usize = 128 << 10;
-/// A JSON patch is costly from this size in bytes on, because each of its operations may walk through the whole object.
+/// The body size from which a JSON patch is costly, in bytes. It is smaller, because each operation of a patch may
+/// process the whole object.
 const COSTLY_JSON_PATCH: usize = 16 << 10;
-/// An object is costly from a smaller size on, if the validation of each value may take this many steps.
+/// The number of validation steps per value that lowers the size limit of costly requests. With each multiple of this
+/// number, a smaller object is costly.
 const COSTLY_STEPS: usize = 256;
-/// The number of costly requests of one user that may wait. Each of them holds its body in memory.
+/// The maximum number of waiting costly requests of one user: each holds its body.
 const COSTLY_WAITING: usize = 50;
-/// The limit of request bodies in memory, in bytes, including bodies that arrive slowly or wait for a slot: 32 MiB for
-/// bodies larger than 64 KiB, and as much for smaller ones. Most bodies are small, and large ones do not block them.
+/// The memory limit of bodies larger than 64 KiB, in bytes; smaller bodies have the same limit again. Both include
+/// bodies that arrive slowly or wait for a slot. Most bodies are small, and clients that announce large ones do not
+/// block them.
 const BODIES: usize = 32 << 20;
 const SMALL_BODY: usize = 64 << 10;
-/// The unit in which bodies are counted, in bytes.
+/// The unit in which the memory of bodies is counted, in bytes.
 const BODY_UNIT: usize = 4 << 10;
 const BODY_UNITS: usize = BODIES / BODY_UNIT;
-/// The limits in a small container: one body of the largest size for each of four users, and as many small bodies as
-/// one user has in a large container.
+/// The limits in a small container: one body of maximum length for each of four users, and as many small bodies as one
+/// user may have in a large container.
 const LEAST_BODY_UNITS: usize = 4 * LONGEST_BODY / BODY_UNIT;
 const LEAST_SMALL_BODY_UNITS: usize = BODY_UNITS / 8;
-/// The limit of the heads of requests without a response, in units of 4 KiB. A head takes at least one unit.
+/// The memory limit of the heads of requests that have not been answered, in units of 4 KiB; each head counts as at
+/// least one unit.
 const HEAD_UNIT: usize = 4 << 10;
 const HEAD_UNITS: usize = 8_192;
-/// The limit in a small container: a user can still send a head of 2 MiB, the largest that is accepted.
+/// The limit in a small container: a user can still send a head of 2 MiB, the largest that is read.
 const LEAST_HEAD_UNITS: usize = HEAD_UNITS / 4;
-/// The limits for heads of requests that are not authenticated yet.
+/// The memory limit of the heads of unauthenticated requests, in units.
 const HEAD_UNITS_OF_STRANGERS: usize = 2_048;
 const LEAST_HEAD_UNITS_OF_STRANGERS: usize = HEAD_UNITS_OF_STRANGERS / 4;
-/// The size in bytes that is charged for a body without `Content-Length`: the largest that is accepted.
+/// The maximum length of a body, in bytes. A body of unknown length counts as this long.
 const LONGEST_BODY: usize = 3 << 20;
 
-/// The limits of concurrent requests that flags set.
+/// The limits of concurrent requests that operators can configure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inflights {
-    /// The limit of reads other than watches.
+    /// Reads, except watches.
     pub reads: usize,
-    /// The limit of writes.
+    /// Writes.
     pub writes: usize,
-    /// The limit of watches; `None` derives it from the memory limit.
+    /// Watches; `None` for as many as the memory allows.
     pub watches: Option<usize>,
 }
 
@@ -87,7 +91,7 @@ impl Default for Inflights {
     }
 }
 
-/// The limits of requests: slots, and the memory of heads, bodies and selectors.
+/// The limits of requests: slots, and the memory of their heads, bodies and selectors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     reads: usize,
@@ -97,7 +101,7 @@ pub(super) struct Bounds {
     small_body_units: usize,
     head_units: usize,
     head_units_of_strangers: usize,
-    /// The limit of the selectors and users of watches, in bytes.
+    /// The memory limit of users and selectors of watches, in bytes.
     readers: usize,
 }
 
@@ -117,7 +121,7 @@ impl Bounds {
         }
     }
 
-    /// The largest number of watches.
+    /// The limit of open watches.
     pub(super) fn watches(&self) -> usize {
         self.watches
     }
@@ -127,7 +131,7 @@ impl Bounds {
         self.watches * WATCH
     }
 
-    /// The other memory of all requests, in bytes.
+    /// The memory of everything else that is limited here, in bytes.
     pub(super) fn memory(&self) -> usize {
         let heads = (self.head_units + self.head_units_of_strangers) * HEAD_UNIT;
         let bodies = (self.large_body_units + self.small_body_units) * BODY_UNIT;
@@ -141,20 +145,20 @@ pub(super) struct Permit {
     _place: Option<Slot>,
     _queued: Option<QueuePlace>,
     reader: Option<Account>,
-    /// The slot among the costly requests.
+    /// The slot of a costly request.
     pub turn: Option<QueuePlace>,
-    /// How long the request waited for the slot.
+    /// The time that the request waited for its slot.
     pub waited: Duration,
 }
 
-/// The slots of one sort of requests, for each level.
+/// The slots for reads or writes, by level.
 struct Levels(Vec<(Level, Queue)>);
 
 impl Levels {
     fn new(places: usize) -> Self {
         let queue = |level: Level| {
             let places = places * level.percent() / 100;
-            // All unauthenticated requests count as one user.
+            // All unauthenticated clients are one user.
             let is_one = level == Level::Strangers;
             (level, if is_one { Queue::undivided(places) } else { Queue::new(places) })
         };
@@ -171,7 +175,7 @@ impl Levels {
     }
 }
 
-/// Limits the requests in flight.
+/// Limits requests in flight.
 pub(super) struct Throttle {
     reads: Arc<Levels>,
     writes: Arc<Levels>,
@@ -181,18 +185,18 @@ pub(super) struct Throttle {
     small_bodies: Slots,
     heads: Slots,
     heads_of_strangers: Slots,
-    /// The memory of users and selectors of watches, except small ones.
+    /// The memory of users and selectors, except small ones.
     readers: Quota,
 }
 
-/// The memory limit for users and selectors of all watches, except small ones, in bytes.
+/// The memory limit of the users and selectors of all watches, except small ones, in bytes.
 const READERS: usize = 32 << 20;
 const LEAST_READERS: usize = READERS / 8;
-/// The size in bytes up to which a user and its selector are part of the memory of every watch.
+/// The size of a small user and selector, in bytes; it is part of the memory of every watch.
 const SMALL_READER: usize = 1 << 10;
 
 impl Throttle {
-    /// Creates the limits without requests in flight.
+    /// Creates limits for a server without requests in flight.
     pub(super) fn new(bounds: Bounds) -> Self {
         Self {
             reads: Arc::new(Levels::new(bounds.reads)),
@@ -207,19 +211,19 @@ impl Throttle {
         }
     }
 
-    /// Returns a function that counts the writes, and the reads other than watches, in flight.
+    /// Returns a function that counts the requests in flight: writes, and reads except watches.
     pub(super) fn inflight(&self) -> impl Fn() -> (usize, usize) + Send + Sync + use<> {
         let (writes, reads) = (Arc::clone(&self.writes), Arc::clone(&self.reads));
         move || (writes.taken(), reads.taken())
     }
 
-    /// Charges the head of a request that is not authenticated yet to its network.
+    /// Reserves memory for the head of an unauthenticated request from this network.
     pub(super) fn head_of_stranger(&self, network: &str, head: &Parts) -> Result<Slot, ApiError> {
         let place = self.heads_of_strangers.take(network, head_units(head));
         place.ok_or_else(|| full("heads"))
     }
 
-    /// Charges the head of a request to its user, until the response is sent.
+    /// Reserves memory for the head of a request, until the request is answered.
     pub(super) fn head(&self, user: &User, head: &Parts) -> Result<Option<Slot>, ApiError> {
         if user.is_master() {
             return Ok(None);
@@ -228,10 +232,10 @@ impl Throttle {
         place.map(Some).ok_or_else(|| full("heads"))
     }
 
-    /// Waits for a slot.
+    /// Waits for a slot for a request.
     ///
     /// # Errors
-    /// 429 if no slot becomes free in time, or if too many requests wait.
+    /// 429 if no slot becomes free, or if too many requests wait.
     pub(super) async fn throttle(&self, user: &User, target: &Target) -> Result<Permit, ApiError> {
         if user.is_master() {
             return Ok(Permit::default());
@@ -250,7 +254,7 @@ impl Throttle {
         Ok(Permit { _queued: Some(place), waited, ..Permit::default() })
     }
 
-    /// Waits for a slot among the costly requests, after the body was read; `system:masters` needs none.
+    /// Waits for the slot of a costly request whose body has been read. Requests of `system:masters` need none.
     ///
     /// # Errors
     /// 429 if no slot becomes free in time.
@@ -262,7 +266,8 @@ impl Throttle {
         turn.map(|(place, _)| Some(place)).map_err(|busy| refused(busy, "costly"))
     }
 
-    /// Charges a reader, its selector and the stored part of its head, for as long as it has its slot.
+    /// Reserves memory for the user, the selector and the stored parts of the head of a request, as long as the permit
+    /// is held.
     pub(super) fn reader(
         &self,
         user: &User,
@@ -279,7 +284,7 @@ impl Throttle {
         Ok(())
     }
 
-    /// Charges the body of a request; `None` if it has none.
+    /// Reserves memory for the body of a request. Returns `None` if the body needs none.
     pub(super) fn body(&self, user: &User, body: &Body) -> Result<Option<Slot>, ApiError> {
         if user.is_master() || body.is_end_stream() {
             return Ok(None);
@@ -301,27 +306,27 @@ pub(super) fn is_costly(target: &Target, body: &Bytes, is_json_patch: bool) -> b
         || (is_json_patch && body.len() > COSTLY_JSON_PATCH)
 }
 
-/// The memory of the part of a request's head that records hold until the request ends, in bytes: the path, and the
-/// fields for the audit log and traces.
+/// The maximum size of the parts of a head that records store until the request has ended, in bytes: the path, and the
+/// headers that the audit log and traces contain.
 fn kept_of_head(head: &Parts) -> usize {
     let path = head.uri.path_and_query().map_or(0, |path| path.as_str().len());
     let kept = ["user-agent", "x-forwarded-for", "audit-id"];
     let headers = kept.iter().filter_map(|name| head.headers.get(*name));
-    // The audit log has its own copies.
+    // The audit log has copies of its own.
     2 * (path + headers.map(|value| value.len()).sum::<usize>())
 }
 
-/// 429, because no slot became free in time, or too many requests wait.
+/// Returns 429, because no slot became free in time, or too many requests wait.
 fn refused(Busy { retry_after }: Busy, bound: &'static str) -> ApiError {
     ApiError::too_many_requests_for(retry_after).bounded_by(bound)
 }
 
-/// 429, because a memory limit is reached.
+/// Returns 429, because no slot or no memory is free.
 fn full(bound: &'static str) -> ApiError {
     ApiError::too_many_requests().bounded_by(bound)
 }
 
-/// The size of a head, in units.
+/// The memory of a head, in units.
 fn head_units(head: &Parts) -> usize {
     head::memory(&head.uri, &head.headers).div_ceil(HEAD_UNIT).max(1)
 }
@@ -379,7 +384,7 @@ mod tests {
             }
             assert_eq!(held.len(), places);
         }
-        // One user can use a part of the watches.
+        // One user may hold only a part of the watches.
         let open = (0..60).map_while(|_| throttle.watches.take("jane", 1));
         let open = open.collect::<Vec<_>>().len();
         assert!(open > 0 && open < 60, "{open}");

@@ -1,4 +1,4 @@
-//! Watches over WebSockets, for browsers and dashboards. Each event is a text message.
+//! Watches over WebSockets, for browsers and dashboards. Each event is one text message.
 
 use std::time::Duration;
 
@@ -26,20 +26,20 @@ use tokio_tungstenite::tungstenite::{self, Message};
 use crate::error::ApiError;
 use crate::record::Upgraded;
 
-/// The prefix of a token among the protocols.
+/// The prefix of the protocol that contains a bearer token.
 pub(super) const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
-/// The largest number of bytes that a client may send in the same period. Clients of a watch send only pings.
+/// The maximum number of bytes that a client may send in `RECEIVED_IN`. A client of a watch sends only pings.
 const RECEIVED_LIMIT: usize = 16 << 10;
 const RECEIVED_IN: Duration = Duration::from_secs(60);
-/// The time limit for the client to read one event.
+/// The longest time that a client may take to read one event.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
-/// The size of a message besides its bytes.
+/// The size of a message besides its payload, in bytes.
 const FRAME: usize = 16;
-/// The largest number of bytes that wait for a client that does not read, besides a fragment of an event.
+/// The maximum number of bytes that wait for a client that does not read, besides one fragment of an event.
 const WAITING_LIMIT: usize = 64 << 10;
-/// The size of a fragment, in bytes.
+/// The size of a fragment, in bytes. An event is sent in fragments of this size.
 const FRAGMENT: usize = 16 << 10;
-/// The buffer for messages of the client, in bytes. Clients send little.
+/// The size of the read buffer, in bytes; clients send little.
 const READ_BUFFER: usize = 4 << 10;
 
 /// The protocols that a client offers.
@@ -49,7 +49,7 @@ pub(super) fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     texts.flat_map(|text| text.split(',')).map(str::trim)
 }
 
-/// Whether a request asks for an upgrade to a WebSocket.
+/// Whether a request asks for a WebSocket.
 pub(super) fn is_asked_for(head: &Parts) -> bool {
     let says = |name, word: &str| {
         let values = head.headers.get_all(name).into_iter();
@@ -59,10 +59,10 @@ pub(super) fn is_asked_for(head: &Parts) -> bool {
     says(CONNECTION, "upgrade") && says(UPGRADE, "websocket")
 }
 
-/// Sends the events of a watch, which are the lines of this body, over a WebSocket.
+/// Sends the events of a watch over a WebSocket. The events are the lines of the body.
 ///
 /// # Errors
-/// 400 if the request cannot be upgraded, for example over HTTP/2.
+/// 400 if the request cannot open a WebSocket, as over HTTP/2.
 pub(super) async fn send(head: &Parts, events: Body) -> Result<Response<Body>, ApiError> {
     let upgrade = head.extensions.get::<OnUpgrade>().cloned();
     let asked = WebSocketUpgrade::from_request_parts(&mut head.clone(), &()).await;
@@ -82,7 +82,7 @@ pub(super) async fn send(head: &Parts, events: Body) -> Result<Response<Body>, A
     let own = protocols(&head.headers).find(|protocol| !protocol.starts_with(BEARER));
     let own = own.and_then(|protocol| HeaderValue::from_str(protocol).ok());
     headers.extend(own.map(|protocol| (SEC_WEBSOCKET_PROTOCOL, protocol)));
-    // The record of the request lasts as long as its watch.
+    // The record of the request is closed when the watch ends.
     let upgraded = Upgraded::default();
     response.extensions_mut().insert(upgraded.clone());
     tokio::spawn(async move {
@@ -114,7 +114,7 @@ async fn forward(mut socket: Socket, mut lines: Lines) {
                     return;
                 }
             }
-            // Pings are answered at the same time. Other messages of the client are ignored.
+            // Polling the socket also answers pings. Other messages of the client are ignored.
             received = socket.next() => {
                 let Some(Ok(message)) = received else { return };
                 if since.elapsed() > RECEIVED_IN {
@@ -127,12 +127,12 @@ async fn forward(mut socket: Socket, mut lines: Lines) {
             }
         }
     }
-    // The client may have disconnected.
+    // The client may be disconnected.
     let _ = timeout(SEND_TIMEOUT, socket.send(Message::Close(None))).await;
 }
 
-/// Sends a text as one message in fragments, because a sent fragment is copied into a buffer that keeps its largest
-/// size.
+/// Sends a text as one message, in fragments. Sent bytes are copied into a buffer that never shrinks, so fragments keep
+/// it small.
 async fn send_text(socket: &mut Socket, mut text: Bytes) -> Result<(), tungstenite::Error> {
     let mut kind = Data::Text;
     loop {
@@ -150,9 +150,9 @@ async fn send_text(socket: &mut Socket, mut text: Bytes) -> Result<(), tungsteni
 /// The lines of a body.
 struct Lines {
     stream: BodyDataStream,
-    /// The rest of a chunk. The memory of the chunk is charged as long as a part of it exists.
+    /// The unread rest of a chunk. Its memory is counted as long as a part of it exists.
     chunk: Bytes,
-    /// The beginning of a line that ends in another chunk.
+    /// The beginning of a line that ends in a later chunk.
     begun: BytesMut,
 }
 
@@ -162,7 +162,7 @@ impl Lines {
         Self { stream: body.into_data_stream(), chunk, begun }
     }
 
-    /// The next line with its line end. The method is cancellation-safe.
+    /// Returns the next line, including its newline. No bytes are lost if the future is dropped before it completes.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(end) = self.chunk.iter().position(|&byte| byte == b'\n') {

@@ -1,5 +1,5 @@
-//! The context of a write: everything that it needs from its request and from the server. The write owns the context,
-//! because it may outlive the request.
+//! The context of a write: its inputs from the request and from the server. The context owns the inputs, because the
+//! write may outlive the request.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(super) struct WriteContext {
     section: CriticalSection,
     audit: Option<Arc<dyn AuditAnnotations>>,
     now: Timestamp,
-    /// The kinds that were served when the request arrived.
+    /// The kinds that are served at the beginning of the write.
     served: Arc<Served>,
 }
 
@@ -50,7 +50,7 @@ impl WriteContext {
         WriteOptions { dry_run, ..WriteOptions::default() }
     }
 
-    /// The attributes of the write for admission.
+    /// The attributes of the write.
     pub(super) fn attributes(&self) -> Attributes<'_> {
         let Target { served, version, namespace, name, .. } = &self.target;
         Attributes {

@@ -1,4 +1,4 @@
-//! Responses whose memory is charged until HTTP has sent them.
+//! Responses whose memory is counted until HTTP has sent them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use http_body::{Frame, SizeHint};
 use super::pool::Stream;
 use super::{Charge, now};
 
-/// The number of bytes that HTTP receives at a time. The rest of a response is not copied into buffers.
+/// The size of the pieces that are passed to HTTP, in bytes. Only one piece at a time is copied into buffers.
 pub(super) const PIECE: usize = 64 << 10;
 
-/// A response without its body. A client cannot leave it unread, because a head needs no flow-control window.
+/// Returns a response without its body. No client can leave it unread, because headers are not subject to flow control.
 pub fn without_body(response: Response<Body>) -> Response<Body> {
     let (mut head, _) = response.into_parts();
     head.headers.remove(CONTENT_TYPE);
@@ -25,7 +25,7 @@ pub fn without_body(response: Response<Body>) -> Response<Body> {
     Response::from_parts(head, Body::empty())
 }
 
-/// Bytes that are charged as long as a part of them exists.
+/// Returns bytes that stay charged as long as any part of them is referenced.
 pub(super) fn owned(bytes: Bytes, charge: Charge) -> Bytes {
     struct Owner(Bytes, #[allow(dead_code)] Charge);
     impl AsRef<[u8]> for Owner {
@@ -36,14 +36,14 @@ pub(super) fn owned(bytes: Bytes, charge: Charge) -> Bytes {
     Bytes::from_owner(Owner(bytes, charge))
 }
 
-/// A whole response, passed on in pieces.
+/// The body of a whole response, passed on in pieces.
 pub(super) struct Held {
     pub(super) body: Body,
-    /// The charge, until the bytes own it.
+    /// The charge, until it moves into `rest`.
     pub(super) charge: Option<Charge>,
     pub(super) rest: Bytes,
     pub(super) stream: Arc<Stream>,
-    /// Whether the response is longer than the bytes that every client receives at once.
+    /// Whether the body is longer than one piece, which every client can receive at once.
     pub(super) is_long: bool,
 }
 
@@ -72,12 +72,12 @@ impl HttpBody for Held {
         }
         let length = self.rest.len().min(PIECE);
         let piece = self.rest.split_to(length);
-        // A request for the next piece means that the one before was sent.
+        // HTTP has sent the previous piece when it polls for the next one.
         self.stream.moved.store(now(), Ordering::Relaxed);
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 
-    /// A long response ends when all of it was sent.
+    /// A long body ends only when all of it has been sent.
     fn is_end_stream(&self) -> bool {
         !self.is_long && self.rest.is_empty() && self.body.is_end_stream()
     }

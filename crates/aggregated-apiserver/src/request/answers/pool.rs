@@ -1,4 +1,4 @@
-//! The memory of all responses, and the rule by which responses are reset when others need the memory.
+//! The memory of all responses, and the choice of the streams that are reset when it is exhausted.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -16,24 +16,23 @@ use super::{milliseconds, now};
 use crate::error::ApiError;
 use crate::queue::Queue;
 
-/// The large responses of one user may use this fraction of the memory.
+/// The divisor of the per-user limit: the large responses of one user may use a quarter of the memory.
 pub(super) const USER_SHARE: usize = 4;
-/// A response that has not advanced for this time may be reset when others need memory.
+/// The time without progress after which a stream may be reset if other requests need the memory.
 pub(super) const STALLED: Duration = Duration::from_millis(300);
-/// A response that has not advanced for this time is reset.
+/// The time without progress after which a stream is always reset.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// The number of responses that are encoded while they are sent. Each holds a snapshot, with objects that may exist
-/// nowhere else any more. Requests wait for these slots round-robin over users, and one user has a quarter of the
-/// slots.
+/// The maximum number of concurrent responses that are generated while they are sent. Each holds a snapshot, with
+/// objects that may have been deleted. Users wait for slots round-robin, and one user may hold a quarter of the slots.
 pub(super) const STREAMING: usize = 64;
-/// The time after which such a response may be reset when others wait, even if it advances. It is also the time limit
-/// for encoding a part of a response.
+/// The time after which a streaming response may be reset if other requests wait for a slot, even if it makes progress.
+/// It is also the time that a part of a response may take to be created.
 pub(super) const SLOW: Duration = Duration::from_secs(5);
-/// The time that a request waits for memory before another response may be reset for it.
+/// The time to wait for memory before streams are reset.
 pub(super) const PATIENCE: Duration = Duration::from_millis(100);
-/// The number of requests of one user that may wait for memory.
+/// The maximum number of requests of one user that wait for memory.
 const WAITING: usize = 200;
-/// The interval at which stalled responses are searched.
+/// The interval between checks for stalled responses.
 const SWEEP_EVERY: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -43,15 +42,15 @@ pub(super) struct Pool {
     pub(super) held: AtomicUsize,
     pub(super) waiters: Waiters,
     pub(super) streaming: Queue,
-    /// The time of the last search for responses to reset, in milliseconds.
+    /// The time of the last search for streams to reset, in milliseconds.
     looked: AtomicU64,
-    /// Whether responses are being reset because the limit is exceeded.
+    /// Whether a task is freeing memory because the limit is exceeded.
     pub(super) is_relieved: AtomicBool,
     streams: Mutex<Streams>,
     users: Mutex<HashMap<String, Weak<UserShare>>>,
 }
 
-/// The responses that hold memory, or have held it.
+/// The responses that hold memory, or have held memory.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     next: u64,
@@ -64,7 +63,7 @@ pub(super) struct UserShare {
     name: String,
     pub(super) held: AtomicUsize,
     waiting: AtomicUsize,
-    /// The time of the last search among the responses of this user, in milliseconds.
+    /// The time of the last search for streams of this user to reset, in milliseconds.
     looked: AtomicU64,
     pool: Weak<Pool>,
 }
@@ -75,13 +74,13 @@ pub(super) struct Stream {
     number: OnceLock<u64>,
     pub(super) user: OnceLock<Arc<UserShare>>,
     pub(super) held: AtomicUsize,
-    /// The part of `held` that is encoded and waits for the client to read it, in bytes.
+    /// The part of `held` that is ready and waits until the client reads it, in bytes.
     pub(super) unsent: AtomicUsize,
-    /// The time at which a part of the response was sent last, in milliseconds.
+    /// The time when a part of the response was last sent, in milliseconds.
     pub(super) moved: AtomicU64,
-    /// The time since which the response has a slot among those that are encoded while they are sent, in milliseconds.
+    /// The time when the response got a streaming slot, in milliseconds.
     pub(super) streaming_since: OnceLock<u64>,
-    /// Woken when the response holds no memory any more.
+    /// Notified when the response holds no memory any more.
     pub(super) sent: AtomicWaker,
     reset: StreamReset,
 }
@@ -90,7 +89,7 @@ pub(super) struct Stream {
 #[derive(Clone, Copy)]
 pub(super) enum Lack {
     Bytes,
-    /// Slots of responses that are encoded while they are sent.
+    /// Slots for responses that are generated while they are sent.
     Slot,
 }
 
@@ -132,14 +131,16 @@ impl Pool {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Resets stalled responses, of one user or of all users: first those of the users that hold most, the longest
-    /// stalled first. For a slot one reset is enough, for memory a quarter of the limit is freed.
+    /// Resets streams that block other requests, of one user or of all users. The users with the most memory come
+    /// first, then the streams without progress for the longest time. For a slot one stream is reset; for bytes,
+    /// streams with a quarter of the memory.
     pub(super) fn make_room(&self, of: Option<&Arc<UserShare>>, lack: Lack) {
         let (looked, room) = match of {
             Some(user) => (&user.looked, self.limit / USER_SHARE),
             None => (&self.looked, self.limit),
         };
-        // Many requests wait for the same resource, and one search is enough for them.
+        // Many requests wait for the same memory, so only one of them searches within the interval. Each user has a
+        // separate interval.
         let (before, now) = (looked.load(Ordering::Relaxed), now());
         if now.saturating_sub(before) < milliseconds(PATIENCE)
             || looked.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_err()
@@ -165,8 +166,9 @@ impl Pool {
         }
     }
 
-    /// The responses to reset first: those of the users that hold most, the longest stalled first. All rejections count
-    /// as one user. A user that holds less than a fair part of the memory does not lose a response to another user.
+    /// Returns the streams to reset: those of the users with the most memory first, then those without progress for the
+    /// longest time. Responses without a user, such as errors, count as one user. A user with less than a fair part of
+    /// the bytes does not lose a stream to another user.
     pub(super) fn first_to_give_way(
         &self,
         of: Option<&Arc<UserShare>>,
@@ -188,7 +190,7 @@ impl Pool {
                 && of.is_none_or(|user| stream.is_of(user))
                 && held.get(&owner(stream)).is_some_and(|&held| held >= least)
         });
-        // The sort keys are read once, because they change concurrently.
+        // The keys are cached, because the memory and the time of progress change during the sort.
         streams.sort_by_cached_key(|stream| {
             (Reverse(held.get(&owner(stream)).copied()), stream.moved.load(Ordering::Relaxed))
         });
@@ -196,12 +198,12 @@ impl Pool {
     }
 
     pub(super) fn all(&self, is_wanted: impl Fn(&Stream) -> bool) -> Vec<Arc<Stream>> {
-        // Dropping the last reference of a response takes the lock, so no reference is dropped while the lock is held.
+        // Dropping the last reference to a stream takes the lock, so no reference may be dropped under the lock.
         let streams: Vec<_> = self.streams().by_number.values().filter_map(Weak::upgrade).collect();
         streams.into_iter().filter(|stream| is_wanted(stream)).collect()
     }
 
-    /// Resets responses until the limit is met.
+    /// Resets streams until the memory is within the limit.
     pub(super) async fn relieve(pool: Weak<Self>) {
         loop {
             sleep(PATIENCE).await;
@@ -214,7 +216,7 @@ impl Pool {
         }
     }
 
-    /// Resets responses that were not read for long, while any memory is held.
+    /// Resets streams without progress for a long time, until no response holds memory.
     async fn sweep(pool: Weak<Self>) {
         loop {
             sleep(SWEEP_EVERY).await;
@@ -235,7 +237,7 @@ impl Pool {
 }
 
 impl Stream {
-    /// Creates the state of a response that is not encoded yet.
+    /// Creates the stream of a response.
     pub(super) fn begin(pool: Arc<Pool>, reset: StreamReset) -> Self {
         Self {
             pool,
@@ -254,8 +256,8 @@ impl Stream {
         self.user.get().is_some_and(|own| Arc::ptr_eq(own, user))
     }
 
-    /// Ready when all encoded bytes are sent. Until then the stream is open and can be reset; the rest of a closed
-    /// stream can only be dropped with its connection.
+    /// Completes when all charged bytes have been sent. The stream stays open until then and can be reset. The bytes of
+    /// a finished stream can only be removed together with its connection.
     pub(super) fn poll_sent(&self, context: &mut Context<'_>) -> Poll<()> {
         let is_sent = || self.held.load(Ordering::Acquire) == 0 || !self.reset.has_stream();
         if is_sent() {
@@ -265,20 +267,21 @@ impl Stream {
         if is_sent() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Whether the response may be reset when others need memory: its client has not read for a while, or its encoding
-    /// takes long. On a busy machine the encoding of a response is interrupted many times.
+    /// Whether the stream may be reset if other requests need the memory: its client has not read for `STALLED`, or the
+    /// part in progress takes longer than `SLOW`. The second limit is longer, because a busy machine creates a response
+    /// in many steps.
     pub(super) fn is_in_the_way(&self, now: u64) -> bool {
         let time = if self.unsent.load(Ordering::Relaxed) > 0 { STALLED } else { SLOW };
         self.is_stalled(now, time)
     }
 
-    /// Whether the response holds memory and nothing of it was sent for this time.
+    /// Whether the stream holds memory and has sent nothing for this time.
     pub(super) fn is_stalled(&self, now: u64, time: Duration) -> bool {
         self.held.load(Ordering::Relaxed) > 0
             && now.saturating_sub(self.moved.load(Ordering::Relaxed)) >= milliseconds(time)
     }
 
-    /// Adds the response to the responses that may be reset.
+    /// Adds the stream to those that are checked.
     pub(super) fn register(self: &Arc<Self>) {
         self.number.get_or_init(|| {
             let mut streams = self.pool.streams();
@@ -301,7 +304,7 @@ impl Drop for Stream {
     }
 }
 
-/// Counts a request of a user as waiting for memory, until this guard is dropped.
+/// A request that waits for memory, until it is dropped.
 pub(super) struct CountedWaiter<'a>(&'a UserShare);
 
 impl UserShare {
@@ -324,7 +327,7 @@ impl Drop for UserShare {
     fn drop(&mut self) {
         let Some(pool) = self.pool.upgrade() else { return };
         let mut users = pool.users.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another request of this user may have inserted a new entry.
+        // A new entry may already exist under this name.
         if users.get(&self.name).is_some_and(|share| share.strong_count() == 0) {
             users.remove(&self.name);
         }

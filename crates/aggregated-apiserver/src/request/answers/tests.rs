@@ -12,7 +12,7 @@ fn user(number: usize) -> User {
     User { name: format!("user-{number}"), ..User::default() }
 }
 
-/// Starts a response of a user, with a token that is cancelled when the response is reset.
+/// Begins a response for a user. The token is cancelled if the stream is reset.
 fn begin(answers: &Answers, user: &User) -> (Answer, CancellationToken) {
     let reset = CancellationToken::new();
     let answer = answers.begin(StreamReset::of_connection(reset.clone()));
@@ -90,7 +90,7 @@ async fn unread_responses_are_closed_before_responses_being_encoded() {
     let (making, reset_of_making) = begin(&answers, &user(0));
     let (unread, reset_of_unread) = begin(&answers, &user(1));
     let _room = making.room(&user(0), LIMIT / USER_SHARE).await.unwrap();
-    // Together the charges are below the limit, so only the limit of the user can cause a reset.
+    // The sum is below the limit, so that no other code resets streams.
     let _held = unread.charge_length(LIMIT / 2, Purpose::Sending);
     while !making.0.is_stalled(now(), STALLED) || !unread.0.is_stalled(now(), STALLED) {
         tokio::task::yield_now().await;
@@ -102,8 +102,8 @@ async fn unread_responses_are_closed_before_responses_being_encoded() {
     assert!(making.0.is_in_the_way(later), "a part that takes long to be made gives way");
 }
 
-/// Threads that charge responses, and threads that search for responses to reset, run concurrently. A lock that is
-/// taken twice would deadlock, and a sort order that changes would panic.
+/// Some threads create responses while others search for streams to reset. A lock that is taken twice would block the
+/// threads, and a sort order that changes during the sort would panic.
 #[tokio::test(flavor = "multi_thread")]
 async fn response_memory_accounting_is_correct_under_concurrent_use() {
     const ROUNDS: usize = 30_000;
@@ -114,7 +114,7 @@ async fn response_memory_accounting_is_correct_under_concurrent_use() {
     };
     let looks = [
         look(|pool| drop(pool.first_to_give_way(None, Lack::Bytes, |_| true))),
-        // New responses are not selected, and dropped.
+        // Streams that have just begun are not selected, and are dropped.
         look(|pool| drop(pool.all(|_| false))),
         look(|pool| drop(pool.all(|_| false))),
     ];
@@ -164,16 +164,16 @@ async fn unread_responses_beyond_the_limit_are_closed_without_new_requests() {
     let length = |response: &Response<Body>| response.body().size_hint().exact();
     assert!(held.iter().all(|response| length(response) == Some(5_000)));
     assert!(answers.0.is_full());
-    // Until then a rejection consists of its head only.
+    // While the limit is exceeded, an error is sent without a body.
     assert_eq!(length(&answered(&resets[0], 404)), Some(0));
-    // A response that is not read ends.
+    // A response that is not read is reset.
     let ends = resets.iter().map(|reset| Box::pin(reset.clone().guard(pending())));
     futures::future::select_all(ends).await;
     drop(held);
     assert_eq!(length(&answered(&resets[0], 404)), Some(5_000));
 }
 
-/// Responses from many threads want the same memory at the same moment.
+/// Responses from many threads reserve the same memory simultaneously.
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_responses_of_one_user_stay_within_the_memory_limit() {
     const SIZE: usize = 1_000;
@@ -219,7 +219,7 @@ async fn released_memory_wakes_only_waiting_responses_that_fit() {
     assert!(futures::poll!(&mut large).is_pending());
     let std::task::Poll::Ready(Ok(granted)) = futures::poll!(&mut small) else { unreachable!() };
     assert!(futures::poll!(&mut other).is_pending());
-    // Memory for a response that does not wait any more is assigned to the next.
+    // Memory that was granted to a response that does not wait any more is granted to the next one.
     drop(nearly_all);
     drop((large, other));
     let late = begin();

@@ -1,5 +1,5 @@
-//! Responses that wait for memory. A release assigns memory to the responses that can continue, the oldest first, and
-//! wakes only these.
+//! Responses that wait for memory. Released memory is granted to the oldest responses for which it suffices; no other
+//! response is woken.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::Charge;
 use super::pool::{Pool, Stream, UserShare};
 
-/// The waiting responses, in the order in which they began to wait.
+/// The waiting responses, in the order of their arrival.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
     count: AtomicUsize,
@@ -40,7 +40,7 @@ pub(super) struct Waiting<'a> {
 }
 
 impl Waiters {
-    /// Adds a response that waits for this number of bytes.
+    /// Adds a response that waits for this many bytes.
     pub(super) fn add(
         &self,
         stream: &Arc<Stream>,
@@ -53,12 +53,12 @@ impl Waiters {
         queue.next += 1;
         let (stream, share) = (Arc::clone(stream), Arc::clone(share));
         queue.by_number.insert(number, Waiter { stream, share, bytes, granted: sender });
-        // The count is stored before memory is checked, so that no concurrent release is missed.
+        // The count is stored before the caller checks the memory, so that a release in between is not missed.
         self.count.store(queue.by_number.len(), Ordering::SeqCst);
         Waiting { waiters: self, number, granted }
     }
 
-    /// Assigns memory to all responses that can continue.
+    /// Grants memory to every response for which it suffices.
     pub(super) fn hand_out(&self) {
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
@@ -75,7 +75,7 @@ impl Waiters {
         self.count.store(queue.by_number.len(), Ordering::SeqCst);
         drop(queue);
         for (waiter, charge) in granted {
-            // A response that does not wait any more releases the charge.
+            // If the response does not wait any more, its charge is dropped and releases the memory.
             let _ = waiter.granted.send(charge);
         }
     }
@@ -96,8 +96,8 @@ impl Drop for Waiting<'_> {
 }
 
 impl Pool {
-    /// Charges bytes to a user and to all responses, if both limits allow that. The error is the user whose limit is
-    /// exceeded, or `None` for the limit of all responses.
+    /// Charges bytes to a user and to all responses, if both limits allow it. The error is the user if the per-user
+    /// limit is exceeded, and `None` if the limit of all responses is.
     pub(super) fn take(
         &self,
         share: &Arc<UserShare>,
@@ -114,7 +114,7 @@ impl Pool {
     }
 }
 
-/// Checks and charges bytes in one step. A charge above the limit is allowed only if nothing else is charged.
+/// Checks and charges bytes in one step. A charge above the limit is possible only if nothing else is charged.
 fn take(held: &AtomicUsize, bytes: usize, limit: usize) -> bool {
     let more = |held: usize| {
         let more = held.saturating_add(bytes);

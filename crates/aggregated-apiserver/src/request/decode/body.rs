@@ -1,4 +1,4 @@
-//! The body of a request: limited, JSON, YAML or protobuf, an object of the kind.
+//! The body of a request: an object of the kind in JSON, YAML or protobuf, of limited length.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +17,13 @@ use crate::quota::Account;
 use crate::schema::Types;
 use crate::write::{SentText, Submitted, no_scale};
 
-/// The largest body, in bytes, same as in kube-apiserver.
+/// The maximum length of a body, in bytes; same as in kube-apiserver.
 pub(super) const LIMIT: usize = 3 << 20;
-/// The time limit for receiving a body, which holds memory until then, and the number of bytes that extend the limit by
-/// a second.
+/// The longest time to read a body, which holds memory until then: `READ_TIMEOUT`, and one second more for every
+/// `PER_SECOND` bytes.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 const PER_SECOND: usize = 256 << 10;
-/// The largest part of a body in messages, in bytes, same as in kube-apiserver.
+/// The maximum number of bytes of a body that messages contain; same as in kube-apiserver.
 const SHOWN: usize = 30;
 
 /// The format of a body.
@@ -40,7 +40,7 @@ impl BodyFormat {
     /// Parses a body.
     ///
     /// # Errors
-    /// `malformed` with the problem; 413 and 429 if there is no memory for it.
+    /// The result of `malformed` if the body is malformed; 413 and 429 if it exceeds a memory limit.
     pub(super) async fn parse(
         &self,
         bytes: &Bytes,
@@ -50,7 +50,7 @@ impl BodyFormat {
         self.parsed_as(codec::from_json, bytes, account, malformed).await
     }
 
-    /// Parses an object, whose managedFields may stay encoded.
+    /// Parses a body that is an object. Its `managedFields` may stay unparsed text.
     async fn parse_object(
         &self,
         bytes: &Bytes,
@@ -99,10 +99,10 @@ impl BodyFormat {
 /// A parser of JSON.
 type FromJson = fn(&[u8], &Account) -> Result<Parsed, ParseError>;
 
-/// The format of a body. Without a media type it is JSON. Protobuf is accepted only for kinds with Go types.
+/// Returns the format of a body. The default is JSON. Protobuf is supported only if its message types are known.
 ///
 /// # Errors
-/// 415 for any other media type.
+/// 415 for any other format.
 pub(super) fn format(
     headers: &HeaderMap,
     protobuf: Option<Arc<Types>>,
@@ -126,7 +126,7 @@ pub(super) fn format(
     Err(ApiError::new(Reason::UnsupportedMediaType, message))
 }
 
-/// Receives the whole body.
+/// Reads the whole body.
 pub(super) async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
     let too_large = || {
         let message = format!("Request entity too large: limit is {LIMIT}");
@@ -138,7 +138,7 @@ pub(super) async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, ApiEr
     }
     let announced =
         headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    // The connection reads and drops the rest of the body, so that the client receives the response.
+    // The connection reads and discards the rest of the body, so that the client receives the response.
     if announced.is_some_and(|length: u64| length > LIMIT as u64) {
         return Err(too_large());
     }
@@ -157,8 +157,8 @@ pub(super) async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, ApiEr
     }
 }
 
-/// Collects a body in one buffer, because a frame uses much more memory than its bytes; `None` if the body is too
-/// large. A body of one frame is not copied.
+/// Collects a body in one buffer, because a frame uses much more memory than its bytes. Returns `None` if the body is
+/// too large. A body that arrives in one frame is not copied.
 async fn collect(mut body: Body, announced: usize) -> Result<Option<Bytes>, axum::Error> {
     let (mut first, mut all) = (Bytes::new(), Vec::new());
     while let Some(frame) = body.frame().await {
@@ -172,7 +172,7 @@ async fn collect(mut body: Body, announced: usize) -> Result<Option<Bytes>, axum
             continue;
         }
         if length > all.capacity() {
-            // The capacity never exceeds the limit.
+            // The capacity never exceeds the reserved memory.
             let capacity = announced.max(2 * all.capacity()).clamp(length, LIMIT);
             all.reserve_exact(capacity - all.len());
         }
@@ -182,7 +182,7 @@ async fn collect(mut body: Body, announced: usize) -> Result<Option<Bytes>, axum
     Ok(Some(if all.is_empty() { first } else { all.into() }))
 }
 
-/// The object in the body of a write.
+/// Returns the object in the body of a write.
 pub(super) async fn object(
     kind: &Kind,
     version: &Version,
@@ -234,7 +234,7 @@ pub(super) async fn object(
     Ok(Submitted { tree, duplicates, json, managed_fields })
 }
 
-/// The Scale in the body of a write. `apiVersion` and `kind` may be missing.
+/// Returns the Scale in the body of a write. Its `apiVersion` and `kind` are optional.
 pub(super) async fn scale(
     format: BodyFormat,
     bytes: &Bytes,
@@ -247,7 +247,7 @@ pub(super) async fn scale(
     }
 }
 
-/// The beginning of a body, for messages.
+/// The beginning of a body, as messages contain it.
 fn head(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     if bytes.is_empty() {

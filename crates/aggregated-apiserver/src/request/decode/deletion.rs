@@ -1,4 +1,4 @@
-//! The options of a deletion: in the body, or else in the query.
+//! The options of a deletion, in the body or in the query.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -30,7 +30,7 @@ impl Parameters {
     }
 }
 
-/// The options in the body of a deletion. They void those in the query.
+/// Returns the options in the body of a deletion. They replace those in the query.
 pub(super) async fn in_body(
     format: BodyFormat,
     bytes: &Bytes,

@@ -5,12 +5,12 @@ use std::collections::HashSet;
 
 use crate::error::quote;
 
-/// The largest number of reported keys, and the largest size of their messages in bytes.
+/// The maximum number of reported duplicates, and of their bytes.
 const TOLD: usize = 1_000;
 const BYTES: usize = 64 << 10;
 
-/// The message `line 3: key "a" already set in map` for each duplicate key. The line is that of the value, and
-/// duplicates within the value come first. `json` must be valid.
+/// Returns `line 3: key "a" already set in map` for each duplicate key. The line is that of the key's value, and
+/// duplicates inside of the value come first. `json` must be valid JSON.
 pub fn told_by_lines(json: &[u8]) -> Vec<String> {
     let mut scanner = Scanner { json, at: 0, line: 1, told: Vec::new(), bytes: 0 };
     let _ = scanner.value();
@@ -27,7 +27,7 @@ struct Scanner<'a> {
 }
 
 impl<'a> Scanner<'a> {
-    /// The next byte that is not white space.
+    /// Skips whitespace and returns the next byte.
     fn peek(&mut self) -> Option<u8> {
         while let Some(byte @ (b' ' | b'\t' | b'\r' | b'\n')) = self.json.get(self.at) {
             self.line += usize::from(*byte == b'\n');
@@ -36,7 +36,7 @@ impl<'a> Scanner<'a> {
         self.json.get(self.at).copied()
     }
 
-    /// Skips a value; `None` if the input ends too early.
+    /// Skips a value. Returns `None` if the document ends too early.
     fn value(&mut self) -> Option<()> {
         match self.peek()? {
             b'{' => self.object(),

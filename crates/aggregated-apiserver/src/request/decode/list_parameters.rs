@@ -1,7 +1,7 @@
-//! The query parameters of LIST and WATCH.
+//! The query of LIST and WATCH.
 //!
-//! The order of the checks is that of kube-apiserver, because the first error is the one that is reported: numbers,
-//! selectors, rules about options, unsupported field selectors, and then versions and tokens.
+//! Checks are in the order of kube-apiserver, because the first error is reported: numbers, selectors, rules among
+//! options, fields that the kind cannot be selected by, and finally versions and tokens.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const MATCH: &str = "resourceVersionMatch";
 const NOT_OLDER_THAN: &str = "NotOlderThan";
 
 impl Parameters {
-    /// The scope and the options of a list.
+    /// Returns the scope and the options of a list.
     pub(super) fn list(&self, target: &Target) -> Result<(Scope, ListOptions), ApiError> {
         let query = self.query(target)?;
         let limit = query.limit.filter(|_| self.filled("resourceVersion") != Some("0"));
@@ -32,7 +32,7 @@ impl Parameters {
         Ok((scope, ListOptions { selection: query.selection, collection, limit, moment }))
     }
 
-    /// The scope and the options of a watch, and its duration if the client requested one.
+    /// Returns the scope and the options of a watch, and its duration if the client sets one.
     pub(super) fn watch(
         &self,
         target: &Target,
@@ -81,7 +81,7 @@ impl Parameters {
         };
         let is_any = ["", "0"].contains(&query.resource_version);
         let is_plain = query.send_initial_events.is_none() && query.matching.is_empty();
-        // In the old syntax of watches only the path marks a watch; kube-apiserver treats its options as those of a
+        // The deprecated watch paths have no parameter `watch`, and kube-apiserver checks their options like those of a
         // list.
         let says_watch = self.flag("watch") == Some(true);
         if says_watch && is_any && is_plain {
@@ -98,7 +98,7 @@ impl Parameters {
         Ok(query)
     }
 
-    /// The moment that a list shows.
+    /// Returns the revision that a list shows.
     fn moment(&self, target: &Target, is_limited: bool) -> Result<Moment, ApiError> {
         if let Some(token) = self.filled("continue") {
             let next = ContinueToken::parse(token, &scope(target))
@@ -116,14 +116,15 @@ impl Parameters {
         };
         Ok(match self.filled(MATCH) {
             Some("Exact") => Moment::Exactly(revision),
-            // A limit with a resourceVersion and no other option has always meant exactly that revision.
+            // A revision with a limit and without `resourceVersionMatch` means exactly this revision, for
+            // compatibility.
             None if is_limited => Moment::Exactly(revision),
             _ => Moment::NotOlderThan(revision),
         })
     }
 
-    /// The requested revision; `0` requests any, and no value the latest. The message for an invalid value begins with
-    /// `start`, which differs for lists.
+    /// Returns the freshness that `resourceVersion` requires: any for `0`, the latest if it is missing. `start` is the
+    /// beginning of the error message, which differs between lists and other reads.
     pub(super) fn freshness(&self, start: &str) -> Result<Freshness, ApiError> {
         let Some(text) = self.filled("resourceVersion") else { return Ok(Freshness::Latest) };
         let invalid = |why: &str| {
@@ -132,7 +133,7 @@ impl Parameters {
                 "{start}resourceVersion: Invalid value: {text}: strconv.ParseUint: parsing {text}: {why}"
             ))
         };
-        // Go accepts no sign here.
+        // Go does not accept a sign here.
         let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
         let number = text.parse::<u64>().ok().filter(|_| is_number);
         let out_of_range = "value out of range";
@@ -145,7 +146,7 @@ impl Parameters {
     }
 }
 
-/// The options of a list or a watch that are read before its versions.
+/// The query of a list or a watch before its versions are parsed.
 struct Query<'a> {
     selection: Selection,
     limit: Option<usize>,
@@ -235,7 +236,8 @@ fn narrow_scope(target: &Target, selection: &Selection) -> Scope {
     }
 }
 
-/// The old syntax for a watch of one object has its name in the path, and allows no other field selector.
+/// Adds the name in the path of a deprecated single-object watch to the selector. A field selector must select the same
+/// name.
 fn name_in_path(selector: &mut Selector, name: &str) -> Result<(), ApiError> {
     if selector.fields.is_empty() {
         selector.fields.require_name(name);

@@ -1,12 +1,12 @@
-//! The query: parameters by verb, with the words of kube-apiserver's errors.
+//! The query parameters by verb, with kube-apiserver's error messages.
 
 use std::collections::HashMap;
 
 use crate::error::{ApiError, quote};
 use crate::verb::GetOptions;
 
-/// The query of a request. Unknown parameters are ignored, and of a repeated
-/// one the first counts, but of `dryRun`.
+/// The query of a request. Unknown parameters are ignored. The first value of a repeated parameter counts, except for
+/// `dryRun`.
 #[derive(Debug, Default)]
 pub(super) struct Parameters {
     first: HashMap<String, String>,
@@ -37,7 +37,7 @@ impl Parameters {
         self.first.get(key).map(String::as_str)
     }
 
-    /// All that `dryRun` was given.
+    /// All values of `dryRun`.
     pub(super) fn dry_runs(&self) -> &[String] {
         &self.dry_run
     }
@@ -46,7 +46,7 @@ impl Parameters {
         self.get(key).filter(|value| !value.is_empty())
     }
 
-    /// Everything but `0` and `false` is true.
+    /// Every value except `0` and `false` is true.
     pub(super) fn flag(&self, key: &str) -> Option<bool> {
         self.first.get(key).map(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }

@@ -1,4 +1,5 @@
-//! The body of a patch. It is read before the object, and validated only if the object exists.
+//! The body of a patch. It is parsed before the object is looked up. Its unknown and duplicate fields are reported only
+//! if the object exists.
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -17,10 +18,10 @@ use crate::write::{
     SubmittedPatch,
 };
 
-/// The largest number of problems of a patch that are reported.
+/// The maximum number of problems of a patch that are reported.
 const PROBLEMS_LIMIT: usize = 100;
 
-/// The types of patches by their media types, in the order of kube-apiserver's message.
+/// The media types of patches, in the order of kube-apiserver's error message.
 const ALL: [(PatchType, &str); 4] = [
     (PatchType::Json, "application/json-patch+json"),
     (PatchType::Merge, "application/merge-patch+json"),
@@ -35,21 +36,21 @@ pub(super) enum PatchType {
     Json,
     /// RFC 7386.
     Merge,
-    /// A strategic merge patch, which merges lists by keys; for built-in kinds.
+    /// Strategic merge patch, in which lists are merged by keys; only for built-in kinds of Kubernetes.
     Strategic,
-    /// Server-side apply: the fields that the manager wants to own.
+    /// Server-side apply. The applied fields belong to the field manager afterwards.
     Apply,
 }
 
-/// The type of a patch by its media type, which must be exact.
+/// Returns the type of a patch by its media type, which must match exactly.
 pub(super) fn named(headers: &HeaderMap) -> Option<PatchType> {
     let given = headers.get(CONTENT_TYPE)?.to_str().ok()?;
     let given = given.split(';').next();
     ALL.iter().find(|(_, name)| given == Some(*name)).map(|(patch_type, _)| *patch_type)
 }
 
-/// The type of a patch that the kind accepts: a strategic merge patch only if `is_strategic`, and apply only with
-/// managedFields.
+/// Returns the type of a patch if it is supported. A strategic merge patch requires `is_strategic`, and server-side
+/// apply requires that objects have `managedFields`.
 ///
 /// # Errors
 /// 415 for any other type.
@@ -104,7 +105,7 @@ pub(super) fn read(
             // In Go, null is a map without keys.
             patch @ (Value::Object(_) | Value::Null) => {
                 let problems = duplicates.collect();
-                // Go merges it as a map, where `7.0` fits an integer.
+                // In Go, this patch is merged as a map: `7.0` is a valid integer.
                 let mut patch = if let Value::Object(patch) = patch { patch } else { Tree::new() };
                 patch.values_mut().for_each(normalize_numbers_in_place);
                 let patch = StrategicMergePatch { patch, schema: schema.clone() };
@@ -176,7 +177,7 @@ pub(super) async fn read_applied(
             )));
         }
     };
-    // Go encodes and decodes the numbers again, so `1.0` is an integer.
+    // In Go, numbers are serialized and parsed again: `1.0` is an integer.
     tree.values_mut().for_each(normalize_numbers_in_place);
     let problems = match parsed.duplicates.is_empty() {
         false if is_json => duplicate_keys::told_by_lines(bytes),
@@ -185,26 +186,27 @@ pub(super) async fn read_applied(
     Ok(SubmittedApply { tree, problems, force })
 }
 
-/// The index of the operation that a problem names: `duplicate field "[1].path"` names 1.
+/// Returns the index of the operation that a problem is about: that of `duplicate field "[1].path"` is 1.
 fn operation_of(problem: &str) -> usize {
     let number = problem.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
     number.and_then(|(number, _)| number.parse().ok()).unwrap_or(usize::MAX)
 }
 
-/// Whether a duplicate field belongs to an operation or is below one. Other fields are only reported as unknown.
+/// Whether a duplicate field is a known field of an operation, or is inside of one. Other fields are only reported as
+/// unknown.
 fn is_of_known(problem: &str) -> bool {
     let name = problem.split_once("].").map_or("", |(_, path)| path);
     let name = name.split(['.', '[', '"']).next().unwrap_or_default();
     ["op", "path", "from", "value"].contains(&name)
 }
 
-/// The lines of go-yaml's message about duplicate keys.
+/// The lines of go-yaml's message about repeated keys.
 fn repeated_keys(problem: &str) -> Vec<String> {
     let lines = problem.strip_prefix(REPEATED_KEYS).unwrap_or(problem).lines();
     lines.map(|line| line.trim().to_owned()).collect()
 }
 
-/// Merges a value. The error is `None` where kube-apiserver has a fixed message.
+/// Returns a merge patch. The error is `None` where kube-apiserver has a fixed message.
 fn merge(value: Value, is_lenient: bool) -> Result<Value, Option<String>> {
     match value {
         Value::Object(_) => Ok(value),
@@ -218,8 +220,8 @@ fn merge(value: Value, is_lenient: bool) -> Result<Value, Option<String>> {
     }
 }
 
-/// Parses the operations. Kube-apiserver's lenient parser is another one, with other names in its errors; it checks a
-/// field only when the operation is applied.
+/// Returns the operations of a JSON patch. In lenient mode kube-apiserver uses another parser, with other type names in
+/// its errors. It checks the fields of an operation only when the operation is applied.
 fn operations(
     value: Value,
     is_lenient: bool,

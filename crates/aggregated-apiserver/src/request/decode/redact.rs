@@ -1,5 +1,4 @@
-//! The fields that are omitted for a reader. A resourceVersion that a reader sends back contains which fields were
-//! omitted when it was returned.
+//! Omission of fields from reads. A revision records which fields were omitted when it was issued.
 
 use super::Operation;
 use crate::error::ApiError;
@@ -11,18 +10,19 @@ use crate::verb::{ContinueToken, Freshness, Moment, WatchStart};
 /// The fields that are omitted for a reader.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::request) struct Redacted {
-    /// The missing permissions that protect the fields.
+    /// The permissions that protect the omitted fields.
     pub missing: MissingRights,
-    /// Whether the reader is a watch that must list again, because its events would be incomplete: other fields were
-    /// omitted where it continues from, and its selector uses them.
+    /// Whether the request is a watch whose client must list again, because the changes do not contain everything. This
+    /// is the case if more fields were omitted before the revision of the watch, or if fewer were and the selector
+    /// reads one of them.
     pub must_list: bool,
-    /// The minimum revision that the client requested, if its resourceVersion names more missing permissions than now,
-    /// and is therefore a larger number than the server would return for the same revision now.
+    /// The minimum revision that the client requests, if the client's number for it is larger than the number that a
+    /// response would contain now. The next read must then have a newer revision.
     pub passed: Option<Revision>,
 }
 
 impl Operation {
-    /// Whether the operation is a list whose selector uses the protected fields.
+    /// Whether the operation is a list whose selector reads a field that these permissions protect.
     pub(in crate::request) fn selects_by(
         &self,
         from: &ComputedFrom,
@@ -33,9 +33,9 @@ impl Operation {
         redaction.is_some_and(|redaction| options.selection.looks_at(&redaction))
     }
 
-    /// Omits the fields that these missing permissions protect. A resourceVersion contains the fields that were omitted
-    /// when it was returned. A watch or a page that continues from it omits them too, because its reader would not be
-    /// notified of the fields of objects that do not change. Returns the omitted fields.
+    /// Omits the fields of these missing permissions from a read. If a watch or a page starts from an issued revision,
+    /// the fields that were omitted at that revision are omitted too. Otherwise, its client would never receive these
+    /// fields of unchanged objects. Returns the omitted fields.
     ///
     /// # Errors
     /// 410 if fewer fields were omitted from the first pages of a list.
@@ -59,7 +59,7 @@ impl Operation {
         };
         let (redaction, before) = match self {
             Self::Get(_, options) => {
-                // The response contains the revision of the object, not the requested one.
+                // The response contains the revision of the object, not the requested revision.
                 if let Freshness::NotOlderThan(revision) = &mut options.freshness {
                     from.unmark(revision);
                 }
@@ -69,14 +69,14 @@ impl Operation {
                 let before = match &mut options.moment {
                     Moment::Continued(ContinueToken { revision: Some(revision), .. }) => {
                         let before = unmark(revision);
-                        // A client that continues from the first page would never be notified of the fields that are
-                        // omitted from this page.
+                        // A client that watches from the revision of the first page would never receive the fields that
+                        // are omitted from this page.
                         if missing & !before != 0 {
                             return Err(ApiError::fields_have_changed());
                         }
                         before
                     }
-                    // The whole list is read again.
+                    // All objects are read again.
                     Moment::NotOlderThan(revision) => {
                         at_least(revision);
                         0
@@ -85,7 +85,7 @@ impl Operation {
                         unmark(revision);
                         0
                     }
-                    // The list continues from a page of another moment.
+                    // The list continues after a page of another revision.
                     Moment::Continued(ContinueToken { left_out, .. }) => {
                         let before = *left_out & from.fields.rights();
                         if missing & !before != 0 {

@@ -25,7 +25,7 @@ impl Parameters {
         self.write_options("PatchOptions", errors)
     }
 
-    /// The options of an apply patch, and whether what others own is taken from them.
+    /// Returns the options of an apply patch, and whether it takes ownership of conflicting fields (`force`).
     pub(super) fn apply_options(&self) -> Result<(WriteOptions, bool), ApiError> {
         let mut errors = Vec::new();
         if self.filled("fieldManager").is_none() {
@@ -51,7 +51,7 @@ impl Parameters {
         Ok(WriteOptions { field_validation, dry_run, field_manager, said })
     }
 
-    /// The options as kube-apiserver shows them to webhooks.
+    /// The options in the form that webhooks receive from kube-apiserver.
     fn said(&self) -> Option<Tree> {
         let mut said = Tree::new();
         let dry_runs = self.dry_runs();
@@ -71,7 +71,7 @@ impl Parameters {
         check_manager(manager, "fieldManager", errors);
     }
 
-    /// Whether everything is to be checked and nothing kept.
+    /// Whether the request is a dry run: everything is checked, and nothing is stored.
     pub(super) fn dry_run(&self, errors: &mut Vec<FieldError>) -> bool {
         let given = self.dry_runs();
         if given.iter().any(|one| one != "All") {

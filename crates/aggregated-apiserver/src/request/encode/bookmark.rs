@@ -1,4 +1,4 @@
-//! BOOKMARK: an event without an object, only a revision.
+//! BOOKMARK events: events that contain only a revision.
 
 use serde_json::{Value, json};
 
@@ -6,10 +6,10 @@ use super::super::negotiate::{Form, Include, MetaVersion};
 use super::{Encoder, table};
 use crate::verb::Bookmark;
 
-/// Says that what was there to begin with was sent.
+/// The annotation of the bookmark that follows the initial events.
 const INITIAL_END: &str = "k8s.io/initial-events-end";
 
-/// The object of a bookmark; the columns of a table are written only if asked for.
+/// Writes the object of a bookmark. `columns` controls whether a table describes its columns.
 pub(super) fn write(encoder: &Encoder, bookmark: Bookmark, columns: bool, out: &mut Vec<u8>) {
     let object = match encoder.format.form {
         Form::Object => object(encoder, bookmark),
@@ -38,7 +38,7 @@ fn object(encoder: &Encoder, bookmark: Bookmark) -> Value {
         "kind": encoder.kind.names.kind,
         "metadata": metadata(bookmark),
     });
-    // Go writes down what is always there.
+    // Go serializes some fields even if they are empty.
     if let Value::Object(object) = &mut object {
         encoder.kind.coerce_again(&encoder.version, object);
     }
@@ -53,7 +53,7 @@ fn partial(version: MetaVersion, bookmark: Bookmark) -> Value {
     })
 }
 
-/// A row without a name whose object holds the revision.
+/// A table row without a name; its object contains the revision.
 fn row(encoder: &Encoder, version: MetaVersion, bookmark: Bookmark) -> Value {
     let mut cells = vec![Value::from("")];
     cells.extend(encoder.version.columns.iter().map(|_| Value::Null));

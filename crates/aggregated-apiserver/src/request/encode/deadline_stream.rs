@@ -1,7 +1,7 @@
-//! A stream that is dropped at its deadline, even if it is not polled.
+//! Streams with a deadline that applies even if they are not polled.
 //!
-//! A connection does not poll a body whose reader leaves no flow-control window for it. Such a body must not hold its
-//! memory for ever, so it is dropped.
+//! A connection does not poll a body while its client does not read. The memory of such a body must not be held
+//! forever, so the stream is dropped at the deadline.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ struct Until<S> {
     _taker: AbortOnDropHandle<()>,
 }
 
-/// The same stream, which is dropped at the deadline.
+/// Returns the stream, which is dropped at the deadline even if it is not polled.
 pub(super) fn until<S: Stream + Send + 'static>(
     deadline: Instant,
     stream: S,
@@ -72,7 +72,7 @@ mod tests {
         let kept = Arc::clone(&place);
         let endless = stream::unfold(kept, async |kept| Some((1, kept)));
         drop(until(Instant::now() + Duration::from_secs(60), endless));
-        // The cancelled task is dropped when the runtime polls it.
+        // An aborted task drops its future only when the runtime schedules it.
         tokio::task::yield_now().await;
         assert_eq!(Arc::strong_count(&place), 1);
     }

@@ -1,4 +1,4 @@
-//! Compression of large responses, for clients that accept it.
+//! Compression of large responses, for clients that accept gzip.
 
 use std::io::Write as _;
 
@@ -7,7 +7,7 @@ use flate2::write::GzEncoder;
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, HeaderValue, VARY};
 
-/// The largest response that is not compressed, in bytes, same as in kube-apiserver.
+/// The size up to which a response is not compressed, in bytes; same as in kube-apiserver.
 pub(super) const THRESHOLD: usize = 128 << 10;
 
 /// Sets the headers of a compressed response.
@@ -16,23 +16,23 @@ pub(super) fn announce(headers: &mut HeaderMap) {
     headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
 }
 
-/// Compresses a response piece by piece.
+/// Compresses a response in pieces.
 pub(super) struct Gzip(GzEncoder<Vec<u8>>);
 
 impl Gzip {
     pub(super) fn new() -> Self {
-        // Fast compression, because it saves network time and not disk space.
+        // The fast level, because compression reduces transfer time, not storage.
         Self(GzEncoder::new(Vec::new(), Compression::fast()))
     }
 
-    /// The next compressed piece, as far as it is complete.
+    /// Compresses a piece of the response. Returns the output that is ready.
     pub(super) fn compress(&mut self, bytes: &[u8]) -> Vec<u8> {
-        // Writing to memory cannot fail.
+        // Writing into memory does not fail.
         let _ = self.0.write_all(bytes);
         std::mem::take(self.0.get_mut())
     }
 
-    /// The end of the response.
+    /// Returns the end of the compressed response.
     pub(super) fn finish(mut self) -> Vec<u8> {
         let _ = self.0.try_finish();
         std::mem::take(self.0.get_mut())

@@ -1,4 +1,4 @@
-//! Indented JSON: two spaces per level.
+//! Indented JSON, with two spaces per level.
 
 /// Indents JSON that arrives in pieces.
 #[derive(Debug, Default)]
@@ -6,12 +6,12 @@ pub(super) struct Indenter {
     depth: usize,
     in_text: bool,
     escaped: bool,
-    /// Whether a bracket was opened and no token has followed yet.
+    /// Whether the previous token opened a bracket.
     opened: bool,
 }
 
 impl Indenter {
-    /// The next piece, indented. White space between tokens is dropped.
+    /// Returns the next piece, indented. Whitespace between tokens is removed.
     pub(super) fn indent(&mut self, json: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(json.len() * 2);
         for &byte in json {
@@ -32,7 +32,7 @@ impl Indenter {
             if closes {
                 self.depth = self.depth.saturating_sub(1);
             }
-            // A line break before the first element, and before a closing bracket that follows an element.
+            // A line break precedes the first element, and a closing bracket that follows an element.
             if self.opened != closes {
                 self.line(&mut out);
             }

@@ -1,15 +1,15 @@
-//! Whole objects: stored bytes with their revision.
+//! Whole objects in JSON: the stored bytes with their revision.
 
 use super::Page;
 use crate::kind::Kind;
 use crate::storage::Versioned;
 
-/// One object.
+/// Writes one object.
 pub(super) fn write(versioned: &Versioned, out: &mut Vec<u8>) {
     versioned.object.write(versioned.revision, out);
 }
 
-/// One of a list. Lists of custom resources say of each item what it is.
+/// Writes one item of a list. Only items of custom resources contain `apiVersion` and `kind`.
 pub(super) fn write_item(kind: &Kind, versioned: &Versioned, out: &mut Vec<u8>) {
     if kind.is_typed() {
         versioned.object.write_without_types(versioned.revision, out);
@@ -18,8 +18,8 @@ pub(super) fn write_item(kind: &Kind, versioned: &Versioned, out: &mut Vec<u8>) 
     }
 }
 
-/// Writes the fields of a list before its items. Lists of custom resources have their fields in the order of names, because
-/// kube-apiserver reads them without a Go type; other lists have the order of the type.
+/// Writes the fields of a list before its items. The fields of custom resource lists are sorted by name, because
+/// kube-apiserver has no Go type for them; other lists have the order of their Go type.
 pub(super) fn start_list(kind: &Kind, version: &str, page: &Page, out: &mut Vec<u8>) {
     let (api_version, list_kind) = (kind.api_version(version), &kind.names.list_kind);
     let start = match kind.is_typed() {
@@ -32,7 +32,7 @@ pub(super) fn start_list(kind: &Kind, version: &str, page: &Page, out: &mut Vec<
     out.extend_from_slice(start.as_bytes());
 }
 
-/// Writes the fields of a list behind its items.
+/// Writes the fields of a list after its items.
 pub(super) fn end_list(kind: &Kind, page: &Page, out: &mut Vec<u8>) {
     if kind.is_typed() {
         out.extend_from_slice(b"]}");

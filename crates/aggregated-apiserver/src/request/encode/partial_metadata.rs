@@ -1,10 +1,10 @@
-//! PartialObjectMetadata: a part of the stored bytes.
+//! PartialObjectMetadata in JSON: a slice of the stored bytes.
 
 use super::super::negotiate::MetaVersion;
 use super::Page;
 use crate::storage::Versioned;
 
-/// The metadata of one object.
+/// Writes the metadata of one object.
 pub(super) fn write(version: MetaVersion, versioned: &Versioned, out: &mut Vec<u8>) {
     let start = format!(
         "{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{}\",\"metadata\":",
@@ -15,7 +15,7 @@ pub(super) fn write(version: MetaVersion, versioned: &Versioned, out: &mut Vec<u
     out.push(b'}');
 }
 
-/// The beginning of a list.
+/// Writes the beginning of a list.
 pub(super) fn start_list(version: MetaVersion, page: &Page, out: &mut Vec<u8>) {
     let start = format!(
         "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"{}\",\"metadata\":{{{}}},\"items\":[",
@@ -25,7 +25,7 @@ pub(super) fn start_list(version: MetaVersion, page: &Page, out: &mut Vec<u8>) {
     out.extend_from_slice(start.as_bytes());
 }
 
-/// The end of a list.
+/// Writes the end of a list.
 pub(super) fn end_list(out: &mut Vec<u8>) {
     out.extend_from_slice(b"]}");
 }

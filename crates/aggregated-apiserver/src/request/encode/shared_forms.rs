@@ -1,8 +1,8 @@
-//! Encoded watch events that many watchers need in the same form: tables, metadata, other versions.
+//! Encoded watch events that many watches share: tables, metadata, other versions.
 //!
-//! Watchers of the same objects receive a change at the same time. The first watcher encodes the form that it needs,
-//! and the others send the same bytes. A form stays in memory for a shorter time than the change: a later watcher
-//! encodes it again.
+//! All watches of a kind receive a change at about the same time. The first watch encodes the event in its format, and
+//! the other watches with this format send the same bytes. The bytes are evicted before the change leaves the watch
+//! cache: a later watch encodes the event again.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,38 +15,39 @@ use crate::quota::MemoryScale;
 use crate::verb::EventType;
 use crate::watch_cache::WatchCacheEvent;
 
-/// The memory limit of all forms, in bytes: tables of some thousand changes, or the two largest objects.
+/// The memory limit of the shared events, in bytes: enough for tables of some thousand changes, or for the two largest
+/// objects.
 const LIMIT: usize = 4 << 20;
 /// The memory limit in a small container, in bytes.
 const LEAST: usize = LIMIT / 4;
-/// The memory of a form besides its bytes: its entry, and the remains of a change and a version while an entry refers
-/// to their addresses.
+/// The memory of a shared event besides its bytes: its entry, and the allocations of a change and a version that weak
+/// references still hold.
 const ENTRY: usize = 1 << 10;
 
-/// The memory limit of all forms, in bytes.
+/// The memory limit of the shared events, in bytes.
 pub(in crate::request) fn limit(portion: MemoryScale) -> usize {
     portion.between(LEAST, LIMIT)
 }
 
-/// The form of an event.
+/// The form of an encoded event. Watches with equal forms send the same bytes.
 #[derive(Clone, Copy)]
 pub(super) struct EventForm<'a> {
-    /// The change behind the event.
+    /// The change that caused the event.
     pub change: &'a Arc<WatchCacheEvent>,
-    /// The type of the event for this watcher.
+    /// The type of the event for these watches.
     pub event_type: EventType,
     /// The requested version.
     pub version: &'a Arc<Version>,
     /// The requested format.
     pub format: Format,
-    /// Whether the event contains the column definitions.
+    /// Whether a table describes its columns.
     pub columns: bool,
-    /// The second from which ages are computed; 0 if the form contains no ages.
+    /// The time that ages are computed from, in seconds; 0 if the format has no ages.
     pub second: i64,
 }
 
-/// The key of a form in the map. A change and a version are identified by their addresses, which are not reused while
-/// an entry of [`Kept`] refers to them.
+/// The key of an [`EventForm`]. It identifies a change and a version by their addresses, which cannot be reused as long
+/// as the weak references in [`Kept`] exist.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Name {
     change: usize,
@@ -68,23 +69,23 @@ struct Forms {
     /// The memory limit, in bytes.
     limit: usize,
     by_name: HashMap<Name, Kept>,
-    /// The keys in the order in which the forms were encoded.
+    /// The keys, oldest first.
     names: VecDeque<Name>,
     bytes: usize,
 }
 
-/// The last encoded forms of watch events, which watchers share.
+/// The events that were encoded last.
 #[derive(Clone)]
 pub(in crate::request) struct SharedForms(Arc<Mutex<Forms>>);
 
 impl SharedForms {
-    /// Creates an empty set of forms with this memory limit in bytes.
+    /// Creates a cache with this memory limit, in bytes.
     pub(in crate::request) fn new(limit: usize) -> Self {
         Self(Arc::new(Mutex::new(Forms { limit, ..Forms::default() })))
     }
 
-    /// Returns the bytes of a form. `make` encodes it if it is not stored. Callers do not wait for each other: two
-    /// concurrent callers may both encode the form.
+    /// Returns the bytes of an event in this form; `make` encodes them if they are not cached. Callers do not wait for
+    /// each other: two simultaneous callers may both encode the event.
     ///
     /// # Errors
     /// The errors of `make`.
@@ -97,9 +98,9 @@ impl SharedForms {
         if let Some(kept) = self.lock().by_name.get(&name) {
             return Ok(kept.bytes.clone());
         }
-        // Unused capacity is released.
+        // A boxed slice has no spare capacity.
         let bytes = Bytes::from(make()?.into_boxed_slice());
-        // The lock is released before the evicted forms are freed.
+        // The evicted events are freed after the lock is released.
         let forgotten = self.lock().keep(name, form, bytes.clone());
         drop(forgotten);
         Ok(bytes)
@@ -119,7 +120,7 @@ impl EventForm<'_> {
 }
 
 impl Forms {
-    /// Stores the bytes of a form. Returns the evicted forms.
+    /// Caches the bytes of an event. Returns the events that were evicted.
     #[must_use]
     fn keep(&mut self, name: Name, form: EventForm<'_>, bytes: Bytes) -> Vec<Kept> {
         let mut forgotten = Vec::new();
@@ -169,7 +170,7 @@ mod tests {
         presentation: Presentation { media: Media::Json, gzip: false },
     };
 
-    /// A kind that counts how often its rows are computed.
+    /// A kind that counts how often its table rows are computed.
     fn kind() -> (Arc<Kind>, Arc<AtomicUsize>) {
         let made = Arc::new(AtomicUsize::new(0));
         let version = |name: &str, stored: bool| {
@@ -198,7 +199,7 @@ mod tests {
         (Arc::new(Kind::parse(&definition, Some(Arc::new(cells))).unwrap()), made)
     }
 
-    /// A change as its watchers receive it.
+    /// A change, as its watches see it.
     async fn change(size: usize) -> Event {
         let sequencer = Arc::new(RevisionSequencer::starting(Timestamp::UNIX_EPOCH, 7));
         let cache = Arc::new(WatchCache::new(Arc::clone(&sequencer), WINDOW_LIMIT));
@@ -232,7 +233,7 @@ mod tests {
             assert_eq!(bytes.as_ptr(), first.as_ptr());
         }
         assert_eq!(made.load(Ordering::Relaxed), 1);
-        // Another form is encoded separately.
+        // Watches with another form get other bytes.
         let whole = Format { include: Include::Object, ..TABLE };
         let beta = Format { form: Form::Table(MetaVersion::V1Beta1), ..TABLE };
         let others = [
@@ -272,7 +273,7 @@ mod tests {
         }
         assert!(encode(&event, "v2", object, false).starts_with(b"{\"type\":\"ADDED\""));
         assert_eq!(forms.lock().by_name.len(), 3);
-        // The bytes of the whole stored object are in the window.
+        // The bytes of the whole object as stored belong to the change, not to the cache.
         let one = encode(&event, "v1", object, false);
         assert_eq!(one.as_ptr(), encode(&event, "v1", object, false).as_ptr());
         assert_eq!(forms.lock().by_name.len(), 3);
@@ -304,7 +305,7 @@ mod tests {
         assert_eq!(forms.lock().by_name.len(), 3);
         encode(&changes[9]);
         assert_eq!(made.load(Ordering::Relaxed), 10);
-        // The oldest forms were evicted, and a form above the limit is not stored.
+        // The oldest events were evicted. An event that is larger than the limit is not cached.
         encode(&changes[0]);
         assert_eq!(made.load(Ordering::Relaxed), 11);
         let large = change(LIMIT).await;

@@ -1,9 +1,8 @@
-//! Responses that are sent in parts: lists in chunks, watches event by event.
+//! Responses that are sent piece by piece: lists in chunks, watches event by event.
 //!
-//! A task encodes the parts that hold a snapshot: a list, or the initial events of a watch. It waits for the reader
-//! until a deadline and no longer, because a client that stops reading must not hold objects that were deleted long
-//! ago. The connection pulls the later events of a watch: a slow reader is a position in the window that does not
-//! advance.
+//! A list, and the initial events of a watch, hold a snapshot. A task encodes them and waits for the client until a
+//! deadline, because a client that stops reading must not keep objects in memory that were deleted long ago. The
+//! connection pulls the later events of a watch: for a slow client, the cursor into the watch cache stands still.
 
 use std::io;
 use std::pin::Pin;
@@ -40,37 +39,38 @@ use crate::record::WatchEventCounter;
 use crate::user::User;
 use crate::verb::{Event, InitialEvents, ListPage, Step, WatchStream};
 
-/// The size of a chunk, in bytes. Larger chunks do not make a list faster, smaller ones make it slower.
+/// The size of a chunk, in bytes. Larger chunks do not make a list faster; smaller ones make it slower.
 const CHUNK: usize = 64 << 10;
-/// The shortest duration of a watch without `timeoutSeconds`, in seconds. The duration is random, up to twice as long,
-/// same as in kube-apiserver.
+/// The shortest duration of a watch without `timeoutSeconds`, in seconds. A random time of up to the same length is
+/// added, same as in kube-apiserver.
 const WATCH_SECONDS: u64 = 1_800;
-/// The interval of bookmarks, for clients that requested them.
+/// The interval between bookmarks, for watches that request them.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// The time between the last bookmark of a watch and its end.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
-/// The longest time that a watch remains after its end if its client does not read.
+/// The longest time that an unread watch stays open after its end.
 const OVERTIME: Duration = Duration::from_secs(5);
 /// The longest time that a watch waits for memory for an event.
 const ROOM_WAIT: Duration = Duration::from_secs(2);
-/// The longest duration of a watch.
+/// The longest duration of a watch: one day.
 const MAX_WATCH: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The largest number of conversions that are cached while chunks are encoded. They are compared one by one.
+/// The largest number of conversions that are stored while chunks are made; a lookup compares them one by one.
 const KNOWN: usize = 256;
-/// The largest size of the cached conversions, in bytes, before further ones are requested.
+/// The largest size of the stored conversions, in bytes. Above it, they are discarded before the webhook is called
+/// again.
 const KNOWN_BYTES: usize = 4 << 20;
 
 type Chunk = Result<Bytes, io::Error>;
 
-/// The chunks of a task, until it sends `None`.
+/// The chunks that a task sends; `None` marks the end.
 fn received(chunks: Receiver<Option<Chunk>>) -> impl Stream<Item = Chunk> {
     stream::unfold(Some(chunks), async |chunks| {
         let mut chunks = chunks?;
         match chunks.recv().await {
             Some(Some(chunk)) => Some((chunk, Some(chunks))),
             Some(None) => None,
-            // The task gave up. A clean end would look like the end of the list.
+            // The task gave up. A clean end would make the response look complete.
             None => {
                 let late = io::Error::new(io::ErrorKind::TimedOut, "it was not read in time");
                 Some((Err(late), None))
@@ -79,25 +79,25 @@ fn received(chunks: Receiver<Option<Chunk>>) -> impl Stream<Item = Chunk> {
     })
 }
 
-/// A response that is encoded chunk by chunk.
+/// A source of encoded chunks.
 trait Chunks: Send + 'static {
-    /// An estimate of the largest size of the next chunk, in bytes.
+    /// The approximate maximum size of the next chunk, in bytes.
     fn size_of_next(&self) -> usize;
 
-    /// The next chunk; `None` at the end. An empty chunk means that no object was found for a long time and the
-    /// response continues. A chunk ends before an object whose conversion a webhook must answer.
+    /// Returns the next chunk, or `None` at the end. An empty chunk means that a long search found nothing to send, and
+    /// that more chunks follow. A chunk ends before the first object that a webhook has to convert.
     fn next(&mut self) -> Option<Result<Vec<u8>, ApiError>>;
 
-    /// Whether a webhook may have to be called.
+    /// Whether a webhook may have to convert objects.
     fn asks(&self) -> bool;
 }
 
-/// The known conversions while chunks are encoded; empty if no webhook converts.
+/// The known conversions while chunks are made; empty if no webhook converts the kind.
 #[derive(Default)]
 struct Asking(Conversions);
 
 impl Asking {
-    /// The next chunk; an empty one continues.
+    /// Returns the next chunk. An empty chunk means that more chunks follow.
     async fn next(
         &mut self,
         chunks: &mut impl Chunks,
@@ -108,8 +108,8 @@ impl Asking {
         }
         let chunk = self.0.attempt(|| chunks.next());
         let missing = self.0.take_missing();
-        // Conversions of earlier objects are not needed any more, and the first missing conversion is always requested
-        // next.
+        // The conversions of objects that were sent are not needed any more. The webhook always converts at least the
+        // first missing object, so the loop makes progress.
         if self.0.len() > KNOWN || self.0.known_bytes() > KNOWN_BYTES {
             self.0 = Conversions::default();
         }
@@ -123,14 +123,14 @@ impl Asking {
     }
 }
 
-/// The reader of a response, with the limits that its chunks are charged to.
+/// The client of a response, with the memory limits that the response is charged to.
 #[derive(Clone)]
 pub(in crate::request) struct Reader {
     pub answer: Answer,
     pub user: Arc<User>,
-    /// The account that converted objects are charged to.
+    /// The account that conversions are charged to.
     pub account: Account,
-    /// The longest time for reading the whole response.
+    /// The longest time that the client may take to read the response.
     pub within: Duration,
 }
 
@@ -140,8 +140,8 @@ impl Reader {
     }
 }
 
-/// Encodes chunks in a task until the end, until the client has not read in time, or until the server closes. Each
-/// chunk is encoded when the chunk before it is being sent and there is memory for it.
+/// Makes chunks in a task until all are sent, the client has not read them in time, or the server closes. A chunk is
+/// made when the previous one has been taken for sending and there is memory for the new one.
 fn produce(
     mut chunks: impl Chunks,
     (reader, streaming): (Reader, Option<QueuePlace>),
@@ -149,7 +149,7 @@ fn produce(
 ) -> impl Stream<Item = Chunk> {
     let deadline = Instant::now() + reader.within;
     let (sender, receiver) = channel(1);
-    // Boxed, because every future that awaits it contains its memory again.
+    // Boxed, because a future that awaits it would otherwise contain a second copy of it.
     let produce = Box::pin(async move {
         let _streaming = streaming;
         let mut asking = Asking::default();
@@ -164,7 +164,7 @@ fn produce(
                     }
                 }
             };
-            // The search for objects may take long, and so may a webhook.
+            // A search without matches may take long, and so may a webhook.
             let chunk = tokio::select! {
                 biased;
                 chunk = made => chunk,
@@ -188,7 +188,7 @@ fn produce(
     received(receiver)
 }
 
-/// A stream without items that ends when all encoded bytes are sent.
+/// A stream without chunks that ends when all bytes of the response have been sent.
 fn sent(answer: Answer) -> impl Stream<Item = Chunk> {
     stream::once(answer.sent()).filter_map(async |()| None)
 }
@@ -202,9 +202,9 @@ struct ListState {
     has_items: bool,
     done: bool,
     indenter: Indenter,
-    /// The frame of a list in YAML.
+    /// The head and the tail of a list in YAML.
     frame: Option<yaml::Frame>,
-    /// The frame of a list in protobuf.
+    /// The head and the tail of a list in protobuf.
     messages: Option<protobuf::Frame>,
     gzip: Option<Gzip>,
     /// A list is in flight until its last chunk.
@@ -221,7 +221,7 @@ impl Chunks for ListState {
         self.encoder.kind.is_converted_by_webhook()
     }
 
-    /// The next chunk in its final encoding.
+    /// Returns the next chunk as it is sent: compressed if the list is.
     fn next(&mut self) -> Option<Result<Vec<u8>, ApiError>> {
         let Some(mut gzip) = self.gzip.take() else { return next_chunk(self) };
         match next_chunk(self) {
@@ -236,9 +236,8 @@ impl Chunks for ListState {
     }
 }
 
-/// The response with a list, chunk by chunk, compressed if the list is large and the client accepts that. If an object
-/// after the first chunk cannot be converted, the connection ends, because the response has started and must not look
-/// complete.
+/// A list in chunks. A large list is compressed if the client accepts it. If an object after the first chunk cannot be
+/// converted, the connection is aborted: the response has started and must not look complete.
 ///
 /// # Errors
 /// 500 if an object of the first chunk cannot be converted.
@@ -276,7 +275,7 @@ pub(in crate::request) async fn list(
         gzip: None,
         _permit: permit,
     };
-    // A list that fits into one chunk, or that may not be worth compressing, is sent as a whole.
+    // A list that fits into one chunk, or that may be too small to be compressed, is sent whole.
     let enough = if gzip { gzip::THRESHOLD } else { CHUNK - 1 };
     let room = reader.room(state.size_of_next()).await?;
     let mut first = Vec::new();
@@ -318,7 +317,7 @@ fn next_chunk(state: &mut ListState) -> Option<Result<Vec<u8>, ApiError>> {
         return None;
     }
     let chunk = make_chunk(state);
-    // No chunk follows after an error.
+    // An error is the last item.
     state.done |= chunk.is_err();
     Some(chunk)
 }
@@ -339,11 +338,11 @@ fn make_chunk(state: &mut ListState) -> Result<Vec<u8>, ApiError> {
     for (versioned, is_wanted) in state.listed.after(previous.as_ref()) {
         let size = versioned.object.size();
         if is_incomplete() {
-            // The chunk ends here: the conversion of the next object must be requested first.
+            // It is not known whether the object is selected.
             ended = false;
             break;
         }
-        // A large object is encoded as the first of its chunk, because there is memory for it then.
+        // A large object starts a new chunk, because only then is there memory for it.
         let is_for_next = step.has_begun() && size > CHUNK;
         if chunk.len() >= CHUNK || is_for_next || step.is_over(size) {
             ended = false;
@@ -368,7 +367,7 @@ fn make_chunk(state: &mut ListState) -> Result<Vec<u8>, ApiError> {
             written = state.encoder.write_item(&versioned, &mut chunk);
         }
         if is_incomplete() {
-            // The chunk ends before this object, which begins the next chunk.
+            // The chunk ends before this object, and the next chunk starts with it.
             chunk.truncate(length);
             state.last = before;
             ended = false;
@@ -406,7 +405,8 @@ fn make_chunk(state: &mut ListState) -> Result<Vec<u8>, ApiError> {
     }
 }
 
-/// Collects the conversions that the following objects need, so that one call requests them.
+/// Encodes the following objects in order to record their missing conversions, so that one call of the webhook converts
+/// them all.
 fn ask_ahead(state: &ListState) {
     let mut step = Step::default();
     for (versioned, is_wanted) in state.listed.after(state.last.as_ref()) {
@@ -429,34 +429,34 @@ struct WatchState {
     bookmark_is_due: bool,
     /// Whether the last event was an error.
     has_failed: bool,
-    /// Ready when the kind is removed or changed, when the server closes, or when the initial events have failed.
+    /// Completes if the kind is no longer served with this definition, the server closes, or an initial event failed.
     ended: Pin<Box<WaitForCancellationFutureOwned>>,
     clock: Clock,
-    /// Counts the sent events.
+    /// Counts the events that were sent.
     sent: WatchEventCounter,
     reader: Reader,
-    /// Ready when the user loses the permission to watch, or when other fields would be visible.
+    /// Completes if the caller is not allowed to watch any more, or if other fields would be visible to it.
     revoked: BoxFuture<'static, Revoked>,
     _permit: Permit,
 }
 
-/// The context of a watch.
+/// The inputs of a watch besides its events.
 pub(in crate::request) struct WatchContext<'a> {
-    /// The duration that the client requested.
+    /// The duration that the client requests.
     pub lasts: Option<Duration>,
-    /// Cancelled when the kind is removed or changed, or when the server closes.
+    /// Cancelled if the kind is no longer served with this definition, or if the server closes.
     pub closing: &'a CancellationToken,
     pub clock: Clock,
     pub permit: Permit,
-    /// Counts the sent events.
+    /// Counts the events that are sent.
     pub sent: WatchEventCounter,
     pub reader: Reader,
-    /// Ready when the user loses the permission to watch, or when other fields would be visible.
+    /// Completes if the caller is not allowed to watch any more, or if other fields would be visible to it.
     pub revoked: BoxFuture<'static, Revoked>,
 }
 
-/// The response with a watch, event by event, until its duration is over, the server closes, the user loses the
-/// permission, or an error occurs.
+/// A watch, event by event. It ends at its deadline, when the server closes, when the caller loses its permission, or
+/// with an error.
 ///
 /// # Errors
 /// 429 if too many requests of the user wait for memory.
@@ -473,9 +473,9 @@ pub(in crate::request) async fn watch(
     if lasts.is_zero() {
         return Ok(Body::empty());
     }
-    // Usually the initial events fit into one chunk, and no task is needed.
+    // The initial events mostly fit into one chunk, and no task is needed.
     let initial = watching.take_initial();
-    // A token for each watch, so that watches do not contend for the lock of the server's token.
+    // A token per watch, because all watches would otherwise contend for the lock of the server's token.
     let ending = closing.child_token();
     let mut beginning =
         Beginning { encoder, initial, is_first: true, ending: ending.clone(), sent: sent.clone() };
@@ -496,7 +496,7 @@ pub(in crate::request) async fn watch(
         stream::empty().right_stream()
     } else {
         let streaming = reader.answer.begin_streaming(&reader.user).await?;
-        // A shorter time limit for requests does not apply to watches.
+        // A request timeout below the default does not apply to watches.
         let within = reader.within.max(REQUEST_TIMEOUT);
         let reader = Reader { within, ..reader.clone() };
         produce(beginning, (reader, streaming), Some(closing.clone())).left_stream()
@@ -517,7 +517,7 @@ pub(in crate::request) async fn watch(
         revoked,
         _permit: permit,
     };
-    // Boxed, because it is moved with every event.
+    // Boxed, because every event moves the state.
     let live = stream::unfold(Box::new(state), next_event);
     Ok(Body::from_stream(until(deadline + OVERTIME, chunk.chain(rest).chain(live))))
 }
@@ -529,12 +529,12 @@ struct Beginning {
     is_first: bool,
     /// Ends the watch.
     ending: CancellationToken,
-    /// Counts the sent events.
+    /// Counts the events that were sent.
     sent: WatchEventCounter,
 }
 
 impl Beginning {
-    /// As many events as fit into a chunk, or none if the search for one takes long.
+    /// Returns as many events as fit into a chunk, or none if the search for one takes long.
     fn chunk(&mut self) -> Option<Vec<u8>> {
         if self.is_done() {
             return None;
@@ -585,23 +585,24 @@ impl Chunks for Beginning {
     }
 }
 
-/// The time of the next bookmark: about once a minute, and shortly before the end, same as in kube-apiserver.
+/// Returns the time of the next bookmark: about one minute from now, and shortly before the end, same as in
+/// kube-apiserver.
 fn next_bookmark(now: Instant, deadline: Instant) -> Option<Instant> {
     let last = deadline.checked_sub(LAST_BOOKMARK).filter(|&last| last > now)?;
     Some(last.min(now + BOOKMARK_EVERY))
 }
 
-/// The error that a watcher receives when its permissions change; `None` if the user is not allowed to watch any more.
+/// The error event for a watch whose permissions have changed; `None` if the caller is not allowed to watch any more.
 fn ended_by(revoked: Revoked) -> Option<ApiError> {
     match revoked {
         Revoked::All => None,
-        // The fields that were hidden would never be sent for objects that do not change.
+        // Without the error, the client would never receive the fields of unchanged objects that are now visible.
         Revoked::Fields => Some(ApiError::fields_have_changed()),
     }
 }
 
 async fn next_event(mut state: Box<WatchState>) -> Option<(Chunk, Box<WatchState>)> {
-    // No bookmark may follow an error, because it would confirm the failed event.
+    // A bookmark must not follow an error: it would confirm the event that failed.
     if state.has_failed {
         return None;
     }
@@ -621,7 +622,7 @@ async fn next_event(mut state: Box<WatchState>) -> Option<(Chunk, Box<WatchState
                 if now >= state.deadline {
                     return None;
                 }
-                // Events that exist already are sent before the bookmark.
+                // Pending events are sent before the bookmark.
                 state.bookmark_is_due = true;
                 let next = next_bookmark(now, state.deadline).unwrap_or(state.deadline);
                 state.alarm.as_mut().reset(next);
@@ -630,17 +631,17 @@ async fn next_event(mut state: Box<WatchState>) -> Option<(Chunk, Box<WatchState
         }
     };
     let _room = match &event {
-        // A small object does not wait for memory.
+        // A small event does not wait for memory.
         Ok(Event::Object(event)) if answers::is_large(&event.versioned) => {
             let Reader { answer, user, .. } = &state.reader;
-            // A waiting watch may hold objects that exist nowhere else any more. After the time limit the client
-            // watches again.
+            // The wait is short, because a waiting watch retains an event that the watch cache may have dropped. After
+            // the timeout the watch ends, and the client can resume it.
             timeout(ROOM_WAIT, answer.room_for(user, &event.versioned)).await.ok()?.ok()?
         }
         _ => None,
     };
     if matches!(state.encoder.format().form, Form::Table(_)) {
-        // Table cells contain ages.
+        // Cells of a table contain the ages of objects.
         state.encoder.set_time(state.clock.now());
     }
     let frame = match event {

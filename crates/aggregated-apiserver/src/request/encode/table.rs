@@ -1,4 +1,4 @@
-//! Tables: what kubectl prints.
+//! Tables, the format that kubectl prints.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::storage::{Revision, Versioned};
 
 const NAME_DESCRIPTION: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
 
-/// Everything before the rows. Later events of a watch leave the columns out.
+/// Writes the beginning of a table, up to its rows. Later events of a watch do not describe the columns.
 pub(super) fn start(
     encoder: &Encoder,
     version: MetaVersion,
@@ -25,7 +25,7 @@ pub(super) fn start(
         None => format!("\"resourceVersion\":\"{revision}\""),
     };
     let definitions = columns.then(|| definitions(encoder));
-    // Columns of strings and numbers always encode.
+    // Columns consist of strings and numbers, so their encoding does not fail.
     let definitions = serde_json::to_string(&definitions).unwrap_or_default();
     let start = format!(
         "{{\"kind\":\"Table\",\"apiVersion\":\"{}\",\"metadata\":{{{metadata}}},\"columnDefinitions\":{definitions},\"rows\":[",
@@ -34,7 +34,7 @@ pub(super) fn start(
     out.extend_from_slice(start.as_bytes());
 }
 
-/// One row.
+/// Writes one row.
 pub(super) fn write_row(
     encoder: &Encoder,
     version: MetaVersion,
@@ -64,7 +64,7 @@ pub(super) fn write_row(
     out.push(b'}');
 }
 
-/// Everything after the rows.
+/// Writes the end of a table.
 pub(super) fn end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"]}");
 }

@@ -1,21 +1,21 @@
-//! YAML, with the fields in alphabetical order, same as in Kubernetes.
+//! YAML with sorted keys, same as from kube-apiserver.
 
 use serde_json::Value;
 
-/// A document.
+/// Returns a document in YAML.
 pub(super) fn document(json: &[u8]) -> Vec<u8> {
     let value: Value = serde_json::from_slice(json).unwrap_or_default();
     text(&value).into_bytes()
 }
 
-/// The parts of a list before and after its items.
+/// The text around the items of a list.
 pub(super) struct Frame {
     pub head: String,
     pub tail: String,
 }
 
 impl Frame {
-    /// The frame of a list. `empty` is the JSON of the list without items.
+    /// Returns the frame of a list. `empty` is the JSON of the list without items.
     pub(super) fn of(empty: &[u8]) -> Self {
         let text = String::from_utf8(document(empty)).unwrap_or_default();
         let split = ["items", "rows"].iter().find_map(|key| {
@@ -28,17 +28,17 @@ impl Frame {
     }
 }
 
-/// An item of a list, on its own lines.
+/// Returns an item of a list, on lines of its own.
 pub(super) fn item(json: &[u8]) -> Vec<u8> {
     let value: Value = serde_json::from_slice(json).unwrap_or_default();
     format!("\n{}", text(&Value::Array(vec![value])).trim_end()).into_bytes()
 }
 
-/// The items of an empty list.
+/// The text of an empty list of items.
 pub(super) const NO_ITEMS: &[u8] = b" []";
 
 fn text(value: &Value) -> String {
-    // Trees with string keys can always be encoded.
+    // The keys are strings, so encoding does not fail.
     serde_saphyr::to_string(value).unwrap_or_default()
 }
 

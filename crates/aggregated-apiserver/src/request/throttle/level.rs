@@ -1,15 +1,15 @@
-//! Levels of clients. Each level has its own slots, so that no level waits for another.
+//! Priority levels: each class of clients has its own slots, so that it does not wait for another class.
 
 use crate::user::User;
 
-/// The level of a client.
+/// A class of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
-    /// Controllers of the control plane and nodes.
+    /// Components that the cluster depends on: controllers of the control plane, nodes.
     System,
-    /// Users, and programs that act as a user.
+    /// Human users, and programs with the credentials of one.
     People,
-    /// Programs in the cluster, each with its ServiceAccount.
+    /// Programs in the cluster, each with its service account.
     Workloads,
     /// Clients without credentials.
     Strangers,
