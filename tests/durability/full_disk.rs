@@ -19,7 +19,7 @@ use crate::{PATIENCE, llama};
 
 /// Whether a write was rejected because the disk is full.
 fn is_no_room(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 507 && status.message.contains("no room on the disk"))
+    matches!(error, kube::Error::Api(status) if status.code == 507 && status.message.contains("the disk of the store is full"))
 }
 
 fn is_status<T>(answer: &Result<T, kube::Error>, code: u16) -> bool {

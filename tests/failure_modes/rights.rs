@@ -61,8 +61,8 @@ pub fn nobody_can_be_authorized(stage: &mut Stage) -> Result<()> {
     work.is_collected_and_counted(stage)?;
     work.delete_namespace(stage)?;
     let failure = "NamespaceDeletionContentFailure";
-    rest::is_held(stage, &herd, failure, "the cluster did not answer a SubjectAccessReview")?;
-    work.waits(stage, failure, "the cluster did not answer a SubjectAccessReview")?;
+    rest::is_held(stage, &herd, failure, "the cluster did not respond to a SubjectAccessReview")?;
+    work.waits(stage, failure, "the cluster did not respond to a SubjectAccessReview")?;
     restore(stage, "ClusterRoleBinding", DELEGATOR)?;
     rest::is_gone(stage, &herd)?;
     work.finish(stage)

@@ -59,7 +59,7 @@ const WAITING_STRANGERS: usize = 100;
 
 /// An error of a request to the cluster. The message for clients contains the kind of request and no detail.
 #[derive(Clone, Debug, Error)]
-#[error("the cluster did not answer a {asked}")]
+#[error("the cluster did not respond to a {asked}")]
 pub struct ClusterError {
     asked: &'static str,
     why: String,

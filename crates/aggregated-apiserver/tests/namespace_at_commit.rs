@@ -211,7 +211,7 @@ async fn a_namespace_that_has_only_changed_takes_it() {
 async fn a_namespace_that_the_informer_does_not_have_is_read_from_the_cluster() {
     let terminating = "foos.example.com \"slow\" is forbidden: unable to create new content in namespace n because it is being terminated";
     let missing = "namespaces \"n\" not found";
-    let unread = "Internal error occurred: the cluster did not answer a GET of a namespace";
+    let unread = "Internal error occurred: the cluster did not respond to a GET of a namespace";
     for (after, expected) in [
         (Ok(namespace("1", "Active")), (201, "")),
         (Ok(namespace("1", "Terminating")), (403, terminating)),

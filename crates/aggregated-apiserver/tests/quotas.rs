@@ -470,7 +470,7 @@ async fn a_store_that_is_full_says_so() {
     }
     assert_eq!(
         answer["message"],
-        "the store is full: it holds no more than 134217728 bytes (--store-memory-mib): objects must be deleted or made smaller first"
+        "the store is full: its limit is 134217728 bytes (--store-memory-mib): objects must be deleted or made smaller first"
     );
     assert_eq!(answer["reason"], "InsufficientStorage");
 }

@@ -118,43 +118,41 @@ impl Commit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum StoreError {
     /// An object is stored under the key.
-    #[error("the key is taken")]
+    #[error("the key exists already")]
     Exists,
     /// No object is stored under the key.
-    #[error("nothing is kept under the key")]
+    #[error("the key does not exist")]
     Absent,
     /// The store has no capacity for the object.
-    #[error("the store is full: it holds no more than {limit} bytes (--store-memory-mib)")]
+    #[error("the store is full: its limit is {limit} bytes (--store-memory-mib)")]
     Full {
         /// The limit of the store, in bytes.
         limit: usize,
     },
     /// The disk has no space for the object. It was not written.
-    #[error("there is no room on the disk of the store")]
+    #[error("the disk of the store is full")]
     NoDiskSpace,
     /// The stored value differs from the value that was written, or its encryption key is missing.
     #[error(
-        "it is damaged on the disk of the store: a backup must be restored, or it must be given up"
+        "it cannot be read from the store: it is damaged, so restore a backup, or its encryption key is missing"
     )]
     Damaged,
     /// The object is larger than the store accepts.
-    #[error("it is larger than the store takes")]
+    #[error("it is larger than the limit of the store")]
     TooLarge,
     /// The store has failed permanently and accepts no writes.
-    #[error("the store has failed, and takes no more requests")]
+    #[error("the store has failed, and accepts no more requests")]
     Failed,
     /// The store does not respond. Nothing was written.
     #[error("the store cannot be reached")]
     Unavailable,
     /// It is unknown whether the object was written.
-    #[error(
-        "the store has failed or does not answer, and it is not known whether this was written"
-    )]
+    #[error("the store has failed or does not respond, and the outcome of this write is unknown")]
     Unknown,
     /// The namespace of the object has reached its limit. Cluster-scoped objects together have the limit of one
     /// namespace.
     #[error(
-        "{used} of {limit} bytes of a namespace's share are taken, and {requested} more are needed; --store-namespace-limit makes it larger"
+        "the namespace uses {used} of {limit} bytes, and {requested} more are needed; --store-namespace-limit raises the limit"
     )]
     ShareExceeded {
         /// The additional bytes that the write needs.

@@ -18,7 +18,7 @@ pub(super) const ANSWER_BYTES: usize = 16 << 20;
 
 /// A response of the cluster exceeds the size limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the answer is longer than {} MiB", ANSWER_BYTES >> 20)]
+#[error("the response is longer than {} MiB", ANSWER_BYTES >> 20)]
 pub(super) struct AnswerTooLong;
 
 /// Wraps the client, so that longer responses and events are aborted.

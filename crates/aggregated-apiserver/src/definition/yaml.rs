@@ -21,7 +21,7 @@ pub enum DefinitionError {
         message: String,
     },
     /// The string contains no document.
-    #[error("holds no CustomResourceDefinition")]
+    #[error("contains no CustomResourceDefinition")]
     Empty,
 }
 
@@ -77,7 +77,7 @@ spec:
             let error = definitions(text).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         };
-        check("", "holds no CustomResourceDefinition");
+        check("", "contains no CustomResourceDefinition");
         check("a: [", "1");
         check(
             &format!("{FOO}---\napiVersion: v1\nkind: Pod\n"),

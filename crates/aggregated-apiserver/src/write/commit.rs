@@ -180,7 +180,7 @@ fn not_kept(attributes: &Attributes<'_>, object: &Object, error: StoreError) -> 
     let kind = attributes.kind();
     let advice = match attributes.origin {
         Origin::Request => "objects must be deleted or made smaller first",
-        Origin::Restored => "--store-namespace-limit makes it larger",
+        Origin::Restored => "--store-namespace-limit raises the limit",
     };
     match error {
         StoreError::ShareExceeded { requested, used, limit } => {

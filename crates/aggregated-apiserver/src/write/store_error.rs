@@ -20,7 +20,8 @@ pub fn store_error(kind: &Kind, key: &Key, error: StoreError) -> ApiError {
             ApiError::new(Reason::InsufficientStorage, why)
         }
         StoreError::NoDiskSpace => {
-            let why = format!("{error}: objects must be deleted, or room made on it, first");
+            let why =
+                format!("{error}: objects must be deleted, or disk space must be freed, first");
             ApiError::new(Reason::InsufficientStorage, why)
         }
         _ => ApiError::internal(error),

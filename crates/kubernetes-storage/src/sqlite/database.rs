@@ -19,7 +19,7 @@ pub(super) const FILE: &str = "objects.db";
 const LOCK: &str = "lock";
 /// The number of runs that are stored. Revisions of older runs are not recognized.
 const RUNS: i64 = 1_000;
-pub(super) const NO_ROOM: &str = "there is no room on the disk";
+pub(super) const NO_ROOM: &str = "the disk is full";
 
 /// A row of the log.
 pub(super) struct Row {
