@@ -59,7 +59,7 @@ async fn run(flags: &Flags) -> Result<()> {
         signal = program::interrupted() => signal?,
     }
     drop(end);
-    // The program does not wait longer for a client that never finishes its request.
+    // At shutdown, the program waits at most this long for clients that do not finish their requests.
     if let Ok(served) = timeout(GRACE, server).await {
         served??;
     }

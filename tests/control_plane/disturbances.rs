@@ -43,7 +43,7 @@ pub fn kube_apiserver_is_killed(world: &mut World) -> Result<()> {
     world.control_plane.kill_api_server();
     world.control_plane.restart_api_server()?;
     dolly(world)?;
-    // The informer of Pods recovers by itself.
+    // The informer of Pods reconnects without a restart of the program.
     world.deploy("web", 2)
 }
 

@@ -192,7 +192,7 @@ async fn watch(api: &Api<Llama>, (seen, at): (&mut Seen, &mut u64), until: &str)
         Ok(Err(_)) | Err(_) => return Ok(Ended::Broken),
     };
     loop {
-        // The client leaves a suspended replica.
+        // If a replica does not respond because it is suspended, the client continues at another one.
         let Ok(Ok(Some(event))) = timeout(REQUEST, events.try_next()).await else {
             return Ok(Ended::Broken);
         };

@@ -69,7 +69,7 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, late: Duration) {
     }
 }
 
-/// Sends requests to one replica right after the response of the other. Returns the number of operations.
+/// Alternates between the replicas: each request goes to the other replica as soon as a response has arrived. Returns the number of operations.
 async fn take_turns(prompt: &Replica, late: &Replica, name: String) -> Result<usize> {
     let params = PostParams::default();
     let made = prompt.llamas.create(&params, &llama(&name, 1.0)).await?;

@@ -84,7 +84,7 @@ impl Computed for ClaimUse {
         Some(Self::new(name, ClaimUseSpec { mounted: Some(!pods.is_empty()), pods }))
     }
 
-    /// Both fields are hidden from users without permission to read Pods in the namespace.
+    /// `spec.mounted` and `spec.pods` are hidden from users without permission to read Pods in the namespace.
     fn field_permissions() -> FieldPermissions {
         FieldPermissions::new().protects_in_namespace::<PodView>(["spec.mounted", "spec.pods"])
     }

@@ -13,7 +13,7 @@ pub(crate) const LIST: u64 = 10;
 pub(crate) const MAP: u64 = 30;
 /// The cost of an object literal.
 pub(crate) const OBJECT: u64 = 40;
-/// The limit of work that costs do not count, in steps: for example comparing large values. A step takes 10 to 100
+/// The limit, in steps, of work that the CEL cost model does not charge, for example comparisons of large values. A step takes 10 to 100
 /// nanoseconds.
 const WORK: usize = 5_000_000;
 /// The limit of strings and lists that costs do not count, in bytes.
@@ -88,7 +88,7 @@ impl Meter {
         self.look(bytes)
     }
 
-    /// Counts a list of `values` values that is allocated.
+    /// Charges the allocation of a list of `values` values.
     pub(crate) fn make_list(&mut self, values: usize) -> Result<(), Failure> {
         self.make(values.saturating_mul(size_of::<Value<'_>>()))
     }

@@ -41,7 +41,7 @@ pub(crate) enum Plan {
     List(Box<[(Plan, bool)]>),
     Map(Box<[(Plan, Plan, bool)]>),
     Loop(Box<Loop>),
-    /// Adds items to the list that a loop collects.
+    /// Appends items to the result list of a comprehension, such as `map` or `filter`.
     Append {
         slot: usize,
         items: Box<[Plan]>,

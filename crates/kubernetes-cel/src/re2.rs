@@ -42,7 +42,7 @@ const MOST_REPEATED: u32 = 1_000;
 struct Frame {
     /// Whether the last part can be repeated.
     has_atom: bool,
-    /// The product of the repetitions of the last part and inside of it.
+    /// The repetitions of the last part of the pattern, multiplied by the repetitions nested in it.
     last: u32,
     /// The largest product of any part.
     most: u32,

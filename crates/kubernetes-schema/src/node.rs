@@ -303,8 +303,8 @@ pub enum Additional {
     Of(TypeRef),
 }
 
-/// The type of a list, which determines duplicate elements. It is enforced for types of definitions. For Go types it
-/// only affects merges, and kube-apiserver does not enforce it.
+/// The type of a list, which decides which elements are duplicates. Duplicates are rejected for custom resources. For
+/// built-in kinds the type only affects merges, same as in kube-apiserver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ListType {
     /// Not declared: the list is one value.

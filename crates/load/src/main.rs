@@ -1,7 +1,7 @@
 //! Measures the cost of operations in one run: of our server, of sample-apiserver, and of a bare server that responds
 //! with prebuilt bytes over the same TLS and HTTP/2.
 //!
-//! `cargo run --release -p load` prints the table of `docs/performance.md`. Each server runs in a process of its own.
+//! `cargo run --release -p load` prints the table of `docs/explanation/performance.md`. Each server runs in a process of its own.
 //! Its CPU time is measured, which on a busy machine is more reliable than elapsed time.
 
 mod client;

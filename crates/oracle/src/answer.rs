@@ -284,7 +284,7 @@ fn hide_version(object: &mut Value, pointer: &str) {
     }
 }
 
-/// Removes the descriptions of columns: a known difference for built-in kinds (docs/differences.md).
+/// Removes the descriptions of columns: a known difference for built-in kinds (docs/reference/differences.md).
 fn without_descriptions(body: &mut Value) {
     let columns = body.get_mut("columnDefinitions").and_then(Value::as_array_mut);
     for column in columns.into_iter().flatten().filter_map(Value::as_object_mut) {

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use regex::Regex;
 use test_cluster::ControlPlane;
 
-/// A patch type that is not implemented: docs/differences.md.
+/// A patch type that is not implemented: docs/reference/differences.md.
 const NOT_SERVED: &str = ", application/apply-patch+yaml";
 
 /// Patterns of values that differ each time, with their replacements: versions, uids, times, ages and generated names.

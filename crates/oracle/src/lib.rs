@@ -1,7 +1,7 @@
 //! The oracle: compares our server with a real kube-apiserver that serves the same kind.
 //!
 //! Rows of requests (`rows/`) are sent to both servers, and their responses are compared. A difference is a bug of our
-//! server, unless `docs/differences.md` explains it.
+//! server, unless `docs/reference/differences.md` explains it.
 
 #![allow(missing_docs)] // a program for tests, not a library
 

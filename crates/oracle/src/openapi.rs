@@ -12,7 +12,7 @@ use crate::compare::compare as compare_values;
 use crate::row::GROUP;
 use crate::server::{Sent, Server};
 
-/// A patch type that is not implemented: docs/differences.md.
+/// A patch type that is not implemented: docs/reference/differences.md.
 const NOT_SERVED: &str = "application/apply-patch+yaml";
 
 /// Compares the documents. Returns the differences as text.

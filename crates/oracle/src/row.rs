@@ -1,4 +1,4 @@
-//! Rows: sequences of requests, which the files in `rows/` contain. `docs/comparison.md` describes the file format.
+//! Rows: sequences of requests, which the files in `rows/` contain. `docs/explanation/comparison.md` describes the file format.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

@@ -109,8 +109,8 @@ async fn objects(
             let body = body.to_string();
             let (there, here) = both(reference, other, method, &path, Some(&body)).await?;
             let (told, ours) = (told(&there), told(&here));
-            // kube-apiserver cannot read such values from optional ones (`docs/differences.md`), so the results of the
-            // two servers may differ.
+            // kube-apiserver cannot convert some values inside CEL optionals (`docs/reference/differences.md`), so the
+            // results of the two servers may differ.
             if told.iter().any(|text| text.contains(UNCONVERTED)) {
                 break;
             }

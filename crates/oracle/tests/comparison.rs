@@ -184,7 +184,7 @@ fn rows() -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Checks that each reason for a difference is a heading of `docs/differences.md`, and that each heading is the reason
+/// Checks that each reason for a difference is a heading of `docs/reference/differences.md`, and that each heading is the reason
 /// for a difference.
 fn check_reasons(rows: &[Row]) -> Result<()> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/differences.md");

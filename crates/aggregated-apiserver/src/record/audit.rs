@@ -167,7 +167,7 @@ pub(super) struct Trail {
     is_truncated: bool,
     decision: Option<&'static str>,
     reason: Option<Cow<'static, str>>,
-    /// The end of a write that has ended after the request.
+    /// The outcome of a write that was still running when the response was sent, for example after a timeout.
     ended: Option<&'static str>,
     /// Whether a deprecated version of an API was requested.
     is_deprecated: bool,

@@ -60,7 +60,7 @@ impl Selection {
         }
         let selectable = self.kind.selectable(&self.version);
         if self.looks_at_converted() {
-            // An object that cannot be converted matches, so that the reader receives the error.
+            // An object that cannot be converted matches the selector, so that the reader receives the error.
             let shown = self.kind.in_version_shared(object, &self.version);
             shown.map_or(true, |shown| {
                 labels.matches(shown.labels()) && fields.matches(&shown, selectable)

@@ -253,7 +253,7 @@ impl Run {
             (Path::Root, below) => below.to_owned(),
             (path, below) => format!("{path}.{below}"),
         };
-        // A message expression can access the old value only if a rule of the node uses it.
+        // `messageExpression` can access `oldSelf` only if a rule of the same schema node uses it.
         let old = old.filter(|_| rules.rules.iter().any(|rule| rule.uses_old));
         let (error, stops) = match messages::evaluate(rule, value, old, &mut self.budget) {
             Told::Stop(why) => (FieldError::invalid(field, quote(&rules.type_name), &why), true),

@@ -27,7 +27,8 @@ use plugin::Plugin;
 
 /// The time for which a seed encrypts values after the plugin has last confirmed its key.
 const LIFETIME: Duration = Duration::from_secs(3 * 60);
-/// The largest number of seeds in memory. Every server creates one when it starts, and when the key changes.
+/// The largest number of decrypted seeds of data keys in memory. Every server creates a seed when it starts, and when
+/// the key of the KMS plugin changes.
 const SEEDS_LIMIT: usize = 100_000;
 /// The time for which a plugin that rejects a seed is called again, before the seed counts as lost. Some plugins reject
 /// seeds while their KMS does not respond.

@@ -287,7 +287,7 @@ async fn kine_history_is_available_after_a_restart_until_compacted() {
     assert!(told[2].starts_with("since "), "{told:?}");
 }
 
-/// Waits until the lines of a reader satisfy a condition.
+/// Waits until the events that a reader has received satisfy a condition.
 async fn until_told(told: &Told, is_it: impl Fn(&[String]) -> bool) {
     let waiting = async {
         while !is_it(&told.lines()) {

@@ -224,8 +224,8 @@ impl Database {
         self.reserved_space.give_up()
     }
 
-    /// Reserves disk space for writes that free memory. Returns whether the space is reserved, or as much is free in
-    /// the file itself.
+    /// Reserves disk space, so that deletions can be written when the disk is full. Returns whether the space is
+    /// reserved; free space within the database file counts too.
     pub fn hold_room(&mut self) -> bool {
         if self.reserved_space.take().is_ok() {
             if self.access != Access::Shared {

@@ -123,7 +123,7 @@ impl Log {
 pub(super) struct Moments(VecDeque<(Instant, Revision)>);
 
 impl Moments {
-    /// Creates the moments of a process that starts now.
+    /// Creates the list of revisions with their times, for a process that starts now.
     pub fn starting(newest: Revision) -> Self {
         Self(VecDeque::from([(Instant::now(), newest)]))
     }

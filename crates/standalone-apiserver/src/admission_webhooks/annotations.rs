@@ -8,8 +8,8 @@ use serde_json::value::RawValue;
 
 use super::configured::Hook;
 
-/// The key for a validating webhook that has failed without failing the write. `number` is its index among the called
-/// webhooks.
+/// The key of the audit annotation for a validating webhook that failed and has the failure policy `Ignore`. `number`
+/// is its index among the called webhooks.
 pub(super) fn failed_open(number: usize) -> String {
     format!("failed-open.validating.webhook.admission.k8s.io/round_0_index_{number}")
 }

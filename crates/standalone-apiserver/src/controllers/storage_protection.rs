@@ -185,7 +185,7 @@ async fn release_claims(client: &Client, waiting: &mut WaitingClaims, failed: &m
     }
 }
 
-/// The uids of the Pods that use each of these claims of a namespace. Claims that no Pod uses are omitted.
+/// For each of these PersistentVolumeClaims of a namespace, the uids of the Pods that use it. Claims that no Pod uses are omitted.
 ///
 /// # Errors
 /// The reason, if Pods cannot be listed.

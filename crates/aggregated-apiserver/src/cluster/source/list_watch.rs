@@ -379,7 +379,7 @@ pub(super) fn keep<K: DeserializeOwned>(
         keeper.keep(Change::Same(key));
         return Ok(());
     }
-    // Decoding is code of the user, and may panic.
+    // Decoding runs `Deserialize` of the user's type, which may panic.
     let read = || counted::read(text, keeper.room(&key), keeper.hasher());
     let read = catch_unwind(AssertUnwindSafe(read));
     let change = match read {

@@ -44,7 +44,7 @@ impl KnownSources {
         number
     }
 
-    /// The state of the source with a number.
+    /// The state of the source object with this number.
     pub fn get_mut(&mut self, SourceNumber(number): SourceNumber) -> Option<&mut Known> {
         self.all.get_mut(number)
     }

@@ -15,7 +15,7 @@ use crate::object::Labels;
 /// The memory overhead of an entry besides its strings, in bytes.
 const ENTRY: usize = 64;
 
-/// The range of places that is searched.
+/// The range of positions that is searched.
 pub(super) type Range<P> = (Bound<P>, Bound<P>);
 
 /// The terms of a label selector, sorted and without duplicates, so that equivalent selectors are equal.

@@ -186,7 +186,7 @@ fn growing(map: &ConfigMap) -> Small {
     Small((words(map).len() + GROWN.load(Ordering::Relaxed)).try_into().unwrap())
 }
 
-/// An object whose removal made a sum panic is counted once when it is added again.
+/// The removal of an object makes a sum panic. When the object is added again, the sum counts it once.
 #[test]
 fn an_object_added_again_after_a_panicking_removal_is_summed_once() {
     let mut view: View<ConfigMap> = View::of(SourceObjects::default());

@@ -188,7 +188,8 @@ fn is_wanted<'v>(filter: &'v Filter, item: &'v Value, left: &mut usize) -> Optio
             Err(fault) => fault.is_something,
         });
     };
-    // Each side must be a single value. Several values are an error, and no value does not match.
+    // Each operand of a comparison must be a single value. Several values are an error. If there is no value, the
+    // comparison is false.
     let found = found.ok()?;
     let [one] = found.as_slice() else { return found.is_empty().then_some(false) };
     let others = walk(right, vec![Cow::Borrowed(item)], left).ok()?;

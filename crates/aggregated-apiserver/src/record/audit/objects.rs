@@ -339,7 +339,7 @@ pub(super) fn disconnected(code: u16) -> Option<Box<RawValue>> {
     raw(&json!({"metadata": {}, "status": "Failure", "message": message, "code": code}))
 }
 
-/// The status of a write that ended after its request, if its outcome is unknown.
+/// The status in the audit event of a write whose outcome is unknown after its request has timed out.
 pub(super) fn unknown(code: u16) -> Option<Box<RawValue>> {
     let message = "it is not known whether this was written";
     raw(&json!({"metadata": {}, "status": "Failure", "message": message, "code": code}))

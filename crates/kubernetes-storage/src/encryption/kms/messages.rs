@@ -77,7 +77,7 @@ pub(super) struct EncryptedObject {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub(super) enum SourceType {
-    /// The source is the key of AES-GCM. Kubernetes wrote this type until version 1.28.
+    /// The encrypted data is the AES-GCM key itself. Kubernetes wrote this type until version 1.28.
     Key = 0,
     /// The source is a seed, from which HKDF derives a key for each value.
     Seed = 1,

@@ -236,7 +236,7 @@ impl Watched {
         }
     }
 
-    /// Computes until nothing is due. Returns the number of computations and the number of events.
+    /// Runs all pending computations. Returns the number of computations and the number of events.
     fn quiet(&mut self) -> (usize, usize) {
         loop {
             let (due, _) = self.computation.take_due();
