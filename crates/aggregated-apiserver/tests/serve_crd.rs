@@ -58,7 +58,7 @@ fn manifests(files: &[PathBuf], more: &[&str]) -> Output {
 }
 
 #[test]
-fn what_is_not_served_yet_is_named() {
+fn unsupported_definition_fields_are_reported_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let files = files(folder.path(), ", pattern: \"(?=a)\"");
     let refused = manifests(&files, &[]);
@@ -79,7 +79,7 @@ fn what_is_not_served_yet_is_named() {
 }
 
 #[test]
-fn a_file_that_is_none_is_named() {
+fn a_missing_definition_file_is_reported_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("missing.yaml");
     let refused = manifests(std::slice::from_ref(&missing), &[]);
@@ -89,7 +89,7 @@ fn a_file_that_is_none_is_named() {
 }
 
 #[test]
-fn it_serves() {
+fn the_program_serves_definitions_from_files() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     let authority = Authority::new("ca", &path.join("ca.crt")).unwrap();

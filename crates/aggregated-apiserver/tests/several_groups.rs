@@ -50,7 +50,7 @@ async fn get(server: &InProcess, path: &str) -> Value {
 }
 
 #[tokio::test]
-async fn each_has_its_documents() {
+async fn each_group_has_its_own_discovery_documents() {
     let server = in_process::server(DEFINITIONS).await;
     let groups = get(&server, "/apis").await;
     let names: Vec<&str> = groups["groups"]
@@ -87,7 +87,7 @@ async fn each_has_its_documents() {
 }
 
 #[tokio::test]
-async fn one_plural_in_two_groups_is_two_kinds() {
+async fn the_same_plural_in_two_groups_is_two_kinds() {
     let server = in_process::server(DEFINITIONS).await;
     let birds = "/apis/birds.example.com/v1/namespaces/n/larks";
     let songs = "/apis/songs.example.com/v2alpha1/larks";

@@ -185,7 +185,7 @@ fn spec(secret: bool, can_see_secrets: bool, events: usize) -> Value {
 const NO_SECRETS: &str = "299 - \"secrets cannot be read now: what they would add is left out\"";
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_read_is_left_out_and_comes_back() {
+async fn unreadable_lookups_are_omitted_until_readable() {
     let cluster = cluster();
     cluster.refuse(SECRETS, StatusCode::FORBIDDEN);
     let server = serve(&cluster, Kinds::new().computed::<Viewed>()).await;
@@ -225,7 +225,7 @@ async fn what_cannot_be_read_is_left_out_and_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lookup_that_does_not_answer_is_not_waited_for_long() {
+async fn requests_wait_ten_seconds_for_an_unresponsive_lookup() {
     let cluster = cluster();
     cluster.refuse(EVENTS, StatusCode::SERVICE_UNAVAILABLE);
     let server = serve(&cluster, Kinds::new().computed::<Viewed>()).await;
@@ -236,7 +236,7 @@ async fn a_lookup_that_does_not_answer_is_not_waited_for_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_kind_is_computed_from_is_waited_for_and_told_when_it_is_old() {
+async fn unsynced_sources_cause_429_and_stale_ones_a_warning() {
     let cluster = cluster();
     cluster.refuse(CONFIG_MAPS, StatusCode::FORBIDDEN);
     let server = serve(&cluster, Kinds::new().computed::<Viewed>()).await;
@@ -272,7 +272,7 @@ async fn what_a_kind_is_computed_from_is_waited_for_and_told_when_it_is_old() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_in_scope_is_read_once() {
+async fn each_source_scope_is_read_once() {
     let cluster = cluster();
     cluster.set("/api/v1/namespaces/n/configmaps", vec![named("b")]);
     let kinds = Kinds::new().computed::<Viewed>().computed::<Narrow>();
@@ -406,7 +406,7 @@ async fn used(server: &InProcess) -> (Value, Vec<String>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_knows_no_watch_is_polled_and_streams_are_opened_again() {
+async fn sources_without_watch_are_polled_and_streams_reopened() {
     let cluster = cluster();
     cluster.set(METRICS, vec![metrics(1)]);
     let opened = Arc::new(AtomicUsize::new(0));
@@ -471,7 +471,7 @@ async fn what_knows_no_watch_is_polled_and_streams_are_opened_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_always_ends_is_opened_less_and_less_often() {
+async fn a_stream_that_keeps_ending_is_reopened_with_backoff() {
     let cluster = cluster();
     cluster.set(METRICS, Vec::new());
     let opened = Arc::new(AtomicUsize::new(0));
@@ -545,7 +545,7 @@ impl Variant for Secrets {
 
 /// If one of several source types cannot be read, its objects are omitted like those of lookups, and shown again later.
 #[tokio::test(start_paused = true)]
-async fn a_type_that_may_not_be_read_is_left_out_of_several() {
+async fn a_variant_without_permission_is_omitted_with_a_warning() {
     let cluster = cluster();
     cluster.refuse(SECRETS, StatusCode::FORBIDDEN);
     cluster.refuse(CONFIG_MAPS, StatusCode::FORBIDDEN);
@@ -613,7 +613,7 @@ impl Variant for AlikeSecret {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_belongs_to_the_first_variant_that_it_leads_to() {
+async fn a_name_belongs_to_the_first_matching_variant() {
     let cluster = cluster();
     cluster.set(SECRETS, vec![named("a"), named("b"), named("b-secret")]);
     let server = serve(&cluster, Kinds::new().computed_from_variants::<Alike>()).await;
@@ -668,7 +668,7 @@ impl Computed for Numbered {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_read_or_computed_is_in_no_other_s_way() {
+async fn invalid_sources_do_not_affect_other_objects() {
     let number = |name: &str, number: Value| {
         json!({
             "metadata": {"namespace": "n", "name": name, "resourceVersion": "2"}, "number": number,

@@ -83,7 +83,7 @@ fn get(path: &str) -> http::request::Builder {
 }
 
 #[tokio::test]
-async fn a_request_goes_on_with_the_trace_of_its_client_and_each_step_is_a_span() {
+async fn requests_continue_the_trace_of_their_client_with_a_span_per_step() {
     let folder = tempfile::tempdir().unwrap();
     let (address, sent) = collector().await;
     let server = server(folder.path(), address, 0).await;
@@ -151,7 +151,7 @@ async fn a_request_goes_on_with_the_trace_of_its_client_and_each_step_is_a_span(
 }
 
 #[tokio::test]
-async fn what_a_stranger_says_of_traces_is_a_link_and_nonsense_is_nothing() {
+async fn trace_parents_of_other_users_become_links() {
     let folder = tempfile::tempdir().unwrap();
     let (address, sent) = collector().await;
     let server = server(folder.path(), address, 1_000_000).await;
@@ -183,7 +183,7 @@ async fn what_a_stranger_says_of_traces_is_a_link_and_nonsense_is_nothing() {
 }
 
 #[tokio::test]
-async fn nothing_is_chosen_unless_a_rate_says_so() {
+async fn no_spans_are_sampled_without_a_rate() {
     let folder = tempfile::tempdir().unwrap();
     let (address, mut sent) = collector().await;
     let server = server(folder.path(), address, 0).await;
@@ -216,7 +216,7 @@ async fn count(server: &InProcess, result: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn what_comes_while_a_collector_takes_long_is_sent_when_it_has_answered() {
+async fn spans_are_sent_after_a_slow_collector_has_responded() {
     let folder = tempfile::tempdir().unwrap();
     let answers = Arc::new(Semaphore::new(0));
     let (address, mut sent) = collector_that_answers(0, Arc::clone(&answers)).await;
@@ -250,7 +250,7 @@ async fn what_comes_while_a_collector_takes_long_is_sent_when_it_has_answered() 
 }
 
 #[tokio::test]
-async fn what_a_collector_does_not_take_has_failed() {
+async fn spans_rejected_by_the_collector_are_counted_as_failed() {
     let folder = tempfile::tempdir().unwrap();
     let (address, mut sent) = collector_that_rejects(2).await;
     let server = server(folder.path(), address, 1_000_000).await;
@@ -272,7 +272,7 @@ async fn what_a_collector_does_not_take_has_failed() {
 }
 
 #[tokio::test]
-async fn a_collector_that_says_nothing_holds_nobody_up_and_what_finds_no_room_is_counted() {
+async fn an_unresponsive_collector_drops_spans_and_delays_no_request() {
     let folder = tempfile::tempdir().unwrap();
     // A collector that accepts connections and never responds.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

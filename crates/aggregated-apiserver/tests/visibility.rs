@@ -143,7 +143,7 @@ fn names(list: &Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_is_hidden_is_in_no_list_and_counted_in_none() {
+async fn hidden_objects_are_neither_listed_nor_counted() {
     let server = serve(&FakeCluster::without_objects(CONFIG_MAPS)).await;
     for (name, reader) in [("a", "bob"), ("b", "alice"), ("c", "bob"), ("d", "alice"), ("e", "bob")]
     {
@@ -197,7 +197,7 @@ async fn what_is_hidden_is_in_no_list_and_counted_in_none() {
 }
 
 #[tokio::test]
-async fn what_is_hidden_is_not_there_for_whoever_names_it() {
+async fn hidden_objects_are_not_found_by_name() {
     let server = serve(&FakeCluster::without_objects(CONFIG_MAPS)).await;
     assert_eq!(create(&server, &admin(), "a", "bob").await, 201);
     let path = format!("{NOTES}/a");
@@ -257,7 +257,7 @@ async fn what_is_hidden_is_not_there_for_whoever_names_it() {
 }
 
 #[tokio::test]
-async fn no_view_shows_what_is_hidden() {
+async fn views_of_kinds_with_visibility_are_rejected() {
     let same = |tree| tree;
     let (group, version, plural) = ("example.com", "v1", "notes");
     let view = View { group, version, plural, to_stored: same, from_stored: same };
@@ -326,7 +326,7 @@ fn named(object: &Value) -> String {
 
 /// Random creations, changes of the reader, and deletions. In the end each watch has the same objects as a list.
 #[tokio::test]
-async fn a_watch_shows_what_comes_into_sight_and_goes() {
+async fn watches_send_added_and_deleted_when_visibility_changes() {
     let server = serve(&FakeCluster::without_objects(CONFIG_MAPS)).await;
     let users = [alice(), user("bob", "blue")];
     let mut watches = Vec::new();
@@ -420,7 +420,7 @@ impl Stored for Counted {
 /// A rule is called once for each object that a list examines, twice if the list has pages, twice for each event and
 /// watch (before and after), and never for users who see everything.
 #[tokio::test]
-async fn rules_are_asked_as_often_as_selectors() {
+async fn visibility_is_evaluated_as_often_as_selectors() {
     const COUNTED: &str = "/apis/example.com/v1/namespaces/n/counted";
     let server = ApiServer::new("counted", Kinds::new().stored::<Counted>())
         .without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);

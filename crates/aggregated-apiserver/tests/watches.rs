@@ -80,7 +80,7 @@ async fn ends(body: &mut Body, within: Duration) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_ends_when_the_right_to_it_ends() {
+async fn a_watch_ends_when_the_permission_is_revoked() {
     let (server, says) = server().await;
     let mut allowed = watch(&server, jane(), "timeoutSeconds=80000").await;
     let mut of_admin = watch(&server, admin(), "timeoutSeconds=80000").await;
@@ -91,7 +91,7 @@ async fn a_watch_ends_when_the_right_to_it_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_outlives_a_cluster_that_does_not_answer_by_an_hour() {
+async fn a_watch_continues_for_an_hour_without_the_cluster() {
     let (server, says) = server().await;
     let mut body = watch(&server, jane(), "timeoutSeconds=80000").await;
     says.store(NOTHING, Ordering::Relaxed);
@@ -103,7 +103,7 @@ async fn a_watch_outlives_a_cluster_that_does_not_answer_by_an_hour() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_from_a_future_that_does_not_come_says_so() {
+async fn a_watch_from_an_unreached_revision_fails_with_504() {
     let (server, _) = server().await;
     let list = Request::get(FOOS).body(Body::empty()).unwrap();
     let list = server.respond(admin(), list).await.into_body().collect().await.unwrap();

@@ -64,7 +64,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_demanded_is_put_back_and_nothing_else() {
+    fn only_required_fields_are_restored() {
         let schema = Schema::of_definition(&json!({
             "type": "object", "required": ["spec"],
             "properties": {
@@ -99,7 +99,7 @@ mod tests {
         }
     }
     #[test]
-    fn items_that_are_told_apart_are_completed() {
+    fn list_items_with_keys_are_completed() {
         let schema = Schema::of_definition(&json!({"type": "object", "properties": {"l": {
             "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
             "items": {"type": "object", "required": ["name", "size"], "properties": {

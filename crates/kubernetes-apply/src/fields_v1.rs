@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_is_read_as_it_is_written() {
+    fn field_sets_survive_encoding_and_decoding() {
         for written in [
             json!({}),
             json!({"f:a": {}}),
@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_odd_is_read_as_kube_apiserver_does() {
+    fn unusual_fields_v1_are_decoded_as_in_kube_apiserver() {
         // A path element of an unknown type is omitted. A path with nothing left below it is in the set.
         let odd = json!({"f:a": {"x:b": {"f:c": {}}}, "x:y": {}, ".": {}});
         assert_eq!(read(&odd.to_string()).unwrap(), set(&["a"]));
@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_read_than_is_asked_for() {
+    fn set_operations_on_encoded_sets_equal_those_on_decoded_sets() {
         let sets = [
             set(&[]),
             set(&["a"]),
@@ -586,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_scalar_is_kept_as_it_is_written() {
+    fn non_scalar_values_are_encoded_unchanged() {
         let odd = r#"{"f:l":{"k:{\"a\": {\"b\":1}}":{},"v:[[0],1]":{".":{},"f:a":{}}}}"#;
         let set = read(odd).unwrap();
         assert_eq!(text_of(&set), odd);
@@ -599,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn random_texts_are_read_or_refused() {
+    fn random_fields_v1_are_decoded_or_rejected() {
         let texts = [
             r#"{"f:a":{".":{},"f:b":{}},"f:c":{}}"#,
             r#"{"f:l":{"k:{\"a\":1,\"b\":\"x\"}":{".":{},"f:a":{}}}}"#,
@@ -637,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused() {
+    fn invalid_fields_v1_are_rejected() {
         for written in [
             json!([]),
             json!({"a": {}}),

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_new_connection_keeps_its_place_until_its_first_request_is_overdue() {
+    async fn a_new_connection_holds_its_slot_until_its_first_request_is_overdue() {
         let connection = occupant();
         assert!(!connection.may_give_way());
         tokio::time::advance(OVERDUE).await;
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_keeps_its_place_while_the_head_of_its_next_request_arrives() {
+    async fn a_connection_holds_its_slot_while_a_request_head_arrives() {
         let connection = occupant();
         drop(connection.begin());
         tokio::time::advance(OVERDUE).await;

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_requests_of_a_connection_wait_for_one_place() {
+    async fn concurrent_requests_of_a_connection_wait_for_the_same_slot() {
         let (places, first, slot) = world();
         let place = places.take(&first).unwrap();
         let _busy = first.begin();

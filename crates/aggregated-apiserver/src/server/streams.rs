@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_more_is_read_than_there_is_room_for() {
+    async fn streams_are_accepted_only_within_the_limit() {
         let streams = Streams::new(CancellationToken::new(), 1, occupant());
         let running = streams.running();
         let has_room = || poll_fn(|context| Poll::Ready(running.poll_room(context).is_ready()));

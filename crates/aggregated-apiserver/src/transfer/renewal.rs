@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_converted_is_named() {
+    fn objects_that_cannot_be_migrated_are_reported_by_name() {
         let object = |name: &str, version: &str, member: &str| {
             let tree = json!({
                 "apiVersion": format!("example.com/{version}"), "kind": "Foo",

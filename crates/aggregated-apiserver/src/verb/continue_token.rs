@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token() {
+    fn invalid_continue_tokens_are_rejected() {
         let of = |json: &str| ENGINE.encode(json);
         let rows = [
             ("x", "illegal base64 data at input byte 0"),

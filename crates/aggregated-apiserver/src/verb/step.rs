@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_bounded_by_objects_and_bytes_and_goes_on() {
+    fn steps_are_limited_by_objects_and_bytes() {
         assert_eq!(steps(100), OBJECTS);
         assert_eq!(steps(100 << 10), 10);
         assert_eq!(steps(2 * BYTES), 1);

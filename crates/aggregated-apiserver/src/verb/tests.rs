@@ -158,7 +158,7 @@ fn told(listed: &ListPage) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn pages_together_are_the_list_that_they_began_with() {
+async fn all_pages_together_equal_the_list_at_the_first_page() {
     let mut world = World::new();
     for _ in 0..40 {
         world.write();
@@ -193,7 +193,7 @@ async fn pages_together_are_the_list_that_they_began_with() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_too_old_can_be_exchanged() {
+async fn an_expired_continue_token_is_replaced_by_an_inconsistent_one() {
     let mut world = World::new();
     for _ in 0..20 {
         world.write();
@@ -219,7 +219,7 @@ async fn a_token_that_is_too_old_can_be_exchanged() {
 }
 
 #[tokio::test]
-async fn the_past_before_the_first_sync_is_not_shown() {
+async fn a_list_at_a_revision_before_the_first_sync_is_rejected() {
     let mut world = World::new();
     let sequencer = RevisionSequencer::starting(Timestamp::from_second(1_800_000_000).unwrap(), 7);
     world.served.cache = Arc::new(WatchCache::new(Arc::new(sequencer), WINDOW_LIMIT));
@@ -232,7 +232,7 @@ async fn the_past_before_the_first_sync_is_not_shown() {
 }
 
 #[tokio::test]
-async fn a_streaming_list_ends_with_a_bookmark_and_goes_on() {
+async fn a_streaming_list_continues_as_a_watch_after_its_bookmark() {
     let mut world = World::new();
     for _ in 0..20 {
         world.write();

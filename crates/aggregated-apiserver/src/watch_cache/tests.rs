@@ -87,7 +87,7 @@ fn a_quiet_cache_is_as_new_as_the_sequence() {
 }
 
 #[tokio::test]
-async fn a_watcher_is_told_its_scope_only() {
+async fn a_watcher_receives_only_events_of_its_scope() {
     let cache = cache();
     put(&cache, "a/1", 1);
     let (_, mut all) = cache.subscribe(Scope::All);
@@ -112,7 +112,7 @@ async fn a_waiting_watcher_is_woken() {
 }
 
 #[tokio::test]
-async fn a_slow_watcher_loses_only_what_is_in_its_scope() {
+async fn a_slow_watcher_expires_only_by_changes_in_its_scope() {
     let cache = cache();
     put(&cache, "quiet/1", 1);
     let (_, mut busy) = cache.subscribe(Scope::All);
@@ -128,7 +128,7 @@ async fn a_slow_watcher_loses_only_what_is_in_its_scope() {
 }
 
 #[tokio::test]
-async fn revisions_of_others_and_of_the_future() {
+async fn foreign_revisions_are_rejected_and_future_ones_awaited() {
     let cache = cache();
     let current = cache.snapshot().revision().number();
     let foreign = Revision::new(current + 1);
@@ -142,7 +142,7 @@ async fn revisions_of_others_and_of_the_future() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_revision_that_does_not_come_is_too_large() {
+async fn a_revision_that_is_not_reached_is_too_large() {
     let cache = cache();
     let current = cache.snapshot().revision();
     let next = Revision::new(current.number() + (1 << 18));
@@ -193,7 +193,7 @@ async fn list_then_watch_equals_list_now() {
 }
 
 #[tokio::test]
-async fn changes_of_one_revision_are_taken_together() {
+async fn changes_of_one_revision_are_delivered_together() {
     let cache = cache();
     let (_, mut subscription) = cache.subscribe(Scope::All);
     let names: Vec<String> = (0..100).map(|number| format!("m/x{number:03}")).collect();
@@ -211,7 +211,7 @@ async fn changes_of_one_revision_are_taken_together() {
 }
 
 #[tokio::test]
-async fn who_waits_is_told_that_the_past_is_lost() {
+async fn waiting_watchers_are_notified_when_the_history_is_lost() {
     let cache = cache();
     put(&cache, "m/x", 1);
     let (_, mut subscription) = cache.subscribe(Scope::All);

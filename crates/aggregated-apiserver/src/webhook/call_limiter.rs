@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn webhooks_that_keep_their_turns_leave_one_to_the_next() {
+    fn each_busy_webhook_leaves_call_slots_for_further_webhooks() {
         let (turns, users) = (CallLimiter::new(16, OF_ONE), users());
         let webhooks: Vec<String> = (0..16).map(|number| format!("a:{number}")).collect();
         let mut kept = Vec::new();
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_webhook_keeps_no_call_from_a_quick_one() {
+    fn a_slow_webhook_does_not_delay_calls_of_a_fast_one() {
         let (turns, users) = (CallLimiter::new(16, OF_ONE), users());
         let slow: Vec<_> =
             users[..OF_ONE].iter().map(|user| now(&turns, "slow:443", user)).collect();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_with_many_calls_leaves_turns_of_a_webhook_to_others() {
+    fn a_user_with_many_calls_leaves_call_slots_for_other_users() {
         let (turns, users) = (CallLimiter::new(256, 64), users());
         let mut kept = Vec::new();
         let mut counts = Vec::new();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn users_have_their_turns_round_robin() {
+    fn call_slots_are_assigned_round_robin_over_users() {
         let turns = CallLimiter::new(16, 1);
         let held = now(&turns, "a", "x").unwrap();
         let mut waiting: Vec<_> = ["eve", "eve", "eve", "jane", "jane"]
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_calls_that_wait_are_limited() {
+    fn waiting_webhook_calls_are_limited() {
         let turns = CallLimiter::new(1, 1);
         let held: Vec<_> = (0..=WAITING).map(|_| turns.wait(call("a", "eve")).unwrap()).collect();
         assert!(turns.wait(call("a", "eve")).is_err());
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_call_that_waits_comes_first() {
+    async fn waiting_webhook_calls_are_served_in_order() {
         let turns = CallLimiter::new(1, OF_ONE);
         let first = turns.take(call("a", "u")).await;
         let mut second = Box::pin(turns.take(call("b", "u")));

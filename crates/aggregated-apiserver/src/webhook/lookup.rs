@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_with_little_time_refuses_no_other_call_of_its_host() {
+    async fn a_name_lookup_timeout_of_one_call_does_not_affect_others() {
         let lookups = Lookups::new(1);
         let held = Arc::clone(&lookups.permits).acquire_owned().await.unwrap();
         let (short, long) = (seconds(1), seconds(30));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lookup_that_no_call_waits_for_gives_its_permit_back() {
+    async fn an_abandoned_name_lookup_releases_its_permit() {
         let lookups = Lookups::new(1);
         let held = Arc::clone(&lookups.permits).acquire_owned().await.unwrap();
         let time = seconds(30);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lookup_outlives_the_runtime_in_which_it_began() {
+    fn a_name_lookup_outlives_its_runtime() {
         let lookups = Lookups::new(1);
         let runtime =
             || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_that_is_its_own_ca_is_trusted_if_it_is_in_the_bundle() {
+    fn a_self_signed_certificate_in_the_bundle_is_trusted() {
         let own = signed_by_itself(&its_own_ca());
         verify(&[&own], &own, NAME).unwrap();
         let another = signed_by_itself(&its_own_ca());
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_its_name_its_time_or_its_purpose_is_refused() {
+    fn certificates_with_a_wrong_name_time_or_purpose_are_rejected() {
         let own = signed_by_itself(&its_own_ca());
         verify(&[&own], &own, "elsewhere").unwrap_err();
         let day = Duration::from_secs(24 * 60 * 60);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ca_that_another_ca_has_signed_is_no_server() {
+    fn an_intermediate_ca_is_rejected_as_a_server_certificate() {
         let key = KeyPair::generate().unwrap();
         let root = its_own_ca().self_signed(&key).unwrap();
         let issuer = Issuer::new(its_own_ca(), key);

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_entered_until_the_guard_is_dropped() {
+    fn a_critical_section_is_entered_until_its_guard_is_dropped() {
         let section = CriticalSection::default();
         let entered = section.enter(1).now_or_never().unwrap();
         assert!(section.is_entered() && !section.has_committed());

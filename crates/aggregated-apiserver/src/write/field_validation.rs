@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repeated_keys_of_yaml_are_one_error_and_several_warnings() {
+    fn duplicate_yaml_keys_are_one_error_or_several_warnings() {
         let problems = || vec![format!("{REPEATED_KEYS}line 1: x\n  line 2: y")];
         let unknown = || vec!["spec.z".to_owned()];
         let warnings = report(FieldValidation::Warn, problems(), unknown()).unwrap();

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_the_same_whether_it_is_text_or_a_tree() {
+    fn managed_fields_parse_equally_from_text_and_tree() {
         let nobody = Managers::default();
         for managed_fields in [
             entry(r#"{"f:a":{".":{},"k:{\"x\":1}":{}}}"#, ""),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_a_second_look_becomes_a_tree() {
+    fn unusual_managed_fields_are_parsed_into_a_tree() {
         let plain = entry("{}", "");
         assert!(sent(&plain).1.is_some());
         for managed_fields in [
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_may_become_is_bounded() {
+    fn the_values_of_managed_fields_are_limited() {
         let many = vec!["\"f:a\":{}"; 60_000].join(",");
         let object = format!(r#"{{"metadata":{{"managedFields":[{{"fieldsV1":{{{many}}}}}]}}}}"#);
         for parse in [codec::from_json, codec::object_from_json] {

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_not_done_is_asked_for_again() {
+    fn only_writes_that_did_not_happen_are_retryable() {
         assert_eq!(unavailable(StoreError::Unavailable).retry_after_seconds(), Some(1));
         assert_eq!(unknown(StoreError::Unknown.to_string()).retry_after_seconds(), None);
     }

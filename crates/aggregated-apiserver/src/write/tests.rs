@@ -167,7 +167,7 @@ fn refused(metadata: Value, spec: Value) -> String {
 }
 
 #[test]
-fn stamps_what_the_system_knows() {
+fn creates_set_system_metadata() {
     let metadata = json!({
         "name": "a", "uid": "mine", "generation": 9, "creationTimestamp": null,
         "deletionTimestamp": "2020-01-01T00:00:00Z", "labels": {"x": null}, "annotations": {},
@@ -338,7 +338,7 @@ fn the_metadata_names_the_field() {
 }
 
 #[test]
-fn another_kind_is_said_so() {
+fn an_object_of_another_kind_is_rejected_with_both_kinds() {
     let tree = json!({"apiVersion": "example.com/v1", "kind": "Other", "metadata": {"name": "a"}, "odd": 1});
     assert_eq!(
         prepare(tree, FieldValidation::Strict).unwrap_err().to_string(),
@@ -347,7 +347,7 @@ fn another_kind_is_said_so() {
 }
 
 #[test]
-fn many_controllers_are_told_of_once() {
+fn many_controller_references_cause_one_error() {
     let owner = |number: usize| {
         json!({
             "apiVersion": "v1", "kind": "Pod", "name": "x".repeat(5_000),
@@ -371,7 +371,7 @@ impl CreateAuthorizer for Updater {
 }
 
 #[test]
-fn an_update_that_creates_needs_the_right_to() {
+fn an_update_that_creates_needs_permission_to_create() {
     let strategy = Strategy { allows_create_on_update: true, ..Strategy::default() };
     let world = World::new(kind().with_strategy(strategy));
     let put = |authorizer: &dyn CreateAuthorizer, size: i64, part| {
@@ -426,7 +426,7 @@ impl Store for Closing {
 }
 
 #[test]
-fn an_object_does_not_outlive_its_definition() {
+fn objects_cannot_be_created_after_their_definition_is_removed() {
     let mut world = World::new(kind());
     let sequencer = Arc::new(RevisionSequencer::starting(world.clock.now(), 7));
     let store = MemoryStore::new(MEMORY_STORE_LIMIT, sequencer, NamespaceLimit::default());
@@ -442,7 +442,7 @@ fn an_object_does_not_outlive_its_definition() {
 
 /// An object that an old definition has validated is not committed after another definition has replaced it.
 #[tokio::test]
-async fn nothing_is_written_as_an_older_definition_says() {
+async fn writes_under_an_older_definition_are_rejected() {
     let world = World::new(kind());
     let gate = world.served.gate.clone();
     let entered = gate.enter().unwrap();

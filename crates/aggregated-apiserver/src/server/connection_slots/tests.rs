@@ -46,7 +46,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn one_network_leaves_places_for_others_and_they_for_the_next() {
+async fn each_network_leaves_slots_for_further_networks() {
     let places = ConnectionSlots::new(100, 0, Whose::Networks);
     let mut held = Vec::new();
     let mut counts = Vec::new();
@@ -93,7 +93,7 @@ async fn a_known_connection_gives_way_to_a_network_with_fewer_alone() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_gives_way_to_a_request_of_its_own_network() {
+async fn an_idle_connection_is_closed_for_a_connection_of_the_same_network() {
     let mut world = World::new(4);
     for _ in 0..3 {
         assert!(world.take("10.0.0.1", true));
@@ -132,7 +132,7 @@ async fn a_connection_with_a_request_never_gives_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_wait_in_order_and_not_for_connections_of_other_networks() {
+async fn connections_wait_in_order_within_their_network() {
     let mut world = World::new(4);
     for _ in 0..3 {
         assert!(world.take("10.0.0.1", true));
@@ -161,7 +161,7 @@ async fn connections_wait_in_order_and_not_for_connections_of_other_networks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_number_of_those_that_wait_is_limited_and_nothing_is_left_behind() {
+async fn waiting_connections_are_limited_and_leave_no_entries() {
     let mut world = World::new(4);
     for _ in 0..3 {
         assert!(world.take("10.0.0.1", true));
@@ -186,7 +186,7 @@ async fn the_number_of_those_that_wait_is_limited_and_nothing_is_left_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_has_waited_has_all_of_its_time() {
+async fn the_deadline_of_a_connection_starts_after_its_wait() {
     let places = ConnectionSlots::new(1, 10, Whose::Networks);
     let (first, second) = (occupant("10.0.0.1", false), occupant("10.0.0.1", false));
     let held = places.take(&first).unwrap();
@@ -222,7 +222,7 @@ async fn of_a_front_proxy_the_least_recently_used_without_a_request_gives_way() 
 }
 
 #[test]
-fn a_network_of_ipv6_counts_as_one() {
+fn ipv6_addresses_of_one_network_count_together() {
     assert_eq!(
         network("2001:db8::1:2".parse().unwrap()),
         network("2001:db8::".parse::<IpAddr>().unwrap())

@@ -27,7 +27,7 @@ fn count(now: &Value, before: &Value) -> usize {
 }
 
 #[test]
-fn what_was_wrong_may_stay_and_nothing_else() {
+fn only_errors_of_the_old_definition_are_tolerated() {
     let list = json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": ""});
     let default = json!({"type": "string", "default": 5});
     let rule = |rule: &str| json!({"type": "string", "x-kubernetes-validations": [{"rule": rule}]});
@@ -48,7 +48,7 @@ fn what_was_wrong_may_stay_and_nothing_else() {
 }
 
 #[test]
-fn costs_may_stay_in_a_schema_that_did_not_change() {
+fn rule_costs_of_an_unchanged_schema_are_tolerated() {
     let dear = |rule: &str| json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-validations": [{"rule": rule}]});
     let before = json!({"a": dear("self.all(x, self.all(y, x != y))")});
     assert_ne!(count(&before, &json!({})), 0);
@@ -58,7 +58,7 @@ fn costs_may_stay_in_a_schema_that_did_not_change() {
 }
 
 #[test]
-fn a_root_that_was_wrong_does_not_keep_the_rest_from_changing() {
+fn an_old_error_at_the_schema_root_allows_other_changes() {
     let rooted = |root: &Value, properties: &Value| {
         let mut version = version("v1", properties);
         version["subresources"] = json!({"status": {}});
@@ -74,7 +74,7 @@ fn a_root_that_was_wrong_does_not_keep_the_rest_from_changing() {
 }
 
 #[test]
-fn versions_are_known_by_their_names() {
+fn versions_are_compared_by_name() {
     let (good, bad) = (json!({}), json!({"a": {"type": "string", "x-kubernetes-list-type": ""}}));
     let before = definition(&[version("v1", &good), version("v2", &bad)]);
     let turned = definition(&[version("v2", &bad), version("v1", &good)]);

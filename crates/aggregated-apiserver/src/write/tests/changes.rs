@@ -69,7 +69,7 @@ fn the_generation_counts_changes_of_the_content() {
 }
 
 #[test]
-fn what_only_the_system_sets_stays() {
+fn system_metadata_cannot_be_changed() {
     let live = live(json!({}));
     let metadata = json!({
         "creationTimestamp": null, "generation": null, "uid": null, "selfLink": "/x",
@@ -96,7 +96,7 @@ fn what_only_the_system_sets_stays() {
 }
 
 #[test]
-fn who_changes_an_object_has_seen_it() {
+fn updates_need_the_current_resource_version() {
     let live = live(json!({}));
     let current = live.revision.to_string();
     let outcome = |revision: Value| {
@@ -117,7 +117,7 @@ fn who_changes_an_object_has_seen_it() {
 }
 
 #[test]
-fn what_was_wrong_before_may_stay() {
+fn old_validation_errors_are_tolerated_if_unchanged() {
     let mut tree = tree(json!({}));
     tree["spec"] = json!({"size": 99, "mode": "a"});
     let live = live_in(kind(), tree.as_object().unwrap().clone());
@@ -127,7 +127,7 @@ fn what_was_wrong_before_may_stay() {
 }
 
 #[test]
-fn an_object_that_goes_gains_no_finalizers() {
+fn finalizers_cannot_be_added_to_a_deleting_object() {
     let gone = json!({
         "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0,
         "finalizers": ["x/one", "x/two"],
@@ -146,7 +146,7 @@ fn an_object_that_goes_gains_no_finalizers() {
 }
 
 #[test]
-fn what_holds_an_object() {
+fn deletions_wait_for_finalizers() {
     let clock =
         Clock::new(|| "2026-01-01T00:00:00.5Z".parse().unwrap(), || Uuid::from_u128(7), || 7);
     let marked = |finalizers: Value, propagation| {
@@ -179,7 +179,7 @@ fn what_holds_an_object() {
 }
 
 #[test]
-fn a_patch_that_makes_no_object_is_refused() {
+fn a_patch_with_an_invalid_result_is_rejected() {
     let live = live(json!({}));
     for (patch, expected) in [
         (json!([1]), "couldn't get version/kind"),
@@ -262,7 +262,7 @@ fn a_status_is_written_apart() {
 }
 
 #[test]
-fn replicas_are_said_in_one_way() {
+fn replicas_map_to_the_scale_subresource() {
     let there = |spec: Value| {
         let mut tree = tree(json!({}));
         tree["spec"] = spec;
@@ -314,7 +314,7 @@ fn replicas_are_said_in_one_way() {
 }
 
 #[test]
-fn an_object_is_restored_as_it_was() {
+fn restored_objects_are_stored_unchanged() {
     let restored = |change: &dyn Fn(&mut Value)| {
         let world = World::new(scalable());
         let mut tree = tree(json!({"resourceVersion": "9"}));

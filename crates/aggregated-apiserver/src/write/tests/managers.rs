@@ -28,7 +28,7 @@ fn update(world: &World, revision: &Revision, mut tree: Value) -> (Value, Revisi
 }
 
 #[test]
-fn sets_of_another_server_become_those_of_the_types() {
+fn field_sets_of_another_server_are_adapted_to_the_schema() {
     // An atomic list has no owners of its elements.
     let apart = json!({"f:spec": {"f:list": {"i:0": {}}}});
     let whole = json!({"f:spec": {"f:list": {}}});
@@ -45,7 +45,7 @@ fn sets_of_another_server_become_those_of_the_types() {
 }
 
 #[test]
-fn sets_that_could_not_be_read_again_are_refused() {
+fn field_sets_nested_too_deeply_are_rejected() {
     let deep = |depth: usize| (0..depth).fold(json!({}), |below, _| json!({ "f:a": below }));
     // The field set is nested in an entry of the list in the metadata.
     for (depth, is_kept) in [(122, true), (123, false), (127, false), (1_000, false)] {
@@ -66,7 +66,7 @@ fn sets_that_could_not_be_read_again_are_refused() {
 }
 
 #[test]
-fn what_a_tree_says_besides_does_not_count() {
+fn managed_fields_are_stored_apart_from_the_object() {
     let object = managed(&json!({"f:spec": {}}));
     let tree = object.as_object().unwrap();
     for beside in ["", "[]"] {
