@@ -224,7 +224,7 @@ fn foo(name: &str, order: &str) -> Value {
 }
 
 #[tokio::test]
-async fn plugins_are_called_again_once_if_one_of_them_asks_for_it() {
+async fn plugins_are_reinvoked_once_on_request() {
     let (server, log) = server().await;
     for (order, calls, size) in [("again", 2, 20), ("plain", 1, 1)] {
         log.lock().unwrap().clear();
@@ -240,7 +240,7 @@ async fn plugins_are_called_again_once_if_one_of_them_asks_for_it() {
 }
 
 #[tokio::test]
-async fn every_write_is_asked_about() {
+async fn every_write_passes_admission() {
     let (server, log) = server().await;
     let take = || std::mem::take(&mut *log.lock().unwrap());
     let path = format!("{FOOS}/a");
@@ -295,7 +295,7 @@ async fn every_write_is_asked_about() {
 }
 
 #[tokio::test]
-async fn what_plugins_change_is_an_object_again() {
+async fn objects_changed_by_plugins_are_defaulted_and_pruned() {
     let (server, _) = server().await;
     let create = async |order: &str| ask(&server, Method::POST, FOOS, &foo(order, order)).await;
     let spec = async |order: &str| create(order).await.body()["spec"].clone();
@@ -347,7 +347,7 @@ async fn what_plugins_change_is_an_object_again() {
 }
 
 #[tokio::test]
-async fn what_plugins_refuse() {
+async fn plugins_can_reject_writes() {
     let (server, _) = server().await;
     let limit = json!({"metadata": {"name": "foos"}, "most": 3});
     let limit = {

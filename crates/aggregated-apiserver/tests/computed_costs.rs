@@ -232,7 +232,7 @@ impl World {
 const POD_CHANGES: usize = 200;
 
 #[tokio::test(start_paused = true)]
-async fn costs_follow_what_changes() {
+async fn recomputations_are_proportional_to_changes() {
     let mut figures = Vec::new();
     for count in [500, 5_000] {
         let mut world = World::start(count).await;
@@ -251,7 +251,7 @@ async fn costs_follow_what_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_used_is_told_only_if_it_moves_much() {
+async fn small_usage_changes_cause_no_events() {
     const COUNT: usize = 2_000;
     let mut world = World::start(COUNT).await;
     let polls = |cluster: &FakeCluster| {

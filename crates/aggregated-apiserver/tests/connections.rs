@@ -39,7 +39,7 @@ async fn probe(fixture: &Fixture) -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_that_say_nothing_give_way() {
+async fn silent_connections_are_closed_for_new_ones() {
     let fixture = Fixture::start().await;
     let mut silent = Vec::new();
     for _ in 0..MANY {
@@ -49,7 +49,7 @@ async fn connections_that_say_nothing_give_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn strangers_give_way_and_whoever_was_authenticated_stays() {
+async fn unauthenticated_connections_are_closed_before_authenticated_ones() {
     let fixture = Fixture::start().await;
     let path = fixture.folder.path();
     let jane = fixture.authority.client(path, "jane", "jane", None).unwrap();
@@ -68,7 +68,7 @@ async fn strangers_give_way_and_whoever_was_authenticated_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_address_cannot_have_all_places() {
+async fn one_address_cannot_use_all_connection_slots() {
     let fixture = Fixture::start().await;
     let path = fixture.folder.path();
     let jane = fixture.authority.client(path, "jane", "jane", None).unwrap();
@@ -87,7 +87,7 @@ const REFUSED: usize = 60;
 
 /// A client opens more connections than one address may have, each with a long-running request.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_in_flight_is_answered_or_refused_and_never_cut_for_another_one() {
+async fn requests_in_flight_are_never_cut_off_for_other_connections() {
     let fixture = Fixture::start_for_everybody().await;
     let address = [127, 0, 0, 2].into();
     let path = fixture.folder.path();
@@ -151,7 +151,7 @@ fn unfinished(user: &str) -> Request<Body> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bodies_that_nobody_reads_yet_keep_no_others_from_coming() {
+async fn unread_bodies_do_not_block_other_requests() {
     let fixture = Fixture::start_for_everybody().await;
     let mut proxy = fixture.proxy().await;
     let unread: Vec<_> = (0..100)
@@ -168,7 +168,7 @@ async fn bodies_that_nobody_reads_yet_keep_no_others_from_coming() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_waits_for_those_who_send_slowly() {
+async fn slow_senders_do_not_delay_other_requests() {
     let fixture = Fixture::start_for_everybody().await;
     let mut proxy = fixture.proxy().await;
     // More unfinished writes of a few users than there are write permits.
@@ -185,7 +185,7 @@ async fn nobody_waits_for_those_who_send_slowly() {
 
 /// The response to eve is a little larger than the stream window, and eve does not read it.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_one_user_does_not_read_does_not_end_the_connection_of_all() {
+async fn unread_responses_of_one_user_do_not_end_a_shared_connection() {
     const LARGE: u32 = 1 << 20;
     let fixture = Fixture::start_for_everybody().await;
     let mut builder = http2::Builder::new(TokioExecutor::new());
@@ -221,7 +221,7 @@ async fn what_one_user_does_not_read_does_not_end_the_connection_of_all() {
 
 /// The test runs on one thread, so that the clock can be advanced.
 #[tokio::test]
-async fn the_front_proxy_is_asked_for_another_connection_and_watches_go_on() {
+async fn goaway_moves_the_front_proxy_to_a_new_connection_and_watches_continue() {
     let fixture = Fixture::start().await;
     let path = fixture.folder.path();
     let jane = fixture.authority.client(path, "jane", "jane", None).unwrap();

@@ -115,7 +115,7 @@ async fn create(server: &InProcess, name: &str, more: &Value) {
 }
 
 #[tokio::test]
-async fn a_reader_of_what_cannot_be_converted_is_told_so() {
+async fn reads_of_unconvertible_objects_fail_with_500() {
     let server = server().await;
     create(&server, "a", &json!({"color": "red"})).await;
     create(&server, "broken", &json!({"odd": true, "color": "blue"})).await;
@@ -158,7 +158,7 @@ async fn a_reader_of_what_cannot_be_converted_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_list_that_has_begun_does_not_look_complete() {
+async fn a_list_with_an_unconvertible_object_ends_with_a_connection_error() {
     let server = server().await;
     let long = json!({"text": "x".repeat(2_000)});
     for number in 0..100 {

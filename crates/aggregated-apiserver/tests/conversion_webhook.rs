@@ -103,7 +103,7 @@ fn of_v2(name: &str, width: &str) -> Value {
 type Change = fn(&mut Value);
 
 #[tokio::test]
-async fn every_verb_asks_the_webhook() {
+async fn every_verb_converts_with_the_webhook() {
     let webhook = Webhook::start().await;
     let server = server(&webhook).await;
     let created = done(&server, "POST", V2, of_v2("a", "5cm")).await;
@@ -188,7 +188,7 @@ async fn a_list_is_few_calls() {
 
 /// The webhook stores data in annotations that a version has no field for, like the webhooks of many operators.
 #[tokio::test]
-async fn a_webhook_may_keep_data_in_annotations() {
+async fn conversion_webhooks_can_change_annotations() {
     let webhook = Webhook::start().await;
     let server = server(&webhook).await;
     webhook.set(Mode::Changes(|review| {
@@ -222,7 +222,7 @@ async fn a_webhook_may_keep_data_in_annotations() {
 /// Objects that the selector does not match must be converted too. A call has many objects, and the collection is
 /// converted step by step.
 #[tokio::test]
-async fn a_selector_that_matches_nothing_asks_for_each_object_once() {
+async fn a_selector_without_matches_converts_each_object_once() {
     const OBJECTS: i64 = 700;
     let webhook = Webhook::start().await;
     let server = server(&webhook).await;
@@ -248,7 +248,7 @@ async fn a_selector_that_matches_nothing_asks_for_each_object_once() {
 }
 
 #[tokio::test]
-async fn many_watchers_of_a_change_are_one_call() {
+async fn many_watchers_of_a_change_cause_one_conversion_call() {
     let webhook = Webhook::start().await;
     let server = server(&webhook).await;
     done(&server, "POST", V1, of_v1("first", 1)).await;
@@ -285,7 +285,7 @@ async fn many_watchers_of_a_change_are_one_call() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_the_webhook_is_told_and_the_stored_version_goes_on() {
+async fn webhook_errors_are_reported_and_the_stored_version_is_still_served() {
     let webhook = Webhook::start().await;
     let server = server(&webhook).await;
     done(&server, "POST", V1, of_v1("a", 1)).await;
@@ -411,7 +411,7 @@ async fn what_is_wrong_with_the_webhook_is_told_and_the_stored_version_goes_on()
 }
 
 #[tokio::test]
-async fn labels_are_those_of_the_version_that_is_read() {
+async fn label_selectors_use_the_labels_of_the_requested_version() {
     let webhook = Webhook::start().await;
     let server = server(&webhook).await;
     for name in ["a", "b"] {
@@ -457,7 +457,7 @@ async fn labels_are_those_of_the_version_that_is_read() {
 }
 
 #[tokio::test]
-async fn a_webhook_that_is_away_or_not_vouched_for_converts_nothing() {
+async fn unreachable_or_untrusted_webhooks_fail_conversions() {
     let (webhook, stranger) = (Webhook::start().await, Webhook::start().await);
     let failed = "conversion webhook for example.com/v1, Kind=Box failed: Post ";
     let untrusted = definition(&webhook.url(), &stranger.ca_bundle);
@@ -504,7 +504,7 @@ async fn a_webhook_that_is_away_or_not_vouched_for_converts_nothing() {
 }
 
 #[tokio::test]
-async fn webhooks_that_never_answer_hold_up_no_other() {
+async fn unresponsive_webhooks_do_not_delay_other_webhooks() {
     const SILENT: usize = 5;
     let mut silent = Vec::new();
     for _ in 0..SILENT {

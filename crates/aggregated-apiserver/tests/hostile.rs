@@ -344,7 +344,7 @@ async fn random_requests_never_fail_the_server() {
 }
 
 #[tokio::test]
-async fn what_was_sent_is_not_sent_back_in_full() {
+async fn error_responses_do_not_repeat_the_whole_request() {
     let server = server().await;
     let foos = "/apis/example.com/v1/namespaces/open/foos";
     let long = format!("{foos}/{}", "&".repeat(9_000));

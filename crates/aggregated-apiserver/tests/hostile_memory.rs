@@ -246,7 +246,7 @@ fn managed(name: &str, manager: &str, fields: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn little_memory_is_taken_whatever_is_sent() {
+async fn memory_is_limited_for_hostile_requests() {
     let server = Arc::new(in_process::server_of_all(DEFINITION).await);
     let first = Sent {
         what: "",

@@ -82,7 +82,7 @@ fn code_lines(code: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn modules_use_what_the_table_says() {
+fn module_dependencies_equal_the_table() {
     let table = table();
     let mut actual = Uses::new();
     for (module, path, code) in files() {
@@ -111,7 +111,7 @@ fn the_table_has_no_circles() {
 }
 
 #[test]
-fn crates_stay_behind_their_owners() {
+fn dependencies_are_used_only_by_their_owners() {
     let owners: Vec<(String, Vec<String>)> = rows("Owners of dependencies")
         .into_iter()
         .flat_map(|(names, owners)| names.into_iter().map(move |name| (name, owners.clone())))

@@ -71,7 +71,7 @@ fn foo(size: i64) -> Value {
 }
 
 #[tokio::test]
-async fn no_write_keeps_managers_that_are_dropped() {
+async fn dropped_managed_fields_are_never_stored() {
     let server = server().await;
     let (object, status, scale) =
         (format!("{FOOS}/a"), format!("{FOOS}/a/status"), format!("{FOOS}/a/scale"));
@@ -98,7 +98,7 @@ async fn no_write_keeps_managers_that_are_dropped() {
 }
 
 #[tokio::test]
-async fn nobody_applies_where_managers_are_dropped() {
+async fn apply_without_managed_fields_is_rejected_with_415() {
     let server = server().await;
     let path = format!("{FOOS}/a?fieldManager=me");
     let of = ("PATCH", path.as_str(), "application/apply-patch+yaml");

@@ -92,7 +92,7 @@ async fn one_event_is_encoded_once_for_ten_thousand() {
 }
 
 #[tokio::test]
-async fn nobody_is_woken_for_others() {
+async fn events_wake_only_watchers_of_their_scope() {
     let server = Server::start().await;
     let count = Arc::new(Count::default());
     let waker = Waker::from(Arc::clone(&count));
@@ -121,7 +121,7 @@ async fn nobody_is_woken_for_others() {
 /// A watch that is not read costs nothing per event. Its missed events are in the window that all watches share. When
 /// they leave the window, the watch ends with an error.
 #[tokio::test]
-async fn a_slow_reader_is_told_what_it_lost() {
+async fn a_slow_watcher_receives_410() {
     let server = Server::start().await;
     let mut slow = server.watch("/foos?watch=true").await;
     server.create("a", "first").await;
@@ -143,7 +143,7 @@ async fn a_slow_reader_is_told_what_it_lost() {
 
 /// A request that waits for a future revision does not block other reads, even of the same user.
 #[tokio::test(start_paused = true)]
-async fn those_who_wait_for_a_revision_hold_no_place() {
+async fn reads_that_wait_for_a_revision_hold_no_slot() {
     let server = in_process::server_of_all(DEFINITION).await;
     let get = async |query: &str| {
         let jane = User { name: "jane".to_owned(), ..User::default() };

@@ -124,7 +124,7 @@ async fn updates_with_a_resource_version_lose_no_write() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn patches_of_different_parts_are_all_kept() {
+async fn concurrent_patches_of_different_fields_are_all_stored() {
     let server = Server::start().await;
     server.create("a").await;
     let from = revision(&server.get(FOOS).await);
@@ -176,7 +176,7 @@ async fn patches_of_different_parts_are_all_kept() {
 /// Workers create, hold, release and remove the same few objects. In the end, a client that follows the watch has the
 /// existing objects.
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_follows_has_in_the_end_what_there_is() {
+async fn watchers_end_with_the_stored_state() {
     let server = Server::start().await;
     let from = revision(&server.get(FOOS).await);
     let watch = format!("{FOOS}?watch=true&resourceVersion={from}");
@@ -241,7 +241,7 @@ async fn whoever_follows_has_in_the_end_what_there_is() {
 
 /// Every object that fits can be marked for deletion, and can be deleted.
 #[tokio::test]
-async fn the_largest_object_can_go() {
+async fn the_largest_object_can_be_deleted() {
     let server = Server::start().await;
     let object = |length: usize| {
         json!({
@@ -277,7 +277,7 @@ async fn the_largest_object_can_go() {
 
 /// The result of a patch can be read again, and is no larger than an object that could be sent.
 #[tokio::test]
-async fn patches_make_nothing_that_could_not_be_sent() {
+async fn patches_cannot_exceed_the_limits_of_requests() {
     let server = Server::start().await;
     server.create("a").await;
     let path = format!("{FOOS}/a");

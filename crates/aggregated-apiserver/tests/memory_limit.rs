@@ -103,7 +103,7 @@ async fn a_small_container_has_a_small_store_and_one_without_a_limit_the_usual_o
 }
 
 #[tokio::test]
-async fn what_one_client_may_ask_for_fits_the_smallest_container() {
+async fn the_largest_request_of_one_client_fits_the_smallest_container() {
     let server = server(Some(256 * MIB)).await;
     let (status, said) =
         ask(&server, "POST", &foos(0), "application/json", foo(LARGEST - 2_000)).await;

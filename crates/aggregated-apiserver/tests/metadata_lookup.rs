@@ -164,7 +164,7 @@ async fn owners_of_each_scope_and_version_are_found_and_followed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_may_come_after_what_refers_to_it() {
+async fn owners_of_kinds_added_later_are_found() {
     let cluster = cluster(vec![owned("a", "farms.io/v1", "Farm")]);
     cluster.set_document("/apis", json!({"groups": []}));
     let server = serve(&cluster).await;
@@ -182,7 +182,7 @@ async fn a_kind_may_come_after_what_refers_to_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_right_may_be_missing_granted_and_taken_away() {
+async fn owner_lookups_follow_granted_and_revoked_permissions() {
     let cluster = cluster(vec![owned("a", "farms.io/v1", "Farm")]);
     serve_farms(&cluster);
     cluster.refuse(FARMS, StatusCode::FORBIDDEN);
@@ -204,7 +204,7 @@ async fn a_right_may_be_missing_granted_and_taken_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn made_up_kinds_by_the_thousand_cost_little_and_are_in_no_ones_way() {
+async fn thousands_of_unknown_owner_kinds_cause_few_requests() {
     let mut config_maps: Vec<Value> = (0..3_000)
         .map(|number| {
             let name = format!("a-{number}");
@@ -231,7 +231,7 @@ async fn made_up_kinds_by_the_thousand_cost_little_and_are_in_no_ones_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_does_not_say_what_it_serves_is_asked_seldom() {
+async fn failing_discovery_is_retried_rarely() {
     let made_up = |number| owned(&format!("a-{number}"), &format!("g{number}.example.com/v1"), "X");
     let cluster = cluster((0..1_000).map(made_up).collect());
     serve_farms(&cluster);

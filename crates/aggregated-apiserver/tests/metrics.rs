@@ -50,7 +50,7 @@ fn value(text: &str, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
 
 /// A server may have thousands of kinds, most of which are not used.
 #[tokio::test]
-async fn a_kind_that_nobody_uses_has_two_lines() {
+async fn an_unused_kind_has_two_metric_lines() {
     let server = in_process::server(DEFINITION).await;
     let watch = format!("{FOOS}?watch=true&timeoutSeconds=1");
     let lines = async || {
@@ -78,7 +78,7 @@ async fn a_kind_that_nobody_uses_has_two_lines() {
 }
 
 #[tokio::test]
-async fn requests_are_counted_by_what_is_served() {
+async fn requests_are_counted_by_served_resource() {
     let server = in_process::server(DEFINITION).await;
     let foo = r#"{"apiVersion":"example.com/v1","kind":"Foo","metadata":{"name":"a"}}"#;
     let (status, _) = ask(&server, "POST", FOOS, foo).await;
@@ -148,7 +148,7 @@ async fn requests_are_counted_by_what_is_served() {
 
 /// New names, users, paths and methods add no time series.
 #[tokio::test]
-async fn what_clients_make_up_adds_no_series() {
+async fn unknown_resources_add_no_time_series() {
     let server = in_process::server(DEFINITION).await;
     let send = async |user: &str, method: &str, path: &str| {
         let user = User { name: user.to_owned(), ..admin() };
@@ -182,7 +182,7 @@ async fn what_clients_make_up_adds_no_series() {
 /// During concurrent writes and reads, the counters never decrease and never exceed the number of sent requests. In the
 /// end they are equal to it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn totals_are_what_was_sent_while_requests_go_on() {
+async fn request_totals_are_correct_during_concurrent_requests() {
     const CLIENTS: usize = 8;
     const ROUNDS: usize = 100;
     let server = Arc::new(in_process::server(DEFINITION).await);
@@ -241,7 +241,7 @@ async fn totals_are_what_was_sent_while_requests_go_on() {
 }
 
 #[tokio::test]
-async fn what_is_kept_and_waited_for_is_measured() {
+async fn stored_objects_and_read_waits_are_measured() {
     let server = in_process::server(DEFINITION).await;
     let foo = r#"{"apiVersion":"example.com/v1","kind":"Foo","metadata":{"name":"a"}}"#;
     ask(&server, "POST", FOOS, foo).await;
@@ -267,7 +267,7 @@ async fn what_is_kept_and_waited_for_is_measured() {
 }
 
 #[tokio::test]
-async fn reviews_are_counted_by_whether_they_were_known() {
+async fn reviews_are_counted_by_cache_hit() {
     let server = in_process::server_of_all(DEFINITION).await;
     let jane = || User { name: "jane".to_owned(), ..User::default() };
     for _ in 0..3 {
@@ -286,7 +286,7 @@ async fn reviews_are_counted_by_whether_they_were_known() {
 }
 
 #[tokio::test]
-async fn they_are_shown_to_those_who_may_get_them() {
+async fn metrics_need_permission_to_get_the_path() {
     // The authorization of jane cannot be decided, because the cluster is unreachable.
     let server = in_process::server(DEFINITION).await;
     let jane = User { name: "jane".to_owned(), ..User::default() };

@@ -130,7 +130,7 @@ fn foo(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_store_of_the_programs_own_keeps_its_objects() {
+async fn a_custom_store_stores_objects() {
     let store = Told::new();
     let first = server(&store).await;
     let (status, created) = ask(&first, "POST", FOOS, &foo("a")).await;
@@ -150,7 +150,7 @@ async fn a_store_of_the_programs_own_keeps_its_objects() {
 }
 
 #[tokio::test]
-async fn what_a_store_says_is_what_clients_are_told() {
+async fn store_errors_determine_the_status_of_responses() {
     let store = Told::new();
     let server = server(&store).await;
     for (error, expected) in [
@@ -170,7 +170,7 @@ async fn what_a_store_says_is_what_clients_are_told() {
 }
 
 #[tokio::test]
-async fn flags_that_name_another_store_are_refused() {
+async fn flags_of_other_stores_are_rejected_with_a_custom_store() {
     let folder = std::path::PathBuf::from("/nowhere");
     let data_dir = with(|args| args.data_dir = Some(folder.clone()));
     let etcd = with(|args| args.etcd.etcd_servers = vec!["http://127.0.0.1:1".to_owned()]);

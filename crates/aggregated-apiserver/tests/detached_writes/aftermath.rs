@@ -87,7 +87,7 @@ async fn metrics(world: &World) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_audit_log_tells_what_was_committed_and_what_was_refused_after_a_timeout() {
+async fn the_audit_log_records_the_outcome_of_writes_after_a_timeout() {
     let folder = tempfile::tempdir().unwrap();
     let world = World::told(EXACT, &audit(folder.path()), &TracingArgs::default()).await;
     world.store.block(true);
@@ -109,7 +109,7 @@ async fn the_audit_log_tells_what_was_committed_and_what_was_refused_after_a_tim
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_audit_log_tells_what_was_committed_after_a_client_has_disconnected() {
+async fn the_audit_log_records_commits_after_a_disconnect() {
     let folder = tempfile::tempdir().unwrap();
     let world = World::told(EXACT, &audit(folder.path()), &TracingArgs::default()).await;
     world.store.block(true);
@@ -127,7 +127,7 @@ async fn the_audit_log_tells_what_was_committed_after_a_client_has_disconnected(
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_audit_log_and_metrics_tell_what_became_of_an_unknown_outcome() {
+async fn the_audit_log_and_metrics_record_unknown_outcomes() {
     for (failures, ending, status) in
         [(0, ("committed", 201), "ok"), (1_000, ("refused", 503), "error")]
     {
@@ -155,7 +155,7 @@ mod traces {
     use crate::otlp_collector::{collector, texts, tracing};
 
     #[tokio::test]
-    async fn a_span_tells_what_was_committed_and_what_was_refused() {
+    async fn a_span_records_the_outcome_of_writes_after_a_timeout() {
         let folder = tempfile::tempdir().unwrap();
         let (address, mut sent) = collector().await;
         let args = tracing(folder.path(), address, 1_000_000);

@@ -53,7 +53,7 @@ async fn give_up(world: &World, user: &str, count: usize, spec: &Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quota_holds_while_commits_go_on_whose_requests_have_ended() {
+async fn quotas_hold_for_commits_that_outlive_their_requests() {
     let world = blocked().await;
     for _ in 0..10 {
         give_up(&world, "jane", 10, &json!({})).await;
@@ -64,7 +64,7 @@ async fn a_quota_holds_while_commits_go_on_whose_requests_have_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reservation_is_released_when_its_commit_has_ended() {
+async fn reservations_are_released_when_their_commits_end() {
     let world = blocked().await;
     give_up(&world, "jane", 2, &json!({})).await;
     world.store.block(false);
@@ -78,7 +78,7 @@ async fn a_reservation_is_released_when_its_commit_has_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn commits_of_ended_requests_hold_their_places() {
+async fn commits_that_outlive_their_requests_hold_their_slots() {
     let world = World::new(1, EXACT, Duration::ZERO).await;
     // Updates do not count against the quota.
     let name = |number: usize| format!("b{number}");
@@ -107,7 +107,7 @@ async fn commits_of_ended_requests_hold_their_places() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_withdrawal_waits_for_commits_whose_requests_have_ended() {
+async fn removal_of_a_definition_waits_for_commits_that_outlive_their_requests() {
     let world = World::new(1, EXACT, Duration::ZERO).await;
     let kinds = world.server.runtime_kinds();
     kinds.serve(&foos(1)).await.unwrap();
@@ -129,7 +129,7 @@ async fn a_withdrawal_waits_for_commits_whose_requests_have_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_of_a_definition_waits_for_what_the_old_one_has_judged() {
+async fn a_definition_change_waits_for_commits_under_the_old_definition() {
     let world = World::new(1, EXACT, Duration::ZERO).await;
     let kinds = world.server.runtime_kinds();
     kinds.serve(&foos(1)).await.unwrap();
@@ -149,7 +149,7 @@ async fn a_change_of_a_definition_waits_for_what_the_old_one_has_judged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metrics_count_how_writes_end_whose_requests_have_timed_out() {
+async fn metrics_count_outcomes_of_writes_after_a_timeout() {
     let world = blocked().await;
     give_up(&world, "jane", 2, &json!({})).await;
     world.store.block(false);

@@ -120,7 +120,7 @@ fn count(answers: &[Result<(), Reason>], wanted: Result<(), Reason>) -> usize {
 }
 
 #[tokio::test]
-async fn what_waits_for_its_store_takes_room() {
+async fn concurrent_creates_stay_within_the_quota_while_the_store_is_slow() {
     let limited = limited("50");
     let answers = create(&limited, 200, |number| format!("f{number}"), false).await;
     assert_eq!(count(&answers, Ok(())), 50);
@@ -128,7 +128,7 @@ async fn what_waits_for_its_store_takes_room() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_kept_gives_its_room_back() {
+async fn failed_creates_release_their_quota() {
     let limited = limited("50");
     // Four creates share each name, and one of them succeeds.
     let answers = create(&limited, 40, |number| format!("f{}", number % 10), false).await;
@@ -144,7 +144,7 @@ async fn what_cannot_be_kept_gives_its_room_back() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_given_up_gives_its_room_back() {
+async fn cancelled_requests_release_their_quota() {
     let limited = limited("1");
     {
         let waiting = create(&limited, 1, |_| "a".to_owned(), false);
