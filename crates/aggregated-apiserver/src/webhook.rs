@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn webhooks_with_the_same_host_and_port_share_an_address() {
+    fn a_webhook_address_is_the_host_and_port_of_its_url() {
         for (url, address) in [
             ("https://Hooks.example.com/a", "hooks.example.com:443"),
             ("https://hooks.example.com:443/b?c=d", "hooks.example.com:443"),
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_webhook_without_a_response_times_out() {
+    async fn a_webhook_call_fails_at_its_timeout() {
         let calls = Calls::new(8, 4, 4);
         let (answered, took) = call_of_a_silent_webhook(&calls, "jane").await;
         assert_eq!(took.as_secs(), 2);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_timeout_in_the_queue_is_no_webhook_failure() {
+    async fn a_webhook_call_delayed_by_the_queue_is_reported_as_busy() {
         let calls = Calls::new(8, 1, 4);
         let held = calls.turn("a", "eve", Duration::from_secs(2)).await.unwrap();
         let release = async {

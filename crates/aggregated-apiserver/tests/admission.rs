@@ -224,7 +224,7 @@ fn foo(name: &str, order: &str) -> Value {
 }
 
 #[tokio::test]
-async fn plugins_are_reinvoked_once_on_request() {
+async fn mutating_plugins_are_reinvoked_once_if_one_requests_it() {
     let (server, log) = server().await;
     for (order, calls, size) in [("again", 2, 20), ("plain", 1, 1)] {
         log.lock().unwrap().clear();
@@ -240,7 +240,7 @@ async fn plugins_are_reinvoked_once_on_request() {
 }
 
 #[tokio::test]
-async fn every_write_passes_admission() {
+async fn admission_plugins_are_called_for_every_write() {
     let (server, log) = server().await;
     let take = || std::mem::take(&mut *log.lock().unwrap());
     let path = format!("{FOOS}/a");
@@ -295,7 +295,7 @@ async fn every_write_passes_admission() {
 }
 
 #[tokio::test]
-async fn objects_changed_by_plugins_are_defaulted_and_pruned() {
+async fn objects_mutated_by_plugins_are_defaulted_pruned_and_validated() {
     let (server, _) = server().await;
     let create = async |order: &str| ask(&server, Method::POST, FOOS, &foo(order, order)).await;
     let spec = async |order: &str| create(order).await.body()["spec"].clone();
@@ -347,7 +347,7 @@ async fn objects_changed_by_plugins_are_defaulted_and_pruned() {
 }
 
 #[tokio::test]
-async fn plugins_can_reject_writes() {
+async fn plugins_reject_creates_and_protected_deletions() {
     let (server, _) = server().await;
     let limit = json!({"metadata": {"name": "foos"}, "most": 3});
     let limit = {

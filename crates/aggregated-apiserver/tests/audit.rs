@@ -65,7 +65,7 @@ fn events(folder: &Path) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn audit_levels_determine_the_recorded_bodies() {
+async fn audit_levels_determine_the_content_of_events() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "omitStages: [RequestReceived]\nrules:\n- {level: None, verbs: [list]}\n- {level: RequestResponse, verbs: [create], omitManagedFields: true}\n- {level: Request, verbs: [patch]}\n- {level: Metadata}";
     let server = server(folder.path(), rules).await;
@@ -111,7 +111,7 @@ async fn audit_levels_determine_the_recorded_bodies() {
 }
 
 #[tokio::test]
-async fn watches_have_three_stages_and_large_bodies_are_omitted() {
+async fn a_watch_has_three_audit_stages_and_large_bodies_are_omitted() {
     let folder = tempfile::tempdir().unwrap();
     let server = server(folder.path(), "rules:\n- {level: RequestResponse}").await;
     ask(&server, "GET", &format!("{FOOS}?watch=true&timeoutSeconds=1"), "").await;
@@ -167,7 +167,7 @@ async fn a_wrong_policy_stops_the_start() {
 }
 
 #[tokio::test]
-async fn a_disconnect_before_the_response_is_audited() {
+async fn a_client_disconnect_is_audited_with_status_499() {
     let folder = tempfile::tempdir().unwrap();
     let server = server(folder.path(), "rules:\n- {level: Metadata}").await;
     let never = futures::stream::pending::<Result<Vec<u8>, std::convert::Infallible>>();

@@ -232,7 +232,7 @@ impl World {
 const POD_CHANGES: usize = 200;
 
 #[tokio::test(start_paused = true)]
-async fn recomputations_are_proportional_to_changes() {
+async fn a_source_change_recomputes_only_affected_objects() {
     let mut figures = Vec::new();
     for count in [500, 5_000] {
         let mut world = World::start(count).await;
@@ -251,7 +251,7 @@ async fn recomputations_are_proportional_to_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn small_usage_changes_cause_no_events() {
+async fn small_usage_changes_cause_no_watch_events() {
     const COUNT: usize = 2_000;
     let mut world = World::start(COUNT).await;
     let polls = |cluster: &FakeCluster| {

@@ -39,7 +39,7 @@ async fn probe(fixture: &Fixture) -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn silent_connections_are_closed_for_new_ones() {
+async fn silent_connections_do_not_block_health_probes() {
     let fixture = Fixture::start().await;
     let mut silent = Vec::new();
     for _ in 0..MANY {
@@ -49,7 +49,7 @@ async fn silent_connections_are_closed_for_new_ones() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unauthenticated_connections_are_closed_before_authenticated_ones() {
+async fn unauthenticated_connections_are_evicted_before_authenticated_ones() {
     let fixture = Fixture::start().await;
     let path = fixture.folder.path();
     let jane = fixture.authority.client(path, "jane", "jane", None).unwrap();
@@ -87,7 +87,7 @@ const REFUSED: usize = 60;
 
 /// A client opens more connections than one address may have, each with a long-running request.
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_in_flight_are_never_cut_off_for_other_connections() {
+async fn requests_over_the_limit_get_429_and_requests_in_flight_continue() {
     let fixture = Fixture::start_for_everybody().await;
     let address = [127, 0, 0, 2].into();
     let path = fixture.folder.path();
@@ -151,7 +151,7 @@ fn unfinished(user: &str) -> Request<Body> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unread_bodies_do_not_block_other_requests() {
+async fn unread_request_bodies_do_not_block_other_requests_of_the_connection() {
     let fixture = Fixture::start_for_everybody().await;
     let mut proxy = fixture.proxy().await;
     let unread: Vec<_> = (0..100)
@@ -168,7 +168,7 @@ async fn unread_bodies_do_not_block_other_requests() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn slow_senders_do_not_delay_other_requests() {
+async fn slow_uploads_do_not_block_writes_of_other_users() {
     let fixture = Fixture::start_for_everybody().await;
     let mut proxy = fixture.proxy().await;
     // More unfinished writes of a few users than there are write permits.
@@ -185,7 +185,7 @@ async fn slow_senders_do_not_delay_other_requests() {
 
 /// The response to eve is a little larger than the stream window, and eve does not read it.
 #[tokio::test(flavor = "multi_thread")]
-async fn unread_responses_of_one_user_do_not_end_a_shared_connection() {
+async fn unread_responses_of_one_user_do_not_close_a_shared_connection() {
     const LARGE: u32 = 1 << 20;
     let fixture = Fixture::start_for_everybody().await;
     let mut builder = http2::Builder::new(TokioExecutor::new());
@@ -221,7 +221,7 @@ async fn unread_responses_of_one_user_do_not_end_a_shared_connection() {
 
 /// The test runs on one thread, so that the clock can be advanced.
 #[tokio::test]
-async fn goaway_moves_the_front_proxy_to_a_new_connection_and_watches_continue() {
+async fn front_proxy_connections_are_renewed_and_their_watches_continue() {
     let fixture = Fixture::start().await;
     let path = fixture.folder.path();
     let jane = fixture.authority.client(path, "jane", "jane", None).unwrap();

@@ -115,7 +115,7 @@ async fn create(server: &InProcess, name: &str, more: &Value) {
 }
 
 #[tokio::test]
-async fn reads_of_unconvertible_objects_fail_with_500() {
+async fn reads_of_an_unconvertible_object_fail_with_the_reason() {
     let server = server().await;
     create(&server, "a", &json!({"color": "red"})).await;
     create(&server, "broken", &json!({"odd": true, "color": "blue"})).await;
@@ -158,7 +158,7 @@ async fn reads_of_unconvertible_objects_fail_with_500() {
 }
 
 #[tokio::test]
-async fn a_list_with_an_unconvertible_object_ends_with_a_connection_error() {
+async fn a_list_that_fails_after_its_first_bytes_is_aborted() {
     let server = server().await;
     let long = json!({"text": "x".repeat(2_000)});
     for number in 0..100 {

@@ -103,7 +103,7 @@ fn of_v2(name: &str, width: &str) -> Value {
 type Change = fn(&mut Value);
 
 #[tokio::test]
-async fn every_verb_converts_with_the_webhook() {
+async fn every_verb_converts_through_the_webhook() {
     let webhook = Webhook::start().await;
     let server = server(&webhook).await;
     let created = done(&server, "POST", V2, of_v2("a", "5cm")).await;
@@ -188,7 +188,7 @@ async fn a_list_is_few_calls() {
 
 /// The webhook stores data in annotations that a version has no field for, like the webhooks of many operators.
 #[tokio::test]
-async fn conversion_webhooks_can_change_annotations() {
+async fn a_conversion_webhook_can_store_data_in_annotations() {
     let webhook = Webhook::start().await;
     let server = server(&webhook).await;
     webhook.set(Mode::Changes(|review| {
@@ -222,7 +222,7 @@ async fn conversion_webhooks_can_change_annotations() {
 /// Objects that the selector does not match must be converted too. A call has many objects, and the collection is
 /// converted step by step.
 #[tokio::test]
-async fn a_selector_without_matches_converts_each_object_once() {
+async fn a_field_selector_converts_each_object_once() {
     const OBJECTS: i64 = 700;
     let webhook = Webhook::start().await;
     let server = server(&webhook).await;
@@ -248,7 +248,7 @@ async fn a_selector_without_matches_converts_each_object_once() {
 }
 
 #[tokio::test]
-async fn many_watchers_of_a_change_cause_one_conversion_call() {
+async fn many_watches_of_one_change_cause_one_webhook_call() {
     let webhook = Webhook::start().await;
     let server = server(&webhook).await;
     done(&server, "POST", V1, of_v1("first", 1)).await;
@@ -285,7 +285,7 @@ async fn many_watchers_of_a_change_cause_one_conversion_call() {
 }
 
 #[tokio::test]
-async fn webhook_errors_are_reported_and_the_stored_version_is_still_served() {
+async fn conversion_webhook_errors_are_reported_and_the_storage_version_still_works() {
     let webhook = Webhook::start().await;
     let server = server(&webhook).await;
     done(&server, "POST", V1, of_v1("a", 1)).await;
@@ -457,7 +457,7 @@ async fn label_selectors_use_the_labels_of_the_requested_version() {
 }
 
 #[tokio::test]
-async fn unreachable_or_untrusted_webhooks_fail_conversions() {
+async fn an_unreachable_or_untrusted_conversion_webhook_fails_requests() {
     let (webhook, stranger) = (Webhook::start().await, Webhook::start().await);
     let failed = "conversion webhook for example.com/v1, Kind=Box failed: Post ";
     let untrusted = definition(&webhook.url(), &stranger.ca_bundle);
@@ -504,7 +504,7 @@ async fn unreachable_or_untrusted_webhooks_fail_conversions() {
 }
 
 #[tokio::test]
-async fn unresponsive_webhooks_do_not_delay_other_webhooks() {
+async fn webhooks_that_never_respond_do_not_delay_other_webhooks() {
     const SILENT: usize = 5;
     let mut silent = Vec::new();
     for _ in 0..SILENT {

@@ -282,7 +282,7 @@ fn permit(stage: &Stage, user: &str, has: [bool; 3]) {
 const TOLD: [&str; 3] = ["s", "v", "m"];
 
 #[tokio::test]
-async fn users_see_the_fields_that_their_permissions_allow() {
+async fn responses_contain_only_fields_that_the_user_may_read() {
     let stage = Stage::new().await;
     for (user, has) in combinations() {
         permit(&stage, &user, has);
@@ -363,7 +363,7 @@ async fn users_see_the_fields_that_their_permissions_allow() {
 }
 
 #[tokio::test]
-async fn watches_contain_only_permitted_fields() {
+async fn watch_events_contain_only_fields_that_the_user_may_read() {
     let stage = Stage::new().await;
     let mut watches = Vec::new();
     for (user, has) in combinations() {
@@ -472,7 +472,7 @@ async fn watches_contain_only_permitted_fields() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_granted_or_revoked_permission_ends_a_watch() {
+async fn a_granted_or_revoked_field_permission_ends_a_watch_with_410() {
     let stage = Stage::new().await;
     let list = stage.get("eve", SIGHTS).await;
     let revision = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
@@ -512,7 +512,7 @@ async fn a_granted_or_revoked_permission_ends_a_watch() {
 /// A watch does not show fields that its start revision was read without, because there would be no events for fields
 /// that do not change. After some minutes the watch ends, so that the client lists again.
 #[tokio::test(start_paused = true)]
-async fn continued_watches_show_no_more_fields_than_their_list() {
+async fn a_watch_or_page_continued_after_a_grant_omits_the_granted_fields() {
     let stage = Stage::new().await;
     let list = stage.get("eve", SIGHTS).await;
     let revision = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
@@ -642,7 +642,7 @@ impl ShortWatches {
 }
 
 #[tokio::test(start_paused = true)]
-async fn short_watches_get_fields_of_new_permissions() {
+async fn clients_with_short_watches_relist_after_a_permission_is_granted() {
     let stage = Stage::new().await;
     for streams in [false, true] {
         let mut client = ShortWatches::of("eve", streams);
@@ -669,7 +669,7 @@ async fn short_watches_get_fields_of_new_permissions() {
 
 /// If lists and watches were authorized differently, a client would list again without end.
 #[tokio::test(start_paused = true)]
-async fn permission_for_one_verb_causes_no_endless_relisting() {
+async fn permission_for_a_single_verb_causes_no_repeated_lists() {
     let stage = Stage::new().await;
     for streams in [false, true] {
         for verb in ["eve/list", "eve/watch", "eve/get"] {
@@ -697,7 +697,7 @@ async fn permission_for_one_verb_causes_no_endless_relisting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reflector_receives_fields_of_a_new_permission() {
+async fn a_reflector_receives_a_field_after_its_permission_is_granted() {
     let stage = Stage::new().await;
     let server = Arc::new(stage.server);
     let service = tower::service_fn(move |request: Request<kube::client::Body>| {
@@ -743,7 +743,7 @@ async fn a_reflector_receives_fields_of_a_new_permission() {
 /// All pages of a list show the same fields, so that a watch from any page is consistent with the fields that were
 /// hidden.
 #[tokio::test]
-async fn pages_of_one_list_agree() {
+async fn a_continue_token_expires_when_a_field_permission_is_revoked() {
     let stage = Stage::new().await;
     stage.permit("eve", "secrets", "n");
     let page = stage.get("eve", &format!("{SIGHTS}?limit=1")).await;
@@ -759,7 +759,7 @@ async fn pages_of_one_list_agree() {
 /// A list that continues after its snapshot has expired contains current objects, but no more fields than the first
 /// pages. A watch from there would report no changes of the fields that the first pages lacked.
 #[tokio::test(start_paused = true)]
-async fn lists_continued_from_an_expired_page_omit_the_same_fields() {
+async fn a_list_continued_with_a_replaced_token_still_omits_hidden_fields() {
     let stage = Stage::new().await;
     let page = stage.get("eve", &format!("{SIGHTS}?limit=1")).await;
     let token = page["metadata"]["continue"].as_str().unwrap();
@@ -785,7 +785,7 @@ async fn lists_continued_from_an_expired_page_omit_the_same_fields() {
 /// If a user loses a permission, an object that was selected by a protected field no longer matches. A continued watch
 /// could not report that, so the client must list again.
 #[tokio::test(start_paused = true)]
-async fn watches_that_select_by_a_lost_field_must_list_again() {
+async fn a_watch_must_relist_if_its_selector_uses_a_revoked_field() {
     let stage = Stage::new().await;
     for selector in ["fieldSelector=spec.node%3Dm", "labelSelector=node%3Dm"] {
         stage.permit("eve", "nodes", "");
@@ -823,7 +823,7 @@ async fn watches_that_select_by_a_lost_field_must_list_again() {
 
 /// A client that waits for one object to change.
 #[tokio::test(start_paused = true)]
-async fn watches_can_continue_from_the_revision_of_one_object() {
+async fn get_with_list_and_watch_permission_shows_fields_and_allows_a_watch() {
     let stage = Stage::new().await;
     for verb in ["eve/list", "eve/watch"] {
         stage.permit(verb, "secrets", "n");
@@ -852,7 +852,7 @@ async fn watches_can_continue_from_the_revision_of_one_object() {
 /// Two watches of the same change, in both orders. The encoded event that is shared by many watches must not reach a
 /// user who sees fewer fields.
 #[tokio::test]
-async fn encoded_events_are_shared_only_with_full_permissions() {
+async fn simultaneous_watches_receive_only_fields_that_each_user_may_read() {
     let stage = Stage::new().await;
     permit(&stage, "all", [true; 3]);
     permit(&stage, "some", [false, true, true]);
@@ -883,7 +883,7 @@ async fn encoded_events_are_shared_only_with_full_permissions() {
 }
 
 #[tokio::test]
-async fn each_permission_is_checked_once_and_before_any_read() {
+async fn each_permission_is_checked_once_and_unauthorized_users_are_rejected() {
     let stage = Stage::new().await;
     PROTECTED.iter().for_each(|plural| stage.permit("ann", plural, ""));
     stage.get("ann", &format!("{SIGHTS}/a")).await;
@@ -983,7 +983,7 @@ impl Computed for Joined {
 }
 
 #[tokio::test]
-async fn undeclared_fields_need_permission_on_all_lookups() {
+async fn lookups_without_field_permissions_require_cluster_wide_permission() {
     let stage = Stage::new().await;
     let kinds = Kinds::new().computed::<Unsaid>().computed::<Stray>().computed::<Joined>();
     let server = ApiServer::new("unsaid", kinds).in_process(stage.cluster.client()).await.unwrap();
@@ -1035,7 +1035,7 @@ impl Computed for Wrong {
 }
 
 #[tokio::test]
-async fn invalid_field_permissions_prevent_the_start() {
+async fn invalid_field_permission_declarations_prevent_the_start() {
     let server = ApiServer::new("wrong", Kinds::new().computed::<Wrong>());
     let refused = server.in_process(FakeCluster::default().client()).await.err().unwrap();
     let refused = refused.to_string();

@@ -344,7 +344,7 @@ async fn random_requests_never_fail_the_server() {
 }
 
 #[tokio::test]
-async fn error_responses_do_not_repeat_the_whole_request() {
+async fn error_responses_do_not_repeat_long_input() {
     let server = server().await;
     let foos = "/apis/example.com/v1/namespaces/open/foos";
     let long = format!("{foos}/{}", "&".repeat(9_000));

@@ -82,7 +82,7 @@ fn code_lines(code: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn module_dependencies_equal_the_table() {
+fn module_imports_match_the_table() {
     let table = table();
     let mut actual = Uses::new();
     for (module, path, code) in files() {
@@ -111,7 +111,7 @@ fn the_table_has_no_circles() {
 }
 
 #[test]
-fn dependencies_are_used_only_by_their_owners() {
+fn external_crates_are_used_only_by_their_owner_modules() {
     let owners: Vec<(String, Vec<String>)> = rows("Owners of dependencies")
         .into_iter()
         .flat_map(|(names, owners)| names.into_iter().map(move |name| (name, owners.clone())))

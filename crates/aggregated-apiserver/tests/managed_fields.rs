@@ -71,7 +71,7 @@ fn foo(size: i64) -> Value {
 }
 
 #[tokio::test]
-async fn dropped_managed_fields_are_never_stored() {
+async fn no_write_stores_managed_fields_when_they_are_disabled() {
     let server = server().await;
     let (object, status, scale) =
         (format!("{FOOS}/a"), format!("{FOOS}/a/status"), format!("{FOOS}/a/scale"));
@@ -98,7 +98,7 @@ async fn dropped_managed_fields_are_never_stored() {
 }
 
 #[tokio::test]
-async fn apply_without_managed_fields_is_rejected_with_415() {
+async fn server_side_apply_is_rejected_when_managed_fields_are_disabled() {
     let server = server().await;
     let path = format!("{FOOS}/a?fieldManager=me");
     let of = ("PATCH", path.as_str(), "application/apply-patch+yaml");

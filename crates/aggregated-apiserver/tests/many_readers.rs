@@ -65,7 +65,7 @@ impl Wake for Count {
 }
 
 #[tokio::test]
-async fn one_event_is_encoded_once_for_ten_thousand() {
+async fn an_event_is_encoded_once_for_ten_thousand_watches() {
     let server = Server::start().await;
     let mut watches = Vec::new();
     for number in 0..WATCHES {
@@ -92,7 +92,7 @@ async fn one_event_is_encoded_once_for_ten_thousand() {
 }
 
 #[tokio::test]
-async fn events_wake_only_watchers_of_their_scope() {
+async fn watches_are_not_woken_by_events_outside_their_selection() {
     let server = Server::start().await;
     let count = Arc::new(Count::default());
     let waker = Waker::from(Arc::clone(&count));
@@ -121,7 +121,7 @@ async fn events_wake_only_watchers_of_their_scope() {
 /// A watch that is not read costs nothing per event. Its missed events are in the window that all watches share. When
 /// they leave the window, the watch ends with an error.
 #[tokio::test]
-async fn a_slow_watcher_receives_410() {
+async fn a_watch_that_falls_behind_ends_with_410() {
     let server = Server::start().await;
     let mut slow = server.watch("/foos?watch=true").await;
     server.create("a", "first").await;
@@ -143,7 +143,7 @@ async fn a_slow_watcher_receives_410() {
 
 /// A request that waits for a future revision does not block other reads, even of the same user.
 #[tokio::test(start_paused = true)]
-async fn reads_that_wait_for_a_revision_hold_no_slot() {
+async fn lists_waiting_for_a_revision_use_no_request_slots() {
     let server = in_process::server_of_all(DEFINITION).await;
     let get = async |query: &str| {
         let jane = User { name: "jane".to_owned(), ..User::default() };

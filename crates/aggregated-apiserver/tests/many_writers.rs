@@ -176,7 +176,7 @@ async fn concurrent_patches_of_different_fields_are_all_stored() {
 /// Workers create, hold, release and remove the same few objects. In the end, a client that follows the watch has the
 /// existing objects.
 #[tokio::test(flavor = "multi_thread")]
-async fn watchers_end_with_the_stored_state() {
+async fn applying_all_watch_events_yields_the_listed_objects() {
     let server = Server::start().await;
     let from = revision(&server.get(FOOS).await);
     let watch = format!("{FOOS}?watch=true&resourceVersion={from}");
@@ -241,7 +241,7 @@ async fn watchers_end_with_the_stored_state() {
 
 /// Every object that fits can be marked for deletion, and can be deleted.
 #[tokio::test]
-async fn the_largest_object_can_be_deleted() {
+async fn an_object_of_maximum_size_can_be_deleted() {
     let server = Server::start().await;
     let object = |length: usize| {
         json!({
@@ -277,7 +277,7 @@ async fn the_largest_object_can_be_deleted() {
 
 /// The result of a patch can be read again, and is no larger than an object that could be sent.
 #[tokio::test]
-async fn patches_cannot_exceed_the_limits_of_requests() {
+async fn patches_cannot_exceed_the_depth_and_value_limits() {
     let server = Server::start().await;
     server.create("a").await;
     let path = format!("{FOOS}/a");

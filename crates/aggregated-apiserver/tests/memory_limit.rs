@@ -92,7 +92,7 @@ async fn fill(server: &InProcess, most: usize) -> (usize, Option<String>) {
 }
 
 #[tokio::test]
-async fn a_small_container_has_a_small_store_and_one_without_a_limit_the_usual_one() {
+async fn the_store_is_smaller_only_in_a_small_container() {
     let (taken, said) = fill(&server(Some(256 * MIB)).await, 32 * MIB).await;
     assert!((16 * MIB..=28 * MIB).contains(&taken), "{taken}");
     assert!(said.as_ref().is_some_and(|said| said.contains("the store is full")), "{said:?}");
@@ -103,7 +103,7 @@ async fn a_small_container_has_a_small_store_and_one_without_a_limit_the_usual_o
 }
 
 #[tokio::test]
-async fn the_largest_request_of_one_client_fits_the_smallest_container() {
+async fn the_largest_requests_of_one_client_fit_the_smallest_container() {
     let server = server(Some(256 * MIB)).await;
     let (status, said) =
         ask(&server, "POST", &foos(0), "application/json", foo(LARGEST - 2_000)).await;

@@ -133,7 +133,7 @@ fn count(cluster: &FakeCluster, request: &str) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn owners_of_each_scope_and_version_are_found_and_followed() {
+async fn owners_of_each_scope_and_version_are_looked_up_and_watched() {
     let cluster = cluster(vec![
         owned("a", "farms.io/v1", "Farm"),
         owned("b", "farms.io/v1beta1", "Farm"),
@@ -164,7 +164,7 @@ async fn owners_of_each_scope_and_version_are_found_and_followed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn owners_of_kinds_added_later_are_found() {
+async fn an_owner_kind_installed_later_is_discovered() {
     let cluster = cluster(vec![owned("a", "farms.io/v1", "Farm")]);
     cluster.set_document("/apis", json!({"groups": []}));
     let server = serve(&cluster).await;
@@ -182,7 +182,7 @@ async fn owners_of_kinds_added_later_are_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn owner_lookups_follow_granted_and_revoked_permissions() {
+async fn owners_appear_and_disappear_with_the_permission_to_read_them() {
     let cluster = cluster(vec![owned("a", "farms.io/v1", "Farm")]);
     serve_farms(&cluster);
     cluster.refuse(FARMS, StatusCode::FORBIDDEN);
@@ -231,7 +231,7 @@ async fn thousands_of_unknown_owner_kinds_cause_few_requests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failing_discovery_is_retried_rarely() {
+async fn unavailable_discovery_is_retried_at_most_every_ten_seconds() {
     let made_up = |number| owned(&format!("a-{number}"), &format!("g{number}.example.com/v1"), "X");
     let cluster = cluster((0..1_000).map(made_up).collect());
     serve_farms(&cluster);

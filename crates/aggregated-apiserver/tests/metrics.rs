@@ -50,7 +50,7 @@ fn value(text: &str, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
 
 /// A server may have thousands of kinds, most of which are not used.
 #[tokio::test]
-async fn an_unused_kind_has_two_metric_lines() {
+async fn an_unused_kind_has_two_metrics() {
     let server = in_process::server(DEFINITION).await;
     let watch = format!("{FOOS}?watch=true&timeoutSeconds=1");
     let lines = async || {
@@ -78,7 +78,7 @@ async fn an_unused_kind_has_two_metric_lines() {
 }
 
 #[tokio::test]
-async fn requests_are_counted_by_served_resource() {
+async fn requests_are_counted_with_labels_of_served_resources_only() {
     let server = in_process::server(DEFINITION).await;
     let foo = r#"{"apiVersion":"example.com/v1","kind":"Foo","metadata":{"name":"a"}}"#;
     let (status, _) = ask(&server, "POST", FOOS, foo).await;
@@ -148,7 +148,7 @@ async fn requests_are_counted_by_served_resource() {
 
 /// New names, users, paths and methods add no time series.
 #[tokio::test]
-async fn unknown_resources_add_no_time_series() {
+async fn values_made_up_by_clients_add_no_metric_series() {
     let server = in_process::server(DEFINITION).await;
     let send = async |user: &str, method: &str, path: &str| {
         let user = User { name: user.to_owned(), ..admin() };
@@ -182,7 +182,7 @@ async fn unknown_resources_add_no_time_series() {
 /// During concurrent writes and reads, the counters never decrease and never exceed the number of sent requests. In the
 /// end they are equal to it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn request_totals_are_correct_during_concurrent_requests() {
+async fn request_totals_are_exact_under_concurrent_requests() {
     const CLIENTS: usize = 8;
     const ROUNDS: usize = 100;
     let server = Arc::new(in_process::server(DEFINITION).await);
@@ -241,7 +241,7 @@ async fn request_totals_are_correct_during_concurrent_requests() {
 }
 
 #[tokio::test]
-async fn stored_objects_and_read_waits_are_measured() {
+async fn metrics_report_storage_watch_cache_and_authorization() {
     let server = in_process::server(DEFINITION).await;
     let foo = r#"{"apiVersion":"example.com/v1","kind":"Foo","metadata":{"name":"a"}}"#;
     ask(&server, "POST", FOOS, foo).await;
@@ -267,7 +267,7 @@ async fn stored_objects_and_read_waits_are_measured() {
 }
 
 #[tokio::test]
-async fn reviews_are_counted_by_cache_hit() {
+async fn metrics_count_cache_hits_and_misses_of_access_reviews() {
     let server = in_process::server_of_all(DEFINITION).await;
     let jane = || User { name: "jane".to_owned(), ..User::default() };
     for _ in 0..3 {
@@ -286,7 +286,7 @@ async fn reviews_are_counted_by_cache_hit() {
 }
 
 #[tokio::test]
-async fn metrics_need_permission_to_get_the_path() {
+async fn metrics_require_permission_to_get_them() {
     // The authorization of jane cannot be decided, because the cluster is unreachable.
     let server = in_process::server(DEFINITION).await;
     let jane = User { name: "jane".to_owned(), ..User::default() };

@@ -185,7 +185,7 @@ async fn create_held_up(
 }
 
 #[tokio::test]
-async fn creates_in_a_terminating_namespace_are_rejected_at_the_commit() {
+async fn a_create_is_rejected_if_its_namespace_is_terminating_at_commit() {
     let happens = [("MODIFIED", namespace("1", "Terminating"))];
     let (code, why) = create_meanwhile(&happens, 403).await;
     let expected = "foos.example.com \"slow\" is forbidden: unable to create new content in namespace n because it is being terminated";
@@ -193,14 +193,14 @@ async fn creates_in_a_terminating_namespace_are_rejected_at_the_commit() {
 }
 
 #[tokio::test]
-async fn creates_in_a_deleted_namespace_are_rejected_at_the_commit() {
+async fn a_create_is_rejected_if_its_namespace_is_deleted_at_commit() {
     let happens = [("DELETED", namespace("1", "Terminating"))];
     let (code, why) = create_meanwhile(&happens, 404).await;
     assert_eq!((code, &*why), (404, "namespaces \"n\" not found"));
 }
 
 #[tokio::test]
-async fn creates_in_a_changed_namespace_succeed() {
+async fn a_create_succeeds_if_its_namespace_is_only_relabelled_at_commit() {
     let mut labelled = namespace("1", "Active");
     labelled["metadata"]["labels"] = json!({"a": "b"});
     let (code, why) = create_meanwhile(&[("MODIFIED", labelled)], 201).await;
@@ -208,7 +208,7 @@ async fn creates_in_a_changed_namespace_succeed() {
 }
 
 #[tokio::test]
-async fn an_unknown_namespace_is_read_from_the_cluster() {
+async fn a_namespace_unknown_to_the_informer_is_read_from_the_cluster() {
     let terminating = "foos.example.com \"slow\" is forbidden: unable to create new content in namespace n because it is being terminated";
     let missing = "namespaces \"n\" not found";
     let unread = "Internal error occurred: the cluster did not respond to a GET of a namespace";
@@ -226,7 +226,7 @@ async fn an_unknown_namespace_is_read_from_the_cluster() {
 }
 
 #[tokio::test]
-async fn a_stale_namespace_informer_is_not_trusted() {
+async fn a_namespace_of_an_outdated_informer_is_read_from_the_cluster() {
     // The informer receives an earlier namespace of the same name.
     let happens = [("ADDED", namespace("0", "Terminating"))];
     for (after, expected) in [(Ok(namespace("1", "Active")), 201), (Err(404), 404)] {

@@ -130,7 +130,7 @@ fn foo(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_custom_store_stores_objects() {
+async fn a_custom_store_preserves_objects_across_servers() {
     let store = Told::new();
     let first = server(&store).await;
     let (status, created) = ask(&first, "POST", FOOS, &foo("a")).await;
@@ -150,7 +150,7 @@ async fn a_custom_store_stores_objects() {
 }
 
 #[tokio::test]
-async fn store_errors_determine_the_status_of_responses() {
+async fn store_errors_are_mapped_to_http_status_codes() {
     let store = Told::new();
     let server = server(&store).await;
     for (error, expected) in [
@@ -170,7 +170,7 @@ async fn store_errors_determine_the_status_of_responses() {
 }
 
 #[tokio::test]
-async fn flags_of_other_stores_are_rejected_with_a_custom_store() {
+async fn store_flags_are_rejected_with_a_custom_store() {
     let folder = std::path::PathBuf::from("/nowhere");
     let data_dir = with(|args| args.data_dir = Some(folder.clone()));
     let etcd = with(|args| args.etcd.etcd_servers = vec!["http://127.0.0.1:1".to_owned()]);

@@ -223,7 +223,7 @@ fn in_view(quotas: &[(&str, &str, Value)]) -> Cluster {
 }
 
 #[tokio::test]
-async fn quota_errors_equal_those_of_kube_apiserver() {
+async fn object_count_quotas_are_enforced_same_as_in_kube_apiserver() {
     let quotas = [("n", "q", hard("2")), ("m", "other", hard("0"))];
     let world = World::behind(in_view(&quotas), None).await;
     for name in ["a", "b"] {
@@ -370,7 +370,7 @@ async fn creations_and_deletions_side_by_side_leave_the_count_exact() {
 }
 
 #[tokio::test]
-async fn quotas_are_checked_after_all_other_admission() {
+async fn quotas_are_checked_after_other_admission_plugins() {
     let world = Arc::new(World::behind(in_view(&[("n", "q", hard("1"))]), None).await);
     let mut slow = foo("slow");
     slow["slow"] = true.into();
@@ -386,7 +386,7 @@ async fn quotas_are_checked_after_all_other_admission() {
 }
 
 #[tokio::test]
-async fn creates_succeed_if_quotas_cannot_be_read() {
+async fn creates_succeed_while_quotas_cannot_be_read() {
     let world = World::behind(Cluster(watch::Sender::new(None)), None).await;
     assert_eq!(world.create("a").await.0, StatusCode::CREATED);
     // The quotas apply as soon as they can be read.
@@ -402,7 +402,7 @@ async fn the_plugin_can_be_disabled() {
 }
 
 #[tokio::test]
-async fn a_namespace_at_its_limit_does_not_block_other_namespaces() {
+async fn a_full_namespace_leaves_store_capacity_for_other_namespaces() {
     const SIZE: usize = 1 << 20;
     let world = World::behind(in_view(&[]), None).await;
     let large = |name: &str, size: usize| {
@@ -452,7 +452,7 @@ async fn a_namespace_at_its_limit_does_not_block_other_namespaces() {
 }
 
 #[tokio::test]
-async fn a_full_store_returns_507() {
+async fn a_full_store_rejects_creates_with_507() {
     const SIZE: usize = 1 << 20;
     let world = World::behind(in_view(&[]), None).await;
     let mut answer = Value::Null;

@@ -142,6 +142,6 @@ async fn a_list_in_pages_and_then_a_watch() {
 }
 
 #[tokio::test]
-async fn a_streaming_list_starts_with_the_existing_objects() {
+async fn a_reflector_with_streaming_lists_converges_across_restarts() {
     follow(watcher::Config::default().streaming_lists(), 3).await;
 }

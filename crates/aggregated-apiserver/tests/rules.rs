@@ -133,7 +133,7 @@ async fn rules_are_part_of_every_write() {
 }
 
 #[tokio::test]
-async fn a_panicking_rule_fails_only_its_request() {
+async fn a_panicking_validation_rule_fails_only_its_request() {
     let server = server().await;
     let failed = ask(&server, Method::POST, RANGES, &range("a", 1, 13)).await;
     assert_eq!(failed.status(), StatusCode::INTERNAL_SERVER_ERROR);

@@ -58,7 +58,7 @@ fn manifests(files: &[PathBuf], more: &[&str]) -> Output {
 }
 
 #[test]
-fn unsupported_definition_fields_are_reported_by_name() {
+fn invalid_patterns_are_reported_and_unenforced_ones_need_allow_partial() {
     let folder = tempfile::tempdir().unwrap();
     let files = files(folder.path(), ", pattern: \"(?=a)\"");
     let refused = manifests(&files, &[]);
@@ -79,7 +79,7 @@ fn unsupported_definition_fields_are_reported_by_name() {
 }
 
 #[test]
-fn a_missing_definition_file_is_reported_by_name() {
+fn a_missing_crd_file_is_named_in_the_error() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("missing.yaml");
     let refused = manifests(std::slice::from_ref(&missing), &[]);
@@ -89,7 +89,7 @@ fn a_missing_definition_file_is_reported_by_name() {
 }
 
 #[test]
-fn the_program_serves_definitions_from_files() {
+fn serve_crd_starts_with_several_definitions_and_no_cluster() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     let authority = Authority::new("ca", &path.join("ca.crt")).unwrap();

@@ -100,7 +100,7 @@ async fn health_and_discovery_need_no_cluster() {
 /// kube-apiserver proxies requests for registered versions. The server does not respond with 404 to a request that
 /// another replica may serve.
 #[tokio::test(flavor = "multi_thread")]
-async fn versions_of_another_release_are_unavailable_not_missing() {
+async fn unknown_kinds_and_versions_get_503_behind_the_aggregator() {
     const NEXT: &str = "/apis/example.com/v2/namespaces/default/foos/a";
     const NEW_KIND: &str = "/apis/example.com/v1/namespaces/default/bars/a";
     let fixture = Fixture::start().await;
@@ -310,7 +310,7 @@ async fn heads_are_bounded() {
 
 /// The client sends the whole body before it reads the response, as many clients do.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_is_too_large_is_answered_with_413() {
+async fn an_oversized_body_gets_413_and_the_connection_stays_usable() {
     let fixture = Fixture::start().await;
     let mut stream = fixture.connect("http/1.1", Some(&fixture.proxy)).await;
     let size = 8 << 20;
@@ -395,7 +395,7 @@ async fn draining_lets_requests_in_flight_finish() {
 /// During a shutdown no watch starts. Clients of ended watches reconnect to another server. A watch that ended at once
 /// without an event would make them list again.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_during_shutdown_is_rejected_with_429() {
+async fn new_watches_are_rejected_during_shutdown() {
     let fixture = Fixture::start().await;
     let watch = || master("GET", &format!("{FOOS}?watch=true"), "");
     let mut watchers = Vec::new();
@@ -429,7 +429,7 @@ async fn plain(address: SocketAddr, path: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn probes_and_metrics_can_use_separate_ports() {
+async fn probes_and_metrics_can_have_separate_ports() {
     let free: Option<SocketAddr> = Some(([127, 0, 0, 1], 0).into());
     let fixture = Fixture::with_flags(|flags| {
         flags.health_probe_bind_address = free;
@@ -481,7 +481,7 @@ async fn cluster_that_says(said: watch::Receiver<Option<String>>) -> SocketAddr 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn early_requests_wait_for_the_authentication_configuration() {
+async fn early_connections_wait_for_the_front_proxy_configuration() {
     let (say, said) = watch::channel(None);
     let cluster = cluster_that_says(said).await;
     let mut authority = None;
@@ -506,7 +506,7 @@ async fn early_requests_wait_for_the_authentication_configuration() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unresponsive_cluster_does_not_delay_authentication_for_long() {
+async fn connections_proceed_if_the_front_proxy_configuration_never_arrives() {
     let (_say, said) = watch::channel(None);
     let cluster = cluster_that_says(said).await;
     let silent = |flags: &mut aggregated_apiserver::ServeArgs| {
@@ -523,7 +523,7 @@ async fn an_unresponsive_cluster_does_not_delay_authentication_for_long() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_end_at_the_request_timeout() {
+async fn requests_time_out_after_the_duration_of_the_flag() {
     let fixture =
         Fixture::with_flags(|flags| flags.request_timeout = Duration::from_millis(200)).await;
     let mut proxy = fixture.proxy().await;

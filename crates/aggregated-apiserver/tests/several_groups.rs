@@ -50,7 +50,7 @@ async fn get(server: &InProcess, path: &str) -> Value {
 }
 
 #[tokio::test]
-async fn each_group_has_its_own_discovery_documents() {
+async fn each_group_version_has_its_own_discovery_and_openapi_documents() {
     let server = in_process::server(DEFINITIONS).await;
     let groups = get(&server, "/apis").await;
     let names: Vec<&str> = groups["groups"]

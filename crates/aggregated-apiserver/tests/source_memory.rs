@@ -232,7 +232,7 @@ const WHOLES: &str = "/apis/example.com/v1/wholes";
 const HEADS: &str = "/apis/example.com/v1/heads";
 
 #[tokio::test(start_paused = true)]
-async fn source_memory_is_limited_for_any_cluster_size() {
+async fn memory_is_limited_and_kinds_with_oversized_sources_get_503() {
     let cluster = FakeCluster::new(MANY);
     let before = process_memory::begin();
     let kinds = Kinds::new().computed::<Whole>().computed::<Head>().computed::<Other>();

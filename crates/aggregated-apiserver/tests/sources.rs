@@ -185,7 +185,7 @@ fn spec(secret: bool, can_see_secrets: bool, events: usize) -> Value {
 const NO_SECRETS: &str = "299 - \"secrets cannot be read now: what they would add is left out\"";
 
 #[tokio::test(start_paused = true)]
-async fn unreadable_lookups_are_omitted_until_readable() {
+async fn fields_of_unreadable_lookups_are_omitted_with_a_warning_and_return() {
     let cluster = cluster();
     cluster.refuse(SECRETS, StatusCode::FORBIDDEN);
     let server = serve(&cluster, Kinds::new().computed::<Viewed>()).await;
@@ -225,7 +225,7 @@ async fn unreadable_lookups_are_omitted_until_readable() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_wait_ten_seconds_for_an_unresponsive_lookup() {
+async fn the_first_sync_waits_about_ten_seconds_for_an_unavailable_lookup() {
     let cluster = cluster();
     cluster.refuse(EVENTS, StatusCode::SERVICE_UNAVAILABLE);
     let server = serve(&cluster, Kinds::new().computed::<Viewed>()).await;
@@ -236,7 +236,7 @@ async fn requests_wait_ten_seconds_for_an_unresponsive_lookup() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unsynced_sources_cause_429_and_stale_ones_a_warning() {
+async fn a_kind_waits_for_its_source_and_warns_when_the_source_is_outdated() {
     let cluster = cluster();
     cluster.refuse(CONFIG_MAPS, StatusCode::FORBIDDEN);
     let server = serve(&cluster, Kinds::new().computed::<Viewed>()).await;
@@ -272,7 +272,7 @@ async fn unsynced_sources_cause_429_and_stale_ones_a_warning() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_source_scope_is_read_once() {
+async fn each_source_scope_is_listed_and_watched_once() {
     let cluster = cluster();
     cluster.set("/api/v1/namespaces/n/configmaps", vec![named("b")]);
     let kinds = Kinds::new().computed::<Viewed>().computed::<Narrow>();
@@ -406,7 +406,7 @@ async fn used(server: &InProcess) -> (Value, Vec<String>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sources_without_watch_are_polled_and_streams_reopened() {
+async fn sources_without_watch_are_polled_and_ended_streams_are_reopened() {
     let cluster = cluster();
     cluster.set(METRICS, vec![metrics(1)]);
     let opened = Arc::new(AtomicUsize::new(0));
@@ -471,7 +471,7 @@ async fn sources_without_watch_are_polled_and_streams_reopened() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_keeps_ending_is_reopened_with_backoff() {
+async fn a_stream_that_always_ends_is_reopened_with_backoff() {
     let cluster = cluster();
     cluster.set(METRICS, Vec::new());
     let opened = Arc::new(AtomicUsize::new(0));
@@ -545,7 +545,7 @@ impl Variant for Secrets {
 
 /// If one of several source types cannot be read, its objects are omitted like those of lookups, and shown again later.
 #[tokio::test(start_paused = true)]
-async fn a_variant_without_permission_is_omitted_with_a_warning() {
+async fn an_unreadable_source_type_of_several_is_omitted_with_a_warning() {
     let cluster = cluster();
     cluster.refuse(SECRETS, StatusCode::FORBIDDEN);
     cluster.refuse(CONFIG_MAPS, StatusCode::FORBIDDEN);
@@ -613,7 +613,7 @@ impl Variant for AlikeSecret {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_belongs_to_the_first_matching_variant() {
+async fn an_object_name_belongs_to_the_first_variant_that_produces_it() {
     let cluster = cluster();
     cluster.set(SECRETS, vec![named("a"), named("b"), named("b-secret")]);
     let server = serve(&cluster, Kinds::new().computed_from_variants::<Alike>()).await;
@@ -668,7 +668,7 @@ impl Computed for Numbered {
 }
 
 #[tokio::test(start_paused = true)]
-async fn invalid_sources_do_not_affect_other_objects() {
+async fn invalid_or_panicking_source_objects_do_not_affect_other_objects() {
     let number = |name: &str, number: Value| {
         json!({
             "metadata": {"namespace": "n", "name": name, "resourceVersion": "2"}, "number": number,

@@ -83,7 +83,7 @@ fn get(path: &str) -> http::request::Builder {
 }
 
 #[tokio::test]
-async fn requests_continue_the_trace_of_their_client_with_a_span_per_step() {
+async fn a_request_continues_the_client_trace_with_a_span_for_each_step() {
     let folder = tempfile::tempdir().unwrap();
     let (address, sent) = collector().await;
     let server = server(folder.path(), address, 0).await;
@@ -151,7 +151,7 @@ async fn requests_continue_the_trace_of_their_client_with_a_span_per_step() {
 }
 
 #[tokio::test]
-async fn trace_parents_of_other_users_become_links() {
+async fn an_unprivileged_trace_context_becomes_a_link_and_invalid_ones_are_ignored() {
     let folder = tempfile::tempdir().unwrap();
     let (address, sent) = collector().await;
     let server = server(folder.path(), address, 1_000_000).await;
@@ -183,7 +183,7 @@ async fn trace_parents_of_other_users_become_links() {
 }
 
 #[tokio::test]
-async fn no_spans_are_sampled_without_a_rate() {
+async fn no_trace_is_sampled_at_a_rate_of_zero() {
     let folder = tempfile::tempdir().unwrap();
     let (address, mut sent) = collector().await;
     let server = server(folder.path(), address, 0).await;
@@ -216,7 +216,7 @@ async fn count(server: &InProcess, result: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn spans_are_sent_after_a_slow_collector_has_responded() {
+async fn spans_recorded_while_the_collector_is_slow_are_exported_later() {
     let folder = tempfile::tempdir().unwrap();
     let answers = Arc::new(Semaphore::new(0));
     let (address, mut sent) = collector_that_answers(0, Arc::clone(&answers)).await;
@@ -272,7 +272,7 @@ async fn spans_rejected_by_the_collector_are_counted_as_failed() {
 }
 
 #[tokio::test]
-async fn an_unresponsive_collector_drops_spans_and_delays_no_request() {
+async fn a_silent_collector_does_not_delay_requests_and_dropped_spans_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     // A collector that accepts connections and never responds.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

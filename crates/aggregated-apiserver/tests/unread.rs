@@ -109,7 +109,7 @@ async fn check(what: &str, make: impl Fn(usize) -> Request<Body>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn memory_of_unread_responses_is_limited() {
+async fn memory_of_unread_responses_is_limited_and_other_users_are_served() {
     // Shared between requests, so that the measured memory is the server's.
     let body = Bytes::from(foo("a", LARGE));
     check("creations on trial", |_| request("POST", &format!("{FOOS}?dryRun=All"), body.clone()))

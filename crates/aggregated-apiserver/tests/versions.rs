@@ -98,7 +98,7 @@ async fn create(server: &InProcess, path: &str, object: Value) -> Value {
 }
 
 #[tokio::test]
-async fn each_version_has_the_same_content_in_its_own_fields() {
+async fn each_version_contains_the_object_in_its_own_fields() {
     let server = server().await;
     let created = create(&server, V1ALPHA, of_v1alpha("a", 1.5, "red")).await;
     assert_eq!(created["spec"], json!({"weight": 1.5, "heads": 3, "color": "red"}));
@@ -140,7 +140,7 @@ async fn each_version_has_the_same_content_in_its_own_fields() {
 }
 
 #[tokio::test]
-async fn writes_preserve_fields_of_the_other_version() {
+async fn writes_preserve_fields_that_exist_only_in_another_version() {
     let server = server().await;
     let mut noted = of_v1("a", 1_500, "RED");
     noted["spec"]["note"] = json!("limps");
@@ -185,7 +185,7 @@ async fn writes_preserve_fields_of_the_other_version() {
 }
 
 #[tokio::test]
-async fn a_watch_sends_objects_in_its_version() {
+async fn watch_events_are_in_the_requested_version() {
     let server = server().await;
     let created = create(&server, V1, of_v1("a", 1_000, "RED")).await;
     let version = created["metadata"]["resourceVersion"].as_str().unwrap();
@@ -220,7 +220,7 @@ fn managers(object: &Value) -> Vec<(String, String, Value)> {
 }
 
 #[tokio::test]
-async fn field_ownership_uses_the_version_of_the_write() {
+async fn field_managers_own_fields_in_the_version_that_they_applied() {
     let server = server().await;
     let (v1, v1alpha) = (format!("{V1}/a"), format!("{V1ALPHA}/a"));
     let path = format!("{v1alpha}?fieldManager=vet");
@@ -274,7 +274,7 @@ async fn field_ownership_uses_the_version_of_the_write() {
 }
 
 #[tokio::test]
-async fn an_applied_manifest_can_change_its_version() {
+async fn a_field_manager_can_apply_its_manifest_in_another_version() {
     let server = server().await;
     let (v1, v1alpha) = (format!("{V1}/a"), format!("{V1ALPHA}/a"));
     let noted = |mut object: Value, labels: Value, annotations: Value| {
@@ -320,7 +320,7 @@ async fn an_applied_manifest_can_change_its_version() {
 }
 
 #[tokio::test]
-async fn validation_applies_to_writes_in_all_versions() {
+async fn rust_rules_run_on_the_hub_version_and_cel_rules_on_their_own() {
     let server = server().await;
     // Rules in Rust are evaluated on the hub version, whose fields they name.
     let heavy = ask(&server, "POST", V1ALPHA, of_v1alpha("a", 10_000.0, "red")).await;
@@ -347,7 +347,7 @@ async fn validation_applies_to_writes_in_all_versions() {
 }
 
 #[tokio::test]
-async fn validation_fails_if_the_old_object_cannot_be_converted() {
+async fn an_update_is_rejected_if_rules_cannot_convert_the_old_object() {
     let server = server().await;
     let mut herd = of_v1("a", 1_000, "ONE-WAY");
     herd["spec"]["size"]["heads"] = json!(100);
@@ -362,7 +362,7 @@ async fn validation_fails_if_the_old_object_cannot_be_converted() {
 }
 
 #[tokio::test]
-async fn unconvertible_fields_are_reported_by_path() {
+async fn an_unconvertible_field_of_a_request_is_reported_with_422() {
     let server = server().await;
     create(&server, V1ALPHA, of_v1alpha("a", 1.0, "red")).await;
     let a = format!("{V1ALPHA}/a");
@@ -410,7 +410,7 @@ async fn documents_describe_each_version() {
 }
 
 #[tokio::test]
-async fn unconvertible_objects_do_not_affect_other_requests() {
+async fn an_unconvertible_object_fails_only_its_version_and_can_be_deleted() {
     for (paint, why) in [
         ("RAINBOW", "no such color"),
         ("PANIC", "the conversion panicked"),
@@ -470,7 +470,7 @@ fn so_deep(mut herd: Value, depth: usize) -> Value {
 }
 
 #[tokio::test]
-async fn converted_objects_are_subject_to_the_size_limits() {
+async fn converted_objects_beyond_depth_or_size_limits_are_rejected() {
     let server = server().await;
     // The maximum depth that can be read again, and one level more.
     let a = format!("{V1ALPHA}/a");
@@ -508,7 +508,7 @@ async fn converted_objects_are_subject_to_the_size_limits() {
 }
 
 #[tokio::test]
-async fn the_last_finalizer_of_an_invalid_object_can_be_removed() {
+async fn an_unconvertible_change_that_removes_the_last_finalizer_succeeds() {
     let server = server().await;
     let mut held = of_v1("a", 1_000, "RED");
     held["metadata"]["finalizers"] = json!(["example.com/held"]);
@@ -569,7 +569,7 @@ fn round_trips_are_tested() {
 }
 
 #[tokio::test]
-async fn inconsistent_versions_are_reported() {
+async fn inconsistent_definitions_of_versions_prevent_the_start() {
     let fault = check_round_trips::<flock::v1alpha::Flock, _>([], []).unwrap_err();
     let expected = r#"spec.names.shortNames: is ["fl"] in v1, and ["fk"] in v1alpha, spec.versions: objects are kept in one version, not in ["v1alpha", "v1beta"]"#;
     assert_eq!(fault.why, expected);

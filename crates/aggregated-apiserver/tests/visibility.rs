@@ -143,7 +143,7 @@ fn names(list: &Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn hidden_objects_are_neither_listed_nor_counted() {
+async fn hidden_objects_are_omitted_from_lists_and_counts() {
     let server = serve(&FakeCluster::without_objects(CONFIG_MAPS)).await;
     for (name, reader) in [("a", "bob"), ("b", "alice"), ("c", "bob"), ("d", "alice"), ("e", "bob")]
     {
@@ -197,7 +197,7 @@ async fn hidden_objects_are_neither_listed_nor_counted() {
 }
 
 #[tokio::test]
-async fn hidden_objects_are_not_found_by_name() {
+async fn requests_naming_a_hidden_object_get_404_and_creates_get_409() {
     let server = serve(&FakeCluster::without_objects(CONFIG_MAPS)).await;
     assert_eq!(create(&server, &admin(), "a", "bob").await, 201);
     let path = format!("{NOTES}/a");
@@ -257,7 +257,7 @@ async fn hidden_objects_are_not_found_by_name() {
 }
 
 #[tokio::test]
-async fn views_of_kinds_with_visibility_are_rejected() {
+async fn a_view_of_a_kind_with_visibility_rules_is_rejected_at_startup() {
     let same = |tree| tree;
     let (group, version, plural) = ("example.com", "v1", "notes");
     let view = View { group, version, plural, to_stored: same, from_stored: same };
@@ -326,7 +326,7 @@ fn named(object: &Value) -> String {
 
 /// Random creations, changes of the reader, and deletions. In the end each watch has the same objects as a list.
 #[tokio::test]
-async fn watches_send_added_and_deleted_when_visibility_changes() {
+async fn a_watch_reports_objects_that_become_visible_or_hidden() {
     let server = serve(&FakeCluster::without_objects(CONFIG_MAPS)).await;
     let users = [alice(), user("bob", "blue")];
     let mut watches = Vec::new();
@@ -420,7 +420,7 @@ impl Stored for Counted {
 /// A rule is called once for each object that a list examines, twice if the list has pages, twice for each event and
 /// watch (before and after), and never for users who see everything.
 #[tokio::test]
-async fn visibility_is_evaluated_as_often_as_selectors() {
+async fn a_visibility_rule_is_called_about_once_per_listed_object() {
     const COUNTED: &str = "/apis/example.com/v1/namespaces/n/counted";
     let server = ApiServer::new("counted", Kinds::new().stored::<Counted>())
         .without_admission_plugin(AdmissionPluginName::NamespaceLifecycle);

@@ -42,7 +42,7 @@ async fn put(server: &InProcess, filler: usize) {
 }
 
 #[tokio::test]
-async fn watch_memory_matches_its_estimate_and_holds_no_unread_events() {
+async fn a_watch_uses_at_most_its_accounted_memory_and_holds_no_unread_events() {
     const WATCHES: usize = 10_000;
     let server = in_process::server(DEFINITION).await;
     let mut slow = watch(&server).await;

@@ -80,7 +80,7 @@ async fn ends(body: &mut Body, within: Duration) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_ends_when_the_permission_is_revoked() {
+async fn a_watch_ends_after_its_permission_is_revoked() {
     let (server, says) = server().await;
     let mut allowed = watch(&server, jane(), "timeoutSeconds=80000").await;
     let mut of_admin = watch(&server, admin(), "timeoutSeconds=80000").await;
@@ -91,7 +91,7 @@ async fn a_watch_ends_when_the_permission_is_revoked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_continues_for_an_hour_without_the_cluster() {
+async fn a_watch_ends_an_hour_after_the_last_successful_authorization() {
     let (server, says) = server().await;
     let mut body = watch(&server, jane(), "timeoutSeconds=80000").await;
     says.store(NOTHING, Ordering::Relaxed);
@@ -103,7 +103,7 @@ async fn a_watch_continues_for_an_hour_without_the_cluster() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_from_an_unreached_revision_fails_with_504() {
+async fn a_watch_from_a_future_revision_ends_with_an_error_event() {
     let (server, _) = server().await;
     let list = Request::get(FOOS).body(Body::empty()).unwrap();
     let list = server.respond(admin(), list).await.into_body().collect().await.unwrap();

@@ -99,7 +99,7 @@ mod tests {
         }
     }
     #[test]
-    fn list_items_with_keys_are_completed() {
+    fn required_fields_of_keyed_list_items_are_restored() {
         let schema = Schema::of_definition(&json!({"type": "object", "properties": {"l": {
             "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
             "items": {"type": "object", "required": ["name", "size"], "properties": {

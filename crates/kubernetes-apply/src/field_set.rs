@@ -233,7 +233,7 @@ pub mod tests {
     }
 
     #[test]
-    fn membership_of_a_path_is_independent_of_its_children() {
+    fn only_recursive_difference_removes_paths_below() {
         assert_eq!(set(&["a.b"]).difference(&set(&["a"])), set(&["a.b"]));
         assert_eq!(set(&["a"]).difference(&set(&["a.b"])), set(&["a"]));
         assert_eq!(set(&["a", "a.b"]).difference(&set(&["a"])), set(&["a.b"]));
@@ -243,7 +243,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_field_set_is_within_another_if_all_its_paths_are() {
+    fn a_set_is_within_another_if_all_of_its_paths_are() {
         assert!(set(&["a.b"]).is_within(&set(&["a.b", "a", "c"])));
         assert!(!set(&["a"]).is_within(&set(&["a.b"])));
         assert!(!set(&["a.b", "d"]).is_within(&set(&["a.b", "c"])));
@@ -251,7 +251,7 @@ pub mod tests {
     }
 
     #[test]
-    fn paths_of_one_level_precede_their_children() {
+    fn paths_of_one_level_are_visited_before_deeper_paths() {
         let mut found = Vec::new();
         set(&["b", "a.c", "a.b.d", "a", "c"]).for_each(&mut |path| {
             found.push(path.iter().map(ToString::to_string).collect::<String>());
@@ -260,7 +260,7 @@ pub mod tests {
     }
 
     #[test]
-    fn unordered_nodes_become_a_field_set() {
+    fn a_field_set_is_built_from_unordered_elements() {
         let node = |children| Node { is_member: true, children };
         let nodes = vec![
             (PathElement::field("b"), Node::member()),

@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn field_sets_survive_encoding_and_decoding() {
+    fn field_sets_survive_decoding_and_encoding() {
         for written in [
             json!({}),
             json!({"f:a": {}}),
@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn unusual_fields_v1_are_decoded_as_in_kube_apiserver() {
+    fn unusual_fields_v1_input_is_decoded_same_as_in_kube_apiserver() {
         // A path element of an unknown type is omitted. A path with nothing left below it is in the set.
         let odd = json!({"f:a": {"x:b": {"f:c": {}}}, "x:y": {}, ".": {}});
         assert_eq!(read(&odd.to_string()).unwrap(), set(&["a"]));
@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn set_operations_on_encoded_sets_equal_those_on_decoded_sets() {
+    fn encoded_field_sets_are_parsed_only_for_requested_paths() {
         let sets = [
             set(&[]),
             set(&["a"]),
@@ -586,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn non_scalar_values_are_encoded_unchanged() {
+    fn non_scalar_keys_and_values_are_preserved_as_written() {
         let odd = r#"{"f:l":{"k:{\"a\": {\"b\":1}}":{},"v:[[0],1]":{".":{},"f:a":{}}}}"#;
         let set = read(odd).unwrap();
         assert_eq!(text_of(&set), odd);
@@ -599,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn random_fields_v1_are_decoded_or_rejected() {
+    fn random_fields_v1_strings_are_decoded_or_rejected() {
         let texts = [
             r#"{"f:a":{".":{},"f:b":{}},"f:c":{}}"#,
             r#"{"f:l":{"k:{\"a\":1,\"b\":\"x\"}":{".":{},"f:a":{}}}}"#,
@@ -637,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_fields_v1_are_rejected() {
+    fn malformed_fields_v1_is_rejected() {
         for written in [
             json!([]),
             json!({"a": {}}),

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_new_connection_holds_its_slot_until_its_first_request_is_overdue() {
+    async fn a_new_connection_can_be_evicted_once_its_first_request_is_overdue() {
         let connection = occupant();
         assert!(!connection.may_give_way());
         tokio::time::advance(OVERDUE).await;
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_holds_its_slot_while_a_request_head_arrives() {
+    async fn a_connection_cannot_be_evicted_while_a_request_head_is_arriving() {
         let connection = occupant();
         drop(connection.begin());
         tokio::time::advance(OVERDUE).await;

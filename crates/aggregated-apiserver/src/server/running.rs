@@ -285,7 +285,7 @@ mod tests {
     use crate::manifests::{GRACE_SECONDS, SHUTDOWN_DELAY_SECONDS};
 
     #[test]
-    fn the_grace_period_of_pods_covers_the_shutdown() {
+    fn the_termination_grace_period_covers_the_shutdown() {
         let delay = Duration::from_secs(SHUTDOWN_DELAY_SECONDS);
         let grace = Duration::from_secs(GRACE_SECONDS);
         let end = delay + DRAIN + FLUSH;

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn concurrent_requests_of_a_connection_wait_for_the_same_slot() {
+    async fn concurrent_requests_of_a_connection_wait_for_one_slot() {
         let (places, first, slot) = world();
         let place = places.take(&first).unwrap();
         let _busy = first.begin();

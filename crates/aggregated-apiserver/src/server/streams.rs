@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn streams_are_accepted_only_within_the_limit() {
+    async fn reading_pauses_at_the_limit_of_stream_tasks() {
         let streams = Streams::new(CancellationToken::new(), 1, occupant());
         let running = streams.running();
         let has_room = || poll_fn(|context| Poll::Ready(running.poll_room(context).is_ready()));

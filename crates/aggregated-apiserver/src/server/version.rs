@@ -49,7 +49,7 @@ mod tests {
     use serde_json::Value;
 
     #[test]
-    fn the_version_names_the_emulated_kubernetes_release() {
+    fn the_version_document_reports_the_emulated_kubernetes_release() {
         let read = |kubernetes: Option<&str>| -> Value {
             serde_json::from_slice(&document("farm", kubernetes, "c0ffee").body).unwrap()
         };

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_that_cannot_be_migrated_are_reported_by_name() {
+    fn renewal_reports_objects_that_cannot_be_converted() {
         let object = |name: &str, version: &str, member: &str| {
             let tree = json!({
                 "apiVersion": format!("example.com/{version}"), "kind": "Foo",

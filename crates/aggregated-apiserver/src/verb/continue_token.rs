@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_continue_tokens_are_rejected() {
+    fn invalid_continue_tokens_are_rejected_with_the_reason() {
         let of = |json: &str| ENGINE.encode(json);
         let rows = [
             ("x", "illegal base64 data at input byte 0"),

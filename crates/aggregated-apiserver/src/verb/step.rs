@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_limited_by_objects_and_bytes() {
+    fn a_list_step_is_limited_by_objects_and_bytes_and_never_empty() {
         assert_eq!(steps(100), OBJECTS);
         assert_eq!(steps(100 << 10), 10);
         assert_eq!(steps(2 * BYTES), 1);

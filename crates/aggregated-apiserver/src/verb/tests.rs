@@ -158,7 +158,7 @@ fn told(listed: &ListPage) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn all_pages_together_equal_the_list_at_the_first_page() {
+async fn pages_together_equal_the_list_at_the_revision_of_the_first_page() {
     let mut world = World::new();
     for _ in 0..40 {
         world.write();
@@ -219,7 +219,7 @@ async fn an_expired_continue_token_is_replaced_by_an_inconsistent_one() {
 }
 
 #[tokio::test]
-async fn a_list_at_a_revision_before_the_first_sync_is_rejected() {
+async fn revisions_before_the_first_sync_are_expired() {
     let mut world = World::new();
     let sequencer = RevisionSequencer::starting(Timestamp::from_second(1_800_000_000).unwrap(), 7);
     world.served.cache = Arc::new(WatchCache::new(Arc::new(sequencer), WINDOW_LIMIT));
@@ -232,7 +232,7 @@ async fn a_list_at_a_revision_before_the_first_sync_is_rejected() {
 }
 
 #[tokio::test]
-async fn a_streaming_list_continues_as_a_watch_after_its_bookmark() {
+async fn initial_events_end_with_a_bookmark_and_later_bookmarks_follow_events() {
     let mut world = World::new();
     for _ in 0..20 {
         world.write();

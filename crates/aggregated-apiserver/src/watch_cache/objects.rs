@@ -113,7 +113,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn objects_are_counted_per_scope() {
+    fn counts_and_neighbours_match_the_stored_objects() {
         let mut objects = Objects::default();
         let mut random = fastrand::Rng::with_seed(7);
         let tree = json!({"metadata": {"name": "a", "uid": "u"}});

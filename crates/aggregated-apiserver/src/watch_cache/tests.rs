@@ -87,7 +87,7 @@ fn a_quiet_cache_is_as_new_as_the_sequence() {
 }
 
 #[tokio::test]
-async fn a_watcher_receives_only_events_of_its_scope() {
+async fn a_subscription_receives_only_changes_in_its_scope() {
     let cache = cache();
     put(&cache, "a/1", 1);
     let (_, mut all) = cache.subscribe(Scope::All);
@@ -112,7 +112,7 @@ async fn a_waiting_watcher_is_woken() {
 }
 
 #[tokio::test]
-async fn a_slow_watcher_expires_only_by_changes_in_its_scope() {
+async fn changes_outside_of_its_scope_do_not_expire_a_subscription() {
     let cache = cache();
     put(&cache, "quiet/1", 1);
     let (_, mut busy) = cache.subscribe(Scope::All);
@@ -128,7 +128,7 @@ async fn a_slow_watcher_expires_only_by_changes_in_its_scope() {
 }
 
 #[tokio::test]
-async fn foreign_revisions_are_rejected_and_future_ones_awaited() {
+async fn foreign_revisions_are_rejected_and_future_revisions_are_awaited() {
     let cache = cache();
     let current = cache.snapshot().revision().number();
     let foreign = Revision::new(current + 1);
@@ -142,7 +142,7 @@ async fn foreign_revisions_are_rejected_and_future_ones_awaited() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_revision_that_is_not_reached_is_too_large() {
+async fn a_wait_for_a_revision_that_is_never_reached_ends_with_too_large() {
     let cache = cache();
     let current = cache.snapshot().revision();
     let next = Revision::new(current.number() + (1 << 18));
@@ -193,7 +193,7 @@ async fn list_then_watch_equals_list_now() {
 }
 
 #[tokio::test]
-async fn changes_of_one_revision_are_delivered_together() {
+async fn changes_of_one_revision_are_received_together() {
     let cache = cache();
     let (_, mut subscription) = cache.subscribe(Scope::All);
     let names: Vec<String> = (0..100).map(|number| format!("m/x{number:03}")).collect();
@@ -211,7 +211,7 @@ async fn changes_of_one_revision_are_delivered_together() {
 }
 
 #[tokio::test]
-async fn waiting_watchers_are_notified_when_the_history_is_lost() {
+async fn a_waiting_subscription_fails_when_its_history_is_discarded() {
     let cache = cache();
     put(&cache, "m/x", 1);
     let (_, mut subscription) = cache.subscribe(Scope::All);

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_holds_recent_changes_and_at_least_a_thousand() {
+    fn a_window_retains_recent_changes_and_the_newest_thousand() {
         let mut window = Window::starting(Revision::new(0), BYTES_LIMIT);
         let start = Instant::now();
         for revision in 1..=1_001 {

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn each_busy_webhook_leaves_call_slots_for_further_webhooks() {
+    fn busy_webhooks_leave_call_permits_for_other_webhooks() {
         let (turns, users) = (CallLimiter::new(16, OF_ONE), users());
         let webhooks: Vec<String> = (0..16).map(|number| format!("a:{number}")).collect();
         let mut kept = Vec::new();
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_webhook_does_not_delay_calls_of_a_fast_one() {
+    fn a_slow_webhook_does_not_delay_calls_to_a_fast_webhook() {
         let (turns, users) = (CallLimiter::new(16, OF_ONE), users());
         let slow: Vec<_> =
             users[..OF_ONE].iter().map(|user| now(&turns, "slow:443", user)).collect();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_with_many_calls_leaves_call_slots_for_other_users() {
+    fn a_user_with_many_calls_leaves_call_permits_for_other_users() {
         let (turns, users) = (CallLimiter::new(256, 64), users());
         let mut kept = Vec::new();
         let mut counts = Vec::new();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn call_slots_are_assigned_round_robin_over_users() {
+    fn waiting_webhook_calls_are_round_robin_over_users() {
         let turns = CallLimiter::new(16, 1);
         let held = now(&turns, "a", "x").unwrap();
         let mut waiting: Vec<_> = ["eve", "eve", "eve", "jane", "jane"]
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn waiting_webhook_calls_are_served_in_order() {
+    async fn waiting_webhook_calls_start_in_order_and_dropped_calls_use_no_permit() {
         let turns = CallLimiter::new(1, OF_ONE);
         let first = turns.take(call("a", "u")).await;
         let mut second = Box::pin(turns.take(call("b", "u")));

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_name_lookup_timeout_of_one_call_does_not_affect_others() {
+    async fn a_dns_lookup_continues_after_one_of_its_calls_times_out() {
         let lookups = Lookups::new(1);
         let held = Arc::clone(&lookups.permits).acquire_owned().await.unwrap();
         let (short, long) = (seconds(1), seconds(30));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_abandoned_name_lookup_releases_its_permit() {
+    async fn an_abandoned_dns_lookup_releases_its_permit() {
         let lookups = Lookups::new(1);
         let held = Arc::clone(&lookups.permits).acquire_owned().await.unwrap();
         let time = seconds(30);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_lookup_outlives_its_runtime() {
+    fn a_dns_lookup_survives_the_runtime_that_started_it() {
         let lookups = Lookups::new(1);
         let runtime =
             || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_self_signed_certificate_in_the_bundle_is_trusted() {
+    fn a_self_signed_ca_certificate_in_the_bundle_is_trusted() {
         let own = signed_by_itself(&its_own_ca());
         verify(&[&own], &own, NAME).unwrap();
         let another = signed_by_itself(&its_own_ca());
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_with_a_wrong_name_time_or_purpose_are_rejected() {
+    fn a_self_signed_certificate_with_wrong_name_date_or_usage_is_rejected() {
         let own = signed_by_itself(&its_own_ca());
         verify(&[&own], &own, "elsewhere").unwrap_err();
         let day = Duration::from_secs(24 * 60 * 60);

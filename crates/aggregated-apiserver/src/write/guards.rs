@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stored_object_reveals_the_outcome_of_a_commit() {
+    fn the_stored_object_determines_the_outcome_of_a_commit() {
         let at = |number| Precondition::At(Revision::new(number));
         let found = |uid, size, number| {
             Some(Versioned { revision: Revision::new(number), object: object(uid, size) })
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn commits_of_unknown_outcome_are_limited() {
+    async fn unsettled_commits_are_limited() {
         let unsettled = UnsettledWrites::default();
         let place = || unsettled.place().now_or_never().and_then(Result::ok);
         let mut held: Vec<_> = std::iter::from_fn(place).collect();

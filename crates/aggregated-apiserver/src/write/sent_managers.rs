@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn managed_fields_parse_equally_from_text_and_tree() {
+    fn managed_fields_are_read_equally_from_json_and_from_a_tree() {
         let nobody = Managers::default();
         for managed_fields in [
             entry(r#"{"f:a":{".":{},"k:{\"x\":1}":{}}}"#, ""),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_values_of_managed_fields_are_limited() {
+    fn managed_fields_with_too_many_values_are_rejected() {
         let many = vec!["\"f:a\":{}"; 60_000].join(",");
         let object = format!(r#"{{"metadata":{{"managedFields":[{{"fieldsV1":{{{many}}}}}]}}}}"#);
         for parse in [codec::from_json, codec::object_from_json] {

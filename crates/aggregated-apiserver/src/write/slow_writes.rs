@@ -45,7 +45,7 @@ mod tests {
     use crate::error::Reason;
 
     #[tokio::test(start_paused = true)]
-    async fn slow_writes_of_two_servers_do_not_wait_for_each_other() {
+    async fn slow_writes_of_one_server_do_not_block_another_server() {
         let (one, other) = (SlowWrites::default(), SlowWrites::default());
         let _place = one.take("alice").await.unwrap();
         assert!(one.take("bob").now_or_never().is_none());
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn slow_writes_are_rejected_if_no_slot_becomes_free() {
+    async fn the_server_continues_without_a_turn_when_slow_writes_are_busy() {
         let turns = SlowWrites::default();
         let _place = turns.take("alice").await.unwrap();
         let gone_on = tokio::time::timeout(Duration::from_secs(60), turns.take_for_server());

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_writes_that_did_not_happen_are_retryable() {
+    fn unavailable_errors_have_retry_after_and_unknown_outcomes_do_not() {
         assert_eq!(unavailable(StoreError::Unavailable).retry_after_seconds(), Some(1));
         assert_eq!(unknown(StoreError::Unknown.to_string()).retry_after_seconds(), None);
     }

@@ -167,7 +167,7 @@ fn refused(metadata: Value, spec: Value) -> String {
 }
 
 #[test]
-fn creates_set_system_metadata() {
+fn a_create_sets_system_metadata_and_ignores_client_values() {
     let metadata = json!({
         "name": "a", "uid": "mine", "generation": 9, "creationTimestamp": null,
         "deletionTimestamp": "2020-01-01T00:00:00Z", "labels": {"x": null}, "annotations": {},
@@ -338,7 +338,7 @@ fn the_metadata_names_the_field() {
 }
 
 #[test]
-fn an_object_of_another_kind_is_rejected_with_both_kinds() {
+fn an_object_of_another_kind_is_rejected() {
     let tree = json!({"apiVersion": "example.com/v1", "kind": "Other", "metadata": {"name": "a"}, "odd": 1});
     assert_eq!(
         prepare(tree, FieldValidation::Strict).unwrap_err().to_string(),
@@ -347,7 +347,7 @@ fn an_object_of_another_kind_is_rejected_with_both_kinds() {
 }
 
 #[test]
-fn many_controller_references_cause_one_error() {
+fn the_error_for_many_controller_references_is_limited_in_size() {
     let owner = |number: usize| {
         json!({
             "apiVersion": "v1", "kind": "Pod", "name": "x".repeat(5_000),
@@ -371,7 +371,7 @@ impl CreateAuthorizer for Updater {
 }
 
 #[test]
-fn an_update_that_creates_needs_permission_to_create() {
+fn an_update_that_creates_an_object_needs_create_permission() {
     let strategy = Strategy { allows_create_on_update: true, ..Strategy::default() };
     let world = World::new(kind().with_strategy(strategy));
     let put = |authorizer: &dyn CreateAuthorizer, size: i64, part| {
@@ -426,7 +426,7 @@ impl Store for Closing {
 }
 
 #[test]
-fn objects_cannot_be_created_after_their_definition_is_removed() {
+fn an_object_created_while_its_definition_closes_is_removed() {
     let mut world = World::new(kind());
     let sequencer = Arc::new(RevisionSequencer::starting(world.clock.now(), 7));
     let store = MemoryStore::new(MEMORY_STORE_LIMIT, sequencer, NamespaceLimit::default());
@@ -442,7 +442,7 @@ fn objects_cannot_be_created_after_their_definition_is_removed() {
 
 /// An object that an old definition has validated is not committed after another definition has replaced it.
 #[tokio::test]
-async fn writes_under_an_older_definition_are_rejected() {
+async fn writes_under_a_replaced_definition_are_rejected_with_429() {
     let world = World::new(kind());
     let gate = world.served.gate.clone();
     let entered = gate.enter().unwrap();

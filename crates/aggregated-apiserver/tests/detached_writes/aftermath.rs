@@ -87,7 +87,7 @@ async fn metrics(world: &World) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_audit_log_records_the_outcome_of_writes_after_a_timeout() {
+async fn the_audit_log_records_outcomes_of_writes_after_their_timeout() {
     let folder = tempfile::tempdir().unwrap();
     let world = World::told(EXACT, &audit(folder.path()), &TracingArgs::default()).await;
     world.store.block(true);
@@ -109,7 +109,7 @@ async fn the_audit_log_records_the_outcome_of_writes_after_a_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_audit_log_records_commits_after_a_disconnect() {
+async fn the_audit_log_records_a_commit_after_the_client_has_disconnected() {
     let folder = tempfile::tempdir().unwrap();
     let world = World::told(EXACT, &audit(folder.path()), &TracingArgs::default()).await;
     world.store.block(true);
@@ -127,7 +127,7 @@ async fn the_audit_log_records_commits_after_a_disconnect() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_audit_log_and_metrics_record_unknown_outcomes() {
+async fn the_audit_log_and_metrics_record_how_an_unknown_outcome_ends() {
     for (failures, ending, status) in
         [(0, ("committed", 201), "ok"), (1_000, ("refused", 503), "error")]
     {
@@ -155,7 +155,7 @@ mod traces {
     use crate::otlp_collector::{collector, texts, tracing};
 
     #[tokio::test]
-    async fn a_span_records_the_outcome_of_writes_after_a_timeout() {
+    async fn a_trace_span_records_the_outcome_of_a_write_after_its_timeout() {
         let folder = tempfile::tempdir().unwrap();
         let (address, mut sent) = collector().await;
         let args = tracing(folder.path(), address, 1_000_000);

@@ -53,7 +53,7 @@ async fn give_up(world: &World, user: &str, count: usize, spec: &Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn quotas_hold_for_commits_that_outlive_their_requests() {
+async fn a_quota_holds_while_commits_of_ended_requests_continue() {
     let world = blocked().await;
     for _ in 0..10 {
         give_up(&world, "jane", 10, &json!({})).await;
@@ -64,7 +64,7 @@ async fn quotas_hold_for_commits_that_outlive_their_requests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reservations_are_released_when_their_commits_end() {
+async fn a_quota_reservation_is_released_when_its_commit_has_ended() {
     let world = blocked().await;
     give_up(&world, "jane", 2, &json!({})).await;
     world.store.block(false);
@@ -78,7 +78,7 @@ async fn reservations_are_released_when_their_commits_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn commits_that_outlive_their_requests_hold_their_slots() {
+async fn commits_of_ended_requests_count_against_the_write_limit() {
     let world = World::new(1, EXACT, Duration::ZERO).await;
     // Updates do not count against the quota.
     let name = |number: usize| format!("b{number}");
@@ -107,7 +107,7 @@ async fn commits_that_outlive_their_requests_hold_their_slots() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn removal_of_a_definition_waits_for_commits_that_outlive_their_requests() {
+async fn withdrawing_a_kind_waits_for_commits_of_ended_requests() {
     let world = World::new(1, EXACT, Duration::ZERO).await;
     let kinds = world.server.runtime_kinds();
     kinds.serve(&foos(1)).await.unwrap();
@@ -149,7 +149,7 @@ async fn a_definition_change_waits_for_commits_under_the_old_definition() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metrics_count_outcomes_of_writes_after_a_timeout() {
+async fn metrics_count_outcomes_of_writes_after_their_requests_timed_out() {
     let world = blocked().await;
     give_up(&world, "jane", 2, &json!({})).await;
     world.store.block(false);

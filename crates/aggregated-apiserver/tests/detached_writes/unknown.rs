@@ -31,7 +31,7 @@ async fn create_late(world: &World, plural: &str, name: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_object_does_not_outlive_its_definition() {
+async fn an_object_stored_late_is_removed_if_its_definition_was_withdrawn() {
     let world = World::new(1, SHARED, Duration::ZERO).await;
     let kinds = world.server.runtime_kinds();
     kinds.serve(&foos(1)).await.unwrap();
@@ -44,7 +44,7 @@ async fn a_late_object_does_not_outlive_its_definition() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_object_of_a_definition_that_is_closed_is_removed() {
+async fn an_object_stored_late_is_removed_if_its_definition_was_closed() {
     let world = World::new(1, SHARED, Duration::ZERO).await;
     let kinds = world.server.runtime_kinds();
     kinds.serve(&foos(1)).await.unwrap();
@@ -72,7 +72,7 @@ async fn a_change_of_a_definition_waits_for_late_writes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_object_does_not_outlive_its_namespace() {
+async fn an_object_stored_late_is_removed_if_its_namespace_was_deleted() {
     let (world, events) = World::with_namespace(SHARED).await;
     create_late(&world, "bars", "late").await;
     events.send(json!({"type": "DELETED", "object": namespace()})).unwrap();

@@ -46,7 +46,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn each_network_leaves_slots_for_further_networks() {
+async fn each_network_leaves_connection_slots_for_further_networks() {
     let places = ConnectionSlots::new(100, 0, Whose::Networks);
     let mut held = Vec::new();
     let mut counts = Vec::new();
@@ -93,7 +93,7 @@ async fn a_known_connection_gives_way_to_a_network_with_fewer_alone() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_is_closed_for_a_connection_of_the_same_network() {
+async fn a_request_evicts_the_least_recently_used_idle_connection_of_its_network() {
     let mut world = World::new(4);
     for _ in 0..3 {
         assert!(world.take("10.0.0.1", true));
@@ -132,7 +132,7 @@ async fn a_connection_with_a_request_never_gives_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_wait_in_order_within_their_network() {
+async fn connections_wait_in_order_and_only_behind_their_own_network() {
     let mut world = World::new(4);
     for _ in 0..3 {
         assert!(world.take("10.0.0.1", true));
@@ -161,7 +161,7 @@ async fn connections_wait_in_order_within_their_network() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_connections_are_limited_and_leave_no_entries() {
+async fn waiting_connections_are_limited_and_leave_no_table_entries() {
     let mut world = World::new(4);
     for _ in 0..3 {
         assert!(world.take("10.0.0.1", true));
@@ -186,7 +186,7 @@ async fn waiting_connections_are_limited_and_leave_no_entries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_deadline_of_a_connection_starts_after_its_wait() {
+async fn a_connection_has_its_full_request_timeout_after_waiting_for_a_slot() {
     let places = ConnectionSlots::new(1, 10, Whose::Networks);
     let (first, second) = (occupant("10.0.0.1", false), occupant("10.0.0.1", false));
     let held = places.take(&first).unwrap();
@@ -222,7 +222,7 @@ async fn of_a_front_proxy_the_least_recently_used_without_a_request_gives_way() 
 }
 
 #[test]
-fn ipv6_addresses_of_one_network_count_together() {
+fn ipv6_addresses_of_one_64_bit_prefix_are_one_network() {
     assert_eq!(
         network("2001:db8::1:2".parse().unwrap()),
         network("2001:db8::".parse::<IpAddr>().unwrap())

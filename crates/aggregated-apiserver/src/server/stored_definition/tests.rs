@@ -27,7 +27,7 @@ fn count(now: &Value, before: &Value) -> usize {
 }
 
 #[test]
-fn only_errors_of_the_old_definition_are_tolerated() {
+fn only_errors_of_the_previous_definition_are_tolerated() {
     let list = json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": ""});
     let default = json!({"type": "string", "default": 5});
     let rule = |rule: &str| json!({"type": "string", "x-kubernetes-validations": [{"rule": rule}]});
@@ -48,7 +48,7 @@ fn only_errors_of_the_old_definition_are_tolerated() {
 }
 
 #[test]
-fn rule_costs_of_an_unchanged_schema_are_tolerated() {
+fn excessive_rule_costs_are_tolerated_in_an_unchanged_schema() {
     let dear = |rule: &str| json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-validations": [{"rule": rule}]});
     let before = json!({"a": dear("self.all(x, self.all(y, x != y))")});
     assert_ne!(count(&before, &json!({})), 0);
@@ -58,7 +58,7 @@ fn rule_costs_of_an_unchanged_schema_are_tolerated() {
 }
 
 #[test]
-fn an_old_error_at_the_schema_root_allows_other_changes() {
+fn an_unchanged_error_at_the_schema_root_does_not_block_other_changes() {
     let rooted = |root: &Value, properties: &Value| {
         let mut version = version("v1", properties);
         version["subresources"] = json!({"status": {}});
@@ -74,7 +74,7 @@ fn an_old_error_at_the_schema_root_allows_other_changes() {
 }
 
 #[test]
-fn versions_are_compared_by_name() {
+fn unchanged_errors_are_matched_by_version_name() {
     let (good, bad) = (json!({}), json!({"a": {"type": "string", "x-kubernetes-list-type": ""}}));
     let before = definition(&[version("v1", &good), version("v2", &bad)]);
     let turned = definition(&[version("v2", &bad), version("v1", &good)]);

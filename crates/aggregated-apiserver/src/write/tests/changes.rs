@@ -69,7 +69,7 @@ fn the_generation_counts_changes_of_the_content() {
 }
 
 #[test]
-fn system_metadata_cannot_be_changed() {
+fn patches_cannot_change_system_metadata() {
     let live = live(json!({}));
     let metadata = json!({
         "creationTimestamp": null, "generation": null, "uid": null, "selfLink": "/x",
@@ -96,7 +96,7 @@ fn system_metadata_cannot_be_changed() {
 }
 
 #[test]
-fn updates_need_the_current_resource_version() {
+fn a_patch_with_an_empty_stale_or_malformed_resource_version_is_rejected() {
     let live = live(json!({}));
     let current = live.revision.to_string();
     let outcome = |revision: Value| {
@@ -117,7 +117,7 @@ fn updates_need_the_current_resource_version() {
 }
 
 #[test]
-fn old_validation_errors_are_tolerated_if_unchanged() {
+fn unchanged_invalid_fields_do_not_block_an_update() {
     let mut tree = tree(json!({}));
     tree["spec"] = json!({"size": 99, "mode": "a"});
     let live = live_in(kind(), tree.as_object().unwrap().clone());
@@ -127,7 +127,7 @@ fn old_validation_errors_are_tolerated_if_unchanged() {
 }
 
 #[test]
-fn finalizers_cannot_be_added_to_a_deleting_object() {
+fn finalizers_cannot_be_added_to_an_object_being_deleted() {
     let gone = json!({
         "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0,
         "finalizers": ["x/one", "x/two"],
@@ -146,7 +146,7 @@ fn finalizers_cannot_be_added_to_a_deleting_object() {
 }
 
 #[test]
-fn deletions_wait_for_finalizers() {
+fn finalizers_and_the_propagation_policy_delay_a_deletion() {
     let clock =
         Clock::new(|| "2026-01-01T00:00:00.5Z".parse().unwrap(), || Uuid::from_u128(7), || 7);
     let marked = |finalizers: Value, propagation| {
@@ -179,7 +179,7 @@ fn deletions_wait_for_finalizers() {
 }
 
 #[test]
-fn a_patch_with_an_invalid_result_is_rejected() {
+fn a_patch_that_results_in_an_invalid_object_is_rejected() {
     let live = live(json!({}));
     for (patch, expected) in [
         (json!([1]), "couldn't get version/kind"),
@@ -262,7 +262,7 @@ fn a_status_is_written_apart() {
 }
 
 #[test]
-fn replicas_map_to_the_scale_subresource() {
+fn a_scale_update_sets_the_replicas_field_and_rejects_invalid_input() {
     let there = |spec: Value| {
         let mut tree = tree(json!({}));
         tree["spec"] = spec;
@@ -314,7 +314,7 @@ fn replicas_map_to_the_scale_subresource() {
 }
 
 #[test]
-fn restored_objects_are_stored_unchanged() {
+fn a_restore_preserves_metadata_and_status_but_not_the_deletion_mark() {
     let restored = |change: &dyn Fn(&mut Value)| {
         let world = World::new(scalable());
         let mut tree = tree(json!({"resourceVersion": "9"}));

@@ -45,7 +45,7 @@ fn field_sets_of_another_server_are_adapted_to_the_schema() {
 }
 
 #[test]
-fn field_sets_nested_too_deeply_are_rejected() {
+fn field_sets_nested_too_deeply_to_decode_are_not_stored() {
     let deep = |depth: usize| (0..depth).fold(json!({}), |below, _| json!({ "f:a": below }));
     // The field set is nested in an entry of the list in the metadata.
     for (depth, is_kept) in [(122, true), (123, false), (127, false), (1_000, false)] {
@@ -66,7 +66,7 @@ fn field_sets_nested_too_deeply_are_rejected() {
 }
 
 #[test]
-fn managed_fields_are_stored_apart_from_the_object() {
+fn separate_managed_fields_override_those_in_the_tree() {
     let object = managed(&json!({"f:spec": {}}));
     let tree = object.as_object().unwrap();
     for beside in ["", "[]"] {

@@ -120,7 +120,7 @@ fn count(answers: &[Result<(), Reason>], wanted: Result<(), Reason>) -> usize {
 }
 
 #[tokio::test]
-async fn concurrent_creates_stay_within_the_quota_while_the_store_is_slow() {
+async fn pending_creates_count_against_the_quota() {
     let limited = limited("50");
     let answers = create(&limited, 200, |number| format!("f{number}"), false).await;
     assert_eq!(count(&answers, Ok(())), 50);
@@ -128,7 +128,7 @@ async fn concurrent_creates_stay_within_the_quota_while_the_store_is_slow() {
 }
 
 #[tokio::test]
-async fn failed_creates_release_their_quota() {
+async fn failed_creates_and_dry_runs_release_their_quota() {
     let limited = limited("50");
     // Four creates share each name, and one of them succeeds.
     let answers = create(&limited, 40, |number| format!("f{}", number % 10), false).await;
@@ -144,7 +144,7 @@ async fn failed_creates_release_their_quota() {
 }
 
 #[tokio::test]
-async fn cancelled_requests_release_their_quota() {
+async fn a_cancelled_create_releases_its_quota() {
     let limited = limited("1");
     {
         let waiting = create(&limited, 1, |_| "a".to_owned(), false);
@@ -194,7 +194,7 @@ impl Store for Doubtful {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reservation_is_held_until_an_unknown_outcome_is_known() {
+async fn a_quota_reservation_is_held_until_an_unknown_outcome_is_resolved() {
     let (mut world, admission) = limited("1");
     let sequencer = Arc::new(RevisionSequencer::starting(world.clock.now(), 7));
     let store = MemoryStore::new(MEMORY_STORE_LIMIT, sequencer, NamespaceLimit::default());
