@@ -43,7 +43,9 @@ fn manifests_for_a_sqlite_store_only_replace_deployment_by_stateful_set() {
         let printed = farm_operator::server().manifests(&options).unwrap();
         serde_saphyr::from_multiple::<serde_json::Value>(&printed).unwrap()
     };
-    let pairs = printed(DeployedStore::Memory).into_iter().zip(printed(DeployedStore::Sqlite));
+    let (memory, sqlite) = (printed(DeployedStore::Memory), printed(DeployedStore::Sqlite));
+    assert_eq!(memory.len(), sqlite.len());
+    let pairs = memory.into_iter().zip(sqlite);
     let changed: Vec<_> = pairs.filter(|(memory, sqlite)| memory != sqlite).collect();
     let [(deployment, set)] = &changed[..] else { panic!("{changed:?}") };
     assert_eq!((&deployment["kind"], &set["kind"]), (&"Deployment".into(), &"StatefulSet".into()));
