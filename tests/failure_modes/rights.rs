@@ -31,7 +31,7 @@ pub fn the_role_binding_is_missing(stage: &mut Stage) -> Result<()> {
     stage.wait_unavailable("bad status from https://localhost:")?;
     stage.world.eventually(|| {
         let log = stage.world.server.printed();
-        let hint = "a RoleBinding in kube-system to Role extension-apiserver-authentication-reader allows it";
+        let hint = "a RoleBinding to the Role extension-apiserver-authentication-reader in its namespace permits it";
         ensure!(log.contains(hint), "{log}");
         Ok(())
     })?;

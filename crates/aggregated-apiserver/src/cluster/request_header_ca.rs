@@ -100,7 +100,15 @@ impl Cluster {
                     None
                 }
                 Err(error) => {
-                    refused.log(|suppressed| tracing::warn!(suppressed, config_map = %format_args!("{NAMESPACE}/{NAME}"), %error, "cannot watch ConfigMap; a RoleBinding to the Role extension-apiserver-authentication-reader in its namespace permits it"));
+                    refused.log(|suppressed| {
+                        tracing::warn!(
+                            suppressed,
+                            config_map = %format_args!("{NAMESPACE}/{NAME}"),
+                            %error,
+                            "cannot watch ConfigMap; a RoleBinding to the Role \
+                             extension-apiserver-authentication-reader in its namespace permits it"
+                        );
+                    });
                     None
                 }
             };
