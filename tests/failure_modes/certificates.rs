@@ -113,7 +113,7 @@ pub fn files_are_wrong_and_mended(stage: &mut Stage) -> Result<()> {
     authority.server(&folder, "serving", &["farm-operator.farm-operator.svc"])?;
     stage.world.eventually(|| {
         let log = process.printed();
-        ensure!(log.matches("has changed and is served now").count() == 3, "{log}");
+        ensure!(log.matches("reloaded the serving certificate").count() == 3, "{log}");
         Ok(())
     })?;
     rest::is_silent(stage)?;
