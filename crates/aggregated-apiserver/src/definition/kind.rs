@@ -42,7 +42,7 @@ use crate::watch_cache::WatchCache;
 /// #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 /// #[kube(group = "example.com", version = "v1", kind = "Foo", namespaced)]
 /// pub struct FooSpec {
-///     pub(crate) size: i64,
+///     pub size: i64,
 /// }
 ///
 /// impl Stored for Foo {}
