@@ -274,7 +274,7 @@ fn rights(
     let mut read = read(kinds);
     let mut rules = read.remove(&None).unwrap_or_default();
     // A process that replaces the deployed one during development copies its objects.
-    for registered in kinds.iter().filter(|kind| matches!(kind.role, Backend::Stored { .. })) {
+    for registered in kinds.iter().filter(|kind| matches!(kind.backend, Backend::Stored { .. })) {
         let spec = &registered.definition.spec;
         rules.push(json!({
             "apiGroups": [spec.group],
@@ -282,7 +282,7 @@ fn rights(
             "verbs": ["list"],
         }));
     }
-    if kinds.iter().any(|kind| matches!(kind.role, Backend::Stored { .. })) {
+    if kinds.iter().any(|kind| matches!(kind.backend, Backend::Stored { .. })) {
         rules.push(json!({
             "apiGroups": [""],
             "resources": ["namespaces"],
@@ -354,7 +354,7 @@ fn roles_of_users(parsed: &[Arc<Kind>], kinds: &Kinds) -> Vec<Value> {
             continue;
         }
         let (readable, writable, asked) = groups.entry(&kind.group).or_default();
-        match registered.role {
+        match registered.backend {
             Backend::Stored { .. } => {
                 readable.push(kind.names.plural.as_str());
                 writable.push(kind.names.plural.as_str());
@@ -396,7 +396,7 @@ fn roles_of_users(parsed: &[Arc<Kind>], kinds: &Kinds) -> Vec<Value> {
 fn read(kinds: &Kinds) -> BTreeMap<Option<&'static str>, Vec<Value>> {
     let streams = kinds.source_streams();
     let mut all: Vec<(SourceKind, bool)> = Vec::new();
-    let computed = kinds.iter().filter_map(|registered| match &registered.role {
+    let computed = kinds.iter().filter_map(|registered| match &registered.backend {
         Backend::Computed { watched, .. } => Some(watched),
         Backend::Stored { .. } | Backend::Reviewed(_) => None,
     });

@@ -14,7 +14,7 @@ use super::computed::{self, Computed, ComputedFromVariants, Variants};
 use super::stored::Stored;
 use super::to_tree;
 use super::versions::Merged;
-use super::{FieldPermissions, LookupRights, PrinterColumns, Validation};
+use super::{FieldPermissions, LookupRights, PrinterColumns, Validation, Visibility};
 use crate::cluster::{SourceApi, SourceOptions, SourceType, Sources};
 use crate::error::StartError;
 use crate::kind::{
@@ -73,7 +73,7 @@ pub struct Kind {
     /// The Go types of Kubernetes, if the kind is built in. The group of a built-in kind need not be a domain.
     pub(crate) types: Option<Arc<Types>>,
     /// The backend.
-    pub(crate) role: Backend,
+    pub(crate) backend: Backend,
 }
 
 impl Kind {
@@ -81,13 +81,12 @@ impl Kind {
     pub fn stored<K: Stored>() -> Self {
         let initial = K::initial().iter().map(to_tree).collect();
         let Merged { definition, cells, conversion, faults } = K::versions().merged();
-        let mut kind = Self::new(definition, Backend::Stored { initial });
-        kind.cells.extend(K::printer_columns().erased().map(Arc::new));
+        let kind = Self::new(definition, Backend::Stored { initial });
+        let mut kind = kind.presented(K::printer_columns(), K::visibility());
         kind.cells.extend(cells.into_iter().map(Arc::new));
         kind.rules = K::validation().erased().map(Arc::new);
         kind.conversion = conversion.map(Arc::new);
         kind.faults = faults;
-        kind.visibility = K::visibility().erased().map(Arc::new);
         kind
     }
 
@@ -98,19 +97,14 @@ impl Kind {
 
     /// A computed kind.
     pub fn computed<K: Computed>() -> Self {
-        let mut kind =
-            Self::new(K::crd(), computed_by::<K, (computed::Only<K>,)>(&K::field_permissions()));
-        kind.cells.extend(K::printer_columns().erased().map(Arc::new));
-        kind.visibility = K::visibility().erased().map(Arc::new);
-        kind
+        let backend = computed_by::<K, (computed::Only<K>,)>(&K::field_permissions());
+        Self::new(K::crd(), backend).presented(K::printer_columns(), K::visibility())
     }
 
     /// A kind that is computed from several types.
     pub fn computed_from_variants<K: ComputedFromVariants>() -> Self {
-        let mut kind = Self::new(K::crd(), computed_by::<K, K::Variants>(&K::field_permissions()));
-        kind.cells.extend(K::printer_columns().erased().map(Arc::new));
-        kind.visibility = K::visibility().erased().map(Arc::new);
-        kind
+        let backend = computed_by::<K, K::Variants>(&K::field_permissions());
+        Self::new(K::crd(), backend).presented(K::printer_columns(), K::visibility())
     }
 
     /// A built-in kind of Kubernetes whose objects this server stores. Its group need not be a domain; the group of
@@ -195,10 +189,20 @@ impl Kind {
     pub(crate) fn stored_name(&self) -> Option<String> {
         let spec = &self.definition.spec;
         let name = || crate::error::qualified(&spec.group, &spec.names.plural);
-        matches!(self.role, Backend::Stored { .. }).then(name)
+        matches!(self.backend, Backend::Stored { .. }).then(name)
     }
 
-    fn new(definition: CustomResourceDefinition, role: Backend) -> Self {
+    /// Sets the table cells that are computed by code, and the filter of visible objects.
+    fn presented<K>(mut self, columns: PrinterColumns<K>, visibility: Visibility<K>) -> Self
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + 'static,
+    {
+        self.cells.extend(columns.erased().map(Arc::new));
+        self.visibility = visibility.erased().map(Arc::new);
+        self
+    }
+
+    fn new(definition: CustomResourceDefinition, backend: Backend) -> Self {
         Self {
             definition,
             faults: Vec::new(),
@@ -210,7 +214,7 @@ impl Kind {
             subresources: Vec::new(),
             view: None,
             visibility: None,
-            role,
+            backend,
         }
     }
 }

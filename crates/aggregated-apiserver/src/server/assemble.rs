@@ -134,7 +134,7 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
             );
             return Err(fault(&kind, "spec.names", &why));
         }
-        match &registered.role {
+        match &registered.backend {
             Backend::Stored { .. } => {
                 check_stored(&kind, &registered.definition, kinds.is_partial_allowed())?;
             }
@@ -222,7 +222,7 @@ impl Assembled {
             let cache = match of_view {
                 Some(other) => Arc::clone(&other.cache),
                 None => {
-                    let sequencer = match &registered.role {
+                    let sequencer = match &registered.backend {
                         Backend::Stored { .. } => store.sequencer(),
                         Backend::Computed { .. } | Backend::Reviewed(_) => Arc::clone(&of_process),
                     };
@@ -230,7 +230,7 @@ impl Assembled {
                 }
             };
             let is_view = of_view.is_some();
-            let backing = match &registered.role {
+            let backing = match &registered.backend {
                 Backend::Stored { .. } => Backing::Stored(store.clone()),
                 Backend::Computed { sources: of, rights, run, .. } => {
                     runs.push(run(Arc::clone(&sources), Arc::clone(&cache)));
@@ -255,7 +255,7 @@ impl Assembled {
                 unavailable,
                 came_at_run_time,
             };
-            if let (Backend::Stored { initial }, false) = (&registered.role, is_view) {
+            if let (Backend::Stored { initial }, false) = (&registered.backend, is_view) {
                 match copied.get(&one.kind.qualified()) {
                     None => {
                         let collection = Collection::new(&one.kind.qualified());

@@ -52,14 +52,15 @@ impl Contents {
     pub(super) fn of(kinds: &Kinds, said: Said) -> Self {
         let mut sources: Vec<&SourceKind> = Vec::new();
         for registered in kinds.iter() {
-            let Backend::Computed { watched, .. } = &registered.role else { continue };
+            let Backend::Computed { watched, .. } = &registered.backend else { continue };
             for source in watched {
                 if !sources.contains(&source) {
                     sources.push(source);
                 }
             }
         }
-        let stored = kinds.iter().filter(|one| matches!(one.role, Backend::Stored { .. })).count();
+        let stored =
+            kinds.iter().filter(|one| matches!(one.backend, Backend::Stored { .. })).count();
         Self { stored, sources: sources.len(), records: Records::default(), said }
     }
 
