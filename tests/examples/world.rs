@@ -117,17 +117,9 @@ where
     is_gone(api, name).await
 }
 
-/// The path where `cargo test` builds examples.
-fn example(name: &str) -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let program = test.parent().unwrap().parent().unwrap().join("examples").join(name);
-    assert!(program.is_file(), "`cargo build --examples` builds {}", program.display());
-    program
-}
-
 /// The command that runs an example.
 pub fn command(name: &str, kubeconfig: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(example(name));
+    let mut command = Command::new(test_cluster::example(name).unwrap());
     command.args(arguments).env("KUBECONFIG", kubeconfig).env_remove("RUST_LOG");
     command
 }

@@ -2,10 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use test_cluster::Process;
 
 /// The timeout of any step, on a busy machine.
@@ -29,12 +28,7 @@ impl Server {
         command.env_remove("KUBECONFIG").env_remove("RUST_LOG");
         let mut process = Process::spawn(&command, &folder.path().join("farm-operator.log"))?;
         // The program prints this line once it is ready.
-        let deadline = Instant::now() + PATIENCE;
-        while !process.printed().contains("export KUBECONFIG=") {
-            process.ensure_running()?;
-            ensure!(Instant::now() < deadline, "it is not ready: {}", process.printed());
-            thread::sleep(Duration::from_millis(20));
-        }
+        process.wait_until_printed("export KUBECONFIG=", PATIENCE)?;
         Ok(Self { kubeconfig, process, folder })
     }
 

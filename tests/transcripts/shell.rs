@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 use test_cluster::{Process, Programs};
 
@@ -28,11 +28,7 @@ impl Program {
 
     /// An example, which `cargo test` builds.
     pub fn example(name: &str) -> Result<Self> {
-        let test = std::env::current_exe()?;
-        let target = test.parent().and_then(Path::parent).context("tests are in a directory")?;
-        let example = target.join("examples").join(name);
-        ensure!(example.is_file(), "`cargo build --examples` builds {}", example.display());
-        Ok(Self::Built(example))
+        test_cluster::example(name).map(Self::Built)
     }
 }
 
@@ -93,13 +89,7 @@ impl Shell {
         command.args(["--standalone", "--secure-port=0", "--write-kubeconfig"]);
         command.arg(self.kubeconfig()).args(arguments).current_dir(self.directory.path());
         let server = self.server.insert(Process::spawn(&command, &log)?);
-        let start = Instant::now();
-        while !server.printed().contains("export KUBECONFIG=") {
-            server.ensure_running()?;
-            ensure!(start.elapsed() < START, "the server is not ready: {}", server.printed());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Ok(())
+        server.wait_until_printed("export KUBECONFIG=", START)
     }
 
     fn shell(&self, command: &str) -> Result<String> {

@@ -41,7 +41,10 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
-        bar.enable_steady_tick(TICK);
+        // The ticks need a thread.
+        if !bar.is_hidden() {
+            bar.enable_steady_tick(TICK);
+        }
         Self(bar)
     }
 }

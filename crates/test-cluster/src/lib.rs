@@ -23,5 +23,5 @@ pub use certificates::{Authority, Certificate};
 pub use control_plane::{ControlPlane, Token, start_controller_manager};
 pub use etcd::{Etcd, Past};
 pub use kubectl::{Kubectl, Printed};
-pub use process::{Process, lines};
+pub use process::{Process, example, lines};
 pub use programs::{Missing, Programs};

@@ -8,8 +8,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 /// A child process. It is killed when this value is dropped. If `setpriv` is installed, the kernel also kills it when
 /// this process is killed.
@@ -42,6 +43,21 @@ impl Process {
     /// Returns the whole output.
     pub fn printed(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Waits until the process has printed this text.
+    ///
+    /// # Errors
+    /// When the process ends first, or the text is missing after `patience`. The error contains the output.
+    pub fn wait_until_printed(&mut self, text: &str, patience: Duration) -> Result<()> {
+        let deadline = Instant::now() + patience;
+        while !self.printed().contains(text) {
+            self.ensure_running()?;
+            let printed = self.printed();
+            ensure!(Instant::now() < deadline, "{} has not printed {text:?}: {printed}", self.name);
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
     }
 
     /// Fails if the process has ended.
@@ -182,4 +198,16 @@ fn has_setpriv() -> bool {
         let probe = Command::new("setpriv").args(["--pdeathsig", "KILL", "true"]).output();
         probe.is_ok_and(|output| output.status.success())
     })
+}
+
+/// Returns the path where `cargo test` builds an example of the package under test.
+///
+/// # Errors
+/// When the example was not built.
+pub fn example(name: &str) -> Result<PathBuf> {
+    let test = std::env::current_exe()?;
+    let target = test.parent().and_then(Path::parent).context("tests are in a directory")?;
+    let program = target.join("examples").join(name);
+    ensure!(program.is_file(), "`cargo build --examples` builds {}", program.display());
+    Ok(program)
 }
