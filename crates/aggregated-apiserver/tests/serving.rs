@@ -83,7 +83,7 @@ async fn health_and_discovery_need_no_cluster() {
     // Detailed responses require a permission, and the cluster that would decide it is unreachable.
     let (status, one) =
         text(nobody.send_request(get("/readyz/ping").unwrap()).await.unwrap()).await;
-    assert!(status == 500 && one.contains("did not answer a SubjectAccessReview"), "{one}");
+    assert!(status == 500 && one.contains("did not respond to a SubjectAccessReview"), "{one}");
 
     let mut proxy = fixture.proxy().await;
     for path in ["/apis", "/apis/example.com/v1", "/openapi/v2", "/openapi/v3", FOOS] {
