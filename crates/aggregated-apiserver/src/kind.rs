@@ -40,7 +40,7 @@ pub use converted::converted_limit;
 pub use erased_columns::ErasedColumns;
 pub use erased_conversion::{DirectCode, ErasedConversion, Hub, VersionCode};
 pub use erased_validation::{ErasedValidation, Judge, Prepared, RuleContext, Verdict};
-pub use filled_fields::{FilledField, Said};
+pub use filled_fields::{FilledField, SentValues};
 pub use names::Names;
 pub use null_fields::drop_null_fields;
 pub use pruned_json::PrunedJson;
