@@ -6,6 +6,10 @@
 #[allow(dead_code)]
 #[path = "../examples/alpacas/main.rs"]
 mod alpacas;
+/// The example whose objects are rows of a table.
+#[allow(dead_code)]
+#[path = "../examples/shelf/main.rs"]
+mod shelf;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};

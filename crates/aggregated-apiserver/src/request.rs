@@ -694,9 +694,6 @@ fn watches_end() -> ApiError {
 
 /// Warnings for readers of a computed kind: the state of its sources, and the omitted fields.
 fn reading_warnings(served: &ServedKind, authorized: &Authorized) -> Vec<String> {
-    if served.computed_from().is_none() {
-        return Vec::new();
-    }
     let sources = served.cache.sources();
     let of_sources = sources.iter().filter_map(SourceState::warning);
     // If the cluster does not have a resource, nothing is omitted.

@@ -32,6 +32,7 @@ pub use watch::{
     watch,
 };
 
+use crate::backend::Writes;
 use crate::served_kind::{Backing, ServedKind};
 
 /// A Kubernetes verb, as used in authorization and discovery.
@@ -77,8 +78,24 @@ pub fn verbs(served: &ServedKind) -> &'static [Verb] {
             Verb::Update,
             Verb::Watch,
         ],
+        Backing::Virtual(ref backing) => of_backend(backing.backend.writes()),
         Backing::Computed(_) => &[Verb::Get, Verb::List, Verb::Watch],
         Backing::Reviewed(_) => &[Verb::Create],
+    }
+}
+
+/// The verbs of a virtual kind: its backend determines which writes are possible.
+fn of_backend(writes: Writes) -> &'static [Verb] {
+    use Verb::{Create, Delete, DeleteCollection, Get, List, Patch, Update, Watch};
+    match (writes.create, writes.update, writes.delete) {
+        (false, false, false) => &[Get, List, Watch],
+        (true, false, false) => &[Get, List, Create, Watch],
+        (false, true, false) => &[Get, List, Patch, Update, Watch],
+        (true, true, false) => &[Get, List, Patch, Create, Update, Watch],
+        (false, false, true) => &[Delete, DeleteCollection, Get, List, Watch],
+        (true, false, true) => &[Delete, DeleteCollection, Get, List, Create, Watch],
+        (false, true, true) => &[Delete, DeleteCollection, Get, List, Patch, Update, Watch],
+        (true, true, true) => &[Delete, DeleteCollection, Get, List, Patch, Create, Update, Watch],
     }
 }
 

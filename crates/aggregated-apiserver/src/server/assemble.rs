@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -14,6 +15,7 @@ use super::stored_definition::check_stored;
 use crate::admission::{
     AdmissionChain, NamespaceLifecycle, QuotaLimits, QuotaUsages, ResourceQuota,
 };
+use crate::backend::{self, BackendStore, ErasedBackend, MetadataStore};
 use crate::clock::Clock;
 use crate::cluster::{Cluster, Namespaces, ResourceQuotas, Sources};
 use crate::conversion::ConversionWebhooks;
@@ -25,6 +27,7 @@ use crate::record::{Audit, Traces};
 use crate::request::{Authentication, Documents, Handler, SharedHandler};
 use crate::served_kind::{
     Backing, CommitGate, ComputedFrom, CreateGate, ServedKind, ServedKinds, SourceResource,
+    VirtualBacking,
 };
 use crate::storage::{
     Collection, Commit, Failure, MemoryStore, NamespaceLimit, Precondition, RevisionSequencer,
@@ -135,7 +138,7 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
             return Err(fault(&kind, "spec.names", &why));
         }
         match &registered.backend {
-            Backend::Stored { .. } => {
+            Backend::Stored { .. } | Backend::Virtual(_) => {
                 check_stored(&kind, &registered.definition, kinds.is_partial_allowed())?;
             }
             Backend::Computed { sources, rights, .. } => {
@@ -151,6 +154,25 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
         parsed.push(Arc::new(kind));
     }
     Ok(parsed)
+}
+
+/// The store of a virtual kind. The metadata that its backend does not store is in the store of the server.
+async fn open_backend(
+    kind: &Arc<Kind>,
+    backend: &Arc<ErasedBackend>,
+    (sequencer, limit): (Arc<RevisionSequencer>, usize),
+    store: &Arc<dyn Store>,
+) -> Result<Arc<BackendStore>, StartError> {
+    let metadata = match backend.keeps_metadata() {
+        true => None,
+        false => {
+            let collection = Collection::new(&kind.collection());
+            let opened = MetadataStore::open(Arc::clone(store), collection).await;
+            Some(opened.map_err(|error| fault(kind, "storage", &error.to_string()))?)
+        }
+    };
+    let (kind, backend) = (Arc::clone(kind), Arc::clone(backend));
+    Ok(Arc::new(BackendStore::new(kind, backend, sequencer, limit, metadata)))
 }
 
 /// The sources of a computed kind, and the permissions that its readers need.
@@ -224,7 +246,9 @@ impl Assembled {
                 None => {
                     let sequencer = match &registered.backend {
                         Backend::Stored { .. } => store.sequencer(),
-                        Backend::Computed { .. } | Backend::Reviewed(_) => Arc::clone(&of_process),
+                        Backend::Virtual(_) | Backend::Computed { .. } | Backend::Reviewed(_) => {
+                            Arc::clone(&of_process)
+                        }
                     };
                     WatchCache::sharing(sequencer, bounds.window, &windows)
                 }
@@ -232,6 +256,16 @@ impl Assembled {
             let is_view = of_view.is_some();
             let backing = match &registered.backend {
                 Backend::Stored { .. } => Backing::Stored(store.clone()),
+                Backend::Virtual(backend) => {
+                    let of_process = Arc::clone(&of_process);
+                    let limit = bounds.of_backend();
+                    let opened = open_backend(&kind, backend, (of_process, limit), &store).await?;
+                    let collection = Collection::new(&kind.collection());
+                    let followed = opened.follow(&collection, cache.clone()).await;
+                    followed.map_err(|error| fault(&kind, "storage", &error.to_string()))?;
+                    runs.push(backend::run(Arc::clone(&opened), Arc::clone(&cache)).boxed());
+                    Backing::Virtual(VirtualBacking::new(opened))
+                }
                 Backend::Computed { sources: of, rights, run, .. } => {
                     runs.push(run(Arc::clone(&sources), Arc::clone(&cache)));
                     Backing::Computed(Arc::new(computed_from(&kind, of, rights)?))
@@ -296,7 +330,7 @@ impl Assembled {
         let usages = (limits.enforces_quotas && is_any).then(QuotaUsages::default);
         if let Some(usages) = &usages {
             for served in kinds.iter().filter(|served| is_concerned(served)) {
-                count(served, &*store, usages).await?;
+                count(served, usages).await?;
             }
             let quotas = quota_limits(&kinds, &*store, sources).await?;
             admission.set_last(Arc::new(ResourceQuota::new(quotas, usages.clone())));
@@ -330,16 +364,13 @@ impl Assembled {
 }
 
 /// Counts the objects of a kind against quotas. Objects of a view are counted as objects of the kind behind the view.
-async fn count(
-    served: &ServedKind,
-    store: &dyn Store,
-    usages: &QuotaUsages,
-) -> Result<(), StartError> {
+async fn count(served: &ServedKind, usages: &QuotaUsages) -> Result<(), StartError> {
     let kind = &served.kind;
+    let Some((store, collection)) = served.store() else { return Ok(()) };
     if kind.view.is_some() || matches!(kind.strategy.quota_usage, QuotaUsage::Exempt) {
         return Ok(());
     }
-    let followed = store.follow(&Collection::new(&kind.collection()), usages.counter(kind)).await;
+    let followed = store.follow(&collection, usages.counter(kind)).await;
     followed.map_err(|error| fault(kind, "storage", &error.to_string()))
 }
 

@@ -246,7 +246,7 @@ impl RuntimeKinds {
         let known = async {
             self.0.store.known().await;
             let stored = kinds.iter().flat_map(|kinds| kinds.iter());
-            for served in stored.filter(|served| served.store().is_some()) {
+            for served in stored.filter(|served| served.is_stored()) {
                 served.cache.wait_synced().await;
             }
         };
@@ -308,7 +308,7 @@ impl RuntimeKinds {
         let Some(handler) = self.0.handler.upgrade() else { return Vec::new() };
         let kinds = handler.kinds();
         let stored = kinds.iter().filter(|served| served.kind.view.is_none());
-        let stored = stored.filter(|served| served.store().is_some());
+        let stored = stored.filter(|served| served.is_stored());
         let named = stored.filter_map(|served| {
             let kind = &served.kind;
             let is_stored = |version: &&Arc<Version>| version.name == kind.storage.name;
