@@ -8,7 +8,8 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 
 use super::route::Target;
-use super::{Handler, Served, authorize};
+use super::served::Served;
+use super::{Handler, authorize};
 use crate::admission::AuditAnnotations;
 use crate::cluster;
 use crate::error::ApiError;
