@@ -60,11 +60,10 @@ use crate::quota::Account;
 use crate::record::{AUDIT_ID, Arrived, Origin, Record, Step};
 use crate::served_kind::ServedKind;
 use crate::user::User;
-use crate::verb::{self, DeleteOptions, Subresource, Verb};
+use crate::verb::{self, DeleteOptions, Operation, Redacted, Subresource, Verb};
 use crate::watch_cache::SourceState;
 use crate::write::{CriticalSection, Part};
 use authorize::{Authorized, Permission, Revoked};
-use decode::{Operation, Redacted};
 use detached::Named;
 use encode::stream::WatchContext;
 use encode::{Encoder, stream};
@@ -293,7 +292,7 @@ impl Handler {
         let mut executed = Box::pin(async {
             let mut operation = decode::decode(&target, head, &body, &account, &self.yaml).await?;
             if record.wants_request_object()
-                && let Some(object) = operation.brings(&body)
+                && let Some(object) = decode::request_object(&operation, &body)
             {
                 record.requested(object);
             }

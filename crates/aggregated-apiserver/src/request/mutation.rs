@@ -6,7 +6,6 @@ use axum::body::{Body, Bytes};
 use http::{Response, StatusCode};
 
 use super::answers::Answer;
-use super::decode::Operation;
 use super::encode::{self, Encoder, stream};
 use super::route::Target;
 use super::throttle::Permit;
@@ -18,7 +17,7 @@ use crate::error::ApiError;
 use crate::quota::{Account, Slot};
 use crate::served_kind::Backing;
 use crate::user::User;
-use crate::verb::{self, SubresourceResponse};
+use crate::verb::{self, Operation, SubresourceResponse};
 use crate::write::{self, CriticalSection, Part};
 
 /// A mutating request that is decoded and ready to be executed.
