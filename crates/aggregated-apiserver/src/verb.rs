@@ -11,7 +11,6 @@ mod list;
 mod operation;
 mod redact;
 mod review;
-mod scale;
 mod selection;
 mod step;
 mod subresource;
@@ -24,10 +23,9 @@ pub use delete_collection::delete_collection;
 pub use delete_options::{DeleteOptions, propagation};
 pub use get::{GetOptions, get};
 pub use list::{Freshness, ListOptions, ListPage, Moment, await_freshness, list};
-pub use operation::Operation;
+pub use operation::{Operation, Read, Write};
 pub use redact::Redacted;
 pub use review::review;
-pub use scale::get_scale;
 pub use selection::Selection;
 pub use step::Step;
 pub use subresource::{Action, Subresource, subresources};
@@ -36,6 +34,7 @@ pub use watch::{
     watch,
 };
 
+use crate::error::ApiError;
 use crate::served_kind::{Backing, ServedKind};
 
 /// A Kubernetes verb, as used in authorization and discovery.
@@ -99,6 +98,17 @@ impl Verb {
             Self::Update => "update",
             Self::Watch => "watch",
         }
+    }
+}
+
+/// Returns the result of an operation with its warnings. An error gets the warnings too.
+fn with_warnings<T>(
+    result: Result<T, ApiError>,
+    warnings: Vec<String>,
+) -> Result<(T, Vec<String>), ApiError> {
+    match result {
+        Ok(result) => Ok((result, warnings)),
+        Err(error) => Err(error.with_warnings(warnings)),
     }
 }
 

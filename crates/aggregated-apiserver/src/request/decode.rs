@@ -22,7 +22,7 @@ use crate::quota::Account;
 use crate::record::RequestObject;
 use crate::schema::Types;
 use crate::served_kind::Backing;
-use crate::verb::{Action, DeleteOptions, Operation, Subresource, Verb};
+use crate::verb::{Action, DeleteOptions, Operation, Read, Subresource, Verb, Write};
 use crate::write::{Change, ManagedFields, Part, Submitted, WriteOptions, manager_of_user_agent};
 use body::BodyFormat;
 use parameters::Parameters;
@@ -33,16 +33,15 @@ pub(super) fn request_object<'a>(
     operation: &'a Operation,
     body: &'a Bytes,
 ) -> Option<RequestObject<'a>> {
-    match operation {
-        Operation::Review(submitted, _)
-        | Operation::CreateSubresource(_, submitted, _)
-        | Operation::Write(Change::Create(submitted) | Change::Update(submitted), _) => {
+    let Operation::Write(write, _) = operation else { return None };
+    match write {
+        Write::Review(_, submitted)
+        | Write::CreateSubresource(_, submitted)
+        | Write::Change(Change::Create(submitted) | Change::Update(submitted)) => {
             Some(RequestObject::Object(&submitted.tree))
         }
-        Operation::Write(Change::Patch(_) | Change::Apply(_), _) => {
-            Some(RequestObject::Patch(body))
-        }
-        Operation::Delete(..) | Operation::DeleteCollection(..) if !body.is_empty() => {
+        Write::Change(Change::Patch(_) | Change::Apply(_)) => Some(RequestObject::Patch(body)),
+        Write::Delete(..) | Write::DeleteCollection(..) if !body.is_empty() => {
             Some(RequestObject::DeleteOptions(body))
         }
         _ => None,
@@ -110,30 +109,31 @@ pub(super) async fn decode(
     let parameters = Parameters::parse(head.uri.query().unwrap_or_default());
     let key = || key(target);
     match target.verb {
-        Verb::Get => Ok(Operation::Get(key()?, parameters.get_options()?)),
+        Verb::Get => Ok(Operation::Read(Read::Get(key()?, parameters.get_options()?))),
         Verb::List => {
             let (scope, options) = parameters.list(target)?;
-            Ok(Operation::List(scope, options))
+            Ok(Operation::Read(Read::List(scope, options)))
         }
         Verb::Watch => {
             let (scope, options, lasts) = parameters.watch(target)?;
-            Ok(Operation::Watch(scope, options, lasts))
+            Ok(Operation::Read(Read::Watch(scope, options, lasts)))
         }
         Verb::Create => {
             let (options, submitted) =
                 object(&parameters, target, head, body, (account, yaml)).await?;
-            Ok(match (&target.served.backing, &target.subresource) {
+            let write = match (&target.served.backing, &target.subresource) {
                 (_, Some(Subresource { action: Action::Handler(handler), .. })) => {
-                    Operation::CreateSubresource(Arc::clone(handler), submitted, options)
+                    Write::CreateSubresource(Arc::clone(handler), submitted)
                 }
-                (Backing::Reviewed(_), _) => Operation::Review(submitted, options),
-                _ => Operation::Write(Change::Create(submitted), options),
-            })
+                (Backing::Reviewed(review), _) => Write::Review(Arc::clone(review), submitted),
+                _ => Write::Change(Change::Create(submitted)),
+            };
+            Ok(Operation::Write(write, options))
         }
         Verb::Update => {
             let (options, submitted) =
                 object(&parameters, target, head, body, (account, yaml)).await?;
-            Ok(Operation::Write(Change::Update(submitted), options))
+            Ok(Operation::Write(Write::Change(Change::Update(submitted)), options))
         }
         Verb::Patch => {
             let Some(patch_type) = patch::named(&head.headers) else {
@@ -142,21 +142,21 @@ pub(super) async fn decode(
             if patch_type == PatchType::Apply {
                 let (options, force) = parameters.apply_options()?;
                 let submitted = patch::read_applied(body, force, (account, yaml)).await;
-                return Ok(Operation::Write(Change::Apply(submitted), options));
+                return Ok(Operation::Write(Write::Change(Change::Apply(submitted)), options));
             }
             let options = with_manager(parameters.patch_options()?, head);
             let (schema, validation) = (&target.version.schema, options.field_validation);
             let patch = patch::read(patch_type, schema, body, validation, account);
-            Ok(Operation::Write(Change::Patch(patch), options))
+            Ok(Operation::Write(Write::Change(Change::Patch(patch)), options))
         }
         Verb::Delete => {
             let options = delete_options(&parameters, head, body, (account, yaml)).await?;
-            Ok(Operation::Delete(key()?, options))
+            Ok(Operation::delete(key()?, options))
         }
         Verb::DeleteCollection => {
             let (scope, list_options) = parameters.list(target)?;
             let options = delete_options(&parameters, head, body, (account, yaml)).await?;
-            Ok(Operation::DeleteCollection(scope, list_options, options))
+            Ok(Operation::delete_collection(scope, list_options, options))
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Omission of fields from reads. A revision records which fields were omitted when it was issued.
 
-use super::{ContinueToken, Freshness, Moment, Operation, WatchStart};
+use super::{ContinueToken, Freshness, Moment, Read, WatchStart};
 use crate::error::ApiError;
 use crate::kind::MissingRights;
 use crate::served_kind::ComputedFrom;
@@ -20,8 +20,8 @@ pub struct Redacted {
     pub passed: Option<Revision>,
 }
 
-impl Operation {
-    /// Whether the operation is a list whose selector reads a field that these permissions protect.
+impl Read {
+    /// Whether the read is a list whose selector reads a field that these permissions protect.
     pub fn selects_by(&self, from: &ComputedFrom, rights: MissingRights) -> bool {
         let Self::List(_, options) = self else { return false };
         let redaction = from.fields.redaction(rights);
@@ -107,11 +107,6 @@ impl Operation {
                 redacted.must_list = before & !missing != 0 || is_resumed && is_selected_by_less;
                 (&mut options.selection.redaction, before)
             }
-            Self::Review(..)
-            | Self::CreateSubresource(..)
-            | Self::Write(..)
-            | Self::Delete(..)
-            | Self::DeleteCollection(..) => return Ok(Redacted::default()),
         };
         redacted.missing |= before;
         *redaction = from.fields.redaction(redacted.missing);

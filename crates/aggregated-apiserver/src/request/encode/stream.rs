@@ -36,6 +36,7 @@ use crate::object::Key;
 use crate::queue::QueuePlace;
 use crate::quota::Account;
 use crate::record::WatchEventCounter;
+use crate::storage::Versioned;
 use crate::user::User;
 use crate::verb::{Event, InitialEvents, ListPage, Step, WatchStream};
 
@@ -137,6 +138,14 @@ pub(in crate::request) struct Reader {
 impl Reader {
     async fn room(&self, bytes: usize) -> Result<Charge, ApiError> {
         self.answer.room(&self.user, bytes).await
+    }
+
+    /// Waits for memory for the response with an object, unless the object is small.
+    pub(in crate::request) async fn room_for(
+        &self,
+        versioned: &Versioned,
+    ) -> Result<Option<Charge>, ApiError> {
+        self.answer.room_for(&self.user, versioned).await
     }
 }
 
@@ -447,10 +456,8 @@ pub(in crate::request) struct WatchContext<'a> {
     /// Cancelled if the kind is no longer served with this definition, or if the server closes.
     pub closing: &'a CancellationToken,
     pub clock: Clock,
-    pub permit: Permit,
     /// Counts the events that are sent.
     pub sent: WatchEventCounter,
-    pub reader: Reader,
     /// Completes if the caller is not allowed to watch any more, or if other fields would be visible to it.
     pub revoked: BoxFuture<'static, Revoked>,
 }
@@ -463,9 +470,10 @@ pub(in crate::request) struct WatchContext<'a> {
 pub(in crate::request) async fn watch(
     encoder: Encoder,
     mut watching: WatchStream,
+    (reader, permit): (Reader, Permit),
     context: WatchContext<'_>,
 ) -> Result<Body, ApiError> {
-    let WatchContext { lasts, closing, clock, permit, sent, reader, revoked } = context;
+    let WatchContext { lasts, closing, clock, sent, revoked } = context;
     let jitter = || Duration::from_secs(clock.random() % WATCH_SECONDS);
     let lasts = lasts.unwrap_or_else(|| Duration::from_secs(WATCH_SECONDS) + jitter());
     let now = Instant::now();
@@ -633,10 +641,9 @@ async fn next_event(mut state: Box<WatchState>) -> Option<(Chunk, Box<WatchState
     let _room = match &event {
         // A small event does not wait for memory.
         Ok(Event::Object(event)) if answers::is_large(&event.versioned) => {
-            let Reader { answer, user, .. } = &state.reader;
             // The wait is short, because a waiting watch retains an event that the watch cache may have dropped. After
             // the timeout the watch ends, and the client can resume it.
-            timeout(ROOM_WAIT, answer.room_for(user, &event.versioned)).await.ok()?.ok()?
+            timeout(ROOM_WAIT, state.reader.room_for(&event.versioned)).await.ok()?.ok()?
         }
         _ => None,
     };
