@@ -64,9 +64,8 @@ pub(super) fn read<K: DeserializeOwned>(
         false => Unread::Malformed(error),
     };
     let mut json = serde_json::Deserializer::from_str(text);
-    let place = Position::Object;
     counter.take::<serde_json::Error>(size_of::<K>() + BLOCK).map_err(unread)?;
-    let object = K::deserialize(Counting { inner: &mut json, counter: &counter, place });
+    let object = K::deserialize(Counting::of_object(&mut json, &counter));
     let object = object.map_err(unread)?;
     json.end().map_err(Unread::Malformed)?;
     let (bytes, content) = (room - counter.left.get(), counter.content.borrow().finish());

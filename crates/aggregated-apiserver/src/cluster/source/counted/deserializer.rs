@@ -11,31 +11,42 @@ use serde::de::{
 
 use super::{BLOCK, Counter, Form, Mark, NODE, NODE_IN_USE, Position, SMALLEST_LIST};
 
-pub(super) struct Counting<'c, D> {
-    pub inner: D,
-    pub counter: &'c Counter,
-    pub place: Position,
-}
-
-struct Watched<'c, T> {
+/// A deserializer, visitor, seed or variant, together with the counter of the values that pass through it.
+pub(super) struct Counting<'c, T> {
     inner: T,
     counter: &'c Counter,
     place: Position,
     form: Form,
 }
 
-impl<'c, D> Counting<'c, D> {
-    fn split<V>(self, visitor: V, form: Form) -> (D, Watched<'c, V>) {
-        let Self { inner, counter, place } = self;
-        (inner, Watched { inner: visitor, counter, place, form })
+impl<'c, T> Counting<'c, T> {
+    /// Counts what a deserializer of an object decodes.
+    pub(super) fn of_object(inner: T, counter: &'c Counter) -> Self {
+        Self::of_part(inner, counter, Position::Object)
+    }
+
+    /// Counts what decodes a part of an object, at this position.
+    fn of_part(inner: T, counter: &'c Counter, place: Position) -> Self {
+        Self { inner, counter, place, form: Form::Inline }
+    }
+
+    /// Splits off the inner value, and counts what passes through another one at the same position.
+    fn split<U>(self, inner: U) -> (T, Counting<'c, U>) {
+        let Self { inner: outer, counter, place, form } = self;
+        (outer, Counting { inner, counter, place, form })
+    }
+
+    /// Same as [`split`](Self::split), for a value of this form.
+    fn split_as<U>(self, inner: U, form: Form) -> (T, Counting<'c, U>) {
+        Self { form, ..self }.split(inner)
     }
 }
 
 macro_rules! deserialize {
-    ($($method:ident $form:ident,)*) => {
-        $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-            let (inner, visitor) = self.split(visitor, Form::$form);
-            inner.$method(visitor)
+    ($($method:ident($($name:ident: $type:ty),*) $form:ident,)*) => {
+        $(fn $method<V: Visitor<'de>>(self, $($name: $type,)* visitor: V) -> Result<V::Value, D::Error> {
+            let (inner, visitor) = self.split_as(visitor, Form::$form);
+            inner.$method($($name,)* visitor)
         })*
     };
 }
@@ -44,34 +55,39 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Counting<'_, D> {
     type Error = D::Error;
 
     deserialize! {
-        deserialize_any Allocated,
-        deserialize_bool Inline,
-        deserialize_i8 Inline,
-        deserialize_i16 Inline,
-        deserialize_i32 Inline,
-        deserialize_i64 Inline,
-        deserialize_i128 Inline,
-        deserialize_u8 Inline,
-        deserialize_u16 Inline,
-        deserialize_u32 Inline,
-        deserialize_u64 Inline,
-        deserialize_u128 Inline,
-        deserialize_f32 Inline,
-        deserialize_f64 Inline,
-        deserialize_char Inline,
-        deserialize_str Inline,
-        deserialize_string Inline,
-        deserialize_bytes Allocated,
-        deserialize_byte_buf Allocated,
-        deserialize_option Allocated,
-        deserialize_unit Inline,
-        deserialize_seq Allocated,
-        deserialize_map Allocated,
+        deserialize_any() Allocated,
+        deserialize_bool() Inline,
+        deserialize_i8() Inline,
+        deserialize_i16() Inline,
+        deserialize_i32() Inline,
+        deserialize_i64() Inline,
+        deserialize_i128() Inline,
+        deserialize_u8() Inline,
+        deserialize_u16() Inline,
+        deserialize_u32() Inline,
+        deserialize_u64() Inline,
+        deserialize_u128() Inline,
+        deserialize_f32() Inline,
+        deserialize_f64() Inline,
+        deserialize_char() Inline,
+        deserialize_str() Inline,
+        deserialize_string() Inline,
+        deserialize_bytes() Allocated,
+        deserialize_byte_buf() Allocated,
+        deserialize_option() Allocated,
+        deserialize_unit() Inline,
+        deserialize_seq() Allocated,
+        deserialize_map() Allocated,
+        deserialize_newtype_struct(name: &'static str) Inline,
+        deserialize_tuple(length: usize) Inline,
+        deserialize_tuple_struct(name: &'static str, length: usize) Inline,
+        deserialize_struct(name: &'static str, fields: &'static [&'static str]) Inline,
+        deserialize_enum(name: &'static str, variants: &'static [&'static str]) Inline,
     }
 
     fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
         self.counter.is_name.set(true);
-        let (inner, visitor) = self.split(visitor, Form::Identifier);
+        let (inner, visitor) = self.split_as(visitor, Form::Identifier);
         inner.deserialize_identifier(visitor)
     }
 
@@ -86,54 +102,6 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Counting<'_, D> {
         visitor: V,
     ) -> Result<V::Value, D::Error> {
         self.inner.deserialize_unit_struct(name, visitor)
-    }
-
-    fn deserialize_newtype_struct<V: Visitor<'de>>(
-        self,
-        name: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, D::Error> {
-        let (inner, visitor) = self.split(visitor, Form::Inline);
-        inner.deserialize_newtype_struct(name, visitor)
-    }
-
-    fn deserialize_tuple<V: Visitor<'de>>(
-        self,
-        length: usize,
-        visitor: V,
-    ) -> Result<V::Value, D::Error> {
-        let (inner, visitor) = self.split(visitor, Form::Inline);
-        inner.deserialize_tuple(length, visitor)
-    }
-
-    fn deserialize_tuple_struct<V: Visitor<'de>>(
-        self,
-        name: &'static str,
-        length: usize,
-        visitor: V,
-    ) -> Result<V::Value, D::Error> {
-        let (inner, visitor) = self.split(visitor, Form::Inline);
-        inner.deserialize_tuple_struct(name, length, visitor)
-    }
-
-    fn deserialize_struct<V: Visitor<'de>>(
-        self,
-        name: &'static str,
-        fields: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, D::Error> {
-        let (inner, visitor) = self.split(visitor, Form::Inline);
-        inner.deserialize_struct(name, fields, visitor)
-    }
-
-    fn deserialize_enum<V: Visitor<'de>>(
-        self,
-        name: &'static str,
-        variants: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, D::Error> {
-        let (inner, visitor) = self.split(visitor, Form::Inline);
-        inner.deserialize_enum(name, variants, visitor)
     }
 
     fn is_human_readable(&self) -> bool {
@@ -162,7 +130,7 @@ macro_rules! visit_block {
     };
 }
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for Watched<'_, V> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for Counting<'_, V> {
     type Value = V::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -214,16 +182,17 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Watched<'_, V> {
     }
 
     fn visit_some<D: Deserializer<'de>>(self, inner: D) -> Result<V::Value, D::Error> {
-        let Self { counter, place, .. } = self;
-        let value = self.inner.visit_some(Counting { inner, counter, place });
+        let counter = self.counter;
+        let (visitor, inner) = self.split(inner);
+        let value = visitor.visit_some(inner);
         // The presence of a value is information, even if the value is ignored.
         counter.is_ignored.set(false);
         value
     }
 
     fn visit_newtype_struct<D: Deserializer<'de>>(self, inner: D) -> Result<V::Value, D::Error> {
-        let Self { counter, place, .. } = self;
-        self.inner.visit_newtype_struct(Counting { inner, counter, place })
+        let (visitor, inner) = self.split(inner);
+        visitor.visit_newtype_struct(inner)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
@@ -244,8 +213,9 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Watched<'_, V> {
     }
 
     fn visit_enum<A: EnumAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
-        let Self { counter, place, form, .. } = self;
-        let value = self.inner.visit_enum(Watched { inner, counter, place, form });
+        let counter = self.counter;
+        let (visitor, inner) = self.split(inner);
+        let value = visitor.visit_enum(inner);
         counter.is_ignored.set(false);
         // The name of a variant is not the name of a field.
         counter.is_name.set(false);
@@ -253,12 +223,12 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Watched<'_, V> {
     }
 }
 
-impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Watched<'_, S> {
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Counting<'_, S> {
     type Value = S::Value;
 
     fn deserialize<D: Deserializer<'de>>(self, inner: D) -> Result<S::Value, D::Error> {
-        let Self { counter, place, .. } = self;
-        self.inner.deserialize(Counting { inner, counter, place })
+        let (seed, inner) = self.split(inner);
+        seed.deserialize(inner)
     }
 }
 
@@ -277,10 +247,10 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, A> {
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, A::Error> {
-        let (counter, place, form) = (self.counter, Position::Elsewhere, Form::Inline);
+        let counter = self.counter;
         counter.mix(Mark::Element, ());
-        let element =
-            self.inner.next_element_seed(Watched { inner: seed, counter, place, form })?;
+        let seed = Counting::of_part(seed, counter, Position::Elsewhere);
+        let element = self.inner.next_element_seed(seed)?;
         counter.is_ignored.set(false);
         if element.is_some() {
             self.count += 1;
@@ -336,16 +306,16 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Members<'_, A> {
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, A::Error> {
-        let (counter, place, form) = (self.counter, Position::Elsewhere, Form::Inline);
+        let counter = self.counter;
         self.key_size = size_of::<S::Value>();
         let before = counter.content.borrow().clone();
         counter.mix(Mark::Member, ());
         counter.is_name.set(false);
-        let seed = Watched { inner: seed, counter, place, form };
-        let key = self.next_key_of(seed);
+        let key = self.next_key_of(Counting::of_part(seed, counter, Position::Elsewhere));
         self.before = counter.is_name.take().then_some(before);
         key
     }
+
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
         if self.form == Form::Allocated {
             if self.count.is_multiple_of(NODE_IN_USE) {
@@ -354,11 +324,10 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Members<'_, A> {
             }
             self.count += 1;
         }
-        let (counter, place) = (self.counter, self.value_place);
-        self.value_place = Position::Elsewhere;
+        let counter = self.counter;
+        let place = std::mem::replace(&mut self.value_place, Position::Elsewhere);
         counter.is_ignored.set(false);
-        let value =
-            self.inner.next_value_seed(Watched { inner: seed, counter, place, form: Form::Inline });
+        let value = self.inner.next_value_seed(Counting::of_part(seed, counter, place));
         if counter.is_ignored.take()
             && let Some(before) = self.before.take()
         {
@@ -368,21 +337,22 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Members<'_, A> {
     }
 }
 
-impl<'de, 'c, A: EnumAccess<'de>> EnumAccess<'de> for Watched<'c, A> {
+impl<'de, 'c, A: EnumAccess<'de>> EnumAccess<'de> for Counting<'c, A> {
     type Error = A::Error;
-    type Variant = Watched<'c, A::Variant>;
+    type Variant = Counting<'c, A::Variant>;
 
     fn variant_seed<S: DeserializeSeed<'de>>(
         self,
         seed: S,
     ) -> Result<(S::Value, Self::Variant), A::Error> {
-        let Self { inner, counter, place, form } = self;
-        let (variant, inner) = inner.variant_seed(Watched { inner: seed, counter, place, form })?;
-        Ok((variant, Watched { inner, counter, place, form }))
+        let Self { counter, place, form, .. } = self;
+        let (access, seed) = self.split(seed);
+        let (variant, inner) = access.variant_seed(seed)?;
+        Ok((variant, Counting { inner, counter, place, form }))
     }
 }
 
-impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Watched<'_, A> {
+impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Counting<'_, A> {
     type Error = A::Error;
 
     fn unit_variant(self) -> Result<(), A::Error> {
@@ -390,8 +360,8 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Watched<'_, A> {
     }
 
     fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, A::Error> {
-        let Self { counter, place, form, .. } = self;
-        self.inner.newtype_variant_seed(Watched { inner: seed, counter, place, form })
+        let (variant, seed) = self.split(seed);
+        variant.newtype_variant_seed(seed)
     }
 
     fn tuple_variant<V: Visitor<'de>>(
@@ -399,8 +369,8 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Watched<'_, A> {
         length: usize,
         visitor: V,
     ) -> Result<V::Value, A::Error> {
-        let Self { counter, place, form, .. } = self;
-        self.inner.tuple_variant(length, Watched { inner: visitor, counter, place, form })
+        let (variant, visitor) = self.split(visitor);
+        variant.tuple_variant(length, visitor)
     }
 
     fn struct_variant<V: Visitor<'de>>(
@@ -408,7 +378,7 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Watched<'_, A> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, A::Error> {
-        let Self { counter, place, form, .. } = self;
-        self.inner.struct_variant(fields, Watched { inner: visitor, counter, place, form })
+        let (variant, visitor) = self.split(visitor);
+        variant.struct_variant(fields, visitor)
     }
 }
