@@ -133,19 +133,15 @@ impl Assembled {
                     Backing::Reviewed(Arc::clone(review))
                 }
             };
-            let ended = closing.child_token();
-            let (create_gate, gate) = (CreateGate::default(), CommitGate::default());
-            let came_at_run_time = false;
-            let unavailable = None;
             let mut one = ServedKind {
                 kind,
                 cache,
                 backing,
-                ended,
-                create_gate,
-                gate,
-                unavailable,
-                came_at_run_time,
+                ended: closing.child_token(),
+                create_gate: CreateGate::default(),
+                gate: CommitGate::default(),
+                unavailable: None,
+                came_at_run_time: false,
             };
             if let (Backend::Stored { initial }, false) = (&registered.backend, is_view) {
                 match copied.get(&one.kind.qualified()) {
@@ -175,24 +171,18 @@ impl Assembled {
             }
         }
         let kinds = ServedKinds::new(served);
-        let is_concerned =
-            |served: &ServedKind| served.kind.is_namespaced() && served.store().is_some();
-        let is_any = kinds.iter().any(is_concerned);
         let mut admission = AdmissionChain::default();
         if limits.looks_at_namespaces {
             let sources = Arc::clone(&sources);
+            let is_any = kinds.iter().any(is_in_namespaces);
             let namespaces = is_any.then(|| Namespaces::new(sources, cluster.clone()));
             admission.push(Arc::new(NamespaceLifecycle::new(namespaces)));
         }
         admission.extend(registered.admission_chain().clone());
-        let usages = (limits.enforces_quotas && is_any).then(QuotaUsages::default);
-        if let Some(usages) = &usages {
-            for served in kinds.iter().filter(|served| is_concerned(served)) {
-                count(served, &*store, usages).await?;
-            }
-            let quotas = quota_limits(&kinds, &*store, sources).await?;
-            admission.set_last(Arc::new(ResourceQuota::new(quotas, usages.clone())));
-        }
+        let usages = match limits.enforces_quotas {
+            true => enforce_quotas(&kinds, &*store, sources, &mut admission).await?,
+            false => None,
+        };
         let handler = Handler::new(
             kinds.clone(),
             authentication,
@@ -219,6 +209,30 @@ impl Assembled {
         tasks.extend(waiting.map(tokio::spawn));
         Ok(Self { kinds, handler, runtime, store, refused, tasks })
     }
+}
+
+/// Whether the objects of a kind are stored in namespaces.
+fn is_in_namespaces(served: &ServedKind) -> bool {
+    served.kind.is_namespaced() && served.store().is_some()
+}
+
+/// Counts the objects in namespaces, and adds the quota plugin. Returns the counts; `None` if no kind has such objects.
+async fn enforce_quotas(
+    kinds: &ServedKinds,
+    store: &dyn Store,
+    sources: Arc<Sources>,
+    admission: &mut AdmissionChain,
+) -> Result<Option<QuotaUsages>, StartError> {
+    if !kinds.iter().any(is_in_namespaces) {
+        return Ok(None);
+    }
+    let usages = QuotaUsages::default();
+    for served in kinds.iter().filter(|served| is_in_namespaces(served)) {
+        count(served, store, &usages).await?;
+    }
+    let quotas = quota_limits(kinds, store, sources).await?;
+    admission.set_last(Arc::new(ResourceQuota::new(quotas, usages.clone())));
+    Ok(Some(usages))
 }
 
 /// Counts the objects of a kind against quotas. Objects of a view are counted as objects of the kind behind the view.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::stored_definition::check_stored;
-use crate::definition::{Backend, Kinds, LookupRights};
+use crate::definition::{Backend, Kind as Registered, Kinds, LookupRights};
 use crate::error::StartError;
 use crate::kind::{Kind, ProtectedFields};
 use crate::served_kind::{ComputedFrom, SourceResource};
@@ -14,71 +14,96 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
     let mut parsed: Vec<Arc<Kind>> = Vec::new();
     let mut taken: HashMap<(String, String), String> = HashMap::new();
     for registered in kinds.iter() {
-        let (definition, cells) = (&registered.definition, registered.cells.clone());
-        let kind = match &registered.types {
-            Some(types) => Kind::parse_built_in(definition, cells, types)?,
-            None => Kind::parse(definition, cells)?,
-        };
-        if kind.versions.is_empty() {
-            return Err(fault(&kind, "spec.versions", "no version is served"));
-        }
-        if !registered.faults.is_empty() {
-            let faults = registered.faults.clone();
-            return Err(StartError::Kind { kind: kind.qualified(), faults });
-        }
-        let kind = kind
-            .with_rules(registered.rules.clone())
-            .with_conversion(registered.conversion.clone())
-            .with_strategy(registered.strategy.clone())
-            .with_subresources(registered.subresources.clone())
-            .with_view(registered.view.clone())
-            .with_visibility(registered.visibility.clone());
-        let names = &kind.names;
-        let own = [
-            ("spec.names.plural", &names.plural),
-            ("spec.names.kind", &names.kind),
-            ("spec.names.listKind", &names.list_kind),
-        ];
-        for (field, name) in own {
-            let other =
-                taken.insert((kind.group.clone(), format!("{field}={name}")), kind.qualified());
-            if let Some(other) = other {
-                return Err(fault(&kind, field, &format!("{name:?} is taken by {other}")));
-            }
-        }
+        let kind = parse_one(registered)?;
+        check_names(&kind, &mut taken)?;
         if let Some(other) = kind.version_without_rules() {
             let why = format!(
                 "rules look at objects of one version, and {other} is served too: who writes that would not be held to them"
             );
             return Err(fault(&kind, "spec.versions", &why));
         }
-        let shown = kind.view.as_ref().and_then(|view| {
-            parsed.iter().find(|kind| kind.group == view.group && kind.names.plural == view.plural)
-        });
-        if let Some(shown) = shown.filter(|shown| shown.hides()) {
-            let why = format!(
-                "is a view of {}, of which each user sees only some objects: it would show all of them",
-                shown.qualified()
-            );
-            return Err(fault(&kind, "spec.names", &why));
-        }
-        match &registered.backend {
-            Backend::Stored { .. } => {
-                check_stored(&kind, &registered.definition, kinds.is_partial_allowed())?;
-            }
-            Backend::Computed { sources, rights, .. } => {
-                let differs = |source: &&SourceResource| source.namespaced != kind.is_namespaced();
-                if let Some(SourceResource { resource, .. }) = sources.iter().find(differs) {
-                    let why = format!("must be the scope of {resource}, which it is computed from");
-                    return Err(fault(&kind, "spec.scope", &why));
-                }
-                computed_from(&kind, sources, rights)?;
-            }
-            Backend::Reviewed(_) => {}
-        }
+        check_view(&kind, &parsed)?;
+        check_backend(&kind, registered, kinds.is_partial_allowed())?;
         parsed.push(Arc::new(kind));
     }
     Ok(parsed)
+}
+
+/// Parses the definition of a kind, and adds its code.
+fn parse_one(registered: &Registered) -> Result<Kind, StartError> {
+    let (definition, cells) = (&registered.definition, registered.cells.clone());
+    let kind = match &registered.types {
+        Some(types) => Kind::parse_built_in(definition, cells, types)?,
+        None => Kind::parse(definition, cells)?,
+    };
+    if kind.versions.is_empty() {
+        return Err(fault(&kind, "spec.versions", "no version is served"));
+    }
+    if !registered.faults.is_empty() {
+        let faults = registered.faults.clone();
+        return Err(StartError::Kind { kind: kind.qualified(), faults });
+    }
+    Ok(kind
+        .with_rules(registered.rules.clone())
+        .with_conversion(registered.conversion.clone())
+        .with_strategy(registered.strategy.clone())
+        .with_subresources(registered.subresources.clone())
+        .with_view(registered.view.clone())
+        .with_visibility(registered.visibility.clone()))
+}
+
+/// Rejects a kind if one of its names is taken by an earlier kind of its group.
+fn check_names(
+    kind: &Kind,
+    taken: &mut HashMap<(String, String), String>,
+) -> Result<(), StartError> {
+    let names = &kind.names;
+    let own = [
+        ("spec.names.plural", &names.plural),
+        ("spec.names.kind", &names.kind),
+        ("spec.names.listKind", &names.list_kind),
+    ];
+    for (field, name) in own {
+        let key = (kind.group.clone(), format!("{field}={name}"));
+        if let Some(other) = taken.insert(key, kind.qualified()) {
+            return Err(fault(kind, field, &format!("{name:?} is taken by {other}")));
+        }
+    }
+    Ok(())
+}
+
+/// Rejects a view of a kind that hides objects from some users.
+fn check_view(kind: &Kind, parsed: &[Arc<Kind>]) -> Result<(), StartError> {
+    let Some(view) = &kind.view else { return Ok(()) };
+    let is_shown = |kind: &&Arc<Kind>| kind.group == view.group && kind.names.plural == view.plural;
+    let Some(shown) = parsed.iter().find(is_shown).filter(|shown| shown.hides()) else {
+        return Ok(());
+    };
+    let why = format!(
+        "is a view of {}, of which each user sees only some objects: it would show all of them",
+        shown.qualified()
+    );
+    Err(fault(kind, "spec.names", &why))
+}
+
+/// Rejects a definition that its backend does not support.
+fn check_backend(
+    kind: &Kind,
+    registered: &Registered,
+    is_partial_allowed: bool,
+) -> Result<(), StartError> {
+    match &registered.backend {
+        Backend::Stored { .. } => check_stored(kind, &registered.definition, is_partial_allowed),
+        Backend::Computed { sources, rights, .. } => {
+            let differs = |source: &&SourceResource| source.namespaced != kind.is_namespaced();
+            if let Some(SourceResource { resource, .. }) = sources.iter().find(differs) {
+                let why = format!("must be the scope of {resource}, which it is computed from");
+                return Err(fault(kind, "spec.scope", &why));
+            }
+            computed_from(kind, sources, rights).map(drop)
+        }
+        Backend::Reviewed(_) => Ok(()),
+    }
 }
 
 /// The sources of a computed kind, and the permissions that its readers need.
