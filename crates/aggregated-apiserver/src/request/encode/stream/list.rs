@@ -13,6 +13,7 @@ use crate::kind::is_incomplete;
 use crate::object::Key;
 use crate::request::negotiate::{Media, Presentation};
 use crate::request::throttle::Permit;
+use crate::storage::Versioned;
 use crate::verb::{ListPage, Step};
 
 struct ListState {
@@ -24,13 +25,17 @@ struct ListState {
     has_items: bool,
     done: bool,
     indenter: Indenter,
-    /// The head and the tail of a list in YAML.
-    frame: Option<yaml::Frame>,
-    /// The head and the tail of a list in protobuf.
-    messages: Option<protobuf::Frame>,
+    framing: Framing,
     gzip: Option<Gzip>,
     /// A list is in flight until its last chunk.
     _permit: Permit,
+}
+
+/// The head and the tail of a list, unless the encoder writes them.
+enum Framing {
+    Json,
+    Yaml(yaml::Frame),
+    Protobuf(protobuf::Frame),
 }
 
 impl Chunks for ListState {
@@ -45,8 +50,8 @@ impl Chunks for ListState {
 
     /// Returns the next chunk as it is sent: compressed if the list is.
     fn next(&mut self) -> Option<Result<Vec<u8>, ApiError>> {
-        let Some(mut gzip) = self.gzip.take() else { return next_chunk(self) };
-        match next_chunk(self) {
+        let Some(mut gzip) = self.gzip.take() else { return self.next_chunk() };
+        match self.next_chunk() {
             None => Some(Ok(gzip.finish())),
             Some(Err(error)) => Some(Err(error)),
             Some(Ok(chunk)) => {
@@ -71,20 +76,20 @@ pub(in crate::request) async fn list(
 ) -> Result<Response<Body>, ApiError> {
     let page = Page::of(&listed);
     let Presentation { media, gzip } = encoder.format.presentation;
-    let frame = (media == Media::Yaml).then(|| {
-        let mut empty = Vec::new();
-        encoder.start_list(&page, &mut empty);
-        encoder.end_list(&page, &mut empty);
-        yaml::Frame::of(&empty)
-    });
-    let messages = match media {
-        Media::Protobuf => {
-            Some(protobuf::Frame::of(&encoder, &listed, &page, &reader.account).await?)
+    let framing = match media {
+        Media::Json | Media::Indented => Framing::Json,
+        Media::Yaml => {
+            let mut empty = Vec::new();
+            encoder.start_list(&page, &mut empty);
+            encoder.end_list(&page, &mut empty);
+            Framing::Yaml(yaml::Frame::of(&empty))
         }
-        _ => None,
+        Media::Protobuf => {
+            let frame = protobuf::Frame::of(&encoder, &listed, &page, &reader.account).await?;
+            Framing::Protobuf(frame)
+        }
     };
     let mut state = ListState {
-        messages,
         encoder,
         listed,
         page,
@@ -93,7 +98,7 @@ pub(in crate::request) async fn list(
         has_items: false,
         done: false,
         indenter: Indenter::default(),
-        frame,
+        framing,
         gzip: None,
         _permit: permit,
     };
@@ -134,109 +139,128 @@ pub(in crate::request) async fn list(
     Ok(response)
 }
 
-fn next_chunk(state: &mut ListState) -> Option<Result<Vec<u8>, ApiError>> {
-    if state.done {
-        return None;
+impl ListState {
+    fn next_chunk(&mut self) -> Option<Result<Vec<u8>, ApiError>> {
+        if self.done {
+            return None;
+        }
+        let chunk = self.make_chunk();
+        // An error is the last item.
+        self.done |= chunk.is_err();
+        Some(chunk)
     }
-    let chunk = make_chunk(state);
-    // An error is the last item.
-    state.done |= chunk.is_err();
-    Some(chunk)
-}
 
-fn make_chunk(state: &mut ListState) -> Result<Vec<u8>, ApiError> {
-    let mut chunk = Vec::with_capacity(CHUNK + (CHUNK >> 2));
-    if !state.started {
-        match (&state.frame, &state.messages) {
-            (Some(frame), _) => chunk.extend_from_slice(frame.head.as_bytes()),
-            (_, Some(frame)) => chunk.extend_from_slice(&frame.head),
-            (None, None) => state.encoder.start_list(&state.page, &mut chunk),
+    fn make_chunk(&mut self) -> Result<Vec<u8>, ApiError> {
+        let mut chunk = Vec::with_capacity(CHUNK + (CHUNK >> 2));
+        if !self.started {
+            self.write_head(&mut chunk);
+        }
+        self.done = self.write_items(&mut chunk)?;
+        self.started = true;
+        if self.done {
+            self.write_tail(&mut chunk);
+        }
+        match self.encoder.format.presentation.media {
+            Media::Indented => return Ok(self.indenter.indent(&chunk)),
+            Media::Json if self.done => chunk.push(b'\n'),
+            Media::Json | Media::Yaml | Media::Protobuf => {}
+        }
+        Ok(chunk)
+    }
+
+    fn write_head(&self, chunk: &mut Vec<u8>) {
+        match &self.framing {
+            Framing::Json => self.encoder.start_list(&self.page, chunk),
+            Framing::Yaml(frame) => chunk.extend_from_slice(frame.head.as_bytes()),
+            Framing::Protobuf(frame) => chunk.extend_from_slice(&frame.head),
         }
     }
-    let previous = state.last.take();
-    let mut is_first = !state.has_items;
-    let mut ended = true;
-    let mut step = Step::default();
-    for (versioned, is_wanted) in state.listed.after(previous.as_ref()) {
-        let size = versioned.object.size();
-        if is_incomplete() {
-            // It is not known whether the object is selected.
-            ended = false;
-            break;
-        }
-        // A large object starts a new chunk, because only then is there memory for it.
-        let is_for_next = step.has_begun() && size > CHUNK;
-        if chunk.len() >= CHUNK || is_for_next || step.is_over(size) {
-            ended = false;
-            break;
-        }
-        let before = state.last.replace(versioned.object.key().clone());
-        if !is_wanted {
-            continue;
-        }
-        let length = chunk.len();
-        let written;
-        if state.frame.is_some() {
-            let mut item = Vec::new();
-            written = state.encoder.write_item(&versioned, &mut item);
-            chunk.extend(yaml::item(&item));
-        } else if state.messages.is_some() {
-            written = protobuf::write_item(&state.encoder, &versioned, &mut chunk);
-        } else {
-            if !is_first {
-                chunk.push(b',');
-            }
-            written = state.encoder.write_item(&versioned, &mut chunk);
-        }
-        if is_incomplete() {
-            // The chunk ends before this object, and the next chunk starts with it.
-            chunk.truncate(length);
-            state.last = before;
-            ended = false;
-            break;
-        }
-        written?;
-        is_first = false;
-    }
-    if is_incomplete() {
-        state.last = state.last.take().or(previous);
-        ask_ahead(state);
-    }
-    state.started = true;
-    state.has_items = !is_first;
-    state.done = ended;
-    if state.done {
-        match (&state.frame, &state.messages) {
-            (_, Some(frame)) => chunk.extend_from_slice(&frame.tail),
-            (Some(frame), _) => {
-                if is_first {
+
+    fn write_tail(&self, chunk: &mut Vec<u8>) {
+        match &self.framing {
+            Framing::Json => self.encoder.end_list(&self.page, chunk),
+            Framing::Yaml(frame) => {
+                if !self.has_items {
                     chunk.extend_from_slice(yaml::NO_ITEMS);
                 }
                 chunk.extend_from_slice(frame.tail.as_bytes());
             }
-            (None, None) => state.encoder.end_list(&state.page, &mut chunk),
+            Framing::Protobuf(frame) => chunk.extend_from_slice(&frame.tail),
         }
     }
-    match state.encoder.format.presentation.media {
-        Media::Indented => Ok(state.indenter.indent(&chunk)),
-        Media::Json if state.done => {
-            chunk.push(b'\n');
-            Ok(chunk)
-        }
-        Media::Json | Media::Yaml | Media::Protobuf => Ok(chunk),
-    }
-}
 
-/// Encodes the following objects in order to record their missing conversions, so that one call of the webhook converts
-/// them all.
-fn ask_ahead(state: &ListState) {
-    let mut step = Step::default();
-    for (versioned, is_wanted) in state.listed.after(state.last.as_ref()) {
-        if step.is_over(versioned.object.size()) {
-            break;
+    /// Appends the next items until the chunk is full. Returns whether the list has ended.
+    fn write_items(&mut self, chunk: &mut Vec<u8>) -> Result<bool, ApiError> {
+        let previous = self.last.take();
+        let (mut last, mut has_items) = (None, self.has_items);
+        let mut ended = true;
+        let mut step = Step::default();
+        for (versioned, is_wanted) in self.listed.after(previous.as_ref()) {
+            let size = versioned.object.size();
+            // A large object starts a new chunk, because only then is there memory for it.
+            let is_for_next = step.has_begun() && size > CHUNK;
+            // If a conversion is missing, it is not known whether the object is selected.
+            if is_incomplete() || chunk.len() >= CHUNK || is_for_next || step.is_over(size) {
+                ended = false;
+                break;
+            }
+            if is_wanted {
+                let length = chunk.len();
+                let written = self.write_item(&versioned, has_items, chunk);
+                if is_incomplete() {
+                    // The chunk ends before this object, and the next chunk starts with it.
+                    chunk.truncate(length);
+                    ended = false;
+                    break;
+                }
+                written?;
+                has_items = true;
+            }
+            last = Some(versioned.object.key().clone());
         }
-        if is_wanted {
-            let _ = state.encoder.in_version(&versioned);
+        self.has_items = has_items;
+        self.last = last;
+        if is_incomplete() {
+            self.last = self.last.take().or(previous);
+            self.ask_ahead();
+        }
+        Ok(ended)
+    }
+
+    fn write_item(
+        &self,
+        versioned: &Versioned,
+        has_items: bool,
+        chunk: &mut Vec<u8>,
+    ) -> Result<(), ApiError> {
+        match &self.framing {
+            Framing::Json => {
+                if has_items {
+                    chunk.push(b',');
+                }
+                self.encoder.write_item(versioned, chunk)
+            }
+            Framing::Yaml(_) => {
+                let mut item = Vec::new();
+                self.encoder.write_item(versioned, &mut item)?;
+                chunk.extend(yaml::item(&item));
+                Ok(())
+            }
+            Framing::Protobuf(_) => protobuf::write_item(&self.encoder, versioned, chunk),
+        }
+    }
+
+    /// Encodes the following objects in order to record their missing conversions, so that one call of the webhook
+    /// converts them all.
+    fn ask_ahead(&self) {
+        let mut step = Step::default();
+        for (versioned, is_wanted) in self.listed.after(self.last.as_ref()) {
+            if step.is_over(versioned.object.size()) {
+                break;
+            }
+            if is_wanted {
+                let _ = self.encoder.in_version(&versioned);
+            }
         }
     }
 }
