@@ -50,7 +50,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use futures::FutureExt;
 use http::header::{CACHE_CONTROL, HeaderValue};
 use http::request::Parts;
@@ -68,6 +68,7 @@ use caller::Caller;
 use negotiate::{InProtobuf, Media, Negotiated, Presentation};
 use refusal::{FAILURES, panic_text, refuse_as};
 use route::{Destination, Route, Target};
+use throttle::Permit;
 
 /// The maximum length of an audit ID that is returned and logged, in bytes.
 const LONGEST_AUDIT_ID: usize = 1 << 10;
@@ -268,23 +269,18 @@ impl Handler {
         // would also block other requests on the same connection.
         let body = decode::read(&target, head, body, &self.yaml).await?;
         record.reached(Step::Read);
-        let mut permit = self.throttle.throttle(user, &target).await?;
-        let is_json_patch = decode::is_json_patch(&target, head);
-        let is_costly = throttle::is_costly(&target, &body, is_json_patch);
-        if is_costly {
-            permit.turn = self.throttle.turn(user).await?;
-        }
+        let (permit, is_costly) = self.slot(user, &target, head, &body).await?;
         record.reached(Step::Admitted);
         let (waited, is_watch) = (permit.waited, target.verb == Verb::Watch);
         let sent = (body, body_permit);
         let admitted = Admitted { caller, target, head, format, account, sent, permit, is_costly };
         // Boxed, because a request that waits for a slot does not need the memory of this future yet.
         let mut executed = Box::pin(self.admitted(admitted, record));
-        let executed = poll_fn(|context| match is_costly {
+        let mut response = poll_fn(|context| match is_costly {
             true => crate::blocking::poll(executed.as_mut(), context),
             false => executed.as_mut().poll(context),
-        });
-        let mut response = executed.await?;
+        })
+        .await?;
         encode::say_waited(&mut response, waited);
         match objection {
             Some(objection) => Err(objection),
@@ -293,6 +289,23 @@ impl Handler {
             }
             None => Ok(response),
         }
+    }
+
+    /// Waits for the slot of a request, and for a second one if the request may take long. Returns whether it may.
+    async fn slot(
+        &self,
+        user: &User,
+        target: &Target,
+        head: &Parts,
+        body: &Bytes,
+    ) -> Result<(Permit, bool), ApiError> {
+        let mut permit = self.throttle.throttle(user, target).await?;
+        let is_json_patch = decode::is_json_patch(target, head);
+        let is_costly = throttle::is_costly(target, body, is_json_patch);
+        if is_costly {
+            permit.turn = self.throttle.turn(user).await?;
+        }
+        Ok((permit, is_costly))
     }
 
     /// Handles a request that has a slot.
