@@ -77,14 +77,7 @@ impl Kind {
         if definition.metadata.name.as_ref().is_some_and(|name| *name != qualified) {
             faults.push(format!("metadata.name: must be {qualified:?}"));
         }
-        let scope = match spec.scope.as_str() {
-            "Namespaced" => ResourceScope::Namespaced,
-            "Cluster" => ResourceScope::Cluster,
-            _ => {
-                faults.push("spec.scope: must be Namespaced or Cluster".to_owned());
-                ResourceScope::Cluster
-            }
-        };
+        let scope = parse_scope(spec, &mut faults);
         if spec.preserve_unknown_fields == Some(true) {
             faults.push("spec.preserveUnknownFields: Invalid value: true: cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead".to_owned());
         }
@@ -97,17 +90,7 @@ impl Kind {
         }
         let cells: Vec<_> = cells.into_iter().collect();
         let versions = parse_versions(spec, &cells, types, (&mut faults, lesser));
-        if let Some((served, unserved, storage)) = &versions {
-            let all = served.iter().chain(unserved).chain([storage]);
-            let patterns: BTreeMap<String, usize> =
-                all.flat_map(|version| version.schema.patterns()).collect();
-            let bytes: usize = patterns.values().sum();
-            if bytes > PATTERN_BYTES {
-                faults.push(format!(
-                    "spec.versions: Forbidden: must have fewer or smaller patterns: compiled they take {bytes} bytes, and may take {PATTERN_BYTES}"
-                ));
-            }
-        }
+        faults.extend(versions.as_ref().and_then(fault_of_patterns));
         match versions {
             Some((versions, unserved, storage)) if faults.is_empty() => Ok(Self {
                 group: spec.group.clone(),
@@ -141,6 +124,30 @@ fn faults_of_group(definition: &CustomResourceDefinition) -> Vec<String> {
     let is_domain = check_dns_1123_subdomain(group).is_empty() && group.contains('.');
     let fault = "spec.group: must be a domain with at least one dot".to_owned();
     (!is_domain).then_some(fault).into_iter().collect()
+}
+
+fn parse_scope(spec: &CustomResourceDefinitionSpec, faults: &mut Vec<String>) -> ResourceScope {
+    match spec.scope.as_str() {
+        "Namespaced" => ResourceScope::Namespaced,
+        "Cluster" => ResourceScope::Cluster,
+        _ => {
+            faults.push("spec.scope: must be Namespaced or Cluster".to_owned());
+            ResourceScope::Cluster
+        }
+    }
+}
+
+/// Checks the size of the compiled patterns of all versions.
+fn fault_of_patterns((served, unserved, storage): &Versions) -> Option<String> {
+    let all = served.iter().chain(unserved).chain([storage]);
+    let patterns: BTreeMap<String, usize> =
+        all.flat_map(|version| version.schema.patterns()).collect();
+    let bytes: usize = patterns.values().sum();
+    (bytes > PATTERN_BYTES).then(|| {
+        format!(
+            "spec.versions: Forbidden: must have fewer or smaller patterns: compiled they take {bytes} bytes, and may take {PATTERN_BYTES}"
+        )
+    })
 }
 
 /// Parses the versions, preferred version first. With `lesser`, errors that do not prevent serving are added to it.
