@@ -29,7 +29,7 @@ use serde_json::Value;
 use std::sync::Arc;
 
 use self::response::respond_typed;
-use super::negotiate::{Form, Format, Media};
+use super::negotiate::{Form, Format};
 use crate::error::{ApiError, Details};
 use crate::kind::{Kind, Version};
 use crate::object::{Tree, to_json};

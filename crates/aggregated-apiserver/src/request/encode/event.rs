@@ -1,5 +1,7 @@
 //! Encoding of the events of a watch.
 
+use std::convert::Infallible;
+
 use bytes::Bytes;
 
 use super::shared_forms::EventForm;
@@ -16,30 +18,66 @@ impl Encoder {
     /// # Errors
     /// 500 if the object cannot be converted to the requested version.
     pub(in crate::request) fn event(&self, event: &Event, first: bool) -> Result<Bytes, ApiError> {
-        if self.format.presentation.media == Media::Protobuf {
-            return self.event_in_protobuf(event, first);
-        }
         let event = match event {
             Event::Object(event) => event,
             Event::Bookmark(bookmark) => {
-                let mut out = b"{\"type\":\"BOOKMARK\",\"object\":".to_vec();
-                bookmark::write(self, *bookmark, first, &mut out);
-                out.extend_from_slice(b"}\n");
-                return Ok(out.into());
+                let write = |out: &mut Vec<u8>| bookmark::write(self, *bookmark, first, out);
+                return Ok(self.frame("BOOKMARK", 0, write).into());
             }
         };
+        let (name, size) = (event.event_type.name(), event.versioned.object.size());
         if let Some(change) = self.shared(event) {
-            return Ok(change.frame(event.event_type as usize, || {
-                let mut out = start_event(event);
-                json::write(&event.versioned, &mut out);
-                end_event(out).into()
-            }));
+            let write = |out: &mut Vec<u8>| json::write(&event.versioned, out);
+            let (form, encode) =
+                (event.event_type as usize, || self.frame(name, size, write).into());
+            return Ok(match self.is_protobuf() {
+                true => change.message(form, encode),
+                false => change.frame(form, encode),
+            });
         }
         self.shared_with_same_form(event, first, || {
-            let mut out = start_event(event);
-            self.write_object(&event.versioned, first, &mut out)?;
-            Ok(end_event(out))
+            self.try_frame(name, size, |out| self.write_object(&event.versioned, first, out))
         })
+    }
+
+    /// Returns the event with the error that ends a watch.
+    pub(in crate::request) fn error_event(&self, error: &ApiError) -> Bytes {
+        let status = serde_json::to_vec(&error.to_status()).unwrap_or_default();
+        self.frame("ERROR", status.len(), |out| out.extend_from_slice(&status)).into()
+    }
+
+    /// Encodes an event of this type. `write` appends its object, which has about this size, as JSON.
+    fn frame(&self, name: &str, size: usize, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+        let write = |out: &mut Vec<u8>| -> Result<(), Infallible> {
+            write(out);
+            Ok(())
+        };
+        let Ok(frame) = self.try_frame(name, size, write);
+        frame
+    }
+
+    /// Same as [`frame`](Self::frame), for an object that may have no encoding.
+    fn try_frame<E>(
+        &self,
+        name: &str,
+        size: usize,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<Vec<u8>, E> {
+        let mut out = Vec::with_capacity(size + 128);
+        if self.is_protobuf() {
+            write(&mut out)?;
+            return Ok(protobuf::event(self, name, &out));
+        }
+        out.extend_from_slice(b"{\"type\":\"");
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b"\",\"object\":");
+        write(&mut out)?;
+        out.extend_from_slice(b"}\n");
+        Ok(out)
+    }
+
+    fn is_protobuf(&self) -> bool {
+        self.format.presentation.media == Media::Protobuf
     }
 
     /// Returns the bytes of an event in the requested format, and encodes the event if no other watch has done so.
@@ -70,49 +108,4 @@ impl Encoder {
             && self.kind.is_shown_as_kept(&event.versioned.object, &self.version);
         event.change.as_deref().filter(|_| is_as_kept)
     }
-
-    fn event_in_protobuf(&self, event: &Event, first: bool) -> Result<Bytes, ApiError> {
-        let mut json = Vec::new();
-        let event = match event {
-            Event::Object(event) => event,
-            Event::Bookmark(bookmark) => {
-                bookmark::write(self, *bookmark, first, &mut json);
-                return Ok(protobuf::event(self, "BOOKMARK", &json).into());
-            }
-        };
-        let name = event.event_type.name();
-        if let Some(change) = self.shared(event) {
-            return Ok(change.message(event.event_type as usize, || {
-                json::write(&event.versioned, &mut json);
-                protobuf::event(self, name, &json).into()
-            }));
-        }
-        self.shared_with_same_form(event, first, || {
-            self.write_object(&event.versioned, first, &mut json)?;
-            Ok(protobuf::event(self, name, &json))
-        })
-    }
-
-    /// Returns the event with the error that ends a watch.
-    pub(in crate::request) fn error_event(&self, error: &ApiError) -> Bytes {
-        if self.format.presentation.media == Media::Protobuf {
-            let status = serde_json::to_vec(&error.to_status()).unwrap_or_default();
-            return protobuf::event(self, "ERROR", &status).into();
-        }
-        let status = serde_json::to_string(&error.to_status()).unwrap_or_default();
-        format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n").into()
-    }
-}
-
-fn start_event(event: &ObjectEvent) -> Vec<u8> {
-    let mut out = Vec::with_capacity(event.versioned.object.size() + 128);
-    out.extend_from_slice(b"{\"type\":\"");
-    out.extend_from_slice(event.event_type.name().as_bytes());
-    out.extend_from_slice(b"\",\"object\":");
-    out
-}
-
-fn end_event(mut out: Vec<u8>) -> Vec<u8> {
-    out.extend_from_slice(b"}\n");
-    out
 }
