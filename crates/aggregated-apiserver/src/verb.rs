@@ -8,8 +8,9 @@ mod delete_collection;
 mod delete_options;
 mod get;
 mod list;
+mod operation;
+mod redact;
 mod review;
-mod scale;
 mod selection;
 mod step;
 mod subresource;
@@ -22,8 +23,9 @@ pub use delete_collection::delete_collection;
 pub use delete_options::{DeleteOptions, propagation};
 pub use get::{GetOptions, get};
 pub use list::{Freshness, ListOptions, ListPage, Moment, await_freshness, list};
+pub use operation::{Operation, Read, Write};
+pub use redact::Redacted;
 pub use review::review;
-pub use scale::get_scale;
 pub use selection::Selection;
 pub use step::Step;
 pub use subresource::{Action, Subresource, subresources};
@@ -33,6 +35,7 @@ pub use watch::{
 };
 
 use crate::backend::Writes;
+use crate::error::ApiError;
 use crate::served_kind::{Backing, ServedKind};
 
 /// A Kubernetes verb, as used in authorization and discovery.
@@ -112,6 +115,17 @@ impl Verb {
             Self::Update => "update",
             Self::Watch => "watch",
         }
+    }
+}
+
+/// Returns the result of an operation with its warnings. An error gets the warnings too.
+fn with_warnings<T>(
+    result: Result<T, ApiError>,
+    warnings: Vec<String>,
+) -> Result<(T, Vec<String>), ApiError> {
+    match result {
+        Ok(result) => Ok((result, warnings)),
+        Err(error) => Err(error.with_warnings(warnings)),
     }
 }
 

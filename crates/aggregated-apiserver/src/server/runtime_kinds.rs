@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::kept_objects::StoredObjects;
-use super::{assemble, ca_bundle, stored_definition};
+use super::{ca_bundle, parsed_kinds, stored_definition};
 use crate::admission::QuotaUsages;
 use crate::clock::Clock;
 use crate::conversion::ConversionWebhooks;
@@ -186,17 +186,21 @@ impl RuntimeKinds {
         let taken = self.taken_names(&kind.group, &kind.names.plural);
         if let Some((field, name)) = conflict(&kind, &taken) {
             let why = format!("{} is already in use", quote(name));
-            return Err(assemble::fault(&kind, field, &why));
+            return Err(parsed_kinds::fault(&kind, field, &why));
         }
         let is_ours = caches.contains_key(&qualified);
         if served.iter().any(is_it) && !is_ours {
-            return Err(assemble::fault(&kind, "metadata.name", "is a kind of the server itself"));
+            return Err(parsed_kinds::fault(
+                &kind,
+                "metadata.name",
+                "is a kind of the server itself",
+            ));
         }
         let cache = match caches.get(&qualified) {
             Some(followed) => Arc::clone(&followed.cache),
             None => {
                 let unusable =
-                    |error: StoreError| assemble::fault(&kind, "storage", &error.to_string());
+                    |error: StoreError| parsed_kinds::fault(&kind, "storage", &error.to_string());
                 let followed = Followed::new(&self.0, &kind).await.map_err(unusable)?;
                 let cache = Arc::clone(&followed.cache);
                 caches.insert(qualified.clone(), followed);

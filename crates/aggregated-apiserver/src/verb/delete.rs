@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::DeleteOptions;
+use super::{DeleteOptions, with_warnings};
 use crate::backend::{WriteError, WrittenObject};
 use crate::conversion::known;
 use crate::error::ApiError;
@@ -28,7 +28,7 @@ pub enum Deleted {
     Marked(Versioned),
 }
 
-/// Deletes an object. Warnings for the client are added to `warnings`, even if the deletion fails.
+/// Deletes an object, and returns warnings for the client. An error has them too.
 ///
 /// # Errors
 /// - 404 if the object does not exist or is hidden from the user.
@@ -37,6 +37,17 @@ pub enum Deleted {
 /// - 500 if a webhook fails to convert the object to the version of the request.
 /// - The errors of admission.
 pub async fn delete(
+    attributes: &Attributes<'_>,
+    key: &Key,
+    options: &DeleteOptions,
+) -> Result<(Deleted, Vec<String>), ApiError> {
+    let mut warnings = options.warnings(attributes.kind());
+    let deleted = delete_one(attributes, key, options, &mut warnings).await;
+    with_warnings(deleted, warnings)
+}
+
+/// Deletes an object. Warnings for the client are added to `warnings`, even if the deletion fails.
+pub(super) async fn delete_one(
     attributes: &Attributes<'_>,
     key: &Key,
     options: &DeleteOptions,
