@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::lookup::{self, Due, Opening, QuestionId, Related, Tracked};
+use super::lookup::{self, Due, Opening, QueryId, Related, Tracked};
 use super::{FieldPermissions, PrinterColumns, Visibility, qualified, to_tree};
 use crate::cluster::{Changed, SourceInformer, SourceOptions, SourceType};
 use crate::object::{Key, Object};
@@ -262,8 +262,8 @@ fn check_authority<V: Variant>(
 /// The name of a resource, and the `source_name` of its variant.
 type Namer = (String, fn(&str) -> Option<String>);
 
-/// A question that a computation has asked: the index of the lookup, and the id of the question.
-type Seen = (u16, QuestionId);
+/// A query that a computation has made: the index of the lookup, and the id of the query.
+type Seen = (u16, QueryId);
 
 struct Computation<V: Variant> {
     /// The resources and `source_name` functions of the variants before this one.
@@ -503,7 +503,7 @@ impl<V: Variant> Computation<V> {
         Ok(Some(object))
     }
 
-    /// Takes the questions that the last computation has asked.
+    /// Takes the queries that the last computation has made.
     fn take_seen(&self) -> Box<[Seen]> {
         let lookups = (0..).zip(self.related.lookups());
         lookups
@@ -511,7 +511,7 @@ impl<V: Variant> Computation<V> {
             .collect()
     }
 
-    /// Records the questions that the computation of a source asks.
+    /// Records the queries that the computation of a source makes.
     fn settle(&mut self, source_key: &Key, seen: Box<[Seen]>) {
         let source = self.known.number_of(source_key);
         let Some(known) = self.known.get_mut(source) else { return };
@@ -535,10 +535,10 @@ fn is_worth_publishing<V: Variant>(shown: &Object, computed: &Object) -> bool {
     catch_unwind(is_worth).unwrap_or(true)
 }
 
-/// The questions that were asked of one of the lookups.
-fn of_lookup(seen: &[Seen], index: u16) -> Vec<QuestionId> {
+/// The queries to one of the lookups.
+fn of_lookup(seen: &[Seen], index: u16) -> Vec<QueryId> {
     let of_it = seen.iter().filter(|(lookup, _)| *lookup == index);
-    of_it.map(|(_, question)| *question).collect()
+    of_it.map(|(_, query)| *query).collect()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ mod joined;
 mod labels;
 mod metadata;
 mod pool;
-mod questions;
+mod queries;
 mod related;
 mod small_set;
 mod view;
@@ -39,8 +39,8 @@ use joined::{JoinedTotals, Others};
 use labels::Terms;
 pub use metadata::{MetadataLookup, MetadataType};
 pub use pool::{Asker, Asking, Opening, Pool, SourceNumber};
-pub use questions::QuestionId;
-use questions::{About, Question, Questions, Sources};
+pub use queries::QueryId;
+use queries::{About, Queries, Query, Sources};
 pub use related::Related;
 use view::{IndexId, View};
 
@@ -49,7 +49,7 @@ use view::{IndexId, View};
 /// Objects are found by name ([`get`](Self::get)), by namespace ([`list`](Self::list)), by an index over any of their
 /// fields ([`find_by`](Self::find_by)), by their labels ([`find_matching`](Self::find_matching)), and by the labels
 /// that they select ([`find_selecting`](Self::find_selecting)). [`sum_by`](Self::sum_by) computes sums over groups of
-/// them. Each question is recorded with the object that was computed from its result, also if nothing was found. When
+/// them. Each query is recorded with the object that was computed from its result, also if nothing was found. When
 /// the result may have changed, that object is computed again, and no other. The cost of a change therefore depends on
 /// the number of objects to compute again, not on the total number of objects.
 ///
@@ -166,11 +166,11 @@ struct Followed<K> {
 struct State<K> {
     /// The availability that computations see; it changes only between computations.
     availability: Availability,
-    /// The indexes and sums; built at the first question that is not by name.
+    /// The indexes and sums; built at the first query that is not by name.
     view: Option<View<K>>,
-    /// The bytes of the view and the questions that the informer has counted.
+    /// The bytes of the view and the queries that the informer has counted.
     charged: usize,
-    questions: Questions,
+    queries: Queries,
     /// When changes were last processed, if the scope delays them.
     looked_at: Option<Instant>,
     /// The sources to compute again, for each asker that has not taken them yet.
@@ -190,7 +190,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         };
         // The key of a found object is shared, so it needs no memory of its own.
         let (key, found) = found.map_or((key, None), |(key, found)| (key, Some(found)));
-        state.questions.ask(Question::Named(key));
+        state.queries.ask(Query::Named(key));
         found
     }
 
@@ -363,7 +363,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         if !others.is_available() {
             return V::default();
         }
-        others.state().questions.go_through(namespace);
+        others.state().queries.go_through(namespace);
         let id = (IndexId::of::<F>(), IndexId::of::<(M, Lookup<O, P>)>());
         let about = About::Aggregate(namespace.map(Box::from), id, text.into());
         // Both lookups can be the same one: the objects are taken here, because the state is locked below.
@@ -378,7 +378,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
     /// Whether the objects can be read. If not, nothing is found.
     pub fn is_available(&self) -> bool {
         let mut state = self.state();
-        state.questions.ask(Question::Availability);
+        state.queries.ask(Query::Availability);
         state.availability == Availability::Available
     }
 
@@ -438,7 +438,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
     /// Processes the changes for all askers that share this lookup. Returns when to do so again at the latest.
     fn take_in(&self, followed: &Followed<K>, state: &mut State<K>) -> Option<Instant> {
         let Followed { informer, changed, opened, .. } = followed;
-        let State { availability, view, questions, looked_at, pending, .. } = &mut *state;
+        let State { availability, view, queries, looked_at, pending, .. } = &mut *state;
         let (now, mut put_off_until) = (Instant::now(), None);
         let (mut due, mut measured) = (Sources::new(), Sources::new());
         let put_off = put_off(S::OPTIONS, *looked_at, now);
@@ -462,17 +462,17 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         let (is, until) = Availability::at(now, &standing, *opened);
         if std::mem::replace(availability, is) != is {
             // Every result may have changed.
-            questions.find_all(&mut due);
+            queries.find_all(&mut due);
             *view = None;
         } else if is == Availability::Available {
             let own = if S::OPTIONS.is_measured() { &mut measured } else { &mut due };
             for key in taken.iter().flat_map(|taken| &taken.keys) {
-                questions.find_named(key, own);
+                queries.find_named(key, own);
                 let Some((replaced, taken)) = view.as_mut().zip(taken.as_ref()) else { continue };
                 // Indexes and sums are the user's code, which may panic.
                 let replace = || replaced.take_over(key, &taken.objects);
                 match catch_unwind(AssertUnwindSafe(replace)) {
-                    Ok(touched) => questions.find_touched(key, &touched, own),
+                    Ok(touched) => queries.find_touched(key, &touched, own),
                     Err(_) => {
                         let what = resource_name::<K>();
                         tracing::error!(
@@ -481,7 +481,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
                             "panic in an index or a sum; the objects that use it are computed \
                              again"
                         );
-                        questions.find_all(own);
+                        queries.find_all(own);
                         *view = None;
                     }
                 }
@@ -493,13 +493,13 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
                 let join = || {
                     joining.join(|key, is_measured, group| {
                         let due = if is_measured { &mut measured } else { &mut due };
-                        questions.find_total(key, group, due);
+                        queries.find_total(key, group, due);
                     });
                 };
                 if catch_unwind(AssertUnwindSafe(join)).is_err() {
                     let what = resource_name::<K>();
                     tracing::error!(source = %what, "panic in a sum over pairs");
-                    questions.find_all(&mut due);
+                    queries.find_all(&mut due);
                     *view = None;
                 }
             }
@@ -516,7 +516,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
 
     fn find<T: Default>(&self, about: About, find: impl FnOnce(&mut View<K>) -> T) -> T {
         let mut state = self.state();
-        state.questions.ask(about.into());
+        state.queries.ask(about.into());
         if state.availability != Availability::Available {
             return T::default();
         }
@@ -531,10 +531,10 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         found
     }
 
-    /// Reports the bytes of the indexes and questions to the informer.
+    /// Reports the bytes of the indexes and queries to the informer.
     fn charge(&self, state: &mut State<K>) {
         let Some(followed) = &self.shared.followed else { return };
-        let bytes = state.view.as_ref().map_or(0, View::bytes) + state.questions.bytes();
+        let bytes = state.view.as_ref().map_or(0, View::bytes) + state.queries.bytes();
         followed.informer.charge(state.charged, bytes);
         state.charged = bytes;
     }
@@ -554,7 +554,7 @@ impl<K> Shared<K> {
             availability,
             view,
             charged: 0,
-            questions: Questions::default(),
+            queries: Queries::default(),
             looked_at: None,
             pending: HashMap::new(),
         };
@@ -595,26 +595,26 @@ impl<S> Default for Due<S> {
 pub trait Tracked {
     /// The type of the objects.
     fn type_of_objects(&self) -> TypeId;
-    /// Whether a question since the last [`take_seen`](Self::take_seen) was about objects outside of this namespace.
+    /// Whether a query since the last [`take_seen`](Self::take_seen) was about objects outside of this namespace.
     fn has_looked_outside(&self, namespace: Option<&str>) -> bool;
     /// Makes the lookup find nothing from now on, as if the objects could not be read.
     fn leave_out(&self);
-    /// Takes the questions since the last call, in order.
-    fn take_seen(&self) -> Vec<QuestionId>;
-    /// Records the questions that the computation of a source has asked. Replaces its earlier questions.
-    fn settle(&self, source: SourceNumber, before: &[QuestionId], now: &[QuestionId]);
-    /// Drops questions of a computation whose result was discarded.
-    fn drop_unsettled(&self, asked: &[QuestionId]);
-    /// Processes the changes since the last call, and adds the sources whose questions they affect. Returns when to
+    /// Takes the queries since the last call, in order.
+    fn take_seen(&self) -> Vec<QueryId>;
+    /// Records the queries that the computation of a source has made. Replaces its earlier queries.
+    fn settle(&self, source: SourceNumber, before: &[QueryId], now: &[QueryId]);
+    /// Drops queries of a computation whose result was discarded.
+    fn drop_unsettled(&self, asked: &[QueryId]);
+    /// Processes the changes since the last call, and adds the sources whose queries they affect. Returns when to
     /// call this again at the latest if nothing changes before.
     fn take_due(&self, due: &mut Due<SourceNumber>) -> Option<Instant>;
     /// Whether the availability of the objects is known and computations see the current one.
     fn is_settled(&self) -> bool;
     /// The state of the source, if the objects come from the cluster.
     fn sources(&self) -> Vec<SourceState>;
-    /// The number of recorded questions.
+    /// The number of recorded queries.
     #[cfg(test)]
-    fn questions(&self) -> usize;
+    fn queries(&self) -> usize;
 }
 
 /// The state of the source of an informer. With `may_be_absent`, the cluster may lack the source.
@@ -650,7 +650,7 @@ impl<K: SourceType, S: LookupOptions> Tracked for Lookup<K, S> {
     }
 
     fn has_looked_outside(&self, namespace: Option<&str>) -> bool {
-        self.state().questions.are_outside(namespace)
+        self.state().queries.are_outside(namespace)
     }
 
     fn leave_out(&self) {
@@ -659,17 +659,17 @@ impl<K: SourceType, S: LookupOptions> Tracked for Lookup<K, S> {
         state.view = None;
     }
 
-    fn take_seen(&self) -> Vec<QuestionId> {
-        self.state().questions.take_seen()
+    fn take_seen(&self) -> Vec<QueryId> {
+        self.state().queries.take_seen()
     }
 
-    fn settle(&self, source: SourceNumber, before: &[QuestionId], now: &[QuestionId]) {
+    fn settle(&self, source: SourceNumber, before: &[QueryId], now: &[QueryId]) {
         let asking = Asking::new(self.asker, source);
-        self.state().questions.settle(asking, before, now);
+        self.state().queries.settle(asking, before, now);
     }
 
-    fn drop_unsettled(&self, asked: &[QuestionId]) {
-        self.state().questions.drop_unsettled(asked);
+    fn drop_unsettled(&self, asked: &[QueryId]) {
+        self.state().queries.drop_unsettled(asked);
     }
 
     fn take_due(&self, due: &mut Due<SourceNumber>) -> Option<Instant> {
@@ -703,8 +703,8 @@ impl<K: SourceType, S: LookupOptions> Tracked for Lookup<K, S> {
     }
 
     #[cfg(test)]
-    fn questions(&self) -> usize {
-        self.state().questions.len()
+    fn queries(&self) -> usize {
+        self.state().queries.len()
     }
 }
 

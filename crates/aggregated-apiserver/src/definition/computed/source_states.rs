@@ -13,7 +13,7 @@ pub(super) struct Known {
     key: Key,
     /// The key of the published object.
     pub shown: Option<Key>,
-    /// The questions that its computation has asked: by lookup, and in order.
+    /// The queries that its computation has made: by lookup, and in order.
     pub seen: Box<[Seen]>,
     /// The held-back measurements; `None` if the source was never computed because of a measurement.
     pub hold: Option<Box<Hold>>,

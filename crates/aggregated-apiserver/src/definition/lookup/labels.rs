@@ -1,7 +1,7 @@
 //! Indexes for labels and label selectors, so that either can be found by the other without a scan.
 //!
 //! Objects are found by a selector, and selectors by the labels of an object. Both directions are used twice: for the
-//! objects of a lookup, and for the recorded questions.
+//! objects of a lookup, and for the recorded queries.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;

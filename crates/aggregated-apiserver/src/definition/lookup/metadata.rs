@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::availability::Availability;
 use super::pool::{Asker, Asking, Opening, SourceNumber};
-use super::questions::{About, QuestionId, Questions, Sources};
+use super::queries::{About, Queries, QueryId, Sources};
 use super::{Due, Related, Tracked};
 use crate::cluster::{KindName, KindSource, KindSources};
 use crate::definition::kind::SourceKind;
@@ -87,8 +87,8 @@ struct State<K> {
     in_view: HashMap<KindName, InView<K>>,
     /// The objects of tests.
     given: HashMap<(KindName, Key), Arc<K>>,
-    questions: Questions,
-    /// The bytes of the questions that have been counted.
+    queries: Queries,
+    /// The bytes of the queries that have been counted.
     charged: usize,
     /// The sources to compute again, for each asker that has not taken them yet.
     pending: HashMap<Asker, Due<SourceNumber>>,
@@ -137,7 +137,7 @@ impl<K: MetadataType> MetadataLookup<K> {
             followed.want(&kind);
         }
         let namespace = namespace.map(Box::from);
-        state.questions.ask(About::Referred(kind, name.into(), namespace).into());
+        state.queries.ask(About::Referred(kind, name.into(), namespace).into());
         self.charge(&mut state);
         found
     }
@@ -171,7 +171,7 @@ impl<K: MetadataType> MetadataLookup<K> {
 
     /// Processes the changes for all askers that share this lookup. Returns when to do so again at the latest.
     fn take_in(&self, followed: &KindSources<K>, state: &mut State<K>) -> Option<Instant> {
-        let State { in_view, questions, pending, .. } = &mut *state;
+        let State { in_view, queries, pending, .. } = &mut *state;
         let (mut due, mut times) = (Sources::new(), Vec::new());
         let mut before = std::mem::take(in_view);
         for (kind, source) in followed.followed() {
@@ -184,16 +184,16 @@ impl<K: MetadataType> MetadataLookup<K> {
                 Arc::ptr_eq(&known.source, &source) && known.availability == is
             });
             if !is_same {
-                questions.find_of_kind(&kind, &mut due);
+                queries.find_of_kind(&kind, &mut due);
             } else if is == Availability::Available {
                 for key in keys {
-                    questions.find_referred(&kind, &key, source.is_namespaced, &mut due);
+                    queries.find_referred(&kind, &key, source.is_namespaced, &mut due);
                 }
             }
             in_view.insert(kind, InView { source, availability: is });
         }
         for kind in before.into_keys() {
-            questions.find_of_kind(&kind, &mut due);
+            queries.find_of_kind(&kind, &mut due);
         }
         for asking in due {
             pending.entry(asking.asker()).or_default().changed.insert(asking.source());
@@ -204,17 +204,17 @@ impl<K: MetadataType> MetadataLookup<K> {
 
     /// Releases the kinds without any reference.
     fn release(&self, state: &mut State<K>) {
-        let released = state.questions.take_released();
+        let released = state.queries.take_released();
         if let Some(followed) = &self.shared.followed {
             released.iter().for_each(|kind| followed.release(kind));
         }
         self.charge(state);
     }
 
-    /// Reports the bytes of the questions to the memory accounting.
+    /// Reports the bytes of the queries to the memory accounting.
     fn charge(&self, state: &mut State<K>) {
         let Some(followed) = &self.shared.followed else { return };
-        let bytes = state.questions.bytes();
+        let bytes = state.queries.bytes();
         followed.charge(state.charged, bytes);
         state.charged = bytes;
     }
@@ -229,7 +229,7 @@ impl<K> Shared<K> {
         let state = State {
             in_view: HashMap::new(),
             given,
-            questions: Questions::default(),
+            queries: Queries::default(),
             charged: 0,
             pending: HashMap::new(),
         };
@@ -280,19 +280,19 @@ impl<K: MetadataType> Tracked for MetadataLookup<K> {
         state.given.clear();
     }
 
-    fn take_seen(&self) -> Vec<QuestionId> {
-        self.state().questions.take_seen()
+    fn take_seen(&self) -> Vec<QueryId> {
+        self.state().queries.take_seen()
     }
 
-    fn settle(&self, source: SourceNumber, before: &[QuestionId], now: &[QuestionId]) {
+    fn settle(&self, source: SourceNumber, before: &[QueryId], now: &[QueryId]) {
         let mut state = self.state();
-        state.questions.settle(Asking::new(self.asker, source), before, now);
+        state.queries.settle(Asking::new(self.asker, source), before, now);
         self.release(&mut state);
     }
 
-    fn drop_unsettled(&self, asked: &[QuestionId]) {
+    fn drop_unsettled(&self, asked: &[QueryId]) {
         let mut state = self.state();
-        state.questions.drop_unsettled(asked);
+        state.queries.drop_unsettled(asked);
         self.release(&mut state);
     }
 
@@ -345,7 +345,7 @@ impl<K: MetadataType> Tracked for MetadataLookup<K> {
     }
 
     #[cfg(test)]
-    fn questions(&self) -> usize {
-        self.state().questions.len()
+    fn queries(&self) -> usize {
+        self.state().queries.len()
     }
 }

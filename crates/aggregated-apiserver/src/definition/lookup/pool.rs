@@ -19,7 +19,7 @@ pub struct SourceNumber(pub u32);
 /// An upper limit for the number of computations of a kind.
 const ASKERS: u32 = 8;
 
-/// A source and the computation that asks for it. Both are packed into one number to save memory, because each question
+/// A source and the computation that asks for it. Both are packed into one number to save memory, because each query
 /// stores them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Asking(u32);

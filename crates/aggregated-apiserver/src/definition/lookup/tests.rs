@@ -112,14 +112,14 @@ fn lookup_queries_are_stored_while_a_source_depends_on_them() {
     lookup.find_by(words, None, "red");
     let asked_again = lookup.take_seen();
     lookup.settle(second, &[], &asked_again);
-    assert_eq!((asked.len(), asked_again.len(), lookup.questions()), (2, 1, 2));
+    assert_eq!((asked.len(), asked_again.len(), lookup.queries()), (2, 1, 2));
     lookup.settle(first, &asked, &[]);
-    assert_eq!(lookup.questions(), 1);
+    assert_eq!(lookup.queries(), 1);
     lookup.settle(second, &asked_again, &[]);
-    assert_eq!(lookup.questions(), 0);
+    assert_eq!(lookup.queries(), 0);
     lookup.find_matching(None, Selector::default());
     lookup.drop_unsettled(&lookup.take_seen());
-    assert_eq!(lookup.questions(), 0);
+    assert_eq!(lookup.queries(), 0);
 }
 
 /// Changes an object, or removes it.
@@ -549,7 +549,7 @@ fn sums_follow_each_change() {
     assert_eq!(view.bytes(), 0);
 }
 
-/// Objects can be joined with themselves: a question to the lookup must not wait for another question to the same
+/// Objects can be joined with themselves: a query to the lookup must not wait for another query to the same
 /// lookup.
 #[test]
 fn objects_are_joined_with_themselves() {

@@ -99,7 +99,7 @@ impl Footprint {
 /// A measure over the groups of an index.
 pub(super) type TotalsId = (IndexId, IndexId);
 
-/// The questions that a change of an object may affect.
+/// The queries that a change of an object may affect.
 #[derive(Default)]
 pub(super) struct Touched {
     /// The footprints of the object before and after the change.

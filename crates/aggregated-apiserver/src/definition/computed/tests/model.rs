@@ -153,9 +153,9 @@ impl Cluster {
 
     fn config_map(&mut self, key: &Key, random: &mut fastrand::Rng) -> ConfigMap {
         let mut asked = BTreeMap::new();
-        for question in ["name", "all", "color", "shape", "sum", "app", "none"] {
+        for query in ["name", "all", "color", "shape", "sum", "app", "none"] {
             if random.u8(0..4) == 0 {
-                asked.insert(question.to_owned(), random.u8(0..3).to_string());
+                asked.insert(query.to_owned(), random.u8(0..3).to_string());
             }
         }
         if let Some(namespace) =
@@ -366,7 +366,7 @@ async fn incremental_computation_equals_a_full_recomputation() {
     view.quiet();
     view.check(&cluster);
     let lookups = view.computation.related.lookups().into_iter();
-    assert_eq!(lookups.map(Tracked::questions).sum::<usize>(), 0, "questions are forgotten");
+    assert_eq!(lookups.map(Tracked::queries).sum::<usize>(), 0, "queries are forgotten");
 }
 
 fn set<T>(all: &mut BTreeMap<Key, T>, key: Key, object: Option<T>) {

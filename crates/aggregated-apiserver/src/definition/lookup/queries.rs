@@ -1,7 +1,7 @@
-//! The questions that computations have asked of a lookup, and their askers.
+//! The queries of computations, and the sources that depend on them.
 //!
-//! A question is stored once for all computations that have asked it, as long as the last result of one of them depends
-//! on it. A change of an object finds the affected questions, before and after the change, without visiting the others.
+//! A query is stored once for all computations that make it, as long as the last result of one of them depends
+//! on it. A change of an object finds the affected queries, before and after the change, without visiting the others.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
@@ -15,24 +15,24 @@ use crate::cluster::KindName;
 use crate::definition::numbered_values::Numbered;
 use crate::object::{Key, Labels};
 
-/// A question that a computation asks of a lookup. Clones share its strings.
+/// A query of a computation to a lookup. Clones share its strings.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Question {
+pub(super) enum Query {
     /// Whether the objects can be read.
     Availability,
-    /// The object with this key. Most questions are of this variant and are asked by a single source.
+    /// The object with this key. Most queries are of this variant and have a single dependent source.
     Named(Key),
-    /// Any other question.
+    /// Any other query.
     About(Arc<About>),
 }
 
-impl From<About> for Question {
+impl From<About> for Query {
     fn from(about: About) -> Self {
         Self::About(Arc::new(about))
     }
 }
 
-/// A question that is not by name. Its first field is a namespace, or `None` for all of them.
+/// A query that is not by name. Its first field is a namespace, or `None` for all of them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum About {
     /// All objects.
@@ -50,14 +50,14 @@ pub(super) enum About {
     Referred(KindName, Box<str>, Option<Box<str>>),
 }
 
-/// The memory of a question besides its strings, in bytes: the question itself and its entries in maps.
-const QUESTION: usize = 160;
+/// The memory of a query besides its strings, in bytes: the query itself and its entries in maps.
+const QUERY: usize = 160;
 /// The additional memory of an [`About`], in bytes.
 const ABOUT: usize = 96;
-/// The memory of each source that has asked a question, in bytes.
+/// The memory of each source that has made a query, in bytes.
 const ASKER: usize = 8;
 
-impl Question {
+impl Query {
     fn about(&self) -> Option<&About> {
         match self {
             Self::About(about) => Some(about),
@@ -67,7 +67,7 @@ impl Question {
 
     /// The approximate memory, in bytes.
     fn size(&self) -> usize {
-        QUESTION
+        QUERY
             + match self {
                 Self::Availability => 0,
                 Self::Named(key) => key.text().len(),
@@ -84,7 +84,7 @@ impl About {
             Self::All(namespace) => of_namespace(namespace),
             // This reference may be the only one to its kind.
             Self::Referred(kind, name, namespace) => {
-                let kind = QUESTION + 2 * (kind.api_version().len() + kind.kind().len());
+                let kind = QUERY + 2 * (kind.api_version().len() + kind.kind().len());
                 kind + name.len() + of_namespace(namespace)
             }
             Self::Indexed(namespace, _, text) | Self::Aggregate(namespace, _, text) => {
@@ -97,49 +97,49 @@ impl About {
     }
 }
 
-/// The id of a stored question.
+/// The id of a stored query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct QuestionId(u32);
+pub struct QueryId(u32);
 
-/// The namespace and the id of a question about labels.
-type Place = (Option<Box<str>>, QuestionId);
+/// The namespace and the id of a query about labels.
+type Place = (Option<Box<str>>, QueryId);
 
-/// The sources whose computations have asked a question.
+/// The sources whose computations have made a query.
 pub(super) type Sources = HashSet<Asking>;
 
 struct Asked {
-    question: Question,
-    /// The sources whose computations have asked the question.
+    query: Query,
+    /// The sources whose computations have made the query.
     by: SmallSet<Asking>,
 }
 
-/// All stored questions.
+/// All stored queries.
 #[derive(Default)]
-pub(super) struct Questions {
-    ids: BTreeMap<Question, QuestionId>,
+pub(super) struct Queries {
+    ids: BTreeMap<Query, QueryId>,
     asked: Numbered<Asked>,
-    /// The questions since the last [`take_seen`](Self::take_seen).
-    seen: BTreeSet<QuestionId>,
+    /// The queries since the last [`take_seen`](Self::take_seen).
+    seen: BTreeSet<QueryId>,
     /// The namespaces whose objects another lookup has read since then.
     gone_through: BTreeSet<Option<Box<str>>>,
     matching: Selecting<Place>,
     selecting: HashMap<IndexId, Labelled<Place>>,
-    /// Kinds without any question.
+    /// Kinds without any query.
     released: Vec<KindName>,
     /// The memory of all fields in bytes, except for `selecting`, which counts its own.
     bytes: usize,
 }
 
-impl Questions {
-    /// Records a question.
-    pub fn ask(&mut self, question: Question) {
-        if let Some(id) = self.ids.get(&question) {
+impl Queries {
+    /// Records a query.
+    pub fn ask(&mut self, query: Query) {
+        if let Some(id) = self.ids.get(&query) {
             self.seen.insert(*id);
             return;
         }
-        let asked = Asked { question: question.clone(), by: SmallSet::default() };
-        let id = QuestionId(self.asked.add(asked));
-        match question.about() {
+        let asked = Asked { query: query.clone(), by: SmallSet::default() };
+        let id = QueryId(self.asked.add(asked));
+        match query.about() {
             Some(About::Matching(namespace, terms)) => {
                 self.matching.insert(&(namespace.clone(), id), terms);
             }
@@ -148,13 +148,13 @@ impl Questions {
             }
             _ => {}
         }
-        self.bytes += question.size();
-        self.ids.insert(question, id);
+        self.bytes += query.size();
+        self.ids.insert(query, id);
         self.seen.insert(id);
     }
 
-    /// Takes the questions since the last call, in order.
-    pub fn take_seen(&mut self) -> Vec<QuestionId> {
+    /// Takes the queries since the last call, in order.
+    pub fn take_seen(&mut self) -> Vec<QueryId> {
         self.gone_through.clear();
         std::mem::take(&mut self.seen).into_iter().collect()
     }
@@ -165,17 +165,17 @@ impl Questions {
         self.gone_through.insert(namespace.map(Box::from));
     }
 
-    /// Whether a question since the last [`take_seen`](Self::take_seen) is about objects outside of this namespace.
+    /// Whether a query since the last [`take_seen`](Self::take_seen) is about objects outside of this namespace.
     pub fn are_outside(&self, namespace: Option<&str>) -> bool {
         if self.gone_through.iter().any(|of| of.as_deref() != namespace) {
             return true;
         }
-        let questions = self.seen.iter().filter_map(|id| self.asked.get(id.0));
-        questions.into_iter().any(|asked| match &asked.question {
+        let queries = self.seen.iter().filter_map(|id| self.asked.get(id.0));
+        queries.into_iter().any(|asked| match &asked.query {
             // The availability reveals nothing about an object.
-            Question::Availability => false,
-            Question::Named(key) => key.namespace() != namespace,
-            Question::About(about) => match &**about {
+            Query::Availability => false,
+            Query::Named(key) => key.namespace() != namespace,
+            Query::About(about) => match &**about {
                 // References can name objects in any namespace.
                 About::Referred(..) => false,
                 About::All(of)
@@ -187,8 +187,8 @@ impl Questions {
         })
     }
 
-    /// Records the questions that the computation of a source has asked. Replaces its earlier questions.
-    pub fn settle(&mut self, source: Asking, before: &[QuestionId], now: &[QuestionId]) {
+    /// Records the queries that the computation of a source has made. Replaces its earlier queries.
+    pub fn settle(&mut self, source: Asking, before: &[QueryId], now: &[QueryId]) {
         for id in now {
             if let Some(asked) = self.asked.get_mut(id.0)
                 && asked.by.insert(source)
@@ -208,8 +208,8 @@ impl Questions {
         }
     }
 
-    /// Drops questions that have been asked but are not recorded for any source.
-    pub fn drop_unsettled(&mut self, ids: &[QuestionId]) {
+    /// Drops queries that have been made but are not recorded for any source.
+    pub fn drop_unsettled(&mut self, ids: &[QueryId]) {
         for id in ids {
             if self.asked.get(id.0).is_some_and(|asked| asked.by.is_empty()) {
                 self.forget(*id);
@@ -217,11 +217,11 @@ impl Questions {
         }
     }
 
-    fn forget(&mut self, id: QuestionId) {
-        let Some(Asked { question, by }) = self.asked.remove(id.0) else { return };
-        self.ids.remove(&question);
-        self.bytes -= question.size() + by.len() * ASKER;
-        match question.about() {
+    fn forget(&mut self, id: QueryId) {
+        let Some(Asked { query, by }) = self.asked.remove(id.0) else { return };
+        self.ids.remove(&query);
+        self.bytes -= query.size() + by.len() * ASKER;
+        match query.about() {
             Some(About::Matching(namespace, terms)) => {
                 self.matching.remove(&(namespace.clone(), id), terms);
             }
@@ -237,24 +237,24 @@ impl Questions {
         }
     }
 
-    /// Takes the kinds that have no question any more, each once.
+    /// Takes the kinds that have no query any more, each once.
     pub fn take_released(&mut self) -> Vec<KindName> {
         let mut released = std::mem::take(&mut self.released);
         released.retain(|kind| self.of_kind(kind).next().is_none());
         released
     }
 
-    /// The questions about a kind.
-    fn of_kind(&self, kind: &KindName) -> impl Iterator<Item = QuestionId> {
+    /// The queries about a kind.
+    fn of_kind(&self, kind: &KindName) -> impl Iterator<Item = QueryId> {
         self.from(About::Referred(kind.clone(), Box::default(), None))
             .take_while(move |(about, _)| matches!(about, About::Referred(of, ..) if of == kind))
             .map(|(_, id)| id)
     }
 
-    /// The [`About`] questions from `first` on, in order.
-    fn from(&self, first: About) -> impl Iterator<Item = (&About, QuestionId)> {
-        let questions = self.ids.range(Question::from(first)..);
-        questions.filter_map(|(question, id)| Some((question.about()?, *id)))
+    /// The [`About`] queries from `first` on, in order.
+    fn from(&self, first: About) -> impl Iterator<Item = (&About, QueryId)> {
+        let queries = self.ids.range(Query::from(first)..);
+        queries.filter_map(|(query, id)| Some((query.about()?, *id)))
     }
 
     /// Adds the sources that have asked for an object of a kind.
@@ -285,10 +285,10 @@ impl Questions {
 
     /// Adds the sources that have asked for the object under this key by its name.
     pub fn find_named(&self, key: &Key, due: &mut Sources) {
-        self.add(&Question::Named(key.clone()), due);
+        self.add(&Query::Named(key.clone()), due);
     }
 
-    /// Adds the sources that have asked a question whose result may have changed with an object.
+    /// Adds the sources that have made a query whose result may have changed with an object.
     pub fn find_touched(&self, key: &Key, touched: &Touched, due: &mut Sources) {
         for footprint in &touched.footprints {
             self.find_by_footprint(key, footprint, due);
@@ -305,7 +305,7 @@ impl Questions {
         }
     }
 
-    /// Adds the sources that have asked a question whose result contains the object with this footprint.
+    /// Adds the sources that have made a query whose result contains the object with this footprint.
     fn find_by_footprint(&self, key: &Key, footprint: &Footprint, due: &mut Sources) {
         for namespace in scopes(key) {
             self.add(&About::All(namespace.clone()).into(), due);
@@ -318,7 +318,7 @@ impl Questions {
             let range = places(namespace);
             if let Some(labels) = footprint.labels() {
                 for (_, id) in self.matching.candidates(labels, &range) {
-                    self.add_if(*id, due, |question| match question.about() {
+                    self.add_if(*id, due, |query| match query.about() {
                         Some(About::Matching(_, terms)) => terms.matches(labels),
                         _ => false,
                     });
@@ -327,7 +327,7 @@ impl Questions {
             for (index, terms) in footprint.selectors() {
                 let Some(labelled) = self.selecting.get(&index) else { continue };
                 for (_, id) in labelled.candidates(terms, &range) {
-                    self.add_if(*id, due, |question| match question.about() {
+                    self.add_if(*id, due, |query| match query.about() {
                         Some(About::Selecting(_, _, labels)) => terms.matches(labels),
                         _ => false,
                     });
@@ -336,29 +336,29 @@ impl Questions {
         }
     }
 
-    /// Adds all sources that have asked a question.
+    /// Adds all sources that have made a query.
     pub fn find_all(&self, due: &mut Sources) {
         due.extend(self.asked.iter().flat_map(|asked| asked.by.iter()));
     }
 
-    fn add(&self, question: &Question, due: &mut Sources) {
-        if let Some(id) = self.ids.get(question) {
+    fn add(&self, query: &Query, due: &mut Sources) {
+        if let Some(id) = self.ids.get(query) {
             self.add_if(*id, due, |_| true);
         }
     }
 
-    fn add_if(&self, id: QuestionId, due: &mut Sources, is_meant: impl Fn(&Question) -> bool) {
-        if let Some(asked) = self.asked.get(id.0).filter(|asked| is_meant(&asked.question)) {
+    fn add_if(&self, id: QueryId, due: &mut Sources, is_meant: impl Fn(&Query) -> bool) {
+        if let Some(asked) = self.asked.get(id.0).filter(|asked| is_meant(&asked.query)) {
             due.extend(asked.by.iter());
         }
     }
 
-    /// The approximate memory of all questions, in bytes.
+    /// The approximate memory of all queries, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes + self.selecting.values().map(Labelled::bytes).sum::<usize>()
     }
 
-    /// The number of stored questions.
+    /// The number of stored queries.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         assert_eq!(self.ids.len(), self.asked.iter().count());
@@ -366,13 +366,13 @@ impl Questions {
     }
 }
 
-/// The namespaces of questions whose result can contain the object with this key: all namespaces, and its own.
+/// The namespaces of queries whose result can contain the object with this key: all namespaces, and its own.
 fn scopes(key: &Key) -> impl Iterator<Item = Option<Box<str>>> {
     [None].into_iter().chain(key.namespace().map(|namespace| Some(namespace.into())))
 }
 
-/// The range of questions about a namespace.
+/// The range of queries about a namespace.
 fn places(namespace: Option<Box<str>>) -> Range<Place> {
-    let last = (namespace.clone(), QuestionId(u32::MAX));
-    (Bound::Included((namespace, QuestionId(0))), Bound::Included(last))
+    let last = (namespace.clone(), QueryId(u32::MAX));
+    (Bound::Included((namespace, QueryId(0))), Bound::Included(last))
 }
