@@ -40,7 +40,7 @@ use labels::Terms;
 pub use metadata::{MetadataLookup, MetadataType};
 pub use pool::{Asker, Asking, Opening, Pool, SourceNumber};
 pub use queries::QueryId;
-use queries::{About, Queries, Query, Sources};
+use queries::{Queries, Query, Search, Sources};
 pub use related::Related;
 use view::{IndexId, View};
 
@@ -196,8 +196,8 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
 
     /// Returns all objects of a namespace. The computation runs again when any of them changes.
     pub fn list(&self, namespace: Option<&str>) -> Vec<Arc<K>> {
-        let about = About::All(namespace.map(Box::from));
-        self.find(about, |view| view.all(namespace))
+        let search = Search::All(namespace.map(Box::from));
+        self.find(search, |view| view.all(namespace))
     }
 
     /// Returns the objects that `index` finds by this value. An index is a function from an object to the values by
@@ -211,8 +211,8 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         // A closure with captured values would be several indexes of one type.
         const { assert!(size_of::<F>() == 0, "an index is a function, not a value") };
         let id = IndexId::of::<F>();
-        let about = About::Indexed(namespace.map(Box::from), id, text.into());
-        self.find(about, |view| view.indexed(id, || texts_of(index), namespace, text))
+        let search = Search::Indexed(namespace.map(Box::from), id, text.into());
+        self.find(search, |view| view.indexed(id, || texts_of(index), namespace, text))
     }
 
     /// Returns the first object of [`find_by`](Self::find_by), in the order of namespaces and names, without visiting
@@ -224,15 +224,15 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
     {
         const { assert!(size_of::<F>() == 0, "an index is a function, not a value") };
         let id = IndexId::of::<F>();
-        let about = About::Indexed(namespace.map(Box::from), id, text.into());
-        self.find(about, |view| view.first_indexed(id, || texts_of(index), namespace, text))
+        let search = Search::Indexed(namespace.map(Box::from), id, text.into());
+        self.find(search, |view| view.first_indexed(id, || texts_of(index), namespace, text))
     }
 
     /// Returns the objects whose labels match a selector; an empty selector matches every object.
     pub fn find_matching(&self, namespace: Option<&str>, selector: Selector) -> Vec<Arc<K>> {
         let terms = Terms::of(selector);
-        let about = About::Matching(namespace.map(Box::from), terms.clone());
-        self.find(about, |view| view.matching(namespace, &terms))
+        let search = Search::Matching(namespace.map(Box::from), terms.clone());
+        self.find(search, |view| view.matching(namespace, &terms))
     }
 
     /// Returns the objects whose selectors match these labels. `selector` returns the label selector of an object, or
@@ -250,9 +250,9 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         let id = IndexId::of::<F>();
         let labels = labels.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into()));
         let labels: crate::object::Labels = labels.collect();
-        let about = About::Selecting(namespace.map(Box::from), id, labels.clone());
+        let search = Search::Selecting(namespace.map(Box::from), id, labels.clone());
         let selector_of = || -> view::SelectorOf<K> { Box::new(selector) };
-        self.find(about, |view| view.selecting(id, selector_of, namespace, &labels))
+        self.find(search, |view| view.selecting(id, selector_of, namespace, &labels))
     }
 
     /// Returns the sum of a `measure` over the objects that `index` finds by this value: for example, the resource
@@ -295,9 +295,9 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         const { assert!(size_of::<F>() == 0, "an index is a function, not a value") };
         const { assert!(size_of::<M>() == 0, "a measure is a function, not a value") };
         let id = (IndexId::of::<F>(), IndexId::of::<M>());
-        let about = About::Aggregate(namespace.map(Box::from), id, text.into());
+        let search = Search::Aggregate(namespace.map(Box::from), id, text.into());
         let totals_of = || AggregatesOf::new(texts_of(index), Box::new(measure));
-        self.find(about, |view| view.total(id, totals_of, namespace, text))
+        self.find(search, |view| view.total(id, totals_of, namespace, text))
     }
 
     /// Returns the number of objects that `index` finds by this value: the [`sum_by`](Self::sum_by) of ones.
@@ -365,14 +365,14 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         }
         others.state().queries.go_through(namespace);
         let id = (IndexId::of::<F>(), IndexId::of::<(M, Lookup<O, P>)>());
-        let about = About::Aggregate(namespace.map(Box::from), id, text.into());
+        let search = Search::Aggregate(namespace.map(Box::from), id, text.into());
         // Both lookups can be the same one: the objects are taken here, because the state is locked below.
         let given = others.given();
         let totals_of = || {
             let others = given.map_or_else(|| others.followed(), Others::given);
             JoinedTotals::new(texts_of(index), Box::new(measure), others)
         };
-        self.find(about, |view| view.total(id, totals_of, namespace, text))
+        self.find(search, |view| view.total(id, totals_of, namespace, text))
     }
 
     /// Whether the objects can be read. If not, nothing is found.
@@ -514,9 +514,9 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         until.into_iter().chain(put_off_until).min()
     }
 
-    fn find<T: Default>(&self, about: About, find: impl FnOnce(&mut View<K>) -> T) -> T {
+    fn find<T: Default>(&self, search: Search, find: impl FnOnce(&mut View<K>) -> T) -> T {
         let mut state = self.state();
-        state.queries.ask(about.into());
+        state.queries.ask(search.into());
         if state.availability != Availability::Available {
             return T::default();
         }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::availability::Availability;
 use super::pool::{Asker, Asking, Opening, SourceNumber};
-use super::queries::{About, Queries, QueryId, Sources};
+use super::queries::{Queries, QueryId, Search, Sources};
 use super::{Due, Related, Tracked};
 use crate::cluster::{KindName, KindSource, KindSources};
 use crate::definition::kind::SourceKind;
@@ -137,7 +137,7 @@ impl<K: MetadataType> MetadataLookup<K> {
             followed.want(&kind);
         }
         let namespace = namespace.map(Box::from);
-        state.queries.ask(About::Referred(kind, name.into(), namespace).into());
+        state.queries.ask(Search::Referred(kind, name.into(), namespace).into());
         self.charge(&mut state);
         found
     }

@@ -23,18 +23,18 @@ pub(super) enum Query {
     /// The object with this key. Most queries are of this variant and have a single dependent source.
     Named(Key),
     /// Any other query.
-    About(Arc<About>),
+    Search(Arc<Search>),
 }
 
-impl From<About> for Query {
-    fn from(about: About) -> Self {
-        Self::About(Arc::new(about))
+impl From<Search> for Query {
+    fn from(search: Search) -> Self {
+        Self::Search(Arc::new(search))
     }
 }
 
 /// A query that is not by name. Its first field is a namespace, or `None` for all of them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum About {
+pub(super) enum Search {
     /// All objects.
     All(Option<Box<str>>),
     /// The objects that an index finds by this value.
@@ -52,15 +52,15 @@ pub(super) enum About {
 
 /// The memory of a query besides its strings, in bytes: the query itself and its entries in maps.
 const QUERY: usize = 160;
-/// The additional memory of an [`About`], in bytes.
-const ABOUT: usize = 96;
+/// The additional memory of a [`Search`], in bytes.
+const SEARCH: usize = 96;
 /// The memory of each source that has made a query, in bytes.
 const ASKER: usize = 8;
 
 impl Query {
-    fn about(&self) -> Option<&About> {
+    fn search(&self) -> Option<&Search> {
         match self {
-            Self::About(about) => Some(about),
+            Self::Search(search) => Some(search),
             Self::Availability | Self::Named(_) => None,
         }
     }
@@ -71,12 +71,12 @@ impl Query {
             + match self {
                 Self::Availability => 0,
                 Self::Named(key) => key.text().len(),
-                Self::About(about) => ABOUT + about.size(),
+                Self::Search(search) => SEARCH + search.size(),
             }
     }
 }
 
-impl About {
+impl Search {
     fn size(&self) -> usize {
         let of_namespace =
             |namespace: &Option<Box<str>>| namespace.as_ref().map_or(0, |one| one.len());
@@ -139,11 +139,11 @@ impl Queries {
         }
         let asked = Asked { query: query.clone(), by: SmallSet::default() };
         let id = QueryId(self.asked.add(asked));
-        match query.about() {
-            Some(About::Matching(namespace, terms)) => {
+        match query.search() {
+            Some(Search::Matching(namespace, terms)) => {
                 self.matching.insert(&(namespace.clone(), id), terms);
             }
-            Some(About::Selecting(namespace, index, labels)) => {
+            Some(Search::Selecting(namespace, index, labels)) => {
                 self.selecting.entry(*index).or_default().insert(&(namespace.clone(), id), labels);
             }
             _ => {}
@@ -175,14 +175,14 @@ impl Queries {
             // The availability reveals nothing about an object.
             Query::Availability => false,
             Query::Named(key) => key.namespace() != namespace,
-            Query::About(about) => match &**about {
+            Query::Search(search) => match &**search {
                 // References can name objects in any namespace.
-                About::Referred(..) => false,
-                About::All(of)
-                | About::Indexed(of, ..)
-                | About::Matching(of, _)
-                | About::Selecting(of, ..)
-                | About::Aggregate(of, ..) => of.as_deref() != namespace,
+                Search::Referred(..) => false,
+                Search::All(of)
+                | Search::Indexed(of, ..)
+                | Search::Matching(of, _)
+                | Search::Selecting(of, ..)
+                | Search::Aggregate(of, ..) => of.as_deref() != namespace,
             },
         })
     }
@@ -221,16 +221,16 @@ impl Queries {
         let Some(Asked { query, by }) = self.asked.remove(id.0) else { return };
         self.ids.remove(&query);
         self.bytes -= query.size() + by.len() * ASKER;
-        match query.about() {
-            Some(About::Matching(namespace, terms)) => {
+        match query.search() {
+            Some(Search::Matching(namespace, terms)) => {
                 self.matching.remove(&(namespace.clone(), id), terms);
             }
-            Some(About::Selecting(namespace, index, labels)) => {
+            Some(Search::Selecting(namespace, index, labels)) => {
                 if let Some(labelled) = self.selecting.get_mut(index) {
                     labelled.remove(&(namespace.clone(), id), labels);
                 }
             }
-            Some(About::Referred(kind, ..)) if self.of_kind(kind).next().is_none() => {
+            Some(Search::Referred(kind, ..)) if self.of_kind(kind).next().is_none() => {
                 self.released.push(kind.clone());
             }
             _ => {}
@@ -246,15 +246,15 @@ impl Queries {
 
     /// The queries about a kind.
     fn of_kind(&self, kind: &KindName) -> impl Iterator<Item = QueryId> {
-        self.from(About::Referred(kind.clone(), Box::default(), None))
-            .take_while(move |(about, _)| matches!(about, About::Referred(of, ..) if of == kind))
+        self.from(Search::Referred(kind.clone(), Box::default(), None))
+            .take_while(move |(search, _)| matches!(search, Search::Referred(of, ..) if of == kind))
             .map(|(_, id)| id)
     }
 
-    /// The [`About`] queries from `first` on, in order.
-    fn from(&self, first: About) -> impl Iterator<Item = (&About, QueryId)> {
+    /// The [`Search`] queries from `first` on, in order.
+    fn from(&self, first: Search) -> impl Iterator<Item = (&Search, QueryId)> {
         let queries = self.ids.range(Query::from(first)..);
-        queries.filter_map(|(query, id)| Some((query.about()?, *id)))
+        queries.filter_map(|(query, id)| Some((query.search()?, *id)))
     }
 
     /// Adds the sources that have asked for an object of a kind.
@@ -273,12 +273,12 @@ impl Queries {
         let name = key.name();
         if is_namespaced {
             let namespace = key.namespace().map(Box::from);
-            self.add(&About::Referred(kind.clone(), name.into(), namespace).into(), due);
+            self.add(&Search::Referred(kind.clone(), name.into(), namespace).into(), due);
             return;
         }
-        let all = self.from(About::Referred(kind.clone(), name.into(), None));
-        let of_name = all.take_while(|(about, _)| {
-            matches!(about, About::Referred(of, named, _) if of == kind && &**named == name)
+        let all = self.from(Search::Referred(kind.clone(), name.into(), None));
+        let of_name = all.take_while(|(search, _)| {
+            matches!(search, Search::Referred(of, named, _) if of == kind && &**named == name)
         });
         of_name.for_each(|(_, id)| self.add_if(id, due, |_| true));
     }
@@ -301,25 +301,25 @@ impl Queries {
     /// Adds the sources that have asked for the sum of a group that contains the object with this key.
     pub fn find_total(&self, key: &Key, (id, text): &(TotalsId, Box<str>), due: &mut Sources) {
         for namespace in scopes(key) {
-            self.add(&About::Aggregate(namespace, *id, text.clone()).into(), due);
+            self.add(&Search::Aggregate(namespace, *id, text.clone()).into(), due);
         }
     }
 
     /// Adds the sources that have made a query whose result contains the object with this footprint.
     fn find_by_footprint(&self, key: &Key, footprint: &Footprint, due: &mut Sources) {
         for namespace in scopes(key) {
-            self.add(&About::All(namespace.clone()).into(), due);
+            self.add(&Search::All(namespace.clone()).into(), due);
             for (index, texts) in footprint.indexed() {
                 for text in texts {
-                    let about = About::Indexed(namespace.clone(), index, text.clone());
-                    self.add(&about.into(), due);
+                    let search = Search::Indexed(namespace.clone(), index, text.clone());
+                    self.add(&search.into(), due);
                 }
             }
             let range = places(namespace);
             if let Some(labels) = footprint.labels() {
                 for (_, id) in self.matching.candidates(labels, &range) {
-                    self.add_if(*id, due, |query| match query.about() {
-                        Some(About::Matching(_, terms)) => terms.matches(labels),
+                    self.add_if(*id, due, |query| match query.search() {
+                        Some(Search::Matching(_, terms)) => terms.matches(labels),
                         _ => false,
                     });
                 }
@@ -327,8 +327,8 @@ impl Queries {
             for (index, terms) in footprint.selectors() {
                 let Some(labelled) = self.selecting.get(&index) else { continue };
                 for (_, id) in labelled.candidates(terms, &range) {
-                    self.add_if(*id, due, |query| match query.about() {
-                        Some(About::Selecting(_, _, labels)) => terms.matches(labels),
+                    self.add_if(*id, due, |query| match query.search() {
+                        Some(Search::Selecting(_, _, labels)) => terms.matches(labels),
                         _ => false,
                     });
                 }
