@@ -38,9 +38,9 @@ pub(in crate::definition) use availability::GRACE;
 use joined::{JoinedTotals, Others};
 use labels::Terms;
 pub use metadata::{MetadataLookup, MetadataType};
-pub use pool::{Asker, Asking, Opening, Pool, SourceNumber};
+pub use pool::{Asker, Dependent, Opening, Pool, SourceNumber};
 pub use queries::QueryId;
-use queries::{Queries, Query, Search, Sources};
+use queries::{Dependents, Queries, Query, Search};
 pub use related::Related;
 use view::{IndexId, View};
 
@@ -440,7 +440,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         let Followed { informer, changed, opened, .. } = followed;
         let State { availability, view, queries, looked_at, pending, .. } = &mut *state;
         let (now, mut put_off_until) = (Instant::now(), None);
-        let (mut due, mut measured) = (Sources::new(), Sources::new());
+        let (mut due, mut measured) = (Dependents::new(), Dependents::new());
         let put_off = put_off(S::OPTIONS, *looked_at, now);
         // A change of availability is never delayed.
         let is_in_view =
@@ -504,11 +504,11 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
                 }
             }
         }
-        for asking in due {
-            pending.entry(asking.asker()).or_default().changed.insert(asking.source());
+        for dependent in due {
+            pending.entry(dependent.asker()).or_default().changed.insert(dependent.source());
         }
-        for asking in measured {
-            pending.entry(asking.asker()).or_default().measured.insert(asking.source());
+        for dependent in measured {
+            pending.entry(dependent.asker()).or_default().measured.insert(dependent.source());
         }
         self.charge(state);
         until.into_iter().chain(put_off_until).min()
@@ -664,8 +664,8 @@ impl<K: SourceType, S: LookupOptions> Tracked for Lookup<K, S> {
     }
 
     fn settle(&self, source: SourceNumber, before: &[QueryId], now: &[QueryId]) {
-        let asking = Asking::new(self.asker, source);
-        self.state().queries.settle(asking, before, now);
+        let dependent = Dependent::new(self.asker, source);
+        self.state().queries.settle(dependent, before, now);
     }
 
     fn drop_unsettled(&self, asked: &[QueryId]) {

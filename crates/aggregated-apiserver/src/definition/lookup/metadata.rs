@@ -10,8 +10,8 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::availability::Availability;
-use super::pool::{Asker, Asking, Opening, SourceNumber};
-use super::queries::{Queries, QueryId, Search, Sources};
+use super::pool::{Asker, Dependent, Opening, SourceNumber};
+use super::queries::{Dependents, Queries, QueryId, Search};
 use super::{Due, Related, Tracked};
 use crate::cluster::{KindName, KindSource, KindSources};
 use crate::definition::kind::SourceKind;
@@ -172,7 +172,7 @@ impl<K: MetadataType> MetadataLookup<K> {
     /// Processes the changes for all askers that share this lookup. Returns when to do so again at the latest.
     fn take_in(&self, followed: &KindSources<K>, state: &mut State<K>) -> Option<Instant> {
         let State { in_view, queries, pending, .. } = &mut *state;
-        let (mut due, mut times) = (Sources::new(), Vec::new());
+        let (mut due, mut times) = (Dependents::new(), Vec::new());
         let mut before = std::mem::take(in_view);
         for (kind, source) in followed.followed() {
             let keys = source.changed.take();
@@ -195,8 +195,8 @@ impl<K: MetadataType> MetadataLookup<K> {
         for kind in before.into_keys() {
             queries.find_of_kind(&kind, &mut due);
         }
-        for asking in due {
-            pending.entry(asking.asker()).or_default().changed.insert(asking.source());
+        for dependent in due {
+            pending.entry(dependent.asker()).or_default().changed.insert(dependent.source());
         }
         self.charge(state);
         times.into_iter().min()
@@ -286,7 +286,7 @@ impl<K: MetadataType> Tracked for MetadataLookup<K> {
 
     fn settle(&self, source: SourceNumber, before: &[QueryId], now: &[QueryId]) {
         let mut state = self.state();
-        state.queries.settle(Asking::new(self.asker, source), before, now);
+        state.queries.settle(Dependent::new(self.asker, source), before, now);
         self.release(&mut state);
     }
 

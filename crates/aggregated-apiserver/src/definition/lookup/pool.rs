@@ -19,12 +19,12 @@ pub struct SourceNumber(pub u32);
 /// An upper limit for the number of computations of a kind.
 const ASKERS: u32 = 8;
 
-/// A source and the computation that asks for it. Both are packed into one number to save memory, because each query
-/// stores them.
+/// A source and its computation, which depend on a query. Both are packed into one number to save memory, because each
+/// query stores its dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Asking(u32);
+pub struct Dependent(u32);
 
-impl Asking {
+impl Dependent {
     pub fn new(Asker(asker): Asker, SourceNumber(source): SourceNumber) -> Self {
         // The memory limit of sources is reached long before this overflows.
         Self(source.wrapping_mul(ASKERS) + u32::from(asker) % ASKERS)
@@ -79,8 +79,11 @@ mod tests {
     #[test]
     fn a_computation_and_a_source_are_packed_into_one_number() {
         for (asker, source) in [(0, 0), (5, 0), (0, 1), (7, 12_345), (3, u32::MAX / ASKERS)] {
-            let asking = Asking::new(Asker(asker), SourceNumber(source));
-            assert_eq!((asking.asker(), asking.source()), (Asker(asker), SourceNumber(source)));
+            let dependent = Dependent::new(Asker(asker), SourceNumber(source));
+            assert_eq!(
+                (dependent.asker(), dependent.source()),
+                (Asker(asker), SourceNumber(source))
+            );
         }
     }
 }

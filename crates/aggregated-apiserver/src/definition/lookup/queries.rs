@@ -8,7 +8,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::labels::{Labelled, Range, Selecting, Terms};
-use super::pool::Asking;
+use super::pool::Dependent;
 use super::small_set::SmallSet;
 use super::view::{Footprint, IndexId, TotalsId, Touched};
 use crate::cluster::KindName;
@@ -55,7 +55,7 @@ const QUERY: usize = 160;
 /// The additional memory of a [`Search`], in bytes.
 const SEARCH: usize = 96;
 /// The memory of each source that has made a query, in bytes.
-const ASKER: usize = 8;
+const DEPENDENT: usize = 8;
 
 impl Query {
     fn search(&self) -> Option<&Search> {
@@ -105,19 +105,19 @@ pub struct QueryId(u32);
 type Place = (Option<Box<str>>, QueryId);
 
 /// The sources whose computations have made a query.
-pub(super) type Sources = HashSet<Asking>;
+pub(super) type Dependents = HashSet<Dependent>;
 
-struct Asked {
+struct RecordedQuery {
     query: Query,
     /// The sources whose computations have made the query.
-    by: SmallSet<Asking>,
+    dependents: SmallSet<Dependent>,
 }
 
 /// All stored queries.
 #[derive(Default)]
 pub(super) struct Queries {
     ids: BTreeMap<Query, QueryId>,
-    asked: Numbered<Asked>,
+    recorded: Numbered<RecordedQuery>,
     /// The queries since the last [`take_seen`](Self::take_seen).
     seen: BTreeSet<QueryId>,
     /// The namespaces whose objects another lookup has read since then.
@@ -137,8 +137,8 @@ impl Queries {
             self.seen.insert(*id);
             return;
         }
-        let asked = Asked { query: query.clone(), by: SmallSet::default() };
-        let id = QueryId(self.asked.add(asked));
+        let recorded = RecordedQuery { query: query.clone(), dependents: SmallSet::default() };
+        let id = QueryId(self.recorded.add(recorded));
         match query.search() {
             Some(Search::Matching(namespace, terms)) => {
                 self.matching.insert(&(namespace.clone(), id), terms);
@@ -170,8 +170,8 @@ impl Queries {
         if self.gone_through.iter().any(|of| of.as_deref() != namespace) {
             return true;
         }
-        let queries = self.seen.iter().filter_map(|id| self.asked.get(id.0));
-        queries.into_iter().any(|asked| match &asked.query {
+        let queries = self.seen.iter().filter_map(|id| self.recorded.get(id.0));
+        queries.into_iter().any(|recorded| match &recorded.query {
             // The availability reveals nothing about an object.
             Query::Availability => false,
             Query::Named(key) => key.namespace() != namespace,
@@ -188,20 +188,20 @@ impl Queries {
     }
 
     /// Records the queries that the computation of a source has made. Replaces its earlier queries.
-    pub fn settle(&mut self, source: Asking, before: &[QueryId], now: &[QueryId]) {
+    pub fn settle(&mut self, source: Dependent, before: &[QueryId], now: &[QueryId]) {
         for id in now {
-            if let Some(asked) = self.asked.get_mut(id.0)
-                && asked.by.insert(source)
+            if let Some(recorded) = self.recorded.get_mut(id.0)
+                && recorded.dependents.insert(source)
             {
-                self.bytes += ASKER;
+                self.bytes += DEPENDENT;
             }
         }
         for id in before.iter().filter(|id| now.binary_search(id).is_err()) {
-            if let Some(asked) = self.asked.get_mut(id.0) {
-                if asked.by.remove(&source) {
-                    self.bytes -= ASKER;
+            if let Some(recorded) = self.recorded.get_mut(id.0) {
+                if recorded.dependents.remove(&source) {
+                    self.bytes -= DEPENDENT;
                 }
-                if asked.by.is_empty() {
+                if recorded.dependents.is_empty() {
                     self.forget(*id);
                 }
             }
@@ -211,16 +211,16 @@ impl Queries {
     /// Drops queries that have been made but are not recorded for any source.
     pub fn drop_unsettled(&mut self, ids: &[QueryId]) {
         for id in ids {
-            if self.asked.get(id.0).is_some_and(|asked| asked.by.is_empty()) {
+            if self.recorded.get(id.0).is_some_and(|recorded| recorded.dependents.is_empty()) {
                 self.forget(*id);
             }
         }
     }
 
     fn forget(&mut self, id: QueryId) {
-        let Some(Asked { query, by }) = self.asked.remove(id.0) else { return };
+        let Some(RecordedQuery { query, dependents }) = self.recorded.remove(id.0) else { return };
         self.ids.remove(&query);
-        self.bytes -= query.size() + by.len() * ASKER;
+        self.bytes -= query.size() + dependents.len() * DEPENDENT;
         match query.search() {
             Some(Search::Matching(namespace, terms)) => {
                 self.matching.remove(&(namespace.clone(), id), terms);
@@ -258,7 +258,7 @@ impl Queries {
     }
 
     /// Adds the sources that have asked for an object of a kind.
-    pub fn find_of_kind(&self, kind: &KindName, due: &mut Sources) {
+    pub fn find_of_kind(&self, kind: &KindName, due: &mut Dependents) {
         self.of_kind(kind).for_each(|id| self.add_if(id, due, |_| true));
     }
 
@@ -268,7 +268,7 @@ impl Queries {
         kind: &KindName,
         key: &Key,
         is_namespaced: bool,
-        due: &mut Sources,
+        due: &mut Dependents,
     ) {
         let name = key.name();
         if is_namespaced {
@@ -284,12 +284,12 @@ impl Queries {
     }
 
     /// Adds the sources that have asked for the object under this key by its name.
-    pub fn find_named(&self, key: &Key, due: &mut Sources) {
+    pub fn find_named(&self, key: &Key, due: &mut Dependents) {
         self.add(&Query::Named(key.clone()), due);
     }
 
     /// Adds the sources that have made a query whose result may have changed with an object.
-    pub fn find_touched(&self, key: &Key, touched: &Touched, due: &mut Sources) {
+    pub fn find_touched(&self, key: &Key, touched: &Touched, due: &mut Dependents) {
         for footprint in &touched.footprints {
             self.find_by_footprint(key, footprint, due);
         }
@@ -299,14 +299,14 @@ impl Queries {
     }
 
     /// Adds the sources that have asked for the sum of a group that contains the object with this key.
-    pub fn find_total(&self, key: &Key, (id, text): &(TotalsId, Box<str>), due: &mut Sources) {
+    pub fn find_total(&self, key: &Key, (id, text): &(TotalsId, Box<str>), due: &mut Dependents) {
         for namespace in scopes(key) {
             self.add(&Search::Aggregate(namespace, *id, text.clone()).into(), due);
         }
     }
 
     /// Adds the sources that have made a query whose result contains the object with this footprint.
-    fn find_by_footprint(&self, key: &Key, footprint: &Footprint, due: &mut Sources) {
+    fn find_by_footprint(&self, key: &Key, footprint: &Footprint, due: &mut Dependents) {
         for namespace in scopes(key) {
             self.add(&Search::All(namespace.clone()).into(), due);
             for (index, texts) in footprint.indexed() {
@@ -337,19 +337,20 @@ impl Queries {
     }
 
     /// Adds all sources that have made a query.
-    pub fn find_all(&self, due: &mut Sources) {
-        due.extend(self.asked.iter().flat_map(|asked| asked.by.iter()));
+    pub fn find_all(&self, due: &mut Dependents) {
+        due.extend(self.recorded.iter().flat_map(|recorded| recorded.dependents.iter()));
     }
 
-    fn add(&self, query: &Query, due: &mut Sources) {
+    fn add(&self, query: &Query, due: &mut Dependents) {
         if let Some(id) = self.ids.get(query) {
             self.add_if(*id, due, |_| true);
         }
     }
 
-    fn add_if(&self, id: QueryId, due: &mut Sources, is_meant: impl Fn(&Query) -> bool) {
-        if let Some(asked) = self.asked.get(id.0).filter(|asked| is_meant(&asked.query)) {
-            due.extend(asked.by.iter());
+    fn add_if(&self, id: QueryId, due: &mut Dependents, is_meant: impl Fn(&Query) -> bool) {
+        if let Some(recorded) = self.recorded.get(id.0).filter(|recorded| is_meant(&recorded.query))
+        {
+            due.extend(recorded.dependents.iter());
         }
     }
 
@@ -361,7 +362,7 @@ impl Queries {
     /// The number of stored queries.
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        assert_eq!(self.ids.len(), self.asked.iter().count());
+        assert_eq!(self.ids.len(), self.recorded.iter().count());
         self.ids.len()
     }
 }
