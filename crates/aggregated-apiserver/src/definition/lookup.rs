@@ -38,7 +38,7 @@ pub(in crate::definition) use availability::GRACE;
 use joined::{JoinedTotals, Others};
 use labels::Terms;
 pub use metadata::{MetadataLookup, MetadataType};
-pub use pool::{Asker, Dependent, Opening, Pool, SourceNumber};
+pub use pool::{ComputationNumber, Dependent, Opening, Pool, SourceNumber};
 pub use queries::QueryId;
 use queries::{Dependents, Queries, Query, Search};
 pub use related::Related;
@@ -114,7 +114,7 @@ use view::{IndexId, View};
 pub struct Lookup<K, S = AllObjects> {
     shared: Arc<Shared<K>>,
     /// The computation that this handle belongs to, among those that share the lookup.
-    asker: Asker,
+    computation: ComputationNumber,
     scope: PhantomData<fn() -> S>,
 }
 
@@ -173,8 +173,8 @@ struct State<K> {
     queries: Queries,
     /// When changes were last processed, if the scope delays them.
     looked_at: Option<Instant>,
-    /// The sources to compute again, for each asker that has not taken them yet.
-    pending: HashMap<Asker, Due<SourceNumber>>,
+    /// The sources to compute again, for each computation that has not taken them yet.
+    pending: HashMap<ComputationNumber, Due<SourceNumber>>,
 }
 
 impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
@@ -404,7 +404,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
             let followed = Followed { informer, changed, notify, opened: Instant::now() };
             Shared::new(Some(followed), Availability::Unknown, None)
         });
-        Self { shared, asker: opening.asker, scope: PhantomData }
+        Self { shared, computation: opening.computation, scope: PhantomData }
     }
 
     fn new(
@@ -413,7 +413,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         view: Option<View<K>>,
     ) -> Self {
         let shared = Arc::new(Shared::new(followed, availability, view));
-        Self { shared, asker: Asker::default(), scope: PhantomData }
+        Self { shared, computation: ComputationNumber::default(), scope: PhantomData }
     }
 
     /// The objects that a test has given; `None` if the objects come from the cluster.
@@ -435,7 +435,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         }
     }
 
-    /// Processes the changes for all askers that share this lookup. Returns when to do so again at the latest.
+    /// Processes the changes for all computations that share this lookup. Returns when to do so again at the latest.
     fn take_in(&self, followed: &Followed<K>, state: &mut State<K>) -> Option<Instant> {
         let Followed { informer, changed, opened, .. } = followed;
         let State { availability, view, queries, looked_at, pending, .. } = &mut *state;
@@ -505,10 +505,10 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
             }
         }
         for dependent in due {
-            pending.entry(dependent.asker()).or_default().changed.insert(dependent.source());
+            pending.entry(dependent.computation()).or_default().changed.insert(dependent.source());
         }
         for dependent in measured {
-            pending.entry(dependent.asker()).or_default().measured.insert(dependent.source());
+            pending.entry(dependent.computation()).or_default().measured.insert(dependent.source());
         }
         self.charge(state);
         until.into_iter().chain(put_off_until).min()
@@ -664,7 +664,7 @@ impl<K: SourceType, S: LookupOptions> Tracked for Lookup<K, S> {
     }
 
     fn settle(&self, source: SourceNumber, before: &[QueryId], now: &[QueryId]) {
-        let dependent = Dependent::new(self.asker, source);
+        let dependent = Dependent::new(self.computation, source);
         self.state().queries.settle(dependent, before, now);
     }
 
@@ -676,7 +676,7 @@ impl<K: SourceType, S: LookupOptions> Tracked for Lookup<K, S> {
         let followed = self.shared.followed.as_ref()?;
         let mut state = self.state();
         let until = self.take_in(followed, &mut state);
-        if let Some(pending) = state.pending.remove(&self.asker) {
+        if let Some(pending) = state.pending.remove(&self.computation) {
             due.changed.extend(pending.changed);
             due.measured.extend(pending.measured);
         }

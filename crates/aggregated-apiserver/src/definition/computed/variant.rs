@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use super::{Computation, Computed, Namer, Running};
 use crate::cluster::{SourceApi, SourceOptions, SourceType, Sources, resource_name};
 use crate::definition::kind::SourceKind;
-use crate::definition::lookup::{Asker, Opening, Pool, Related};
+use crate::definition::lookup::{ComputationNumber, Opening, Pool, Related};
 use crate::definition::{FieldPermissions, PrinterColumns, Visibility};
 use crate::served_kind::SourceResource;
 use crate::watch_cache::WatchCache;
@@ -198,8 +198,9 @@ impl Opened {
         (cache, narrow): (&Arc<WatchCache>, &Arc<[TypeId]>),
         is_one_of_several: bool,
     ) {
-        let asker = Asker(u8::try_from(self.computations.len()).unwrap_or(u8::MAX));
-        let opening = Opening { sources, notify: &self.notify, asker, pool: &self.pool };
+        let computation =
+            ComputationNumber(u8::try_from(self.computations.len()).unwrap_or(u8::MAX));
+        let opening = Opening { sources, notify: &self.notify, computation, pool: &self.pool };
         let place = (self.names.clone(), is_one_of_several);
         let (cache, narrow) = (Arc::clone(cache), Arc::clone(narrow));
         let computation = Computation::<V>::new(&opening, (cache, narrow), place);

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::availability::Availability;
-use super::pool::{Asker, Dependent, Opening, SourceNumber};
+use super::pool::{ComputationNumber, Dependent, Opening, SourceNumber};
 use super::queries::{Dependents, Queries, QueryId, Search};
 use super::{Due, Related, Tracked};
 use crate::cluster::{KindName, KindSource, KindSources};
@@ -68,7 +68,7 @@ const PREFIX: &str = "metadata-of-";
 pub struct MetadataLookup<K> {
     shared: Arc<Shared<K>>,
     /// The computation that this handle belongs to, among those that share the lookup.
-    asker: Asker,
+    computation: ComputationNumber,
 }
 
 /// A type that can be deserialized from the metadata of objects of any kind.
@@ -90,8 +90,8 @@ struct State<K> {
     queries: Queries,
     /// The bytes of the queries that have been counted.
     charged: usize,
-    /// The sources to compute again, for each asker that has not taken them yet.
-    pending: HashMap<Asker, Due<SourceNumber>>,
+    /// The sources to compute again, for each computation that has not taken them yet.
+    pending: HashMap<ComputationNumber, Due<SourceNumber>>,
 }
 
 struct InView<K> {
@@ -166,10 +166,13 @@ impl<K: MetadataType> MetadataLookup<K> {
     }
 
     fn new(followed: Option<KindSources<K>>, given: HashMap<(KindName, Key), Arc<K>>) -> Self {
-        Self { shared: Arc::new(Shared::new(followed, given)), asker: Asker::default() }
+        Self {
+            shared: Arc::new(Shared::new(followed, given)),
+            computation: ComputationNumber::default(),
+        }
     }
 
-    /// Processes the changes for all askers that share this lookup. Returns when to do so again at the latest.
+    /// Processes the changes for all computations that share this lookup. Returns when to do so again at the latest.
     fn take_in(&self, followed: &KindSources<K>, state: &mut State<K>) -> Option<Instant> {
         let State { in_view, queries, pending, .. } = &mut *state;
         let (mut due, mut times) = (Dependents::new(), Vec::new());
@@ -196,7 +199,7 @@ impl<K: MetadataType> MetadataLookup<K> {
             queries.find_of_kind(&kind, &mut due);
         }
         for dependent in due {
-            pending.entry(dependent.asker()).or_default().changed.insert(dependent.source());
+            pending.entry(dependent.computation()).or_default().changed.insert(dependent.source());
         }
         self.charge(state);
         times.into_iter().min()
@@ -251,7 +254,7 @@ impl<K: MetadataType> Related for MetadataLookup<K> {
         let shared = opening.pool.shared(TypeId::of::<Self>(), || {
             Shared::new(Some(opening.sources.kinds(opening.notify)), HashMap::new())
         });
-        Self { shared, asker: opening.asker }
+        Self { shared, computation: opening.computation }
     }
 
     fn lookups(&self) -> Vec<&dyn Tracked> {
@@ -286,7 +289,7 @@ impl<K: MetadataType> Tracked for MetadataLookup<K> {
 
     fn settle(&self, source: SourceNumber, before: &[QueryId], now: &[QueryId]) {
         let mut state = self.state();
-        state.queries.settle(Dependent::new(self.asker, source), before, now);
+        state.queries.settle(Dependent::new(self.computation, source), before, now);
         self.release(&mut state);
     }
 
@@ -300,7 +303,7 @@ impl<K: MetadataType> Tracked for MetadataLookup<K> {
         let followed = self.shared.followed.as_ref()?;
         let mut state = self.state();
         let until = self.take_in(followed, &mut state);
-        if let Some(pending) = state.pending.remove(&self.asker) {
+        if let Some(pending) = state.pending.remove(&self.computation) {
             due.changed.extend(pending.changed);
         }
         until

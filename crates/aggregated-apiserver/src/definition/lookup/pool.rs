@@ -10,14 +10,14 @@ use crate::cluster::Sources;
 
 /// The index of a computation among those of its kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Asker(pub u8);
+pub struct ComputationNumber(pub u8);
 
 /// The number of a source within its computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceNumber(pub u32);
 
 /// An upper limit for the number of computations of a kind.
-const ASKERS: u32 = 8;
+const COMPUTATIONS: u32 = 8;
 
 /// A source and its computation, which depend on a query. Both are packed into one number to save memory, because each
 /// query stores its dependents.
@@ -25,17 +25,20 @@ const ASKERS: u32 = 8;
 pub struct Dependent(u32);
 
 impl Dependent {
-    pub fn new(Asker(asker): Asker, SourceNumber(source): SourceNumber) -> Self {
+    pub fn new(
+        ComputationNumber(computation): ComputationNumber,
+        SourceNumber(source): SourceNumber,
+    ) -> Self {
         // The memory limit of sources is reached long before this overflows.
-        Self(source.wrapping_mul(ASKERS) + u32::from(asker) % ASKERS)
+        Self(source.wrapping_mul(COMPUTATIONS) + u32::from(computation) % COMPUTATIONS)
     }
 
-    pub fn asker(self) -> Asker {
-        Asker((self.0 % ASKERS).try_into().unwrap_or_default())
+    pub fn computation(self) -> ComputationNumber {
+        ComputationNumber((self.0 % COMPUTATIONS).try_into().unwrap_or_default())
     }
 
     pub fn source(self) -> SourceNumber {
-        SourceNumber(self.0 / ASKERS)
+        SourceNumber(self.0 / COMPUTATIONS)
     }
 }
 
@@ -67,7 +70,7 @@ pub struct Opening<'a> {
     /// Wakes the task that processes changes.
     pub notify: &'a Arc<Notify>,
     /// The computation that opens the lookups.
-    pub asker: Asker,
+    pub computation: ComputationNumber,
     /// The shared lookups.
     pub pool: &'a Pool,
 }
@@ -78,11 +81,13 @@ mod tests {
 
     #[test]
     fn a_computation_and_a_source_are_packed_into_one_number() {
-        for (asker, source) in [(0, 0), (5, 0), (0, 1), (7, 12_345), (3, u32::MAX / ASKERS)] {
-            let dependent = Dependent::new(Asker(asker), SourceNumber(source));
+        for (computation, source) in
+            [(0, 0), (5, 0), (0, 1), (7, 12_345), (3, u32::MAX / COMPUTATIONS)]
+        {
+            let dependent = Dependent::new(ComputationNumber(computation), SourceNumber(source));
             assert_eq!(
-                (dependent.asker(), dependent.source()),
-                (Asker(asker), SourceNumber(source))
+                (dependent.computation(), dependent.source()),
+                (ComputationNumber(computation), SourceNumber(source))
             );
         }
     }

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Service;
 use kube::core::{Expression, Selector};
 
 use super::*;
-use crate::definition::lookup::{Asker, Pool};
+use crate::definition::lookup::{ComputationNumber, Pool};
 use crate::watch_cache::Subscription;
 
 /// The Secrets and Services that a ConfigMap asks for.
@@ -220,8 +220,8 @@ impl Watched {
         let cache = Arc::new(WatchCache::new(sequencer, WINDOW_LIMIT));
         let (_, watch) = cache.subscribe(Scope::All);
         let (notify, pool) = (Arc::default(), Pool::default());
-        let asker = Asker::default();
-        let opening = Opening { sources: &sources, notify: &notify, asker, pool: &pool };
+        let computation = ComputationNumber::default();
+        let opening = Opening { sources: &sources, notify: &notify, computation, pool: &pool };
         let place = (Vec::new(), false);
         let computation =
             Computation::<Only<Answer>>::new(&opening, (Arc::clone(&cache), Arc::default()), place);
