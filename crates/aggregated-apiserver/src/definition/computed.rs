@@ -263,7 +263,7 @@ fn check_authority<V: Variant>(
 type Namer = (String, fn(&str) -> Option<String>);
 
 /// A query that a computation has made: the index of the lookup, and the id of the query.
-type Seen = (u16, QueryId);
+type Dependency = (u16, QueryId);
 
 struct Computation<V: Variant> {
     /// The resources and `source_name` functions of the variants before this one.
@@ -315,24 +315,24 @@ impl<V: Variant> Running for Computation<V> {
     fn update(&mut self, source_key: &Key, is_measured: bool) {
         let source = self.informer.get(source_key);
         let computed = source.as_ref().map(|source| self.compute(source));
-        let seen = self.take_seen();
+        let dependencies = self.take_latest();
         // Objects that have been dropped from memory look as if they did not exist.
         if !self.is_synced() {
             for (index, lookup) in (0..).zip(self.related.lookups()) {
-                lookup.drop_unsettled(&of_lookup(&seen, index));
+                lookup.drop_unused(&of_lookup(&dependencies, index));
             }
             self.put_off.insert(source_key.clone());
             return;
         }
         let Some(computed) = computed else {
             self.show(source_key, None);
-            self.settle(source_key, Box::default());
+            self.set_dependencies(source_key, Box::default());
             if let Some(mut hold) = self.known.remove(source_key).and_then(|known| known.hold) {
                 self.unpublished.note(source_key, &mut hold, None);
             }
             return;
         };
-        self.settle(source_key, seen);
+        self.set_dependencies(source_key, dependencies);
         match computed {
             Ok(Some(object)) if is_measured && self.is_held_back(source_key, &object) => {}
             Ok(object) => {
@@ -504,24 +504,24 @@ impl<V: Variant> Computation<V> {
     }
 
     /// Takes the queries that the last computation has made.
-    fn take_seen(&self) -> Box<[Seen]> {
+    fn take_latest(&self) -> Box<[Dependency]> {
         let lookups = (0..).zip(self.related.lookups());
         lookups
-            .flat_map(|(index, lookup)| lookup.take_seen().into_iter().map(move |id| (index, id)))
+            .flat_map(|(index, lookup)| lookup.take_latest().into_iter().map(move |id| (index, id)))
             .collect()
     }
 
     /// Records the queries that the computation of a source makes.
-    fn settle(&mut self, source_key: &Key, seen: Box<[Seen]>) {
+    fn set_dependencies(&mut self, source_key: &Key, dependencies: Box<[Dependency]>) {
         let source = self.known.number_of(source_key);
         let Some(known) = self.known.get_mut(source) else { return };
-        let before = std::mem::replace(&mut known.seen, seen);
-        let now = &known.seen;
+        let before = std::mem::replace(&mut known.dependencies, dependencies);
+        let now = &known.dependencies;
         if before == *now {
             return;
         }
         for (index, lookup) in (0..).zip(self.related.lookups()) {
-            lookup.settle(source, &of_lookup(&before, index), &of_lookup(now, index));
+            lookup.set_dependencies(source, &of_lookup(&before, index), &of_lookup(now, index));
         }
     }
 }
@@ -536,8 +536,8 @@ fn is_worth_publishing<V: Variant>(shown: &Object, computed: &Object) -> bool {
 }
 
 /// The queries to one of the lookups.
-fn of_lookup(seen: &[Seen], index: u16) -> Vec<QueryId> {
-    let of_it = seen.iter().filter(|(lookup, _)| *lookup == index);
+fn of_lookup(dependencies: &[Dependency], index: u16) -> Vec<QueryId> {
+    let of_it = dependencies.iter().filter(|(lookup, _)| *lookup == index);
     of_it.map(|(_, query)| *query).collect()
 }
 

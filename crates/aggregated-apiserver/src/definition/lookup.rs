@@ -595,16 +595,16 @@ impl<S> Default for Due<S> {
 pub trait Tracked {
     /// The type of the objects.
     fn type_of_objects(&self) -> TypeId;
-    /// Whether a query since the last [`take_seen`](Self::take_seen) was about objects outside of this namespace.
+    /// Whether a query since the last [`take_latest`](Self::take_latest) was about objects outside of this namespace.
     fn has_looked_outside(&self, namespace: Option<&str>) -> bool;
     /// Makes the lookup find nothing from now on, as if the objects could not be read.
     fn leave_out(&self);
     /// Takes the queries since the last call, in order.
-    fn take_seen(&self) -> Vec<QueryId>;
+    fn take_latest(&self) -> Vec<QueryId>;
     /// Records the queries that the computation of a source has made. Replaces its earlier queries.
-    fn settle(&self, source: SourceNumber, before: &[QueryId], now: &[QueryId]);
+    fn set_dependencies(&self, source: SourceNumber, before: &[QueryId], now: &[QueryId]);
     /// Drops queries of a computation whose result was discarded.
-    fn drop_unsettled(&self, asked: &[QueryId]);
+    fn drop_unused(&self, asked: &[QueryId]);
     /// Processes the changes since the last call, and adds the sources whose queries they affect. Returns when to
     /// call this again at the latest if nothing changes before.
     fn take_due(&self, due: &mut Due<SourceNumber>) -> Option<Instant>;
@@ -659,17 +659,17 @@ impl<K: SourceType, S: LookupOptions> Tracked for Lookup<K, S> {
         state.view = None;
     }
 
-    fn take_seen(&self) -> Vec<QueryId> {
-        self.state().queries.take_seen()
+    fn take_latest(&self) -> Vec<QueryId> {
+        self.state().queries.take_latest()
     }
 
-    fn settle(&self, source: SourceNumber, before: &[QueryId], now: &[QueryId]) {
+    fn set_dependencies(&self, source: SourceNumber, before: &[QueryId], now: &[QueryId]) {
         let dependent = Dependent::new(self.computation, source);
-        self.state().queries.settle(dependent, before, now);
+        self.state().queries.set_dependencies(dependent, before, now);
     }
 
-    fn drop_unsettled(&self, asked: &[QueryId]) {
-        self.state().queries.drop_unsettled(asked);
+    fn drop_unused(&self, asked: &[QueryId]) {
+        self.state().queries.drop_unused(asked);
     }
 
     fn take_due(&self, due: &mut Due<SourceNumber>) -> Option<Instant> {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::Seen;
+use super::Dependency;
 use super::unpublished::Hold;
 use crate::definition::lookup::SourceNumber;
 use crate::definition::numbered_values::Numbered;
@@ -14,7 +14,7 @@ pub(super) struct Known {
     /// The key of the published object.
     pub shown: Option<Key>,
     /// The queries that its computation has made: by lookup, and in order.
-    pub seen: Box<[Seen]>,
+    pub dependencies: Box<[Dependency]>,
     /// The held-back measurements; `None` if the source was never computed because of a measurement.
     pub hold: Option<Box<Hold>>,
 }
@@ -37,8 +37,8 @@ impl KnownSources {
         if let Some(number) = self.numbers.get(key) {
             return *number;
         }
-        let (key, shown, seen) = (key.clone(), None, Box::default());
-        let known = Known { key: key.clone(), shown, seen, hold: None };
+        let (key, shown, dependencies) = (key.clone(), None, Box::default());
+        let known = Known { key: key.clone(), shown, dependencies, hold: None };
         let number = SourceNumber(self.all.add(known));
         self.numbers.insert(key, number);
         number

@@ -283,19 +283,19 @@ impl<K: MetadataType> Tracked for MetadataLookup<K> {
         state.given.clear();
     }
 
-    fn take_seen(&self) -> Vec<QueryId> {
-        self.state().queries.take_seen()
+    fn take_latest(&self) -> Vec<QueryId> {
+        self.state().queries.take_latest()
     }
 
-    fn settle(&self, source: SourceNumber, before: &[QueryId], now: &[QueryId]) {
+    fn set_dependencies(&self, source: SourceNumber, before: &[QueryId], now: &[QueryId]) {
         let mut state = self.state();
-        state.queries.settle(Dependent::new(self.computation, source), before, now);
+        state.queries.set_dependencies(Dependent::new(self.computation, source), before, now);
         self.release(&mut state);
     }
 
-    fn drop_unsettled(&self, asked: &[QueryId]) {
+    fn drop_unused(&self, asked: &[QueryId]) {
         let mut state = self.state();
-        state.queries.drop_unsettled(asked);
+        state.queries.drop_unused(asked);
         self.release(&mut state);
     }
 

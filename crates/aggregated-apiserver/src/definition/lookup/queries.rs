@@ -118,8 +118,8 @@ struct RecordedQuery {
 pub(super) struct Queries {
     ids: BTreeMap<Query, QueryId>,
     recorded: Numbered<RecordedQuery>,
-    /// The queries since the last [`take_seen`](Self::take_seen).
-    seen: BTreeSet<QueryId>,
+    /// The queries since the last [`take_latest`](Self::take_latest).
+    latest: BTreeSet<QueryId>,
     /// The namespaces whose objects another lookup has read since then.
     gone_through: BTreeSet<Option<Box<str>>>,
     matching: Selecting<Place>,
@@ -134,7 +134,7 @@ impl Queries {
     /// Records a query.
     pub fn ask(&mut self, query: Query) {
         if let Some(id) = self.ids.get(&query) {
-            self.seen.insert(*id);
+            self.latest.insert(*id);
             return;
         }
         let recorded = RecordedQuery { query: query.clone(), dependents: SmallSet::default() };
@@ -150,13 +150,13 @@ impl Queries {
         }
         self.bytes += query.size();
         self.ids.insert(query, id);
-        self.seen.insert(id);
+        self.latest.insert(id);
     }
 
     /// Takes the queries since the last call, in order.
-    pub fn take_seen(&mut self) -> Vec<QueryId> {
+    pub fn take_latest(&mut self) -> Vec<QueryId> {
         self.gone_through.clear();
-        std::mem::take(&mut self.seen).into_iter().collect()
+        std::mem::take(&mut self.latest).into_iter().collect()
     }
 
     /// Records that another lookup reads the objects of a namespace, or of all namespaces. That lookup follows their
@@ -165,12 +165,12 @@ impl Queries {
         self.gone_through.insert(namespace.map(Box::from));
     }
 
-    /// Whether a query since the last [`take_seen`](Self::take_seen) is about objects outside of this namespace.
+    /// Whether a query since the last [`take_latest`](Self::take_latest) is about objects outside of this namespace.
     pub fn are_outside(&self, namespace: Option<&str>) -> bool {
         if self.gone_through.iter().any(|of| of.as_deref() != namespace) {
             return true;
         }
-        let queries = self.seen.iter().filter_map(|id| self.recorded.get(id.0));
+        let queries = self.latest.iter().filter_map(|id| self.recorded.get(id.0));
         queries.into_iter().any(|recorded| match &recorded.query {
             // The availability reveals nothing about an object.
             Query::Availability => false,
@@ -188,7 +188,7 @@ impl Queries {
     }
 
     /// Records the queries that the computation of a source has made. Replaces its earlier queries.
-    pub fn settle(&mut self, source: Dependent, before: &[QueryId], now: &[QueryId]) {
+    pub fn set_dependencies(&mut self, source: Dependent, before: &[QueryId], now: &[QueryId]) {
         for id in now {
             if let Some(recorded) = self.recorded.get_mut(id.0)
                 && recorded.dependents.insert(source)
@@ -209,7 +209,7 @@ impl Queries {
     }
 
     /// Drops queries that have been made but are not recorded for any source.
-    pub fn drop_unsettled(&mut self, ids: &[QueryId]) {
+    pub fn drop_unused(&mut self, ids: &[QueryId]) {
         for id in ids {
             if self.recorded.get(id.0).is_some_and(|recorded| recorded.dependents.is_empty()) {
                 self.forget(*id);

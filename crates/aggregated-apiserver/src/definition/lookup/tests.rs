@@ -107,18 +107,18 @@ fn lookup_queries_are_stored_while_a_source_depends_on_them() {
     let (first, second) = (SourceNumber(1), SourceNumber(2));
     lookup.list(None);
     lookup.find_by(words, None, "red");
-    let asked = lookup.take_seen();
-    lookup.settle(first, &[], &asked);
+    let asked = lookup.take_latest();
+    lookup.set_dependencies(first, &[], &asked);
     lookup.find_by(words, None, "red");
-    let asked_again = lookup.take_seen();
-    lookup.settle(second, &[], &asked_again);
+    let asked_again = lookup.take_latest();
+    lookup.set_dependencies(second, &[], &asked_again);
     assert_eq!((asked.len(), asked_again.len(), lookup.queries()), (2, 1, 2));
-    lookup.settle(first, &asked, &[]);
+    lookup.set_dependencies(first, &asked, &[]);
     assert_eq!(lookup.queries(), 1);
-    lookup.settle(second, &asked_again, &[]);
+    lookup.set_dependencies(second, &asked_again, &[]);
     assert_eq!(lookup.queries(), 0);
     lookup.find_matching(None, Selector::default());
-    lookup.drop_unsettled(&lookup.take_seen());
+    lookup.drop_unused(&lookup.take_latest());
     assert_eq!(lookup.queries(), 0);
 }
 
