@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::lookup::{self, Due, Opening, QueryId, Related, Tracked};
+use super::lookup::{self, Invalidated, Opening, QueryId, Related, Tracked};
 use super::{FieldPermissions, PrinterColumns, Visibility, qualified, to_tree};
 use crate::cluster::{Changed, SourceInformer, SourceOptions, SourceType};
 use crate::object::{Key, Object};
@@ -299,13 +299,13 @@ impl<V: Variant> Running for Computation<V> {
     }
 
     fn take_work(&mut self) -> (Vec<(Key, bool)>, Option<Instant>) {
-        let (due, until) = self.take_due();
+        let (due, until) = self.take_invalidated();
         if !self.is_synced() {
             self.put_off.extend(due.changed);
             self.put_off.extend(due.measured);
             return (Vec::new(), until);
         }
-        let Due { changed, measured } = due;
+        let Invalidated { changed, measured } = due;
         let measured = measured.into_iter().filter(|key| !changed.contains(key));
         let mut work: Vec<_> = measured.map(|key| (key, true)).collect();
         work.splice(0..0, changed.into_iter().map(|key| (key, false)));
@@ -406,14 +406,15 @@ impl<V: Variant> Computation<V> {
     }
 
     /// Takes the sources that must be computed again. Also returns when to call this again at the latest.
-    fn take_due(&mut self) -> (Due<Key>, Option<Instant>) {
-        let mut due = Due { changed: std::mem::take(&mut self.put_off), ..Due::default() };
+    fn take_invalidated(&mut self) -> (Invalidated<Key>, Option<Instant>) {
+        let mut due =
+            Invalidated { changed: std::mem::take(&mut self.put_off), ..Invalidated::default() };
         due.measured.extend(self.unpublished.take_due(Instant::now()));
         let own = if V::OPTIONS.is_measured() { &mut due.measured } else { &mut due.changed };
         own.extend(self.changed.take());
         let lookups = self.related.lookups().into_iter();
-        let mut asked = Due::default();
-        let until = lookups.filter_map(|lookup| lookup.take_due(&mut asked));
+        let mut asked = Invalidated::default();
+        let until = lookups.filter_map(|lookup| lookup.take_invalidated(&mut asked));
         let until = until.chain(self.left_out().1).min();
         let key = |source| self.known.key(source).cloned();
         due.changed.extend(asked.changed.into_iter().filter_map(key));

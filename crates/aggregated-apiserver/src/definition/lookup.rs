@@ -174,7 +174,7 @@ struct State<K> {
     /// When changes were last processed, if the scope delays them.
     looked_at: Option<Instant>,
     /// The sources to compute again, for each computation that has not taken them yet.
-    pending: HashMap<ComputationNumber, Due<SourceNumber>>,
+    pending: HashMap<ComputationNumber, Invalidated<SourceNumber>>,
 }
 
 impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
@@ -440,7 +440,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         let Followed { informer, changed, opened, .. } = followed;
         let State { availability, view, queries, looked_at, pending, .. } = &mut *state;
         let (now, mut put_off_until) = (Instant::now(), None);
-        let (mut due, mut measured) = (Dependents::new(), Dependents::new());
+        let (mut invalidated, mut measured) = (Dependents::new(), Dependents::new());
         let put_off = put_off(S::OPTIONS, *looked_at, now);
         // A change of availability is never delayed.
         let is_in_view =
@@ -462,17 +462,17 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         let (is, until) = Availability::at(now, &standing, *opened);
         if std::mem::replace(availability, is) != is {
             // Every result may have changed.
-            queries.find_all(&mut due);
+            queries.invalidate_all(&mut invalidated);
             *view = None;
         } else if is == Availability::Available {
-            let own = if S::OPTIONS.is_measured() { &mut measured } else { &mut due };
+            let own = if S::OPTIONS.is_measured() { &mut measured } else { &mut invalidated };
             for key in taken.iter().flat_map(|taken| &taken.keys) {
-                queries.find_named(key, own);
+                queries.invalidate_named(key, own);
                 let Some((replaced, taken)) = view.as_mut().zip(taken.as_ref()) else { continue };
                 // Indexes and sums are the user's code, which may panic.
                 let replace = || replaced.take_over(key, &taken.objects);
                 match catch_unwind(AssertUnwindSafe(replace)) {
-                    Ok(touched) => queries.find_touched(key, &touched, own),
+                    Ok(touched) => queries.invalidate_touched(key, &touched, own),
                     Err(_) => {
                         let what = resource_name::<K>();
                         tracing::error!(
@@ -481,7 +481,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
                             "panic in an index or a sum; the objects that use it are computed \
                              again"
                         );
-                        queries.find_all(own);
+                        queries.invalidate_all(own);
                         *view = None;
                     }
                 }
@@ -492,19 +492,20 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
             if let Some(joining) = view {
                 let join = || {
                     joining.join(|key, is_measured, group| {
-                        let due = if is_measured { &mut measured } else { &mut due };
-                        queries.find_total(key, group, due);
+                        let invalidated =
+                            if is_measured { &mut measured } else { &mut invalidated };
+                        queries.invalidate_total(key, group, invalidated);
                     });
                 };
                 if catch_unwind(AssertUnwindSafe(join)).is_err() {
                     let what = resource_name::<K>();
                     tracing::error!(source = %what, "panic in a sum over pairs");
-                    queries.find_all(&mut due);
+                    queries.invalidate_all(&mut invalidated);
                     *view = None;
                 }
             }
         }
-        for dependent in due {
+        for dependent in invalidated {
             pending.entry(dependent.computation()).or_default().changed.insert(dependent.source());
         }
         for dependent in measured {
@@ -578,14 +579,14 @@ fn put_off(scope: SourceOptions, looked_at: Option<Instant>, now: Instant) -> Op
 }
 
 /// The sources that must be computed again, by their keys or their numbers.
-pub struct Due<S> {
+pub struct Invalidated<S> {
     /// Sources for which a change is not just a measurement.
     pub changed: HashSet<S>,
     /// Sources for which a measurement has changed.
     pub measured: HashSet<S>,
 }
 
-impl<S> Default for Due<S> {
+impl<S> Default for Invalidated<S> {
     fn default() -> Self {
         Self { changed: HashSet::new(), measured: HashSet::new() }
     }
@@ -605,9 +606,9 @@ pub trait Tracked {
     fn set_dependencies(&self, source: SourceNumber, before: &[QueryId], now: &[QueryId]);
     /// Drops queries of a computation whose result was discarded.
     fn drop_unused(&self, asked: &[QueryId]);
-    /// Processes the changes since the last call, and adds the sources whose queries they affect. Returns when to
+    /// Processes the changes since the last call, and adds the sources that they invalidate. Returns when to
     /// call this again at the latest if nothing changes before.
-    fn take_due(&self, due: &mut Due<SourceNumber>) -> Option<Instant>;
+    fn take_invalidated(&self, invalidated: &mut Invalidated<SourceNumber>) -> Option<Instant>;
     /// Whether the availability of the objects is known and computations see the current one.
     fn is_settled(&self) -> bool;
     /// The state of the source, if the objects come from the cluster.
@@ -672,13 +673,13 @@ impl<K: SourceType, S: LookupOptions> Tracked for Lookup<K, S> {
         self.state().queries.drop_unused(asked);
     }
 
-    fn take_due(&self, due: &mut Due<SourceNumber>) -> Option<Instant> {
+    fn take_invalidated(&self, invalidated: &mut Invalidated<SourceNumber>) -> Option<Instant> {
         let followed = self.shared.followed.as_ref()?;
         let mut state = self.state();
         let until = self.take_in(followed, &mut state);
         if let Some(pending) = state.pending.remove(&self.computation) {
-            due.changed.extend(pending.changed);
-            due.measured.extend(pending.measured);
+            invalidated.changed.extend(pending.changed);
+            invalidated.measured.extend(pending.measured);
         }
         until
     }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::availability::Availability;
 use super::pool::{ComputationNumber, Dependent, Opening, SourceNumber};
 use super::queries::{Dependents, Queries, QueryId, Search};
-use super::{Due, Related, Tracked};
+use super::{Invalidated, Related, Tracked};
 use crate::cluster::{KindName, KindSource, KindSources};
 use crate::definition::kind::SourceKind;
 use crate::object::Key;
@@ -91,7 +91,7 @@ struct State<K> {
     /// The bytes of the queries that have been counted.
     charged: usize,
     /// The sources to compute again, for each computation that has not taken them yet.
-    pending: HashMap<ComputationNumber, Due<SourceNumber>>,
+    pending: HashMap<ComputationNumber, Invalidated<SourceNumber>>,
 }
 
 struct InView<K> {
@@ -175,7 +175,7 @@ impl<K: MetadataType> MetadataLookup<K> {
     /// Processes the changes for all computations that share this lookup. Returns when to do so again at the latest.
     fn take_in(&self, followed: &KindSources<K>, state: &mut State<K>) -> Option<Instant> {
         let State { in_view, queries, pending, .. } = &mut *state;
-        let (mut due, mut times) = (Dependents::new(), Vec::new());
+        let (mut invalidated, mut times) = (Dependents::new(), Vec::new());
         let mut before = std::mem::take(in_view);
         for (kind, source) in followed.followed() {
             let keys = source.changed.take();
@@ -187,18 +187,23 @@ impl<K: MetadataType> MetadataLookup<K> {
                 Arc::ptr_eq(&known.source, &source) && known.availability == is
             });
             if !is_same {
-                queries.find_of_kind(&kind, &mut due);
+                queries.invalidate_kind(&kind, &mut invalidated);
             } else if is == Availability::Available {
                 for key in keys {
-                    queries.find_referred(&kind, &key, source.is_namespaced, &mut due);
+                    queries.invalidate_referred(
+                        &kind,
+                        &key,
+                        source.is_namespaced,
+                        &mut invalidated,
+                    );
                 }
             }
             in_view.insert(kind, InView { source, availability: is });
         }
         for kind in before.into_keys() {
-            queries.find_of_kind(&kind, &mut due);
+            queries.invalidate_kind(&kind, &mut invalidated);
         }
-        for dependent in due {
+        for dependent in invalidated {
             pending.entry(dependent.computation()).or_default().changed.insert(dependent.source());
         }
         self.charge(state);
@@ -299,12 +304,12 @@ impl<K: MetadataType> Tracked for MetadataLookup<K> {
         self.release(&mut state);
     }
 
-    fn take_due(&self, due: &mut Due<SourceNumber>) -> Option<Instant> {
+    fn take_invalidated(&self, invalidated: &mut Invalidated<SourceNumber>) -> Option<Instant> {
         let followed = self.shared.followed.as_ref()?;
         let mut state = self.state();
         let until = self.take_in(followed, &mut state);
         if let Some(pending) = state.pending.remove(&self.computation) {
-            due.changed.extend(pending.changed);
+            invalidated.changed.extend(pending.changed);
         }
         until
     }

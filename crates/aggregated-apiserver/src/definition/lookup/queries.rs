@@ -257,68 +257,76 @@ impl Queries {
         queries.filter_map(|(query, id)| Some((query.search()?, *id)))
     }
 
-    /// Adds the sources that have asked for an object of a kind.
-    pub fn find_of_kind(&self, kind: &KindName, due: &mut Dependents) {
-        self.of_kind(kind).for_each(|id| self.add_if(id, due, |_| true));
+    /// Adds the dependents of the queries for objects of a kind.
+    pub fn invalidate_kind(&self, kind: &KindName, invalidated: &mut Dependents) {
+        self.of_kind(kind).for_each(|id| self.invalidate_if(id, invalidated, |_| true));
     }
 
-    /// Adds the sources that have asked for this object of a kind.
-    pub fn find_referred(
+    /// Adds the dependents of the queries for this object of a kind.
+    pub fn invalidate_referred(
         &self,
         kind: &KindName,
         key: &Key,
         is_namespaced: bool,
-        due: &mut Dependents,
+        invalidated: &mut Dependents,
     ) {
         let name = key.name();
         if is_namespaced {
             let namespace = key.namespace().map(Box::from);
-            self.add(&Search::Referred(kind.clone(), name.into(), namespace).into(), due);
+            self.invalidate(
+                &Search::Referred(kind.clone(), name.into(), namespace).into(),
+                invalidated,
+            );
             return;
         }
         let all = self.from(Search::Referred(kind.clone(), name.into(), None));
         let of_name = all.take_while(|(search, _)| {
             matches!(search, Search::Referred(of, named, _) if of == kind && &**named == name)
         });
-        of_name.for_each(|(_, id)| self.add_if(id, due, |_| true));
+        of_name.for_each(|(_, id)| self.invalidate_if(id, invalidated, |_| true));
     }
 
-    /// Adds the sources that have asked for the object under this key by its name.
-    pub fn find_named(&self, key: &Key, due: &mut Dependents) {
-        self.add(&Query::Named(key.clone()), due);
+    /// Adds the dependents of the query for the object with this key by its name.
+    pub fn invalidate_named(&self, key: &Key, invalidated: &mut Dependents) {
+        self.invalidate(&Query::Named(key.clone()), invalidated);
     }
 
-    /// Adds the sources that have made a query whose result may have changed with an object.
-    pub fn find_touched(&self, key: &Key, touched: &Touched, due: &mut Dependents) {
+    /// Adds the dependents of the queries whose result a change of an object may affect.
+    pub fn invalidate_touched(&self, key: &Key, touched: &Touched, invalidated: &mut Dependents) {
         for footprint in &touched.footprints {
-            self.find_by_footprint(key, footprint, due);
+            self.invalidate_footprint(key, footprint, invalidated);
         }
         for group in &touched.groups {
-            self.find_total(key, group, due);
+            self.invalidate_total(key, group, invalidated);
         }
     }
 
-    /// Adds the sources that have asked for the sum of a group that contains the object with this key.
-    pub fn find_total(&self, key: &Key, (id, text): &(TotalsId, Box<str>), due: &mut Dependents) {
+    /// Adds the dependents of the sum of a group that contains the object with this key.
+    pub fn invalidate_total(
+        &self,
+        key: &Key,
+        (id, text): &(TotalsId, Box<str>),
+        invalidated: &mut Dependents,
+    ) {
         for namespace in scopes(key) {
-            self.add(&Search::Aggregate(namespace, *id, text.clone()).into(), due);
+            self.invalidate(&Search::Aggregate(namespace, *id, text.clone()).into(), invalidated);
         }
     }
 
-    /// Adds the sources that have made a query whose result contains the object with this footprint.
-    fn find_by_footprint(&self, key: &Key, footprint: &Footprint, due: &mut Dependents) {
+    /// Adds the dependents of the queries whose result contains the object with this footprint.
+    fn invalidate_footprint(&self, key: &Key, footprint: &Footprint, invalidated: &mut Dependents) {
         for namespace in scopes(key) {
-            self.add(&Search::All(namespace.clone()).into(), due);
+            self.invalidate(&Search::All(namespace.clone()).into(), invalidated);
             for (index, texts) in footprint.indexed() {
                 for text in texts {
                     let search = Search::Indexed(namespace.clone(), index, text.clone());
-                    self.add(&search.into(), due);
+                    self.invalidate(&search.into(), invalidated);
                 }
             }
             let range = places(namespace);
             if let Some(labels) = footprint.labels() {
                 for (_, id) in self.matching.candidates(labels, &range) {
-                    self.add_if(*id, due, |query| match query.search() {
+                    self.invalidate_if(*id, invalidated, |query| match query.search() {
                         Some(Search::Matching(_, terms)) => terms.matches(labels),
                         _ => false,
                     });
@@ -327,7 +335,7 @@ impl Queries {
             for (index, terms) in footprint.selectors() {
                 let Some(labelled) = self.selecting.get(&index) else { continue };
                 for (_, id) in labelled.candidates(terms, &range) {
-                    self.add_if(*id, due, |query| match query.search() {
+                    self.invalidate_if(*id, invalidated, |query| match query.search() {
                         Some(Search::Selecting(_, _, labels)) => terms.matches(labels),
                         _ => false,
                     });
@@ -336,21 +344,26 @@ impl Queries {
         }
     }
 
-    /// Adds all sources that have made a query.
-    pub fn find_all(&self, due: &mut Dependents) {
-        due.extend(self.recorded.iter().flat_map(|recorded| recorded.dependents.iter()));
+    /// Adds the dependents of all queries.
+    pub fn invalidate_all(&self, invalidated: &mut Dependents) {
+        invalidated.extend(self.recorded.iter().flat_map(|recorded| recorded.dependents.iter()));
     }
 
-    fn add(&self, query: &Query, due: &mut Dependents) {
+    fn invalidate(&self, query: &Query, invalidated: &mut Dependents) {
         if let Some(id) = self.ids.get(query) {
-            self.add_if(*id, due, |_| true);
+            self.invalidate_if(*id, invalidated, |_| true);
         }
     }
 
-    fn add_if(&self, id: QueryId, due: &mut Dependents, is_meant: impl Fn(&Query) -> bool) {
+    fn invalidate_if(
+        &self,
+        id: QueryId,
+        invalidated: &mut Dependents,
+        is_meant: impl Fn(&Query) -> bool,
+    ) {
         if let Some(recorded) = self.recorded.get(id.0).filter(|recorded| is_meant(&recorded.query))
         {
-            due.extend(recorded.dependents.iter());
+            invalidated.extend(recorded.dependents.iter());
         }
     }
 

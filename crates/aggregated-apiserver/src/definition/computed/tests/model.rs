@@ -239,7 +239,7 @@ impl Watched {
     /// Runs all pending computations. Returns the number of computations and the number of events.
     fn quiet(&mut self) -> (usize, usize) {
         loop {
-            let (due, _) = self.computation.take_due();
+            let (due, _) = self.computation.take_invalidated();
             if due.changed.is_empty() {
                 break;
             }
