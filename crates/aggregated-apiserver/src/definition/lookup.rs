@@ -472,7 +472,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
                 // Indexes and sums are the user's code, which may panic.
                 let replace = || replaced.take_over(key, &taken.objects);
                 match catch_unwind(AssertUnwindSafe(replace)) {
-                    Ok(touched) => queries.invalidate_touched(key, &touched, own),
+                    Ok(change) => queries.invalidate_changed(key, &change, own),
                     Err(_) => {
                         let what = resource_name::<K>();
                         tracing::error!(

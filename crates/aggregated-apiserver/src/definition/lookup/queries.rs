@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::labels::{Labelled, Range, Selecting, Terms};
 use super::pool::Dependent;
 use super::small_set::SmallSet;
-use super::view::{Footprint, IndexId, TotalsId, Touched};
+use super::view::{IndexChange, IndexEntries, IndexId, TotalsId};
 use crate::cluster::KindName;
 use crate::definition::numbered_values::Numbered;
 use crate::object::{Key, Labels};
@@ -292,11 +292,16 @@ impl Queries {
     }
 
     /// Adds the dependents of the queries whose result a change of an object may affect.
-    pub fn invalidate_touched(&self, key: &Key, touched: &Touched, invalidated: &mut Dependents) {
-        for footprint in &touched.footprints {
-            self.invalidate_footprint(key, footprint, invalidated);
+    pub fn invalidate_changed(
+        &self,
+        key: &Key,
+        change: &IndexChange,
+        invalidated: &mut Dependents,
+    ) {
+        for entries in &change.entries {
+            self.invalidate_entries(key, entries, invalidated);
         }
-        for group in &touched.groups {
+        for group in &change.groups {
             self.invalidate_total(key, group, invalidated);
         }
     }
@@ -313,18 +318,18 @@ impl Queries {
         }
     }
 
-    /// Adds the dependents of the queries whose result contains the object with this footprint.
-    fn invalidate_footprint(&self, key: &Key, footprint: &Footprint, invalidated: &mut Dependents) {
+    /// Adds the dependents of the queries whose result contains the object with these entries.
+    fn invalidate_entries(&self, key: &Key, entries: &IndexEntries, invalidated: &mut Dependents) {
         for namespace in scopes(key) {
             self.invalidate(&Search::All(namespace.clone()).into(), invalidated);
-            for (index, texts) in footprint.indexed() {
+            for (index, texts) in entries.indexed() {
                 for text in texts {
                     let search = Search::Indexed(namespace.clone(), index, text.clone());
                     self.invalidate(&search.into(), invalidated);
                 }
             }
             let range = places(namespace);
-            if let Some(labels) = footprint.labels() {
+            if let Some(labels) = entries.labels() {
                 for (_, id) in self.matching.candidates(labels, &range) {
                     self.invalidate_if(*id, invalidated, |query| match query.search() {
                         Some(Search::Matching(_, terms)) => terms.matches(labels),
@@ -332,7 +337,7 @@ impl Queries {
                     });
                 }
             }
-            for (index, terms) in footprint.selectors() {
+            for (index, terms) in entries.selectors() {
                 let Some(labelled) = self.selecting.get(&index) else { continue };
                 for (_, id) in labelled.candidates(terms, &range) {
                     self.invalidate_if(*id, invalidated, |query| match query.search() {

@@ -123,7 +123,11 @@ fn lookup_queries_are_stored_while_a_source_depends_on_them() {
 }
 
 /// Changes an object, or removes it.
-fn replace(view: &mut View<ConfigMap>, key: &Key, object: Option<Arc<ConfigMap>>) -> view::Touched {
+fn replace(
+    view: &mut View<ConfigMap>,
+    key: &Key,
+    object: Option<Arc<ConfigMap>>,
+) -> view::IndexChange {
     let objects = object.map(|object| (key.clone(), object)).into_iter().collect();
     view.take_over(key, &objects)
 }

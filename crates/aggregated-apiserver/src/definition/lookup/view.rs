@@ -66,13 +66,13 @@ impl<K: SourceType> SelectorIndex<K> {
 
 /// The index values, labels and selectors by which an object is found.
 #[derive(Default)]
-pub(super) struct Footprint {
+pub(super) struct IndexEntries {
     texts: Vec<(IndexId, Vec<Box<str>>)>,
     labels: Option<Labels>,
     selectors: Vec<(IndexId, Terms)>,
 }
 
-impl Footprint {
+impl IndexEntries {
     /// The values of each index.
     pub fn indexed(&self) -> impl Iterator<Item = (IndexId, &[Box<str>])> {
         self.texts.iter().map(|(index, texts)| (*index, &**texts))
@@ -99,11 +99,11 @@ impl Footprint {
 /// A measure over the groups of an index.
 pub(super) type TotalsId = (IndexId, IndexId);
 
-/// The queries that a change of an object may affect.
+/// The index entries and sums that a change of an object affects.
 #[derive(Default)]
-pub(super) struct Touched {
-    /// The footprints of the object before and after the change.
-    pub footprints: Vec<Footprint>,
+pub(super) struct IndexChange {
+    /// The entries of the object before and after the change.
+    pub entries: Vec<IndexEntries>,
     /// The groups whose sums have changed.
     pub groups: Vec<(TotalsId, Box<str>)>,
 }
@@ -144,36 +144,36 @@ impl<K: SourceType> View<K> {
         Some((key.clone(), Arc::clone(object)))
     }
 
-    /// Updates the object with this key to its state in `objects`. Returns the affected footprints and groups.
-    pub fn take_over(&mut self, key: &Key, objects: &SourceObjects<K>) -> Touched {
+    /// Updates the object with this key to its state in `objects`. Returns the affected entries and groups.
+    pub fn take_over(&mut self, key: &Key, objects: &SourceObjects<K>) -> IndexChange {
         let before = self.objects.get(key).map(Arc::clone);
         let after = objects.get(key);
-        let mut touched = Touched::default();
+        let mut affected = IndexChange::default();
         self.objects.take_over(key, objects);
         for (id, aggregates) in &mut self.aggregates {
             let (before, after) = (before.as_deref(), after.map(|after| &**after));
             let change = |aggregates: &mut dyn Aggregates<K>| aggregates.change(key, before, after);
             let changed = or_anew(&mut **aggregates, &self.objects, key, (before, after), change);
-            touched.groups.extend(changed.into_iter().map(|text| (*id, text)));
+            affected.groups.extend(changed.into_iter().map(|text| (*id, text)));
         }
         if let Some(before) = before {
-            let footprint = self.footprint(key, &before);
-            self.bytes = self.bytes.saturating_sub(footprint.size());
-            self.unplace(key, &footprint);
-            touched.footprints.push(footprint);
+            let entries = self.entries(key, &before);
+            self.bytes = self.bytes.saturating_sub(entries.size());
+            self.remove_entries(key, &entries);
+            affected.entries.push(entries);
         }
         if let Some(after) = after {
-            touched.footprints.push(self.add(key, after));
+            affected.entries.push(self.add(key, after));
         }
-        touched
+        affected
     }
 
-    /// Adds an object to the indexes. Returns its footprint.
-    fn add(&mut self, key: &Key, object: &K) -> Footprint {
-        let footprint = self.footprint(key, object);
-        self.bytes += footprint.size();
-        self.place(key, &footprint);
-        footprint
+    /// Adds an object to the indexes. Returns its entries.
+    fn add(&mut self, key: &Key, object: &K) -> IndexEntries {
+        let entries = self.entries(key, object);
+        self.bytes += entries.size();
+        self.add_entries(key, &entries);
+        entries
     }
 
     /// Replaces the objects with an equal collection, so that both share their memory. Every change must have been
@@ -323,36 +323,36 @@ impl<K: SourceType> View<K> {
         }
     }
 
-    fn footprint(&self, key: &Key, object: &K) -> Footprint {
+    fn entries(&self, key: &Key, object: &K) -> IndexEntries {
         let texts = self.indexes.iter().map(|(id, index)| (*id, index.texts(key, object)));
         let selectors = self.selectors.iter();
         let selectors = selectors.filter_map(|(id, index)| Some((*id, index.terms(key, object)?)));
-        Footprint {
+        IndexEntries {
             texts: texts.collect(),
             labels: self.labelled.as_ref().map(|_| labels_of(object)),
             selectors: selectors.collect(),
         }
     }
 
-    fn place(&mut self, key: &Key, footprint: &Footprint) {
-        for (id, texts) in &footprint.texts {
+    fn add_entries(&mut self, key: &Key, entries: &IndexEntries) {
+        for (id, texts) in &entries.texts {
             let Some(index) = self.indexes.get_mut(id) else { continue };
             for text in texts {
                 index.found.entry(text.clone()).or_default().insert(key.clone());
             }
         }
-        if let (Some(labelled), Some(labels)) = (&mut self.labelled, &footprint.labels) {
+        if let (Some(labelled), Some(labels)) = (&mut self.labelled, &entries.labels) {
             labelled.insert(key, labels);
         }
-        for (id, terms) in &footprint.selectors {
+        for (id, terms) in &entries.selectors {
             if let Some(index) = self.selectors.get_mut(id) {
                 index.selecting.insert(key, terms);
             }
         }
     }
 
-    fn unplace(&mut self, key: &Key, footprint: &Footprint) {
-        for (id, texts) in &footprint.texts {
+    fn remove_entries(&mut self, key: &Key, entries: &IndexEntries) {
+        for (id, texts) in &entries.texts {
             let Some(index) = self.indexes.get_mut(id) else { continue };
             for text in texts {
                 if let Some(keys) = index.found.get_mut(text) {
@@ -363,10 +363,10 @@ impl<K: SourceType> View<K> {
                 }
             }
         }
-        if let (Some(labelled), Some(labels)) = (&mut self.labelled, &footprint.labels) {
+        if let (Some(labelled), Some(labels)) = (&mut self.labelled, &entries.labels) {
             labelled.remove(key, labels);
         }
-        for (id, terms) in &footprint.selectors {
+        for (id, terms) in &entries.selectors {
             if let Some(index) = self.selectors.get_mut(id) {
                 index.selecting.remove(key, terms);
             }
