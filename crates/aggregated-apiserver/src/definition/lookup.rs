@@ -6,6 +6,7 @@
 mod aggregates;
 mod availability;
 mod groups;
+mod indexed_objects;
 mod joined;
 mod labels;
 mod metadata;
@@ -13,7 +14,6 @@ mod pool;
 mod queries;
 mod related;
 mod small_set;
-mod view;
 
 use std::any::TypeId;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -35,6 +35,7 @@ use aggregates::AggregatesOf;
 use availability::Availability;
 #[cfg(test)]
 pub(in crate::definition) use availability::GRACE;
+use indexed_objects::{IndexId, IndexedObjects};
 use joined::{JoinedTotals, Others};
 use labels::Terms;
 pub use metadata::{MetadataLookup, MetadataType};
@@ -42,7 +43,6 @@ pub use pool::{ComputationNumber, Dependent, Opening, Pool, SourceNumber};
 pub use queries::QueryId;
 use queries::{Dependents, Queries, Query, Search};
 pub use related::Related;
-use view::{IndexId, View};
 
 /// Objects of another type that a computation can read.
 ///
@@ -110,7 +110,7 @@ use view::{IndexId, View};
 /// ```
 ///
 /// The variants of a [kind that is computed from several types](crate::definition::ComputedFromVariants) share their
-/// lookups: each looked-up type has one view, with the indexes and sums of all variants.
+/// lookups: each looked-up type has the indexes and sums of all variants.
 pub struct Lookup<K, S = AllObjects> {
     shared: Arc<Shared<K>>,
     /// The computation that this handle belongs to, among those that share the lookup.
@@ -167,8 +167,8 @@ struct State<K> {
     /// The availability that computations see; it changes only between computations.
     availability: Availability,
     /// The indexes and sums; built at the first query that is not by name.
-    view: Option<View<K>>,
-    /// The bytes of the view and the queries that the informer has counted.
+    indexed: Option<IndexedObjects<K>>,
+    /// The bytes of the indexes and the queries that the informer has counted.
     charged: usize,
     queries: Queries,
     /// When changes were last processed, if the scope delays them.
@@ -182,9 +182,9 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
     pub fn get(&self, namespace: Option<&str>, name: &str) -> Option<Arc<K>> {
         let key = Key::new(namespace, name);
         let mut state = self.state();
-        let found = match (&state.view, &self.shared.followed) {
+        let found = match (&state.indexed, &self.shared.followed) {
             _ if state.availability != Availability::Available => None,
-            (Some(view), _) => view.get(&key),
+            (Some(indexed), _) => indexed.get(&key),
             (None, Some(followed)) => followed.informer.get_keyed(&key),
             (None, None) => None,
         };
@@ -197,7 +197,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
     /// Returns all objects of a namespace. The computation runs again when any of them changes.
     pub fn list(&self, namespace: Option<&str>) -> Vec<Arc<K>> {
         let search = Search::All(namespace.map(Box::from));
-        self.find(search, |view| view.all(namespace))
+        self.find(search, |indexed| indexed.all(namespace))
     }
 
     /// Returns the objects that `index` finds by this value. An index is a function from an object to the values by
@@ -212,7 +212,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         const { assert!(size_of::<F>() == 0, "an index is a function, not a value") };
         let id = IndexId::of::<F>();
         let search = Search::Indexed(namespace.map(Box::from), id, text.into());
-        self.find(search, |view| view.indexed(id, || texts_of(index), namespace, text))
+        self.find(search, |indexed| indexed.indexed(id, || texts_of(index), namespace, text))
     }
 
     /// Returns the first object of [`find_by`](Self::find_by), in the order of namespaces and names, without visiting
@@ -225,14 +225,14 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         const { assert!(size_of::<F>() == 0, "an index is a function, not a value") };
         let id = IndexId::of::<F>();
         let search = Search::Indexed(namespace.map(Box::from), id, text.into());
-        self.find(search, |view| view.first_indexed(id, || texts_of(index), namespace, text))
+        self.find(search, |indexed| indexed.first_indexed(id, || texts_of(index), namespace, text))
     }
 
     /// Returns the objects whose labels match a selector; an empty selector matches every object.
     pub fn find_matching(&self, namespace: Option<&str>, selector: Selector) -> Vec<Arc<K>> {
         let terms = Terms::of(selector);
         let search = Search::Matching(namespace.map(Box::from), terms.clone());
-        self.find(search, |view| view.matching(namespace, &terms))
+        self.find(search, |indexed| indexed.matching(namespace, &terms))
     }
 
     /// Returns the objects whose selectors match these labels. `selector` returns the label selector of an object, or
@@ -251,8 +251,8 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         let labels = labels.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into()));
         let labels: crate::object::Labels = labels.collect();
         let search = Search::Selecting(namespace.map(Box::from), id, labels.clone());
-        let selector_of = || -> view::SelectorOf<K> { Box::new(selector) };
-        self.find(search, |view| view.selecting(id, selector_of, namespace, &labels))
+        let selector_of = || -> indexed_objects::SelectorOf<K> { Box::new(selector) };
+        self.find(search, |indexed| indexed.selecting(id, selector_of, namespace, &labels))
     }
 
     /// Returns the sum of a `measure` over the objects that `index` finds by this value: for example, the resource
@@ -297,7 +297,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         let id = (IndexId::of::<F>(), IndexId::of::<M>());
         let search = Search::Aggregate(namespace.map(Box::from), id, text.into());
         let totals_of = || AggregatesOf::new(texts_of(index), Box::new(measure));
-        self.find(search, |view| view.total(id, totals_of, namespace, text))
+        self.find(search, |indexed| indexed.total(id, totals_of, namespace, text))
     }
 
     /// Returns the number of objects that `index` finds by this value: the [`sum_by`](Self::sum_by) of ones.
@@ -372,7 +372,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
             let others = given.map_or_else(|| others.followed(), Others::given);
             JoinedTotals::new(texts_of(index), Box::new(measure), others)
         };
-        self.find(search, |view| view.total(id, totals_of, namespace, text))
+        self.find(search, |indexed| indexed.total(id, totals_of, namespace, text))
     }
 
     /// Whether the objects can be read. If not, nothing is found.
@@ -393,7 +393,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
             let name = object.name().unwrap_or_default();
             (Key::new(object.namespace(), name), Arc::new(object))
         });
-        Self::new(None, Availability::Available, Some(View::of(keyed.collect())))
+        Self::new(None, Availability::Available, Some(IndexedObjects::new(keyed.collect())))
     }
 
     fn open(opening: &Opening<'_>) -> Self {
@@ -410,9 +410,9 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
     fn new(
         followed: Option<Followed<K>>,
         availability: Availability,
-        view: Option<View<K>>,
+        indexed: Option<IndexedObjects<K>>,
     ) -> Self {
-        let shared = Arc::new(Shared::new(followed, availability, view));
+        let shared = Arc::new(Shared::new(followed, availability, indexed));
         Self { shared, computation: ComputationNumber::default(), scope: PhantomData }
     }
 
@@ -422,7 +422,9 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
             return None;
         }
         // A lookup that is left out has no objects.
-        Some(self.state().view.as_ref().map(View::objects).cloned().unwrap_or_default())
+        Some(
+            self.state().indexed.as_ref().map(IndexedObjects::objects).cloned().unwrap_or_default(),
+        )
     }
 
     /// The objects of the cluster, as the sums of another lookup follow them.
@@ -438,7 +440,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
     /// Processes the changes for all computations that share this lookup. Returns when to do so again at the latest.
     fn take_in(&self, followed: &Followed<K>, state: &mut State<K>) -> Option<Instant> {
         let Followed { informer, changed, opened, .. } = followed;
-        let State { availability, view, queries, looked_at, pending, .. } = &mut *state;
+        let State { availability, indexed, queries, looked_at, pending, .. } = &mut *state;
         let (now, mut put_off_until) = (Instant::now(), None);
         let (mut invalidated, mut measured) = (Dependents::new(), Dependents::new());
         let put_off = put_off(S::OPTIONS, *looked_at, now);
@@ -463,12 +465,14 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         if std::mem::replace(availability, is) != is {
             // Every result may have changed.
             queries.invalidate_all(&mut invalidated);
-            *view = None;
+            *indexed = None;
         } else if is == Availability::Available {
             let own = if S::OPTIONS.is_measured() { &mut measured } else { &mut invalidated };
             for key in taken.iter().flat_map(|taken| &taken.keys) {
                 queries.invalidate_named(key, own);
-                let Some((replaced, taken)) = view.as_mut().zip(taken.as_ref()) else { continue };
+                let Some((replaced, taken)) = indexed.as_mut().zip(taken.as_ref()) else {
+                    continue;
+                };
                 // Indexes and sums are the user's code, which may panic.
                 let replace = || replaced.take_over(key, &taken.objects);
                 match catch_unwind(AssertUnwindSafe(replace)) {
@@ -482,14 +486,14 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
                              again"
                         );
                         queries.invalidate_all(own);
-                        *view = None;
+                        *indexed = None;
                     }
                 }
             }
-            if let Some((sharing, taken)) = view.as_mut().zip(taken) {
+            if let Some((sharing, taken)) = indexed.as_mut().zip(taken) {
                 sharing.share(taken.objects);
             }
-            if let Some(joining) = view {
+            if let Some(joining) = indexed {
                 let join = || {
                     joining.join(|key, is_measured, group| {
                         let invalidated =
@@ -501,7 +505,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
                     let what = resource_name::<K>();
                     tracing::error!(source = %what, "panic in a sum over pairs");
                     queries.invalidate_all(&mut invalidated);
-                    *view = None;
+                    *indexed = None;
                 }
             }
         }
@@ -515,19 +519,23 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         until.into_iter().chain(put_off_until).min()
     }
 
-    fn find<T: Default>(&self, search: Search, find: impl FnOnce(&mut View<K>) -> T) -> T {
+    fn find<T: Default>(
+        &self,
+        search: Search,
+        find: impl FnOnce(&mut IndexedObjects<K>) -> T,
+    ) -> T {
         let mut state = self.state();
         state.queries.ask(search.into());
         if state.availability != Availability::Available {
             return T::default();
         }
-        // If an index or a sum panics, the view is dropped instead of being put back.
-        let mut view = state.view.take().unwrap_or_else(|| {
+        // If an index or a sum panics, the indexes are dropped instead of being put back.
+        let mut indexed = state.indexed.take().unwrap_or_else(|| {
             let informer = self.shared.followed.as_ref().map(|followed| &followed.informer);
-            View::of(informer.map(|informer| informer.objects()).unwrap_or_default())
+            IndexedObjects::new(informer.map(|informer| informer.objects()).unwrap_or_default())
         });
-        let found = find(&mut view);
-        state.view = Some(view);
+        let found = find(&mut indexed);
+        state.indexed = Some(indexed);
         self.charge(&mut state);
         found
     }
@@ -535,7 +543,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
     /// Reports the bytes of the indexes and queries to the informer.
     fn charge(&self, state: &mut State<K>) {
         let Some(followed) = &self.shared.followed else { return };
-        let bytes = state.view.as_ref().map_or(0, View::bytes) + state.queries.bytes();
+        let bytes = state.indexed.as_ref().map_or(0, IndexedObjects::bytes) + state.queries.bytes();
         followed.informer.charge(state.charged, bytes);
         state.charged = bytes;
     }
@@ -549,11 +557,11 @@ impl<K> Shared<K> {
     fn new(
         followed: Option<Followed<K>>,
         availability: Availability,
-        view: Option<View<K>>,
+        indexed: Option<IndexedObjects<K>>,
     ) -> Self {
         let state = State {
             availability,
-            view,
+            indexed,
             charged: 0,
             queries: Queries::default(),
             looked_at: None,
@@ -564,7 +572,7 @@ impl<K> Shared<K> {
 }
 
 /// Boxes an index, independent of the type of its values.
-fn texts_of<K, F, T>(index: F) -> view::TextsOf<K>
+fn texts_of<K, F, T>(index: F) -> indexed_objects::TextsOf<K>
 where
     F: Fn(&K) -> T + Send + Sync + 'static,
     T: IntoIterator<Item: Into<Box<str>>>,
@@ -657,7 +665,7 @@ impl<K: SourceType, S: LookupOptions> Tracked for Lookup<K, S> {
     fn leave_out(&self) {
         let mut state = self.state();
         state.availability = Availability::Unavailable;
-        state.view = None;
+        state.indexed = None;
     }
 
     fn take_latest(&self) -> Vec<QueryId> {

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
 
 use super::groups::{ByNamespace, Group};
-use super::view::{TextsOf, guarded};
+use super::indexed_objects::{TextsOf, guarded};
 use crate::cluster::{SourceObjects, SourceType, resource_name};
 use crate::object::Key;
 

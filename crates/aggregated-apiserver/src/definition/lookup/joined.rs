@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use tokio::sync::Notify;
 
 use super::aggregates::{Aggregate, Aggregates, Contribution, Groups, contribution_of};
-use super::view::{TextsOf, guarded};
+use super::indexed_objects::{TextsOf, guarded};
 use crate::cluster::{Changed, SourceInformer, SourceObjects, SourceType};
 use crate::object::Key;
 

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::indexed_objects::{IndexChange, IndexEntries, IndexId, TotalsId};
 use super::labels::{Labelled, Range, Selecting, Terms};
 use super::pool::Dependent;
 use super::small_set::SmallSet;
-use super::view::{IndexChange, IndexEntries, IndexId, TotalsId};
 use crate::cluster::KindName;
 use crate::definition::numbered_values::Numbered;
 use crate::object::{Key, Labels};

@@ -124,12 +124,12 @@ fn lookup_queries_are_stored_while_a_source_depends_on_them() {
 
 /// Changes an object, or removes it.
 fn replace(
-    view: &mut View<ConfigMap>,
+    indexed: &mut IndexedObjects<ConfigMap>,
     key: &Key,
     object: Option<Arc<ConfigMap>>,
-) -> view::IndexChange {
+) -> indexed_objects::IndexChange {
     let objects = object.map(|object| (key.clone(), object)).into_iter().collect();
-    view.take_over(key, &objects)
+    indexed.take_over(key, &objects)
 }
 
 /// A sum with a maximum of ten; it panics beyond that.
@@ -156,7 +156,7 @@ fn small(map: &ConfigMap) -> Small {
 /// An object at which a sum panics is omitted, and the other objects are still counted.
 #[test]
 fn sums_omit_objects_that_make_the_measure_panic() {
-    let mut view: View<ConfigMap> = View::of(SourceObjects::default());
+    let mut indexed: IndexedObjects<ConfigMap> = IndexedObjects::new(SourceObjects::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
     let namespace = |map: &ConfigMap| map.metadata.namespace.clone();
     let totals_of = || AggregatesOf::new(texts_of(namespace), Box::new(small));
@@ -164,9 +164,9 @@ fn sums_omit_objects_that_make_the_measure_panic() {
         let (namespace, _) = name.split_once('/').unwrap();
         let key = Key::of_text(name);
         let object = text.map(|text| Arc::new(named(Some(namespace), name, None, text)));
-        let touched = replace(&mut view, &key, object);
+        let touched = replace(&mut indexed, &key, object);
         let groups: Vec<String> = touched.groups.iter().map(|(_, text)| text.to_string()).collect();
-        let sums = ["a", "b"].map(|text| view.total::<Small, _>(id, totals_of, None, text).0);
+        let sums = ["a", "b"].map(|text| indexed.total::<Small, _>(id, totals_of, None, text).0);
         (groups, sums)
     };
     let many = "x ".repeat(20);
@@ -193,14 +193,14 @@ fn growing(map: &ConfigMap) -> Small {
 /// The removal of an object makes a sum panic. When the object is added again, the sum counts it once.
 #[test]
 fn an_object_added_again_after_a_panicking_removal_is_summed_once() {
-    let mut view: View<ConfigMap> = View::of(SourceObjects::default());
+    let mut indexed: IndexedObjects<ConfigMap> = IndexedObjects::new(SourceObjects::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
     let namespace = |map: &ConfigMap| map.metadata.namespace.clone();
     let totals_of = || AggregatesOf::new(texts_of(namespace), Box::new(growing));
     let mut set = |name: &str, text: Option<&str>| {
         let object = text.map(|text| Arc::new(named(Some("a"), name, None, text)));
-        replace(&mut view, &Key::new(Some("a"), name), object);
-        view.total::<Small, _>(id, totals_of, None, "a").0
+        replace(&mut indexed, &Key::new(Some("a"), name), object);
+        indexed.total::<Small, _>(id, totals_of, None, "a").0
     };
     assert_eq!((set("one", Some("x")), set("two", Some("x y"))), (1, 3));
     GROWN.store(5, Ordering::Relaxed);
@@ -244,12 +244,12 @@ fn weighed_by(services: &Arc<SourceInformer<Service>>) -> JoinedTotals<ConfigMap
 fn sums_over_pairs_follow_both() {
     let mut random = fastrand::Rng::with_seed(5);
     let informer = services();
-    let mut view: View<ConfigMap> = View::of(SourceObjects::default());
+    let mut indexed: IndexedObjects<ConfigMap> = IndexedObjects::new(SourceObjects::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
     let totals_of = || weighed_by(&informer);
     let mut maps: BTreeMap<Key, ConfigMap> = BTreeMap::new();
     let mut ports: BTreeMap<Key, i32> = BTreeMap::new();
-    let mut before = ["x", "y"].map(|text| view.total::<i64, _>(id, totals_of, Some("a"), text));
+    let mut before = ["x", "y"].map(|text| indexed.total::<i64, _>(id, totals_of, Some("a"), text));
     // Indexes that are built while changes of the other objects are not processed yet.
     let mut late = vec![
         IndexId::of::<[u8; 1]>(),
@@ -267,7 +267,7 @@ fn sums_over_pairs_follow_both() {
             let text: Vec<&str> =
                 (0..random.usize(1..4)).map(|_| random.choice(["x", "y"]).unwrap()).collect();
             let object = random.bool().then(|| named(Some("a"), &name, None, &text.join(" ")));
-            let groups = replace(&mut view, &key, object.clone().map(Arc::new)).groups;
+            let groups = replace(&mut indexed, &key, object.clone().map(Arc::new)).groups;
             touched.extend(groups.into_iter().map(|(_, text)| text));
             match object {
                 Some(object) => maps.insert(key, object),
@@ -277,9 +277,9 @@ fn sums_over_pairs_follow_both() {
             let port = random.bool().then(|| random.i32(1..4));
             informer.set(key.clone(), port.map(|port| service(&name, port)));
             if let Some(index) = random.u8(0..50).eq(&0).then(|| late.pop()).flatten() {
-                view.indexed(index, || texts_of(color), None, "x");
+                indexed.indexed(index, || texts_of(color), None, "x");
             }
-            view.join(|joined, is_measured, (_, text)| {
+            indexed.join(|joined, is_measured, (_, text)| {
                 assert!(is_measured && *joined == key);
                 touched.insert(text.clone());
             });
@@ -288,7 +288,7 @@ fn sums_over_pairs_follow_both() {
                 None => ports.remove(&key),
             };
         }
-        let sums = ["x", "y"].map(|text| view.total::<i64, _>(id, totals_of, Some("a"), text));
+        let sums = ["x", "y"].map(|text| indexed.total::<i64, _>(id, totals_of, Some("a"), text));
         for (at, text) in ["x", "y"].into_iter().enumerate() {
             let group = maps.iter().filter(|(_, map)| words(map)[0] == text);
             let weights = group.filter_map(|(key, map)| {
@@ -299,8 +299,8 @@ fn sums_over_pairs_follow_both() {
         }
         before = sums;
     }
-    maps.into_keys().for_each(|key| drop(replace(&mut view, &key, None)));
-    assert_eq!(view.bytes(), 0);
+    maps.into_keys().for_each(|key| drop(replace(&mut indexed, &key, None)));
+    assert_eq!(indexed.bytes(), 0);
 }
 
 /// Same test with changes that are processed later and in batches, and with joined objects that exceed the memory limit
@@ -309,7 +309,7 @@ fn sums_over_pairs_follow_both() {
 fn sums_over_pairs_are_correct_when_changes_are_processed_late() {
     let mut random = fastrand::Rng::with_seed(31);
     let informer = services();
-    let mut view: View<ConfigMap> = View::of(SourceObjects::default());
+    let mut indexed: IndexedObjects<ConfigMap> = IndexedObjects::new(SourceObjects::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
     let totals_of = || weighed_by(&informer);
     let mut maps: BTreeMap<Key, ConfigMap> = BTreeMap::new();
@@ -332,7 +332,7 @@ fn sums_over_pairs_are_correct_when_changes_are_processed_late() {
             5..=16 => {
                 let text = random.choice(["x", "y z", "x y z"]).unwrap();
                 let map = random.bool().then(|| named(Some("a"), &name, None, text));
-                replace(&mut view, &key, map.clone().map(Arc::new));
+                replace(&mut indexed, &key, map.clone().map(Arc::new));
                 match map {
                     Some(map) => maps.insert(key, map),
                     None => maps.remove(&key),
@@ -353,13 +353,13 @@ fn sums_over_pairs_are_correct_when_changes_are_processed_late() {
             continue;
         }
         // Becoming synced again is a change, not a measurement.
-        view.join(|_, is_measured, _| assert_eq!(is_measured, was_listed || !is_listed));
+        indexed.join(|_, is_measured, _| assert_eq!(is_measured, was_listed || !is_listed));
         was_listed = is_listed;
         for text in ["x", "y"] {
             let group = maps.iter().filter(|(_, map)| is_listed && words(map)[0] == text);
             let weights =
                 group.filter_map(|(key, map)| services.get(key).map(|one| weighed(map, one)));
-            let sum = view.total::<i64, _>(id, totals_of, Some("a"), text);
+            let sum = indexed.total::<i64, _>(id, totals_of, Some("a"), text);
             assert_eq!(sum, weights.sum::<i64>());
         }
         looked += 1;
@@ -378,7 +378,7 @@ fn lookups_are_correct_when_changes_are_processed_late() {
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
     let index = IndexId::of::<u32>();
     let totals_of = || AggregatesOf::new(texts_of(words), Box::new(lengths));
-    let mut view: Option<View<ConfigMap>> = None;
+    let mut indexed: Option<IndexedObjects<ConfigMap>> = None;
     let mut there: BTreeMap<Key, ConfigMap> = BTreeMap::new();
     let (mut is_listed, mut looked, mut came_back) = (true, 0, 0);
     for _ in 0..6_000 {
@@ -414,20 +414,20 @@ fn lookups_are_correct_when_changes_are_processed_late() {
         assert_eq!(taken.standing.is_synced, is_listed);
         if !is_listed {
             assert_eq!(taken.objects.len(), 0);
-            view = None;
+            indexed = None;
             continue;
         }
-        let view = view.get_or_insert_with(|| View::of(informer.objects()));
-        taken.keys.iter().for_each(|key| drop(view.take_over(key, &taken.objects)));
-        view.share(taken.objects);
-        let all: Vec<ConfigMap> = view.all(None).iter().map(|map| (**map).clone()).collect();
+        let indexed = indexed.get_or_insert_with(|| IndexedObjects::new(informer.objects()));
+        taken.keys.iter().for_each(|key| drop(indexed.take_over(key, &taken.objects)));
+        indexed.share(taken.objects);
+        let all: Vec<ConfigMap> = indexed.all(None).iter().map(|map| (**map).clone()).collect();
         assert!(all.iter().eq(there.values()));
         for word in ["x", "y", "z"] {
             let of_word: Vec<&ConfigMap> =
                 there.values().filter(|map| words(map).iter().any(|one| one == word)).collect();
-            let found = view.indexed(index, || texts_of(words), None, word);
+            let found = indexed.indexed(index, || texts_of(words), None, word);
             assert!(found.iter().map(|map| &**map).eq(of_word.iter().copied()));
-            let sum: (i64, BTreeMap<String, usize>) = view.total(id, totals_of, None, word);
+            let sum: (i64, BTreeMap<String, usize>) = indexed.total(id, totals_of, None, word);
             let expected =
                 of_word.iter().fold(Default::default(), |mut sum: (i64, BTreeMap<_, _>), map| {
                     sum.add(&lengths(map));
@@ -462,18 +462,21 @@ fn a_change_in_a_group_measures_only_the_changed_objects() {
     names.iter().for_each(|name| set(name));
     let key = |name: &str| Key::new(Some("a"), name);
     let map = |name: &str, text: &str| Arc::new(named(Some("a"), name, None, text));
-    let mut view = View::of(names.iter().map(|name| (key(name), map(name, "x"))).collect());
+    let mut indexed =
+        IndexedObjects::new(names.iter().map(|name| (key(name), map(name, "x"))).collect());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
     let others = || Others::followed(&informer, &Arc::default(), true);
     let totals_of = || JoinedTotals::new(texts_of(color), Box::new(measured), others());
-    let sum = |view: &mut View<ConfigMap>| -> i64 { view.total(id, totals_of, None, "x") };
-    assert_eq!(sum(&mut view), 1_000);
+    let sum = |indexed: &mut IndexedObjects<ConfigMap>| -> i64 {
+        indexed.total(id, totals_of, None, "x")
+    };
+    assert_eq!(sum(&mut indexed), 1_000);
     let before = MEASURED.load(Ordering::Relaxed);
     set("7");
-    view.join(|_, _, _| panic!("what is measured is as it was"));
-    replace(&mut view, &key("8"), Some(map("8", "x y")));
-    replace(&mut view, &key("9"), None);
-    assert_eq!(sum(&mut view), 999);
+    indexed.join(|_, _, _| panic!("what is measured is as it was"));
+    replace(&mut indexed, &key("8"), Some(map("8", "x y")));
+    replace(&mut indexed, &key("9"), None);
+    assert_eq!(sum(&mut indexed), 999);
     // The old contribution is measured again to subtract it, and then the new one.
     assert_eq!(MEASURED.load(Ordering::Relaxed) - before, 2 + 2 + 1);
 }
@@ -502,19 +505,19 @@ fn lengths(map: &ConfigMap) -> (i64, BTreeMap<String, usize>) {
 fn sums_follow_each_change() {
     let mut random = fastrand::Rng::with_seed(17);
     let mut objects: BTreeMap<Key, ConfigMap> = BTreeMap::new();
-    let mut view: View<ConfigMap> = View::of(SourceObjects::default());
+    let mut indexed: IndexedObjects<ConfigMap> = IndexedObjects::new(SourceObjects::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
     let totals_of = || AggregatesOf::new(texts_of(words), Box::new(lengths));
-    let sums = |view: &mut View<ConfigMap>| {
+    let sums = |indexed: &mut IndexedObjects<ConfigMap>| {
         let groups = [None, Some("a"), Some("b"), Some("c")].into_iter();
         let groups = groups.flat_map(|namespace| ["x", "y", "z"].map(|text| (namespace, text)));
         let sum = |(namespace, text): (Option<&'static str>, &'static str)| {
-            let sum: (i64, BTreeMap<String, usize>) = view.total(id, totals_of, namespace, text);
+            let sum: (i64, BTreeMap<String, usize>) = indexed.total(id, totals_of, namespace, text);
             ((namespace, text), sum)
         };
         groups.map(sum).collect::<BTreeMap<_, _>>()
     };
-    let mut before = sums(&mut view);
+    let mut before = sums(&mut indexed);
     for _ in 0..5_000 {
         let namespace = random.choice(["a", "b", "c"]).unwrap();
         let name = random.u8(0..4).to_string();
@@ -522,12 +525,12 @@ fn sums_follow_each_change() {
         let text: Vec<&str> =
             (0..random.usize(0..4)).map(|_| random.choice(["x", "y", "z"]).unwrap()).collect();
         let object = random.bool().then(|| named(Some(namespace), &name, None, &text.join(" ")));
-        let touched = replace(&mut view, &key, object.clone().map(Arc::new));
+        let touched = replace(&mut indexed, &key, object.clone().map(Arc::new));
         match object {
             Some(object) => objects.insert(key.clone(), object),
             None => objects.remove(&key),
         };
-        let after = sums(&mut view);
+        let after = sums(&mut indexed);
         for (&(scope, text), sum) in &after {
             let group = objects.iter().filter(|(key, object)| {
                 let is_in_scope = scope.is_none_or(|scope| key.namespace() == Some(scope));
@@ -546,11 +549,11 @@ fn sums_follow_each_change() {
         before = after;
     }
     for key in objects.into_keys() {
-        replace(&mut view, &key, None);
+        replace(&mut indexed, &key, None);
     }
-    let nothing: (i64, BTreeMap<String, usize>) = view.total(id, totals_of, None, "x");
+    let nothing: (i64, BTreeMap<String, usize>) = indexed.total(id, totals_of, None, "x");
     assert_eq!(nothing, Default::default());
-    assert_eq!(view.bytes(), 0);
+    assert_eq!(indexed.bytes(), 0);
 }
 
 /// Objects can be joined with themselves: a query to the lookup must not wait for another query to the same

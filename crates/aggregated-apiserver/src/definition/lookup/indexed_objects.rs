@@ -109,7 +109,7 @@ pub(super) struct IndexChange {
 }
 
 /// The objects of a lookup, with the indexes that have been used.
-pub(super) struct View<K> {
+pub(super) struct IndexedObjects<K> {
     objects: SourceObjects<K>,
     indexes: HashMap<IndexId, Index<K>>,
     labelled: Option<Labelled<Key>>,
@@ -119,8 +119,8 @@ pub(super) struct View<K> {
     bytes: usize,
 }
 
-impl<K: SourceType> View<K> {
-    pub fn of(objects: SourceObjects<K>) -> Self {
+impl<K: SourceType> IndexedObjects<K> {
+    pub fn new(objects: SourceObjects<K>) -> Self {
         Self {
             objects,
             indexes: HashMap::new(),
@@ -241,8 +241,8 @@ impl<K: SourceType> View<K> {
     ) -> impl Iterator<Item = &Arc<K>> {
         if !self.indexes.contains_key(&index) {
             let texts_of = texts_of();
-            self.rebuild(|view| {
-                view.indexes.insert(
+            self.rebuild(|indexed| {
+                indexed.indexes.insert(
                     index,
                     Index { texts_of, told: AtomicBool::new(false), found: HashMap::new() },
                 );
@@ -256,7 +256,7 @@ impl<K: SourceType> View<K> {
     /// The objects whose labels fulfil these terms, in order.
     pub fn matching(&mut self, namespace: Option<&str>, terms: &Terms) -> Vec<Arc<K>> {
         if self.labelled.is_none() {
-            self.rebuild(|view| view.labelled = Some(Labelled::default()));
+            self.rebuild(|indexed| indexed.labelled = Some(Labelled::default()));
         }
         let labelled = self.labelled.iter();
         let candidates = labelled.flat_map(|all| all.candidates(terms, &keys(namespace)));
@@ -274,9 +274,9 @@ impl<K: SourceType> View<K> {
     ) -> Vec<Arc<K>> {
         if !self.selectors.contains_key(&index) {
             let selector_of = selector_of();
-            self.rebuild(|view| {
+            self.rebuild(|indexed| {
                 let (told, selecting) = (AtomicBool::new(false), Selecting::default());
-                view.selectors.insert(index, SelectorIndex { selector_of, told, selecting });
+                indexed.selectors.insert(index, SelectorIndex { selector_of, told, selecting });
             });
         }
         let Some(index) = self.selectors.get(&index) else { return Vec::new() };
