@@ -212,7 +212,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         const { assert!(size_of::<F>() == 0, "an index is a function, not a value") };
         let id = IndexId::of::<F>();
         let search = Search::Indexed(namespace.map(Box::from), id, text.into());
-        self.find(search, |indexed| indexed.indexed(id, || texts_of(index), namespace, text))
+        self.find(search, |indexed| indexed.indexed(id, || index_function(index), namespace, text))
     }
 
     /// Returns the first object of [`find_by`](Self::find_by), in the order of namespaces and names, without visiting
@@ -225,7 +225,9 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         const { assert!(size_of::<F>() == 0, "an index is a function, not a value") };
         let id = IndexId::of::<F>();
         let search = Search::Indexed(namespace.map(Box::from), id, text.into());
-        self.find(search, |indexed| indexed.first_indexed(id, || texts_of(index), namespace, text))
+        self.find(search, |indexed| {
+            indexed.first_indexed(id, || index_function(index), namespace, text)
+        })
     }
 
     /// Returns the objects whose labels match a selector; an empty selector matches every object.
@@ -251,8 +253,8 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         let labels = labels.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into()));
         let labels: crate::object::Labels = labels.collect();
         let search = Search::Selecting(namespace.map(Box::from), id, labels.clone());
-        let selector_of = || -> indexed_objects::SelectorOf<K> { Box::new(selector) };
-        self.find(search, |indexed| indexed.selecting(id, selector_of, namespace, &labels))
+        let selector_function = || -> indexed_objects::SelectorFunction<K> { Box::new(selector) };
+        self.find(search, |indexed| indexed.selecting(id, selector_function, namespace, &labels))
     }
 
     /// Returns the sum of a `measure` over the objects that `index` finds by this value: for example, the resource
@@ -296,7 +298,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         const { assert!(size_of::<M>() == 0, "a measure is a function, not a value") };
         let id = (IndexId::of::<F>(), IndexId::of::<M>());
         let search = Search::Aggregate(namespace.map(Box::from), id, text.into());
-        let totals_of = || AggregatesOf::new(texts_of(index), Box::new(measure));
+        let totals_of = || AggregatesOf::new(index_function(index), Box::new(measure));
         self.find(search, |indexed| indexed.total(id, totals_of, namespace, text))
     }
 
@@ -370,7 +372,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         let given = others.given();
         let totals_of = || {
             let others = given.map_or_else(|| others.followed(), Others::given);
-            JoinedTotals::new(texts_of(index), Box::new(measure), others)
+            JoinedTotals::new(index_function(index), Box::new(measure), others)
         };
         self.find(search, |indexed| indexed.total(id, totals_of, namespace, text))
     }
@@ -572,7 +574,7 @@ impl<K> Shared<K> {
 }
 
 /// Boxes an index, independent of the type of its values.
-fn texts_of<K, F, T>(index: F) -> indexed_objects::TextsOf<K>
+fn index_function<K, F, T>(index: F) -> indexed_objects::IndexFunction<K>
 where
     F: Fn(&K) -> T + Send + Sync + 'static,
     T: IntoIterator<Item: Into<Box<str>>>,

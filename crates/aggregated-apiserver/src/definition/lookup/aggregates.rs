@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
 
 use super::groups::{ByNamespace, Group};
-use super::indexed_objects::{TextsOf, guarded};
+use super::indexed_objects::{IndexFunction, guarded};
 use crate::cluster::{SourceObjects, SourceType, resource_name};
 use crate::object::Key;
 
@@ -133,7 +133,7 @@ pub(super) trait Aggregates<K>: Send + Sync {
     /// Processes a change of an object. Returns the groups whose sums have changed.
     fn change(&mut self, key: &Key, before: Option<&K>, after: Option<&K>) -> Vec<Box<str>>;
     /// The groups that an object belongs to.
-    fn texts(&self, key: &Key, object: Option<&K>) -> Vec<Box<str>>;
+    fn values(&self, key: &Key, object: Option<&K>) -> Vec<Box<str>>;
     /// Computes all sums again without the object `without` and without any other object at which the user's code
     /// panics. These objects are logged, and tried again when they change.
     fn make_anew(&mut self, objects: &SourceObjects<K>, without: &Key);
@@ -149,7 +149,7 @@ pub(super) trait Aggregates<K>: Send + Sync {
     /// Called when all taken keys have been joined.
     fn end_join(&mut self) {}
     /// The sum of a group.
-    fn of(&self, namespace: Option<&str>, text: &str) -> Option<&dyn Any>;
+    fn of(&self, namespace: Option<&str>, value: &str) -> Option<&dyn Any>;
     /// The approximate memory of the sums, in bytes.
     fn bytes(&self) -> usize;
 }
@@ -162,22 +162,22 @@ const GROUP: usize = 96;
 pub(super) fn contribution_of<K: SourceType, T: Aggregate>(
     told: &AtomicBool,
     key: &Key,
-    texts: impl FnOnce() -> Vec<Box<str>>,
+    values: impl FnOnce() -> Vec<Box<str>>,
     measure: impl FnOnce() -> T,
 ) -> Contribution<T> {
     let contributed = guarded::<K, _>(told, key, || {
-        let mut texts = texts();
-        texts.sort_unstable();
-        texts.dedup();
-        let total = (!texts.is_empty()).then(measure);
-        (texts, total.unwrap_or_default())
+        let mut values = values();
+        values.sort_unstable();
+        values.dedup();
+        let total = (!values.is_empty()).then(measure);
+        (values, total.unwrap_or_default())
     });
     contributed.unwrap_or_default()
 }
 
 /// The sum of each group. The key of a group is its value in the index.
 pub(super) struct Groups<T> {
-    by_text: HashMap<Box<str>, ByNamespace<T>>,
+    by_value: HashMap<Box<str>, ByNamespace<T>>,
     /// Objects that are omitted from all sums because the user's code panics at them.
     left_out: HashSet<Key>,
     /// The memory of the sums, in bytes.
@@ -186,12 +186,12 @@ pub(super) struct Groups<T> {
 
 impl<T> Default for Groups<T> {
     fn default() -> Self {
-        Self { by_text: HashMap::new(), left_out: HashSet::new(), bytes: 0 }
+        Self { by_value: HashMap::new(), left_out: HashSet::new(), bytes: 0 }
     }
 }
 
-fn size<T: Aggregate>(text: &str, groups: &ByNamespace<T>) -> usize {
-    GROUP + text.len() + groups.size()
+fn size<T: Aggregate>(value: &str, groups: &ByNamespace<T>) -> usize {
+    GROUP + value.len() + groups.size()
 }
 
 impl<T: Aggregate> Groups<T> {
@@ -205,27 +205,27 @@ impl<T: Aggregate> Groups<T> {
     ) -> Vec<Box<str>> {
         let is_same = before == after;
         let mut changed = Vec::new();
-        for text in after_in {
-            if is_same && before_in.binary_search(text).is_ok() {
+        for value in after_in {
+            if is_same && before_in.binary_search(value).is_ok() {
                 continue;
             }
-            self.change(key, text, |group| {
+            self.change(key, value, |group| {
                 group.total.add(after);
                 group.members += 1;
             });
-            changed.push(text.clone());
+            changed.push(value.clone());
         }
-        for text in before_in {
-            let stays = after_in.binary_search(text).is_ok();
+        for value in before_in {
+            let stays = after_in.binary_search(value).is_ok();
             if is_same && stays {
                 continue;
             }
-            self.change(key, text, |group| {
+            self.change(key, value, |group| {
                 group.total.subtract(before);
                 group.members = group.members.saturating_sub(1);
             });
             if !stays {
-                changed.push(text.clone());
+                changed.push(value.clone());
             }
         }
         changed
@@ -261,16 +261,17 @@ impl<T: Aggregate> Groups<T> {
     /// Adds the contribution of an object. If the user's code panics, for example because a sum overflows, nothing is
     /// added and the result is false.
     fn try_add(&mut self, key: &Key, contribution: &Contribution<T>) -> bool {
-        let saved = contribution.0.iter().map(|text| (text, self.by_text.get(&**text).cloned()));
+        let saved =
+            contribution.0.iter().map(|value| (value, self.by_value.get(&**value).cloned()));
         let (saved, bytes): (Vec<_>, usize) = (saved.collect(), self.bytes);
         let add = || self.replace(key, &Contribution::default(), contribution);
         let is_added = catch_unwind(AssertUnwindSafe(add)).is_ok();
         if !is_added {
             self.bytes = bytes;
-            for (text, groups) in saved {
+            for (value, groups) in saved {
                 match groups {
-                    Some(groups) => drop(self.by_text.insert(text.clone(), groups)),
-                    None => drop(self.by_text.remove(&**text)),
+                    Some(groups) => drop(self.by_value.insert(value.clone(), groups)),
+                    None => drop(self.by_value.remove(&**value)),
                 }
             }
         }
@@ -278,24 +279,24 @@ impl<T: Aggregate> Groups<T> {
     }
 
     /// Changes the sums of a group.
-    fn change(&mut self, key: &Key, text: &str, change: impl Fn(&mut Group<T>)) {
-        let groups = match self.by_text.entry(text.into()) {
+    fn change(&mut self, key: &Key, value: &str, change: impl Fn(&mut Group<T>)) {
+        let groups = match self.by_value.entry(value.into()) {
             Entry::Occupied(entry) => {
-                self.bytes -= size(text, entry.get());
+                self.bytes -= size(value, entry.get());
                 entry.into_mut()
             }
             Entry::Vacant(entry) => entry.insert(ByNamespace::of(key.namespace())),
         };
         if groups.change(key.namespace(), change) {
-            self.by_text.remove(text);
+            self.by_value.remove(value);
         } else {
-            self.bytes += size(text, groups);
+            self.bytes += size(value, groups);
         }
     }
 
     /// The sum of a group.
-    pub fn of(&self, namespace: Option<&str>, text: &str) -> Option<&dyn Any> {
-        self.by_text.get(text)?.of_namespace(namespace)
+    pub fn of(&self, namespace: Option<&str>, value: &str) -> Option<&dyn Any> {
+        self.by_value.get(value)?.of_namespace(namespace)
     }
 
     /// Removes all sums.
@@ -311,21 +312,24 @@ impl<T: Aggregate> Groups<T> {
 
 /// The [`Aggregates`] of one index and one measure, with their types.
 pub(super) struct AggregatesOf<K, T> {
-    texts_of: TextsOf<K>,
+    index_function: IndexFunction<K>,
     measure: Box<dyn Fn(&K) -> T + Send + Sync>,
     told: AtomicBool,
     groups: Groups<T>,
 }
 
 impl<K: SourceType, T: Aggregate> AggregatesOf<K, T> {
-    pub fn new(texts_of: TextsOf<K>, measure: Box<dyn Fn(&K) -> T + Send + Sync>) -> Self {
-        Self { texts_of, measure, told: AtomicBool::new(false), groups: Groups::default() }
+    pub fn new(
+        index_function: IndexFunction<K>,
+        measure: Box<dyn Fn(&K) -> T + Send + Sync>,
+    ) -> Self {
+        Self { index_function, measure, told: AtomicBool::new(false), groups: Groups::default() }
     }
 
     fn contribution(&self, key: &Key, object: Option<&K>) -> Contribution<T> {
         let Some(object) = object else { return Contribution::default() };
-        let (texts, measure) = (|| (self.texts_of)(object), || (self.measure)(object));
-        contribution_of::<K, T>(&self.told, key, texts, measure)
+        let (values, measure) = (|| (self.index_function)(object), || (self.measure)(object));
+        contribution_of::<K, T>(&self.told, key, values, measure)
     }
 }
 
@@ -337,7 +341,7 @@ impl<K: SourceType, T: Aggregate> Aggregates<K> for AggregatesOf<K, T> {
         self.groups.replace(key, &before, &after)
     }
 
-    fn texts(&self, key: &Key, object: Option<&K>) -> Vec<Box<str>> {
+    fn values(&self, key: &Key, object: Option<&K>) -> Vec<Box<str>> {
         self.contribution(key, object).0
     }
 
@@ -347,8 +351,8 @@ impl<K: SourceType, T: Aggregate> Aggregates<K> for AggregatesOf<K, T> {
         self.groups = groups;
     }
 
-    fn of(&self, namespace: Option<&str>, text: &str) -> Option<&dyn Any> {
-        self.groups.of(namespace, text)
+    fn of(&self, namespace: Option<&str>, value: &str) -> Option<&dyn Any> {
+        self.groups.of(namespace, value)
     }
 
     fn bytes(&self) -> usize {

@@ -31,43 +31,45 @@ impl IndexId {
 }
 
 /// Returns the values by which an object is found.
-pub(super) type TextsOf<K> = Box<dyn Fn(&K) -> Vec<Box<str>> + Send + Sync>;
+pub(super) type IndexFunction<K> = Box<dyn Fn(&K) -> Vec<Box<str>> + Send + Sync>;
 /// Returns the label selector of an object, if it has one.
-pub(super) type SelectorOf<K> = Box<dyn Fn(&K) -> Option<Selector> + Send + Sync>;
+pub(super) type SelectorFunction<K> = Box<dyn Fn(&K) -> Option<Selector> + Send + Sync>;
 
 struct Index<K> {
-    texts_of: TextsOf<K>,
+    index_function: IndexFunction<K>,
     /// Whether a panic has been logged.
     told: AtomicBool,
     found: HashMap<Box<str>, SmallSet<Key>>,
 }
 
 impl<K: SourceType> Index<K> {
-    fn texts(&self, key: &Key, object: &K) -> Vec<Box<str>> {
-        let texts = guarded::<K, _>(&self.told, key, || (self.texts_of)(object));
-        let mut texts = texts.unwrap_or_default();
-        texts.sort_unstable();
-        texts.dedup();
-        texts
+    fn values(&self, key: &Key, object: &K) -> Vec<Box<str>> {
+        let values = guarded::<K, _>(&self.told, key, || (self.index_function)(object));
+        let mut values = values.unwrap_or_default();
+        values.sort_unstable();
+        values.dedup();
+        values
     }
 }
 
 struct SelectorIndex<K> {
-    selector_of: SelectorOf<K>,
+    selector_function: SelectorFunction<K>,
     told: AtomicBool,
     selecting: Selecting<Key>,
 }
 
 impl<K: SourceType> SelectorIndex<K> {
     fn terms(&self, key: &Key, object: &K) -> Option<Terms> {
-        guarded::<K, _>(&self.told, key, || (self.selector_of)(object)).flatten().map(Terms::of)
+        guarded::<K, _>(&self.told, key, || (self.selector_function)(object))
+            .flatten()
+            .map(Terms::of)
     }
 }
 
 /// The index values, labels and selectors by which an object is found.
 #[derive(Default)]
 pub(super) struct IndexEntries {
-    texts: Vec<(IndexId, Vec<Box<str>>)>,
+    values: Vec<(IndexId, Vec<Box<str>>)>,
     labels: Option<Labels>,
     selectors: Vec<(IndexId, Terms)>,
 }
@@ -75,7 +77,7 @@ pub(super) struct IndexEntries {
 impl IndexEntries {
     /// The values of each index.
     pub fn indexed(&self) -> impl Iterator<Item = (IndexId, &[Box<str>])> {
-        self.texts.iter().map(|(index, texts)| (*index, &**texts))
+        self.values.iter().map(|(index, values)| (*index, &**values))
     }
 
     /// The labels, if the lookup has a label index.
@@ -90,9 +92,10 @@ impl IndexEntries {
 
     /// The approximate memory of the index entries, in bytes.
     fn size(&self) -> usize {
-        let texts = self.texts.iter().flat_map(|(_, texts)| texts).map(|text| ENTRY + text.len());
+        let values =
+            self.values.iter().flat_map(|(_, values)| values).map(|value| ENTRY + value.len());
         let selectors = self.selectors.iter().map(|(_, terms)| ENTRY + terms.size());
-        texts.sum::<usize>() + selectors.sum::<usize>()
+        values.sum::<usize>() + selectors.sum::<usize>()
     }
 }
 
@@ -154,7 +157,7 @@ impl<K: SourceType> IndexedObjects<K> {
             let (before, after) = (before.as_deref(), after.map(|after| &**after));
             let change = |aggregates: &mut dyn Aggregates<K>| aggregates.change(key, before, after);
             let changed = or_anew(&mut **aggregates, &self.objects, key, (before, after), change);
-            affected.groups.extend(changed.into_iter().map(|text| (*id, text)));
+            affected.groups.extend(changed.into_iter().map(|value| (*id, value)));
         }
         if let Some(before) = before {
             let entries = self.entries(key, &before);
@@ -190,9 +193,9 @@ impl<K: SourceType> IndexedObjects<K> {
             for key in keys {
                 let object = self.objects.get(&key).map(|object| &**object);
                 let join = |aggregates: &mut dyn Aggregates<K>| aggregates.join(&key, object);
-                for text in or_anew(&mut **aggregates, &self.objects, &key, (object, object), join)
+                for value in or_anew(&mut **aggregates, &self.objects, &key, (object, object), join)
                 {
-                    tell(&key, is_measured, &(*id, text));
+                    tell(&key, is_measured, &(*id, value));
                 }
             }
             aggregates.end_join();
@@ -213,42 +216,42 @@ impl<K: SourceType> IndexedObjects<K> {
     pub fn indexed(
         &mut self,
         index: IndexId,
-        texts_of: impl FnOnce() -> TextsOf<K>,
+        index_function: impl FnOnce() -> IndexFunction<K>,
         namespace: Option<&str>,
-        text: &str,
+        value: &str,
     ) -> Vec<Arc<K>> {
-        self.index(index, texts_of, namespace, text).cloned().collect()
+        self.index(index, index_function, namespace, value).cloned().collect()
     }
 
     /// The first of the objects that an index finds by a value.
     pub fn first_indexed(
         &mut self,
         index: IndexId,
-        texts_of: impl FnOnce() -> TextsOf<K>,
+        index_function: impl FnOnce() -> IndexFunction<K>,
         namespace: Option<&str>,
-        text: &str,
+        value: &str,
     ) -> Option<Arc<K>> {
-        self.index(index, texts_of, namespace, text).next().cloned()
+        self.index(index, index_function, namespace, value).next().cloned()
     }
 
     /// The objects that an index finds by a value. The index is built if it does not exist.
     fn index(
         &mut self,
         index: IndexId,
-        texts_of: impl FnOnce() -> TextsOf<K>,
+        index_function: impl FnOnce() -> IndexFunction<K>,
         namespace: Option<&str>,
-        text: &str,
+        value: &str,
     ) -> impl Iterator<Item = &Arc<K>> {
         if !self.indexes.contains_key(&index) {
-            let texts_of = texts_of();
+            let index_function = index_function();
             self.rebuild(|indexed| {
                 indexed.indexes.insert(
                     index,
-                    Index { texts_of, told: AtomicBool::new(false), found: HashMap::new() },
+                    Index { index_function, told: AtomicBool::new(false), found: HashMap::new() },
                 );
             });
         }
-        let found = self.indexes.get(&index).and_then(|index| index.found.get(text));
+        let found = self.indexes.get(&index).and_then(|index| index.found.get(value));
         let found = found.into_iter().flat_map(move |found| found.range(keys(namespace)));
         found.filter_map(|key| self.objects.get(key))
     }
@@ -268,15 +271,17 @@ impl<K: SourceType> IndexedObjects<K> {
     pub fn selecting(
         &mut self,
         index: IndexId,
-        selector_of: impl FnOnce() -> SelectorOf<K>,
+        selector_function: impl FnOnce() -> SelectorFunction<K>,
         namespace: Option<&str>,
         labels: &Labels,
     ) -> Vec<Arc<K>> {
         if !self.selectors.contains_key(&index) {
-            let selector_of = selector_of();
+            let selector_function = selector_function();
             self.rebuild(|indexed| {
                 let (told, selecting) = (AtomicBool::new(false), Selecting::default());
-                indexed.selectors.insert(index, SelectorIndex { selector_of, told, selecting });
+                indexed
+                    .selectors
+                    .insert(index, SelectorIndex { selector_function, told, selecting });
             });
         }
         let Some(index) = self.selectors.get(&index) else { return Vec::new() };
@@ -293,7 +298,7 @@ impl<K: SourceType> IndexedObjects<K> {
         id: TotalsId,
         totals_of: impl FnOnce() -> S,
         namespace: Option<&str>,
-        text: &str,
+        value: &str,
     ) -> T {
         let aggregates = self.aggregates.entry(id).or_insert_with(|| {
             let mut aggregates = totals_of();
@@ -306,7 +311,7 @@ impl<K: SourceType> IndexedObjects<K> {
             }
             Box::new(aggregates)
         });
-        let total = aggregates.of(namespace, text).and_then(|total| total.downcast_ref::<T>());
+        let total = aggregates.of(namespace, value).and_then(|total| total.downcast_ref::<T>());
         total.cloned().unwrap_or_default()
     }
 
@@ -324,21 +329,21 @@ impl<K: SourceType> IndexedObjects<K> {
     }
 
     fn entries(&self, key: &Key, object: &K) -> IndexEntries {
-        let texts = self.indexes.iter().map(|(id, index)| (*id, index.texts(key, object)));
+        let values = self.indexes.iter().map(|(id, index)| (*id, index.values(key, object)));
         let selectors = self.selectors.iter();
         let selectors = selectors.filter_map(|(id, index)| Some((*id, index.terms(key, object)?)));
         IndexEntries {
-            texts: texts.collect(),
+            values: values.collect(),
             labels: self.labelled.as_ref().map(|_| labels_of(object)),
             selectors: selectors.collect(),
         }
     }
 
     fn add_entries(&mut self, key: &Key, entries: &IndexEntries) {
-        for (id, texts) in &entries.texts {
+        for (id, values) in &entries.values {
             let Some(index) = self.indexes.get_mut(id) else { continue };
-            for text in texts {
-                index.found.entry(text.clone()).or_default().insert(key.clone());
+            for value in values {
+                index.found.entry(value.clone()).or_default().insert(key.clone());
             }
         }
         if let (Some(labelled), Some(labels)) = (&mut self.labelled, &entries.labels) {
@@ -352,13 +357,13 @@ impl<K: SourceType> IndexedObjects<K> {
     }
 
     fn remove_entries(&mut self, key: &Key, entries: &IndexEntries) {
-        for (id, texts) in &entries.texts {
+        for (id, values) in &entries.values {
             let Some(index) = self.indexes.get_mut(id) else { continue };
-            for text in texts {
-                if let Some(keys) = index.found.get_mut(text) {
+            for value in values {
+                if let Some(keys) = index.found.get_mut(value) {
                     keys.remove(key);
                     if keys.is_empty() {
-                        index.found.remove(text);
+                        index.found.remove(value);
                     }
                 }
             }
@@ -385,8 +390,8 @@ fn or_anew<K: SourceType>(
 ) -> Vec<Box<str>> {
     let changed = catch_unwind(AssertUnwindSafe(|| change(aggregates)));
     changed.unwrap_or_else(|_| {
-        let mut groups = aggregates.texts(key, before);
-        groups.extend(aggregates.texts(key, after));
+        let mut groups = aggregates.values(key, before);
+        groups.extend(aggregates.values(key, after));
         aggregates.make_anew(objects, key);
         groups
     })

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use tokio::sync::Notify;
 
 use super::aggregates::{Aggregate, Aggregates, Contribution, Groups, contribution_of};
-use super::indexed_objects::{TextsOf, guarded};
+use super::indexed_objects::{IndexFunction, guarded};
 use crate::cluster::{Changed, SourceInformer, SourceObjects, SourceType};
 use crate::object::Key;
 
@@ -61,7 +61,7 @@ type MeasureOf<K, O, T> = Box<dyn Fn(&K, &O) -> T + Send + Sync>;
 
 /// The sums of one measure of pairs over the groups of one index.
 pub(super) struct JoinedTotals<K, O, T> {
-    texts_of: TextsOf<K>,
+    index_function: IndexFunction<K>,
     measure: MeasureOf<K, O, T>,
     told: AtomicBool,
     others: Others<O>,
@@ -69,8 +69,18 @@ pub(super) struct JoinedTotals<K, O, T> {
 }
 
 impl<K: SourceType, O, T: Aggregate> JoinedTotals<K, O, T> {
-    pub fn new(texts_of: TextsOf<K>, measure: MeasureOf<K, O, T>, others: Others<O>) -> Self {
-        Self { texts_of, measure, told: AtomicBool::new(false), others, groups: Groups::default() }
+    pub fn new(
+        index_function: IndexFunction<K>,
+        measure: MeasureOf<K, O, T>,
+        others: Others<O>,
+    ) -> Self {
+        Self {
+            index_function,
+            measure,
+            told: AtomicBool::new(false),
+            others,
+            groups: Groups::default(),
+        }
     }
 
     /// The contribution of an object that is paired with `other`.
@@ -81,8 +91,9 @@ impl<K: SourceType, O, T: Aggregate> JoinedTotals<K, O, T> {
         other: Option<&Arc<O>>,
     ) -> Contribution<T> {
         let Some((object, other)) = object.zip(other) else { return Contribution::default() };
-        let (texts, measure) = (|| (self.texts_of)(object), || (self.measure)(object, other));
-        contribution_of::<K, T>(&self.told, key, texts, measure)
+        let (values, measure) =
+            (|| (self.index_function)(object), || (self.measure)(object, other));
+        contribution_of::<K, T>(&self.told, key, values, measure)
     }
 }
 
@@ -122,10 +133,10 @@ impl<K: SourceType, O: SourceType, T: Aggregate> Aggregates<K> for JoinedTotals<
         self.others.known = self.others.taken.clone();
     }
 
-    fn texts(&self, key: &Key, object: Option<&K>) -> Vec<Box<str>> {
-        let texts =
-            object.and_then(|object| guarded::<K, _>(&self.told, key, || (self.texts_of)(object)));
-        texts.unwrap_or_default()
+    fn values(&self, key: &Key, object: Option<&K>) -> Vec<Box<str>> {
+        let values = object
+            .and_then(|object| guarded::<K, _>(&self.told, key, || (self.index_function)(object)));
+        values.unwrap_or_default()
     }
 
     fn make_anew(&mut self, objects: &SourceObjects<K>, without: &Key) {
@@ -136,8 +147,8 @@ impl<K: SourceType, O: SourceType, T: Aggregate> Aggregates<K> for JoinedTotals<
         self.groups = groups;
     }
 
-    fn of(&self, namespace: Option<&str>, text: &str) -> Option<&dyn Any> {
-        self.groups.of(namespace, text)
+    fn of(&self, namespace: Option<&str>, value: &str) -> Option<&dyn Any> {
+        self.groups.of(namespace, value)
     }
 
     fn bytes(&self) -> usize {

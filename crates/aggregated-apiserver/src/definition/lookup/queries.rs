@@ -87,8 +87,8 @@ impl Search {
                 let kind = QUERY + 2 * (kind.api_version().len() + kind.kind().len());
                 kind + name.len() + of_namespace(namespace)
             }
-            Self::Indexed(namespace, _, text) | Self::Aggregate(namespace, _, text) => {
-                of_namespace(namespace) + text.len()
+            Self::Indexed(namespace, _, value) | Self::Aggregate(namespace, _, value) => {
+                of_namespace(namespace) + value.len()
             }
             // The terms are also stored in an index.
             Self::Matching(namespace, terms) => of_namespace(namespace) + 2 * terms.size(),
@@ -310,11 +310,11 @@ impl Queries {
     pub fn invalidate_total(
         &self,
         key: &Key,
-        (id, text): &(TotalsId, Box<str>),
+        (id, value): &(TotalsId, Box<str>),
         invalidated: &mut Dependents,
     ) {
         for namespace in scopes(key) {
-            self.invalidate(&Search::Aggregate(namespace, *id, text.clone()).into(), invalidated);
+            self.invalidate(&Search::Aggregate(namespace, *id, value.clone()).into(), invalidated);
         }
     }
 
@@ -322,9 +322,9 @@ impl Queries {
     fn invalidate_entries(&self, key: &Key, entries: &IndexEntries, invalidated: &mut Dependents) {
         for namespace in scopes(key) {
             self.invalidate(&Search::All(namespace.clone()).into(), invalidated);
-            for (index, texts) in entries.indexed() {
-                for text in texts {
-                    let search = Search::Indexed(namespace.clone(), index, text.clone());
+            for (index, values) in entries.indexed() {
+                for value in values {
+                    let search = Search::Indexed(namespace.clone(), index, value.clone());
                     self.invalidate(&search.into(), invalidated);
                 }
             }

@@ -159,7 +159,7 @@ fn sums_omit_objects_that_make_the_measure_panic() {
     let mut indexed: IndexedObjects<ConfigMap> = IndexedObjects::new(SourceObjects::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
     let namespace = |map: &ConfigMap| map.metadata.namespace.clone();
-    let totals_of = || AggregatesOf::new(texts_of(namespace), Box::new(small));
+    let totals_of = || AggregatesOf::new(index_function(namespace), Box::new(small));
     let mut set = |name: &str, text: Option<&str>| {
         let (namespace, _) = name.split_once('/').unwrap();
         let key = Key::of_text(name);
@@ -196,7 +196,7 @@ fn an_object_added_again_after_a_panicking_removal_is_summed_once() {
     let mut indexed: IndexedObjects<ConfigMap> = IndexedObjects::new(SourceObjects::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
     let namespace = |map: &ConfigMap| map.metadata.namespace.clone();
-    let totals_of = || AggregatesOf::new(texts_of(namespace), Box::new(growing));
+    let totals_of = || AggregatesOf::new(index_function(namespace), Box::new(growing));
     let mut set = |name: &str, text: Option<&str>| {
         let object = text.map(|text| Arc::new(named(Some("a"), name, None, text)));
         replace(&mut indexed, &Key::new(Some("a"), name), object);
@@ -236,7 +236,7 @@ fn services() -> Arc<SourceInformer<Service>> {
 /// Sums of ConfigMaps by colour, each with the weight of its Service.
 fn weighed_by(services: &Arc<SourceInformer<Service>>) -> JoinedTotals<ConfigMap, Service, i64> {
     let others = Others::followed(services, &Arc::default(), true);
-    JoinedTotals::new(texts_of(color), Box::new(weighed), others)
+    JoinedTotals::new(index_function(color), Box::new(weighed), others)
 }
 
 /// Sums over pairs equal those over the existing pairs after any sequence of changes on both sides.
@@ -277,7 +277,7 @@ fn sums_over_pairs_follow_both() {
             let port = random.bool().then(|| random.i32(1..4));
             informer.set(key.clone(), port.map(|port| service(&name, port)));
             if let Some(index) = random.u8(0..50).eq(&0).then(|| late.pop()).flatten() {
-                indexed.indexed(index, || texts_of(color), None, "x");
+                indexed.indexed(index, || index_function(color), None, "x");
             }
             indexed.join(|joined, is_measured, (_, text)| {
                 assert!(is_measured && *joined == key);
@@ -377,7 +377,7 @@ fn lookups_are_correct_when_changes_are_processed_late() {
     let changed = informer.follow(Arc::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
     let index = IndexId::of::<u32>();
-    let totals_of = || AggregatesOf::new(texts_of(words), Box::new(lengths));
+    let totals_of = || AggregatesOf::new(index_function(words), Box::new(lengths));
     let mut indexed: Option<IndexedObjects<ConfigMap>> = None;
     let mut there: BTreeMap<Key, ConfigMap> = BTreeMap::new();
     let (mut is_listed, mut looked, mut came_back) = (true, 0, 0);
@@ -425,7 +425,7 @@ fn lookups_are_correct_when_changes_are_processed_late() {
         for word in ["x", "y", "z"] {
             let of_word: Vec<&ConfigMap> =
                 there.values().filter(|map| words(map).iter().any(|one| one == word)).collect();
-            let found = indexed.indexed(index, || texts_of(words), None, word);
+            let found = indexed.indexed(index, || index_function(words), None, word);
             assert!(found.iter().map(|map| &**map).eq(of_word.iter().copied()));
             let sum: (i64, BTreeMap<String, usize>) = indexed.total(id, totals_of, None, word);
             let expected =
@@ -466,7 +466,7 @@ fn a_change_in_a_group_measures_only_the_changed_objects() {
         IndexedObjects::new(names.iter().map(|name| (key(name), map(name, "x"))).collect());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
     let others = || Others::followed(&informer, &Arc::default(), true);
-    let totals_of = || JoinedTotals::new(texts_of(color), Box::new(measured), others());
+    let totals_of = || JoinedTotals::new(index_function(color), Box::new(measured), others());
     let sum = |indexed: &mut IndexedObjects<ConfigMap>| -> i64 {
         indexed.total(id, totals_of, None, "x")
     };
@@ -507,7 +507,7 @@ fn sums_follow_each_change() {
     let mut objects: BTreeMap<Key, ConfigMap> = BTreeMap::new();
     let mut indexed: IndexedObjects<ConfigMap> = IndexedObjects::new(SourceObjects::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
-    let totals_of = || AggregatesOf::new(texts_of(words), Box::new(lengths));
+    let totals_of = || AggregatesOf::new(index_function(words), Box::new(lengths));
     let sums = |indexed: &mut IndexedObjects<ConfigMap>| {
         let groups = [None, Some("a"), Some("b"), Some("c")].into_iter();
         let groups = groups.flat_map(|namespace| ["x", "y", "z"].map(|text| (namespace, text)));
