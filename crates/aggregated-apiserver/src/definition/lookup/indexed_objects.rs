@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use kube::core::Selector;
 
 use super::aggregates::{Aggregate, Aggregates};
-use super::labels::{Labelled, Range, Selecting, Terms};
+use super::labels::{ByLabels, BySelector, Range, Terms};
 use super::small_set::SmallSet;
 use crate::cluster::{SourceObjects, SourceType, resource_name};
 use crate::object::{Key, Labels};
@@ -55,7 +55,7 @@ impl<K: SourceType> Index<K> {
 struct SelectorIndex<K> {
     selector_function: SelectorFunction<K>,
     told: AtomicBool,
-    selecting: Selecting<Key>,
+    selecting: BySelector<Key>,
 }
 
 impl<K: SourceType> SelectorIndex<K> {
@@ -115,7 +115,7 @@ pub(super) struct IndexChange {
 pub(super) struct IndexedObjects<K> {
     objects: SourceObjects<K>,
     indexes: HashMap<IndexId, Index<K>>,
-    labelled: Option<Labelled<Key>>,
+    by_labels: Option<ByLabels<Key>>,
     selectors: HashMap<IndexId, SelectorIndex<K>>,
     aggregates: HashMap<TotalsId, Box<dyn Aggregates<K>>>,
     /// The memory of the indexes, in bytes.
@@ -127,7 +127,7 @@ impl<K: SourceType> IndexedObjects<K> {
         Self {
             objects,
             indexes: HashMap::new(),
-            labelled: None,
+            by_labels: None,
             selectors: HashMap::new(),
             aggregates: HashMap::new(),
             bytes: 0,
@@ -137,8 +137,8 @@ impl<K: SourceType> IndexedObjects<K> {
     /// The memory of the indexes and sums in bytes, without the objects.
     pub fn bytes(&self) -> usize {
         let aggregates = self.aggregates.values().map(|aggregates| aggregates.bytes());
-        let labelled = self.labelled.as_ref().map_or(0, Labelled::bytes);
-        self.bytes + labelled + aggregates.sum::<usize>()
+        let by_labels = self.by_labels.as_ref().map_or(0, ByLabels::bytes);
+        self.bytes + by_labels + aggregates.sum::<usize>()
     }
 
     /// The object with a key, and the stored key.
@@ -258,11 +258,11 @@ impl<K: SourceType> IndexedObjects<K> {
 
     /// The objects whose labels fulfil these terms, in order.
     pub fn matching(&mut self, namespace: Option<&str>, terms: &Terms) -> Vec<Arc<K>> {
-        if self.labelled.is_none() {
-            self.rebuild(|indexed| indexed.labelled = Some(Labelled::default()));
+        if self.by_labels.is_none() {
+            self.rebuild(|indexed| indexed.by_labels = Some(ByLabels::default()));
         }
-        let labelled = self.labelled.iter();
-        let candidates = labelled.flat_map(|all| all.candidates(terms, &keys(namespace)));
+        let by_labels = self.by_labels.iter();
+        let candidates = by_labels.flat_map(|all| all.candidates(terms, &keys(namespace)));
         let found = candidates.filter_map(|key| Some((key, self.objects.get(key)?)));
         in_order(found.filter(|(_, object)| terms.matches(&labels_of(&***object))))
     }
@@ -278,7 +278,7 @@ impl<K: SourceType> IndexedObjects<K> {
         if !self.selectors.contains_key(&index) {
             let selector_function = selector_function();
             self.rebuild(|indexed| {
-                let (told, selecting) = (AtomicBool::new(false), Selecting::default());
+                let (told, selecting) = (AtomicBool::new(false), BySelector::default());
                 indexed
                     .selectors
                     .insert(index, SelectorIndex { selector_function, told, selecting });
@@ -319,8 +319,8 @@ impl<K: SourceType> IndexedObjects<K> {
     fn rebuild(&mut self, add: impl FnOnce(&mut Self)) {
         // All indexes are filled again from the objects; sums do not depend on indexes.
         self.indexes.values_mut().for_each(|index| index.found.clear());
-        self.selectors.values_mut().for_each(|index| index.selecting = Selecting::default());
-        self.labelled = self.labelled.take().map(|_| Labelled::default());
+        self.selectors.values_mut().for_each(|index| index.selecting = BySelector::default());
+        self.by_labels = self.by_labels.take().map(|_| ByLabels::default());
         self.bytes = 0;
         add(self);
         for (key, object) in self.objects.clone().iter() {
@@ -334,7 +334,7 @@ impl<K: SourceType> IndexedObjects<K> {
         let selectors = selectors.filter_map(|(id, index)| Some((*id, index.terms(key, object)?)));
         IndexEntries {
             values: values.collect(),
-            labels: self.labelled.as_ref().map(|_| labels_of(object)),
+            labels: self.by_labels.as_ref().map(|_| labels_of(object)),
             selectors: selectors.collect(),
         }
     }
@@ -346,8 +346,8 @@ impl<K: SourceType> IndexedObjects<K> {
                 index.found.entry(value.clone()).or_default().insert(key.clone());
             }
         }
-        if let (Some(labelled), Some(labels)) = (&mut self.labelled, &entries.labels) {
-            labelled.insert(key, labels);
+        if let (Some(by_labels), Some(labels)) = (&mut self.by_labels, &entries.labels) {
+            by_labels.insert(key, labels);
         }
         for (id, terms) in &entries.selectors {
             if let Some(index) = self.selectors.get_mut(id) {
@@ -368,8 +368,8 @@ impl<K: SourceType> IndexedObjects<K> {
                 }
             }
         }
-        if let (Some(labelled), Some(labels)) = (&mut self.labelled, &entries.labels) {
-            labelled.remove(key, labels);
+        if let (Some(by_labels), Some(labels)) = (&mut self.by_labels, &entries.labels) {
+            by_labels.remove(key, labels);
         }
         for (id, terms) in &entries.selectors {
             if let Some(index) = self.selectors.get_mut(id) {

@@ -8,7 +8,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::indexed_objects::{IndexChange, IndexEntries, IndexId, TotalsId};
-use super::labels::{Labelled, Range, Selecting, Terms};
+use super::labels::{ByLabels, BySelector, Range, Terms};
 use super::pool::Dependent;
 use super::small_set::SmallSet;
 use crate::cluster::KindName;
@@ -122,8 +122,8 @@ pub(super) struct Queries {
     latest: BTreeSet<QueryId>,
     /// The namespaces whose objects another lookup has read since then.
     gone_through: BTreeSet<Option<Box<str>>>,
-    matching: Selecting<Place>,
-    selecting: HashMap<IndexId, Labelled<Place>>,
+    matching: BySelector<Place>,
+    selecting: HashMap<IndexId, ByLabels<Place>>,
     /// Kinds without any query.
     released: Vec<KindName>,
     /// The memory of all fields in bytes, except for `selecting`, which counts its own.
@@ -226,8 +226,8 @@ impl Queries {
                 self.matching.remove(&(namespace.clone(), id), terms);
             }
             Some(Search::Selecting(namespace, index, labels)) => {
-                if let Some(labelled) = self.selecting.get_mut(index) {
-                    labelled.remove(&(namespace.clone(), id), labels);
+                if let Some(by_labels) = self.selecting.get_mut(index) {
+                    by_labels.remove(&(namespace.clone(), id), labels);
                 }
             }
             Some(Search::Referred(kind, ..)) if self.of_kind(kind).next().is_none() => {
@@ -338,8 +338,8 @@ impl Queries {
                 }
             }
             for (index, terms) in entries.selectors() {
-                let Some(labelled) = self.selecting.get(&index) else { continue };
-                for (_, id) in labelled.candidates(terms, &range) {
+                let Some(by_labels) = self.selecting.get(&index) else { continue };
+                for (_, id) in by_labels.candidates(terms, &range) {
                     self.invalidate_if(*id, invalidated, |query| match query.search() {
                         Some(Search::Selecting(_, _, labels)) => terms.matches(labels),
                         _ => false,
@@ -374,7 +374,7 @@ impl Queries {
 
     /// The approximate memory of all queries, in bytes.
     pub fn bytes(&self) -> usize {
-        self.bytes + self.selecting.values().map(Labelled::bytes).sum::<usize>()
+        self.bytes + self.selecting.values().map(ByLabels::bytes).sum::<usize>()
     }
 
     /// The number of stored queries.
