@@ -390,11 +390,11 @@ impl<V: Variant> Computation<V> {
     /// omitted if it is one of several, has never been synced and cannot be read. A type that was synced once keeps its
     /// last known objects.
     fn left_out(&self) -> (bool, Option<Instant>) {
-        let standing = self.informer.standing();
-        if !self.is_one_of_several || standing.is_synced || standing.excess.is_some() {
+        let status = self.informer.status();
+        if !self.is_one_of_several || status.is_synced || status.excess.is_some() {
             return (false, None);
         }
-        lookup::is_left_out(&standing, self.opened)
+        lookup::is_left_out(&status, self.opened)
     }
 
     fn source(&self) -> SourceState {

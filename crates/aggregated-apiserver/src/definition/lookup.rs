@@ -26,7 +26,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::cluster::{
-    Changed, SourceInformer, SourceObjects, SourceOptions, SourceType, Standing, resource_name,
+    Changed, SourceInformer, SourceObjects, SourceOptions, SourceStatus, SourceType, resource_name,
 };
 use crate::object::Key;
 use crate::watch_cache::SourceState;
@@ -448,7 +448,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         let put_off = put_off(S::OPTIONS, *looked_at, now);
         // A change of availability is never delayed.
         let is_in_view =
-            || Availability::at(now, &informer.standing(), *opened).0 == Availability::Available;
+            || Availability::at(now, &informer.status(), *opened).0 == Availability::Available;
         let taken = match put_off {
             Some(time) if *availability == Availability::Available && is_in_view() => {
                 put_off_until = (!changed.is_empty()).then_some(time);
@@ -459,11 +459,11 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         if taken.as_ref().is_some_and(|taken| !taken.keys.is_empty()) {
             *looked_at = Some(now);
         }
-        let standing = match &taken {
-            Some(taken) => taken.standing.clone(),
-            None => informer.standing(),
+        let status = match &taken {
+            Some(taken) => taken.status.clone(),
+            None => informer.status(),
         };
-        let (is, until) = Availability::at(now, &standing, *opened);
+        let (is, until) = Availability::at(now, &status, *opened);
         if std::mem::replace(availability, is) != is {
             // Every result may have changed.
             queries.invalidate_all(&mut invalidated);
@@ -633,25 +633,25 @@ pub(super) fn source<K: SourceType>(
     informer: &SourceInformer<K>,
     may_be_absent: bool,
 ) -> SourceState {
-    let standing = informer.standing();
+    let status = informer.status();
     SourceState {
         resource: resource_name::<K>(),
-        is_synced: standing.is_synced,
-        watch_error: standing.away.as_ref().map(|away| away.why.clone()),
+        is_synced: status.is_synced,
+        watch_error: status.away.as_ref().map(|away| away.why.clone()),
         is_rightly_absent: may_be_absent
-            && standing.away.as_ref().is_some_and(|away| away.is_absent)
-            && standing.excess.is_none(),
-        unseen_since: standing.away.map(|away| away.since),
-        excess: standing.excess,
-        unreadable: standing.unreadable,
+            && status.away.as_ref().is_some_and(|away| away.is_absent)
+            && status.excess.is_none(),
+        unseen_since: status.away.map(|away| away.since),
+        excess: status.excess,
+        unreadable: status.unreadable,
         is_left_out: None,
     }
 }
 
 /// Whether computations run without the source of an informer that was opened at a time. Also returns until when this
 /// holds if nothing changes.
-pub(super) fn is_left_out(standing: &Standing, opened: Instant) -> (bool, Option<Instant>) {
-    let (is, until) = Availability::at(Instant::now(), standing, opened);
+pub(super) fn is_left_out(status: &SourceStatus, opened: Instant) -> (bool, Option<Instant>) {
+    let (is, until) = Availability::at(Instant::now(), status, opened);
     (is == Availability::Unavailable, until)
 }
 

@@ -67,7 +67,7 @@ pub(super) struct Reading<K> {
 
 /// The state of an informer.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub struct SourceStatus {
     /// Whether all objects have been listed, and are stored.
     pub is_synced: bool,
     /// The error that prevents reading the objects from the cluster, if there is one.
@@ -85,7 +85,7 @@ pub struct Taken<K> {
     /// All objects. Empty until all objects have been listed, and followers receive no changes until then.
     pub objects: SourceObjects<K>,
     /// The state of the informer.
-    pub standing: Standing,
+    pub status: SourceStatus,
 }
 
 /// The reason why objects cannot be read from the cluster.
@@ -137,9 +137,9 @@ impl<K> Shelf<K> {
         if self.synced { self.objects.clone() } else { SourceObjects::default() }
     }
 
-    fn standing(&self) -> Standing {
+    fn status(&self) -> SourceStatus {
         let (is_synced, away, excess) = (self.synced, self.away.clone(), self.excess.clone());
-        Standing { is_synced, away, excess, unreadable: self.unreadable.len() }
+        SourceStatus { is_synced, away, excess, unreadable: self.unreadable.len() }
     }
 }
 
@@ -194,7 +194,7 @@ impl<K> SourceInformer<K> {
         // A writer holds this lock until all followers are notified.
         let _followers = self.followers();
         let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
-        Taken { keys: changed.take(), objects: shelf.shown(), standing: shelf.standing() }
+        Taken { keys: changed.take(), objects: shelf.shown(), status: shelf.status() }
     }
 
     /// Counts `now` bytes for an index of the objects, in place of the `before` bytes of the last call.
@@ -213,8 +213,8 @@ impl<K> SourceInformer<K> {
     }
 
     /// The state of the informer.
-    pub fn standing(&self) -> Standing {
-        self.shelf.read().unwrap_or_else(PoisonError::into_inner).standing()
+    pub fn status(&self) -> SourceStatus {
+        self.shelf.read().unwrap_or_else(PoisonError::into_inner).status()
     }
 
     /// Whether no objects are stored, because they exceed a memory limit.
@@ -267,7 +267,7 @@ impl<K> SourceInformer<K> {
     pub async fn settled(&self) {
         let notify = Arc::new(Notify::new());
         let _changed = self.follow(Arc::clone(&notify));
-        while !self.is_synced() && self.excess().is_none() && self.standing().away.is_none() {
+        while !self.is_synced() && self.excess().is_none() && self.status().away.is_none() {
             notify.notified().await;
         }
     }

@@ -246,7 +246,7 @@ impl<K> Shared<K> {
                 if entry.unused_since.is_some() {
                     return false;
                 }
-                let away = source.informer.standing().away;
+                let away = source.informer.status().away;
                 let why = away.map(|away| away.why).unwrap_or_default();
                 entry.unread = Some(UnreadKind { resource: source.resource.clone(), why });
                 entry.source = None;
@@ -388,9 +388,9 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Shared<K> {
 
 /// The time at which an unreadable source is dropped.
 fn lost_at<K>(source: &KindSource<K>) -> Option<Instant> {
-    let standing = source.informer.standing();
-    let since = standing.away?.refused_since?;
-    Some(if standing.is_synced { since + GRACE } else { since })
+    let status = source.informer.status();
+    let since = status.away?.refused_since?;
+    Some(if status.is_synced { since + GRACE } else { since })
 }
 
 fn put_off<K>(entry: &mut Entry<K>, now: Instant) {

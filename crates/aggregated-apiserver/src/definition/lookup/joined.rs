@@ -42,7 +42,7 @@ impl<O> Others<O> {
         let (informer, changed) = (Arc::clone(informer), informer.follow(Arc::clone(notify)));
         // All existing objects are read at once; only later events are changes.
         let now = informer.take(&changed);
-        let (known, taken, is_synced) = (now.objects.clone(), now.objects, now.standing.is_synced);
+        let (known, taken, is_synced) = (now.objects.clone(), now.objects, now.status.is_synced);
         Self {
             known,
             taken,
@@ -114,8 +114,8 @@ impl<K: SourceType, O: SourceType, T: Aggregate> Aggregates<K> for JoinedTotals<
         self.others.taken = taken.objects;
         // Becoming synced again is a change that must not be held back as a measurement, because the objects published
         // before may lack these values.
-        let comes_back = taken.standing.is_synced && !followed.is_synced;
-        followed.is_synced = taken.standing.is_synced;
+        let comes_back = taken.status.is_synced && !followed.is_synced;
+        followed.is_synced = taken.status.is_synced;
         (taken.keys, followed.is_measured && !comes_back)
     }
 

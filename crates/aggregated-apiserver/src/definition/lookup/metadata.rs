@@ -179,8 +179,8 @@ impl<K: MetadataType> MetadataLookup<K> {
         let mut before = std::mem::take(in_view);
         for (kind, source) in followed.followed() {
             let keys = source.changed.take();
-            let standing = source.informer.standing();
-            let (is, until) = Availability::at(Instant::now(), &standing, source.opened);
+            let status = source.informer.status();
+            let (is, until) = Availability::at(Instant::now(), &status, source.opened);
             times.extend(until);
             let known = before.remove(&kind);
             let is_same = known.is_some_and(|known| {
@@ -324,18 +324,16 @@ impl<K: MetadataType> Tracked for MetadataLookup<K> {
         let in_view = followed.followed().into_iter().map(|(kind, source)| {
             let state = self.state();
             let is_available = state.in_view.get(&kind).is_some_and(InView::is_available);
-            let standing = source.informer.standing();
+            let status = source.informer.status();
             SourceState {
                 resource: format!("{PREFIX}{}", source.resource),
-                is_synced: standing.is_synced,
+                is_synced: status.is_synced,
                 // Responses carry no warning about these kinds.
-                is_rightly_absent: !is_available
-                    || standing.away.is_some()
-                    || standing.unreadable > 0,
-                unseen_since: standing.away.as_ref().map(|away| away.since),
-                watch_error: standing.away.map(|away| away.why),
-                excess: standing.excess,
-                unreadable: standing.unreadable,
+                is_rightly_absent: !is_available || status.away.is_some() || status.unreadable > 0,
+                unseen_since: status.away.as_ref().map(|away| away.since),
+                watch_error: status.away.map(|away| away.why),
+                excess: status.excess,
+                unreadable: status.unreadable,
                 is_left_out: Some(!is_available),
             }
         });

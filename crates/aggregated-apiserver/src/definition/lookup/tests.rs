@@ -411,7 +411,7 @@ fn lookups_are_correct_when_changes_are_processed_late() {
             continue;
         }
         let taken = informer.take(&changed);
-        assert_eq!(taken.standing.is_synced, is_listed);
+        assert_eq!(taken.status.is_synced, is_listed);
         if !is_listed {
             assert_eq!(taken.objects.len(), 0);
             indexed = None;
