@@ -637,11 +637,11 @@ pub(super) fn source<K: SourceType>(
     SourceState {
         resource: resource_name::<K>(),
         is_synced: status.is_synced,
-        watch_error: status.away.as_ref().map(|away| away.why.clone()),
+        watch_error: status.failure.as_ref().map(|failure| failure.why.clone()),
         is_rightly_absent: may_be_absent
-            && status.away.as_ref().is_some_and(|away| away.is_absent)
+            && status.failure.as_ref().is_some_and(|failure| failure.is_absent)
             && status.excess.is_none(),
-        unseen_since: status.away.map(|away| away.since),
+        unseen_since: status.failure.map(|failure| failure.since),
         excess: status.excess,
         unreadable: status.unreadable,
         is_left_out: None,

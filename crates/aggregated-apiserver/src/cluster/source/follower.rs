@@ -176,7 +176,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Follower<K> {
     async fn watch(&mut self, objects: &ListWatch<K>, mut revision: String) {
         loop {
             let informer = Arc::clone(&self.informer);
-            let is_watching = || informer.set_away(None);
+            let is_watching = || informer.set_failure(None);
             match objects.watch(&mut revision, self, is_watching).await {
                 Ok(true) => self.backoff_is_over(),
                 // A watch without events is not repeated immediately.
@@ -211,13 +211,13 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Follower<K> {
                 self.informer.exceed(why);
                 tokio::time::sleep(AGAIN).await;
             }
-            Interruption::Failed(error) => self.be_away(&error, Cause::Failure).await,
-            Interruption::Refused(error) => self.be_away(&error, Cause::Refusal).await,
-            Interruption::Absent(error) => self.be_away(&error, Cause::Absence).await,
+            Interruption::Failed(error) => self.record_failure(&error, Cause::Failure).await,
+            Interruption::Refused(error) => self.record_failure(&error, Cause::Refusal).await,
+            Interruption::Absent(error) => self.record_failure(&error, Cause::Absence).await,
         }
     }
 
-    async fn be_away(&mut self, error: &str, cause: Cause) {
+    async fn record_failure(&mut self, error: &str, cause: Cause) {
         match cause {
             // This API may be absent in a cluster, so there is no warning.
             Cause::Absence if self.may_be_absent => {
@@ -230,7 +230,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Follower<K> {
             }
             _ => self.tell(error),
         }
-        self.informer.set_away(Some((error, cause)));
+        self.informer.set_failure(Some((error, cause)));
         self.pause().await;
     }
 

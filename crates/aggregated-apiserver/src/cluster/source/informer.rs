@@ -49,7 +49,7 @@ struct Shelf<K> {
     /// The objects that exist and cannot be decoded as this type.
     unreadable: HashSet<Key>,
     /// The error that prevents reading the objects from the cluster, if there is one.
-    away: Option<Away>,
+    failure: Option<ReadFailure>,
     /// The reason why no objects are stored, if they exceed a memory limit.
     excess: Option<String>,
 }
@@ -71,7 +71,7 @@ pub struct SourceStatus {
     /// Whether all objects have been listed, and are stored.
     pub is_synced: bool,
     /// The error that prevents reading the objects from the cluster, if there is one.
-    pub away: Option<Away>,
+    pub failure: Option<ReadFailure>,
     /// The reason why no objects are stored, if they exceed a memory limit.
     pub excess: Option<String>,
     /// The number of objects that cannot be decoded, at most 1,000.
@@ -101,7 +101,7 @@ pub enum Cause {
 
 /// An error that prevents reading objects from the cluster.
 #[derive(Clone, Debug)]
-pub struct Away {
+pub struct ReadFailure {
     /// The error message.
     pub why: String,
     /// The time of the first failure. The stored objects have the same age.
@@ -138,8 +138,8 @@ impl<K> Shelf<K> {
     }
 
     fn status(&self) -> SourceStatus {
-        let (is_synced, away, excess) = (self.synced, self.away.clone(), self.excess.clone());
-        SourceStatus { is_synced, away, excess, unreadable: self.unreadable.len() }
+        let (is_synced, failure, excess) = (self.synced, self.failure.clone(), self.excess.clone());
+        SourceStatus { is_synced, failure, excess, unreadable: self.unreadable.len() }
     }
 }
 
@@ -150,7 +150,7 @@ impl<K> SourceInformer<K> {
             bytes: 0,
             synced: false,
             unreadable: HashSet::new(),
-            away: None,
+            failure: None,
             excess: None,
         };
         Self {
@@ -228,22 +228,22 @@ impl<K> SourceInformer<K> {
     }
 
     /// Records the error that prevents reading the objects from the cluster, or that they can be read again (`None`).
-    pub(super) fn set_away(&self, why: Option<(&str, Cause)>) {
+    pub(super) fn set_failure(&self, why: Option<(&str, Cause)>) {
         let followers = self.followers();
         let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
-        let before = shelf.away.take();
+        let before = shelf.failure.take();
         let had_any = before.is_some();
         let now = Instant::now();
-        shelf.away = why.map(|(why, cause)| {
+        shelf.failure = why.map(|(why, cause)| {
             let refused_before = before.as_ref().and_then(|before| before.refused_since);
             let is_refused = cause != Cause::Failure;
             // A refusal stays recorded if a different error follows.
             let refused_since = refused_before.or(is_refused.then_some(now));
             let since = before.map_or(now, |before| before.since);
             let is_absent = cause == Cause::Absence;
-            Away { why: why.to_owned(), since, refused_since, is_absent }
+            ReadFailure { why: why.to_owned(), since, refused_since, is_absent }
         });
-        let is_news = had_any || shelf.away.is_some();
+        let is_news = had_any || shelf.failure.is_some();
         drop(shelf);
         if is_news {
             tell(followers, []);
@@ -267,7 +267,7 @@ impl<K> SourceInformer<K> {
     pub async fn settled(&self) {
         let notify = Arc::new(Notify::new());
         let _changed = self.follow(Arc::clone(&notify));
-        while !self.is_synced() && self.excess().is_none() && self.status().away.is_none() {
+        while !self.is_synced() && self.excess().is_none() && self.status().failure.is_none() {
             notify.notified().await;
         }
     }
@@ -400,7 +400,7 @@ impl<K> SourceInformer<K> {
         }
         shelf.synced = true;
         shelf.excess = None;
-        shelf.away = None;
+        shelf.failure = None;
         drop(shelf);
         self.reserved.store(0, Ordering::Relaxed);
         tell(followers, told);
@@ -420,7 +420,7 @@ impl<K> SourceInformer<K> {
         let was_synced = std::mem::take(&mut shelf.synced);
         self.share.count(std::mem::take(&mut shelf.bytes), 0);
         shelf.unreadable.clear();
-        shelf.away = None;
+        shelf.failure = None;
         shelf.excess = Some(why);
         drop(shelf);
         // Followers must process the objects again that were visible to them. Objects that arrived before the first
@@ -458,9 +458,9 @@ impl<K> SourceInformer<K> {
     }
 
     /// Records why the objects cannot be read from the cluster, and whether the cluster refused the request.
-    pub(crate) fn go_away(&self, why: Option<(&str, bool)>) {
+    pub(crate) fn set_test_failure(&self, why: Option<(&str, bool)>) {
         let cause = |is_refused| if is_refused { Cause::Refusal } else { Cause::Failure };
-        self.set_away(why.map(|(why, is_refused)| (why, cause(is_refused))));
+        self.set_failure(why.map(|(why, is_refused)| (why, cause(is_refused))));
     }
 }
 

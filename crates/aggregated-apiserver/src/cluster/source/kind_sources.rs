@@ -246,8 +246,8 @@ impl<K> Shared<K> {
                 if entry.unused_since.is_some() {
                     return false;
                 }
-                let away = source.informer.status().away;
-                let why = away.map(|away| away.why).unwrap_or_default();
+                let failure = source.informer.status().failure;
+                let why = failure.map(|failure| failure.why).unwrap_or_default();
                 entry.unread = Some(UnreadKind { resource: source.resource.clone(), why });
                 entry.source = None;
                 put_off(entry, now);
@@ -389,7 +389,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Shared<K> {
 /// The time at which an unreadable source is dropped.
 fn lost_at<K>(source: &KindSource<K>) -> Option<Instant> {
     let status = source.informer.status();
-    let since = status.away?.refused_since?;
+    let since = status.failure?.refused_since?;
     Some(if status.is_synced { since + GRACE } else { since })
 }
 

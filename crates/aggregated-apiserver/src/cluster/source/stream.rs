@@ -84,7 +84,7 @@ impl<K: SourceType> Follower<K> {
             };
             let taken = match event {
                 Ok(event) => {
-                    self.informer.set_away(None);
+                    self.informer.set_failure(None);
                     self.take_event(event, text_of)
                 }
                 // The stream continues by itself after an error, and may have retried without a delay.

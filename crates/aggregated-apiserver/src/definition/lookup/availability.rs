@@ -28,7 +28,7 @@ impl Availability {
     /// The availability at the time `now` of a lookup that was opened at `opened`. Also returns until when it holds if
     /// nothing changes.
     pub fn at(now: Instant, status: &SourceStatus, opened: Instant) -> (Self, Option<Instant>) {
-        let refused_since = status.away.as_ref().and_then(|away| away.refused_since);
+        let refused_since = status.failure.as_ref().and_then(|failure| failure.refused_since);
         let until = |end: Instant, meanwhile: Self| match now < end {
             true => (meanwhile, Some(end)),
             false => (Self::Unavailable, None),

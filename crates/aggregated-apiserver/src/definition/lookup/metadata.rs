@@ -329,9 +329,11 @@ impl<K: MetadataType> Tracked for MetadataLookup<K> {
                 resource: format!("{PREFIX}{}", source.resource),
                 is_synced: status.is_synced,
                 // Responses carry no warning about these kinds.
-                is_rightly_absent: !is_available || status.away.is_some() || status.unreadable > 0,
-                unseen_since: status.away.as_ref().map(|away| away.since),
-                watch_error: status.away.map(|away| away.why),
+                is_rightly_absent: !is_available
+                    || status.failure.is_some()
+                    || status.unreadable > 0,
+                unseen_since: status.failure.as_ref().map(|failure| failure.since),
+                watch_error: status.failure.map(|failure| failure.why),
                 excess: status.excess,
                 unreadable: status.unreadable,
                 is_left_out: Some(!is_available),

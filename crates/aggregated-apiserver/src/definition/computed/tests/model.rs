@@ -286,14 +286,14 @@ async fn break_or_mend(cluster: &mut Cluster, view: &Watched, random: &mut fastr
         }
         1 => {
             // The last known objects are used until the grace period ends.
-            view.secrets.go_away(Some(("no right", true)));
+            view.secrets.set_test_failure(Some(("no right", true)));
         }
         2 => {
-            view.secrets.go_away(Some(("no right", true)));
+            view.secrets.set_test_failure(Some(("no right", true)));
             tokio::time::advance(lookup::GRACE).await;
             cluster.secrets_are_away = true;
         }
-        3 => view.secrets.go_away(Some(("no connection", false))),
+        3 => view.secrets.set_test_failure(Some(("no connection", false))),
         _ => {
             // No object was stored while the limit was exceeded.
             for (key, secret) in &cluster.secrets {
