@@ -23,7 +23,7 @@ const MOST_UNREADABLE: usize = 1_000;
 
 /// The objects of one type, as last read from the cluster.
 pub struct SourceInformer<K> {
-    shelf: RwLock<Shelf<K>>,
+    contents: RwLock<Contents<K>>,
     followers: Mutex<Vec<Weak<Changed>>>,
     /// Hashes the JSON of objects and the decoded values. Its keys are random, so that clients cannot construct two
     /// objects with one hash.
@@ -41,7 +41,7 @@ pub struct SourceInformer<K> {
     is_short_for_all: AtomicBool,
 }
 
-struct Shelf<K> {
+struct Contents<K> {
     objects: SourceObjects<K>,
     /// The memory that the objects use, in bytes.
     bytes: usize,
@@ -131,7 +131,7 @@ impl Changed {
     }
 }
 
-impl<K> Shelf<K> {
+impl<K> Contents<K> {
     /// The objects, or none until all objects have been listed.
     fn shown(&self) -> SourceObjects<K> {
         if self.synced { self.objects.clone() } else { SourceObjects::default() }
@@ -145,7 +145,7 @@ impl<K> Shelf<K> {
 
 impl<K> SourceInformer<K> {
     pub(super) fn new(bound: usize, share: Arc<Share>) -> Self {
-        let shelf = Shelf {
+        let contents = Contents {
             objects: SourceObjects::default(),
             bytes: 0,
             synced: false,
@@ -154,7 +154,7 @@ impl<K> SourceInformer<K> {
             excess: None,
         };
         Self {
-            shelf: RwLock::new(shelf),
+            contents: RwLock::new(contents),
             followers: Mutex::default(),
             hasher: RandomState::new(),
             bound,
@@ -167,34 +167,34 @@ impl<K> SourceInformer<K> {
 
     /// The object with this key.
     pub fn get(&self, key: &Key) -> Option<Arc<K>> {
-        let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
-        shelf.objects.get(key).map(Arc::clone)
+        let contents = self.contents.read().unwrap_or_else(PoisonError::into_inner);
+        contents.objects.get(key).map(Arc::clone)
     }
 
     /// The object with this key, and the stored key, which shares its memory with other copies.
     pub fn get_keyed(&self, key: &Key) -> Option<(Key, Arc<K>)> {
-        let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
-        let (key, object) = shelf.objects.get_keyed(key)?;
+        let contents = self.contents.read().unwrap_or_else(PoisonError::into_inner);
+        let (key, object) = contents.objects.get_keyed(key)?;
         Some((key.clone(), Arc::clone(object)))
     }
 
     /// The stored key that equals this one.
     fn known_key(&self, key: &Key) -> Option<Key> {
-        let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
-        shelf.objects.get_keyed(key).map(|(kept, _)| kept.clone())
+        let contents = self.contents.read().unwrap_or_else(PoisonError::into_inner);
+        contents.objects.get_keyed(key).map(|(kept, _)| kept.clone())
     }
 
     /// All current objects. Empty until all objects have been listed.
     pub fn objects(&self) -> SourceObjects<K> {
-        self.shelf.read().unwrap_or_else(PoisonError::into_inner).shown()
+        self.contents.read().unwrap_or_else(PoisonError::into_inner).shown()
     }
 
     /// Returns the unprocessed changes of a follower together with all objects. Nothing changes between the two.
     pub fn take(&self, changed: &Changed) -> Taken<K> {
         // A writer holds this lock until all followers are notified.
         let _followers = self.followers();
-        let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
-        Taken { keys: changed.take(), objects: shelf.shown(), status: shelf.status() }
+        let contents = self.contents.read().unwrap_or_else(PoisonError::into_inner);
+        Taken { keys: changed.take(), objects: contents.shown(), status: contents.status() }
     }
 
     /// Counts `now` bytes for an index of the objects, in place of the `before` bytes of the last call.
@@ -209,32 +209,32 @@ impl<K> SourceInformer<K> {
 
     /// Whether all objects have been listed.
     pub fn is_synced(&self) -> bool {
-        self.shelf.read().unwrap_or_else(PoisonError::into_inner).synced
+        self.contents.read().unwrap_or_else(PoisonError::into_inner).synced
     }
 
     /// The state of the informer.
     pub fn status(&self) -> SourceStatus {
-        self.shelf.read().unwrap_or_else(PoisonError::into_inner).status()
+        self.contents.read().unwrap_or_else(PoisonError::into_inner).status()
     }
 
     /// Whether no objects are stored, because they exceed a memory limit.
     pub fn is_exceeded(&self) -> bool {
-        self.shelf.read().unwrap_or_else(PoisonError::into_inner).excess.is_some()
+        self.contents.read().unwrap_or_else(PoisonError::into_inner).excess.is_some()
     }
 
     /// The reason why no objects are stored, if they exceed a memory limit.
     fn excess(&self) -> Option<String> {
-        self.shelf.read().unwrap_or_else(PoisonError::into_inner).excess.clone()
+        self.contents.read().unwrap_or_else(PoisonError::into_inner).excess.clone()
     }
 
     /// Records the error that prevents reading the objects from the cluster, or that they can be read again (`None`).
     pub(super) fn set_failure(&self, why: Option<(&str, Cause)>) {
         let followers = self.followers();
-        let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
-        let before = shelf.failure.take();
+        let mut contents = self.contents.write().unwrap_or_else(PoisonError::into_inner);
+        let before = contents.failure.take();
         let had_any = before.is_some();
         let now = Instant::now();
-        shelf.failure = why.map(|(why, cause)| {
+        contents.failure = why.map(|(why, cause)| {
             let refused_before = before.as_ref().and_then(|before| before.refused_since);
             let is_refused = cause != Cause::Failure;
             // A refusal stays recorded if a different error follows.
@@ -243,8 +243,8 @@ impl<K> SourceInformer<K> {
             let is_absent = cause == Cause::Absence;
             ReadFailure { why: why.to_owned(), since, refused_since, is_absent }
         });
-        let is_news = had_any || shelf.failure.is_some();
-        drop(shelf);
+        let is_news = had_any || contents.failure.is_some();
+        drop(contents);
         if is_news {
             tell(followers, []);
         }
@@ -276,8 +276,8 @@ impl<K> SourceInformer<K> {
     /// informer is synced.
     pub fn follow(&self, notify: Arc<Notify>) -> Arc<Changed> {
         let mut followers = self.followers();
-        let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
-        let keys = Mutex::new(shelf.objects.keys().cloned().collect());
+        let contents = self.contents.read().unwrap_or_else(PoisonError::into_inner);
+        let keys = Mutex::new(contents.objects.keys().cloned().collect());
         let changed = Arc::new(Changed { keys, notify });
         followers.push(Arc::downgrade(&changed));
         changed.notify.notify_one();
@@ -286,16 +286,16 @@ impl<K> SourceInformer<K> {
 
     /// The number of stored objects.
     pub(super) fn len(&self) -> usize {
-        self.shelf.read().unwrap_or_else(PoisonError::into_inner).objects.len()
+        self.contents.read().unwrap_or_else(PoisonError::into_inner).objects.len()
     }
 
     /// The number of bytes that the object with this key may use.
     pub(super) fn room(&self, key: &Key) -> usize {
-        let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
-        let others = shelf.bytes - shelf.objects.kept(key).map_or(0, |kept| kept.bytes);
+        let contents = self.contents.read().unwrap_or_else(PoisonError::into_inner);
+        let others = contents.bytes - contents.objects.kept(key).map_or(0, |kept| kept.bytes);
         let charged = self.charged.load(Ordering::Relaxed);
         let charged = charged.max(self.reserved.load(Ordering::Relaxed));
-        let known = shelf.bytes - others;
+        let known = contents.bytes - others;
         let of_all = (self.share.all().left() + known).saturating_sub(PER_OBJECT);
         let own = self.bound.saturating_sub(others + charged + PER_OBJECT);
         self.is_short_for_all.store(of_all < own, Ordering::Relaxed);
@@ -312,8 +312,8 @@ impl<K> SourceInformer<K> {
 
     /// Whether the stored object was read from JSON with this hash.
     pub(super) fn is_same(&self, key: &Key, hash: u64) -> bool {
-        let shelf = self.shelf.read().unwrap_or_else(PoisonError::into_inner);
-        shelf.objects.kept(key).is_some_and(|kept| kept.hash.load(Ordering::Relaxed) == hash)
+        let contents = self.contents.read().unwrap_or_else(PoisonError::into_inner);
+        contents.objects.kept(key).is_some_and(|kept| kept.hash.load(Ordering::Relaxed) == hash)
     }
 
     /// Replaces an object, or removes it.
@@ -325,34 +325,34 @@ impl<K> SourceInformer<K> {
         // Indexes refer to the stored key. It is looked up before any lock is taken.
         let key = self.known_key(&key).unwrap_or_else(|| self.share.all().kept_key(key));
         let followers = self.followers();
-        let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
-        let can_be_read_again = shelf.unreadable.remove(&key);
+        let mut contents = self.contents.write().unwrap_or_else(PoisonError::into_inner);
+        let can_be_read_again = contents.unreadable.remove(&key);
         let before = match object {
             Some(Reading { object, bytes, hash, content }) => {
-                let known = shelf.objects.kept(&key).filter(|kept| kept.content == content);
+                let known = contents.objects.kept(&key).filter(|kept| kept.content == content);
                 if let Some(known) = known {
                     known.hash.store(hash, Ordering::Relaxed);
-                    drop(shelf);
+                    drop(contents);
                     if can_be_read_again {
                         tell(followers, []);
                     }
                     return;
                 }
                 let bytes = bytes + PER_OBJECT;
-                shelf.bytes += bytes;
+                contents.bytes += bytes;
                 self.share.count(0, bytes);
                 let (object, hash) = (Arc::new(object), AtomicU64::new(hash));
                 let kept = Kept { object, bytes, hash, content };
-                shelf.objects.insert(key.clone(), kept)
+                contents.objects.insert(key.clone(), kept)
             }
-            None => shelf.objects.remove(&key),
+            None => contents.objects.remove(&key),
         };
-        let is_changed = before.is_some() || shelf.objects.get(&key).is_some();
+        let is_changed = before.is_some() || contents.objects.get(&key).is_some();
         let freed = before.map_or(0, |kept| kept.bytes);
-        shelf.bytes -= freed;
+        contents.bytes -= freed;
         self.share.count(freed, 0);
-        let is_told = shelf.synced && (is_changed || can_be_read_again);
-        drop(shelf);
+        let is_told = contents.synced && (is_changed || can_be_read_again);
+        drop(contents);
         if is_told {
             tell(followers, [key]);
         }
@@ -361,20 +361,20 @@ impl<K> SourceInformer<K> {
     /// Records that an object exists and cannot be decoded as this type. An older version of the object stays stored.
     pub(super) fn set_unreadable(&self, key: Key) {
         let followers = self.followers();
-        let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
-        if shelf.unreadable.len() < MOST_UNREADABLE {
-            shelf.unreadable.insert(key);
+        let mut contents = self.contents.write().unwrap_or_else(PoisonError::into_inner);
+        if contents.unreadable.len() < MOST_UNREADABLE {
+            contents.unreadable.insert(key);
         }
-        drop(shelf);
+        drop(contents);
         tell(followers, []);
     }
 
     /// Records that an unreadable object is back in its last readable version.
     pub(super) fn set_readable(&self, key: &Key) {
         let followers = self.followers();
-        let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
-        let is_news = shelf.unreadable.remove(key);
-        drop(shelf);
+        let mut contents = self.contents.write().unwrap_or_else(PoisonError::into_inner);
+        let is_news = contents.unreadable.remove(key);
+        drop(contents);
         if is_news {
             tell(followers, []);
         }
@@ -383,25 +383,25 @@ impl<K> SourceInformer<K> {
     /// Records that all objects have been listed. Objects that are not in `present` are removed.
     pub(crate) fn complete(&self, present: &HashSet<Key>) {
         let followers = self.followers();
-        let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
+        let mut contents = self.contents.write().unwrap_or_else(PoisonError::into_inner);
         let gone: Vec<Key> =
-            shelf.objects.keys().filter(|key| !present.contains(key)).cloned().collect();
+            contents.objects.keys().filter(|key| !present.contains(key)).cloned().collect();
         for key in &gone {
-            let kept = shelf.objects.remove(key);
+            let kept = contents.objects.remove(key);
             let freed = kept.map_or(0, |kept| kept.bytes);
-            shelf.bytes -= freed;
+            contents.bytes -= freed;
             self.share.count(freed, 0);
         }
-        shelf.unreadable.retain(|key| present.contains(key));
+        contents.unreadable.retain(|key| present.contains(key));
         let mut told = gone;
-        if !shelf.synced {
-            shelf.objects = shelf.objects.packed();
-            told.extend(shelf.objects.keys().cloned());
+        if !contents.synced {
+            contents.objects = contents.objects.packed();
+            told.extend(contents.objects.keys().cloned());
         }
-        shelf.synced = true;
-        shelf.excess = None;
-        shelf.failure = None;
-        drop(shelf);
+        contents.synced = true;
+        contents.excess = None;
+        contents.failure = None;
+        drop(contents);
         self.reserved.store(0, Ordering::Relaxed);
         tell(followers, told);
     }
@@ -415,14 +415,14 @@ impl<K> SourceInformer<K> {
         let reserved = self.charged.load(Ordering::Relaxed).saturating_add(slack);
         self.reserved.fetch_max(reserved, Ordering::Relaxed);
         let followers = self.followers();
-        let mut shelf = self.shelf.write().unwrap_or_else(PoisonError::into_inner);
-        let objects = std::mem::take(&mut shelf.objects);
-        let was_synced = std::mem::take(&mut shelf.synced);
-        self.share.count(std::mem::take(&mut shelf.bytes), 0);
-        shelf.unreadable.clear();
-        shelf.failure = None;
-        shelf.excess = Some(why);
-        drop(shelf);
+        let mut contents = self.contents.write().unwrap_or_else(PoisonError::into_inner);
+        let objects = std::mem::take(&mut contents.objects);
+        let was_synced = std::mem::take(&mut contents.synced);
+        self.share.count(std::mem::take(&mut contents.bytes), 0);
+        contents.unreadable.clear();
+        contents.failure = None;
+        contents.excess = Some(why);
+        drop(contents);
         // Followers must process the objects again that were visible to them. Objects that arrived before the first
         // complete list were never visible.
         let told = objects.keys().filter(|_| was_synced);
@@ -437,8 +437,8 @@ impl<K> SourceInformer<K> {
 impl<K: Send + Sync> KeepsKeys for SourceInformer<K> {
     /// Does not wait for a writer: without a result, the caller stores a second copy of the key.
     fn kept_key(&self, key: &Key) -> Option<Key> {
-        let shelf = self.shelf.try_read().ok()?;
-        shelf.objects.get_keyed(key).map(|(kept, _)| kept.clone())
+        let contents = self.contents.try_read().ok()?;
+        contents.objects.get_keyed(key).map(|(kept, _)| kept.clone())
     }
 }
 
