@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::objects::{Kept, SourceObjects};
-use super::together::{KeepsKeys, Share};
+use super::objects::{SourceObjects, StoredObject};
+use super::together::{Share, StoresKeys};
 use crate::object::Key;
 
-/// The memory overhead of an object, in bytes: its key, its node in the map, and its metadata in [`Kept`].
+/// The memory overhead of an object, in bytes: its key, its node in the map, and its metadata in [`StoredObject`].
 const PER_OBJECT: usize = 256;
 /// The divisor of the memory limit for the slack after an excess: objects are stored again only if a sixteenth of the
 /// limit would stay free.
@@ -181,7 +181,7 @@ impl<K> SourceInformer<K> {
     /// The stored key that equals this one.
     fn known_key(&self, key: &Key) -> Option<Key> {
         let contents = self.contents.read().unwrap_or_else(PoisonError::into_inner);
-        contents.objects.get_keyed(key).map(|(kept, _)| kept.clone())
+        contents.objects.get_keyed(key).map(|(stored, _)| stored.clone())
     }
 
     /// All current objects. Empty until all objects have been listed.
@@ -292,7 +292,7 @@ impl<K> SourceInformer<K> {
     /// The number of bytes that the object with this key may use.
     pub(super) fn room(&self, key: &Key) -> usize {
         let contents = self.contents.read().unwrap_or_else(PoisonError::into_inner);
-        let others = contents.bytes - contents.objects.kept(key).map_or(0, |kept| kept.bytes);
+        let others = contents.bytes - contents.objects.stored(key).map_or(0, |stored| stored.bytes);
         let charged = self.charged.load(Ordering::Relaxed);
         let charged = charged.max(self.reserved.load(Ordering::Relaxed));
         let known = contents.bytes - others;
@@ -313,7 +313,10 @@ impl<K> SourceInformer<K> {
     /// Whether the stored object was read from JSON with this hash.
     pub(super) fn is_same(&self, key: &Key, hash: u64) -> bool {
         let contents = self.contents.read().unwrap_or_else(PoisonError::into_inner);
-        contents.objects.kept(key).is_some_and(|kept| kept.hash.load(Ordering::Relaxed) == hash)
+        contents
+            .objects
+            .stored(key)
+            .is_some_and(|stored| stored.hash.load(Ordering::Relaxed) == hash)
     }
 
     /// Replaces an object, or removes it.
@@ -323,13 +326,14 @@ impl<K> SourceInformer<K> {
     /// appear and disappear before that without having been visible.
     pub(super) fn replace(&self, key: Key, object: Option<Reading<K>>) {
         // Indexes refer to the stored key. It is looked up before any lock is taken.
-        let key = self.known_key(&key).unwrap_or_else(|| self.share.all().kept_key(key));
+        let key = self.known_key(&key).unwrap_or_else(|| self.share.all().stored_key(key));
         let followers = self.followers();
         let mut contents = self.contents.write().unwrap_or_else(PoisonError::into_inner);
         let can_be_read_again = contents.unreadable.remove(&key);
         let before = match object {
             Some(Reading { object, bytes, hash, content }) => {
-                let known = contents.objects.kept(&key).filter(|kept| kept.content == content);
+                let known =
+                    contents.objects.stored(&key).filter(|stored| stored.content == content);
                 if let Some(known) = known {
                     known.hash.store(hash, Ordering::Relaxed);
                     drop(contents);
@@ -342,13 +346,13 @@ impl<K> SourceInformer<K> {
                 contents.bytes += bytes;
                 self.share.count(0, bytes);
                 let (object, hash) = (Arc::new(object), AtomicU64::new(hash));
-                let kept = Kept { object, bytes, hash, content };
-                contents.objects.insert(key.clone(), kept)
+                let stored = StoredObject { object, bytes, hash, content };
+                contents.objects.insert(key.clone(), stored)
             }
             None => contents.objects.remove(&key),
         };
         let is_changed = before.is_some() || contents.objects.get(&key).is_some();
-        let freed = before.map_or(0, |kept| kept.bytes);
+        let freed = before.map_or(0, |stored| stored.bytes);
         contents.bytes -= freed;
         self.share.count(freed, 0);
         let is_told = contents.synced && (is_changed || can_be_read_again);
@@ -387,8 +391,8 @@ impl<K> SourceInformer<K> {
         let gone: Vec<Key> =
             contents.objects.keys().filter(|key| !present.contains(key)).cloned().collect();
         for key in &gone {
-            let kept = contents.objects.remove(key);
-            let freed = kept.map_or(0, |kept| kept.bytes);
+            let stored = contents.objects.remove(key);
+            let freed = stored.map_or(0, |stored| stored.bytes);
             contents.bytes -= freed;
             self.share.count(freed, 0);
         }
@@ -434,11 +438,11 @@ impl<K> SourceInformer<K> {
     }
 }
 
-impl<K: Send + Sync> KeepsKeys for SourceInformer<K> {
+impl<K: Send + Sync> StoresKeys for SourceInformer<K> {
     /// Does not wait for a writer: without a result, the caller stores a second copy of the key.
-    fn kept_key(&self, key: &Key) -> Option<Key> {
+    fn stored_key(&self, key: &Key) -> Option<Key> {
         let contents = self.contents.try_read().ok()?;
-        contents.objects.get_keyed(key).map(|(kept, _)| kept.clone())
+        contents.objects.get_keyed(key).map(|(stored, _)| stored.clone())
     }
 }
 

@@ -17,13 +17,13 @@ pub(super) struct Together {
     bytes: AtomicUsize,
     shares: Mutex<Vec<Weak<Share>>>,
     /// The informers that store objects by key.
-    keepers: RwLock<Vec<Weak<dyn KeepsKeys>>>,
+    keepers: RwLock<Vec<Weak<dyn StoresKeys>>>,
 }
 
 /// An informer of any type. It stores objects by key.
-pub(super) trait KeepsKeys: Send + Sync {
+pub(super) trait StoresKeys: Send + Sync {
     /// Returns the stored key that equals this one.
-    fn kept_key(&self, key: &Key) -> Option<Key>;
+    fn stored_key(&self, key: &Key) -> Option<Key>;
 }
 
 /// The memory of the objects of one type.
@@ -59,8 +59,8 @@ impl Together {
         share
     }
 
-    /// Adds an informer whose stored keys [`kept_key`](Self::kept_key) searches.
-    pub fn add_keeper(&self, keeper: Weak<dyn KeepsKeys>) {
+    /// Adds an informer whose stored keys [`stored_key`](Self::stored_key) searches.
+    pub fn add_keeper(&self, keeper: Weak<dyn StoresKeys>) {
         let mut keepers = self.keepers.write().unwrap_or_else(PoisonError::into_inner);
         keepers.retain(|one| one.strong_count() > 0);
         keepers.push(keeper);
@@ -68,10 +68,10 @@ impl Together {
 
     /// Returns the equal key that one of the types stores, or otherwise this key. Objects of several types may
     /// have the same key, for example a Pod and its metrics: the string of the key is in memory only once.
-    pub fn kept_key(&self, key: Key) -> Key {
+    pub fn stored_key(&self, key: Key) -> Key {
         let keepers = self.keepers.read().unwrap_or_else(PoisonError::into_inner);
-        let mut kept = keepers.iter().filter_map(|keeper| keeper.upgrade()?.kept_key(&key));
-        kept.next().unwrap_or(key)
+        let mut stored = keepers.iter().filter_map(|keeper| keeper.upgrade()?.stored_key(&key));
+        stored.next().unwrap_or(key)
     }
 
     /// Explains that the common limit is exceeded, and names the types that use the most memory.

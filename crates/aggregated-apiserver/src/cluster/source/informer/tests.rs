@@ -26,14 +26,14 @@ fn informers_share_the_string_of_equal_keys() {
     let all = Arc::new(Together::within(100_000));
     let informer = |name: &str| {
         let informer = Arc::new(SourceInformer::<String>::new(80_000, all.share(name.to_owned())));
-        let keeper: Weak<dyn KeepsKeys> = Arc::downgrade(&(Arc::clone(&informer) as _));
+        let keeper: Weak<dyn StoresKeys> = Arc::downgrade(&(Arc::clone(&informer) as _));
         all.add_keeper(keeper);
         informer
     };
     let (one, other) = (informer("ones"), informer("others"));
     let text = |informer: &SourceInformer<String>, key: &str| {
-        let kept = informer.kept_key(&Key::of_text(key));
-        kept.map(|kept| kept.text().as_ptr())
+        let stored = informer.stored_key(&Key::of_text(key));
+        stored.map(|stored| stored.text().as_ptr())
     };
     one.set(Key::of_text("n/a"), Some("a".to_owned()));
     other.set(Key::of_text("n/b"), Some("b".to_owned()));
@@ -43,12 +43,12 @@ fn informers_share_the_string_of_equal_keys() {
         }
         assert!(text(&one, key).is_some() && text(&one, key) == text(&other, key));
     }
-    let kept = text(&one, "n/a");
+    let stored = text(&one, "n/a");
     one.set(Key::of_text("n/a"), None);
-    assert_eq!((text(&one, "n/a"), text(&other, "n/a")), (None, kept));
+    assert_eq!((text(&one, "n/a"), text(&other, "n/a")), (None, stored));
     drop(one);
     other.set(Key::of_text("n/a"), Some("d".to_owned()));
-    assert_eq!(text(&other, "n/a"), kept);
+    assert_eq!(text(&other, "n/a"), stored);
 }
 
 /// A type may use the memory that the other types leave, and releases it when its objects are removed.
