@@ -95,8 +95,8 @@ impl Sources {
         }
         let share = self.all.share(resource_name::<K>());
         let informer = Arc::new(SourceInformer::<K>::new(self.bound, share));
-        let keeper: Weak<SourceInformer<K>> = Arc::downgrade(&informer);
-        self.all.add_keeper(keeper);
+        let weak: Weak<SourceInformer<K>> = Arc::downgrade(&informer);
+        self.all.add_informer(weak);
         informers.insert(place, informer.clone());
         let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
         let reports = Arc::clone(reports.entry(resource_name::<K>()).or_default());

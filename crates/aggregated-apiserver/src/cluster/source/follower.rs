@@ -12,7 +12,7 @@ use kube::runtime::watcher::DefaultBackoff;
 use serde::de::DeserializeOwned;
 
 use super::informer::Cause;
-use super::list_watch::{Change, Excess, Interruption, Keeper, ListWatch};
+use super::list_watch::{Change, ChangeSink, Excess, Interruption, ListWatch};
 use super::{SourceInformer, SourceOptions, SourceStreams, SourceType};
 use crate::cluster::bounded_client::ANSWER_BYTES;
 use crate::log_throttle::{DETAILS, LogThrottle};
@@ -62,7 +62,7 @@ impl<K> Follower<K> {
     }
 }
 
-impl<K> Keeper<K> for Follower<K> {
+impl<K> ChangeSink<K> for Follower<K> {
     fn room(&self, key: &Key) -> usize {
         self.informer.room(key)
     }
@@ -75,15 +75,15 @@ impl<K> Keeper<K> for Follower<K> {
         self.informer.is_same(key, hash)
     }
 
-    fn keep(&mut self, change: Change<K>) {
+    fn apply(&mut self, change: Change<K>) {
         match change {
-            Change::Kept(key, reading) => {
+            Change::Decoded(key, reading) => {
                 if let Some(present) = &mut self.present {
                     present.insert(key.clone());
                 }
                 self.informer.replace(key, Some(reading));
             }
-            Change::Same(key) => {
+            Change::Unchanged(key) => {
                 self.informer.set_readable(&key);
                 if let Some(present) = &mut self.present {
                     present.insert(key);
@@ -104,7 +104,7 @@ impl<K> Keeper<K> for Follower<K> {
                 }
                 self.informer.set_unreadable(key);
             }
-            Change::Gone(key) => self.informer.replace(key, None),
+            Change::Deleted(key) => self.informer.replace(key, None),
         }
     }
 }

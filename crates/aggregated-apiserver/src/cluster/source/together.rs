@@ -17,7 +17,7 @@ pub(super) struct Together {
     bytes: AtomicUsize,
     shares: Mutex<Vec<Weak<Share>>>,
     /// The informers that store objects by key.
-    keepers: RwLock<Vec<Weak<dyn StoresKeys>>>,
+    informers: RwLock<Vec<Weak<dyn StoresKeys>>>,
 }
 
 /// An informer of any type. It stores objects by key.
@@ -36,8 +36,8 @@ pub(super) struct Share {
 
 impl Together {
     pub fn within(bound: usize) -> Self {
-        let (shares, keepers) = (Mutex::default(), RwLock::default());
-        Self { bound, bytes: AtomicUsize::new(0), shares, keepers }
+        let (shares, informers) = (Mutex::default(), RwLock::default());
+        Self { bound, bytes: AtomicUsize::new(0), shares, informers }
     }
 
     /// Counts `now` bytes towards the common limit, in place of the `before` bytes of the last call.
@@ -60,17 +60,18 @@ impl Together {
     }
 
     /// Adds an informer whose stored keys [`stored_key`](Self::stored_key) searches.
-    pub fn add_keeper(&self, keeper: Weak<dyn StoresKeys>) {
-        let mut keepers = self.keepers.write().unwrap_or_else(PoisonError::into_inner);
-        keepers.retain(|one| one.strong_count() > 0);
-        keepers.push(keeper);
+    pub fn add_informer(&self, informer: Weak<dyn StoresKeys>) {
+        let mut informers = self.informers.write().unwrap_or_else(PoisonError::into_inner);
+        informers.retain(|one| one.strong_count() > 0);
+        informers.push(informer);
     }
 
     /// Returns the equal key that one of the types stores, or otherwise this key. Objects of several types may
     /// have the same key, for example a Pod and its metrics: the string of the key is in memory only once.
     pub fn stored_key(&self, key: Key) -> Key {
-        let keepers = self.keepers.read().unwrap_or_else(PoisonError::into_inner);
-        let mut stored = keepers.iter().filter_map(|keeper| keeper.upgrade()?.stored_key(&key));
+        let informers = self.informers.read().unwrap_or_else(PoisonError::into_inner);
+        let mut stored =
+            informers.iter().filter_map(|informer| informer.upgrade()?.stored_key(&key));
         stored.next().unwrap_or(key)
     }
 

@@ -26,8 +26,8 @@ fn informers_share_the_string_of_equal_keys() {
     let all = Arc::new(Together::within(100_000));
     let informer = |name: &str| {
         let informer = Arc::new(SourceInformer::<String>::new(80_000, all.share(name.to_owned())));
-        let keeper: Weak<dyn StoresKeys> = Arc::downgrade(&(Arc::clone(&informer) as _));
-        all.add_keeper(keeper);
+        let weak: Weak<dyn StoresKeys> = Arc::downgrade(&(Arc::clone(&informer) as _));
+        all.add_informer(weak);
         informer
     };
     let (one, other) = (informer("ones"), informer("others"));
