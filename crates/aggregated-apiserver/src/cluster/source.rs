@@ -9,9 +9,9 @@ mod kind_sources;
 mod list_watch;
 mod objects;
 mod scope;
+mod shared_limit;
 mod source_type;
 mod stream;
-mod together;
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -27,9 +27,9 @@ pub use kind_sources::{KindSource, KindSources};
 use list_watch::ListWatch;
 pub use objects::SourceObjects;
 pub use scope::SourceOptions;
+use shared_limit::SharedLimit;
 pub use source_type::{SourceApi, SourceType, resource_name};
 pub use stream::SourceStreams;
-use together::Together;
 
 use crate::log_throttle::LogThrottle;
 
@@ -52,9 +52,9 @@ pub struct Sources {
     /// The memory limit for the objects of each type, in bytes.
     bound: usize,
     /// The memory that the objects of all types use, except objects that are found by references.
-    all: Arc<Together>,
+    all: Arc<SharedLimit>,
     /// The memory that objects found by references use.
-    referred: Arc<Together>,
+    referred: Arc<SharedLimit>,
     /// The types whose objects come from streams instead of from the cluster.
     streams: SourceStreams,
     informers: Mutex<HashMap<(TypeId, SourceOptions), AnyInformer>>,
@@ -71,8 +71,8 @@ impl Sources {
         Self {
             client,
             bound,
-            all: Arc::new(Together::within(of_all)),
-            referred: Arc::new(Together::within(of_referred)),
+            all: Arc::new(SharedLimit::within(of_all)),
+            referred: Arc::new(SharedLimit::within(of_referred)),
             streams,
             informers: Mutex::default(),
             watches: Mutex::default(),
@@ -93,8 +93,8 @@ impl Sources {
         if let Some(Ok(informer)) = known.map(Arc::downcast) {
             return informer;
         }
-        let share = self.all.share(resource_name::<K>());
-        let informer = Arc::new(SourceInformer::<K>::new(self.bound, share));
+        let memory = self.all.of_type(resource_name::<K>());
+        let informer = Arc::new(SourceInformer::<K>::new(self.bound, memory));
         let weak: Weak<SourceInformer<K>> = Arc::downgrade(&informer);
         self.all.add_informer(weak);
         informers.insert(place, informer.clone());

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::objects::{SourceObjects, StoredObject};
-use super::together::{Share, StoresKeys};
+use super::shared_limit::{StoresKeys, TypeMemory};
 use crate::object::Key;
 
 /// The memory overhead of an object, in bytes: its key, its node in the map, and its metadata in [`StoredObject`].
@@ -31,7 +31,7 @@ pub struct SourceInformer<K> {
     /// The memory limit of the objects, in bytes.
     pub(super) bound: usize,
     /// The memory that these objects use, counted towards the limit of all types.
-    share: Arc<Share>,
+    memory: Arc<TypeMemory>,
     /// The memory that the indexes of the objects use, in bytes.
     charged: AtomicUsize,
     /// The memory to reserve for the indexes after an excess, in bytes. Objects are stored again only if they fit
@@ -144,7 +144,7 @@ impl<K> Contents<K> {
 }
 
 impl<K> SourceInformer<K> {
-    pub(super) fn new(bound: usize, share: Arc<Share>) -> Self {
+    pub(super) fn new(bound: usize, memory: Arc<TypeMemory>) -> Self {
         let contents = Contents {
             objects: SourceObjects::default(),
             bytes: 0,
@@ -158,7 +158,7 @@ impl<K> SourceInformer<K> {
             followers: Mutex::default(),
             hasher: RandomState::new(),
             bound,
-            share,
+            memory,
             charged: AtomicUsize::new(0),
             reserved: AtomicUsize::new(0),
             is_short_for_all: AtomicBool::new(false),
@@ -199,7 +199,7 @@ impl<K> SourceInformer<K> {
 
     /// Counts `now` bytes for an index of the objects, in place of the `before` bytes of the last call.
     pub fn charge(&self, before: usize, now: usize) {
-        self.share.count(before, now);
+        self.memory.count(before, now);
         if now > before {
             self.charged.fetch_add(now - before, Ordering::Relaxed);
         } else {
@@ -296,7 +296,7 @@ impl<K> SourceInformer<K> {
         let charged = self.charged.load(Ordering::Relaxed);
         let charged = charged.max(self.reserved.load(Ordering::Relaxed));
         let known = contents.bytes - others;
-        let of_all = (self.share.all().left() + known).saturating_sub(PER_OBJECT);
+        let of_all = (self.memory.all().left() + known).saturating_sub(PER_OBJECT);
         let own = self.bound.saturating_sub(others + charged + PER_OBJECT);
         self.is_short_for_all.store(of_all < own, Ordering::Relaxed);
         own.min(of_all)
@@ -305,7 +305,7 @@ impl<K> SourceInformer<K> {
     /// Explains which memory limit the object that was read last exceeds.
     pub(super) fn explain_excess(&self) -> String {
         match self.is_short_for_all.load(Ordering::Relaxed) {
-            true => self.share.all().explain(),
+            true => self.memory.all().explain(),
             false => format!("they take more than {} MiB of memory", self.bound >> 20),
         }
     }
@@ -326,7 +326,7 @@ impl<K> SourceInformer<K> {
     /// appear and disappear before that without having been visible.
     pub(super) fn replace(&self, key: Key, object: Option<Reading<K>>) {
         // Indexes refer to the stored key. It is looked up before any lock is taken.
-        let key = self.known_key(&key).unwrap_or_else(|| self.share.all().stored_key(key));
+        let key = self.known_key(&key).unwrap_or_else(|| self.memory.all().stored_key(key));
         let followers = self.followers();
         let mut contents = self.contents.write().unwrap_or_else(PoisonError::into_inner);
         let can_be_read_again = contents.unreadable.remove(&key);
@@ -344,7 +344,7 @@ impl<K> SourceInformer<K> {
                 }
                 let bytes = bytes + PER_OBJECT;
                 contents.bytes += bytes;
-                self.share.count(0, bytes);
+                self.memory.count(0, bytes);
                 let (object, hash) = (Arc::new(object), AtomicU64::new(hash));
                 let stored = StoredObject { object, bytes, hash, content };
                 contents.objects.insert(key.clone(), stored)
@@ -354,7 +354,7 @@ impl<K> SourceInformer<K> {
         let is_changed = before.is_some() || contents.objects.get(&key).is_some();
         let freed = before.map_or(0, |stored| stored.bytes);
         contents.bytes -= freed;
-        self.share.count(freed, 0);
+        self.memory.count(freed, 0);
         let is_told = contents.synced && (is_changed || can_be_read_again);
         drop(contents);
         if is_told {
@@ -394,7 +394,7 @@ impl<K> SourceInformer<K> {
             let stored = contents.objects.remove(key);
             let freed = stored.map_or(0, |stored| stored.bytes);
             contents.bytes -= freed;
-            self.share.count(freed, 0);
+            self.memory.count(freed, 0);
         }
         contents.unreadable.retain(|key| present.contains(key));
         let mut told = gone;
@@ -422,7 +422,7 @@ impl<K> SourceInformer<K> {
         let mut contents = self.contents.write().unwrap_or_else(PoisonError::into_inner);
         let objects = std::mem::take(&mut contents.objects);
         let was_synced = std::mem::take(&mut contents.synced);
-        self.share.count(std::mem::take(&mut contents.bytes), 0);
+        self.memory.count(std::mem::take(&mut contents.bytes), 0);
         contents.unreadable.clear();
         contents.failure = None;
         contents.excess = Some(why);
@@ -450,8 +450,8 @@ impl<K: Send + Sync> StoresKeys for SourceInformer<K> {
 impl<K> SourceInformer<K> {
     /// Creates an informer that shares its memory limit with no other type.
     pub(crate) fn alone(bound: usize) -> Self {
-        let all = Arc::new(super::together::Together::within(usize::MAX));
-        Self::new(bound, all.share("things".to_owned()))
+        let all = Arc::new(super::shared_limit::SharedLimit::within(usize::MAX));
+        Self::new(bound, all.of_type("things".to_owned()))
     }
 
     /// Replaces an object, or removes it.

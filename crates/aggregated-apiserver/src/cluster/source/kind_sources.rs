@@ -19,7 +19,7 @@ use super::discovery::{Discovery, NotFound, Served};
 use super::follower::Follower;
 use super::kind_name::KindName;
 use super::list_watch::{Interruption, ListWatch};
-use super::together::Together;
+use super::shared_limit::SharedLimit;
 use super::{Changed, SourceInformer, Sources};
 use crate::log_throttle::LogThrottle;
 
@@ -90,7 +90,7 @@ struct Shared<K> {
     notify: Arc<Notify>,
     client: Client,
     bound: usize,
-    all: Arc<Together>,
+    all: Arc<SharedLimit>,
     reports: LogThrottle,
     full: LogThrottle,
 }
@@ -371,8 +371,8 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Shared<K> {
             return;
         };
         let Served { path, resource, is_namespaced } = served;
-        let share = self.all.share(resource.clone());
-        let informer = Arc::new(SourceInformer::new(self.bound, share));
+        let memory = self.all.of_type(resource.clone());
+        let informer = Arc::new(SourceInformer::new(self.bound, memory));
         let changed = informer.follow(Arc::clone(&self.notify));
         let follower = Follower::new(Arc::clone(&informer), resource.clone(), MISSING);
         let objects = ListWatch::of_metadata(self.client.clone(), &path);

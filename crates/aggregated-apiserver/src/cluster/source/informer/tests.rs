@@ -1,7 +1,7 @@
 //! Tests of the objects and memory limits of an informer.
 
 use super::*;
-use crate::cluster::source::together::Together;
+use crate::cluster::source::shared_limit::SharedLimit;
 
 #[test]
 fn after_an_overflow_objects_are_relisted_with_memory_reserved_for_indexes() {
@@ -23,9 +23,10 @@ fn after_an_overflow_objects_are_relisted_with_memory_reserved_for_indexes() {
 /// Objects with the same name share one key, for any type and in any order of arrival.
 #[test]
 fn informers_share_the_string_of_equal_keys() {
-    let all = Arc::new(Together::within(100_000));
+    let all = Arc::new(SharedLimit::within(100_000));
     let informer = |name: &str| {
-        let informer = Arc::new(SourceInformer::<String>::new(80_000, all.share(name.to_owned())));
+        let informer =
+            Arc::new(SourceInformer::<String>::new(80_000, all.of_type(name.to_owned())));
         let weak: Weak<dyn StoresKeys> = Arc::downgrade(&(Arc::clone(&informer) as _));
         all.add_informer(weak);
         informer
@@ -54,8 +55,8 @@ fn informers_share_the_string_of_equal_keys() {
 /// A type may use the memory that the other types leave, and releases it when its objects are removed.
 #[test]
 fn source_types_have_a_common_memory_limit() {
-    let all = Arc::new(Together::within(100_000));
-    let informer = |name: &str| SourceInformer::<String>::new(80_000, all.share(name.to_owned()));
+    let all = Arc::new(SharedLimit::within(100_000));
+    let informer = |name: &str| SourceInformer::<String>::new(80_000, all.of_type(name.to_owned()));
     let (one, other) = (informer("ones"), informer("others"));
     let key = Key::of_text("a");
     let set = |informer: &SourceInformer<String>, content: u64, bytes: usize| {

@@ -12,10 +12,10 @@ const NAMED: usize = 3;
 
 /// The memory of the objects of all types, with a common limit. Most types are small, so the limit of a single type is
 /// larger than an equal part of the common limit.
-pub(super) struct Together {
+pub(super) struct SharedLimit {
     bound: usize,
     bytes: AtomicUsize,
-    shares: Mutex<Vec<Weak<Share>>>,
+    types: Mutex<Vec<Weak<TypeMemory>>>,
     /// The informers that store objects by key.
     informers: RwLock<Vec<Weak<dyn StoresKeys>>>,
 }
@@ -27,17 +27,17 @@ pub(super) trait StoresKeys: Send + Sync {
 }
 
 /// The memory of the objects of one type.
-pub(super) struct Share {
+pub(super) struct TypeMemory {
     /// The name of the resource, for example `pods`.
     resource: String,
     bytes: AtomicUsize,
-    all: Arc<Together>,
+    all: Arc<SharedLimit>,
 }
 
-impl Together {
+impl SharedLimit {
     pub fn within(bound: usize) -> Self {
-        let (shares, informers) = (Mutex::default(), RwLock::default());
-        Self { bound, bytes: AtomicUsize::new(0), shares, informers }
+        let (types, informers) = (Mutex::default(), RwLock::default());
+        Self { bound, bytes: AtomicUsize::new(0), types, informers }
     }
 
     /// Counts `now` bytes towards the common limit, in place of the `before` bytes of the last call.
@@ -49,14 +49,14 @@ impl Together {
         self.bound.saturating_sub(self.bytes.load(Ordering::Relaxed))
     }
 
-    /// Creates the share of a type with this resource name.
-    pub fn share(self: &Arc<Self>, resource: String) -> Arc<Share> {
-        let share = Share { resource, bytes: AtomicUsize::new(0), all: Arc::clone(self) };
-        let share = Arc::new(share);
-        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
-        shares.retain(|one| one.strong_count() > 0);
-        shares.push(Arc::downgrade(&share));
-        share
+    /// Creates the memory account of a type with this resource name.
+    pub fn of_type(self: &Arc<Self>, resource: String) -> Arc<TypeMemory> {
+        let memory = TypeMemory { resource, bytes: AtomicUsize::new(0), all: Arc::clone(self) };
+        let memory = Arc::new(memory);
+        let mut types = self.types.lock().unwrap_or_else(PoisonError::into_inner);
+        types.retain(|one| one.strong_count() > 0);
+        types.push(Arc::downgrade(&memory));
+        memory
     }
 
     /// Adds an informer whose stored keys [`stored_key`](Self::stored_key) searches.
@@ -77,14 +77,14 @@ impl Together {
 
     /// Explains that the common limit is exceeded, and names the types that use the most memory.
     pub fn explain(&self) -> String {
-        let shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
-        let known: Vec<Arc<Share>> = shares.iter().filter_map(Weak::upgrade).collect();
-        drop(shares);
+        let types = self.types.lock().unwrap_or_else(PoisonError::into_inner);
+        let known: Vec<Arc<TypeMemory>> = types.iter().filter_map(Weak::upgrade).collect();
+        drop(types);
         // Each counter is read once, because other threads change it. A resource may be read in several scopes and as
         // several types.
         let mut taken: HashMap<&str, usize> = HashMap::new();
-        for share in &known {
-            *taken.entry(&share.resource).or_default() += share.bytes.load(Ordering::Relaxed);
+        for memory in &known {
+            *taken.entry(&memory.resource).or_default() += memory.bytes.load(Ordering::Relaxed);
         }
         let mut taken: Vec<(&str, usize)> = taken.into_iter().collect();
         taken.sort_by_key(|(resource, bytes)| (Reverse(*bytes), *resource));
@@ -100,7 +100,7 @@ impl Together {
     }
 }
 
-impl Share {
+impl TypeMemory {
     /// Counts `now` bytes for the objects, in place of the `before` bytes of the last call.
     pub fn count(&self, before: usize, now: usize) {
         count(&self.bytes, before, now);
@@ -108,12 +108,12 @@ impl Share {
     }
 
     /// The common limit of all types.
-    pub fn all(&self) -> &Together {
+    pub fn all(&self) -> &SharedLimit {
         &self.all
     }
 }
 
-impl Drop for Share {
+impl Drop for TypeMemory {
     /// Returns the memory of the type to the common limit.
     fn drop(&mut self) {
         self.all.count(*self.bytes.get_mut(), 0);
@@ -134,9 +134,9 @@ mod tests {
 
     #[test]
     fn the_memory_error_names_the_largest_types_and_dropped_types_free_memory() {
-        let all = Arc::new(Together::within(100 << 20));
-        let [pods, nodes, events, sets] =
-            ["pods", "nodes", "events", "replicasets.apps"].map(|name| all.share(name.to_owned()));
+        let all = Arc::new(SharedLimit::within(100 << 20));
+        let [pods, nodes, events, sets] = ["pods", "nodes", "events", "replicasets.apps"]
+            .map(|name| all.of_type(name.to_owned()));
         pods.count(0, 60 << 20);
         nodes.count(0, 1);
         events.count(0, 30 << 20);
@@ -150,7 +150,7 @@ mod tests {
         let most = "pods (20 MiB), replicasets.apps (10 MiB), nodes (1 MiB)";
         assert_eq!(all.explain(), format!("{said}{most}"));
         assert_eq!(all.left(), (71 << 20) - 2);
-        let in_one_namespace = all.share("pods".to_owned());
+        let in_one_namespace = all.of_type("pods".to_owned());
         in_one_namespace.count(0, 5 << 20);
         let most = "pods (25 MiB), replicasets.apps (10 MiB), nodes (1 MiB)";
         assert_eq!(all.explain(), format!("{said}{most}"));
