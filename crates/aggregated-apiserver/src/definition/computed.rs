@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::lookup::{self, Invalidated, Opening, QueryId, Related, Tracked};
+use super::lookup::{self, AnyLookup, Invalidated, Opening, QueryId, Related};
 use super::{FieldPermissions, PrinterColumns, Visibility, qualified, to_tree};
 use crate::cluster::{Changed, SourceInformer, SourceOptions, SourceType};
 use crate::object::{Key, Object};
@@ -185,7 +185,7 @@ pub trait Computed:
 }
 
 /// A computation, independent of its types.
-pub trait Running: Send {
+pub trait AnyComputation: Send {
     /// Whether its sources and lookups are known.
     fn is_synced(&self) -> bool;
     /// Whether the computation has sources: false if its source type is omitted because it cannot be read.
@@ -284,7 +284,7 @@ struct Computation<V: Variant> {
     alike: SharedJson,
 }
 
-impl<V: Variant> Running for Computation<V> {
+impl<V: Variant> AnyComputation for Computation<V> {
     fn is_synced(&self) -> bool {
         self.is_source_known() && self.related.lookups().iter().all(|lookup| lookup.is_settled())
     }
@@ -294,7 +294,7 @@ impl<V: Variant> Running for Computation<V> {
     }
 
     fn sources(&self) -> Vec<SourceState> {
-        let of_lookups = self.related.lookups().into_iter().flat_map(Tracked::sources);
+        let of_lookups = self.related.lookups().into_iter().flat_map(AnyLookup::sources);
         std::iter::once(self.source()).chain(of_lookups).collect()
     }
 
@@ -476,7 +476,7 @@ impl<V: Variant> Computation<V> {
         let computed = catch_unwind(AssertUnwindSafe(compute)).map_err(|_| "it panicked")?;
         let computed = computed?;
         let namespace = source.namespace();
-        let is_narrow = |lookup: &&dyn Tracked| self.narrow.contains(&lookup.type_of_objects());
+        let is_narrow = |lookup: &&dyn AnyLookup| self.narrow.contains(&lookup.type_of_objects());
         let mut narrow = self.related.lookups().into_iter().filter(is_narrow);
         if namespace.is_some() && narrow.any(|lookup| lookup.has_looked_outside(namespace)) {
             let why = "it has looked in another namespace than its disclosures say";

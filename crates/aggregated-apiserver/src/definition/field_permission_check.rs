@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use super::computed::Only;
-use super::lookup::{Related, Tracked};
+use super::lookup::{AnyLookup, Related};
 use super::{Computed, ComputedFromVariants, FieldPermissions, Variant, to_tree};
 
 /// A field that is computed from a lookup without being declared in the [`FieldPermissions`].
@@ -110,7 +110,7 @@ fn check<V: Variant>(
     let mut faults = Vec::new();
     let kinds = V::Related::kinds();
     let types: Vec<TypeId> =
-        related().lookups().into_iter().map(Tracked::type_of_objects).collect();
+        related().lookups().into_iter().map(AnyLookup::type_of_objects).collect();
     for (place, type_id) in types.into_iter().enumerate() {
         // Objects that are found by references have no static kind, and all readers see them.
         let Some(kind) = kinds.iter().find(|kind| kind.type_id == type_id) else { continue };

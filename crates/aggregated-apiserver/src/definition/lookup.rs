@@ -603,7 +603,7 @@ impl<S> Default for Invalidated<S> {
 }
 
 /// A lookup, independent of its type.
-pub trait Tracked {
+pub trait AnyLookup {
     /// The type of the objects.
     fn type_of_objects(&self) -> TypeId;
     /// Whether a query since the last [`take_latest`](Self::take_latest) was about objects outside of this namespace.
@@ -655,7 +655,7 @@ pub(super) fn is_left_out(status: &SourceStatus, opened: Instant) -> (bool, Opti
     (is == Availability::Unavailable, until)
 }
 
-impl<K: SourceType, S: LookupOptions> Tracked for Lookup<K, S> {
+impl<K: SourceType, S: LookupOptions> AnyLookup for Lookup<K, S> {
     fn type_of_objects(&self) -> TypeId {
         TypeId::of::<K>()
     }

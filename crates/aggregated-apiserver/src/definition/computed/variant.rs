@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
-use super::{Computation, Computed, Namer, Running};
+use super::{AnyComputation, Computation, Computed, Namer};
 use crate::cluster::{SourceApi, SourceOptions, SourceType, Sources, resource_name};
 use crate::definition::kind::SourceKind;
 use crate::definition::lookup::{ComputationNumber, Opening, Pool, Related};
@@ -174,7 +174,7 @@ impl<C: Computed> Variant for Only<C> {
 
 /// Running computations, and the notification of their changes.
 pub struct Opened {
-    pub(super) computations: Vec<Box<dyn Running>>,
+    pub(super) computations: Vec<Box<dyn AnyComputation>>,
     pub(super) notify: Arc<Notify>,
     /// The lookups that the computations share.
     pool: Pool,

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::availability::Availability;
 use super::pool::{ComputationNumber, Dependent, Opening, SourceNumber};
 use super::queries::{Dependents, Queries, QueryId, Search};
-use super::{Invalidated, Related, Tracked};
+use super::{AnyLookup, Invalidated, Related};
 use crate::cluster::{KindName, KindSource, KindSources};
 use crate::definition::kind::SourceKind;
 use crate::object::Key;
@@ -262,7 +262,7 @@ impl<K: MetadataType> Related for MetadataLookup<K> {
         Self { shared, computation: opening.computation }
     }
 
-    fn lookups(&self) -> Vec<&dyn Tracked> {
+    fn lookups(&self) -> Vec<&dyn AnyLookup> {
         vec![self]
     }
 
@@ -272,7 +272,7 @@ impl<K: MetadataType> Related for MetadataLookup<K> {
     }
 }
 
-impl<K: MetadataType> Tracked for MetadataLookup<K> {
+impl<K: MetadataType> AnyLookup for MetadataLookup<K> {
     fn type_of_objects(&self) -> TypeId {
         TypeId::of::<K>()
     }

@@ -1,6 +1,6 @@
 //! Related: the lookups of a computation, as one value.
 
-use super::{Lookup, LookupOptions, Opening, Tracked};
+use super::{AnyLookup, Lookup, LookupOptions, Opening};
 use crate::cluster::SourceType;
 use crate::definition::kind::SourceKind;
 
@@ -10,7 +10,7 @@ pub trait Related: Send + Sync + Sized + 'static {
     #[doc(hidden)]
     fn open(opening: &Opening<'_>) -> Self;
     #[doc(hidden)]
-    fn lookups(&self) -> Vec<&dyn Tracked>;
+    fn lookups(&self) -> Vec<&dyn AnyLookup>;
     #[doc(hidden)]
     fn kinds() -> Vec<SourceKind>;
 }
@@ -20,7 +20,7 @@ impl<K: SourceType, S: LookupOptions> Related for Lookup<K, S> {
         Lookup::open(opening)
     }
 
-    fn lookups(&self) -> Vec<&dyn Tracked> {
+    fn lookups(&self) -> Vec<&dyn AnyLookup> {
         vec![self]
     }
 
@@ -32,7 +32,7 @@ impl<K: SourceType, S: LookupOptions> Related for Lookup<K, S> {
 impl Related for () {
     fn open(_: &Opening<'_>) -> Self {}
 
-    fn lookups(&self) -> Vec<&dyn Tracked> {
+    fn lookups(&self) -> Vec<&dyn AnyLookup> {
         Vec::new()
     }
 
@@ -49,9 +49,9 @@ macro_rules! related {
             }
 
             #[allow(non_snake_case)] // each value is bound to the name of its type
-            fn lookups(&self) -> Vec<&dyn Tracked> {
+            fn lookups(&self) -> Vec<&dyn AnyLookup> {
                 let ($($name,)*) = self;
-                let mut lookups: Vec<&dyn Tracked> = Vec::new();
+                let mut lookups: Vec<&dyn AnyLookup> = Vec::new();
                 $(lookups.extend($name.lookups());)*
                 lookups
             }

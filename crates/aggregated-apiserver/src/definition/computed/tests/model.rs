@@ -366,7 +366,7 @@ async fn incremental_computation_equals_a_full_recomputation() {
     view.quiet();
     view.check(&cluster);
     let lookups = view.computation.related.lookups().into_iter();
-    assert_eq!(lookups.map(Tracked::queries).sum::<usize>(), 0, "queries are forgotten");
+    assert_eq!(lookups.map(AnyLookup::queries).sum::<usize>(), 0, "queries are forgotten");
 }
 
 fn set<T>(all: &mut BTreeMap<Key, T>, key: Key, object: Option<T>) {
