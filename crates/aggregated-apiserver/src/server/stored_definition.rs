@@ -44,8 +44,8 @@ pub(super) fn unenforced(kind: &Kind, definition: &CustomResourceDefinition) -> 
 
 /// Logs the parts of a definition that are not enforced.
 pub(super) fn warn_of_unenforced(kind: &Kind, definition: &CustomResourceDefinition) {
-    for fault in unenforced(kind, definition) {
-        tracing::warn!("kind {}: {fault}", kind.qualified());
+    for error in unenforced(kind, definition) {
+        tracing::warn!("kind {}: {error}", kind.qualified());
     }
 }
 
