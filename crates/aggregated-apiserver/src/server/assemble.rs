@@ -92,7 +92,11 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
             None => Kind::parse(definition, cells)?,
         };
         if kind.versions.is_empty() {
-            return Err(fault(&kind, "spec.versions", "no version is served"));
+            return Err(fault(
+                &kind,
+                "spec.versions",
+                "no version is served; set served to true in one of them",
+            ));
         }
         if !registered.faults.is_empty() {
             let faults = registered.faults.clone();
@@ -115,12 +119,12 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
             let other =
                 taken.insert((kind.group.clone(), format!("{field}={name}")), kind.qualified());
             if let Some(other) = other {
-                return Err(fault(&kind, field, &format!("{name:?} is taken by {other}")));
+                return Err(fault(&kind, field, &format!("{name:?} is already used by {other}")));
             }
         }
         if let Some(other) = kind.version_without_rules() {
             let why = format!(
-                "rules look at objects of one version, and {other} is served too: who writes that would not be held to them"
+                "the rules in Rust validate only one version, so objects written in {other} would not be validated; convert between the versions in Rust, or do not serve {other}"
             );
             return Err(fault(&kind, "spec.versions", &why));
         }
@@ -129,7 +133,7 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
         });
         if let Some(shown) = shown.filter(|shown| shown.hides()) {
             let why = format!(
-                "is a view of {}, of which each user sees only some objects: it would show all of them",
+                "is a view of {}, which has a Visibility: the view would show all objects to every user; remove the view or the Visibility",
                 shown.qualified()
             );
             return Err(fault(&kind, "spec.names", &why));
@@ -141,7 +145,9 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
             Backend::Computed { sources, rights, .. } => {
                 let differs = |source: &&SourceResource| source.namespaced != kind.is_namespaced();
                 if let Some(SourceResource { resource, .. }) = sources.iter().find(differs) {
-                    let why = format!("must be the scope of {resource}, which it is computed from");
+                    let why = format!(
+                        "must be the scope of {resource}, because the kind is computed from it"
+                    );
                     return Err(fault(&kind, "spec.scope", &why));
                 }
                 computed_from(&kind, sources, rights)?;
@@ -531,7 +537,7 @@ mod tests {
     fn invalid_kinds_prevent_the_server_from_starting() {
         check(
             &Kinds::new().computed::<Bar>().computed::<Bar>(),
-            "kind bars.example.com: spec.names.plural: \"bars\" is taken by bars.example.com",
+            "kind bars.example.com: spec.names.plural: \"bars\" is already used by bars.example.com",
         );
         check(
             &Kinds::new().stored::<Foo>(),
@@ -543,7 +549,7 @@ mod tests {
         let unserved = serde_json::to_string(&unserved).unwrap();
         check(
             &Kinds::new().crds_from_yaml(&unserved).unwrap(),
-            "kind bars.example.com: spec.versions: no version is served",
+            "kind bars.example.com: spec.versions: no version is served; set served to true in one of them",
         );
         let definition = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -564,7 +570,7 @@ mod tests {
         );
         check(
             &Kinds::new().computed::<Baz>(),
-            "kind bazes.example.com: spec.scope: must be the scope of nodes, which it is computed from",
+            "kind bazes.example.com: spec.scope: must be the scope of nodes, because the kind is computed from it",
         );
     }
 }
