@@ -150,7 +150,7 @@ async fn a_server_exits_if_etcd_contains_an_object_of_an_unknown_version() -> Re
     options.import(farm_operator::NAME, line.to_string().as_bytes()).await?;
     let mut replica = place.begin(free_port()?, &etcd.urls(), &[]).await?;
     let said = ended(&mut replica).await?;
-    let expected = "llamas.farm.example.com default/late is kept in farm.example.com/v9, which is not known here";
+    let expected = "llamas.farm.example.com default/late is stored in farm.example.com/v9, which this release does not have";
     ensure!(said.contains(expected), "{said}");
     Ok(())
 }

@@ -176,7 +176,7 @@ impl Client {
         };
         let members = options.servers.iter().map(member).collect::<Result<Vec<_>, _>>()?;
         if members.is_empty() {
-            return Err("--etcd-servers names none".to_owned());
+            return Err("--etcd-servers contains no URL".to_owned());
         }
         Ok(Self { members, preferred: AtomicUsize::new(0) })
     }
