@@ -72,7 +72,7 @@ pub(super) fn fault(certificate: &str, name: &str, now: Timestamp) -> Option<Str
         return Some(format!("is not valid for {name}, only for {:?}", life.names));
     }
     let expired = Timestamp::from_second(life.to).ok().filter(|to| *to < now)?;
-    Some(format!("expired at {expired}"))
+    Some(format!("has expired at {expired}"))
 }
 
 /// The expiration of the first certificate in PEM, in seconds since 1970.

@@ -493,7 +493,9 @@ async fn rewriting_a_store_encrypts_objects_and_history_with_the_first_key() {
     let rewrite = |encryption| rewrite(folder.path(), encryption, &as_it_is);
     let done = |rewritten| Ok(Rewritten { rewritten, all: 4, damaged: Vec::new() });
     let plain_refused = rewrite(with_keys(&["one"], false)).unwrap_err();
-    assert!(plain_refused.ends_with("it is not encrypted, and its providers have no identity"));
+    assert!(
+        plain_refused.ends_with("it is not encrypted, and identity is not among its providers")
+    );
     assert!(is_shown(folder.path(), "a secret"), "nothing was written");
     assert_eq!(rewrite(with_keys(&["one"], true)), done(3));
     assert!(!is_shown(folder.path(), "a secret"));

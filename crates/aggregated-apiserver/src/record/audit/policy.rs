@@ -136,9 +136,9 @@ impl Policy {
     pub fn parse(text: &str) -> Result<Self, String> {
         let options = serde_saphyr::options! { with_snippet: false };
         let value: Value = serde_saphyr::from_str_with_options(text, options)
-            .map_err(|error| one_line(format!("it is no YAML: {error}")))?;
+            .map_err(|error| one_line(format!("it is not valid YAML: {error}")))?;
         if !value.is_object() {
-            return Err(format!("it must be a {KIND} of {API_VERSION}, and is no object"));
+            return Err(format!("it must be a {KIND} of {API_VERSION}, but it is not an object"));
         }
         let policy: Self = serde_path_to_error::deserialize(value)
             .map_err(|error| one_line(format!("{}: {}", error.path(), error.inner())))?;
@@ -369,8 +369,8 @@ mod tests {
     fn audit_policy_errors_name_the_field_on_one_line() {
         let head = "apiVersion: audit.k8s.io/v1\nkind: Policy\n";
         for (text, expected) in [
-            ("- a", "is no object"),
-            (":\n :", "it is no YAML"),
+            ("- a", "is not an object"),
+            (":\n :", "it is not valid YAML"),
             (
                 "apiVersion: audit.k8s.io/v1beta1\nkind: Policy\nrules: [{level: None}]",
                 "it must be a Policy of audit.k8s.io/v1",

@@ -40,9 +40,9 @@ impl TracingConfiguration {
         let one_line = |text: String| text.lines().map(str::trim).collect::<Vec<_>>().join(" ");
         let options = serde_saphyr::options! { with_snippet: false };
         let value: Value = serde_saphyr::from_str_with_options(text, options)
-            .map_err(|error| one_line(format!("it is no YAML: {error}")))?;
+            .map_err(|error| one_line(format!("it is not valid YAML: {error}")))?;
         if !value.is_object() {
-            return Err(format!("it must be a {KIND}, and is no object"));
+            return Err(format!("it must be a {KIND}, but it is not an object"));
         }
         let file: File = serde_path_to_error::deserialize(value)
             .map_err(|error| one_line(format!("{}: {}", error.path(), error.inner())))?;
@@ -131,8 +131,8 @@ mod tests {
     #[test]
     fn tracing_configuration_errors_name_the_field_on_one_line() {
         for (text, expected) in [
-            ("- a", "is no object"),
-            (":\n :", "it is no YAML"),
+            ("- a", "is not an object"),
+            (":\n :", "it is not valid YAML"),
             ("apiVersion: v1\nkind: Pod", "it must be a TracingConfiguration of"),
             (&format!("{HEAD}endpont: a"), "endpont: unknown field `endpont`"),
             (&format!("{HEAD}samplingRatePerMillion: -1"), "samplingRatePerMillion: -1 is not"),
