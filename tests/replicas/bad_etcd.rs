@@ -89,7 +89,7 @@ fn unusable_etcd_flags_are_named_in_the_error() -> Result<()> {
     let cases: [(&[&str], &str); 9] = [
         (&["--etcd-servers", "10.0.0.1:2379"], "--etcd-servers: \"10.0.0.1:2379\""),
         (&["--etcd-servers", "ftp://a"], "must begin with https:// or http://"),
-        (&["--etcd-servers", "https://a:2379"], "can be trusted only with --etcd-cafile"),
+        (&["--etcd-servers", "https://a:2379"], "needs --etcd-cafile, the CA of its certificate"),
         (&["--etcd-servers", "https://a:1", "--etcd-cafile", "/nowhere"], "--etcd-cafile /nowhere"),
         (&["--etcd-servers", "https://a:1", "--etcd-cafile", file], "--etcd-cafile"),
         (

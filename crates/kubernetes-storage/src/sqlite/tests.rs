@@ -310,7 +310,7 @@ async fn unusable_database_files_are_reported() {
     fs::write(&file, &whole[..whole.len() / 2]).unwrap();
     assert!(refused(folder.path()).contains("objects.db"));
     fs::write(&file, "no database, whatever it is, and long enough to be one").unwrap();
-    assert_eq!(refused(folder.path()), "objects.db is no store");
+    assert_eq!(refused(folder.path()), "objects.db is not a database of SQLite");
     let other = |sql: &str| -> (TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("objects.db");
@@ -323,7 +323,7 @@ async fn unusable_database_files_are_reported() {
         other("CREATE TABLE x (y); PRAGMA application_id = 1717662317; PRAGMA user_version = 9");
     assert_eq!(
         refused(later.path()),
-        "objects.db was written by a later version: its form is 9, and 1 is known here"
+        "objects.db was written by a later release in format 9, and this release reads format 1; use the later release"
     );
     fs::write(&file, whole).unwrap();
     assert!(!open_at(folder.path(), 1).is_new(), "nothing was changed");
