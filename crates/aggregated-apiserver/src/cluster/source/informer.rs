@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::objects::{SourceObjects, StoredObject};
-use super::shared_limit::{StoresKeys, TypeMemory};
+use super::shared_limit::{StoresKeys, TypeMemory, count};
 use crate::object::Key;
 
 /// The memory overhead of an object, in bytes: its key, its node in the map, and its metadata in [`StoredObject`].
@@ -178,12 +178,6 @@ impl<K> SourceInformer<K> {
         Some((key.clone(), Arc::clone(object)))
     }
 
-    /// The stored key that equals this one.
-    fn known_key(&self, key: &Key) -> Option<Key> {
-        let contents = self.contents.read().unwrap_or_else(PoisonError::into_inner);
-        contents.objects.get_keyed(key).map(|(stored, _)| stored.clone())
-    }
-
     /// All current objects. Empty until all objects have been listed.
     pub fn objects(&self) -> SourceObjects<K> {
         self.contents.read().unwrap_or_else(PoisonError::into_inner).shown()
@@ -200,11 +194,7 @@ impl<K> SourceInformer<K> {
     /// Counts `now` bytes for an index of the objects, in place of the `before` bytes of the last call.
     pub fn charge(&self, before: usize, now: usize) {
         self.memory.count(before, now);
-        if now > before {
-            self.charged.fetch_add(now - before, Ordering::Relaxed);
-        } else {
-            self.charged.fetch_sub(before - now, Ordering::Relaxed);
-        }
+        count(&self.charged, before, now);
     }
 
     /// Whether all objects have been listed.
@@ -220,11 +210,6 @@ impl<K> SourceInformer<K> {
     /// Whether no objects are stored, because they exceed a memory limit.
     pub fn is_exceeded(&self) -> bool {
         self.contents.read().unwrap_or_else(PoisonError::into_inner).excess.is_some()
-    }
-
-    /// The reason why no objects are stored, if they exceed a memory limit.
-    fn excess(&self) -> Option<String> {
-        self.contents.read().unwrap_or_else(PoisonError::into_inner).excess.clone()
     }
 
     /// Records the error that prevents reading the objects from the cluster, or that they can be read again (`None`).
@@ -252,22 +237,24 @@ impl<K> SourceInformer<K> {
 
     /// Waits until all objects have been listed, or exceed a memory limit.
     pub async fn synced(&self) {
-        let is_known = || self.is_synced() || self.excess().is_some();
-        if is_known() {
-            return;
-        }
-        let notify = Arc::new(Notify::new());
-        let _changed = self.follow(Arc::clone(&notify));
-        while !is_known() {
-            notify.notified().await;
-        }
+        self.wait_until(|status| status.is_synced || status.excess.is_some()).await;
     }
 
     /// Waits until all objects have been listed, exceed a memory limit, or cannot be read from the cluster.
     pub async fn settled(&self) {
+        let is_settled = |status: &SourceStatus| {
+            status.is_synced || status.excess.is_some() || status.failure.is_some()
+        };
+        self.wait_until(is_settled).await;
+    }
+
+    async fn wait_until(&self, is_reached: impl Fn(&SourceStatus) -> bool) {
+        if is_reached(&self.status()) {
+            return;
+        }
         let notify = Arc::new(Notify::new());
         let _changed = self.follow(Arc::clone(&notify));
-        while !self.is_synced() && self.excess().is_none() && self.status().failure.is_none() {
+        while !is_reached(&self.status()) {
             notify.notified().await;
         }
     }
@@ -326,7 +313,8 @@ impl<K> SourceInformer<K> {
     /// appear and disappear before that without having been visible.
     pub(super) fn replace(&self, key: Key, object: Option<Reading<K>>) {
         // Indexes refer to the stored key. It is looked up before any lock is taken.
-        let key = self.known_key(&key).unwrap_or_else(|| self.memory.all().stored_key(key));
+        let stored = self.get_keyed(&key).map(|(stored, _)| stored);
+        let key = stored.unwrap_or_else(|| self.memory.all().stored_key(key));
         let followers = self.followers();
         let mut contents = self.contents.write().unwrap_or_else(PoisonError::into_inner);
         let can_be_read_again = contents.unreadable.remove(&key);

@@ -120,7 +120,8 @@ impl Drop for TypeMemory {
     }
 }
 
-fn count(bytes: &AtomicUsize, before: usize, now: usize) {
+/// Counts `now` bytes in place of the `before` bytes of the last call.
+pub(super) fn count(bytes: &AtomicUsize, before: usize, now: usize) {
     if now > before {
         bytes.fetch_add(now - before, Ordering::Relaxed);
     } else {
