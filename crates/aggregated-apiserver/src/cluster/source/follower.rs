@@ -150,7 +150,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Follower<K> {
                     drop(present);
                     match (objects.every(), revision) {
                         (Some(every), _) => {
-                            self.backoff_is_over();
+                            self.backoff.reset();
                             tokio::time::sleep(about(every)).await;
                         }
                         (None, Some(revision)) => self.watch(objects, revision).await,
@@ -178,7 +178,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Follower<K> {
             let informer = Arc::clone(&self.informer);
             let is_watching = || informer.set_failure(None);
             match objects.watch(&mut revision, self, is_watching).await {
-                Ok(true) => self.backoff_is_over(),
+                Ok(true) => self.backoff.reset(),
                 // A watch without events is not repeated immediately.
                 Ok(false) => self.pause().await,
                 Err(interruption) => {
@@ -243,11 +243,6 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Follower<K> {
             };
             tracing::warn!(source = %self.resource, %error, "cannot watch source, {meanwhile}");
         });
-    }
-
-    /// Resets the backoff: the first retry after the next error comes soon.
-    fn backoff_is_over(&mut self) {
-        self.backoff.reset();
     }
 
     fn explain(&self, excess: Excess) -> String {

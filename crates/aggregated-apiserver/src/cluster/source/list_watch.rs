@@ -115,6 +115,9 @@ pub(super) struct ListWatch<K> {
     of: PhantomData<fn() -> K>,
 }
 
+/// A request, or the reason why its parameters are invalid.
+type RequestResult = Result<Request<Vec<u8>>, kube::core::request::Error>;
+
 #[derive(Deserialize)]
 struct Page<'a> {
     #[serde(default)]
@@ -177,11 +180,14 @@ impl<K: DeserializeOwned> ListWatch<K> {
     /// Checks that the objects can be listed.
     pub(super) async fn probe(&self) -> Result<(), Interruption> {
         let parameters = ListParams::default().limit(1);
-        let request = match self.is_metadata {
-            true => self.requests.list_metadata(&parameters),
-            false => self.requests.list(&parameters),
-        };
-        self.send(request).await.map(drop)
+        self.send(self.list_request(&parameters)).await.map(drop)
+    }
+
+    fn list_request(&self, parameters: &ListParams) -> RequestResult {
+        match self.is_metadata {
+            true => self.requests.list_metadata(parameters),
+            false => self.requests.list(parameters),
+        }
     }
 
     /// The interval between lists, if the objects are polled instead of watched.
@@ -207,11 +213,7 @@ impl<K: DeserializeOwned> ListWatch<K> {
                 field_selector: self.scope.fields().map(str::to_owned),
                 ..ListParams::default()
             };
-            let request = match self.is_metadata {
-                true => self.requests.list_metadata(&parameters),
-                false => self.requests.list(&parameters),
-            };
-            let answer = self.send(request).await?;
+            let answer = self.send(self.list_request(&parameters)).await?;
             let most = if self.limit > 1 && !is_polled { PAGE_BYTES } else { usize::MAX };
             let Some(text) = read_body(answer, most).await? else {
                 self.limit /= 2;
@@ -294,10 +296,7 @@ impl<K: DeserializeOwned> ListWatch<K> {
         }
     }
 
-    async fn send(
-        &self,
-        request: Result<Request<Vec<u8>>, kube::core::request::Error>,
-    ) -> Result<Response<Body>, Interruption> {
+    async fn send(&self, request: RequestResult) -> Result<Response<Body>, Interruption> {
         let request = request.map_err(|error| Interruption::Failed(error.to_string()))?;
         let answer = self.client.send(request.map(Body::from)).await?;
         match answer.status() {
