@@ -316,23 +316,19 @@ impl<V: Variant> AnyComputation for Computation<V> {
         let source = self.informer.get(source_key);
         let computed = source.as_ref().map(|source| self.compute(source));
         let dependencies = self.take_latest();
+        self.set_dependencies(source_key, dependencies);
         // Objects that have been dropped from memory look as if they did not exist.
         if !self.is_synced() {
-            for (index, lookup) in (0..).zip(self.related.lookups()) {
-                lookup.drop_unused(&of_lookup(&dependencies, index));
-            }
             self.put_off.insert(source_key.clone());
             return;
         }
         let Some(computed) = computed else {
             self.show(source_key, None);
-            self.set_dependencies(source_key, Box::default());
             if let Some(mut hold) = self.known.remove(source_key).and_then(|known| known.hold) {
                 self.unpublished.note(source_key, &mut hold, None);
             }
             return;
         };
-        self.set_dependencies(source_key, dependencies);
         match computed {
             Ok(Some(object)) if is_measured && self.is_held_back(source_key, &object) => {}
             Ok(object) => {

@@ -614,8 +614,6 @@ pub trait AnyLookup {
     fn take_latest(&self) -> Vec<QueryId>;
     /// Records the queries that the computation of a source has made. Replaces its earlier queries.
     fn set_dependencies(&self, source: SourceNumber, before: &[QueryId], now: &[QueryId]);
-    /// Drops queries of a computation whose result was discarded.
-    fn drop_unused(&self, asked: &[QueryId]);
     /// Processes the changes since the last call, and adds the sources that they invalidate. Returns when to
     /// call this again at the latest if nothing changes before.
     fn take_invalidated(&self, invalidated: &mut Invalidated<SourceNumber>) -> Option<Instant>;
@@ -677,10 +675,6 @@ impl<K: SourceType, S: LookupOptions> AnyLookup for Lookup<K, S> {
     fn set_dependencies(&self, source: SourceNumber, before: &[QueryId], now: &[QueryId]) {
         let dependent = Dependent::new(self.computation, source);
         self.state().queries.set_dependencies(dependent, before, now);
-    }
-
-    fn drop_unused(&self, asked: &[QueryId]) {
-        self.state().queries.drop_unused(asked);
     }
 
     fn take_invalidated(&self, invalidated: &mut Invalidated<SourceNumber>) -> Option<Instant> {

@@ -298,12 +298,6 @@ impl<K: MetadataType> AnyLookup for MetadataLookup<K> {
         self.release(&mut state);
     }
 
-    fn drop_unused(&self, asked: &[QueryId]) {
-        let mut state = self.state();
-        state.queries.drop_unused(asked);
-        self.release(&mut state);
-    }
-
     fn take_invalidated(&self, invalidated: &mut Invalidated<SourceNumber>) -> Option<Instant> {
         let followed = self.shared.followed.as_ref()?;
         let mut state = self.state();

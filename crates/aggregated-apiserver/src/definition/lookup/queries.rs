@@ -208,15 +208,6 @@ impl Queries {
         }
     }
 
-    /// Drops queries that have been made but are not recorded for any source.
-    pub fn drop_unused(&mut self, ids: &[QueryId]) {
-        for id in ids {
-            if self.recorded.get(id.0).is_some_and(|recorded| recorded.dependents.is_empty()) {
-                self.forget(*id);
-            }
-        }
-    }
-
     fn forget(&mut self, id: QueryId) {
         let Some(RecordedQuery { query, dependents }) = self.recorded.remove(id.0) else { return };
         self.ids.remove(&query);
