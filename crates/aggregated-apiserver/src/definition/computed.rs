@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use super::lookup::{self, AnyLookup, Invalidated, Opening, QueryId, Related};
 use super::{FieldPermissions, PrinterColumns, Visibility, qualified, to_tree};
-use crate::cluster::{Changed, SourceInformer, SourceOptions, SourceType};
+use crate::cluster::{Changed, SourceInformer, SourceOptions, SourceType, resource_name};
 use crate::object::{Key, Object};
 use crate::watch_cache::{SourceState, WatchCache};
 use shared_json::SharedJson;
@@ -394,7 +394,9 @@ impl<V: Variant> Computation<V> {
     }
 
     fn source(&self) -> SourceState {
-        let source = lookup::source(&self.informer, V::OPTIONS.may_be_absent());
+        let resource = resource_name::<V::Source>();
+        let may_be_absent = V::OPTIONS.may_be_absent();
+        let source = lookup::source_state(resource, self.informer.status(), may_be_absent);
         // A type that was synced once keeps its last known objects, which are reported as stale.
         let is_rightly_absent = source.is_rightly_absent && !source.is_synced;
         let is_left_out = self.left_out().0.then_some(true);

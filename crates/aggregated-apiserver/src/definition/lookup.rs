@@ -626,22 +626,22 @@ pub trait AnyLookup {
     fn queries(&self) -> usize;
 }
 
-/// The state of the source of an informer. With `may_be_absent`, the cluster may lack the source.
-pub(super) fn source<K: SourceType>(
-    informer: &SourceInformer<K>,
+/// The state of a source with this status. With `may_be_absent`, the cluster may lack the source.
+pub(super) fn source_state(
+    resource: String,
+    status: SourceStatus,
     may_be_absent: bool,
 ) -> SourceState {
-    let status = informer.status();
+    let SourceStatus { is_synced, failure, excess, unreadable } = status;
+    let is_absent = failure.as_ref().is_some_and(|failure| failure.is_absent);
     SourceState {
-        resource: resource_name::<K>(),
-        is_synced: status.is_synced,
-        watch_error: status.failure.as_ref().map(|failure| failure.why.clone()),
-        is_rightly_absent: may_be_absent
-            && status.failure.as_ref().is_some_and(|failure| failure.is_absent)
-            && status.excess.is_none(),
-        unseen_since: status.failure.map(|failure| failure.since),
-        excess: status.excess,
-        unreadable: status.unreadable,
+        resource,
+        is_synced,
+        is_rightly_absent: may_be_absent && is_absent && excess.is_none(),
+        unseen_since: failure.as_ref().map(|failure| failure.since),
+        watch_error: failure.map(|failure| failure.why),
+        excess,
+        unreadable,
         is_left_out: None,
     }
 }
@@ -703,7 +703,8 @@ impl<K: SourceType, S: LookupOptions> AnyLookup for Lookup<K, S> {
     fn sources(&self) -> Vec<SourceState> {
         let Some(Followed { informer, .. }) = &self.shared.followed else { return Vec::new() };
         let is_left_out = self.state().availability == Availability::Unavailable;
-        let source = source(informer, S::OPTIONS.may_be_absent());
+        let may_be_absent = S::OPTIONS.may_be_absent();
+        let source = source_state(resource_name::<K>(), informer.status(), may_be_absent);
         vec![SourceState { is_left_out: Some(is_left_out), ..source }]
     }
 

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::availability::Availability;
 use super::pool::{ComputationNumber, Dependent, Opening, SourceNumber};
 use super::queries::{Dependents, Queries, QueryId, Search};
-use super::{AnyLookup, Invalidated, Related};
+use super::{AnyLookup, Invalidated, Related, source_state};
 use crate::cluster::{KindName, KindSource, KindSources};
 use crate::definition::kind::SourceKind;
 use crate::object::Key;
@@ -319,19 +319,11 @@ impl<K: MetadataType> AnyLookup for MetadataLookup<K> {
             let state = self.state();
             let is_available = state.in_view.get(&kind).is_some_and(InView::is_available);
             let status = source.informer.status();
-            SourceState {
-                resource: format!("{PREFIX}{}", source.resource),
-                is_synced: status.is_synced,
-                // Responses carry no warning about these kinds.
-                is_rightly_absent: !is_available
-                    || status.failure.is_some()
-                    || status.unreadable > 0,
-                unseen_since: status.failure.as_ref().map(|failure| failure.since),
-                watch_error: status.failure.map(|failure| failure.why),
-                excess: status.excess,
-                unreadable: status.unreadable,
-                is_left_out: Some(!is_available),
-            }
+            // Responses carry no warning about these kinds.
+            let is_rightly_absent =
+                !is_available || status.failure.is_some() || status.unreadable > 0;
+            let state = source_state(format!("{PREFIX}{}", source.resource), status, false);
+            SourceState { is_rightly_absent, is_left_out: Some(!is_available), ..state }
         });
         let unread = followed.unread().into_iter().map(|unread| SourceState {
             resource: format!("{PREFIX}{}", unread.resource),
