@@ -16,7 +16,7 @@ mod related;
 mod small_set;
 
 use std::any::TypeId;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,8 +40,8 @@ use joined::{JoinedTotals, Others};
 use labels::Terms;
 pub use metadata::{MetadataLookup, MetadataType};
 pub use pool::{ComputationNumber, Dependent, Opening, Pool, SourceNumber};
-pub use queries::QueryId;
-use queries::{Dependents, Queries, Query, Search};
+pub use queries::{Invalidated, QueryId};
+use queries::{Queries, Query, Search};
 pub use related::Related;
 
 /// Objects of another type that a computation can read.
@@ -173,8 +173,6 @@ struct State<K> {
     queries: Queries,
     /// When changes were last processed, if the scope delays them.
     looked_at: Option<Instant>,
-    /// The sources to compute again, for each computation that has not taken them yet.
-    pending: HashMap<ComputationNumber, Invalidated<SourceNumber>>,
 }
 
 impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
@@ -440,11 +438,11 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
     }
 
     /// Processes the changes for all computations that share this lookup. Returns when to do so again at the latest.
-    fn take_in(&self, followed: &Followed<K>, state: &mut State<K>) -> Option<Instant> {
+    fn process_changes(&self, followed: &Followed<K>, state: &mut State<K>) -> Option<Instant> {
         let Followed { informer, changed, opened, .. } = followed;
-        let State { availability, indexed, queries, looked_at, pending, .. } = &mut *state;
+        let State { availability, indexed, queries, looked_at, .. } = &mut *state;
         let (now, mut put_off_until) = (Instant::now(), None);
-        let (mut invalidated, mut measured) = (Dependents::new(), Dependents::new());
+        let is_measured = S::OPTIONS.is_measured();
         let put_off = put_off(S::OPTIONS, *looked_at, now);
         // A change of availability is never delayed.
         let is_in_view =
@@ -466,19 +464,18 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         let (is, until) = Availability::at(now, &status, *opened);
         if std::mem::replace(availability, is) != is {
             // Every result may have changed.
-            queries.invalidate_all(&mut invalidated);
+            queries.invalidate_all(false);
             *indexed = None;
         } else if is == Availability::Available {
-            let own = if S::OPTIONS.is_measured() { &mut measured } else { &mut invalidated };
             for key in taken.iter().flat_map(|taken| &taken.keys) {
-                queries.invalidate_named(key, own);
+                queries.invalidate_named(key, is_measured);
                 let Some((replaced, taken)) = indexed.as_mut().zip(taken.as_ref()) else {
                     continue;
                 };
                 // Indexes and sums are the user's code, which may panic.
                 let replace = || replaced.take_over(key, &taken.objects);
                 match catch_unwind(AssertUnwindSafe(replace)) {
-                    Ok(change) => queries.invalidate_changed(key, &change, own),
+                    Ok(change) => queries.invalidate_changed(key, &change, is_measured),
                     Err(_) => {
                         let what = resource_name::<K>();
                         tracing::error!(
@@ -487,7 +484,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
                             "panic in an index or a sum; the objects that use it are computed \
                              again"
                         );
-                        queries.invalidate_all(own);
+                        queries.invalidate_all(is_measured);
                         *indexed = None;
                     }
                 }
@@ -498,24 +495,16 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
             if let Some(joining) = indexed {
                 let join = || {
                     joining.join(|key, is_measured, group| {
-                        let invalidated =
-                            if is_measured { &mut measured } else { &mut invalidated };
-                        queries.invalidate_total(key, group, invalidated);
+                        queries.invalidate_total(key, group, is_measured);
                     });
                 };
                 if catch_unwind(AssertUnwindSafe(join)).is_err() {
                     let what = resource_name::<K>();
                     tracing::error!(source = %what, "panic in a sum over pairs");
-                    queries.invalidate_all(&mut invalidated);
+                    queries.invalidate_all(false);
                     *indexed = None;
                 }
             }
-        }
-        for dependent in invalidated {
-            pending.entry(dependent.computation()).or_default().changed.insert(dependent.source());
-        }
-        for dependent in measured {
-            pending.entry(dependent.computation()).or_default().measured.insert(dependent.source());
         }
         self.charge(state);
         until.into_iter().chain(put_off_until).min()
@@ -567,7 +556,6 @@ impl<K> Shared<K> {
             charged: 0,
             queries: Queries::default(),
             looked_at: None,
-            pending: HashMap::new(),
         };
         Self { followed, state: Mutex::new(state) }
     }
@@ -586,20 +574,6 @@ where
 fn put_off(scope: SourceOptions, looked_at: Option<Instant>, now: Instant) -> Option<Instant> {
     let time = looked_at? + scope.pace()?;
     (now < time).then_some(time)
-}
-
-/// The sources that must be computed again, by their keys or their numbers.
-pub struct Invalidated<S> {
-    /// Sources for which a change is not just a measurement.
-    pub changed: HashSet<S>,
-    /// Sources for which a measurement has changed.
-    pub measured: HashSet<S>,
-}
-
-impl<S> Default for Invalidated<S> {
-    fn default() -> Self {
-        Self { changed: HashSet::new(), measured: HashSet::new() }
-    }
 }
 
 /// A lookup, independent of its type.
@@ -680,11 +654,8 @@ impl<K: SourceType, S: LookupOptions> AnyLookup for Lookup<K, S> {
     fn take_invalidated(&self, invalidated: &mut Invalidated<SourceNumber>) -> Option<Instant> {
         let followed = self.shared.followed.as_ref()?;
         let mut state = self.state();
-        let until = self.take_in(followed, &mut state);
-        if let Some(pending) = state.pending.remove(&self.computation) {
-            invalidated.changed.extend(pending.changed);
-            invalidated.measured.extend(pending.measured);
-        }
+        let until = self.process_changes(followed, &mut state);
+        state.queries.take_invalidated(self.computation, invalidated);
         until
     }
 

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::availability::Availability;
 use super::pool::{ComputationNumber, Dependent, Opening, SourceNumber};
-use super::queries::{Dependents, Queries, QueryId, Search};
+use super::queries::{Queries, QueryId, Search};
 use super::{AnyLookup, Invalidated, Related, source_state};
 use crate::cluster::{KindName, KindSource, KindSources};
 use crate::definition::kind::SourceKind;
@@ -90,8 +90,6 @@ struct State<K> {
     queries: Queries,
     /// The bytes of the queries that have been counted.
     charged: usize,
-    /// The sources to compute again, for each computation that has not taken them yet.
-    pending: HashMap<ComputationNumber, Invalidated<SourceNumber>>,
 }
 
 struct InView<K> {
@@ -173,9 +171,9 @@ impl<K: MetadataType> MetadataLookup<K> {
     }
 
     /// Processes the changes for all computations that share this lookup. Returns when to do so again at the latest.
-    fn take_in(&self, followed: &KindSources<K>, state: &mut State<K>) -> Option<Instant> {
-        let State { in_view, queries, pending, .. } = &mut *state;
-        let (mut invalidated, mut times) = (Dependents::new(), Vec::new());
+    fn process_changes(&self, followed: &KindSources<K>, state: &mut State<K>) -> Option<Instant> {
+        let State { in_view, queries, .. } = &mut *state;
+        let mut times = Vec::new();
         let mut before = std::mem::take(in_view);
         for (kind, source) in followed.followed() {
             let keys = source.changed.take();
@@ -187,24 +185,16 @@ impl<K: MetadataType> MetadataLookup<K> {
                 Arc::ptr_eq(&known.source, &source) && known.availability == is
             });
             if !is_same {
-                queries.invalidate_kind(&kind, &mut invalidated);
+                queries.invalidate_kind(&kind);
             } else if is == Availability::Available {
                 for key in keys {
-                    queries.invalidate_referred(
-                        &kind,
-                        &key,
-                        source.is_namespaced,
-                        &mut invalidated,
-                    );
+                    queries.invalidate_referred(&kind, &key, source.is_namespaced);
                 }
             }
             in_view.insert(kind, InView { source, availability: is });
         }
         for kind in before.into_keys() {
-            queries.invalidate_kind(&kind, &mut invalidated);
-        }
-        for dependent in invalidated {
-            pending.entry(dependent.computation()).or_default().changed.insert(dependent.source());
+            queries.invalidate_kind(&kind);
         }
         self.charge(state);
         times.into_iter().min()
@@ -234,13 +224,8 @@ impl<K: MetadataType> MetadataLookup<K> {
 
 impl<K> Shared<K> {
     fn new(followed: Option<KindSources<K>>, given: HashMap<(KindName, Key), Arc<K>>) -> Self {
-        let state = State {
-            in_view: HashMap::new(),
-            given,
-            queries: Queries::default(),
-            charged: 0,
-            pending: HashMap::new(),
-        };
+        let state =
+            State { in_view: HashMap::new(), given, queries: Queries::default(), charged: 0 };
         Self { followed, state: Mutex::new(state) }
     }
 }
@@ -301,10 +286,8 @@ impl<K: MetadataType> AnyLookup for MetadataLookup<K> {
     fn take_invalidated(&self, invalidated: &mut Invalidated<SourceNumber>) -> Option<Instant> {
         let followed = self.shared.followed.as_ref()?;
         let mut state = self.state();
-        let until = self.take_in(followed, &mut state);
-        if let Some(pending) = state.pending.remove(&self.computation) {
-            invalidated.changed.extend(pending.changed);
-        }
+        let until = self.process_changes(followed, &mut state);
+        state.queries.take_invalidated(self.computation, invalidated);
         until
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::indexed_objects::{IndexChange, IndexEntries, IndexId, TotalsId};
 use super::labels::{ByLabels, BySelector, Range, Terms};
-use super::pool::Dependent;
+use super::pool::{ComputationNumber, Dependent, SourceNumber};
 use super::small_set::SmallSet;
 use crate::cluster::KindName;
 use crate::definition::numbered_values::Numbered;
@@ -104,8 +104,19 @@ pub struct QueryId(u32);
 /// The namespace and the id of a query about labels.
 type Place = (Option<Box<str>>, QueryId);
 
-/// The sources whose computations have made a query.
-pub(super) type Dependents = HashSet<Dependent>;
+/// The sources that must be computed again, by their keys or their numbers.
+pub struct Invalidated<S> {
+    /// Sources for which a change is not just a measurement.
+    pub changed: HashSet<S>,
+    /// Sources for which a measurement has changed.
+    pub measured: HashSet<S>,
+}
+
+impl<S> Default for Invalidated<S> {
+    fn default() -> Self {
+        Self { changed: HashSet::new(), measured: HashSet::new() }
+    }
+}
 
 struct RecordedQuery {
     query: Query,
@@ -126,7 +137,9 @@ pub(super) struct Queries {
     selecting: HashMap<IndexId, ByLabels<Place>>,
     /// Kinds without any query.
     released: Vec<KindName>,
-    /// The memory of all fields in bytes, except for `selecting`, which counts its own.
+    /// The invalidated sources of each computation that has not taken them yet.
+    pending: HashMap<ComputationNumber, Invalidated<SourceNumber>>,
+    /// The memory of these fields in bytes, except for `selecting`, which counts its own.
     bytes: usize,
 }
 
@@ -248,118 +261,122 @@ impl Queries {
         queries.filter_map(|(query, id)| Some((query.search()?, *id)))
     }
 
-    /// Adds the dependents of the queries for objects of a kind.
-    pub fn invalidate_kind(&self, kind: &KindName, invalidated: &mut Dependents) {
-        self.of_kind(kind).for_each(|id| self.invalidate_if(id, invalidated, |_| true));
+    /// Invalidates the queries for objects of a kind.
+    pub fn invalidate_kind(&mut self, kind: &KindName) {
+        let ids: Vec<QueryId> = self.of_kind(kind).collect();
+        self.invalidate(ids, false);
     }
 
-    /// Adds the dependents of the queries for this object of a kind.
-    pub fn invalidate_referred(
-        &self,
-        kind: &KindName,
-        key: &Key,
-        is_namespaced: bool,
-        invalidated: &mut Dependents,
-    ) {
+    /// Invalidates the queries for this object of a kind.
+    pub fn invalidate_referred(&mut self, kind: &KindName, key: &Key, is_namespaced: bool) {
         let name = key.name();
+        let search = |namespace| Search::Referred(kind.clone(), name.into(), namespace);
         if is_namespaced {
-            let namespace = key.namespace().map(Box::from);
-            self.invalidate(
-                &Search::Referred(kind.clone(), name.into(), namespace).into(),
-                invalidated,
-            );
-            return;
+            let id = self.id_of(search(key.namespace().map(Box::from)));
+            return self.invalidate(id, false);
         }
-        let all = self.from(Search::Referred(kind.clone(), name.into(), None));
-        let of_name = all.take_while(|(search, _)| {
+        let of_name = self.from(search(None)).take_while(|(search, _)| {
             matches!(search, Search::Referred(of, named, _) if of == kind && &**named == name)
         });
-        of_name.for_each(|(_, id)| self.invalidate_if(id, invalidated, |_| true));
+        let ids: Vec<QueryId> = of_name.map(|(_, id)| id).collect();
+        self.invalidate(ids, false);
     }
 
-    /// Adds the dependents of the query for the object with this key by its name.
-    pub fn invalidate_named(&self, key: &Key, invalidated: &mut Dependents) {
-        self.invalidate(&Query::Named(key.clone()), invalidated);
+    /// Invalidates the query for the object with this key by its name.
+    pub fn invalidate_named(&mut self, key: &Key, is_measured: bool) {
+        let id = self.id_of(Query::Named(key.clone()));
+        self.invalidate(id, is_measured);
     }
 
-    /// Adds the dependents of the queries whose result a change of an object may affect.
-    pub fn invalidate_changed(
-        &self,
-        key: &Key,
-        change: &IndexChange,
-        invalidated: &mut Dependents,
-    ) {
-        for entries in &change.entries {
-            self.invalidate_entries(key, entries, invalidated);
-        }
+    /// Invalidates the queries whose result a change of an object may affect.
+    pub fn invalidate_changed(&mut self, key: &Key, change: &IndexChange, is_measured: bool) {
+        let affected = change.entries.iter().flat_map(|entries| self.affected(key, entries));
+        let ids: Vec<QueryId> = affected.collect();
+        self.invalidate(ids, is_measured);
         for group in &change.groups {
-            self.invalidate_total(key, group, invalidated);
+            self.invalidate_total(key, group, is_measured);
         }
     }
 
-    /// Adds the dependents of the sum of a group that contains the object with this key.
+    /// Invalidates the queries for the sum of a group that contains the object with this key.
     pub fn invalidate_total(
-        &self,
+        &mut self,
         key: &Key,
         (id, value): &(TotalsId, Box<str>),
-        invalidated: &mut Dependents,
+        is_measured: bool,
     ) {
         for namespace in scopes(key) {
-            self.invalidate(&Search::Aggregate(namespace, *id, value.clone()).into(), invalidated);
+            let id = self.id_of(Search::Aggregate(namespace, *id, value.clone()));
+            self.invalidate(id, is_measured);
         }
     }
 
-    /// Adds the dependents of the queries whose result contains the object with these entries.
-    fn invalidate_entries(&self, key: &Key, entries: &IndexEntries, invalidated: &mut Dependents) {
+    /// Invalidates all queries.
+    pub fn invalidate_all(&mut self, is_measured: bool) {
+        let ids: Vec<QueryId> = self.ids.values().copied().collect();
+        self.invalidate(ids, is_measured);
+    }
+
+    /// The queries whose result contains the object with these entries.
+    fn affected(&self, key: &Key, entries: &IndexEntries) -> Vec<QueryId> {
+        let mut ids = Vec::new();
         for namespace in scopes(key) {
-            self.invalidate(&Search::All(namespace.clone()).into(), invalidated);
+            ids.extend(self.id_of(Search::All(namespace.clone())));
             for (index, values) in entries.indexed() {
-                for value in values {
-                    let search = Search::Indexed(namespace.clone(), index, value.clone());
-                    self.invalidate(&search.into(), invalidated);
-                }
+                ids.extend(values.iter().filter_map(|value| {
+                    self.id_of(Search::Indexed(namespace.clone(), index, value.clone()))
+                }));
             }
             let range = places(namespace);
             if let Some(labels) = entries.labels() {
-                for (_, id) in self.matching.candidates(labels, &range) {
-                    self.invalidate_if(*id, invalidated, |query| match query.search() {
-                        Some(Search::Matching(_, terms)) => terms.matches(labels),
-                        _ => false,
-                    });
-                }
+                let candidates = self.matching.candidates(labels, &range).into_iter();
+                ids.extend(candidates.map(|(_, id)| *id).filter(|id| match self.search(*id) {
+                    Some(Search::Matching(_, terms)) => terms.matches(labels),
+                    _ => false,
+                }));
             }
             for (index, terms) in entries.selectors() {
                 let Some(by_labels) = self.selecting.get(&index) else { continue };
-                for (_, id) in by_labels.candidates(terms, &range) {
-                    self.invalidate_if(*id, invalidated, |query| match query.search() {
-                        Some(Search::Selecting(_, _, labels)) => terms.matches(labels),
-                        _ => false,
-                    });
-                }
+                let candidates = by_labels.candidates(terms, &range).into_iter();
+                ids.extend(candidates.map(|(_, id)| *id).filter(|id| match self.search(*id) {
+                    Some(Search::Selecting(_, _, labels)) => terms.matches(labels),
+                    _ => false,
+                }));
+            }
+        }
+        ids
+    }
+
+    fn id_of(&self, query: impl Into<Query>) -> Option<QueryId> {
+        self.ids.get(&query.into()).copied()
+    }
+
+    fn search(&self, id: QueryId) -> Option<&Search> {
+        self.recorded.get(id.0)?.query.search()
+    }
+
+    /// Stores the dependents of these queries until their computations take them.
+    fn invalidate(&mut self, ids: impl IntoIterator<Item = QueryId>, is_measured: bool) {
+        for id in ids {
+            let Some(recorded) = self.recorded.get(id.0) else { continue };
+            for dependent in recorded.dependents.iter() {
+                let pending = self.pending.entry(dependent.computation()).or_default();
+                let sources =
+                    if is_measured { &mut pending.measured } else { &mut pending.changed };
+                sources.insert(dependent.source());
             }
         }
     }
 
-    /// Adds the dependents of all queries.
-    pub fn invalidate_all(&self, invalidated: &mut Dependents) {
-        invalidated.extend(self.recorded.iter().flat_map(|recorded| recorded.dependents.iter()));
-    }
-
-    fn invalidate(&self, query: &Query, invalidated: &mut Dependents) {
-        if let Some(id) = self.ids.get(query) {
-            self.invalidate_if(*id, invalidated, |_| true);
-        }
-    }
-
-    fn invalidate_if(
-        &self,
-        id: QueryId,
-        invalidated: &mut Dependents,
-        is_meant: impl Fn(&Query) -> bool,
+    /// Takes the invalidated sources of a computation, and adds them to `invalidated`.
+    pub fn take_invalidated(
+        &mut self,
+        computation: ComputationNumber,
+        invalidated: &mut Invalidated<SourceNumber>,
     ) {
-        if let Some(recorded) = self.recorded.get(id.0).filter(|recorded| is_meant(&recorded.query))
-        {
-            invalidated.extend(recorded.dependents.iter());
+        if let Some(pending) = self.pending.remove(&computation) {
+            invalidated.changed.extend(pending.changed);
+            invalidated.measured.extend(pending.measured);
         }
     }
 

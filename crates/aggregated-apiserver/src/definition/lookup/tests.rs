@@ -5,7 +5,7 @@ use kube::core::Expression;
 use serde_json::{from_value, json};
 
 use super::*;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn named(namespace: Option<&str>, name: &str, label: Option<&str>, text: &str) -> ConfigMap {
