@@ -206,11 +206,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         F: Fn(&K) -> T + Send + Sync + 'static,
         T: IntoIterator<Item: Into<Box<str>>>,
     {
-        // A closure with captured values would be several indexes of one type.
-        const { assert!(size_of::<F>() == 0, "an index is a function, not a value") };
-        let id = IndexId::of::<F>();
-        let search = Search::Indexed(namespace.map(Box::from), id, text.into());
-        self.find(search, |indexed| indexed.indexed(id, || index_function(index), namespace, text))
+        self.take_indexed(index, namespace, text, |found| found.cloned().collect())
     }
 
     /// Returns the first object of [`find_by`](Self::find_by), in the order of namespaces and names, without visiting
@@ -220,11 +216,25 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         F: Fn(&K) -> T + Send + Sync + 'static,
         T: IntoIterator<Item: Into<Box<str>>>,
     {
-        const { assert!(size_of::<F>() == 0, "an index is a function, not a value") };
-        let id = IndexId::of::<F>();
-        let search = Search::Indexed(namespace.map(Box::from), id, text.into());
+        self.take_indexed(index, namespace, text, |found| found.next().cloned())
+    }
+
+    /// Takes some of the objects that an index finds by a value.
+    fn take_indexed<F, T, R: Default>(
+        &self,
+        index: F,
+        namespace: Option<&str>,
+        value: &str,
+        take: impl FnOnce(&mut dyn Iterator<Item = &Arc<K>>) -> R,
+    ) -> R
+    where
+        F: Fn(&K) -> T + Send + Sync + 'static,
+        T: IntoIterator<Item: Into<Box<str>>>,
+    {
+        let id = IndexId::of_function::<F>();
+        let search = Search::Indexed(namespace.map(Box::from), id, value.into());
         self.find(search, |indexed| {
-            indexed.first_indexed(id, || index_function(index), namespace, text)
+            take(&mut indexed.indexed(id, || index_function(index), namespace, value))
         })
     }
 
@@ -246,8 +256,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
     where
         F: Fn(&K) -> Option<Selector> + Send + Sync + 'static,
     {
-        const { assert!(size_of::<F>() == 0, "a selector is a function, not a value") };
-        let id = IndexId::of::<F>();
+        let id = IndexId::of_function::<F>();
         let labels = labels.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into()));
         let labels: crate::object::Labels = labels.collect();
         let search = Search::Selecting(namespace.map(Box::from), id, labels.clone());
@@ -292,9 +301,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         M: Fn(&K) -> V + Send + Sync + 'static,
         V: Aggregate,
     {
-        const { assert!(size_of::<F>() == 0, "an index is a function, not a value") };
-        const { assert!(size_of::<M>() == 0, "a measure is a function, not a value") };
-        let id = (IndexId::of::<F>(), IndexId::of::<M>());
+        let id = (IndexId::of_function::<F>(), IndexId::of_function::<M>());
         let search = Search::Aggregate(namespace.map(Box::from), id, text.into());
         let totals_of = || AggregatesOf::new(index_function(index), Box::new(measure));
         self.find(search, |indexed| indexed.total(id, totals_of, namespace, text))
@@ -357,14 +364,13 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         M: Fn(&K, &O) -> V + Send + Sync + 'static,
         V: Aggregate,
     {
-        const { assert!(size_of::<F>() == 0, "an index is a function, not a value") };
         const { assert!(size_of::<M>() == 0, "a measure is a function, not a value") };
         // The sum is computed again when the other objects become available or unavailable.
         if !others.is_available() {
             return V::default();
         }
         others.state().queries.go_through(namespace);
-        let id = (IndexId::of::<F>(), IndexId::of::<(M, Lookup<O, P>)>());
+        let id = (IndexId::of_function::<F>(), IndexId::of::<(M, Lookup<O, P>)>());
         let search = Search::Aggregate(namespace.map(Box::from), id, text.into());
         // Both lookups can be the same one: the objects are taken here, because the state is locked below.
         let given = others.given();

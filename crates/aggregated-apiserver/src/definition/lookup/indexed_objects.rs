@@ -28,6 +28,17 @@ impl IndexId {
     pub fn of<F: 'static>() -> Self {
         Self(TypeId::of::<F>())
     }
+
+    /// The identity of a function of the user. A closure with captured values would be several indexes of one type.
+    pub fn of_function<F: 'static>() -> Self {
+        const {
+            assert!(
+                size_of::<F>() == 0,
+                "indexes, selectors and measures are functions, not values"
+            )
+        };
+        Self::of::<F>()
+    }
 }
 
 /// Returns the values by which an object is found.
@@ -212,30 +223,8 @@ impl<K: SourceType> IndexedObjects<K> {
         self.objects.range(keys(namespace)).map(Arc::clone).collect()
     }
 
-    /// The objects that an index finds by a value, in order.
+    /// The objects that an index finds by a value, in order. The index is built if it does not exist.
     pub fn indexed(
-        &mut self,
-        index: IndexId,
-        index_function: impl FnOnce() -> IndexFunction<K>,
-        namespace: Option<&str>,
-        value: &str,
-    ) -> Vec<Arc<K>> {
-        self.index(index, index_function, namespace, value).cloned().collect()
-    }
-
-    /// The first of the objects that an index finds by a value.
-    pub fn first_indexed(
-        &mut self,
-        index: IndexId,
-        index_function: impl FnOnce() -> IndexFunction<K>,
-        namespace: Option<&str>,
-        value: &str,
-    ) -> Option<Arc<K>> {
-        self.index(index, index_function, namespace, value).next().cloned()
-    }
-
-    /// The objects that an index finds by a value. The index is built if it does not exist.
-    fn index(
         &mut self,
         index: IndexId,
         index_function: impl FnOnce() -> IndexFunction<K>,

@@ -274,7 +274,7 @@ fn sums_over_pairs_follow_both() {
             let port = random.bool().then(|| random.i32(1..4));
             informer.set(key.clone(), port.map(|port| service(&name, port)));
             if let Some(index) = random.u8(0..50).eq(&0).then(|| late.pop()).flatten() {
-                indexed.indexed(index, || index_function(color), None, "x");
+                drop(indexed.indexed(index, || index_function(color), None, "x"));
             }
             indexed.join(|joined, is_measured, (_, text)| {
                 assert!(is_measured && *joined == key);
@@ -423,7 +423,7 @@ fn lookups_are_correct_when_changes_are_processed_late() {
             let of_word: Vec<&ConfigMap> =
                 there.values().filter(|map| words(map).iter().any(|one| one == word)).collect();
             let found = indexed.indexed(index, || index_function(words), None, word);
-            assert!(found.iter().map(|map| &**map).eq(of_word.iter().copied()));
+            assert!(found.map(|map| &**map).eq(of_word.iter().copied()));
             let sum: (i64, BTreeMap<String, usize>) = indexed.total(id, totals_of, None, word);
             let expected =
                 of_word.iter().fold(Default::default(), |mut sum: (i64, BTreeMap<_, _>), map| {
