@@ -36,7 +36,7 @@ use availability::Availability;
 #[cfg(test)]
 pub(in crate::definition) use availability::GRACE;
 use indexed_objects::{IndexId, IndexedObjects};
-use joined::{JoinedTotals, Others};
+use joined::Others;
 use labels::Terms;
 pub use metadata::{MetadataLookup, MetadataType};
 pub use pool::{ComputationNumber, Dependent, Opening, Pool, SourceNumber};
@@ -303,7 +303,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
     {
         let id = (IndexId::of_function::<F>(), IndexId::of_function::<M>());
         let search = Search::Aggregate(namespace.map(Box::from), id, text.into());
-        let totals_of = || AggregatesOf::new(index_function(index), Box::new(measure));
+        let totals_of = || AggregatesOf::of_objects(index_function(index), measure);
         self.find(search, |indexed| indexed.total(id, totals_of, namespace, text))
     }
 
@@ -376,7 +376,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         let given = others.given();
         let totals_of = || {
             let others = given.map_or_else(|| others.followed(), Others::given);
-            JoinedTotals::new(index_function(index), Box::new(measure), others)
+            AggregatesOf::of_pairs(index_function(index), measure, others)
         };
         self.find(search, |indexed| indexed.total(id, totals_of, namespace, text))
     }

@@ -139,15 +139,11 @@ pub(super) trait Aggregates<K>: Send + Sync {
     fn make_anew(&mut self, objects: &SourceObjects<K>, without: &Key);
     /// Takes the keys whose joined objects have changed since the last call, and whether the changes are measurements.
     /// Each key must be joined before anything else changes.
-    fn take_joined(&mut self) -> (HashSet<Key>, bool) {
-        (HashSet::new(), false)
-    }
+    fn take_joined(&mut self) -> (HashSet<Key>, bool);
     /// Processes the change of a joined object. Returns the groups whose sums have changed.
-    fn join(&mut self, _key: &Key, _object: Option<&K>) -> Vec<Box<str>> {
-        Vec::new()
-    }
+    fn join(&mut self, key: &Key, object: Option<&K>) -> Vec<Box<str>>;
     /// Called when all taken keys have been joined.
-    fn end_join(&mut self) {}
+    fn end_join(&mut self);
     /// The sum of a group.
     fn of(&self, namespace: Option<&str>, value: &str) -> Option<&dyn Any>;
     /// The approximate memory of the sums, in bytes.
@@ -156,24 +152,6 @@ pub(super) trait Aggregates<K>: Send + Sync {
 
 /// The memory overhead of a group besides its sums and its index value, in bytes.
 const GROUP: usize = 96;
-
-/// The contribution of an object, and its groups in order without duplicates. It is empty if the user's code panics. An
-/// object without groups is not measured.
-pub(super) fn contribution_of<K: SourceType, T: Aggregate>(
-    told: &AtomicBool,
-    key: &Key,
-    values: impl FnOnce() -> Vec<Box<str>>,
-    measure: impl FnOnce() -> T,
-) -> Contribution<T> {
-    let contributed = guarded::<K, _>(told, key, || {
-        let mut values = values();
-        values.sort_unstable();
-        values.dedup();
-        let total = (!values.is_empty()).then(measure);
-        (values, total.unwrap_or_default())
-    });
-    contributed.unwrap_or_default()
-}
 
 /// The sum of each group. The key of a group is its value in the index.
 pub(super) struct Groups<T> {
@@ -310,45 +288,113 @@ impl<T: Aggregate> Groups<T> {
     }
 }
 
-/// The [`Aggregates`] of one index and one measure, with their types.
-pub(super) struct AggregatesOf<K, T> {
-    index_function: IndexFunction<K>,
-    measure: Box<dyn Fn(&K) -> T + Send + Sync>,
-    told: AtomicBool,
-    groups: Groups<T>,
+/// Computes the contribution of an object to the sums of its groups.
+pub(super) trait Measure<K>: Send + Sync {
+    /// The sum of contributions.
+    type Sum: Aggregate;
+    /// The contribution of an object, or `None` if the object is in no group, because it has no counterpart.
+    fn of(&self, key: &Key, object: &K) -> Option<Self::Sum>;
+    /// See [`Aggregates::take_joined`].
+    fn take_joined(&mut self) -> (HashSet<Key>, bool) {
+        (HashSet::new(), false)
+    }
+    /// Uses the current counterpart of the object with this key from now on.
+    fn join(&mut self, _key: &Key) {}
+    /// See [`Aggregates::end_join`].
+    fn end_join(&mut self) {}
 }
 
-impl<K: SourceType, T: Aggregate> AggregatesOf<K, T> {
-    pub fn new(
+/// A measure of single objects.
+pub(super) type ObjectMeasure<K, T> = Box<dyn Fn(&K) -> T + Send + Sync>;
+
+impl<K, T: Aggregate> Measure<K> for ObjectMeasure<K, T> {
+    type Sum = T;
+
+    fn of(&self, _: &Key, object: &K) -> Option<T> {
+        Some(self(object))
+    }
+}
+
+/// The [`Aggregates`] of one index and one measure, with their types.
+pub(super) struct AggregatesOf<K, M: Measure<K>> {
+    index_function: IndexFunction<K>,
+    measure: M,
+    told: AtomicBool,
+    groups: Groups<M::Sum>,
+}
+
+impl<K: SourceType, T: Aggregate> AggregatesOf<K, ObjectMeasure<K, T>> {
+    /// The sums of a measure of single objects.
+    pub fn of_objects(
         index_function: IndexFunction<K>,
-        measure: Box<dyn Fn(&K) -> T + Send + Sync>,
+        measure: impl Fn(&K) -> T + Send + Sync + 'static,
     ) -> Self {
+        Self::new(index_function, Box::new(measure))
+    }
+}
+
+impl<K: SourceType, M: Measure<K>> AggregatesOf<K, M> {
+    pub fn new(index_function: IndexFunction<K>, measure: M) -> Self {
         Self { index_function, measure, told: AtomicBool::new(false), groups: Groups::default() }
     }
 
-    fn contribution(&self, key: &Key, object: Option<&K>) -> Contribution<T> {
+    /// The groups of an object in order without duplicates, and its contribution to each. Both are empty if the user's
+    /// code panics. An object without groups is not measured.
+    fn contribution(&self, key: &Key, object: Option<&K>) -> Contribution<M::Sum> {
         let Some(object) = object else { return Contribution::default() };
-        let (values, measure) = (|| (self.index_function)(object), || (self.measure)(object));
-        contribution_of::<K, T>(&self.told, key, values, measure)
+        let contributed = guarded::<K, _>(&self.told, key, || {
+            let mut values = (self.index_function)(object);
+            values.sort_unstable();
+            values.dedup();
+            let sum = if values.is_empty() { None } else { self.measure.of(key, object) };
+            sum.map(|sum| (values, sum))
+        });
+        contributed.flatten().unwrap_or_default()
     }
-}
 
-impl<K: SourceType, T: Aggregate> Aggregates<K> for AggregatesOf<K, T> {
-    fn change(&mut self, key: &Key, before: Option<&K>, after: Option<&K>) -> Vec<Box<str>> {
+    /// Replaces the contribution of an object. `join` is called between the old contribution and the new one.
+    fn replace(
+        &mut self,
+        key: &Key,
+        before: Option<&K>,
+        after: Option<&K>,
+        join: impl FnOnce(&mut M),
+    ) -> Vec<Box<str>> {
         let was_left_out = self.groups.was_left_out(key);
         let before = self.contribution(key, before.filter(|_| !was_left_out));
+        join(&mut self.measure);
         let after = self.contribution(key, after);
         self.groups.replace(key, &before, &after)
     }
+}
+
+impl<K: SourceType, M: Measure<K>> Aggregates<K> for AggregatesOf<K, M> {
+    fn change(&mut self, key: &Key, before: Option<&K>, after: Option<&K>) -> Vec<Box<str>> {
+        self.replace(key, before, after, |_| ())
+    }
 
     fn values(&self, key: &Key, object: Option<&K>) -> Vec<Box<str>> {
-        self.contribution(key, object).0
+        let values = object
+            .and_then(|object| guarded::<K, _>(&self.told, key, || (self.index_function)(object)));
+        values.unwrap_or_default()
     }
 
     fn make_anew(&mut self, objects: &SourceObjects<K>, without: &Key) {
         let mut groups = std::mem::take(&mut self.groups);
         groups.make_anew(objects, without, |key, object| self.contribution(key, Some(object)));
         self.groups = groups;
+    }
+
+    fn take_joined(&mut self) -> (HashSet<Key>, bool) {
+        self.measure.take_joined()
+    }
+
+    fn join(&mut self, key: &Key, object: Option<&K>) -> Vec<Box<str>> {
+        self.replace(key, object, object, |measure| measure.join(key))
+    }
+
+    fn end_join(&mut self) {
+        self.measure.end_join();
     }
 
     fn of(&self, namespace: Option<&str>, value: &str) -> Option<&dyn Any> {

@@ -3,15 +3,13 @@
 //! The contribution of a pair is not stored; it is computed again when it has to be subtracted. The other objects are
 //! therefore stored as they were at the last update.
 
-use std::any::Any;
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use tokio::sync::Notify;
 
-use super::aggregates::{Aggregate, Aggregates, Contribution, Groups, contribution_of};
-use super::indexed_objects::{IndexFunction, guarded};
+use super::aggregates::{Aggregate, AggregatesOf, Measure};
+use super::indexed_objects::IndexFunction;
 use crate::cluster::{Changed, SourceInformer, SourceObjects, SourceType};
 use crate::object::Key;
 
@@ -56,54 +54,29 @@ impl<O> Others<O> {
     }
 }
 
-/// Computes the contribution of a pair.
-type MeasureOf<K, O, T> = Box<dyn Fn(&K, &O) -> T + Send + Sync>;
-
-/// The sums of one measure of pairs over the groups of one index.
-pub(super) struct JoinedTotals<K, O, T> {
-    index_function: IndexFunction<K>,
-    measure: MeasureOf<K, O, T>,
-    told: AtomicBool,
+/// A measure of pairs.
+pub(super) struct PairMeasure<K, O, T> {
+    measure: Box<dyn Fn(&K, &O) -> T + Send + Sync>,
     others: Others<O>,
-    groups: Groups<T>,
 }
 
-impl<K: SourceType, O, T: Aggregate> JoinedTotals<K, O, T> {
-    pub fn new(
+impl<K: SourceType, O: SourceType, T: Aggregate> AggregatesOf<K, PairMeasure<K, O, T>> {
+    /// The sums of a measure of pairs.
+    pub fn of_pairs(
         index_function: IndexFunction<K>,
-        measure: MeasureOf<K, O, T>,
+        measure: impl Fn(&K, &O) -> T + Send + Sync + 'static,
         others: Others<O>,
     ) -> Self {
-        Self {
-            index_function,
-            measure,
-            told: AtomicBool::new(false),
-            others,
-            groups: Groups::default(),
-        }
-    }
-
-    /// The contribution of an object that is paired with `other`.
-    fn contribution(
-        &self,
-        key: &Key,
-        object: Option<&K>,
-        other: Option<&Arc<O>>,
-    ) -> Contribution<T> {
-        let Some((object, other)) = object.zip(other) else { return Contribution::default() };
-        let (values, measure) =
-            (|| (self.index_function)(object), || (self.measure)(object, other));
-        contribution_of::<K, T>(&self.told, key, values, measure)
+        Self::new(index_function, PairMeasure { measure: Box::new(measure), others })
     }
 }
 
-impl<K: SourceType, O: SourceType, T: Aggregate> Aggregates<K> for JoinedTotals<K, O, T> {
-    fn change(&mut self, key: &Key, before: Option<&K>, after: Option<&K>) -> Vec<Box<str>> {
-        let was_left_out = self.groups.was_left_out(key);
-        let other = self.others.known.get(key);
-        let before = self.contribution(key, before.filter(|_| !was_left_out), other);
-        let after = self.contribution(key, after, other);
-        self.groups.replace(key, &before, &after)
+impl<K, O: SourceType, T: Aggregate> Measure<K> for PairMeasure<K, O, T> {
+    type Sum = T;
+
+    fn of(&self, key: &Key, object: &K) -> Option<T> {
+        let other = self.others.known.get(key)?;
+        Some((self.measure)(object, other))
     }
 
     fn take_joined(&mut self) -> (HashSet<Key>, bool) {
@@ -119,39 +92,12 @@ impl<K: SourceType, O: SourceType, T: Aggregate> Aggregates<K> for JoinedTotals<
         (taken.keys, followed.is_measured && !comes_back)
     }
 
-    fn join(&mut self, key: &Key, object: Option<&K>) -> Vec<Box<str>> {
-        let before = self.others.known.take_over(key, &self.others.taken);
-        let was_left_out = self.groups.was_left_out(key);
-        let was_in = object.filter(|_| !was_left_out);
-        let before = self.contribution(key, was_in, before.as_ref());
-        let after = self.contribution(key, object, self.others.known.get(key));
-        self.groups.replace(key, &before, &after)
+    fn join(&mut self, key: &Key) {
+        self.others.known.take_over(key, &self.others.taken);
     }
 
     fn end_join(&mut self) {
         // Both collections are equal now and share their memory.
         self.others.known = self.others.taken.clone();
-    }
-
-    fn values(&self, key: &Key, object: Option<&K>) -> Vec<Box<str>> {
-        let values = object
-            .and_then(|object| guarded::<K, _>(&self.told, key, || (self.index_function)(object)));
-        values.unwrap_or_default()
-    }
-
-    fn make_anew(&mut self, objects: &SourceObjects<K>, without: &Key) {
-        let mut groups = std::mem::take(&mut self.groups);
-        groups.make_anew(objects, without, |key, object| {
-            self.contribution(key, Some(object), self.others.known.get(key))
-        });
-        self.groups = groups;
-    }
-
-    fn of(&self, namespace: Option<&str>, value: &str) -> Option<&dyn Any> {
-        self.groups.of(namespace, value)
-    }
-
-    fn bytes(&self) -> usize {
-        self.groups.bytes()
     }
 }

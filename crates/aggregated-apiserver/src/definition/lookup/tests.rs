@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::core::Expression;
 use serde_json::{from_value, json};
 
+use super::joined::PairMeasure;
 use super::*;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -156,7 +157,7 @@ fn sums_omit_objects_that_make_the_measure_panic() {
     let mut indexed: IndexedObjects<ConfigMap> = IndexedObjects::new(SourceObjects::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
     let namespace = |map: &ConfigMap| map.metadata.namespace.clone();
-    let totals_of = || AggregatesOf::new(index_function(namespace), Box::new(small));
+    let totals_of = || AggregatesOf::of_objects(index_function(namespace), small);
     let mut set = |name: &str, text: Option<&str>| {
         let (namespace, _) = name.split_once('/').unwrap();
         let key = Key::of_text(name);
@@ -193,7 +194,7 @@ fn an_object_added_again_after_a_panicking_removal_is_summed_once() {
     let mut indexed: IndexedObjects<ConfigMap> = IndexedObjects::new(SourceObjects::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
     let namespace = |map: &ConfigMap| map.metadata.namespace.clone();
-    let totals_of = || AggregatesOf::new(index_function(namespace), Box::new(growing));
+    let totals_of = || AggregatesOf::of_objects(index_function(namespace), growing);
     let mut set = |name: &str, text: Option<&str>| {
         let object = text.map(|text| Arc::new(named(Some("a"), name, None, text)));
         replace(&mut indexed, &Key::new(Some("a"), name), object);
@@ -231,9 +232,11 @@ fn services() -> Arc<SourceInformer<Service>> {
 }
 
 /// Sums of ConfigMaps by colour, each with the weight of its Service.
-fn weighed_by(services: &Arc<SourceInformer<Service>>) -> JoinedTotals<ConfigMap, Service, i64> {
+fn weighed_by(
+    services: &Arc<SourceInformer<Service>>,
+) -> AggregatesOf<ConfigMap, PairMeasure<ConfigMap, Service, i64>> {
     let others = Others::followed(services, &Arc::default(), true);
-    JoinedTotals::new(index_function(color), Box::new(weighed), others)
+    AggregatesOf::of_pairs(index_function(color), weighed, others)
 }
 
 /// Sums over pairs equal those over the existing pairs after any sequence of changes on both sides.
@@ -274,7 +277,7 @@ fn sums_over_pairs_follow_both() {
             let port = random.bool().then(|| random.i32(1..4));
             informer.set(key.clone(), port.map(|port| service(&name, port)));
             if let Some(index) = random.u8(0..50).eq(&0).then(|| late.pop()).flatten() {
-                drop(indexed.indexed(index, || index_function(color), None, "x"));
+                assert!(indexed.indexed(index, || index_function(color), None, "x").count() <= 4);
             }
             indexed.join(|joined, is_measured, (_, text)| {
                 assert!(is_measured && *joined == key);
@@ -374,7 +377,7 @@ fn lookups_are_correct_when_changes_are_processed_late() {
     let changed = informer.follow(Arc::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
     let index = IndexId::of::<u32>();
-    let totals_of = || AggregatesOf::new(index_function(words), Box::new(lengths));
+    let totals_of = || AggregatesOf::of_objects(index_function(words), lengths);
     let mut indexed: Option<IndexedObjects<ConfigMap>> = None;
     let mut there: BTreeMap<Key, ConfigMap> = BTreeMap::new();
     let (mut is_listed, mut looked, mut came_back) = (true, 0, 0);
@@ -463,7 +466,7 @@ fn a_change_in_a_group_measures_only_the_changed_objects() {
         IndexedObjects::new(names.iter().map(|name| (key(name), map(name, "x"))).collect());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
     let others = || Others::followed(&informer, &Arc::default(), true);
-    let totals_of = || JoinedTotals::new(index_function(color), Box::new(measured), others());
+    let totals_of = || AggregatesOf::of_pairs(index_function(color), measured, others());
     let sum = |indexed: &mut IndexedObjects<ConfigMap>| -> i64 {
         indexed.total(id, totals_of, None, "x")
     };
@@ -504,7 +507,7 @@ fn sums_follow_each_change() {
     let mut objects: BTreeMap<Key, ConfigMap> = BTreeMap::new();
     let mut indexed: IndexedObjects<ConfigMap> = IndexedObjects::new(SourceObjects::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
-    let totals_of = || AggregatesOf::new(index_function(words), Box::new(lengths));
+    let totals_of = || AggregatesOf::of_objects(index_function(words), lengths);
     let sums = |indexed: &mut IndexedObjects<ConfigMap>| {
         let groups = [None, Some("a"), Some("b"), Some("c")].into_iter();
         let groups = groups.flat_map(|namespace| ["x", "y", "z"].map(|text| (namespace, text)));
