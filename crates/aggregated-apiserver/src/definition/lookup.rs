@@ -3,17 +3,17 @@
 //! Each lookup is recorded, also if it found nothing. A change computes again only the objects whose lookups it may
 //! affect.
 
-mod aggregates;
 mod availability;
 mod groups;
 mod indexed_objects;
-mod joined;
 mod labels;
 mod metadata;
+mod pairs;
 mod pool;
 mod queries;
 mod related;
 mod small_set;
+mod sums;
 
 use std::any::TypeId;
 use std::collections::BTreeMap;
@@ -30,19 +30,19 @@ use crate::cluster::{
 };
 use crate::object::Key;
 use crate::watch_cache::SourceState;
-pub use aggregates::Aggregate;
-use aggregates::AggregatesOf;
 use availability::Availability;
 #[cfg(test)]
 pub(in crate::definition) use availability::GRACE;
 use indexed_objects::{IndexId, IndexedObjects};
-use joined::Others;
 use labels::Terms;
 pub use metadata::{MetadataLookup, MetadataType};
+use pairs::JoinedObjects;
 pub use pool::{ComputationNumber, Dependent, Opening, Pool, SourceNumber};
 pub use queries::{Invalidated, QueryId};
 use queries::{Queries, Query, Search};
 pub use related::Related;
+pub use sums::Aggregate;
+use sums::Sums;
 
 /// Objects of another type that a computation can read.
 ///
@@ -302,9 +302,9 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         V: Aggregate,
     {
         let id = (IndexId::of_function::<F>(), IndexId::of_function::<M>());
-        let search = Search::Aggregate(namespace.map(Box::from), id, text.into());
-        let totals_of = || AggregatesOf::of_objects(index_function(index), measure);
-        self.find(search, |indexed| indexed.total(id, totals_of, namespace, text))
+        let search = Search::Sum(namespace.map(Box::from), id, text.into());
+        let sums_of = || Sums::of_objects(index_function(index), measure);
+        self.find(search, |indexed| indexed.sum(id, sums_of, namespace, text))
     }
 
     /// Returns the number of objects that `index` finds by this value: the [`sum_by`](Self::sum_by) of ones.
@@ -371,14 +371,14 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         }
         others.state().queries.go_through(namespace);
         let id = (IndexId::of_function::<F>(), IndexId::of::<(M, Lookup<O, P>)>());
-        let search = Search::Aggregate(namespace.map(Box::from), id, text.into());
+        let search = Search::Sum(namespace.map(Box::from), id, text.into());
         // Both lookups can be the same one: the objects are taken here, because the state is locked below.
         let given = others.given();
-        let totals_of = || {
-            let others = given.map_or_else(|| others.followed(), Others::given);
-            AggregatesOf::of_pairs(index_function(index), measure, others)
+        let sums_of = || {
+            let others = given.map_or_else(|| others.followed(), JoinedObjects::given);
+            Sums::of_pairs(index_function(index), measure, others)
         };
-        self.find(search, |indexed| indexed.total(id, totals_of, namespace, text))
+        self.find(search, |indexed| indexed.sum(id, sums_of, namespace, text))
     }
 
     /// Whether the objects can be read. If not, nothing is found.
@@ -434,12 +434,12 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
     }
 
     /// The objects of the cluster, as the sums of another lookup follow them.
-    fn followed(&self) -> Others<K> {
+    fn followed(&self) -> JoinedObjects<K> {
         match &self.shared.followed {
             Some(Followed { informer, notify, .. }) => {
-                Others::followed(informer, notify, S::OPTIONS.is_measured())
+                JoinedObjects::followed(informer, notify, S::OPTIONS.is_measured())
             }
-            None => Others::given(SourceObjects::default()),
+            None => JoinedObjects::given(SourceObjects::default()),
         }
     }
 
@@ -501,7 +501,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
             if let Some(joining) = indexed {
                 let join = || {
                     joining.join(|key, is_measured, group| {
-                        queries.invalidate_total(key, group, is_measured);
+                        queries.invalidate_sum(key, group, is_measured);
                     });
                 };
                 if catch_unwind(AssertUnwindSafe(join)).is_err() {

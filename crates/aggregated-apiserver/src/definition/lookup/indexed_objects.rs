@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use kube::core::Selector;
 
-use super::aggregates::{Aggregate, Aggregates};
 use super::labels::{ByLabels, BySelector, Range, Terms};
 use super::small_set::SmallSet;
+use super::sums::{Aggregate, AnySums};
 use crate::cluster::{SourceObjects, SourceType, resource_name};
 use crate::object::{Key, Labels};
 
@@ -111,7 +111,7 @@ impl IndexEntries {
 }
 
 /// A measure over the groups of an index.
-pub(super) type TotalsId = (IndexId, IndexId);
+pub(super) type SumId = (IndexId, IndexId);
 
 /// The index entries and sums that a change of an object affects.
 #[derive(Default)]
@@ -119,7 +119,7 @@ pub(super) struct IndexChange {
     /// The entries of the object before and after the change.
     pub entries: Vec<IndexEntries>,
     /// The groups whose sums have changed.
-    pub groups: Vec<(TotalsId, Box<str>)>,
+    pub groups: Vec<(SumId, Box<str>)>,
 }
 
 /// The objects of a lookup, with the indexes that have been used.
@@ -128,7 +128,7 @@ pub(super) struct IndexedObjects<K> {
     indexes: HashMap<IndexId, Index<K>>,
     by_labels: Option<ByLabels<Key>>,
     selectors: HashMap<IndexId, SelectorIndex<K>>,
-    aggregates: HashMap<TotalsId, Box<dyn Aggregates<K>>>,
+    sums: HashMap<SumId, Box<dyn AnySums<K>>>,
     /// The memory of the indexes, in bytes.
     bytes: usize,
 }
@@ -140,16 +140,16 @@ impl<K: SourceType> IndexedObjects<K> {
             indexes: HashMap::new(),
             by_labels: None,
             selectors: HashMap::new(),
-            aggregates: HashMap::new(),
+            sums: HashMap::new(),
             bytes: 0,
         }
     }
 
     /// The memory of the indexes and sums in bytes, without the objects.
     pub fn bytes(&self) -> usize {
-        let aggregates = self.aggregates.values().map(|aggregates| aggregates.bytes());
+        let sums = self.sums.values().map(|sums| sums.bytes());
         let by_labels = self.by_labels.as_ref().map_or(0, ByLabels::bytes);
-        self.bytes + by_labels + aggregates.sum::<usize>()
+        self.bytes + by_labels + sums.sum::<usize>()
     }
 
     /// The object with a key, and the stored key.
@@ -164,10 +164,11 @@ impl<K: SourceType> IndexedObjects<K> {
         let after = objects.get(key);
         let mut affected = IndexChange::default();
         self.objects.take_over(key, objects);
-        for (id, aggregates) in &mut self.aggregates {
+        for (id, sums) in &mut self.sums {
             let (before, after) = (before.as_deref(), after.map(|after| &**after));
-            let change = |aggregates: &mut dyn Aggregates<K>| aggregates.change(key, before, after);
-            let changed = or_anew(&mut **aggregates, &self.objects, key, (before, after), change);
+            let change = |sums: &mut dyn AnySums<K>| sums.change(key, before, after);
+            let changed =
+                change_or_rebuild(&mut **sums, &self.objects, key, (before, after), change);
             affected.groups.extend(changed.into_iter().map(|value| (*id, value)));
         }
         if let Some(before) = before {
@@ -198,18 +199,19 @@ impl<K: SourceType> IndexedObjects<K> {
 
     /// Processes the changes of joined objects. Calls `tell` for each group whose sum has changed, with whether the
     /// change is a measurement.
-    pub fn join(&mut self, mut tell: impl FnMut(&Key, bool, &(TotalsId, Box<str>))) {
-        for (id, aggregates) in &mut self.aggregates {
-            let (keys, is_measured) = aggregates.take_joined();
+    pub fn join(&mut self, mut tell: impl FnMut(&Key, bool, &(SumId, Box<str>))) {
+        for (id, sums) in &mut self.sums {
+            let (keys, is_measured) = sums.take_joined();
             for key in keys {
                 let object = self.objects.get(&key).map(|object| &**object);
-                let join = |aggregates: &mut dyn Aggregates<K>| aggregates.join(&key, object);
-                for value in or_anew(&mut **aggregates, &self.objects, &key, (object, object), join)
+                let join = |sums: &mut dyn AnySums<K>| sums.join(&key, object);
+                for value in
+                    change_or_rebuild(&mut **sums, &self.objects, &key, (object, object), join)
                 {
                     tell(&key, is_measured, &(*id, value));
                 }
             }
-            aggregates.end_join();
+            sums.end_join();
         }
     }
 
@@ -282,25 +284,25 @@ impl<K: SourceType> IndexedObjects<K> {
     }
 
     /// The sum of a measure over a group.
-    pub fn total<T: Aggregate, S: Aggregates<K> + 'static>(
+    pub fn sum<T: Aggregate, S: AnySums<K> + 'static>(
         &mut self,
-        id: TotalsId,
-        totals_of: impl FnOnce() -> S,
+        id: SumId,
+        sums_of: impl FnOnce() -> S,
         namespace: Option<&str>,
         value: &str,
     ) -> T {
-        let aggregates = self.aggregates.entry(id).or_insert_with(|| {
-            let mut aggregates = totals_of();
+        let sums = self.sums.entry(id).or_insert_with(|| {
+            let mut sums = sums_of();
             for (key, object) in self.objects.iter() {
-                let add = AssertUnwindSafe(|| aggregates.change(key, None, Some(object)));
+                let add = AssertUnwindSafe(|| sums.change(key, None, Some(object)));
                 if catch_unwind(add).is_err() {
-                    aggregates.make_anew(&self.objects, key);
+                    sums.rebuild(&self.objects, key);
                     break;
                 }
             }
-            Box::new(aggregates)
+            Box::new(sums)
         });
-        let total = aggregates.of(namespace, value).and_then(|total| total.downcast_ref::<T>());
+        let total = sums.of(namespace, value).and_then(|total| total.downcast_ref::<T>());
         total.cloned().unwrap_or_default()
     }
 
@@ -370,18 +372,18 @@ impl<K: SourceType> IndexedObjects<K> {
 
 /// Applies a change of an object to sums. Returns the groups whose sums may have changed. If the user's code panics, it
 /// can leave a sum half updated; then all sums are computed again without this object.
-fn or_anew<K: SourceType>(
-    aggregates: &mut dyn Aggregates<K>,
+fn change_or_rebuild<K: SourceType>(
+    sums: &mut dyn AnySums<K>,
     objects: &SourceObjects<K>,
     key: &Key,
     (before, after): (Option<&K>, Option<&K>),
-    change: impl FnOnce(&mut dyn Aggregates<K>) -> Vec<Box<str>>,
+    change: impl FnOnce(&mut dyn AnySums<K>) -> Vec<Box<str>>,
 ) -> Vec<Box<str>> {
-    let changed = catch_unwind(AssertUnwindSafe(|| change(aggregates)));
+    let changed = catch_unwind(AssertUnwindSafe(|| change(sums)));
     changed.unwrap_or_else(|_| {
-        let mut groups = aggregates.values(key, before);
-        groups.extend(aggregates.values(key, after));
-        aggregates.make_anew(objects, key);
+        let mut groups = sums.values(key, before);
+        groups.extend(sums.values(key, after));
+        sums.rebuild(objects, key);
         groups
     })
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::indexed_objects::{IndexChange, IndexEntries, IndexId, TotalsId};
+use super::indexed_objects::{IndexChange, IndexEntries, IndexId, SumId};
 use super::labels::{ByLabels, BySelector, Range, Terms};
 use super::pool::{ComputationNumber, Dependent, SourceNumber};
 use super::small_set::SmallSet;
@@ -44,7 +44,7 @@ pub(super) enum Search {
     /// The objects whose selectors these labels fulfil.
     Selecting(Option<Box<str>>, IndexId, Labels),
     /// The sum of a measure over the group of this value.
-    Aggregate(Option<Box<str>>, TotalsId, Box<str>),
+    Sum(Option<Box<str>>, SumId, Box<str>),
     /// The object that a reference names: its kind, its name, and the namespace of the reference. The namespace is
     /// last, so that all references to a cluster-scoped object are adjacent.
     Referred(KindName, Box<str>, Option<Box<str>>),
@@ -87,7 +87,7 @@ impl Search {
                 let kind = QUERY + 2 * (kind.api_version().len() + kind.kind().len());
                 kind + name.len() + of_namespace(namespace)
             }
-            Self::Indexed(namespace, _, value) | Self::Aggregate(namespace, _, value) => {
+            Self::Indexed(namespace, _, value) | Self::Sum(namespace, _, value) => {
                 of_namespace(namespace) + value.len()
             }
             // The terms are also stored in an index.
@@ -195,7 +195,7 @@ impl Queries {
                 | Search::Indexed(of, ..)
                 | Search::Matching(of, _)
                 | Search::Selecting(of, ..)
-                | Search::Aggregate(of, ..) => of.as_deref() != namespace,
+                | Search::Sum(of, ..) => of.as_deref() != namespace,
             },
         })
     }
@@ -294,19 +294,19 @@ impl Queries {
         let ids: Vec<QueryId> = affected.collect();
         self.invalidate(ids, is_measured);
         for group in &change.groups {
-            self.invalidate_total(key, group, is_measured);
+            self.invalidate_sum(key, group, is_measured);
         }
     }
 
     /// Invalidates the queries for the sum of a group that contains the object with this key.
-    pub fn invalidate_total(
+    pub fn invalidate_sum(
         &mut self,
         key: &Key,
-        (id, value): &(TotalsId, Box<str>),
+        (id, value): &(SumId, Box<str>),
         is_measured: bool,
     ) {
         for namespace in scopes(key) {
-            let id = self.id_of(Search::Aggregate(namespace, *id, value.clone()));
+            let id = self.id_of(Search::Sum(namespace, *id, value.clone()));
             self.invalidate(id, is_measured);
         }
     }

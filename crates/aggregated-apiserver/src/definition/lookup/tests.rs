@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::core::Expression;
 use serde_json::{from_value, json};
 
-use super::joined::PairMeasure;
+use super::pairs::PairMeasure;
 use super::*;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -157,14 +157,14 @@ fn sums_omit_objects_that_make_the_measure_panic() {
     let mut indexed: IndexedObjects<ConfigMap> = IndexedObjects::new(SourceObjects::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
     let namespace = |map: &ConfigMap| map.metadata.namespace.clone();
-    let totals_of = || AggregatesOf::of_objects(index_function(namespace), small);
+    let sums_of = || Sums::of_objects(index_function(namespace), small);
     let mut set = |name: &str, text: Option<&str>| {
         let (namespace, _) = name.split_once('/').unwrap();
         let key = Key::of_text(name);
         let object = text.map(|text| Arc::new(named(Some(namespace), name, None, text)));
         let touched = replace(&mut indexed, &key, object);
         let groups: Vec<String> = touched.groups.iter().map(|(_, text)| text.to_string()).collect();
-        let sums = ["a", "b"].map(|text| indexed.total::<Small, _>(id, totals_of, None, text).0);
+        let sums = ["a", "b"].map(|text| indexed.sum::<Small, _>(id, sums_of, None, text).0);
         (groups, sums)
     };
     let many = "x ".repeat(20);
@@ -194,11 +194,11 @@ fn an_object_added_again_after_a_panicking_removal_is_summed_once() {
     let mut indexed: IndexedObjects<ConfigMap> = IndexedObjects::new(SourceObjects::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
     let namespace = |map: &ConfigMap| map.metadata.namespace.clone();
-    let totals_of = || AggregatesOf::of_objects(index_function(namespace), growing);
+    let sums_of = || Sums::of_objects(index_function(namespace), growing);
     let mut set = |name: &str, text: Option<&str>| {
         let object = text.map(|text| Arc::new(named(Some("a"), name, None, text)));
         replace(&mut indexed, &Key::new(Some("a"), name), object);
-        indexed.total::<Small, _>(id, totals_of, None, "a").0
+        indexed.sum::<Small, _>(id, sums_of, None, "a").0
     };
     assert_eq!((set("one", Some("x")), set("two", Some("x y"))), (1, 3));
     GROWN.store(5, Ordering::Relaxed);
@@ -234,9 +234,9 @@ fn services() -> Arc<SourceInformer<Service>> {
 /// Sums of ConfigMaps by colour, each with the weight of its Service.
 fn weighed_by(
     services: &Arc<SourceInformer<Service>>,
-) -> AggregatesOf<ConfigMap, PairMeasure<ConfigMap, Service, i64>> {
-    let others = Others::followed(services, &Arc::default(), true);
-    AggregatesOf::of_pairs(index_function(color), weighed, others)
+) -> Sums<ConfigMap, PairMeasure<ConfigMap, Service, i64>> {
+    let others = JoinedObjects::followed(services, &Arc::default(), true);
+    Sums::of_pairs(index_function(color), weighed, others)
 }
 
 /// Sums over pairs equal those over the existing pairs after any sequence of changes on both sides.
@@ -246,10 +246,10 @@ fn sums_over_pairs_follow_both() {
     let informer = services();
     let mut indexed: IndexedObjects<ConfigMap> = IndexedObjects::new(SourceObjects::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
-    let totals_of = || weighed_by(&informer);
+    let sums_of = || weighed_by(&informer);
     let mut maps: BTreeMap<Key, ConfigMap> = BTreeMap::new();
     let mut ports: BTreeMap<Key, i32> = BTreeMap::new();
-    let mut before = ["x", "y"].map(|text| indexed.total::<i64, _>(id, totals_of, Some("a"), text));
+    let mut before = ["x", "y"].map(|text| indexed.sum::<i64, _>(id, sums_of, Some("a"), text));
     // Indexes that are built while changes of the other objects are not processed yet.
     let mut late = vec![
         IndexId::of::<[u8; 1]>(),
@@ -288,7 +288,7 @@ fn sums_over_pairs_follow_both() {
                 None => ports.remove(&key),
             };
         }
-        let sums = ["x", "y"].map(|text| indexed.total::<i64, _>(id, totals_of, Some("a"), text));
+        let sums = ["x", "y"].map(|text| indexed.sum::<i64, _>(id, sums_of, Some("a"), text));
         for (at, text) in ["x", "y"].into_iter().enumerate() {
             let group = maps.iter().filter(|(_, map)| words(map)[0] == text);
             let weights = group.filter_map(|(key, map)| {
@@ -311,7 +311,7 @@ fn sums_over_pairs_are_correct_when_changes_are_processed_late() {
     let informer = services();
     let mut indexed: IndexedObjects<ConfigMap> = IndexedObjects::new(SourceObjects::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
-    let totals_of = || weighed_by(&informer);
+    let sums_of = || weighed_by(&informer);
     let mut maps: BTreeMap<Key, ConfigMap> = BTreeMap::new();
     let mut services: BTreeMap<Key, Service> = BTreeMap::new();
     let (mut is_listed, mut looked, mut came_back) = (true, 0, 0);
@@ -359,7 +359,7 @@ fn sums_over_pairs_are_correct_when_changes_are_processed_late() {
             let group = maps.iter().filter(|(_, map)| is_listed && words(map)[0] == text);
             let weights =
                 group.filter_map(|(key, map)| services.get(key).map(|one| weighed(map, one)));
-            let sum = indexed.total::<i64, _>(id, totals_of, Some("a"), text);
+            let sum = indexed.sum::<i64, _>(id, sums_of, Some("a"), text);
             assert_eq!(sum, weights.sum::<i64>());
         }
         looked += 1;
@@ -377,7 +377,7 @@ fn lookups_are_correct_when_changes_are_processed_late() {
     let changed = informer.follow(Arc::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
     let index = IndexId::of::<u32>();
-    let totals_of = || AggregatesOf::of_objects(index_function(words), lengths);
+    let sums_of = || Sums::of_objects(index_function(words), lengths);
     let mut indexed: Option<IndexedObjects<ConfigMap>> = None;
     let mut there: BTreeMap<Key, ConfigMap> = BTreeMap::new();
     let (mut is_listed, mut looked, mut came_back) = (true, 0, 0);
@@ -427,7 +427,7 @@ fn lookups_are_correct_when_changes_are_processed_late() {
                 there.values().filter(|map| words(map).iter().any(|one| one == word)).collect();
             let found = indexed.indexed(index, || index_function(words), None, word);
             assert!(found.map(|map| &**map).eq(of_word.iter().copied()));
-            let sum: (i64, BTreeMap<String, usize>) = indexed.total(id, totals_of, None, word);
+            let sum: (i64, BTreeMap<String, usize>) = indexed.sum(id, sums_of, None, word);
             let expected =
                 of_word.iter().fold(Default::default(), |mut sum: (i64, BTreeMap<_, _>), map| {
                     sum.add(&lengths(map));
@@ -465,11 +465,10 @@ fn a_change_in_a_group_measures_only_the_changed_objects() {
     let mut indexed =
         IndexedObjects::new(names.iter().map(|name| (key(name), map(name, "x"))).collect());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
-    let others = || Others::followed(&informer, &Arc::default(), true);
-    let totals_of = || AggregatesOf::of_pairs(index_function(color), measured, others());
-    let sum = |indexed: &mut IndexedObjects<ConfigMap>| -> i64 {
-        indexed.total(id, totals_of, None, "x")
-    };
+    let others = || JoinedObjects::followed(&informer, &Arc::default(), true);
+    let sums_of = || Sums::of_pairs(index_function(color), measured, others());
+    let sum =
+        |indexed: &mut IndexedObjects<ConfigMap>| -> i64 { indexed.sum(id, sums_of, None, "x") };
     assert_eq!(sum(&mut indexed), 1_000);
     let before = MEASURED.load(Ordering::Relaxed);
     set("7");
@@ -507,12 +506,12 @@ fn sums_follow_each_change() {
     let mut objects: BTreeMap<Key, ConfigMap> = BTreeMap::new();
     let mut indexed: IndexedObjects<ConfigMap> = IndexedObjects::new(SourceObjects::default());
     let id = (IndexId::of::<u8>(), IndexId::of::<u16>());
-    let totals_of = || AggregatesOf::of_objects(index_function(words), lengths);
+    let sums_of = || Sums::of_objects(index_function(words), lengths);
     let sums = |indexed: &mut IndexedObjects<ConfigMap>| {
         let groups = [None, Some("a"), Some("b"), Some("c")].into_iter();
         let groups = groups.flat_map(|namespace| ["x", "y", "z"].map(|text| (namespace, text)));
         let sum = |(namespace, text): (Option<&'static str>, &'static str)| {
-            let sum: (i64, BTreeMap<String, usize>) = indexed.total(id, totals_of, namespace, text);
+            let sum: (i64, BTreeMap<String, usize>) = indexed.sum(id, sums_of, namespace, text);
             ((namespace, text), sum)
         };
         groups.map(sum).collect::<BTreeMap<_, _>>()
@@ -551,7 +550,7 @@ fn sums_follow_each_change() {
     for key in objects.into_keys() {
         replace(&mut indexed, &key, None);
     }
-    let nothing: (i64, BTreeMap<String, usize>) = indexed.total(id, totals_of, None, "x");
+    let nothing: (i64, BTreeMap<String, usize>) = indexed.sum(id, sums_of, None, "x");
     assert_eq!(nothing, Default::default());
     assert_eq!(indexed.bytes(), 0);
 }

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use super::aggregates::{Aggregate, AggregatesOf, Measure};
 use super::indexed_objects::IndexFunction;
+use super::sums::{Aggregate, Measure, Sums};
 use crate::cluster::{Changed, SourceInformer, SourceObjects, SourceType};
 use crate::object::Key;
 
 /// The objects that a sum is joined with.
-pub(super) struct Others<O> {
+pub(super) struct JoinedObjects<O> {
     /// The objects as of the last update of the sums.
     known: SourceObjects<O>,
     /// The objects as of the time when the changed keys were taken.
@@ -31,7 +31,7 @@ struct Followed<O> {
     is_synced: bool,
 }
 
-impl<O> Others<O> {
+impl<O> JoinedObjects<O> {
     pub fn followed(
         informer: &Arc<SourceInformer<O>>,
         notify: &Arc<Notify>,
@@ -57,15 +57,15 @@ impl<O> Others<O> {
 /// A measure of pairs.
 pub(super) struct PairMeasure<K, O, T> {
     measure: Box<dyn Fn(&K, &O) -> T + Send + Sync>,
-    others: Others<O>,
+    others: JoinedObjects<O>,
 }
 
-impl<K: SourceType, O: SourceType, T: Aggregate> AggregatesOf<K, PairMeasure<K, O, T>> {
+impl<K: SourceType, O: SourceType, T: Aggregate> Sums<K, PairMeasure<K, O, T>> {
     /// The sums of a measure of pairs.
     pub fn of_pairs(
         index_function: IndexFunction<K>,
         measure: impl Fn(&K, &O) -> T + Send + Sync + 'static,
-        others: Others<O>,
+        others: JoinedObjects<O>,
     ) -> Self {
         Self::new(index_function, PairMeasure { measure: Box::new(measure), others })
     }

@@ -129,14 +129,14 @@ fn tell_left_out<K: SourceType>(key: &Key) {
 }
 
 /// The sums of one measure over the groups of one index.
-pub(super) trait Aggregates<K>: Send + Sync {
+pub(super) trait AnySums<K>: Send + Sync {
     /// Processes a change of an object. Returns the groups whose sums have changed.
     fn change(&mut self, key: &Key, before: Option<&K>, after: Option<&K>) -> Vec<Box<str>>;
     /// The groups that an object belongs to.
     fn values(&self, key: &Key, object: Option<&K>) -> Vec<Box<str>>;
     /// Computes all sums again without the object `without` and without any other object at which the user's code
     /// panics. These objects are logged, and tried again when they change.
-    fn make_anew(&mut self, objects: &SourceObjects<K>, without: &Key);
+    fn rebuild(&mut self, objects: &SourceObjects<K>, without: &Key);
     /// Takes the keys whose joined objects have changed since the last call, and whether the changes are measurements.
     /// Each key must be joined before anything else changes.
     fn take_joined(&mut self) -> (HashSet<Key>, bool);
@@ -154,7 +154,7 @@ pub(super) trait Aggregates<K>: Send + Sync {
 const GROUP: usize = 96;
 
 /// The sum of each group. The key of a group is its value in the index.
-pub(super) struct Groups<T> {
+pub(super) struct GroupSums<T> {
     by_value: HashMap<Box<str>, ByNamespace<T>>,
     /// Objects that are omitted from all sums because the user's code panics at them.
     left_out: HashSet<Key>,
@@ -162,7 +162,7 @@ pub(super) struct Groups<T> {
     bytes: usize,
 }
 
-impl<T> Default for Groups<T> {
+impl<T> Default for GroupSums<T> {
     fn default() -> Self {
         Self { by_value: HashMap::new(), left_out: HashSet::new(), bytes: 0 }
     }
@@ -172,7 +172,7 @@ fn size<T: Aggregate>(value: &str, groups: &ByNamespace<T>) -> usize {
     GROUP + value.len() + groups.size()
 }
 
-impl<T: Aggregate> Groups<T> {
+impl<T: Aggregate> GroupSums<T> {
     /// Replaces the contribution of an object. The groups of both contributions are sorted. Returns the groups whose
     /// sums have changed.
     pub fn replace(
@@ -217,7 +217,7 @@ impl<T: Aggregate> Groups<T> {
 
     /// Computes all sums again without the object `without` and without any other object at which the user's code
     /// panics. These objects are logged.
-    pub fn make_anew<K: SourceType>(
+    pub fn rebuild<K: SourceType>(
         &mut self,
         objects: &SourceObjects<K>,
         without: &Key,
@@ -294,13 +294,13 @@ pub(super) trait Measure<K>: Send + Sync {
     type Sum: Aggregate;
     /// The contribution of an object, or `None` if the object is in no group, because it has no counterpart.
     fn of(&self, key: &Key, object: &K) -> Option<Self::Sum>;
-    /// See [`Aggregates::take_joined`].
+    /// See [`AnySums::take_joined`].
     fn take_joined(&mut self) -> (HashSet<Key>, bool) {
         (HashSet::new(), false)
     }
     /// Uses the current counterpart of the object with this key from now on.
     fn join(&mut self, _key: &Key) {}
-    /// See [`Aggregates::end_join`].
+    /// See [`AnySums::end_join`].
     fn end_join(&mut self) {}
 }
 
@@ -315,15 +315,15 @@ impl<K, T: Aggregate> Measure<K> for ObjectMeasure<K, T> {
     }
 }
 
-/// The [`Aggregates`] of one index and one measure, with their types.
-pub(super) struct AggregatesOf<K, M: Measure<K>> {
+/// The [`AnySums`] of one index and one measure, with their types.
+pub(super) struct Sums<K, M: Measure<K>> {
     index_function: IndexFunction<K>,
     measure: M,
     told: AtomicBool,
-    groups: Groups<M::Sum>,
+    groups: GroupSums<M::Sum>,
 }
 
-impl<K: SourceType, T: Aggregate> AggregatesOf<K, ObjectMeasure<K, T>> {
+impl<K: SourceType, T: Aggregate> Sums<K, ObjectMeasure<K, T>> {
     /// The sums of a measure of single objects.
     pub fn of_objects(
         index_function: IndexFunction<K>,
@@ -333,9 +333,9 @@ impl<K: SourceType, T: Aggregate> AggregatesOf<K, ObjectMeasure<K, T>> {
     }
 }
 
-impl<K: SourceType, M: Measure<K>> AggregatesOf<K, M> {
+impl<K: SourceType, M: Measure<K>> Sums<K, M> {
     pub fn new(index_function: IndexFunction<K>, measure: M) -> Self {
-        Self { index_function, measure, told: AtomicBool::new(false), groups: Groups::default() }
+        Self { index_function, measure, told: AtomicBool::new(false), groups: GroupSums::default() }
     }
 
     /// The groups of an object in order without duplicates, and its contribution to each. Both are empty if the user's
@@ -368,7 +368,7 @@ impl<K: SourceType, M: Measure<K>> AggregatesOf<K, M> {
     }
 }
 
-impl<K: SourceType, M: Measure<K>> Aggregates<K> for AggregatesOf<K, M> {
+impl<K: SourceType, M: Measure<K>> AnySums<K> for Sums<K, M> {
     fn change(&mut self, key: &Key, before: Option<&K>, after: Option<&K>) -> Vec<Box<str>> {
         self.replace(key, before, after, |_| ())
     }
@@ -379,9 +379,9 @@ impl<K: SourceType, M: Measure<K>> Aggregates<K> for AggregatesOf<K, M> {
         values.unwrap_or_default()
     }
 
-    fn make_anew(&mut self, objects: &SourceObjects<K>, without: &Key) {
+    fn rebuild(&mut self, objects: &SourceObjects<K>, without: &Key) {
         let mut groups = std::mem::take(&mut self.groups);
-        groups.make_anew(objects, without, |key, object| self.contribution(key, Some(object)));
+        groups.rebuild(objects, without, |key, object| self.contribution(key, Some(object)));
         self.groups = groups;
     }
 
