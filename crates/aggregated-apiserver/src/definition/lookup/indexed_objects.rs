@@ -49,13 +49,14 @@ pub(super) type SelectorFunction<K> = Box<dyn Fn(&K) -> Option<Selector> + Send 
 struct Index<K> {
     index_function: IndexFunction<K>,
     /// Whether a panic has been logged.
-    told: AtomicBool,
+    has_logged: AtomicBool,
     found: HashMap<Box<str>, SmallSet<Key>>,
 }
 
 impl<K: SourceType> Index<K> {
     fn values(&self, key: &Key, object: &K) -> Vec<Box<str>> {
-        let values = guarded::<K, _>(&self.told, key, || (self.index_function)(object));
+        let values =
+            catch_user_panic::<K, _>(&self.has_logged, key, || (self.index_function)(object));
         let mut values = values.unwrap_or_default();
         values.sort_unstable();
         values.dedup();
@@ -65,13 +66,13 @@ impl<K: SourceType> Index<K> {
 
 struct SelectorIndex<K> {
     selector_function: SelectorFunction<K>,
-    told: AtomicBool,
+    has_logged: AtomicBool,
     selecting: BySelector<Key>,
 }
 
 impl<K: SourceType> SelectorIndex<K> {
     fn terms(&self, key: &Key, object: &K) -> Option<Terms> {
-        guarded::<K, _>(&self.told, key, || (self.selector_function)(object))
+        catch_user_panic::<K, _>(&self.has_logged, key, || (self.selector_function)(object))
             .flatten()
             .map(Terms::of)
     }
@@ -238,7 +239,11 @@ impl<K: SourceType> IndexedObjects<K> {
             self.rebuild(|indexed| {
                 indexed.indexes.insert(
                     index,
-                    Index { index_function, told: AtomicBool::new(false), found: HashMap::new() },
+                    Index {
+                        index_function,
+                        has_logged: AtomicBool::new(false),
+                        found: HashMap::new(),
+                    },
                 );
             });
         }
@@ -269,10 +274,10 @@ impl<K: SourceType> IndexedObjects<K> {
         if !self.selectors.contains_key(&index) {
             let selector_function = selector_function();
             self.rebuild(|indexed| {
-                let (told, selecting) = (AtomicBool::new(false), BySelector::default());
+                let (has_logged, selecting) = (AtomicBool::new(false), BySelector::default());
                 indexed
                     .selectors
-                    .insert(index, SelectorIndex { selector_function, told, selecting });
+                    .insert(index, SelectorIndex { selector_function, has_logged, selecting });
             });
         }
         let Some(index) = self.selectors.get(&index) else { return Vec::new() };
@@ -411,13 +416,13 @@ fn labels_of<K: SourceType>(object: &K) -> Labels {
 
 /// Runs the user's code, which may panic: an object at which it panics is in no index and no sum. The first panic is
 /// logged.
-pub(super) fn guarded<K: SourceType, T>(
-    told: &AtomicBool,
+pub(super) fn catch_user_panic<K: SourceType, T>(
+    has_logged: &AtomicBool,
     key: &Key,
     of: impl FnOnce() -> T,
 ) -> Option<T> {
     let made = catch_unwind(AssertUnwindSafe(of));
-    if made.is_err() && !told.swap(true, Ordering::Relaxed) {
+    if made.is_err() && !has_logged.swap(true, Ordering::Relaxed) {
         let what = resource_name::<K>();
         tracing::error!(
             source = %what,

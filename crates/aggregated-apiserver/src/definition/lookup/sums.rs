@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
 
 use super::groups::{ByNamespace, Group};
-use super::indexed_objects::{IndexFunction, guarded};
+use super::indexed_objects::{IndexFunction, catch_user_panic};
 use crate::cluster::{SourceObjects, SourceType, resource_name};
 use crate::object::Key;
 
@@ -319,7 +319,7 @@ impl<K, T: Aggregate> Measure<K> for ObjectMeasure<K, T> {
 pub(super) struct Sums<K, M: Measure<K>> {
     index_function: IndexFunction<K>,
     measure: M,
-    told: AtomicBool,
+    has_logged: AtomicBool,
     groups: GroupSums<M::Sum>,
 }
 
@@ -335,14 +335,19 @@ impl<K: SourceType, T: Aggregate> Sums<K, ObjectMeasure<K, T>> {
 
 impl<K: SourceType, M: Measure<K>> Sums<K, M> {
     pub fn new(index_function: IndexFunction<K>, measure: M) -> Self {
-        Self { index_function, measure, told: AtomicBool::new(false), groups: GroupSums::default() }
+        Self {
+            index_function,
+            measure,
+            has_logged: AtomicBool::new(false),
+            groups: GroupSums::default(),
+        }
     }
 
     /// The groups of an object in order without duplicates, and its contribution to each. Both are empty if the user's
     /// code panics. An object without groups is not measured.
     fn contribution(&self, key: &Key, object: Option<&K>) -> Contribution<M::Sum> {
         let Some(object) = object else { return Contribution::default() };
-        let contributed = guarded::<K, _>(&self.told, key, || {
+        let contributed = catch_user_panic::<K, _>(&self.has_logged, key, || {
             let mut values = (self.index_function)(object);
             values.sort_unstable();
             values.dedup();
@@ -374,8 +379,9 @@ impl<K: SourceType, M: Measure<K>> AnySums<K> for Sums<K, M> {
     }
 
     fn values(&self, key: &Key, object: Option<&K>) -> Vec<Box<str>> {
-        let values = object
-            .and_then(|object| guarded::<K, _>(&self.told, key, || (self.index_function)(object)));
+        let values = object.and_then(|object| {
+            catch_user_panic::<K, _>(&self.has_logged, key, || (self.index_function)(object))
+        });
         values.unwrap_or_default()
     }
 
