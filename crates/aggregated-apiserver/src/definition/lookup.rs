@@ -9,9 +9,9 @@ mod indexed_objects;
 mod labels;
 mod metadata;
 mod pairs;
-mod pool;
 mod queries;
 mod related;
+mod shared_lookups;
 mod small_set;
 mod sums;
 
@@ -37,10 +37,10 @@ use indexed_objects::{IndexId, IndexedObjects};
 use labels::Terms;
 pub use metadata::{MetadataLookup, MetadataType};
 use pairs::JoinedObjects;
-pub use pool::{ComputationNumber, Dependent, Opening, Pool, SourceNumber};
 pub use queries::{Invalidated, QueryId};
 use queries::{Queries, Query, Search};
 pub use related::Related;
+pub use shared_lookups::{ComputationNumber, Dependent, Opening, SharedLookups, SourceNumber};
 pub use sums::Aggregate;
 use sums::Sums;
 
@@ -403,7 +403,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
     }
 
     fn open(opening: &Opening<'_>) -> Self {
-        let shared = opening.pool.shared(TypeId::of::<Self>(), || {
+        let shared = opening.shared_lookups.of_type(TypeId::of::<Self>(), || {
             let informer = opening.sources.open::<K>(S::OPTIONS, MISSING);
             let notify = Arc::clone(opening.notify);
             let changed = informer.follow(Arc::clone(&notify));

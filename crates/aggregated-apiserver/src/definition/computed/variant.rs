@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use super::{AnyComputation, Computation, Computed, Namer};
 use crate::cluster::{SourceApi, SourceOptions, SourceType, Sources, resource_name};
 use crate::definition::kind::SourceKind;
-use crate::definition::lookup::{ComputationNumber, Opening, Pool, Related};
+use crate::definition::lookup::{ComputationNumber, Opening, Related, SharedLookups};
 use crate::definition::{FieldPermissions, PrinterColumns, Visibility};
 use crate::served_kind::SourceResource;
 use crate::watch_cache::WatchCache;
@@ -177,7 +177,7 @@ pub struct Opened {
     pub(super) computations: Vec<Box<dyn AnyComputation>>,
     pub(super) notify: Arc<Notify>,
     /// The lookups that the computations share.
-    pool: Pool,
+    shared_lookups: SharedLookups,
     /// The resource and the `source_name` function of each variant.
     names: Vec<Namer>,
 }
@@ -187,7 +187,7 @@ impl Opened {
         Self {
             computations: Vec::new(),
             notify: Arc::new(Notify::new()),
-            pool: Pool::default(),
+            shared_lookups: SharedLookups::default(),
             names: Vec::new(),
         }
     }
@@ -200,7 +200,12 @@ impl Opened {
     ) {
         let computation =
             ComputationNumber(u8::try_from(self.computations.len()).unwrap_or(u8::MAX));
-        let opening = Opening { sources, notify: &self.notify, computation, pool: &self.pool };
+        let opening = Opening {
+            sources,
+            notify: &self.notify,
+            computation,
+            shared_lookups: &self.shared_lookups,
+        };
         let place = (self.names.clone(), is_one_of_several);
         let (cache, narrow) = (Arc::clone(cache), Arc::clone(narrow));
         let computation = Computation::<V>::new(&opening, (cache, narrow), place);

@@ -10,8 +10,8 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::availability::Availability;
-use super::pool::{ComputationNumber, Dependent, Opening, SourceNumber};
 use super::queries::{Queries, QueryId, Search};
+use super::shared_lookups::{ComputationNumber, Dependent, Opening, SourceNumber};
 use super::{AnyLookup, Invalidated, Related, source_state};
 use crate::cluster::{KindName, KindSource, KindSources};
 use crate::definition::kind::SourceKind;
@@ -241,7 +241,7 @@ impl<K> Drop for Shared<K> {
 
 impl<K: MetadataType> Related for MetadataLookup<K> {
     fn open(opening: &Opening<'_>) -> Self {
-        let shared = opening.pool.shared(TypeId::of::<Self>(), || {
+        let shared = opening.shared_lookups.of_type(TypeId::of::<Self>(), || {
             Shared::new(Some(opening.sources.kinds(opening.notify)), HashMap::new())
         });
         Self { shared, computation: opening.computation }

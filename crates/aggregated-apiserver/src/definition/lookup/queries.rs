@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::indexed_objects::{IndexChange, IndexEntries, IndexId, SumId};
 use super::labels::{ByLabels, BySelector, Range, Terms};
-use super::pool::{ComputationNumber, Dependent, SourceNumber};
+use super::shared_lookups::{ComputationNumber, Dependent, SourceNumber};
 use super::small_set::SmallSet;
 use crate::cluster::KindName;
 use crate::definition::numbered_values::Numbered;

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Service;
 use kube::core::{Expression, Selector};
 
 use super::*;
-use crate::definition::lookup::{ComputationNumber, Pool};
+use crate::definition::lookup::{ComputationNumber, SharedLookups};
 use crate::watch_cache::Subscription;
 
 /// The Secrets and Services that a ConfigMap asks for.
@@ -219,9 +219,14 @@ impl Watched {
         let sequencer = Arc::new(RevisionSequencer::starting(Timestamp::now(), 7));
         let cache = Arc::new(WatchCache::new(sequencer, WINDOW_LIMIT));
         let (_, watch) = cache.subscribe(Scope::All);
-        let (notify, pool) = (Arc::default(), Pool::default());
+        let (notify, shared_lookups) = (Arc::default(), SharedLookups::default());
         let computation = ComputationNumber::default();
-        let opening = Opening { sources: &sources, notify: &notify, computation, pool: &pool };
+        let opening = Opening {
+            sources: &sources,
+            notify: &notify,
+            computation,
+            shared_lookups: &shared_lookups,
+        };
         let place = (Vec::new(), false);
         let computation =
             Computation::<Only<Answer>>::new(&opening, (Arc::clone(&cache), Arc::default()), place);

@@ -44,11 +44,11 @@ impl Dependent {
 
 /// The shared lookups of the computations of a kind, by type.
 #[derive(Default)]
-pub struct Pool(Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
+pub struct SharedLookups(Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
 
-impl Pool {
+impl SharedLookups {
     /// Returns the shared value for a type; `make` creates it at first use.
-    pub fn shared<T: Send + Sync + 'static>(
+    pub fn of_type<T: Send + Sync + 'static>(
         &self,
         type_id: TypeId,
         make: impl FnOnce() -> T,
@@ -72,7 +72,7 @@ pub struct Opening<'a> {
     /// The computation that opens the lookups.
     pub computation: ComputationNumber,
     /// The shared lookups.
-    pub pool: &'a Pool,
+    pub shared_lookups: &'a SharedLookups,
 }
 
 #[cfg(test)]
