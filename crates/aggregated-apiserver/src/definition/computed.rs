@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::lookup::{self, AnyLookup, Invalidated, Opening, QueryId, Related};
+use super::lookup::{self, AnyLookup, Invalidated, LookupContext, QueryId, Related};
 use super::{FieldPermissions, PrinterColumns, Visibility, qualified, to_tree};
 use crate::cluster::{Changed, SourceInformer, SourceOptions, SourceType, resource_name};
 use crate::object::{Key, Object};
@@ -353,13 +353,13 @@ impl<V: Variant> AnyComputation for Computation<V> {
 
 impl<V: Variant> Computation<V> {
     fn new(
-        opening: &Opening<'_>,
+        context: &LookupContext<'_>,
         (cache, narrow): (Arc<WatchCache>, Arc<[TypeId]>),
         (earlier, is_one_of_several): (Vec<Namer>, bool),
     ) -> Self {
-        let informer = opening.sources.open::<V::Source>(V::OPTIONS, MISSING);
-        let changed = informer.follow(Arc::clone(opening.notify));
-        let related = V::Related::open(opening);
+        let informer = context.sources.open::<V::Source>(V::OPTIONS, MISSING);
+        let changed = informer.follow(Arc::clone(context.notify));
+        let related = V::Related::open(context);
         Self {
             earlier,
             is_one_of_several,

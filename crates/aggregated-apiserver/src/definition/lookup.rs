@@ -40,7 +40,9 @@ use pairs::JoinedObjects;
 pub use queries::{Invalidated, QueryId};
 use queries::{Queries, Query, Search};
 pub use related::Related;
-pub use shared_lookups::{ComputationNumber, Dependent, Opening, SharedLookups, SourceNumber};
+pub use shared_lookups::{
+    ComputationNumber, Dependent, LookupContext, SharedLookups, SourceNumber,
+};
 pub use sums::Aggregate;
 use sums::Sums;
 
@@ -402,15 +404,15 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         Self::new(None, Availability::Available, Some(IndexedObjects::new(keyed.collect())))
     }
 
-    fn open(opening: &Opening<'_>) -> Self {
-        let shared = opening.shared_lookups.of_type(TypeId::of::<Self>(), || {
-            let informer = opening.sources.open::<K>(S::OPTIONS, MISSING);
-            let notify = Arc::clone(opening.notify);
+    fn open(context: &LookupContext<'_>) -> Self {
+        let shared = context.shared_lookups.of_type(TypeId::of::<Self>(), || {
+            let informer = context.sources.open::<K>(S::OPTIONS, MISSING);
+            let notify = Arc::clone(context.notify);
             let changed = informer.follow(Arc::clone(&notify));
             let followed = Followed { informer, changed, notify, opened: Instant::now() };
             Shared::new(Some(followed), Availability::Unknown, None)
         });
-        Self { shared, computation: opening.computation, scope: PhantomData }
+        Self { shared, computation: context.computation, scope: PhantomData }
     }
 
     fn new(

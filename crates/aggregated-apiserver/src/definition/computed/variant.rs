@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use super::{AnyComputation, Computation, Computed, Namer};
 use crate::cluster::{SourceApi, SourceOptions, SourceType, Sources, resource_name};
 use crate::definition::kind::SourceKind;
-use crate::definition::lookup::{ComputationNumber, Opening, Related, SharedLookups};
+use crate::definition::lookup::{ComputationNumber, LookupContext, Related, SharedLookups};
 use crate::definition::{FieldPermissions, PrinterColumns, Visibility};
 use crate::served_kind::SourceResource;
 use crate::watch_cache::WatchCache;
@@ -200,7 +200,7 @@ impl Opened {
     ) {
         let computation =
             ComputationNumber(u8::try_from(self.computations.len()).unwrap_or(u8::MAX));
-        let opening = Opening {
+        let context = LookupContext {
             sources,
             notify: &self.notify,
             computation,
@@ -208,7 +208,7 @@ impl Opened {
         };
         let place = (self.names.clone(), is_one_of_several);
         let (cache, narrow) = (Arc::clone(cache), Arc::clone(narrow));
-        let computation = Computation::<V>::new(&opening, (cache, narrow), place);
+        let computation = Computation::<V>::new(&context, (cache, narrow), place);
         self.names.push((resource_name::<V::Source>(), V::source_name));
         self.computations.push(Box::new(computation));
     }

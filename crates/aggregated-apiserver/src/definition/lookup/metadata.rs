@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::availability::Availability;
 use super::queries::{Queries, QueryId, Search};
-use super::shared_lookups::{ComputationNumber, Dependent, Opening, SourceNumber};
+use super::shared_lookups::{ComputationNumber, Dependent, LookupContext, SourceNumber};
 use super::{AnyLookup, Invalidated, Related, source_state};
 use crate::cluster::{KindName, KindSource, KindSources};
 use crate::definition::kind::SourceKind;
@@ -240,11 +240,11 @@ impl<K> Drop for Shared<K> {
 }
 
 impl<K: MetadataType> Related for MetadataLookup<K> {
-    fn open(opening: &Opening<'_>) -> Self {
-        let shared = opening.shared_lookups.of_type(TypeId::of::<Self>(), || {
-            Shared::new(Some(opening.sources.kinds(opening.notify)), HashMap::new())
+    fn open(context: &LookupContext<'_>) -> Self {
+        let shared = context.shared_lookups.of_type(TypeId::of::<Self>(), || {
+            Shared::new(Some(context.sources.kinds(context.notify)), HashMap::new())
         });
-        Self { shared, computation: opening.computation }
+        Self { shared, computation: context.computation }
     }
 
     fn lookups(&self) -> Vec<&dyn AnyLookup> {

@@ -65,7 +65,7 @@ impl SharedLookups {
 }
 
 /// The parameters for opening lookups.
-pub struct Opening<'a> {
+pub struct LookupContext<'a> {
     pub sources: &'a Sources,
     /// Wakes the task that processes changes.
     pub notify: &'a Arc<Notify>,

@@ -221,7 +221,7 @@ impl Watched {
         let (_, watch) = cache.subscribe(Scope::All);
         let (notify, shared_lookups) = (Arc::default(), SharedLookups::default());
         let computation = ComputationNumber::default();
-        let opening = Opening {
+        let context = LookupContext {
             sources: &sources,
             notify: &notify,
             computation,
@@ -229,7 +229,7 @@ impl Watched {
         };
         let place = (Vec::new(), false);
         let computation =
-            Computation::<Only<Answer>>::new(&opening, (Arc::clone(&cache), Arc::default()), place);
+            Computation::<Only<Answer>>::new(&context, (Arc::clone(&cache), Arc::default()), place);
         Self {
             computation,
             config_maps: sources.open(SourceOptions::ALL, ""),
