@@ -1,7 +1,7 @@
 //! Computed kinds: kinds that are views of other objects in the cluster.
 
 mod shared_json;
-mod source_states;
+mod source_table;
 mod unpublished;
 mod variant;
 
@@ -24,7 +24,7 @@ use crate::cluster::{Changed, SourceInformer, SourceOptions, SourceType, resourc
 use crate::object::{Key, Object};
 use crate::watch_cache::{SourceState, WatchCache};
 use shared_json::SharedJson;
-use source_states::KnownSources;
+use source_table::SourceTable;
 use unpublished::Unpublished;
 pub use variant::{ComputedFromVariants, Variant, Variants};
 pub(super) use variant::{Only, Opened};
@@ -277,7 +277,7 @@ struct Computation<V: Variant> {
     cache: Arc<WatchCache>,
     /// The types that may be looked up only in the namespace of a source, because readers need permission only there.
     narrow: Arc<[TypeId]>,
-    known: KnownSources,
+    table: SourceTable,
     /// Sources that were due while sources or lookups were not synced.
     put_off: HashSet<Key>,
     unpublished: Unpublished,
@@ -324,7 +324,7 @@ impl<V: Variant> AnyComputation for Computation<V> {
         }
         let Some(computed) = computed else {
             self.show(source_key, None);
-            if let Some(mut hold) = self.known.remove(source_key).and_then(|known| known.hold) {
+            if let Some(mut hold) = self.table.remove(source_key).and_then(|entry| entry.hold) {
                 self.unpublished.note(source_key, &mut hold, None);
             }
             return;
@@ -369,7 +369,7 @@ impl<V: Variant> Computation<V> {
             related,
             cache,
             narrow,
-            known: KnownSources::default(),
+            table: SourceTable::default(),
             put_off: HashSet::new(),
             unpublished: Unpublished::default(),
             alike: SharedJson::default(),
@@ -414,7 +414,7 @@ impl<V: Variant> Computation<V> {
         let mut asked = Invalidated::default();
         let until = lookups.filter_map(|lookup| lookup.take_invalidated(&mut asked));
         let until = until.chain(self.left_out().1).min();
-        let key = |source| self.known.key(source).cloned();
+        let key = |source| self.table.key(source).cloned();
         due.changed.extend(asked.changed.into_iter().filter_map(key));
         due.measured.extend(asked.measured.into_iter().filter_map(key));
         (due, until)
@@ -422,13 +422,13 @@ impl<V: Variant> Computation<V> {
 
     /// Whether an object in which only measurements have changed is held back for now.
     fn is_held_back(&mut self, source_key: &Key, object: &Object) -> bool {
-        let source = self.known.number_of(source_key);
-        let Some(known) = self.known.get_mut(source) else { return false };
-        if known.shown.as_ref() != Some(object.key()) {
+        let source = self.table.number_of(source_key);
+        let Some(entry) = self.table.get_mut(source) else { return false };
+        if entry.shown.as_ref() != Some(object.key()) {
             return false;
         }
         let Some(shown) = self.cache.get(object.key()) else { return false };
-        let hold = known.hold.get_or_insert_default();
+        let hold = entry.hold.get_or_insert_default();
         if shown.object.same_content(object) {
             self.unpublished.note(source_key, hold, None);
             hold.end(None);
@@ -443,8 +443,8 @@ impl<V: Variant> Computation<V> {
 
     /// Records that no change of an object is held back any more.
     fn end_hold(&mut self, source_key: &Key, is_measured: bool) {
-        let source = self.known.number_of(source_key);
-        let hold = self.known.get_mut(source).and_then(|known| known.hold.as_mut());
+        let source = self.table.number_of(source_key);
+        let hold = self.table.get_mut(source).and_then(|entry| entry.hold.as_mut());
         if let Some(hold) = hold {
             self.unpublished.note(source_key, hold, None);
             hold.end(is_measured.then(Instant::now));
@@ -455,14 +455,14 @@ impl<V: Variant> Computation<V> {
     /// the same object, because the key of an object determines its source.
     fn show(&mut self, source_key: &Key, object: Option<Object>) {
         let key = object.as_ref().map(|object| object.key().clone());
-        let source = self.known.number_of(source_key);
-        let known = self.known.get_mut(source);
-        let before = known.and_then(|known| std::mem::replace(&mut known.shown, key.clone()));
+        let source = self.table.number_of(source_key);
+        let entry = self.table.get_mut(source);
+        let before = entry.and_then(|entry| std::mem::replace(&mut entry.shown, key.clone()));
         if let Some(before) = before.filter(|before| Some(before) != key.as_ref()) {
             self.cache.publish(&before, None);
         }
         if let Some(key) = key {
-            let count = self.known.len();
+            let count = self.table.len();
             let object = object.map(|object| self.alike.share(object, &self.cache, count));
             self.cache.publish(&key, object);
         }
@@ -512,10 +512,10 @@ impl<V: Variant> Computation<V> {
 
     /// Records the queries that the computation of a source makes.
     fn set_dependencies(&mut self, source_key: &Key, dependencies: Box<[Dependency]>) {
-        let source = self.known.number_of(source_key);
-        let Some(known) = self.known.get_mut(source) else { return };
-        let before = std::mem::replace(&mut known.dependencies, dependencies);
-        let now = &known.dependencies;
+        let source = self.table.number_of(source_key);
+        let Some(entry) = self.table.get_mut(source) else { return };
+        let before = std::mem::replace(&mut entry.dependencies, dependencies);
+        let now = &entry.dependencies;
         if before == *now {
             return;
         }
