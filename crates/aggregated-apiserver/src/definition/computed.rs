@@ -245,7 +245,7 @@ pub(super) async fn run(Opened { mut computations, notify, .. }: Opened, cache: 
 fn check_authority<V: Variant>(
     source: &V::Source,
     key: &Key,
-    earlier: &[Namer],
+    earlier: &[SourceNaming],
 ) -> Result<(), String> {
     if key.namespace() != source.namespace() {
         return Err(format!("its namespace is not that of its source: {key}"));
@@ -260,14 +260,14 @@ fn check_authority<V: Variant>(
 }
 
 /// The name of a resource, and the `source_name` of its variant.
-type Namer = (String, fn(&str) -> Option<String>);
+type SourceNaming = (String, fn(&str) -> Option<String>);
 
 /// A query that a computation has made: the index of the lookup, and the id of the query.
 type Dependency = (u16, QueryId);
 
 struct Computation<V: Variant> {
     /// The resources and `source_name` functions of the variants before this one.
-    earlier: Vec<Namer>,
+    earlier: Vec<SourceNaming>,
     /// Whether the kind is computed from other types too.
     is_one_of_several: bool,
     opened: Instant,
@@ -276,12 +276,12 @@ struct Computation<V: Variant> {
     related: V::Related,
     cache: Arc<WatchCache>,
     /// The types that may be looked up only in the namespace of a source, because readers need permission only there.
-    narrow: Arc<[TypeId]>,
+    own_namespace_only: Arc<[TypeId]>,
     table: SourceTable,
     /// Sources that were due while sources or lookups were not synced.
-    put_off: HashSet<Key>,
+    postponed: HashSet<Key>,
     unpublished: Unpublished,
-    alike: SharedJson,
+    shared_json: SharedJson,
 }
 
 impl<V: Variant> AnyComputation for Computation<V> {
@@ -301,8 +301,8 @@ impl<V: Variant> AnyComputation for Computation<V> {
     fn take_work(&mut self) -> (Vec<(Key, bool)>, Option<Instant>) {
         let (due, until) = self.take_invalidated();
         if !self.is_synced() {
-            self.put_off.extend(due.changed);
-            self.put_off.extend(due.measured);
+            self.postponed.extend(due.changed);
+            self.postponed.extend(due.measured);
             return (Vec::new(), until);
         }
         let Invalidated { changed, measured } = due;
@@ -319,11 +319,11 @@ impl<V: Variant> AnyComputation for Computation<V> {
         self.set_dependencies(source_key, dependencies);
         // Objects that have been dropped from memory look as if they did not exist.
         if !self.is_synced() {
-            self.put_off.insert(source_key.clone());
+            self.postponed.insert(source_key.clone());
             return;
         }
         let Some(computed) = computed else {
-            self.show(source_key, None);
+            self.publish(source_key, None);
             if let Some(mut hold) = self.table.remove(source_key).and_then(|entry| entry.hold) {
                 self.unpublished.note(source_key, &mut hold, None);
             }
@@ -333,7 +333,7 @@ impl<V: Variant> AnyComputation for Computation<V> {
             Ok(Some(object)) if is_measured && self.is_held_back(source_key, &object) => {}
             Ok(object) => {
                 self.end_hold(source_key, is_measured);
-                self.show(source_key, object);
+                self.publish(source_key, object);
             }
             Err(why) => {
                 tracing::error!(
@@ -354,8 +354,8 @@ impl<V: Variant> AnyComputation for Computation<V> {
 impl<V: Variant> Computation<V> {
     fn new(
         context: &LookupContext<'_>,
-        (cache, narrow): (Arc<WatchCache>, Arc<[TypeId]>),
-        (earlier, is_one_of_several): (Vec<Namer>, bool),
+        (cache, own_namespace_only): (Arc<WatchCache>, Arc<[TypeId]>),
+        (earlier, is_one_of_several): (Vec<SourceNaming>, bool),
     ) -> Self {
         let informer = context.sources.open::<V::Source>(V::OPTIONS, MISSING);
         let changed = informer.follow(Arc::clone(context.notify));
@@ -368,11 +368,11 @@ impl<V: Variant> Computation<V> {
             changed,
             related,
             cache,
-            narrow,
+            own_namespace_only,
             table: SourceTable::default(),
-            put_off: HashSet::new(),
+            postponed: HashSet::new(),
             unpublished: Unpublished::default(),
-            alike: SharedJson::default(),
+            shared_json: SharedJson::default(),
         }
     }
 
@@ -406,7 +406,7 @@ impl<V: Variant> Computation<V> {
     /// Takes the sources that must be computed again. Also returns when to call this again at the latest.
     fn take_invalidated(&mut self) -> (Invalidated<Key>, Option<Instant>) {
         let mut due =
-            Invalidated { changed: std::mem::take(&mut self.put_off), ..Invalidated::default() };
+            Invalidated { changed: std::mem::take(&mut self.postponed), ..Invalidated::default() };
         due.measured.extend(self.unpublished.take_due(Instant::now()));
         let own = if V::OPTIONS.is_measured() { &mut due.measured } else { &mut due.changed };
         own.extend(self.changed.take());
@@ -453,7 +453,7 @@ impl<V: Variant> Computation<V> {
 
     /// Publishes the object of a source and deletes the one that it had before under another key. No two sources have
     /// the same object, because the key of an object determines its source.
-    fn show(&mut self, source_key: &Key, object: Option<Object>) {
+    fn publish(&mut self, source_key: &Key, object: Option<Object>) {
         let key = object.as_ref().map(|object| object.key().clone());
         let source = self.table.number_of(source_key);
         let entry = self.table.get_mut(source);
@@ -463,7 +463,7 @@ impl<V: Variant> Computation<V> {
         }
         if let Some(key) = key {
             let count = self.table.len();
-            let object = object.map(|object| self.alike.share(object, &self.cache, count));
+            let object = object.map(|object| self.shared_json.share(object, &self.cache, count));
             self.cache.publish(&key, object);
         }
     }
@@ -474,9 +474,10 @@ impl<V: Variant> Computation<V> {
         let computed = catch_unwind(AssertUnwindSafe(compute)).map_err(|_| "it panicked")?;
         let computed = computed?;
         let namespace = source.namespace();
-        let is_narrow = |lookup: &&dyn AnyLookup| self.narrow.contains(&lookup.type_of_objects());
-        let mut narrow = self.related.lookups().into_iter().filter(is_narrow);
-        if namespace.is_some() && narrow.any(|lookup| lookup.has_looked_outside(namespace)) {
+        let is_limited =
+            |lookup: &&dyn AnyLookup| self.own_namespace_only.contains(&lookup.type_of_objects());
+        let mut limited = self.related.lookups().into_iter().filter(is_limited);
+        if namespace.is_some() && limited.any(|lookup| lookup.has_queried_outside(namespace)) {
             let why = "it has looked in another namespace than its disclosures say";
             return Err(why.to_owned());
         }

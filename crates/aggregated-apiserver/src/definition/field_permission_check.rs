@@ -100,7 +100,7 @@ fn check<V: Variant>(
     let shown = |left_out: Option<usize>| {
         let related = related();
         if let Some(lookup) = left_out.and_then(|place| related.lookups().into_iter().nth(place)) {
-            lookup.leave_out();
+            lookup.make_unavailable();
         }
         let object = V::compute(source, &related)?;
         // An object that cannot be serialized as JSON is never served.

@@ -371,7 +371,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         if !others.is_available() {
             return V::default();
         }
-        others.state().queries.go_through(namespace);
+        others.state().queries.record_join(namespace);
         let id = (IndexId::of_function::<F>(), IndexId::of::<(M, Lookup<O, P>)>());
         let search = Search::Sum(namespace.map(Box::from), id, text.into());
         // Both lookups can be the same one: the objects are taken here, because the state is locked below.
@@ -589,9 +589,9 @@ pub trait AnyLookup {
     /// The type of the objects.
     fn type_of_objects(&self) -> TypeId;
     /// Whether a query since the last [`take_latest`](Self::take_latest) was about objects outside of this namespace.
-    fn has_looked_outside(&self, namespace: Option<&str>) -> bool;
+    fn has_queried_outside(&self, namespace: Option<&str>) -> bool;
     /// Makes the lookup find nothing from now on, as if the objects could not be read.
-    fn leave_out(&self);
+    fn make_unavailable(&self);
     /// Takes the queries since the last call, in order.
     fn take_latest(&self) -> Vec<QueryId>;
     /// Records the queries that the computation of a source has made. Replaces its earlier queries.
@@ -640,11 +640,11 @@ impl<K: SourceType, S: LookupOptions> AnyLookup for Lookup<K, S> {
         TypeId::of::<K>()
     }
 
-    fn has_looked_outside(&self, namespace: Option<&str>) -> bool {
-        self.state().queries.are_outside(namespace)
+    fn has_queried_outside(&self, namespace: Option<&str>) -> bool {
+        self.state().queries.has_queried_outside(namespace)
     }
 
-    fn leave_out(&self) {
+    fn make_unavailable(&self) {
         let mut state = self.state();
         state.availability = Availability::Unavailable;
         state.indexed = None;

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
-use super::{AnyComputation, Computation, Computed, Namer};
+use super::{AnyComputation, Computation, Computed, SourceNaming};
 use crate::cluster::{SourceApi, SourceOptions, SourceType, Sources, resource_name};
 use crate::definition::kind::SourceKind;
 use crate::definition::lookup::{ComputationNumber, LookupContext, Related, SharedLookups};
@@ -179,7 +179,7 @@ pub struct Opened {
     /// The lookups that the computations share.
     shared_lookups: SharedLookups,
     /// The resource and the `source_name` function of each variant.
-    names: Vec<Namer>,
+    names: Vec<SourceNaming>,
 }
 
 impl Opened {
@@ -195,7 +195,7 @@ impl Opened {
     fn open<V: Variant>(
         &mut self,
         sources: &Sources,
-        (cache, narrow): (&Arc<WatchCache>, &Arc<[TypeId]>),
+        (cache, own_namespace_only): (&Arc<WatchCache>, &Arc<[TypeId]>),
         is_one_of_several: bool,
     ) {
         let computation =
@@ -207,8 +207,8 @@ impl Opened {
             shared_lookups: &self.shared_lookups,
         };
         let place = (self.names.clone(), is_one_of_several);
-        let (cache, narrow) = (Arc::clone(cache), Arc::clone(narrow));
-        let computation = Computation::<V>::new(&context, (cache, narrow), place);
+        let (cache, own_namespace_only) = (Arc::clone(cache), Arc::clone(own_namespace_only));
+        let computation = Computation::<V>::new(&context, (cache, own_namespace_only), place);
         self.names.push((resource_name::<V::Source>(), V::source_name));
         self.computations.push(Box::new(computation));
     }
@@ -223,7 +223,11 @@ pub trait Variants<K>: 'static {
     #[doc(hidden)]
     fn looked_up() -> Vec<SourceKind>;
     #[doc(hidden)]
-    fn open(sources: &Sources, cache: &Arc<WatchCache>, narrow: &Arc<[TypeId]>) -> Opened;
+    fn open(
+        sources: &Sources,
+        cache: &Arc<WatchCache>,
+        own_namespace_only: &Arc<[TypeId]>,
+    ) -> Opened;
 }
 
 /// The resource on which callers need permissions.
@@ -263,11 +267,11 @@ macro_rules! variants {
             fn open(
                 sources: &Sources,
                 cache: &Arc<WatchCache>,
-                narrow: &Arc<[TypeId]>,
+                own_namespace_only: &Arc<[TypeId]>,
             ) -> Opened {
                 let mut opened = Opened::new();
                 let is_one_of_several = [$(stringify!($name)),*].len() > 1;
-                $(opened.open::<$name>(sources, (cache, narrow), is_one_of_several);)*
+                $(opened.open::<$name>(sources, (cache, own_namespace_only), is_one_of_several);)*
                 opened
             }
         }

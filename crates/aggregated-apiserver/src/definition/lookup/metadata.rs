@@ -263,11 +263,11 @@ impl<K: MetadataType> AnyLookup for MetadataLookup<K> {
     }
 
     /// No declaration limits this lookup to a namespace.
-    fn has_looked_outside(&self, _namespace: Option<&str>) -> bool {
+    fn has_queried_outside(&self, _namespace: Option<&str>) -> bool {
         false
     }
 
-    fn leave_out(&self) {
+    fn make_unavailable(&self) {
         let mut state = self.state();
         state.in_view.clear();
         state.given.clear();

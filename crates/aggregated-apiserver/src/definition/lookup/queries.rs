@@ -132,7 +132,7 @@ pub(super) struct Queries {
     /// The queries since the last [`take_latest`](Self::take_latest).
     latest: BTreeSet<QueryId>,
     /// The namespaces whose objects another lookup has read since then.
-    gone_through: BTreeSet<Option<Box<str>>>,
+    joined_namespaces: BTreeSet<Option<Box<str>>>,
     matching: BySelector<Place>,
     selecting: HashMap<IndexId, ByLabels<Place>>,
     /// Kinds without any query.
@@ -168,19 +168,19 @@ impl Queries {
 
     /// Takes the queries since the last call, in order.
     pub fn take_latest(&mut self) -> Vec<QueryId> {
-        self.gone_through.clear();
+        self.joined_namespaces.clear();
         std::mem::take(&mut self.latest).into_iter().collect()
     }
 
     /// Records that another lookup reads the objects of a namespace, or of all namespaces. That lookup follows their
     /// changes itself.
-    pub fn go_through(&mut self, namespace: Option<&str>) {
-        self.gone_through.insert(namespace.map(Box::from));
+    pub fn record_join(&mut self, namespace: Option<&str>) {
+        self.joined_namespaces.insert(namespace.map(Box::from));
     }
 
     /// Whether a query since the last [`take_latest`](Self::take_latest) is about objects outside of this namespace.
-    pub fn are_outside(&self, namespace: Option<&str>) -> bool {
-        if self.gone_through.iter().any(|of| of.as_deref() != namespace) {
+    pub fn has_queried_outside(&self, namespace: Option<&str>) -> bool {
+        if self.joined_namespaces.iter().any(|of| of.as_deref() != namespace) {
             return true;
         }
         let queries = self.latest.iter().filter_map(|id| self.recorded.get(id.0));
