@@ -1,6 +1,6 @@
 //! The sources of computed kinds: one watch for each type and scope, shared by all kinds.
 
-mod counted;
+mod counting_decoder;
 mod discovery;
 mod follower;
 mod informer;

@@ -20,7 +20,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::counted::{self, Counted, Unread};
+use super::counting_decoder::{self, DecodeError, Decoded};
 use super::informer::Reading;
 use super::{SourceOptions, SourceType};
 use crate::cluster::bounded_client::AnswerTooLong;
@@ -379,15 +379,15 @@ pub(super) fn decode_into<K: DeserializeOwned>(
         return Ok(());
     }
     // Decoding runs `Deserialize` of the user's type, which may panic.
-    let read = || counted::read(text, sink.room(&key), sink.hasher());
-    let read = catch_unwind(AssertUnwindSafe(read));
-    let change = match read {
-        Ok(Ok(Counted { object, bytes, content })) => {
+    let decode = || counting_decoder::decode(text, sink.room(&key), sink.hasher());
+    let decoded = catch_unwind(AssertUnwindSafe(decode));
+    let change = match decoded {
+        Ok(Ok(Decoded { object, bytes, content })) => {
             Change::Decoded(key, Reading { object, bytes, hash, content })
         }
-        Ok(Err(Unread::TooLarge)) => return Err(Interruption::TooLarge(Excess::Memory)),
+        Ok(Err(DecodeError::TooLarge)) => return Err(Interruption::TooLarge(Excess::Memory)),
         // Other objects do not depend on this one.
-        Ok(Err(Unread::Malformed(error))) => Change::Unreadable(key, error.to_string()),
+        Ok(Err(DecodeError::Malformed(error))) => Change::Unreadable(key, error.to_string()),
         Err(_) => Change::Unreadable(key, "reading it panicked".to_owned()),
     };
     sink.apply(change);

@@ -30,7 +30,7 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The reason why an object was not decoded.
 #[derive(Debug)]
-pub(super) enum Unread {
+pub(super) enum DecodeError {
     /// The object exceeds the memory limit.
     TooLarge,
     /// The object does not match its type.
@@ -38,7 +38,7 @@ pub(super) enum Unread {
 }
 
 /// A decoded object.
-pub(super) struct Counted<K> {
+pub(super) struct Decoded<K> {
     pub object: K,
     /// The memory that the object uses, in bytes.
     pub bytes: usize,
@@ -48,11 +48,11 @@ pub(super) struct Counted<K> {
 
 /// Decodes an object that may use `room` bytes. The managed fields and the last-applied annotation of kubectl are
 /// omitted: they are often the largest part of an object, and no computation needs them.
-pub(super) fn read<K: DeserializeOwned>(
+pub(super) fn decode<K: DeserializeOwned>(
     text: &str,
     room: usize,
     hasher: &RandomState,
-) -> Result<Counted<K>, Unread> {
+) -> Result<Decoded<K>, DecodeError> {
     let counter = Counter {
         left: Cell::new(room),
         is_exceeded: Cell::new(false),
@@ -60,18 +60,19 @@ pub(super) fn read<K: DeserializeOwned>(
         is_ignored: Cell::new(false),
         is_name: Cell::new(false),
     };
-    let unread = |error| match counter.is_exceeded.get() {
-        true => Unread::TooLarge,
-        false => Unread::Malformed(error),
+    let decode_error = |error| match counter.is_exceeded.get() {
+        true => DecodeError::TooLarge,
+        false => DecodeError::Malformed(error),
     };
     let mut json = serde_json::Deserializer::from_str(text);
     let place = Position::Object;
-    counter.take::<serde_json::Error>(size_of::<K>() + BLOCK).map_err(unread)?;
-    let object = K::deserialize(Counting { inner: &mut json, counter: &counter, place });
-    let object = object.map_err(unread)?;
-    json.end().map_err(Unread::Malformed)?;
+    counter.take::<serde_json::Error>(size_of::<K>() + BLOCK).map_err(decode_error)?;
+    let object =
+        K::deserialize(CountingDeserializer { inner: &mut json, counter: &counter, place });
+    let object = object.map_err(decode_error)?;
+    json.end().map_err(DecodeError::Malformed)?;
     let (bytes, content) = (room - counter.left.get(), counter.content.borrow().finish());
-    Ok(Counted { object, bytes, content })
+    Ok(Decoded { object, bytes, content })
 }
 
 struct Counter {
@@ -89,7 +90,7 @@ struct Counter {
 /// The form of a decoded value, which is part of the hash, so that different forms have different hashes: `[1]` and
 /// `1`, `"true"` and `true`.
 #[derive(Clone, Copy, Hash)]
-enum Mark {
+enum Token {
     Scalar,
     Text,
     Nothing,
@@ -100,8 +101,8 @@ enum Mark {
 
 impl Counter {
     /// Adds a value to the hash.
-    fn mix(&self, mark: Mark, value: impl Hash) {
-        (mark, value).hash(&mut *self.content.borrow_mut());
+    fn mix(&self, token: Token, value: impl Hash) {
+        (token, value).hash(&mut *self.content.borrow_mut());
     }
 
     fn take<E: Error>(&self, bytes: usize) -> Result<(), E> {
@@ -153,23 +154,23 @@ enum Form {
     Identifier,
 }
 
-struct Counting<'c, D> {
+struct CountingDeserializer<'c, D> {
     inner: D,
     counter: &'c Counter,
     place: Position,
 }
 
-struct Watched<'c, T> {
+struct CountingAdapter<'c, T> {
     inner: T,
     counter: &'c Counter,
     place: Position,
     form: Form,
 }
 
-impl<'c, D> Counting<'c, D> {
-    fn split<V>(self, visitor: V, form: Form) -> (D, Watched<'c, V>) {
+impl<'c, D> CountingDeserializer<'c, D> {
+    fn split<V>(self, visitor: V, form: Form) -> (D, CountingAdapter<'c, V>) {
         let Self { inner, counter, place } = self;
-        (inner, Watched { inner: visitor, counter, place, form })
+        (inner, CountingAdapter { inner: visitor, counter, place, form })
     }
 }
 
@@ -182,7 +183,7 @@ macro_rules! deserialize {
     };
 }
 
-impl<'de, D: Deserializer<'de>> Deserializer<'de> for Counting<'_, D> {
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for CountingDeserializer<'_, D> {
     type Error = D::Error;
 
     deserialize! {
@@ -286,7 +287,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Counting<'_, D> {
 macro_rules! visit {
     ($($method:ident $value:ty,)*) => {
         $(fn $method<E: Error>(self, value: $value) -> Result<V::Value, E> {
-            self.counter.mix(Mark::Scalar, value);
+            self.counter.mix(Token::Scalar, value);
             self.inner.$method(value)
         })*
     };
@@ -298,13 +299,13 @@ macro_rules! visit_block {
             if self.form != Form::Identifier {
                 self.counter.take(value.len() + BLOCK)?;
             }
-            self.counter.mix(Mark::Text, &value);
+            self.counter.mix(Token::Text, &value);
             self.inner.$method(value)
         })*
     };
 }
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for Watched<'_, V> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for CountingAdapter<'_, V> {
     type Value = V::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -327,12 +328,12 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Watched<'_, V> {
     }
 
     fn visit_f32<E: Error>(self, value: f32) -> Result<V::Value, E> {
-        self.counter.mix(Mark::Scalar, value.to_bits());
+        self.counter.mix(Token::Scalar, value.to_bits());
         self.inner.visit_f32(value)
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<V::Value, E> {
-        self.counter.mix(Mark::Scalar, value.to_bits());
+        self.counter.mix(Token::Scalar, value.to_bits());
         self.inner.visit_f64(value)
     }
 
@@ -346,18 +347,18 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Watched<'_, V> {
     }
 
     fn visit_none<E: Error>(self) -> Result<V::Value, E> {
-        self.counter.mix(Mark::Nothing, ());
+        self.counter.mix(Token::Nothing, ());
         self.inner.visit_none()
     }
 
     fn visit_unit<E: Error>(self) -> Result<V::Value, E> {
-        self.counter.mix(Mark::Nothing, ());
+        self.counter.mix(Token::Nothing, ());
         self.inner.visit_unit()
     }
 
     fn visit_some<D: Deserializer<'de>>(self, inner: D) -> Result<V::Value, D::Error> {
         let Self { counter, place, .. } = self;
-        let value = self.inner.visit_some(Counting { inner, counter, place });
+        let value = self.inner.visit_some(CountingDeserializer { inner, counter, place });
         // The presence of a value is information, even if the value is ignored.
         counter.is_ignored.set(false);
         value
@@ -365,13 +366,13 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Watched<'_, V> {
 
     fn visit_newtype_struct<D: Deserializer<'de>>(self, inner: D) -> Result<V::Value, D::Error> {
         let Self { counter, place, .. } = self;
-        self.inner.visit_newtype_struct(Counting { inner, counter, place })
+        self.inner.visit_newtype_struct(CountingDeserializer { inner, counter, place })
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
         let Self { counter, form, .. } = self;
         let value = self.inner.visit_seq(Elements { inner, counter, form, count: 0, capacity: 0 });
-        counter.mix(Mark::End, ());
+        counter.mix(Token::End, ());
         value
     }
 
@@ -381,13 +382,13 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Watched<'_, V> {
         let (count, key_size, before) = (0, 0, None);
         let members = Members { inner, counter, place, form, value_place, count, key_size, before };
         let value = self.inner.visit_map(members);
-        counter.mix(Mark::End, ());
+        counter.mix(Token::End, ());
         value
     }
 
     fn visit_enum<A: EnumAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
         let Self { counter, place, form, .. } = self;
-        let value = self.inner.visit_enum(Watched { inner, counter, place, form });
+        let value = self.inner.visit_enum(CountingAdapter { inner, counter, place, form });
         counter.is_ignored.set(false);
         // The name of a variant is not the name of a field.
         counter.is_name.set(false);
@@ -395,12 +396,12 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Watched<'_, V> {
     }
 }
 
-impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Watched<'_, S> {
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for CountingAdapter<'_, S> {
     type Value = S::Value;
 
     fn deserialize<D: Deserializer<'de>>(self, inner: D) -> Result<S::Value, D::Error> {
         let Self { counter, place, .. } = self;
-        self.inner.deserialize(Counting { inner, counter, place })
+        self.inner.deserialize(CountingDeserializer { inner, counter, place })
     }
 }
 
@@ -420,9 +421,9 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, A> {
         seed: S,
     ) -> Result<Option<S::Value>, A::Error> {
         let (counter, place, form) = (self.counter, Position::Elsewhere, Form::Inline);
-        counter.mix(Mark::Element, ());
+        counter.mix(Token::Element, ());
         let element =
-            self.inner.next_element_seed(Watched { inner: seed, counter, place, form })?;
+            self.inner.next_element_seed(CountingAdapter { inner: seed, counter, place, form })?;
         counter.is_ignored.set(false);
         if element.is_some() {
             self.count += 1;
@@ -481,9 +482,9 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Members<'_, A> {
         let (counter, place, form) = (self.counter, Position::Elsewhere, Form::Inline);
         self.key_size = size_of::<S::Value>();
         let before = counter.content.borrow().clone();
-        counter.mix(Mark::Member, ());
+        counter.mix(Token::Member, ());
         counter.is_name.set(false);
-        let seed = Watched { inner: seed, counter, place, form };
+        let seed = CountingAdapter { inner: seed, counter, place, form };
         let key = self.next_key_of(seed);
         self.before = counter.is_name.take().then_some(before);
         key
@@ -499,8 +500,12 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Members<'_, A> {
         let (counter, place) = (self.counter, self.value_place);
         self.value_place = Position::Elsewhere;
         counter.is_ignored.set(false);
-        let value =
-            self.inner.next_value_seed(Watched { inner: seed, counter, place, form: Form::Inline });
+        let value = self.inner.next_value_seed(CountingAdapter {
+            inner: seed,
+            counter,
+            place,
+            form: Form::Inline,
+        });
         if counter.is_ignored.take()
             && let Some(before) = self.before.take()
         {
@@ -510,21 +515,22 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Members<'_, A> {
     }
 }
 
-impl<'de, 'c, A: EnumAccess<'de>> EnumAccess<'de> for Watched<'c, A> {
+impl<'de, 'c, A: EnumAccess<'de>> EnumAccess<'de> for CountingAdapter<'c, A> {
     type Error = A::Error;
-    type Variant = Watched<'c, A::Variant>;
+    type Variant = CountingAdapter<'c, A::Variant>;
 
     fn variant_seed<S: DeserializeSeed<'de>>(
         self,
         seed: S,
     ) -> Result<(S::Value, Self::Variant), A::Error> {
         let Self { inner, counter, place, form } = self;
-        let (variant, inner) = inner.variant_seed(Watched { inner: seed, counter, place, form })?;
-        Ok((variant, Watched { inner, counter, place, form }))
+        let (variant, inner) =
+            inner.variant_seed(CountingAdapter { inner: seed, counter, place, form })?;
+        Ok((variant, CountingAdapter { inner, counter, place, form }))
     }
 }
 
-impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Watched<'_, A> {
+impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for CountingAdapter<'_, A> {
     type Error = A::Error;
 
     fn unit_variant(self) -> Result<(), A::Error> {
@@ -533,7 +539,7 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Watched<'_, A> {
 
     fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, A::Error> {
         let Self { counter, place, form, .. } = self;
-        self.inner.newtype_variant_seed(Watched { inner: seed, counter, place, form })
+        self.inner.newtype_variant_seed(CountingAdapter { inner: seed, counter, place, form })
     }
 
     fn tuple_variant<V: Visitor<'de>>(
@@ -542,7 +548,7 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Watched<'_, A> {
         visitor: V,
     ) -> Result<V::Value, A::Error> {
         let Self { counter, place, form, .. } = self;
-        self.inner.tuple_variant(length, Watched { inner: visitor, counter, place, form })
+        self.inner.tuple_variant(length, CountingAdapter { inner: visitor, counter, place, form })
     }
 
     fn struct_variant<V: Visitor<'de>>(
@@ -551,7 +557,7 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Watched<'_, A> {
         visitor: V,
     ) -> Result<V::Value, A::Error> {
         let Self { counter, place, form, .. } = self;
-        self.inner.struct_variant(fields, Watched { inner: visitor, counter, place, form })
+        self.inner.struct_variant(fields, CountingAdapter { inner: visitor, counter, place, form })
     }
 }
 
@@ -568,11 +574,11 @@ mod tests {
     const ROOM: usize = 100_000_000;
 
     fn size<K: DeserializeOwned>(object: &Value) -> usize {
-        read_in::<K>(&object.to_string(), ROOM).unwrap().bytes
+        decode_in::<K>(&object.to_string(), ROOM).unwrap().bytes
     }
 
-    fn read_in<K: DeserializeOwned>(text: &str, room: usize) -> Result<Counted<K>, Unread> {
-        read(text, room, &RandomState::new())
+    fn decode_in<K: DeserializeOwned>(text: &str, room: usize) -> Result<Decoded<K>, DecodeError> {
+        decode(text, room, &RandomState::new())
     }
 
     fn pod() -> Value {
@@ -593,7 +599,7 @@ mod tests {
 
     #[test]
     fn a_counted_object_equals_the_object_that_serde_json_reads() {
-        let mut read = read_in::<Pod>(&pod().to_string(), ROOM).unwrap().object;
+        let mut read = decode_in::<Pod>(&pod().to_string(), ROOM).unwrap().object;
         let mut expected: Pod = serde_json::from_value(pod()).unwrap();
         assert!(expected.metadata.managed_fields.take().is_some());
         assert!(expected.metadata.annotations.as_mut().unwrap().remove(LAST_APPLIED).is_some());
@@ -632,9 +638,9 @@ mod tests {
             "either": [1, "c"], "numbered": {"1": 0.5}, "nothing": null,
             "any": {"a": [null, 1, -1, 1.5, "d", {"b": {}}]}, "e": "f",
         });
-        let forms = read_in::<Forms>(&given.to_string(), ROOM).unwrap().object;
+        let forms = decode_in::<Forms>(&given.to_string(), ROOM).unwrap().object;
         assert_eq!(forms, serde_json::from_value(given.clone()).unwrap());
-        assert_eq!(read_in::<Value>(&given.to_string(), ROOM).unwrap().object, given);
+        assert_eq!(decode_in::<Value>(&given.to_string(), ROOM).unwrap().object, given);
     }
 
     #[test]
@@ -667,11 +673,11 @@ mod tests {
     #[test]
     fn objects_beyond_the_memory_budget_are_not_read() {
         let given = pod().to_string();
-        let size = read_in::<Pod>(&given, ROOM).unwrap().bytes;
-        assert_eq!(read_in::<Pod>(&given, size).unwrap().bytes, size);
-        assert!(matches!(read_in::<Pod>(&given, size - 1), Err(Unread::TooLarge)));
-        assert!(matches!(read_in::<Pod>("[]", ROOM), Err(Unread::Malformed(_))));
-        assert!(matches!(read_in::<Pod>("{} {}", ROOM), Err(Unread::Malformed(_))));
+        let size = decode_in::<Pod>(&given, ROOM).unwrap().bytes;
+        assert_eq!(decode_in::<Pod>(&given, size).unwrap().bytes, size);
+        assert!(matches!(decode_in::<Pod>(&given, size - 1), Err(DecodeError::TooLarge)));
+        assert!(matches!(decode_in::<Pod>("[]", ROOM), Err(DecodeError::Malformed(_))));
+        assert!(matches!(decode_in::<Pod>("{} {}", ROOM), Err(DecodeError::Malformed(_))));
     }
 
     /// A type that decodes some fields of an object.
@@ -712,7 +718,7 @@ mod tests {
     fn content_hashes_cover_exactly_the_fields_that_are_read() {
         let hasher = RandomState::new();
         let content =
-            |object: &Value| read::<Seen>(&object.to_string(), ROOM, &hasher).unwrap().content;
+            |object: &Value| decode::<Seen>(&object.to_string(), ROOM, &hasher).unwrap().content;
         let objects = [
             json!({}),
             json!({"number": null}),
@@ -774,7 +780,7 @@ mod tests {
         assert_eq!(presence(json!(1)), presence(json!({"b": []})));
         let metadata = |metadata: Value| {
             let object = json!({"metadata": metadata}).to_string();
-            read::<ConfigMap>(&object, ROOM, &hasher).unwrap().content
+            decode::<ConfigMap>(&object, ROOM, &hasher).unwrap().content
         };
         let name = metadata(json!({"name": "a"}));
         assert_eq!(name, metadata(json!({"name": "a", "managedFields": [{"manager": "m"}]})));
