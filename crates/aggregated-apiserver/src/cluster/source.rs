@@ -50,7 +50,7 @@ type AnyInformer = Arc<dyn Any + Send + Sync>;
 pub struct Sources {
     client: Client,
     /// The memory limit for the objects of each type, in bytes.
-    bound: usize,
+    limit: usize,
     /// The memory that the objects of all types use, except objects that are found by references.
     all: Arc<SharedLimit>,
     /// The memory that objects found by references use.
@@ -64,13 +64,13 @@ pub struct Sources {
 }
 
 impl Sources {
-    pub(super) fn new(client: Client, bound: usize, streams: SourceStreams) -> Self {
+    pub(super) fn new(client: Client, limit: usize, streams: SourceStreams) -> Self {
         // Users decide what is referenced, so these objects have a separate limit and use no memory of the other types.
-        let of_referred = bound / 2;
-        let of_all = bound.saturating_mul(LARGE_SOURCES) - of_referred;
+        let of_referred = limit / 2;
+        let of_all = limit.saturating_mul(LARGE_SOURCES) - of_referred;
         Self {
             client,
-            bound,
+            limit,
             all: Arc::new(SharedLimit::within(of_all)),
             referred: Arc::new(SharedLimit::within(of_referred)),
             streams,
@@ -94,7 +94,7 @@ impl Sources {
             return informer;
         }
         let memory = self.all.of_type(resource_name::<K>());
-        let informer = Arc::new(SourceInformer::<K>::new(self.bound, memory));
+        let informer = Arc::new(SourceInformer::<K>::new(self.limit, memory));
         let weak: Weak<SourceInformer<K>> = Arc::downgrade(&informer);
         self.all.add_informer(weak);
         informers.insert(place, informer.clone());

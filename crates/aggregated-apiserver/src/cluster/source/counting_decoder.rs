@@ -46,15 +46,15 @@ pub(super) struct Decoded<K> {
     pub content: u64,
 }
 
-/// Decodes an object that may use `room` bytes. The managed fields and the last-applied annotation of kubectl are
+/// Decodes an object that may use `free_bytes` bytes. The managed fields and the last-applied annotation of kubectl are
 /// omitted: they are often the largest part of an object, and no computation needs them.
 pub(super) fn decode<K: DeserializeOwned>(
     text: &str,
-    room: usize,
+    free_bytes: usize,
     hasher: &RandomState,
 ) -> Result<Decoded<K>, DecodeError> {
     let counter = Counter {
-        left: Cell::new(room),
+        left: Cell::new(free_bytes),
         is_exceeded: Cell::new(false),
         content: RefCell::new(hasher.build_hasher()),
         is_ignored: Cell::new(false),
@@ -71,7 +71,7 @@ pub(super) fn decode<K: DeserializeOwned>(
         K::deserialize(CountingDeserializer { inner: &mut json, counter: &counter, place });
     let object = object.map_err(decode_error)?;
     json.end().map_err(DecodeError::Malformed)?;
-    let (bytes, content) = (room - counter.left.get(), counter.content.borrow().finish());
+    let (bytes, content) = (free_bytes - counter.left.get(), counter.content.borrow().finish());
     Ok(Decoded { object, bytes, content })
 }
 
@@ -577,8 +577,11 @@ mod tests {
         decode_in::<K>(&object.to_string(), ROOM).unwrap().bytes
     }
 
-    fn decode_in<K: DeserializeOwned>(text: &str, room: usize) -> Result<Decoded<K>, DecodeError> {
-        decode(text, room, &RandomState::new())
+    fn decode_in<K: DeserializeOwned>(
+        text: &str,
+        free_bytes: usize,
+    ) -> Result<Decoded<K>, DecodeError> {
+        decode(text, free_bytes, &RandomState::new())
     }
 
     fn pod() -> Value {

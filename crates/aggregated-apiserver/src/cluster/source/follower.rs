@@ -63,8 +63,8 @@ impl<K> Follower<K> {
 }
 
 impl<K> ChangeSink<K> for Follower<K> {
-    fn room(&self, key: &Key) -> usize {
-        self.informer.room(key)
+    fn free_bytes(&self, key: &Key) -> usize {
+        self.informer.free_bytes(key)
     }
 
     fn hasher(&self) -> &RandomState {

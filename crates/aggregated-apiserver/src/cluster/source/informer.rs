@@ -29,7 +29,7 @@ pub struct SourceInformer<K> {
     /// objects with one hash.
     pub(super) hasher: RandomState,
     /// The memory limit of the objects, in bytes.
-    pub(super) bound: usize,
+    pub(super) limit: usize,
     /// The memory that these objects use, counted towards the limit of all types.
     memory: Arc<TypeMemory>,
     /// The memory that the indexes of the objects use, in bytes.
@@ -144,7 +144,7 @@ impl<K> Contents<K> {
 }
 
 impl<K> SourceInformer<K> {
-    pub(super) fn new(bound: usize, memory: Arc<TypeMemory>) -> Self {
+    pub(super) fn new(limit: usize, memory: Arc<TypeMemory>) -> Self {
         let contents = Contents {
             objects: SourceObjects::default(),
             bytes: 0,
@@ -157,7 +157,7 @@ impl<K> SourceInformer<K> {
             contents: RwLock::new(contents),
             followers: Mutex::default(),
             hasher: RandomState::new(),
-            bound,
+            limit,
             memory,
             charged: AtomicUsize::new(0),
             reserved: AtomicUsize::new(0),
@@ -277,14 +277,14 @@ impl<K> SourceInformer<K> {
     }
 
     /// The number of bytes that the object with this key may use.
-    pub(super) fn room(&self, key: &Key) -> usize {
+    pub(super) fn free_bytes(&self, key: &Key) -> usize {
         let contents = self.contents.read().unwrap_or_else(PoisonError::into_inner);
         let others = contents.bytes - contents.objects.stored(key).map_or(0, |stored| stored.bytes);
         let charged = self.charged.load(Ordering::Relaxed);
         let charged = charged.max(self.reserved.load(Ordering::Relaxed));
         let known = contents.bytes - others;
         let of_all = (self.memory.all().left() + known).saturating_sub(PER_OBJECT);
-        let own = self.bound.saturating_sub(others + charged + PER_OBJECT);
+        let own = self.limit.saturating_sub(others + charged + PER_OBJECT);
         self.is_short_for_all.store(of_all < own, Ordering::Relaxed);
         own.min(of_all)
     }
@@ -293,7 +293,7 @@ impl<K> SourceInformer<K> {
     pub(super) fn explain_excess(&self) -> String {
         match self.is_short_for_all.load(Ordering::Relaxed) {
             true => self.memory.all().explain(),
-            false => format!("they take more than {} MiB of memory", self.bound >> 20),
+            false => format!("they take more than {} MiB of memory", self.limit >> 20),
         }
     }
 
@@ -403,7 +403,7 @@ impl<K> SourceInformer<K> {
     /// Objects stay omitted until a list fits beside the indexes that existed before, with some slack. Without the
     /// slack, objects would be added and removed again in an endless loop.
     pub(crate) fn exceed(&self, why: String) {
-        let slack = self.bound / SLACK;
+        let slack = self.limit / SLACK;
         let reserved = self.charged.load(Ordering::Relaxed).saturating_add(slack);
         self.reserved.fetch_max(reserved, Ordering::Relaxed);
         let followers = self.followers();
@@ -437,9 +437,9 @@ impl<K: Send + Sync> StoresKeys for SourceInformer<K> {
 #[cfg(test)]
 impl<K> SourceInformer<K> {
     /// Creates an informer that shares its memory limit with no other type.
-    pub(crate) fn alone(bound: usize) -> Self {
+    pub(crate) fn alone(limit: usize) -> Self {
         let all = Arc::new(super::shared_limit::SharedLimit::within(usize::MAX));
-        Self::new(bound, all.of_type("things".to_owned()))
+        Self::new(limit, all.of_type("things".to_owned()))
     }
 
     /// Replaces an object, or removes it.

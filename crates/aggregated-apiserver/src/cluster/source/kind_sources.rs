@@ -89,7 +89,7 @@ struct Shared<K> {
     /// Notified when the set of readable kinds changes.
     notify: Arc<Notify>,
     client: Client,
-    bound: usize,
+    limit: usize,
     all: Arc<SharedLimit>,
     reports: LogThrottle,
     full: LogThrottle,
@@ -119,7 +119,7 @@ impl Sources {
             wake: Notify::new(),
             notify: Arc::clone(notify),
             client: self.client.clone(),
-            bound: self.bound,
+            limit: self.limit,
             all: Arc::clone(&self.referred),
             reports: LogThrottle::at_most(LINES),
             full: LogThrottle::default(),
@@ -372,7 +372,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Shared<K> {
         };
         let Served { path, resource, is_namespaced } = served;
         let memory = self.all.of_type(resource.clone());
-        let informer = Arc::new(SourceInformer::new(self.bound, memory));
+        let informer = Arc::new(SourceInformer::new(self.limit, memory));
         let changed = informer.follow(Arc::clone(&self.notify));
         let follower = Follower::new(Arc::clone(&informer), resource.clone(), MISSING);
         let objects = ListWatch::of_metadata(self.client.clone(), &path);

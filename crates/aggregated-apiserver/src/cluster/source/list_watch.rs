@@ -96,7 +96,7 @@ pub(super) enum Change<K> {
 /// Receives the changes of a list or a watch.
 pub(super) trait ChangeSink<K> {
     /// The number of bytes that the object with this key may use.
-    fn room(&self, key: &Key) -> usize;
+    fn free_bytes(&self, key: &Key) -> usize;
     /// Hashes the JSON of objects and the decoded values.
     fn hasher(&self) -> &RandomState;
     /// Whether the stored object was read from JSON with this hash.
@@ -379,7 +379,7 @@ pub(super) fn decode_into<K: DeserializeOwned>(
         return Ok(());
     }
     // Decoding runs `Deserialize` of the user's type, which may panic.
-    let decode = || counting_decoder::decode(text, sink.room(&key), sink.hasher());
+    let decode = || counting_decoder::decode(text, sink.free_bytes(&key), sink.hasher());
     let decoded = catch_unwind(AssertUnwindSafe(decode));
     let change = match decoded {
         Ok(Ok(Decoded { object, bytes, content })) => {
@@ -413,7 +413,7 @@ mod tests {
     struct Told(Vec<String>, RandomState);
 
     impl ChangeSink<ConfigMap> for Told {
-        fn room(&self, _: &Key) -> usize {
+        fn free_bytes(&self, _: &Key) -> usize {
             10_000
         }
 

@@ -13,7 +13,7 @@ const NAMED: usize = 3;
 /// The memory of the objects of all types, with a common limit. Most types are small, so the limit of a single type is
 /// larger than an equal part of the common limit.
 pub(super) struct SharedLimit {
-    bound: usize,
+    limit: usize,
     bytes: AtomicUsize,
     types: Mutex<Vec<Weak<TypeMemory>>>,
     /// The informers that store objects by key.
@@ -35,9 +35,9 @@ pub(super) struct TypeMemory {
 }
 
 impl SharedLimit {
-    pub fn within(bound: usize) -> Self {
+    pub fn within(limit: usize) -> Self {
         let (types, informers) = (Mutex::default(), RwLock::default());
-        Self { bound, bytes: AtomicUsize::new(0), types, informers }
+        Self { limit, bytes: AtomicUsize::new(0), types, informers }
     }
 
     /// Counts `now` bytes towards the common limit, in place of the `before` bytes of the last call.
@@ -46,7 +46,7 @@ impl SharedLimit {
     }
 
     pub fn left(&self) -> usize {
-        self.bound.saturating_sub(self.bytes.load(Ordering::Relaxed))
+        self.limit.saturating_sub(self.bytes.load(Ordering::Relaxed))
     }
 
     /// Creates the memory account of a type with this resource name.
@@ -93,9 +93,9 @@ impl SharedLimit {
             .take(NAMED)
             .map(|(resource, bytes)| format!("{resource} ({} MiB)", bytes.div_ceil(1 << 20)));
         let named = named.collect::<Vec<_>>().join(", ");
-        let bound = self.bound >> 20;
+        let limit = self.limit >> 20;
         format!(
-            "objects of all types take more than {bound} MiB of memory together, most of it {named}"
+            "objects of all types take more than {limit} MiB of memory together, most of it {named}"
         )
     }
 }

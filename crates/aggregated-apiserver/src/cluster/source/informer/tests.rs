@@ -7,17 +7,17 @@ use crate::cluster::source::shared_limit::SharedLimit;
 fn after_an_overflow_objects_are_relisted_with_memory_reserved_for_indexes() {
     let informer = SourceInformer::<String>::alone(32_000);
     let key = Key::of_text("a");
-    let free = informer.room(&key);
+    let free = informer.free_bytes(&key);
     informer.charge(0, 8_000);
-    assert_eq!(informer.room(&key), free - 8_000);
+    assert_eq!(informer.free_bytes(&key), free - 8_000);
     informer.exceed("it is too much".to_owned());
     // An index without objects uses no memory.
     informer.charge(8_000, 0);
-    assert_eq!(informer.room(&key), free - 8_000 - 32_000 / SLACK);
+    assert_eq!(informer.free_bytes(&key), free - 8_000 - 32_000 / SLACK);
     informer.exceed("it is too much".to_owned());
-    assert_eq!(informer.room(&key), free - 8_000 - 32_000 / SLACK);
+    assert_eq!(informer.free_bytes(&key), free - 8_000 - 32_000 / SLACK);
     informer.complete(&HashSet::new());
-    assert_eq!(informer.room(&key), free);
+    assert_eq!(informer.free_bytes(&key), free);
 }
 
 /// Objects with the same name share one key, for any type and in any order of arrival.
@@ -63,18 +63,18 @@ fn source_types_have_a_common_memory_limit() {
         let reading = Reading { object: String::new(), bytes, hash: content, content };
         informer.replace(key.clone(), Some(reading));
     };
-    assert_eq!(other.room(&key), 80_000 - PER_OBJECT);
+    assert_eq!(other.free_bytes(&key), 80_000 - PER_OBJECT);
     assert_eq!(other.explain_excess(), "they take more than 0 MiB of memory");
     set(&one, 1, 50_000);
-    assert_eq!(other.room(&key), 50_000 - 2 * PER_OBJECT);
+    assert_eq!(other.free_bytes(&key), 50_000 - 2 * PER_OBJECT);
     let most = "objects of all types take more than 0 MiB of memory together, most of it ones (1 MiB), others (0 MiB)";
     assert_eq!(other.explain_excess(), most);
     set(&one, 2, 30_000);
     one.charge(0, 10_000);
-    assert_eq!(other.room(&key), 60_000 - 2 * PER_OBJECT);
+    assert_eq!(other.free_bytes(&key), 60_000 - 2 * PER_OBJECT);
     set(&other, 3, 20_000);
     // The memory of the current object does not count against its replacement.
-    assert_eq!(other.room(&key), 60_000 - 2 * PER_OBJECT);
+    assert_eq!(other.free_bytes(&key), 60_000 - 2 * PER_OBJECT);
     other.replace(key.clone(), None);
     one.exceed("it is too much".to_owned());
     one.charge(10_000, 0);
