@@ -21,7 +21,7 @@ use kube::Client;
 use tokio::task::JoinHandle;
 
 use follower::Follower;
-pub use informer::{Changed, SourceInformer, SourceStatus};
+pub use informer::{ChangedKeys, SourceInformer, SourceStatus};
 pub use kind_name::KindName;
 pub use kind_sources::{KindSource, KindSources};
 use list_watch::ListWatch;

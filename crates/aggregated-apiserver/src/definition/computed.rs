@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use super::lookup::{self, AnyLookup, Invalidated, LookupContext, QueryId, Related};
 use super::{FieldPermissions, PrinterColumns, Visibility, qualified, to_tree};
-use crate::cluster::{Changed, SourceInformer, SourceOptions, SourceType, resource_name};
+use crate::cluster::{ChangedKeys, SourceInformer, SourceOptions, SourceType, resource_name};
 use crate::object::{Key, Object};
 use crate::watch_cache::{SourceState, WatchCache};
 use shared_json::SharedJson;
@@ -272,7 +272,7 @@ struct Computation<V: Variant> {
     is_one_of_several: bool,
     opened: Instant,
     informer: Arc<SourceInformer<V::Source>>,
-    changed: Arc<Changed>,
+    changed: Arc<ChangedKeys>,
     related: V::Related,
     cache: Arc<WatchCache>,
     /// The types that may be looked up only in the namespace of a source, because readers need permission only there.

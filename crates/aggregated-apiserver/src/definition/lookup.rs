@@ -26,7 +26,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::cluster::{
-    Changed, SourceInformer, SourceObjects, SourceOptions, SourceStatus, SourceType, resource_name,
+    ChangedKeys, SourceInformer, SourceObjects, SourceOptions, SourceStatus, SourceType,
+    resource_name,
 };
 use crate::object::Key;
 use crate::watch_cache::SourceState;
@@ -160,7 +161,7 @@ struct Shared<K> {
 
 struct Followed<K> {
     informer: Arc<SourceInformer<K>>,
-    changed: Arc<Changed>,
+    changed: Arc<ChangedKeys>,
     notify: Arc<Notify>,
     opened: Instant,
 }

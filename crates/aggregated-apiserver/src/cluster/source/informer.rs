@@ -24,7 +24,7 @@ const MOST_UNREADABLE: usize = 1_000;
 /// The objects of one type, as last read from the cluster.
 pub struct SourceInformer<K> {
     contents: RwLock<Contents<K>>,
-    followers: Mutex<Vec<Weak<Changed>>>,
+    followers: Mutex<Vec<Weak<ChangedKeys>>>,
     /// Hashes the JSON of objects and the decoded values. Its keys are random, so that clients cannot construct two
     /// objects with one hash.
     pub(super) hasher: RandomState,
@@ -113,12 +113,12 @@ pub struct ReadFailure {
 }
 
 /// The changed objects that a follower has not processed yet. An object has at most one entry, however fast it changes.
-pub struct Changed {
+pub struct ChangedKeys {
     keys: Mutex<HashSet<Key>>,
     notify: Arc<Notify>,
 }
 
-impl Changed {
+impl ChangedKeys {
     /// Returns the keys of the objects that have changed since the last call. [`SourceInformer::take`] also returns the
     /// objects.
     pub fn take(&self) -> HashSet<Key> {
@@ -184,7 +184,7 @@ impl<K> SourceInformer<K> {
     }
 
     /// Returns the unprocessed changes of a follower together with all objects. Nothing changes between the two.
-    pub fn take(&self, changed: &Changed) -> Taken<K> {
+    pub fn take(&self, changed: &ChangedKeys) -> Taken<K> {
         // A writer holds this lock until all followers are notified.
         let _followers = self.followers();
         let contents = self.contents.read().unwrap_or_else(PoisonError::into_inner);
@@ -261,11 +261,11 @@ impl<K> SourceInformer<K> {
 
     /// Follows the changes, starting with all current objects. `notify` is notified of every change, and once the
     /// informer is synced.
-    pub fn follow(&self, notify: Arc<Notify>) -> Arc<Changed> {
+    pub fn follow(&self, notify: Arc<Notify>) -> Arc<ChangedKeys> {
         let mut followers = self.followers();
         let contents = self.contents.read().unwrap_or_else(PoisonError::into_inner);
         let keys = Mutex::new(contents.objects.keys().cloned().collect());
-        let changed = Arc::new(Changed { keys, notify });
+        let changed = Arc::new(ChangedKeys { keys, notify });
         followers.push(Arc::downgrade(&changed));
         changed.notify.notify_one();
         changed
@@ -421,7 +421,7 @@ impl<K> SourceInformer<K> {
         tell(followers, told.cloned().collect::<Vec<Key>>());
     }
 
-    fn followers(&self) -> MutexGuard<'_, Vec<Weak<Changed>>> {
+    fn followers(&self) -> MutexGuard<'_, Vec<Weak<ChangedKeys>>> {
         self.followers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -457,7 +457,7 @@ impl<K> SourceInformer<K> {
 }
 
 fn tell(
-    mut followers: MutexGuard<'_, Vec<Weak<Changed>>>,
+    mut followers: MutexGuard<'_, Vec<Weak<ChangedKeys>>>,
     keys: impl IntoIterator<Item = Key> + Clone,
 ) {
     followers.retain(|follower| match follower.upgrade() {

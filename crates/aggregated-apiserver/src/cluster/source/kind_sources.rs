@@ -20,7 +20,7 @@ use super::follower::Follower;
 use super::kind_name::KindName;
 use super::list_watch::{Interruption, ListWatch};
 use super::shared_limit::SharedLimit;
-use super::{Changed, SourceInformer, Sources};
+use super::{ChangedKeys, SourceInformer, Sources};
 use crate::log_throttle::LogThrottle;
 
 /// The largest number of watched kinds. Owners in most clusters have fewer kinds.
@@ -57,7 +57,7 @@ pub struct KindSource<K> {
     /// The informer of the objects.
     pub informer: Arc<SourceInformer<K>>,
     /// The objects that have changed and are not processed yet.
-    pub changed: Arc<Changed>,
+    pub changed: Arc<ChangedKeys>,
     /// Whether the kind is namespaced.
     pub is_namespaced: bool,
     /// The name of the resource, for example `rollouts.argoproj.io`.

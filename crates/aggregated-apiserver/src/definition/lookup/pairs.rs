@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use super::indexed_objects::IndexFunction;
 use super::sums::{Aggregate, Measure, Sums};
-use crate::cluster::{Changed, SourceInformer, SourceObjects, SourceType};
+use crate::cluster::{ChangedKeys, SourceInformer, SourceObjects, SourceType};
 use crate::object::Key;
 
 /// The objects that a sum is joined with.
@@ -25,7 +25,7 @@ pub(super) struct JoinedObjects<O> {
 
 struct Followed<O> {
     informer: Arc<SourceInformer<O>>,
-    changed: Arc<Changed>,
+    changed: Arc<ChangedKeys>,
     is_measured: bool,
     /// Whether the informer was synced when the keys were last taken.
     is_synced: bool,
