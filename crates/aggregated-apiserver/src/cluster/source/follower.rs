@@ -228,14 +228,14 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Follower<K> {
                     "source is not served"
                 );
             }
-            _ => self.tell(error),
+            _ => self.log_failure(error),
         }
         self.informer.set_failure(Some((error, cause)));
         self.pause().await;
     }
 
     /// Logs why the objects cannot be read.
-    pub fn tell(&self, error: &str) {
+    fn log_failure(&self, error: &str) {
         self.reports.log(|_| {
             let meanwhile = match self.informer.is_synced() {
                 true => "the last known objects stay",

@@ -79,7 +79,7 @@ pub struct SourceStatus {
 }
 
 /// A consistent view of an informer for one follower.
-pub struct Taken<K> {
+pub struct Snapshot<K> {
     /// The objects that have changed since the previous call.
     pub keys: HashSet<Key>,
     /// All objects. Empty until all objects have been listed, and followers receive no changes until then.
@@ -184,11 +184,11 @@ impl<K> SourceInformer<K> {
     }
 
     /// Returns the unprocessed changes of a follower together with all objects. Nothing changes between the two.
-    pub fn take(&self, changed: &ChangedKeys) -> Taken<K> {
+    pub fn take(&self, changed: &ChangedKeys) -> Snapshot<K> {
         // A writer holds this lock until all followers are notified.
         let _followers = self.followers();
         let contents = self.contents.read().unwrap_or_else(PoisonError::into_inner);
-        Taken { keys: changed.take(), objects: contents.shown(), status: contents.status() }
+        Snapshot { keys: changed.take(), objects: contents.shown(), status: contents.status() }
     }
 
     /// Counts `now` bytes for an index of the objects, in place of the `before` bytes of the last call.
@@ -231,7 +231,7 @@ impl<K> SourceInformer<K> {
         let is_news = had_any || contents.failure.is_some();
         drop(contents);
         if is_news {
-            tell(followers, []);
+            notify_followers(followers, []);
         }
     }
 
@@ -326,7 +326,7 @@ impl<K> SourceInformer<K> {
                     known.hash.store(hash, Ordering::Relaxed);
                     drop(contents);
                     if can_be_read_again {
-                        tell(followers, []);
+                        notify_followers(followers, []);
                     }
                     return;
                 }
@@ -343,10 +343,10 @@ impl<K> SourceInformer<K> {
         let freed = before.map_or(0, |stored| stored.bytes);
         contents.bytes -= freed;
         self.memory.count(freed, 0);
-        let is_told = contents.synced && (is_changed || can_be_read_again);
+        let is_visible = contents.synced && (is_changed || can_be_read_again);
         drop(contents);
-        if is_told {
-            tell(followers, [key]);
+        if is_visible {
+            notify_followers(followers, [key]);
         }
     }
 
@@ -358,7 +358,7 @@ impl<K> SourceInformer<K> {
             contents.unreadable.insert(key);
         }
         drop(contents);
-        tell(followers, []);
+        notify_followers(followers, []);
     }
 
     /// Records that an unreadable object is back in its last readable version.
@@ -368,7 +368,7 @@ impl<K> SourceInformer<K> {
         let is_news = contents.unreadable.remove(key);
         drop(contents);
         if is_news {
-            tell(followers, []);
+            notify_followers(followers, []);
         }
     }
 
@@ -385,17 +385,17 @@ impl<K> SourceInformer<K> {
             self.memory.count(freed, 0);
         }
         contents.unreadable.retain(|key| present.contains(key));
-        let mut told = gone;
+        let mut changed = gone;
         if !contents.synced {
             contents.objects = contents.objects.packed();
-            told.extend(contents.objects.keys().cloned());
+            changed.extend(contents.objects.keys().cloned());
         }
         contents.synced = true;
         contents.excess = None;
         contents.failure = None;
         drop(contents);
         self.reserved.store(0, Ordering::Relaxed);
-        tell(followers, told);
+        notify_followers(followers, changed);
     }
 
     /// Removes all objects, because they exceed a memory limit.
@@ -417,8 +417,8 @@ impl<K> SourceInformer<K> {
         drop(contents);
         // Followers must process the objects again that were visible to them. Objects that arrived before the first
         // complete list were never visible.
-        let told = objects.keys().filter(|_| was_synced);
-        tell(followers, told.cloned().collect::<Vec<Key>>());
+        let visible = objects.keys().filter(|_| was_synced);
+        notify_followers(followers, visible.cloned().collect::<Vec<Key>>());
     }
 
     fn followers(&self) -> MutexGuard<'_, Vec<Weak<ChangedKeys>>> {
@@ -456,7 +456,7 @@ impl<K> SourceInformer<K> {
     }
 }
 
-fn tell(
+fn notify_followers(
     mut followers: MutexGuard<'_, Vec<Weak<ChangedKeys>>>,
     keys: impl IntoIterator<Item = Key> + Clone,
 ) {
