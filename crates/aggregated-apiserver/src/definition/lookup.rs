@@ -175,7 +175,7 @@ struct State<K> {
     charged: usize,
     queries: Queries,
     /// When changes were last processed, if the scope delays them.
-    looked_at: Option<Instant>,
+    processed_at: Option<Instant>,
 }
 
 impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
@@ -449,22 +449,22 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
     /// Processes the changes for all computations that share this lookup. Returns when to do so again at the latest.
     fn process_changes(&self, followed: &Followed<K>, state: &mut State<K>) -> Option<Instant> {
         let Followed { informer, changed, opened, .. } = followed;
-        let State { availability, indexed, queries, looked_at, .. } = &mut *state;
-        let (now, mut put_off_until) = (Instant::now(), None);
+        let State { availability, indexed, queries, processed_at, .. } = &mut *state;
+        let (now, mut paced_until) = (Instant::now(), None);
         let is_measured = S::OPTIONS.is_measured();
-        let put_off = put_off(S::OPTIONS, *looked_at, now);
+        let postponed_until = postponed_until(S::OPTIONS, *processed_at, now);
         // A change of availability is never delayed.
-        let is_in_view =
+        let is_available =
             || Availability::at(now, &informer.status(), *opened).0 == Availability::Available;
-        let taken = match put_off {
-            Some(time) if *availability == Availability::Available && is_in_view() => {
-                put_off_until = (!changed.is_empty()).then_some(time);
+        let taken = match postponed_until {
+            Some(time) if *availability == Availability::Available && is_available() => {
+                paced_until = (!changed.is_empty()).then_some(time);
                 None
             }
             _ => Some(informer.take(changed)),
         };
         if taken.as_ref().is_some_and(|taken| !taken.keys.is_empty()) {
-            *looked_at = Some(now);
+            *processed_at = Some(now);
         }
         let status = match &taken {
             Some(taken) => taken.status.clone(),
@@ -478,11 +478,11 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         } else if is == Availability::Available {
             for key in taken.iter().flat_map(|taken| &taken.keys) {
                 queries.invalidate_named(key, is_measured);
-                let Some((replaced, taken)) = indexed.as_mut().zip(taken.as_ref()) else {
+                let Some((objects, taken)) = indexed.as_mut().zip(taken.as_ref()) else {
                     continue;
                 };
                 // Indexes and sums are the user's code, which may panic.
-                let replace = || replaced.take_over(key, &taken.objects);
+                let replace = || objects.apply_change(key, &taken.objects);
                 match catch_unwind(AssertUnwindSafe(replace)) {
                     Ok(change) => queries.invalidate_changed(key, &change, is_measured),
                     Err(_) => {
@@ -499,7 +499,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
                 }
             }
             if let Some((sharing, taken)) = indexed.as_mut().zip(taken) {
-                sharing.share(taken.objects);
+                sharing.share_objects(taken.objects);
             }
             if let Some(joining) = indexed {
                 let join = || {
@@ -516,7 +516,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
             }
         }
         self.charge(state);
-        until.into_iter().chain(put_off_until).min()
+        until.into_iter().chain(paced_until).min()
     }
 
     fn find<T: Default>(
@@ -564,7 +564,7 @@ impl<K> Shared<K> {
             indexed,
             charged: 0,
             queries: Queries::default(),
-            looked_at: None,
+            processed_at: None,
         };
         Self { followed, state: Mutex::new(state) }
     }
@@ -580,8 +580,12 @@ where
 }
 
 /// Until when the changes of a scope are not processed.
-fn put_off(scope: SourceOptions, looked_at: Option<Instant>, now: Instant) -> Option<Instant> {
-    let time = looked_at? + scope.pace()?;
+fn postponed_until(
+    scope: SourceOptions,
+    processed_at: Option<Instant>,
+    now: Instant,
+) -> Option<Instant> {
+    let time = processed_at? + scope.pace()?;
     (now < time).then_some(time)
 }
 

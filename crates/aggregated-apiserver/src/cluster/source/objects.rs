@@ -87,7 +87,7 @@ impl<K> SourceObjects<K> {
     }
 
     /// Copies the object with this key from `others`, or removes it if `others` has none. Returns the previous object.
-    pub fn take_over(&mut self, key: &Key, others: &Self) -> Option<Arc<K>> {
+    pub fn copy_from(&mut self, key: &Key, others: &Self) -> Option<Arc<K>> {
         let before = match others.0.get_key_value(key) {
             Some((key, stored)) => self.0.insert(key.clone(), stored.clone()),
             None => self.0.remove(key),
@@ -146,7 +146,7 @@ mod tests {
         for (key, expected, names) in
             [("a", Some("a"), "b"), ("c", None, "bc"), ("d", None, "bc"), ("b", Some("b"), "bc")]
         {
-            let was = objects.take_over(&Key::of_text(key), &after);
+            let was = objects.copy_from(&Key::of_text(key), &after);
             assert_eq!(was.as_ref().map(|was| was.as_str()), expected);
             assert_eq!(objects.keys().map(Key::text).collect::<String>(), names);
         }

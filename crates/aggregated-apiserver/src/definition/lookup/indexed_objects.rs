@@ -160,11 +160,11 @@ impl<K: SourceType> IndexedObjects<K> {
     }
 
     /// Updates the object with this key to its state in `objects`. Returns the affected entries and groups.
-    pub fn take_over(&mut self, key: &Key, objects: &SourceObjects<K>) -> IndexChange {
+    pub fn apply_change(&mut self, key: &Key, objects: &SourceObjects<K>) -> IndexChange {
         let before = self.objects.get(key).map(Arc::clone);
         let after = objects.get(key);
         let mut affected = IndexChange::default();
-        self.objects.take_over(key, objects);
+        self.objects.copy_from(key, objects);
         for (id, sums) in &mut self.sums {
             let (before, after) = (before.as_deref(), after.map(|after| &**after));
             let change = |sums: &mut dyn AnySums<K>| sums.change(key, before, after);
@@ -194,7 +194,7 @@ impl<K: SourceType> IndexedObjects<K> {
 
     /// Replaces the objects with an equal collection, so that both share their memory. Every change must have been
     /// taken over before.
-    pub fn share(&mut self, objects: SourceObjects<K>) {
+    pub fn share_objects(&mut self, objects: SourceObjects<K>) {
         self.objects = objects;
     }
 

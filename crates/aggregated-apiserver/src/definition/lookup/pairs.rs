@@ -93,7 +93,7 @@ impl<K, O: SourceType, T: Aggregate> Measure<K> for PairMeasure<K, O, T> {
     }
 
     fn join(&mut self, key: &Key) {
-        self.others.known.take_over(key, &self.others.taken);
+        self.others.known.copy_from(key, &self.others.taken);
     }
 
     fn end_join(&mut self) {

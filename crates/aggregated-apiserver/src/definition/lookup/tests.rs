@@ -127,7 +127,7 @@ fn replace(
     object: Option<Arc<ConfigMap>>,
 ) -> indexed_objects::IndexChange {
     let objects = object.map(|object| (key.clone(), object)).into_iter().collect();
-    indexed.take_over(key, &objects)
+    indexed.apply_change(key, &objects)
 }
 
 /// A sum with a maximum of ten; it panics beyond that.
@@ -418,8 +418,8 @@ fn lookups_are_correct_when_changes_are_processed_late() {
             continue;
         }
         let indexed = indexed.get_or_insert_with(|| IndexedObjects::new(informer.objects()));
-        taken.keys.iter().for_each(|key| drop(indexed.take_over(key, &taken.objects)));
-        indexed.share(taken.objects);
+        taken.keys.iter().for_each(|key| drop(indexed.apply_change(key, &taken.objects)));
+        indexed.share_objects(taken.objects);
         let all: Vec<ConfigMap> = indexed.all(None).iter().map(|map| (**map).clone()).collect();
         assert!(all.iter().eq(there.values()));
         for word in ["x", "y", "z"] {
