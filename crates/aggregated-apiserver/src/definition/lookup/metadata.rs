@@ -84,7 +84,7 @@ struct Shared<K> {
 
 struct State<K> {
     /// The kinds that computations see; they change only between computations.
-    in_view: HashMap<KindName, InView<K>>,
+    visible: HashMap<KindName, VisibleKind<K>>,
     /// The objects of tests.
     given: HashMap<(KindName, Key), Arc<K>>,
     queries: Queries,
@@ -92,12 +92,12 @@ struct State<K> {
     charged: usize,
 }
 
-struct InView<K> {
+struct VisibleKind<K> {
     source: Arc<KindSource<K>>,
     availability: Availability,
 }
 
-impl<K> InView<K> {
+impl<K> VisibleKind<K> {
     fn is_available(&self) -> bool {
         self.availability == Availability::Available
     }
@@ -118,7 +118,7 @@ impl<K: MetadataType> MetadataLookup<K> {
             return None;
         }
         let mut state = self.state();
-        let found = match state.in_view.get(&kind) {
+        let found = match state.visible.get(&kind) {
             Some(of_kind) if of_kind.is_available() => {
                 let namespace = namespace.filter(|_| of_kind.source.is_namespaced);
                 of_kind.source.informer.get(&Key::new(namespace, name))
@@ -172,9 +172,9 @@ impl<K: MetadataType> MetadataLookup<K> {
 
     /// Processes the changes for all computations that share this lookup. Returns when to do so again at the latest.
     fn process_changes(&self, followed: &KindSources<K>, state: &mut State<K>) -> Option<Instant> {
-        let State { in_view, queries, .. } = &mut *state;
+        let State { visible, queries, .. } = &mut *state;
         let mut times = Vec::new();
-        let mut before = std::mem::take(in_view);
+        let mut before = std::mem::take(visible);
         for (kind, source) in followed.followed() {
             let keys = source.changed.take();
             let status = source.informer.status();
@@ -191,7 +191,7 @@ impl<K: MetadataType> MetadataLookup<K> {
                     queries.invalidate_referred(&kind, &key, source.is_namespaced);
                 }
             }
-            in_view.insert(kind, InView { source, availability: is });
+            visible.insert(kind, VisibleKind { source, availability: is });
         }
         for kind in before.into_keys() {
             queries.invalidate_kind(&kind);
@@ -225,7 +225,7 @@ impl<K: MetadataType> MetadataLookup<K> {
 impl<K> Shared<K> {
     fn new(followed: Option<KindSources<K>>, given: HashMap<(KindName, Key), Arc<K>>) -> Self {
         let state =
-            State { in_view: HashMap::new(), given, queries: Queries::default(), charged: 0 };
+            State { visible: HashMap::new(), given, queries: Queries::default(), charged: 0 };
         Self { followed, state: Mutex::new(state) }
     }
 }
@@ -269,7 +269,7 @@ impl<K: MetadataType> AnyLookup for MetadataLookup<K> {
 
     fn make_unavailable(&self) {
         let mut state = self.state();
-        state.in_view.clear();
+        state.visible.clear();
         state.given.clear();
     }
 
@@ -298,9 +298,9 @@ impl<K: MetadataType> AnyLookup for MetadataLookup<K> {
 
     fn sources(&self) -> Vec<SourceState> {
         let Some(followed) = &self.shared.followed else { return Vec::new() };
-        let in_view = followed.followed().into_iter().map(|(kind, source)| {
+        let visible = followed.followed().into_iter().map(|(kind, source)| {
             let state = self.state();
-            let is_available = state.in_view.get(&kind).is_some_and(InView::is_available);
+            let is_available = state.visible.get(&kind).is_some_and(VisibleKind::is_available);
             let status = source.informer.status();
             // Responses carry no warning about these kinds.
             let is_rightly_absent =
@@ -318,7 +318,7 @@ impl<K: MetadataType> AnyLookup for MetadataLookup<K> {
             is_left_out: Some(true),
             is_rightly_absent: true,
         });
-        in_view.chain(unread).collect()
+        visible.chain(unread).collect()
     }
 
     #[cfg(test)]

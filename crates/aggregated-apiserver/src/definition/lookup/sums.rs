@@ -123,7 +123,7 @@ fn change<K: Ord + Clone, T: Aggregate>(
 pub(super) type Contribution<T> = (Vec<Box<str>>, T);
 
 /// Logs the object that is omitted from all sums.
-fn tell_left_out<K: SourceType>(key: &Key) {
+fn log_omitted<K: SourceType>(key: &Key) {
     let what = resource_name::<K>();
     tracing::error!(source = %what, object = %key, "panic in a sum; the object is omitted from it");
 }
@@ -157,14 +157,14 @@ const GROUP: usize = 96;
 pub(super) struct GroupSums<T> {
     by_value: HashMap<Box<str>, ByNamespace<T>>,
     /// Objects that are omitted from all sums because the user's code panics at them.
-    left_out: HashSet<Key>,
+    omitted: HashSet<Key>,
     /// The memory of the sums, in bytes.
     bytes: usize,
 }
 
 impl<T> Default for GroupSums<T> {
     fn default() -> Self {
-        Self { by_value: HashMap::new(), left_out: HashSet::new(), bytes: 0 }
+        Self { by_value: HashMap::new(), omitted: HashSet::new(), bytes: 0 }
     }
 }
 
@@ -211,8 +211,8 @@ impl<T: Aggregate> GroupSums<T> {
 
     /// Whether an object was omitted from the sums. The object is no longer marked as omitted, because it is tried
     /// again now. A new object can have the key of one that was omitted.
-    pub fn was_left_out(&mut self, key: &Key) -> bool {
-        self.left_out.remove(key)
+    pub fn was_omitted(&mut self, key: &Key) -> bool {
+        self.omitted.remove(key)
     }
 
     /// Computes all sums again without the object `without` and without any other object at which the user's code
@@ -225,13 +225,13 @@ impl<T: Aggregate> GroupSums<T> {
     ) {
         self.clear();
         if objects.get(without).is_some() {
-            self.left_out.insert(without.clone());
+            self.omitted.insert(without.clone());
         }
-        tell_left_out::<K>(without);
+        log_omitted::<K>(without);
         for (key, object) in objects.iter().filter(|(key, _)| *key != without) {
             if !self.try_add(key, &contribution(key, object)) {
-                self.left_out.insert(key.clone());
-                tell_left_out::<K>(key);
+                self.omitted.insert(key.clone());
+                log_omitted::<K>(key);
             }
         }
     }
@@ -365,8 +365,8 @@ impl<K: SourceType, M: Measure<K>> Sums<K, M> {
         after: Option<&K>,
         join: impl FnOnce(&mut M),
     ) -> Vec<Box<str>> {
-        let was_left_out = self.groups.was_left_out(key);
-        let before = self.contribution(key, before.filter(|_| !was_left_out));
+        let was_omitted = self.groups.was_omitted(key);
+        let before = self.contribution(key, before.filter(|_| !was_omitted));
         join(&mut self.measure);
         let after = self.contribution(key, after);
         self.groups.replace(key, &before, &after)
