@@ -3,7 +3,9 @@
 //! Each lookup is recorded, also if it found nothing. A change computes again only the objects whose lookups it may
 //! affect.
 
+mod any_lookup;
 mod availability;
+mod changes;
 mod groups;
 mod indexed_objects;
 mod labels;
@@ -18,19 +20,16 @@ mod sums;
 use std::any::TypeId;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kube::core::Selector;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::cluster::{
-    ChangedKeys, SourceInformer, SourceObjects, SourceOptions, SourceStatus, SourceType,
-    resource_name,
-};
+use crate::cluster::{ChangedKeys, SourceInformer, SourceObjects, SourceOptions, SourceType};
 use crate::object::Key;
-use crate::watch_cache::SourceState;
+pub use any_lookup::AnyLookup;
+pub(super) use any_lookup::{is_left_out, source_state};
 use availability::Availability;
 #[cfg(test)]
 pub(in crate::definition) use availability::GRACE;
@@ -41,9 +40,7 @@ use pairs::JoinedObjects;
 pub use queries::{Invalidated, QueryId};
 use queries::{Queries, Query, Search};
 pub use related::Related;
-pub use shared_lookups::{
-    ComputationNumber, Dependent, LookupContext, SharedLookups, SourceNumber,
-};
+pub use shared_lookups::{ComputationNumber, LookupContext, SharedLookups, SourceNumber};
 pub use sums::Aggregate;
 use sums::Sums;
 
@@ -446,79 +443,6 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         }
     }
 
-    /// Processes the changes for all computations that share this lookup. Returns when to do so again at the latest.
-    fn process_changes(&self, followed: &Followed<K>, state: &mut State<K>) -> Option<Instant> {
-        let Followed { informer, changed, opened, .. } = followed;
-        let State { availability, indexed, queries, processed_at, .. } = &mut *state;
-        let (now, mut paced_until) = (Instant::now(), None);
-        let is_measured = S::OPTIONS.is_measured();
-        let postponed_until = postponed_until(S::OPTIONS, *processed_at, now);
-        // A change of availability is never delayed.
-        let is_available =
-            || Availability::at(now, &informer.status(), *opened).0 == Availability::Available;
-        let taken = match postponed_until {
-            Some(time) if *availability == Availability::Available && is_available() => {
-                paced_until = (!changed.is_empty()).then_some(time);
-                None
-            }
-            _ => Some(informer.take(changed)),
-        };
-        if taken.as_ref().is_some_and(|taken| !taken.keys.is_empty()) {
-            *processed_at = Some(now);
-        }
-        let status = match &taken {
-            Some(taken) => taken.status.clone(),
-            None => informer.status(),
-        };
-        let (is, until) = Availability::at(now, &status, *opened);
-        if std::mem::replace(availability, is) != is {
-            // Every result may have changed.
-            queries.invalidate_all(false);
-            *indexed = None;
-        } else if is == Availability::Available {
-            for key in taken.iter().flat_map(|taken| &taken.keys) {
-                queries.invalidate_named(key, is_measured);
-                let Some((objects, taken)) = indexed.as_mut().zip(taken.as_ref()) else {
-                    continue;
-                };
-                // Indexes and sums are the user's code, which may panic.
-                let replace = || objects.apply_change(key, &taken.objects);
-                match catch_unwind(AssertUnwindSafe(replace)) {
-                    Ok(change) => queries.invalidate_changed(key, &change, is_measured),
-                    Err(_) => {
-                        let what = resource_name::<K>();
-                        tracing::error!(
-                            source = %what,
-                            object = %key,
-                            "panic in an index or a sum; the objects that use it are computed \
-                             again"
-                        );
-                        queries.invalidate_all(is_measured);
-                        *indexed = None;
-                    }
-                }
-            }
-            if let Some((sharing, taken)) = indexed.as_mut().zip(taken) {
-                sharing.share_objects(taken.objects);
-            }
-            if let Some(joining) = indexed {
-                let join = || {
-                    joining.join(|key, is_measured, group| {
-                        queries.invalidate_sum(key, group, is_measured);
-                    });
-                };
-                if catch_unwind(AssertUnwindSafe(join)).is_err() {
-                    let what = resource_name::<K>();
-                    tracing::error!(source = %what, "panic in a sum over pairs");
-                    queries.invalidate_all(false);
-                    *indexed = None;
-                }
-            }
-        }
-        self.charge(state);
-        until.into_iter().chain(paced_until).min()
-    }
-
     fn find<T: Default>(
         &self,
         search: Search,
@@ -577,125 +501,6 @@ where
     T: IntoIterator<Item: Into<Box<str>>>,
 {
     Box::new(move |object| index(object).into_iter().map(Into::into).collect())
-}
-
-/// Until when the changes of a scope are not processed.
-fn postponed_until(
-    scope: SourceOptions,
-    processed_at: Option<Instant>,
-    now: Instant,
-) -> Option<Instant> {
-    let time = processed_at? + scope.pace()?;
-    (now < time).then_some(time)
-}
-
-/// A lookup, independent of its type.
-pub trait AnyLookup {
-    /// The type of the objects.
-    fn type_of_objects(&self) -> TypeId;
-    /// Whether a query since the last [`take_latest`](Self::take_latest) was about objects outside of this namespace.
-    fn has_queried_outside(&self, namespace: Option<&str>) -> bool;
-    /// Makes the lookup find nothing from now on, as if the objects could not be read.
-    fn make_unavailable(&self);
-    /// Takes the queries since the last call, in order.
-    fn take_latest(&self) -> Vec<QueryId>;
-    /// Records the queries that the computation of a source has made. Replaces its earlier queries.
-    fn set_dependencies(&self, source: SourceNumber, before: &[QueryId], now: &[QueryId]);
-    /// Processes the changes since the last call, and adds the sources that they invalidate. Returns when to
-    /// call this again at the latest if nothing changes before.
-    fn take_invalidated(&self, invalidated: &mut Invalidated<SourceNumber>) -> Option<Instant>;
-    /// Whether the availability of the objects is known and computations see the current one.
-    fn is_settled(&self) -> bool;
-    /// The state of the source, if the objects come from the cluster.
-    fn sources(&self) -> Vec<SourceState>;
-    /// The number of recorded queries.
-    #[cfg(test)]
-    fn queries(&self) -> usize;
-}
-
-/// The state of a source with this status. With `may_be_absent`, the cluster may lack the source.
-pub(super) fn source_state(
-    resource: String,
-    status: SourceStatus,
-    may_be_absent: bool,
-) -> SourceState {
-    let SourceStatus { is_synced, failure, excess, unreadable } = status;
-    let is_absent = failure.as_ref().is_some_and(|failure| failure.is_absent);
-    SourceState {
-        resource,
-        is_synced,
-        is_rightly_absent: may_be_absent && is_absent && excess.is_none(),
-        unseen_since: failure.as_ref().map(|failure| failure.since),
-        watch_error: failure.map(|failure| failure.why),
-        excess,
-        unreadable,
-        is_left_out: None,
-    }
-}
-
-/// Whether computations run without the source of an informer that was opened at a time. Also returns until when this
-/// holds if nothing changes.
-pub(super) fn is_left_out(status: &SourceStatus, opened: Instant) -> (bool, Option<Instant>) {
-    let (is, until) = Availability::at(Instant::now(), status, opened);
-    (is == Availability::Unavailable, until)
-}
-
-impl<K: SourceType, S: LookupOptions> AnyLookup for Lookup<K, S> {
-    fn type_of_objects(&self) -> TypeId {
-        TypeId::of::<K>()
-    }
-
-    fn has_queried_outside(&self, namespace: Option<&str>) -> bool {
-        self.state().queries.has_queried_outside(namespace)
-    }
-
-    fn make_unavailable(&self) {
-        let mut state = self.state();
-        state.availability = Availability::Unavailable;
-        state.indexed = None;
-    }
-
-    fn take_latest(&self) -> Vec<QueryId> {
-        self.state().queries.take_latest()
-    }
-
-    fn set_dependencies(&self, source: SourceNumber, before: &[QueryId], now: &[QueryId]) {
-        let dependent = Dependent::new(self.computation, source);
-        self.state().queries.set_dependencies(dependent, before, now);
-    }
-
-    fn take_invalidated(&self, invalidated: &mut Invalidated<SourceNumber>) -> Option<Instant> {
-        let followed = self.shared.followed.as_ref()?;
-        let mut state = self.state();
-        let until = self.process_changes(followed, &mut state);
-        state.queries.take_invalidated(self.computation, invalidated);
-        until
-    }
-
-    fn is_settled(&self) -> bool {
-        match self.state().availability {
-            Availability::Unknown => false,
-            Availability::Unavailable => true,
-            // Objects that were dropped because they exceeded the memory limit must not be mistaken for deleted ones.
-            Availability::Available => {
-                let informer = self.shared.followed.as_ref().map(|followed| &followed.informer);
-                informer.is_none_or(|informer| !informer.is_exceeded())
-            }
-        }
-    }
-
-    fn sources(&self) -> Vec<SourceState> {
-        let Some(Followed { informer, .. }) = &self.shared.followed else { return Vec::new() };
-        let is_left_out = self.state().availability == Availability::Unavailable;
-        let may_be_absent = S::OPTIONS.may_be_absent();
-        let source = source_state(resource_name::<K>(), informer.status(), may_be_absent);
-        vec![SourceState { is_left_out: Some(is_left_out), ..source }]
-    }
-
-    #[cfg(test)]
-    fn queries(&self) -> usize {
-        self.state().queries.len()
-    }
 }
 
 #[cfg(test)]
