@@ -411,12 +411,12 @@ impl<V: Variant> Computation<V> {
         let own = if V::OPTIONS.is_measured() { &mut due.measured } else { &mut due.changed };
         own.extend(self.changed.take());
         let lookups = self.related.lookups().into_iter();
-        let mut asked = Invalidated::default();
-        let until = lookups.filter_map(|lookup| lookup.take_invalidated(&mut asked));
+        let mut invalidated = Invalidated::default();
+        let until = lookups.filter_map(|lookup| lookup.take_invalidated(&mut invalidated));
         let until = until.chain(self.left_out().1).min();
         let key = |source| self.table.key(source).cloned();
-        due.changed.extend(asked.changed.into_iter().filter_map(key));
-        due.measured.extend(asked.measured.into_iter().filter_map(key));
+        due.changed.extend(invalidated.changed.into_iter().filter_map(key));
+        due.measured.extend(invalidated.measured.into_iter().filter_map(key));
         (due, until)
     }
 

@@ -188,7 +188,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         };
         // The key of a found object is shared, so it needs no memory of its own.
         let (key, found) = found.map_or((key, None), |(key, found)| (key, Some(found)));
-        state.queries.ask(Query::Named(key));
+        state.queries.record(Query::Named(key));
         found
     }
 
@@ -384,7 +384,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
     /// Whether the objects can be read. If not, nothing is found.
     pub fn is_available(&self) -> bool {
         let mut state = self.state();
-        state.queries.ask(Query::Availability);
+        state.queries.record(Query::Availability);
         state.availability == Availability::Available
     }
 
@@ -449,7 +449,7 @@ impl<K: SourceType, S: LookupOptions> Lookup<K, S> {
         find: impl FnOnce(&mut IndexedObjects<K>) -> T,
     ) -> T {
         let mut state = self.state();
-        state.queries.ask(search.into());
+        state.queries.record(search.into());
         if state.availability != Availability::Available {
             return T::default();
         }

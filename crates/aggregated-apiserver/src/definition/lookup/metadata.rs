@@ -135,7 +135,7 @@ impl<K: MetadataType> MetadataLookup<K> {
             followed.want(&kind);
         }
         let namespace = namespace.map(Box::from);
-        state.queries.ask(Search::Referred(kind, name.into(), namespace).into());
+        state.queries.record(Search::Referred(kind, name.into(), namespace).into());
         self.charge(&mut state);
         found
     }

@@ -145,7 +145,7 @@ pub(super) struct Queries {
 
 impl Queries {
     /// Records a query.
-    pub fn ask(&mut self, query: Query) {
+    pub fn record(&mut self, query: Query) {
         if let Some(id) = self.ids.get(&query) {
             self.latest.insert(*id);
             return;

@@ -108,15 +108,15 @@ fn lookup_queries_are_stored_while_a_source_depends_on_them() {
     let (first, second) = (SourceNumber(1), SourceNumber(2));
     lookup.list(None);
     lookup.find_by(words, None, "red");
-    let asked = lookup.take_latest();
-    lookup.set_dependencies(first, &[], &asked);
+    let recorded = lookup.take_latest();
+    lookup.set_dependencies(first, &[], &recorded);
     lookup.find_by(words, None, "red");
-    let asked_again = lookup.take_latest();
-    lookup.set_dependencies(second, &[], &asked_again);
-    assert_eq!((asked.len(), asked_again.len(), lookup.queries()), (2, 1, 2));
-    lookup.set_dependencies(first, &asked, &[]);
+    let recorded_again = lookup.take_latest();
+    lookup.set_dependencies(second, &[], &recorded_again);
+    assert_eq!((recorded.len(), recorded_again.len(), lookup.queries()), (2, 1, 2));
+    lookup.set_dependencies(first, &recorded, &[]);
     assert_eq!(lookup.queries(), 1);
-    lookup.set_dependencies(second, &asked_again, &[]);
+    lookup.set_dependencies(second, &recorded_again, &[]);
     assert_eq!(lookup.queries(), 0);
 }
 
