@@ -52,7 +52,7 @@ fn owner_resource(text: &str) -> Result<String, String> {
     let (plural, group) = plural_and_group(text);
     let is_group = group.is_empty() || check_dns_1123_subdomain(group).is_empty();
     if !check_dns_1035_label(plural).is_empty() || !is_group || text.ends_with('.') {
-        return Err("a resource is written as plural.group, in lower case".to_owned());
+        return Err("must be plural.group in lower case, such as rollouts.argoproj.io".to_owned());
     }
     Ok(text.to_owned())
 }

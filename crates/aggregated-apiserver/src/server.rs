@@ -559,7 +559,7 @@ impl ApiServer {
     pub fn manifests(&self, options: &manifests::Options) -> Result<String, StartError> {
         let kinds = parsed_kinds::parse(&self.kinds)?;
         if options.store == manifests::DeployedStore::Etcd && options.etcd_servers.is_empty() {
-            return Err(StartError::Etcd("--etcd-servers names none".to_owned()));
+            return Err(StartError::Etcd("--etcd-servers contains no URL".to_owned()));
         }
         Ok(manifests::render(&self.name, &kinds, &self.kinds, options))
     }

@@ -191,7 +191,7 @@ fn parse_versions(
             continue;
         }
         faults.push(format!(
-            "spec.versions: there is no {version:?}, whose cells are computed by code"
+            "spec.versions: must contain {version:?}, because cells of its columns are computed by code"
         ));
     }
     if !spec.versions.iter().any(|version| version.storage) {

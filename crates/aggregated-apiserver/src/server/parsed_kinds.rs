@@ -18,7 +18,7 @@ pub(super) fn parse(kinds: &Kinds) -> Result<Vec<Arc<Kind>>, StartError> {
         check_names(&kind, &mut taken)?;
         if let Some(other) = kind.version_without_rules() {
             let why = format!(
-                "rules look at objects of one version, and {other} is served too: who writes that would not be held to them"
+                "the rules in Rust validate only one version, so objects written in {other} would not be validated; convert between the versions in Rust, or do not serve {other}"
             );
             return Err(fault(&kind, "spec.versions", &why));
         }
@@ -37,7 +37,11 @@ fn parse_one(registered: &Registered) -> Result<Kind, StartError> {
         None => Kind::parse(definition, cells)?,
     };
     if kind.versions.is_empty() {
-        return Err(fault(&kind, "spec.versions", "no version is served"));
+        return Err(fault(
+            &kind,
+            "spec.versions",
+            "no version is served; set served to true in one of them",
+        ));
     }
     if !registered.faults.is_empty() {
         let faults = registered.faults.clone();
@@ -66,7 +70,7 @@ fn check_names(
     for (field, name) in own {
         let key = (kind.group.clone(), format!("{field}={name}"));
         if let Some(other) = taken.insert(key, kind.qualified()) {
-            return Err(fault(kind, field, &format!("{name:?} is taken by {other}")));
+            return Err(fault(kind, field, &format!("{name:?} is already used by {other}")));
         }
     }
     Ok(())
@@ -80,7 +84,7 @@ fn check_view(kind: &Kind, parsed: &[Arc<Kind>]) -> Result<(), StartError> {
         return Ok(());
     };
     let why = format!(
-        "is a view of {}, of which each user sees only some objects: it would show all of them",
+        "is a view of {}, which has a Visibility: the view would show all objects to every user; remove the view or the Visibility",
         shown.qualified()
     );
     Err(fault(kind, "spec.names", &why))
@@ -99,7 +103,9 @@ fn check_backend(
         Backend::Computed { sources, rights, .. } => {
             let differs = |source: &&SourceResource| source.namespaced != kind.is_namespaced();
             if let Some(SourceResource { resource, .. }) = sources.iter().find(differs) {
-                let why = format!("must be the scope of {resource}, which it is computed from");
+                let why = format!(
+                    "must be the scope of {resource}, because the kind is computed from it"
+                );
                 return Err(fault(kind, "spec.scope", &why));
             }
             computed_from(kind, sources, rights).map(drop)
@@ -193,7 +199,7 @@ mod tests {
     fn invalid_kinds_prevent_the_server_from_starting() {
         check(
             &Kinds::new().computed::<Bar>().computed::<Bar>(),
-            "kind bars.example.com: spec.names.plural: \"bars\" is taken by bars.example.com",
+            "kind bars.example.com: spec.names.plural: \"bars\" is already used by bars.example.com",
         );
         check(
             &Kinds::new().stored::<Foo>(),
@@ -205,7 +211,7 @@ mod tests {
         let unserved = serde_json::to_string(&unserved).unwrap();
         check(
             &Kinds::new().crds_from_yaml(&unserved).unwrap(),
-            "kind bars.example.com: spec.versions: no version is served",
+            "kind bars.example.com: spec.versions: no version is served; set served to true in one of them",
         );
         let definition = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -226,7 +232,7 @@ mod tests {
         );
         check(
             &Kinds::new().computed::<Baz>(),
-            "kind bazes.example.com: spec.scope: must be the scope of nodes, which it is computed from",
+            "kind bazes.example.com: spec.scope: must be the scope of nodes, because the kind is computed from it",
         );
     }
 }

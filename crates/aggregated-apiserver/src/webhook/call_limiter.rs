@@ -70,7 +70,7 @@ pub(super) struct Turn<'a> {
     number: u64,
 }
 
-/// A webhook, by host and port, and the user for whom it is called.
+/// A webhook, by host and port, and the user of the request that calls it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Caller<'a> {
     pub webhook: &'a str,
@@ -175,8 +175,8 @@ impl State {
 }
 
 impl Webhook {
-    /// The next call, and its user: among the users that may get a further turn, the one whose last turn is longest
-    /// ago.
+    /// The next call, and its user: of the users that may have a further call, the user with the longest time since its
+    /// last call.
     fn next(&self, of_one: usize) -> Option<(u64, String)> {
         let free = of_one.saturating_sub(self.taken);
         let may = |user: &OfUser| user.taken == 0 || user.taken < free;

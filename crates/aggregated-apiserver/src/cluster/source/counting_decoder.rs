@@ -29,7 +29,7 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The reason why an object was not decoded.
 #[derive(Debug)]
-pub(super) enum Unread {
+pub(super) enum DecodeError {
     /// The object exceeds the memory limit.
     TooLarge,
     /// The object does not match its type.
@@ -37,7 +37,7 @@ pub(super) enum Unread {
 }
 
 /// A decoded object.
-pub(super) struct Counted<K> {
+pub(super) struct Decoded<K> {
     pub object: K,
     /// The memory that the object uses, in bytes.
     pub bytes: usize,
@@ -45,31 +45,31 @@ pub(super) struct Counted<K> {
     pub content: u64,
 }
 
-/// Decodes an object that may use `room` bytes. The managed fields and the last-applied annotation of kubectl are
+/// Decodes an object that may use `free_bytes` bytes. The managed fields and the last-applied annotation of kubectl are
 /// omitted: they are often the largest part of an object, and no computation needs them.
-pub(super) fn read<K: DeserializeOwned>(
+pub(super) fn decode<K: DeserializeOwned>(
     text: &str,
-    room: usize,
+    free_bytes: usize,
     hasher: &RandomState,
-) -> Result<Counted<K>, Unread> {
+) -> Result<Decoded<K>, DecodeError> {
     let counter = Counter {
-        left: Cell::new(room),
+        left: Cell::new(free_bytes),
         is_exceeded: Cell::new(false),
         content: RefCell::new(hasher.build_hasher()),
         is_ignored: Cell::new(false),
         is_name: Cell::new(false),
     };
-    let unread = |error| match counter.is_exceeded.get() {
-        true => Unread::TooLarge,
-        false => Unread::Malformed(error),
+    let decode_error = |error| match counter.is_exceeded.get() {
+        true => DecodeError::TooLarge,
+        false => DecodeError::Malformed(error),
     };
     let mut json = serde_json::Deserializer::from_str(text);
-    counter.take::<serde_json::Error>(size_of::<K>() + BLOCK).map_err(unread)?;
+    counter.take::<serde_json::Error>(size_of::<K>() + BLOCK).map_err(decode_error)?;
     let object = K::deserialize(Counting::of_object(&mut json, &counter));
-    let object = object.map_err(unread)?;
-    json.end().map_err(Unread::Malformed)?;
-    let (bytes, content) = (room - counter.left.get(), counter.content.borrow().finish());
-    Ok(Counted { object, bytes, content })
+    let object = object.map_err(decode_error)?;
+    json.end().map_err(DecodeError::Malformed)?;
+    let (bytes, content) = (free_bytes - counter.left.get(), counter.content.borrow().finish());
+    Ok(Decoded { object, bytes, content })
 }
 
 struct Counter {
@@ -87,7 +87,7 @@ struct Counter {
 /// The form of a decoded value, which is part of the hash, so that different forms have different hashes: `[1]` and
 /// `1`, `"true"` and `true`.
 #[derive(Clone, Copy, Hash)]
-enum Mark {
+enum Token {
     Scalar,
     Text,
     Nothing,
@@ -98,8 +98,8 @@ enum Mark {
 
 impl Counter {
     /// Adds a value to the hash.
-    fn mix(&self, mark: Mark, value: impl Hash) {
-        (mark, value).hash(&mut *self.content.borrow_mut());
+    fn mix(&self, token: Token, value: impl Hash) {
+        (token, value).hash(&mut *self.content.borrow_mut());
     }
 
     fn take<E: Error>(&self, bytes: usize) -> Result<(), E> {

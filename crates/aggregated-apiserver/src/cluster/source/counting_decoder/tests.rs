@@ -12,11 +12,14 @@ use std::collections::BTreeMap;
 const ROOM: usize = 100_000_000;
 
 fn size<K: DeserializeOwned>(object: &Value) -> usize {
-    read_in::<K>(&object.to_string(), ROOM).unwrap().bytes
+    decode_in::<K>(&object.to_string(), ROOM).unwrap().bytes
 }
 
-fn read_in<K: DeserializeOwned>(text: &str, room: usize) -> Result<Counted<K>, Unread> {
-    read(text, room, &RandomState::new())
+fn decode_in<K: DeserializeOwned>(
+    text: &str,
+    free_bytes: usize,
+) -> Result<Decoded<K>, DecodeError> {
+    decode(text, free_bytes, &RandomState::new())
 }
 
 fn pod() -> Value {
@@ -37,7 +40,7 @@ fn pod() -> Value {
 
 #[test]
 fn a_counted_object_equals_the_object_that_serde_json_reads() {
-    let mut read = read_in::<Pod>(&pod().to_string(), ROOM).unwrap().object;
+    let mut read = decode_in::<Pod>(&pod().to_string(), ROOM).unwrap().object;
     let mut expected: Pod = serde_json::from_value(pod()).unwrap();
     assert!(expected.metadata.managed_fields.take().is_some());
     assert!(expected.metadata.annotations.as_mut().unwrap().remove(LAST_APPLIED).is_some());
@@ -76,9 +79,9 @@ fn counted_reads_support_every_shape_of_serde_types() {
         "either": [1, "c"], "numbered": {"1": 0.5}, "nothing": null,
         "any": {"a": [null, 1, -1, 1.5, "d", {"b": {}}]}, "e": "f",
     });
-    let forms = read_in::<Forms>(&given.to_string(), ROOM).unwrap().object;
+    let forms = decode_in::<Forms>(&given.to_string(), ROOM).unwrap().object;
     assert_eq!(forms, serde_json::from_value(given.clone()).unwrap());
-    assert_eq!(read_in::<Value>(&given.to_string(), ROOM).unwrap().object, given);
+    assert_eq!(decode_in::<Value>(&given.to_string(), ROOM).unwrap().object, given);
 }
 
 #[test]
@@ -111,11 +114,11 @@ fn object_sizes_include_memory_beyond_the_json_bytes() {
 #[test]
 fn objects_beyond_the_memory_budget_are_not_read() {
     let given = pod().to_string();
-    let size = read_in::<Pod>(&given, ROOM).unwrap().bytes;
-    assert_eq!(read_in::<Pod>(&given, size).unwrap().bytes, size);
-    assert!(matches!(read_in::<Pod>(&given, size - 1), Err(Unread::TooLarge)));
-    assert!(matches!(read_in::<Pod>("[]", ROOM), Err(Unread::Malformed(_))));
-    assert!(matches!(read_in::<Pod>("{} {}", ROOM), Err(Unread::Malformed(_))));
+    let size = decode_in::<Pod>(&given, ROOM).unwrap().bytes;
+    assert_eq!(decode_in::<Pod>(&given, size).unwrap().bytes, size);
+    assert!(matches!(decode_in::<Pod>(&given, size - 1), Err(DecodeError::TooLarge)));
+    assert!(matches!(decode_in::<Pod>("[]", ROOM), Err(DecodeError::Malformed(_))));
+    assert!(matches!(decode_in::<Pod>("{} {}", ROOM), Err(DecodeError::Malformed(_))));
 }
 
 /// A type that decodes some fields of an object.
@@ -156,7 +159,7 @@ struct Wrapped(String);
 fn content_hashes_cover_exactly_the_fields_that_are_read() {
     let hasher = RandomState::new();
     let content =
-        |object: &Value| read::<Seen>(&object.to_string(), ROOM, &hasher).unwrap().content;
+        |object: &Value| decode::<Seen>(&object.to_string(), ROOM, &hasher).unwrap().content;
     let objects = [
         json!({}),
         json!({"number": null}),
@@ -218,7 +221,7 @@ fn content_hashes_cover_exactly_the_fields_that_are_read() {
     assert_eq!(presence(json!(1)), presence(json!({"b": []})));
     let metadata = |metadata: Value| {
         let object = json!({"metadata": metadata}).to_string();
-        read::<ConfigMap>(&object, ROOM, &hasher).unwrap().content
+        decode::<ConfigMap>(&object, ROOM, &hasher).unwrap().content
     };
     let name = metadata(json!({"name": "a"}));
     assert_eq!(name, metadata(json!({"name": "a", "managedFields": [{"manager": "m"}]})));

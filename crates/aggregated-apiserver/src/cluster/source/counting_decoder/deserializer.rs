@@ -9,7 +9,7 @@ use serde::de::{
     SeqAccess, VariantAccess, Visitor,
 };
 
-use super::{BLOCK, Counter, Form, Mark, NODE, NODE_IN_USE, Position, SMALLEST_LIST};
+use super::{BLOCK, Counter, Form, NODE, NODE_IN_USE, Position, SMALLEST_LIST, Token};
 
 /// A deserializer, visitor, seed or variant, together with the counter of the values that pass through it.
 pub(super) struct Counting<'c, T> {
@@ -112,7 +112,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Counting<'_, D> {
 macro_rules! visit {
     ($($method:ident $value:ty,)*) => {
         $(fn $method<E: Error>(self, value: $value) -> Result<V::Value, E> {
-            self.counter.mix(Mark::Scalar, value);
+            self.counter.mix(Token::Scalar, value);
             self.inner.$method(value)
         })*
     };
@@ -124,7 +124,7 @@ macro_rules! visit_block {
             if self.form != Form::Identifier {
                 self.counter.take(value.len() + BLOCK)?;
             }
-            self.counter.mix(Mark::Text, &value);
+            self.counter.mix(Token::Text, &value);
             self.inner.$method(value)
         })*
     };
@@ -153,12 +153,12 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Counting<'_, V> {
     }
 
     fn visit_f32<E: Error>(self, value: f32) -> Result<V::Value, E> {
-        self.counter.mix(Mark::Scalar, value.to_bits());
+        self.counter.mix(Token::Scalar, value.to_bits());
         self.inner.visit_f32(value)
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<V::Value, E> {
-        self.counter.mix(Mark::Scalar, value.to_bits());
+        self.counter.mix(Token::Scalar, value.to_bits());
         self.inner.visit_f64(value)
     }
 
@@ -172,12 +172,12 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Counting<'_, V> {
     }
 
     fn visit_none<E: Error>(self) -> Result<V::Value, E> {
-        self.counter.mix(Mark::Nothing, ());
+        self.counter.mix(Token::Nothing, ());
         self.inner.visit_none()
     }
 
     fn visit_unit<E: Error>(self) -> Result<V::Value, E> {
-        self.counter.mix(Mark::Nothing, ());
+        self.counter.mix(Token::Nothing, ());
         self.inner.visit_unit()
     }
 
@@ -198,7 +198,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Counting<'_, V> {
     fn visit_seq<A: SeqAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
         let Self { counter, form, .. } = self;
         let value = self.inner.visit_seq(Elements { inner, counter, form, count: 0, capacity: 0 });
-        counter.mix(Mark::End, ());
+        counter.mix(Token::End, ());
         value
     }
 
@@ -208,7 +208,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Counting<'_, V> {
         let (count, key_size, before) = (0, 0, None);
         let members = Members { inner, counter, place, form, value_place, count, key_size, before };
         let value = self.inner.visit_map(members);
-        counter.mix(Mark::End, ());
+        counter.mix(Token::End, ());
         value
     }
 
@@ -248,7 +248,7 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, A> {
         seed: S,
     ) -> Result<Option<S::Value>, A::Error> {
         let counter = self.counter;
-        counter.mix(Mark::Element, ());
+        counter.mix(Token::Element, ());
         let seed = Counting::of_part(seed, counter, Position::Elsewhere);
         let element = self.inner.next_element_seed(seed)?;
         counter.is_ignored.set(false);
@@ -309,7 +309,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Members<'_, A> {
         let counter = self.counter;
         self.key_size = size_of::<S::Value>();
         let before = counter.content.borrow().clone();
-        counter.mix(Mark::Member, ());
+        counter.mix(Token::Member, ());
         counter.is_name.set(false);
         let key = self.next_key_of(Counting::of_part(seed, counter, Position::Elsewhere));
         self.before = counter.is_name.take().then_some(before);
