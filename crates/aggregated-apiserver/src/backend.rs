@@ -101,6 +101,7 @@ mod objects;
 mod store;
 mod virtual_kind;
 mod write_error;
+mod written;
 
 use std::future::Future;
 
@@ -137,7 +138,21 @@ pub trait Poll: Backend {
 pub trait Watch: Backend {
     /// Streams the changes of all objects. The first change must be [`Change::Restarted`] with all objects. If the
     /// stream ends or fails, the library calls this method again, after a pause of up to 30 seconds.
+    ///
+    /// A stream whose connection was lost without an error looks like a stream without changes, so the backend should
+    /// check its connection.
     fn watch(&self) -> impl Stream<Item = Result<Change<Self::Object>, BackendError>> + Send;
+
+    /// Reads one object. The library calls this method after its own writes: a change of the stream that arrives then
+    /// may be older than the write, and the object is not.
+    ///
+    /// # Errors
+    /// If the object cannot be read. The stream restarts.
+    fn get(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> impl Future<Output = Result<Option<Item<Self::Object>>, BackendError>> + Send;
 }
 
 /// A backend that creates objects.

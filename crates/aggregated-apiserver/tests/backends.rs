@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aggregated_apiserver::backend::VirtualKind;
+use aggregated_apiserver::store::{NamespaceLimit, RevisionSequencer, Store};
 use aggregated_apiserver::{InProcess, Kinds};
 use axum::body::Body;
 use fastrand::Rng;
@@ -23,6 +24,7 @@ use kube::api::{
 };
 use kube::core::Status;
 use kube::{Api, CustomResourceExt, ResourceExt};
+use kubernetes_storage::MemoryStore;
 use serde_json::{Value, json};
 
 use shelf::{Book, BookSpec, Fault, Shelf};
@@ -415,61 +417,230 @@ async fn a_stream_that_ends_is_restarted() {
     until(&api, |books| books.contains_key("b") && books["a"].spec.title == "1999").await;
 }
 
-/// Clients and other programs write at random, while the backend fails at random. In the end, a watcher that has
-/// followed all changes, a list and the table are equal.
+#[tokio::test]
+async fn late_events_do_not_undo_writes() {
+    let shelf = Shelf::new();
+    shelf.put("a", Some("Emma"));
+    let server = watched(&shelf).await;
+    let api = books(&server);
+    shelf.hold_changes(true);
+    let patch = |copies: i64| Patch::Merge(json!({"spec": {"copies": copies}}));
+    api.patch("a", &PatchParams::default(), &patch(2)).await.unwrap();
+    api.patch("a", &PatchParams::default(), &patch(3)).await.unwrap();
+    api.delete("a", &DeleteParams::default()).await.unwrap();
+    let mut labelled = book("a", "Emma");
+    labelled.metadata.labels = Some([("x".to_owned(), "y".to_owned())].into());
+    let created = api.create(&PostParams::default(), &labelled).await.unwrap();
+    let revision = api.list(&ListParams::default()).await.unwrap().metadata.resource_version;
+    let mut events = api.watch(&WatchParams::default(), &revision.unwrap()).await.unwrap().boxed();
+    // Each of the events is older than the object. Only the row that follows them is a change.
+    shelf.hold_changes(false);
+    shelf.put("b", Some("Emma"));
+    let event = tokio::time::timeout(LONG, events.try_next()).await.unwrap().unwrap().unwrap();
+    assert!(matches!(&event, WatchEvent::Added(book) if book.name_any() == "b"), "{event:?}");
+    assert_eq!(api.get("a").await.unwrap(), created);
+}
+
+#[tokio::test]
+async fn the_identity_of_the_backend_and_the_metadata_of_the_client_are_merged() {
+    for watched_kind in [false, true] {
+        let shelf = Shelf::new();
+        shelf.identify();
+        let server = if watched_kind { watched(&shelf).await } else { polled(&shelf).await };
+        let api = books(&server);
+        let mut labelled = book("a", "Emma");
+        labelled.metadata.labels = Some([("x".to_owned(), "y".to_owned())].into());
+        let created = api.create(&PostParams::default(), &labelled).await.unwrap();
+        assert_eq!(created.uid(), shelf.row("a").unwrap().uid);
+        assert_eq!(created.labels()["x"], "y");
+        let watch = api.watch(&WatchParams::default(), &created.resource_version().unwrap()).await;
+        let mut events = watch.unwrap().boxed();
+        // Another program replaces the row by another one.
+        shelf.put_all(&[("a", None), ("a", Some("Ulysses"))]);
+        let mut next =
+            async || tokio::time::timeout(LONG, events.try_next()).await.unwrap().unwrap().unwrap();
+        let (deleted, added) = (next().await, next().await);
+        assert!(matches!(&deleted, WatchEvent::Deleted(book) if book.uid() == created.uid()));
+        let WatchEvent::Added(added) = added else { panic!("{added:?}") };
+        assert_eq!(added.uid(), shelf.row("a").unwrap().uid);
+        assert!(added.labels().is_empty() && added.uid() != created.uid());
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_is_missing_for_a_short_time_keeps_its_metadata() {
+    let shelf = Shelf::new();
+    shelf.put("a", Some("Emma"));
+    let server = polled(&shelf).await;
+    let api = books(&server);
+    let labels = Patch::Merge(json!({"metadata": {"labels": {"x": "y"}}}));
+    let book = api.patch("a", &PatchParams::default(), &labels).await.unwrap();
+    shelf.put("a", None);
+    until(&api, |books| books.is_empty()).await;
+    shelf.put("a", Some("Emma"));
+    until(&api, |books| books.contains_key("a")).await;
+    let again = api.get("a").await.unwrap();
+    assert_eq!((again.uid(), again.labels()), (book.uid(), book.labels()));
+    // A client that creates the object has another one.
+    shelf.put("a", None);
+    until(&api, |books| books.is_empty()).await;
+    let created = api.create(&PostParams::default(), &self::book("a", "Emma")).await.unwrap();
+    assert!(created.labels().is_empty() && created.uid() != book.uid());
+}
+
+#[tokio::test]
+async fn replicas_that_share_a_store_lose_no_metadata() {
+    let shelf = Shelf::new();
+    shelf.put("a", Some("Emma"));
+    let sequencer = RevisionSequencer::shared();
+    let store = MemoryStore::new(64 << 20, Arc::new(sequencer), NamespaceLimit::WHOLE);
+    let store: Arc<dyn Store> = Arc::new(store);
+    // The second replica lists the rows once.
+    let (first, second) = (Duration::from_millis(100), Duration::from_secs(3_600));
+    let replica = async |interval| {
+        let kind = VirtualKind::polled(Book::crd(), Arc::clone(&shelf), interval);
+        let kinds = Kinds::new().kind(kind.create().update().delete());
+        let server = in_process::server_with_store(kinds, Arc::clone(&store)).await;
+        server.wait_synced().await;
+        server
+    };
+    let servers = [replica(first).await, replica(second).await];
+    let replicas = servers.each_ref().map(books);
+    let patched = (0..20).map(|number| {
+        let (api, label) = (&replicas[number % 2], format!("l{number}"));
+        async move {
+            let labels = Patch::Merge(json!({"metadata": {"labels": {label: "x"}}}));
+            api.patch("a", &PatchParams::default(), &labels).await.unwrap()
+        }
+    });
+    futures::future::join_all(patched).await;
+    for api in &replicas {
+        until(api, |books| books["a"].labels().len() == 20).await;
+    }
+    // The row of the first replica is not known to the second one, and its metadata stays.
+    let mut labelled = book("b", "Emma");
+    labelled.metadata.finalizers = Some(vec!["example.com/f".to_owned()]);
+    let created = replicas[0].create(&PostParams::default(), &labelled).await.unwrap();
+    let taken = replicas[1].create(&PostParams::default(), &book("b", "Ulysses")).await;
+    assert_eq!(refusal(taken).code, 409);
+    let seen = replicas[1].get("b").await.unwrap();
+    assert_eq!((seen.uid(), seen.finalizers()), (created.uid(), created.finalizers()));
+    assert_eq!(replicas[0].get("b").await.unwrap(), created);
+    // A finalizer of one replica delays the deletion at the other one.
+    replicas[1].delete("b", &DeleteParams::default()).await.unwrap();
+    assert!(shelf.row("b").is_some());
+    let none = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    replicas[0].patch("b", &PatchParams::default(), &none).await.unwrap();
+    assert!(shelf.row("b").is_none());
+}
+
+#[tokio::test]
+async fn a_write_that_hangs_delays_no_other_object() {
+    for watched_kind in [false, true] {
+        let shelf = Shelf::new();
+        let server = if watched_kind { watched(&shelf).await } else { polled(&shelf).await };
+        let api = books(&server);
+        shelf.fail_write(Fault::Late);
+        let (parameters, late) = (PostParams::default(), book("a", "Emma"));
+        let create = api.create(&parameters, &late);
+        let others = async {
+            shelf.arrived.notified().await;
+            shelf.put("b", Some("Emma"));
+            until(&api, |books| books.contains_key("b")).await;
+            api.create(&parameters, &book("c", "Emma")).await.unwrap();
+            shelf.release.notify_one();
+        };
+        let (created, ()) = tokio::join!(create, others);
+        assert_eq!(created.unwrap().name_any(), "a");
+    }
+}
+
+/// Clients and other programs write at random, while the backend fails at random and its events arrive late. In the end,
+/// a watcher that has followed all changes, a list and the table are equal.
 #[tokio::test]
 async fn random_histories_end_equal_for_watchers_lists_and_the_backend() {
-    for seed in 0..4 {
-        let mut rng = Rng::with_seed(seed);
-        let shelf = Shelf::new();
-        let server = if seed % 2 == 0 { polled(&shelf).await } else { watched(&shelf).await };
-        let api = books(&server);
-        let list = api.list(&ListParams::default()).await.unwrap();
-        let revision = list.metadata.resource_version.unwrap();
-        let mut events = api.watch(&WatchParams::default(), &revision).await.unwrap().boxed();
-        for step in 0..200 {
-            let name = format!("b{}", rng.u8(0..6));
-            let title = step.to_string();
-            match rng.u8(0..10) {
-                0 => shelf.put(&name, Some(&title)),
-                1 => shelf.put(&name, None),
-                2 => shelf.fail_list(Fault::Fail("no list".to_owned())),
-                3 => shelf.fail_write(Fault::Fail("no write".to_owned())),
-                4 => shelf.set_partial(rng.bool()),
-                5 => drop(api.delete(&name, &DeleteParams::default()).await),
-                6 | 7 => drop(api.create(&PostParams::default(), &book(&name, &title)).await),
-                _ => {
-                    let patch = json!({"spec": {"title": title}});
-                    drop(api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await);
+    futures::future::join_all((0..8).map(history)).await;
+}
+
+async fn history(seed: u64) {
+    let mut rng = Rng::with_seed(seed);
+    let shelf = Shelf::new();
+    let server = if seed % 2 == 0 { polled(&shelf).await } else { watched(&shelf).await };
+    let api = books(&server);
+    let list = api.list(&ListParams::default()).await.unwrap();
+    let revision = list.metadata.resource_version.unwrap();
+    let mut events = api.watch(&WatchParams::default(), &revision).await.unwrap().boxed();
+    // The labels that clients have set, by name.
+    let mut labels: BTreeMap<String, String> = BTreeMap::new();
+    for step in 0..150 {
+        let name = format!("b{}", rng.u8(0..6));
+        let title = step.to_string();
+        match rng.u8(0..12) {
+            0 => shelf.put(&name, Some(&title)),
+            1 => shelf.put(&name, None),
+            2 => shelf.fail_list(Fault::Fail("no list".to_owned())),
+            3 => shelf.fail_write(Fault::Fail("no write".to_owned())),
+            4 => shelf.set_partial(rng.bool()),
+            5 => {
+                if api.delete(&name, &DeleteParams::default()).await.is_ok() {
+                    labels.remove(&name);
                 }
+            }
+            6 | 7 => {
+                if api.create(&PostParams::default(), &book(&name, &title)).await.is_ok() {
+                    labels.remove(&name);
+                }
+            }
+            8 => shelf.hold_changes(rng.bool()),
+            9 => {
+                let patch = json!({"metadata": {"labels": {"step": title}}});
+                let (parameters, patch) = (PatchParams::default(), Patch::Merge(&patch));
+                if api.patch(&name, &parameters, &patch).await.is_ok() {
+                    labels.insert(name, title);
+                }
+            }
+            _ => {
+                let patch = json!({"spec": {"title": title}});
+                drop(api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await);
             }
         }
-        shelf.set_partial(false);
-        shelf.put("last", Some("last"));
-        let mut known: BTreeMap<String, String> = BTreeMap::new();
-        let mut newest = 0_u64;
-        let follow = async {
-            loop {
-                match events.try_next().await.unwrap().unwrap() {
-                    WatchEvent::Added(book) | WatchEvent::Modified(book) => {
-                        let revision = book.resource_version().unwrap().parse().unwrap();
-                        assert!(revision > newest, "revisions grow");
-                        newest = revision;
-                        known.insert(book.name_any(), book.spec.title);
-                    }
-                    WatchEvent::Deleted(book) => {
-                        assert!(known.remove(&book.name_any()).is_some(), "it was deleted before");
-                    }
-                    event => panic!("{event:?}"),
-                }
-                if known == shelf.titles() {
-                    return;
-                }
+    }
+    shelf.heal();
+    shelf.put("last", Some("last"));
+    let mut known: BTreeMap<String, Book> = BTreeMap::new();
+    let mut newest = 0_u64;
+    let is_equal = |known: &BTreeMap<String, Book>| {
+        titles(&known.values().cloned().collect::<Vec<_>>()) == shelf.titles()
+    };
+    let follow = async {
+        loop {
+            let event = events.try_next().await.unwrap().unwrap();
+            let (is_added, book) = match &event {
+                WatchEvent::Added(book) => (true, book),
+                WatchEvent::Modified(book) | WatchEvent::Deleted(book) => (false, book),
+                WatchEvent::Bookmark(_) => continue,
+                event => panic!("{event:?}"),
+            };
+            let revision = book.resource_version().unwrap().parse().unwrap();
+            assert!(revision > newest, "seed {seed}: revisions grow");
+            newest = revision;
+            let before = known.remove(&book.name_any());
+            assert_eq!(before.is_none(), is_added, "seed {seed}: {event:?} after {before:?}");
+            let same = before.is_none_or(|before| before.uid() == book.uid());
+            assert!(same, "seed {seed}: the uid has changed: {event:?}");
+            if !matches!(event, WatchEvent::Deleted(_)) {
+                known.insert(book.name_any(), book.clone());
             }
-        };
-        let ended = tokio::time::timeout(LONG, follow).await;
-        assert!(ended.is_ok(), "seed {seed}: {known:?} instead of {:?}", shelf.titles());
-        let listed = api.list(&ListParams::default()).await.unwrap();
-        assert_eq!(titles(&listed.items), shelf.titles(), "seed {seed}");
+            if is_equal(&known) {
+                return;
+            }
+        }
+    };
+    let ended = tokio::time::timeout(LONG, follow).await;
+    assert!(ended.is_ok(), "seed {seed}: {known:?} instead of {:?}", shelf.titles());
+    let listed = api.list(&ListParams::default()).await.unwrap();
+    assert_eq!(listed.items, known.into_values().collect::<Vec<_>>(), "seed {seed}");
+    for book in &listed.items {
+        assert_eq!(book.labels().get("step"), labels.get(&book.name_any()), "seed {seed}");
     }
 }

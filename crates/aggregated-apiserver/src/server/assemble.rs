@@ -237,8 +237,7 @@ async fn open_backend(
     let metadata = match backend.keeps_metadata() {
         true => None,
         false => {
-            let collection = Collection::new(&kind.collection());
-            let opened = MetadataStore::open(Arc::clone(store), collection).await;
+            let opened = MetadataStore::open(Arc::clone(store), kind).await;
             Some(opened.map_err(|error| fault(kind, "storage", &error.to_string()))?)
         }
     };

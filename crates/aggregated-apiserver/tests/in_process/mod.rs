@@ -2,9 +2,10 @@
 //! affect administrators.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use aggregated_apiserver::serving::{AdmissionPluginName, AuditArgs, TracingArgs};
-use aggregated_apiserver::store::NamespaceLimit;
+use aggregated_apiserver::store::{NamespaceLimit, Store};
 use aggregated_apiserver::{ApiServer, InProcess, Kinds, User};
 use axum::body::Body;
 use http::{Request, Response, StatusCode};
@@ -37,6 +38,12 @@ pub async fn server(definitions: &str) -> InProcess {
 #[allow(dead_code)] // most are of definitions
 pub async fn server_of(kinds: Kinds) -> InProcess {
     of_kinds(kinds).in_process(away()).await.unwrap()
+}
+
+/// A server of these kinds, with this store.
+#[allow(dead_code)] // most have a store of their own
+pub async fn server_with_store(kinds: Kinds, store: Arc<dyn Store>) -> InProcess {
+    of_kinds(kinds).with_store(store).in_process(away()).await.unwrap()
 }
 
 /// A server of the kinds that a YAML document defines, with an audit log.
