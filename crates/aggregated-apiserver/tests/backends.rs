@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aggregated_apiserver::backend::VirtualKind;
-use aggregated_apiserver::store::{NamespaceLimit, RevisionSequencer, Store};
+use aggregated_apiserver::store::{Collection, Key, NamespaceLimit, RevisionSequencer, Store};
 use aggregated_apiserver::{InProcess, Kinds};
 use axum::body::Body;
 use fastrand::Rng;
@@ -490,23 +490,87 @@ async fn a_row_that_is_missing_for_a_short_time_keeps_its_metadata() {
     assert!(created.labels().is_empty() && created.uid() != book.uid());
 }
 
+/// A store that several servers share.
+fn shared_store() -> Arc<dyn Store> {
+    let sequencer = Arc::new(RevisionSequencer::shared());
+    Arc::new(MemoryStore::new(64 << 20, sequencer, NamespaceLimit::WHOLE))
+}
+
+async fn replica(kind: VirtualKind<Shelf>, store: &Arc<dyn Store>) -> InProcess {
+    let kinds = Kinds::new().kind(kind.create().update().delete());
+    let server = in_process::server_with_store(kinds, Arc::clone(store)).await;
+    server.wait_synced().await;
+    server
+}
+
+#[tokio::test]
+async fn the_metadata_of_a_deleted_row_is_removed_after_a_while() {
+    let shelf = Shelf::new();
+    shelf.put("a", Some("Emma"));
+    let store = shared_store();
+    let kind = VirtualKind::polled(Book::crd(), Arc::clone(&shelf), INTERVAL);
+    let server = replica(kind.timeout(INTERVAL), &store).await;
+    let labels = Patch::Merge(json!({"metadata": {"labels": {"x": "y"}}}));
+    books(&server).patch("a", &PatchParams::default(), &labels).await.unwrap();
+    let collection = Collection::new("books.library.example.com:metadata");
+    let key = Key::new(Some("n"), "a");
+    assert!(store.get(&collection, &key).await.unwrap().is_some());
+    shelf.put("a", None);
+    let removed = async {
+        while store.get(&collection, &key).await.unwrap().is_some() {
+            tokio::time::sleep(INTERVAL).await;
+        }
+    };
+    tokio::time::timeout(LONG, removed).await.expect("the record stays");
+}
+
+#[tokio::test]
+async fn replicas_follow_an_object_that_is_deleted_and_created_again() {
+    for watched_kind in [false, true] {
+        let shelf = Shelf::new();
+        let store = shared_store();
+        let kind = || match watched_kind {
+            true => VirtualKind::watched(Book::crd(), Arc::clone(&shelf)),
+            false => VirtualKind::polled(Book::crd(), Arc::clone(&shelf), INTERVAL),
+        };
+        let servers = [replica(kind(), &store).await, replica(kind(), &store).await];
+        let [first, second] = servers.each_ref().map(books);
+        for number in 0..10 {
+            let mut labelled = book("a", "Emma");
+            labelled.metadata.labels = Some([("x".to_owned(), number.to_string())].into());
+            let created = first.create(&PostParams::default(), &labelled).await.unwrap();
+            let is_seen =
+                |book: &Book| (book.uid(), book.labels()) == (created.uid(), created.labels());
+            until(&second, |books| books.get("a").is_some_and(is_seen)).await;
+            first.delete("a", &DeleteParams::default()).await.unwrap();
+        }
+        until(&second, |books| books.is_empty()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_change_of_the_etag_alone_does_not_fail_a_patch() {
+    let shelf = Shelf::new();
+    shelf.put("a", Some("Emma"));
+    let kind = VirtualKind::polled(Book::crd(), Arc::clone(&shelf), Duration::from_secs(3_600));
+    let server = replica(kind, &shared_store()).await;
+    shelf.put("a", Some("Emma"));
+    let patch = Patch::Merge(json!({"spec": {"copies": 5}}));
+    let patched = books(&server).patch("a", &PatchParams::default(), &patch).await.unwrap();
+    assert_eq!((patched.spec.copies, shelf.row("a").unwrap().copies), (5, 5));
+}
+
 #[tokio::test]
 async fn replicas_that_share_a_store_lose_no_metadata() {
     let shelf = Shelf::new();
     shelf.put("a", Some("Emma"));
-    let sequencer = RevisionSequencer::shared();
-    let store = MemoryStore::new(64 << 20, Arc::new(sequencer), NamespaceLimit::WHOLE);
-    let store: Arc<dyn Store> = Arc::new(store);
+    let store = shared_store();
     // The second replica lists the rows once.
-    let (first, second) = (Duration::from_millis(100), Duration::from_secs(3_600));
-    let replica = async |interval| {
-        let kind = VirtualKind::polled(Book::crd(), Arc::clone(&shelf), interval);
-        let kinds = Kinds::new().kind(kind.create().update().delete());
-        let server = in_process::server_with_store(kinds, Arc::clone(&store)).await;
-        server.wait_synced().await;
-        server
-    };
-    let servers = [replica(first).await, replica(second).await];
+    let kind = |interval| VirtualKind::polled(Book::crd(), Arc::clone(&shelf), interval);
+    let servers = [
+        replica(kind(INTERVAL), &store).await,
+        replica(kind(Duration::from_secs(3_600)), &store).await,
+    ];
     let replicas = servers.each_ref().map(books);
     let patched = (0..20).map(|number| {
         let (api, label) = (&replicas[number % 2], format!("l{number}"));
@@ -560,7 +624,7 @@ async fn a_write_that_hangs_delays_no_other_object() {
 #[tokio::test]
 async fn dynamic_objects_have_subresources_versions_and_their_own_metadata() {
     let trees = Arc::new(trees::Trees::default());
-    let server = serving(Kinds::new().kind(trees::kind(&trees))).await;
+    let server = serving(Kinds::new().kind(trees::kind(&trees, true))).await;
     let resource =
         |version| ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", version, "Farm"));
     let farms = |version| -> Api<DynamicObject> {
@@ -628,6 +692,31 @@ async fn dynamic_objects_have_subresources_versions_and_their_own_metadata() {
     assert_eq!(names.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["whole"]);
     api.delete("whole", &DeleteParams::default()).await.unwrap();
     assert!(api.list(&ListParams::default()).await.unwrap().items.is_empty());
+}
+
+#[tokio::test]
+async fn a_backend_may_store_a_part_of_the_metadata() {
+    let trees = Arc::new(trees::Trees::default());
+    let kind = trees::kind(&trees, false).keeps_metadata_fields(["labels", "uid"]);
+    let server = serving(Kinds::new().kind(kind)).await;
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Farm"));
+    let api: Api<DynamicObject> = Api::all_with(server.client(admin()), &resource);
+    let farm = DynamicObject::new("a", &resource).data(json!({"spec": {}}));
+    let created = api.create(&PostParams::default(), &farm).await.unwrap();
+    let labels = json!({"metadata": {"labels": {"x": "y"}, "finalizers": ["example.com/f"]}});
+    api.patch("a", &PatchParams::default(), &Patch::Merge(&labels)).await.unwrap();
+    assert_eq!(trees.get("a").unwrap().labels()["x"], "y", "labels are sent to the backend");
+    // Another program removes the label. The finalizer is not its own.
+    let mut unlabelled = trees.get("a").unwrap();
+    unlabelled.metadata.labels = None;
+    unlabelled.metadata.finalizers = None;
+    trees.put(unlabelled);
+    let is_unlabelled =
+        |farm: Option<&DynamicObject>| farm.is_some_and(|farm| farm.labels().is_empty());
+    let seen = kube::runtime::wait::await_condition(api.clone(), "a", is_unlabelled);
+    tokio::time::timeout(LONG, seen).await.unwrap().unwrap();
+    let farm = api.get("a").await.unwrap();
+    assert_eq!((farm.uid(), farm.finalizers()), (created.uid(), &["example.com/f".to_owned()][..]));
 }
 
 /// Clients and other programs write at random, while the backend fails at random and its events arrive late. In the end,

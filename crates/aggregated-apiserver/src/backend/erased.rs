@@ -105,8 +105,8 @@ impl ErasedBackend {
         }
     }
 
-    /// The fields of the metadata that the backend stores: the declared ones, and those of an object that it has read. The
-    /// object that a write returns may have more, because the backend may return what it has received.
+    /// The fields of the metadata that the backend stores: the declared ones, and those of an object that it has read.
+    /// Objects that writes return are not used: the backend may return fields that it has received and does not store.
     pub(super) fn kept_fields(&self, read: &Tree) -> Arc<[String]> {
         let mut fields = objects::metadata_fields(read);
         if fields.is_empty() {

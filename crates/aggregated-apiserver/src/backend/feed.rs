@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, interval, sleep, sleep_until};
 
 use super::erased::{BATCH, Feed, changes};
 use super::store::{BackendStore, Taken};
@@ -18,6 +18,8 @@ use crate::watch_cache::{SourceState, WatchCache};
 
 /// The shortest interval between two polls.
 const SHORTEST: Duration = Duration::from_millis(100);
+/// The longest interval between two polls.
+const LONGEST: Duration = Duration::from_secs(24 * 3_600);
 /// The longest pause before a backend that has failed is called again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Throttles the log about backends that fail.
@@ -54,16 +56,19 @@ struct TakenList {
 impl Runner {
     async fn poll(mut self) {
         let Feed::Polled { list, interval } = &self.store.clone().backend.feed else { return };
-        let interval = (*interval).max(SHORTEST);
+        let interval = (*interval).clamp(SHORTEST, LONGEST);
         let mut failures = 0;
         loop {
-            let begun = self.store.begin_list();
+            let (begun, time) = (self.store.begin_list(), Instant::now());
             let (shortest, pause) = match self.store.backend.call(list).await {
                 Ok(listing) => {
                     failures = 0;
                     let taken = self.take_list(listing, begun).await;
                     self.store.end_list(begun, taken.is_complete && taken.excess.is_none());
                     self.status.ended(&taken);
+                    if taken.is_complete {
+                        self.store.remove_obsolete_records(Some(time)).await;
+                    }
                     (SHORTEST, interval)
                 }
                 Err(error) => {
@@ -120,8 +125,8 @@ impl Runner {
         let first = sleep(timeout);
         tokio::pin!(first);
         let mut is_begun = false;
+        let mut sweep = interval(store.grace().clamp(SHORTEST, LONGEST));
         loop {
-            let sweep = sleep(store.grace());
             tokio::select! {
                 biased;
                 change = receiver.recv() => match change {
@@ -147,7 +152,7 @@ impl Runner {
                     }
                 }
                 () = self.records_changed() => self.take_records().await,
-                () = sweep => self.take_records().await,
+                _ = sweep.tick() => store.remove_obsolete_records(None).await,
             }
         }
     }
@@ -168,7 +173,8 @@ impl Runner {
                 self.store.end_list(begun, taken.is_complete && taken.excess.is_none());
                 *is_begun |= taken.is_complete;
                 self.status.ended(&taken);
-                Ok(())
+                // Restarted, so that the missing objects come again.
+                taken.excess.map_or(Ok(()), |error| Err(error.to_string()))
             }
             _ if !*is_begun => {
                 Err("the stream does not begin with all objects (Change::Restarted)".into())
@@ -178,7 +184,8 @@ impl Runner {
                 self.take_event(&key, Some(item), begun)
             }
             Change::Deleted { namespace, name } => {
-                self.take_event(&Key::new(namespace.as_deref(), &name), None, begun)
+                let namespace = namespace.as_deref().filter(|namespace| !namespace.is_empty());
+                self.take_event(&Key::new(namespace, &name), None, begun)
             }
         }
     }
@@ -230,8 +237,12 @@ impl Runner {
             self.store.log_unfit(&key, "the backend has listed it twice");
         }
         if let Some(metadata) = self.store.metadata().filter(|_| is_complete) {
-            let records = metadata.keys().into_iter().filter(|key| !listed.contains(key));
-            records.for_each(|key| metadata.note_without_object(&key));
+            for key in metadata.keys() {
+                match listed.contains(&key) {
+                    true => metadata.forget_without_object(&key),
+                    false => metadata.note_without_object(&key),
+                }
+            }
         }
         if is_complete && taken.excess.is_none() {
             self.cache.mark_synced();
@@ -268,7 +279,7 @@ impl Runner {
         }
     }
 
-    /// Takes over the metadata that other replicas have stored, and removes records of deleted objects.
+    /// Takes over the metadata that other replicas have stored.
     async fn take_records(&self) {
         let Some(metadata) = self.store.metadata() else { return };
         for key in metadata.take_changed() {
@@ -276,7 +287,6 @@ impl Runner {
                 self.store.refresh.notify_one();
             }
         }
-        self.store.remove_obsolete_records().await;
     }
 }
 

@@ -3,7 +3,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -102,7 +101,8 @@ impl MetadataStore {
         self.store.get(&self.collection, key).await
     }
 
-    /// Stores a record, or removes it, if the stored record has the expected revision. Returns the new revision.
+    /// Stores a record, or removes it, if the stored record has the expected revision. `marks` is as in
+    /// [`Commit::marks`]: a full store accepts the record. Returns the new revision.
     ///
     /// # Errors
     /// [`StoreError::Exists`], [`StoreError::Absent`] or [`StoreError::Changed`] if another process has changed the record.
@@ -111,6 +111,7 @@ impl MetadataStore {
         key: &Key,
         record: Option<Arc<Object>>,
         expected: Option<Revision>,
+        marks: bool,
     ) -> Result<Option<Revision>, StoreError> {
         if record.is_none() && expected.is_none() {
             return Ok(None);
@@ -119,7 +120,7 @@ impl MetadataStore {
             collection: self.collection.clone(),
             key: key.clone(),
             expected: expected.map_or(Precondition::Absent, Precondition::At),
-            marks: record.is_none(),
+            marks,
             object: record.clone(),
         };
         let revision = self.store.commit(commit).await?;
@@ -137,22 +138,17 @@ impl MetadataStore {
         }
     }
 
-    /// Whether it was noted that the record of a key has no object.
+    /// Whether it was noted that the present record of a key has no object.
     pub(super) fn is_without_object(&self, key: &Key) -> bool {
-        self.lock().without_object.contains_key(key)
+        let records = self.lock();
+        let noted = records.without_object.get(key).map(|(revision, _)| *revision);
+        noted.is_some() && noted == records.by_key.get(key).map(|record| record.revision)
     }
 
-    /// The records that have had no object for this time. Records of objects that were being deleted are not kept.
-    pub(super) fn obsolete(&self, age: Duration) -> Vec<(Key, Revision)> {
+    /// The records without an object for which this was noted before this time.
+    pub(super) fn obsolete(&self, before: Instant) -> Vec<(Key, Revision)> {
         let records = self.lock();
-        let is_deletion = |key: &Key| {
-            let record = records.by_key.get(key);
-            record
-                .is_some_and(|record| metadata_of(&record.object).contains_key("deletionTimestamp"))
-        };
-        let obsolete = records.without_object.iter();
-        let obsolete =
-            obsolete.filter(|(key, (_, since))| since.elapsed() >= age || is_deletion(key));
+        let obsolete = records.without_object.iter().filter(|(_, (_, noted))| *noted <= before);
         obsolete.map(|(key, (revision, _))| (key.clone(), *revision)).collect()
     }
 

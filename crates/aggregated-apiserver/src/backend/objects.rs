@@ -16,6 +16,9 @@ const OBJECT_LIMIT: usize = 3 << 19;
 /// The fields of the metadata that the library sets in each response.
 const OF_RESPONSES: [&str; 2] = ["resourceVersion", "selfLink"];
 
+/// The fields of the metadata that each record has.
+const IDENTITY: [&str; 3] = ["name", "namespace", "uid"];
+
 /// The metadata of an object that the backend omits.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Omitted<'a> {
@@ -43,7 +46,7 @@ pub(super) fn to_object(
     tree.insert("apiVersion".to_owned(), kind.api_version(&kind.storage.name).into());
     tree.insert("kind".to_owned(), kind.names.kind.clone().into());
     schema::coerce_metadata(&mut tree, Malformed::Refused)?;
-    check_key(kind, &key(&tree))?;
+    check_key(kind, &tree)?;
     add_metadata(kind, &mut tree, omitted, kept);
     schema::normalize(kind.storage.schema.root(), &mut tree, Malformed::Refused)?;
     check_values(kind, &tree)?;
@@ -126,15 +129,16 @@ fn check_type(kind: &Kind, tree: &Tree) -> Result<(), String> {
     }
 }
 
-fn check_key(kind: &Kind, key: &Key) -> Result<(), String> {
+fn check_key(kind: &Kind, tree: &Tree) -> Result<(), String> {
     let problems = |name: &str| match name {
         "" => vec!["it is empty".to_owned()],
         name => check_path_segment(name),
     };
-    if let Some(why) = problems(key.name()).first() {
+    if let Some(why) = problems(metadata::text(tree, "name")).first() {
         return Err(format!("metadata.name: {why}"));
     }
-    match key.namespace() {
+    let namespace = Some(metadata::text(tree, "namespace")).filter(|text| !text.is_empty());
+    match namespace {
         None if kind.is_namespaced() => Err("metadata.namespace: it must be set".to_owned()),
         Some(_) if !kind.is_namespaced() => {
             Err("metadata.namespace: it must not be set, because the kind is cluster-scoped".into())
@@ -190,6 +194,8 @@ pub(super) fn record(object: &Object, kept: &[String]) -> Result<Arc<Object>, St
     let tree = object.to_tree();
     let fields = ["apiVersion", "kind", "metadata"];
     let mut tree: Tree = tree.into_iter().filter(|(name, _)| fields.contains(&&**name)).collect();
-    metadata::edit(&mut tree, |metadata| metadata.retain(|name, _| !kept.contains(name)));
+    metadata::edit(&mut tree, |metadata| {
+        metadata.retain(|name, _| IDENTITY.contains(&&**name) || !kept.contains(name));
+    });
     Object::from_tree(&tree).map(Arc::new).map_err(|error| error.to_string())
 }

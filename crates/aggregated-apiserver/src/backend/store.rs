@@ -1,5 +1,6 @@
 //! The store of a virtual kind: the known objects of its backend, and writes that go to the backend.
 
+mod in_flight;
 mod publish;
 mod take;
 mod write;
@@ -56,8 +57,8 @@ struct Lists {
     begun: u64,
     /// The number of the list that has ended last, also if it has failed.
     ended: u64,
-    /// Whether the objects of a complete list are known.
-    is_known: bool,
+    /// The number of the last complete list whose objects are known; 0 if there is none.
+    complete: u64,
 }
 
 struct State {
@@ -67,7 +68,8 @@ struct State {
     /// The keys that are being written.
     in_flight: HashSet<Key>,
     written: WrittenKeys,
-    /// The keys whose objects must be read again, because events that crossed a write were ignored.
+    /// The keys of a watched kind that must be read again with `get`: an event for the key was ignored, because it may be
+    /// older than a write.
     unresolved: HashSet<Key>,
 }
 
@@ -159,27 +161,28 @@ impl BackendStore {
         self.changes.send_modify(|changes| *changes += 1);
     }
 
-    /// Waits until this is true, or for a few seconds.
-    async fn wait_until(&self, is_true: impl Fn(&Self) -> bool) {
+    /// Waits until this is true, at most as long as the freshness wait. Returns whether it is.
+    async fn wait_until(&self, is_true: impl Fn(&Self) -> bool) -> bool {
         let mut changes = self.changes.subscribe();
         let changed = changes.wait_for(|_| is_true(self));
-        let _ = timeout(FRESHNESS_WAIT, changed).await;
+        timeout(FRESHNESS_WAIT, changed).await.is_ok()
     }
 
-    /// Waits until the known objects are at least as new as this call, as far as the backend responds, or for a few
-    /// seconds.
-    async fn refresh(&self) {
+    /// Waits until a list that began after this call has ended (polled kinds), or until no key is unresolved (watched
+    /// kinds), at most as long as the freshness wait. A failed list ends the wait, too. Returns whether the known
+    /// objects are those of the backend.
+    async fn refresh(&self) -> bool {
+        self.refresh.notify_one();
         match self.backend.feed {
             Feed::Polled { .. } => {
-                let wanted = self.lists.borrow().begun + 1;
-                self.refresh.notify_one();
                 let mut lists = self.lists.subscribe();
-                let listed = lists.wait_for(|lists| lists.ended >= wanted);
-                let _ = timeout(FRESHNESS_WAIT, listed).await;
+                let wanted = lists.borrow_and_update().begun + 1;
+                let ended = lists.wait_for(|lists| lists.ended >= wanted);
+                let ended = timeout(FRESHNESS_WAIT, ended).await;
+                matches!(ended, Ok(Ok(lists)) if lists.complete >= wanted)
             }
             Feed::Watched { .. } => {
-                self.refresh.notify_one();
-                self.wait_until(|store| store.lock().unresolved.is_empty()).await;
+                self.wait_until(|store| store.lock().unresolved.is_empty()).await
             }
         }
     }
@@ -215,7 +218,12 @@ impl Store for BackendStore {
     }
 
     fn settled(&self) -> BoxFuture<'_, ()> {
-        self.refresh().boxed()
+        async {
+            let refreshed = async { while !self.refresh().await {} };
+            // A backend that does not respond must not delay the writes of other kinds for ever.
+            let _ = timeout(self.backend.timeout, refreshed).await;
+        }
+        .boxed()
     }
 
     fn follow(
@@ -241,14 +249,14 @@ impl Store for BackendStore {
 
     /// Whether the objects of the backend have been listed.
     fn is_known(&self) -> bool {
-        self.lists.borrow().is_known
+        self.lists.borrow().complete > 0
     }
 
     fn known(&self) -> BoxFuture<'_, ()> {
         let mut lists = self.lists.subscribe();
         async move {
             // The sender lives as long as `self`.
-            let _ = lists.wait_for(|lists| lists.is_known).await;
+            let _ = lists.wait_for(|lists| lists.complete > 0).await;
         }
         .boxed()
     }

@@ -7,13 +7,12 @@ use crate::object::Key;
 /// The largest number of remembered keys.
 const LIMIT: usize = 1 << 16;
 
-/// The keys that were written since the oldest list that may still arrive, each with the time of its last write. The
-/// time is the number of writes.
+/// Recently written keys, each with the logical time of its last write: the number of writes that had ended by then.
 #[derive(Debug, Default)]
 pub(super) struct WrittenKeys {
     times: HashMap<Key, u64>,
     now: u64,
-    /// The time of the last write that was forgotten too early: all keys count as written then.
+    /// The time at which the full map was cleared. Every key counts as written at this time.
     forgotten: u64,
 }
 

@@ -51,9 +51,10 @@ pub fn definition() -> CustomResourceDefinition {
 }
 
 /// The kind with this backend.
-pub fn kind(trees: &Arc<Trees>) -> VirtualKind<Trees> {
+pub fn kind(trees: &Arc<Trees>, keeps_metadata: bool) -> VirtualKind<Trees> {
     let kind = VirtualKind::polled(definition(), Arc::clone(trees), Duration::from_millis(100));
-    kind.keeps_metadata().create().update().delete()
+    let kind = if keeps_metadata { kind.keeps_metadata() } else { kind };
+    kind.create().update().delete()
 }
 
 impl Trees {
@@ -64,7 +65,9 @@ impl Trees {
 
     /// Stores an object behind the back of the server.
     pub fn put(&self, object: DynamicObject) {
-        self.0.lock().unwrap().insert(object.name_any(), (1, object));
+        let mut trees = self.0.lock().unwrap();
+        let version = trees.get(&object.name_any()).map_or(0, |(version, _)| *version) + 1;
+        trees.insert(object.name_any(), (version, object));
     }
 
     fn replace(

@@ -9,7 +9,7 @@ use crate::storage::{Commit, Precondition, Revision, StoreError, Versioned};
 /// The condition under which a change is published.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Condition {
-    /// None, because the caller holds the lock of the key.
+    /// There is none. The caller holds the lock of the key.
     Locked,
     /// The key is not being written, and was not written since this time.
     NotWrittenSince(u64),
@@ -18,7 +18,7 @@ pub(super) enum Condition {
 }
 
 impl Condition {
-    fn is_met(self, state: &State, key: &Key, known: Option<&Versioned>) -> bool {
+    pub(super) fn is_met(self, state: &State, key: &Key, known: Option<&Versioned>) -> bool {
         match self {
             Self::Locked => true,
             Self::NotWrittenSince(time) => {

@@ -5,10 +5,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
+use super::in_flight::InFlight;
 use super::publish::Condition;
 use super::{BackendStore, Entry};
+use crate::backend::erased::{BATCH, Feed};
 use crate::backend::metadata_store::metadata_of;
 use crate::backend::objects::{self, Omitted};
 use crate::backend::{BackendError, Item};
@@ -44,7 +46,9 @@ impl BackendStore {
         }
         self.lists.send_modify(|lists| {
             lists.ended = lists.begun;
-            lists.is_known |= is_complete;
+            if is_complete {
+                lists.complete = lists.begun;
+            }
         });
     }
 
@@ -78,9 +82,13 @@ impl BackendStore {
         let record_revision = record.as_ref().map(|record| record.revision);
         let hash = self.hash(etag.as_deref(), &object);
         let is_known = |entry: &Entry| entry.hash == Some(hash) && entry.record == record_revision;
-        if self.lock().entries.get(key).is_some_and(is_known) {
-            return Ok(Taken::Taken);
+        let state = self.lock();
+        if state.entries.get(key).is_some_and(is_known) {
+            let known = state.index.get(&self.collection, key).ok().flatten();
+            let is_newest = condition.is_met(&state, key, known);
+            return Ok(if is_newest { Taken::Taken } else { Taken::Skipped });
         }
+        drop(state);
         if self.metadata.as_ref().is_some_and(|metadata| metadata.is_damaged(key)) {
             self.log_unfit(key, "its stored metadata is damaged");
             return Ok(Taken::Unfit);
@@ -127,9 +135,19 @@ impl BackendStore {
         });
     }
 
-    /// Notes that an object must be read again.
+    /// Logs that the metadata of an object cannot be stored.
+    pub(super) fn log_metadata(&self, key: &Key, error: &StoreError) {
+        UNFIT.log(|suppressed| {
+            let (kind, object) = (self.kind.qualified(), shown(key));
+            tracing::error!(suppressed, kind, object, %error, "cannot store the metadata of an object");
+        });
+    }
+
+    /// Notes that an object must be read again: with the next list, or with `get` if the kind is watched.
     pub(in crate::backend) fn note_unresolved(&self, key: &Key) {
-        self.lock().unresolved.insert(key.clone());
+        if let Feed::Watched { .. } = self.backend.feed {
+            self.lock().unresolved.insert(key.clone());
+        }
         self.refresh.notify_one();
     }
 
@@ -141,8 +159,8 @@ impl BackendStore {
         let keys: Vec<Key> = self.lock().unresolved.iter().cloned().collect();
         for key in keys {
             // The end of a write wakes the feed.
-            let Some(_lock) = self.locks.try_lock(&key) else { continue };
-            self.read_again(&key).await?;
+            let Some(lock) = self.locks.try_lock(&key) else { continue };
+            self.read_again(InFlight::begin(self, &key, lock), &key).await?;
         }
         Ok(())
     }
@@ -150,20 +168,27 @@ impl BackendStore {
     /// Reads one object of a watched kind again, after the writes of the object that are running.
     pub(super) async fn resolve(&self, key: &Key) -> Result<(), BackendError> {
         let lock = timeout(self.backend.timeout, self.locks.lock(key)).await;
-        let _lock = lock.map_err(|_| BackendError::TimedOut(self.backend.timeout))?;
-        self.read_again(key).await
+        let lock = lock.map_err(|_| BackendError::TimedOut(self.backend.timeout))?;
+        self.read_again(InFlight::begin(self, key, lock), key).await
     }
 
-    /// Reads one object again. The caller holds its lock.
-    async fn read_again(&self, key: &Key) -> Result<(), BackendError> {
-        let item = self.backend.get(key).await?;
-        if item.as_ref().is_some_and(|item| objects::key(&item.object) != *key) {
-            return Err(BackendError::internal("the backend has returned another object"));
-        }
+    /// Reads one object again. Events that arrive meanwhile may be newer, so they are resolved again afterwards.
+    async fn read_again(&self, _in_flight: InFlight<'_>, key: &Key) -> Result<(), BackendError> {
         self.lock().unresolved.remove(key);
-        let taken = self.take_if(key, item, Condition::Locked);
+        let taken = self.backend.get(key).await.and_then(|item| {
+            if item.as_ref().is_some_and(|item| objects::key(&item.object) != *key) {
+                return Err(BackendError::internal("the backend has returned another object"));
+            }
+            // Older events may follow.
+            self.lock().written.add(key);
+            let taken = self.take_if(key, item, Condition::Locked);
+            taken.map(drop).map_err(|error| BackendError::internal(error.to_string()))
+        });
+        if taken.is_err() {
+            self.lock().unresolved.insert(key.clone());
+        }
         self.changed();
-        taken.map(drop).map_err(|error| BackendError::internal(error.to_string()))
+        taken
     }
 
     /// Takes over the metadata that another process has stored for an object.
@@ -172,13 +197,17 @@ impl BackendStore {
     /// If the known objects exceed their memory limit.
     pub(in crate::backend) fn take_record(&self, key: &Key) -> Result<(), StoreError> {
         let Some(metadata) = &self.metadata else { return Ok(()) };
-        let (Some(record), Some((known, revision, entry))) = (metadata.get(key), self.known(key))
-        else {
-            return Ok(());
-        };
-        if entry.record.is_some_and(|known| known >= record.revision) {
+        let Some((known, revision, entry)) = self.known(key) else { return Ok(()) };
+        let record = metadata.get(key);
+        if entry.record == record.as_ref().map(|record| record.revision) {
             return Ok(());
         }
+        let record = record.filter(|record| record.object.uid() == known.object.uid());
+        let Some(record) = record else {
+            // The object was deleted, or created again: only the backend knows its content.
+            self.note_unresolved(key);
+            return Ok(());
+        };
         let mut tree = known.object.to_tree();
         let own = crate::object::metadata::of(&tree).clone();
         let mut merged = metadata_of(&record.object);
@@ -202,23 +231,28 @@ impl BackendStore {
         Ok(())
     }
 
-    /// Removes the records whose objects were deleted long ago. A backend that returns an object again soon after it
-    /// was missing in a list, finds its metadata.
-    pub(in crate::backend) async fn remove_obsolete_records(&self) {
+    /// Removes the records whose objects have been missing for the grace period. A backend that returns an object again
+    /// before, finds its metadata. `listed` is the time when the last complete list began, for a polled kind.
+    pub(in crate::backend) async fn remove_obsolete_records(&self, listed: Option<Instant>) {
         let Some(metadata) = &self.metadata else { return };
-        for (key, revision) in metadata.obsolete(self.grace()) {
+        let Some(before) = listed.unwrap_or_else(Instant::now).checked_sub(self.grace()) else {
+            return;
+        };
+        for (key, revision) in metadata.obsolete(before).into_iter().take(BATCH) {
             let Some(_lock) = self.locks.try_lock(&key) else { continue };
-            if self.revision_of(&key).is_some() {
+            let is_there = self.revision_of(&key).is_some()
+                || listed.is_none() && !matches!(self.backend.get(&key).await, Ok(None));
+            if is_there {
                 metadata.forget_without_object(&key);
                 continue;
             }
-            match metadata.save(&key, None, Some(revision)).await {
+            match metadata.save(&key, None, Some(revision), true).await {
                 // Another process has stored a new record, which may have an object.
                 Ok(_)
                 | Err(StoreError::Absent | StoreError::Changed { .. } | StoreError::Exists) => {
                     metadata.forget_without_object(&key);
                 }
-                Err(error) => self.log_unfit(&key, &format!("cannot remove its metadata: {error}")),
+                Err(error) => return self.log_metadata(&key, &error),
             }
         }
     }

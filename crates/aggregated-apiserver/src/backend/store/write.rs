@@ -1,13 +1,14 @@
 //! Writes of clients: the record of the metadata and the call of the backend.
 //!
 //! The record is stored before the backend is called, so no process ever sees the new object without its uid and its
-//! finalizers. If the backend refuses the write, the former record is restored.
+//! finalizers. If the backend refuses the write, the former record is restored. Until then, other replicas see the new
+//! metadata already.
 
 use std::sync::Arc;
 
-use tokio::sync::OwnedMutexGuard;
 use tokio::time::timeout;
 
+use super::in_flight::InFlight;
 use super::publish::Condition;
 use super::{BackendStore, Entry};
 use crate::backend::calls::Write;
@@ -30,8 +31,8 @@ pub(crate) struct WrittenObject {
 enum Failed {
     /// The write cannot succeed.
     Write(WriteError),
-    /// The error of the backend.
-    Backend(BackendError),
+    /// The error of the backend, and the etag of the known object.
+    Backend(BackendError, Option<String>),
     /// Another process has changed the record of the object.
     Record,
     /// A new object has a record already.
@@ -70,8 +71,9 @@ impl BackendStore {
             Err(Failed::RecordExists) => {
                 // The object may exist, and be unknown here. Otherwise the record is left from an earlier object.
                 let metadata = self.metadata.as_deref();
-                if !metadata.is_some_and(|metadata| metadata.is_without_object(key)) {
-                    self.read_newest(key).await;
+                let is_noted = metadata.is_some_and(|metadata| metadata.is_without_object(key));
+                if !is_noted && !self.read_newest(key).await {
+                    return Err(StoreError::Unavailable.into());
                 }
                 self.attempt(&commit, context, true).await
             }
@@ -80,7 +82,7 @@ impl BackendStore {
         match attempt {
             Ok(written) => Ok(written),
             Err(Failed::Write(error)) => Err(error),
-            Err(Failed::Backend(error)) => Err(self.failure(&commit, error).await),
+            Err(Failed::Backend(error, etag)) => Err(self.failure(&commit, error, etag).await),
             Err(Failed::Record | Failed::RecordExists) => Err(self.record_changed(&commit).await),
         }
     }
@@ -107,7 +109,7 @@ impl BackendStore {
             Ok(written) => Ok(self.finish(commit, written, (record, entry.kept)).await?),
             Err(error) => {
                 self.fail_record(&commit.key, &error, record).await;
-                Err(Failed::Backend(error))
+                Err(Failed::Backend(error, entry.etag))
             }
         }
     }
@@ -157,7 +159,7 @@ impl BackendStore {
         if before.as_ref().is_some_and(|before| before.object.same_content(&record)) {
             return Ok(RecordChange { before, now: found });
         }
-        match metadata.save(&commit.key, Some(record), found).await {
+        match metadata.save(&commit.key, Some(record), found, commit.marks).await {
             Ok(now) => Ok(RecordChange { before, now }),
             Err(StoreError::Exists | StoreError::Absent | StoreError::Changed { .. }) => {
                 Err(Failed::Record)
@@ -236,10 +238,10 @@ impl BackendStore {
         if stored.is_some_and(|stored| stored.object.same_content(&record)) {
             return now;
         }
-        match metadata.save(key, Some(record), now).await {
+        match metadata.save(key, Some(record), now, true).await {
             Ok(saved) => saved,
             Err(error) => {
-                self.log_unfit(key, &format!("cannot store its metadata: {error}"));
+                self.log_metadata(key, &error);
                 now
             }
         }
@@ -264,45 +266,55 @@ impl BackendStore {
     /// Replaces a record by a former one, or removes it. If that fails, it is removed later.
     async fn restore_record(&self, key: &Key, former: Option<Arc<Object>>, now: Option<Revision>) {
         let Some(metadata) = &self.metadata else { return };
-        if let Err(error) = metadata.save(key, former, now).await {
-            self.log_unfit(key, &format!("cannot restore its metadata: {error}"));
+        if let Err(error) = metadata.save(key, former, now, true).await {
+            self.log_metadata(key, &error);
             metadata.note_without_object(key);
         }
     }
 
-    /// The error for a client whose write has met a newer record.
+    /// Takes over the record that another process has changed. Returns the error of the write.
     async fn record_changed(&self, commit: &Commit) -> WriteError {
-        let known = self.revision_of(&commit.key);
-        if self.take_record(&commit.key).is_err() {
+        let key = &commit.key;
+        let Precondition::At(at) = commit.expected else {
+            // The object appears as soon as the backend lists it.
+            return StoreError::Exists.into();
+        };
+        let before = self.known(key).map(|(.., entry)| entry.record);
+        if self.take_record(key).is_err() {
             return StoreError::Unavailable.into();
         }
-        match (commit.expected, known) {
-            // The object appears as soon as the backend lists it.
-            (Precondition::Absent, _) => StoreError::Exists.into(),
-            (_, None) => StoreError::Absent.into(),
-            (_, Some(known)) => {
-                let current = self.revision_of(&commit.key).unwrap_or(known);
-                if current == known {
-                    // The record was removed by a process that has deleted the object.
-                    self.read_newest(&commit.key).await;
-                }
+        if self.known(key).map(|(.., entry)| entry.record) == before {
+            // Another process has deleted the object, or has created it again.
+            self.read_newest(key).await;
+        }
+        match self.known(key) {
+            None => StoreError::Absent.into(),
+            Some((_, current, entry)) if current != at || Some(entry.record) != before => {
                 StoreError::Changed { current }.into()
             }
+            // The write would fail again in the same way.
+            Some(_) => StoreError::Unavailable.into(),
         }
     }
 
-    /// The error for a client whose write the backend has not accepted.
-    async fn failure(&self, commit: &Commit, error: BackendError) -> WriteError {
+    /// The error for a client whose write the backend has not accepted. `etag` is the one that the backend has received.
+    async fn failure(
+        &self,
+        commit: &Commit,
+        error: BackendError,
+        etag: Option<String>,
+    ) -> WriteError {
         let key = &commit.key;
         match error {
             BackendError::AlreadyExists | BackendError::Conflict | BackendError::NotFound => {
                 // The known objects are not those of the backend any more.
                 self.read_newest(key).await;
-                let current = self.revision_of(key);
-                match (commit.expected, current) {
+                match (commit.expected, self.known(key)) {
                     (Precondition::Absent, Some(_)) => return StoreError::Exists.into(),
                     (Precondition::At(_), None) => return StoreError::Absent.into(),
-                    (Precondition::At(at), Some(current)) if current != at => {
+                    (Precondition::At(at), Some((known, current, _)))
+                        if current != at || known.etag != etag =>
+                    {
                         return StoreError::Changed { current }.into();
                     }
                     _ => {}
@@ -314,54 +326,27 @@ impl BackendStore {
         WriteError::of_backend(&self.kind, key, error)
     }
 
-    /// Reads an object of the backend again, as far as the backend responds.
-    async fn read_newest(&self, key: &Key) {
+    /// Reads an object of the backend again. Returns whether the backend has responded.
+    async fn read_newest(&self, key: &Key) -> bool {
         match self.backend.feed {
             Feed::Polled { .. } => {
                 let before = self.revision_of(key);
                 tokio::select! {
-                    () = self.refresh() => {}
-                    () = self.wait_until(|store| store.revision_of(key) != before) => {}
+                    is_newest = self.refresh() => is_newest,
+                    is_changed = self.wait_until(|store| store.revision_of(key) != before) => is_changed,
                 }
             }
-            Feed::Watched { .. } => {
-                if let Err(error) = self.resolve(key).await {
+            Feed::Watched { .. } => match self.resolve(key).await {
+                Ok(()) => true,
+                Err(error) => {
                     tracing::debug!(kind = self.kind.qualified(), %error, "cannot read an object again");
+                    false
                 }
-            }
+            },
         }
     }
 
     fn unusable(&self, key: &Key, why: &str) -> WriteError {
         WriteError::unusable(&self.kind, key, why)
-    }
-}
-
-/// Holds the lock of a key while it is written. Events of the feed for this key are ignored meanwhile; the object is read
-/// again at the end, also if the write is dropped.
-struct InFlight<'a> {
-    store: &'a BackendStore,
-    key: Key,
-    lock: Option<OwnedMutexGuard<()>>,
-}
-
-impl<'a> InFlight<'a> {
-    fn begin(store: &'a BackendStore, key: &Key, lock: OwnedMutexGuard<()>) -> Self {
-        store.lock().in_flight.insert(key.clone());
-        Self { store, key: key.clone(), lock: Some(lock) }
-    }
-}
-
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        let is_unresolved = {
-            let mut state = self.store.lock();
-            state.in_flight.remove(&self.key);
-            state.unresolved.contains(&self.key)
-        };
-        drop(self.lock.take());
-        if is_unresolved {
-            self.store.refresh.notify_one();
-        }
     }
 }
