@@ -73,22 +73,24 @@
 //! # Rules
 //!
 //! - A write is visible to all readers before its response is sent.
-//! - A poll that began before a write does not undo the write.
+//! - A poll that began before a write does not undo the write, and neither does an event that is older than the write.
 //! - A [partial](Listing::partial) list deletes nothing.
 //! - Objects that do not belong to the kind are ignored, and logged: objects without a name, objects with a namespace
-//!   that does not fit the scope of the kind, and objects that do not match the schema.
+//!   that does not fit the scope of the kind, and objects with values of other types than the schema has. Other rules of
+//!   the schema are checked when clients write.
 //! - While a backend fails, the last known objects are served, responses have a `Warning` header, and `/readyz?verbose`
 //!   and the metrics report the error.
 //! - Dry runs do not reach the backend.
 //! - A call of the backend that panics, or that takes longer than [`VirtualKind::timeout`], fails one request, and the
-//!   server continues.
+//!   server continues. A call must not block its thread.
 //!
 //! # Metadata
 //!
 //! Most backends have no place for labels, annotations, finalizers, owner references and managed fields. The library
 //! stores them in the store of the server (`--store`), for as long as the object exists. If the backend stores the
-//! whole `metadata` of its objects, say so with [`VirtualKind::keeps_metadata`]. The metadata that a backend returns
-//! takes precedence over stored metadata, field by field.
+//! whole `metadata` of its objects, or some fields of it, say so with [`VirtualKind::keeps_metadata`] or
+//! [`VirtualKind::keeps_metadata_fields`]. The metadata that a backend returns takes precedence over stored metadata,
+//! field by field.
 
 mod calls;
 mod erased;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use aggregated_apiserver::backend::VirtualKind;
 use aggregated_apiserver::store::{Collection, Key, NamespaceLimit, RevisionSequencer, Store};
-use aggregated_apiserver::{InProcess, Kinds};
+use aggregated_apiserver::{FieldError, InProcess, Kind, Kinds, User, Validation, Visibility};
 use axum::body::Body;
 use fastrand::Rng;
 use futures::{StreamExt, TryStreamExt};
@@ -717,6 +717,35 @@ async fn a_backend_may_store_a_part_of_the_metadata() {
     tokio::time::timeout(LONG, seen).await.unwrap().unwrap();
     let farm = api.get("a").await.unwrap();
     assert_eq!((farm.uid(), farm.finalizers()), (created.uid(), &["example.com/f".to_owned()][..]));
+}
+
+#[tokio::test]
+async fn rules_and_visibility_apply_to_virtual_kinds() {
+    let shelf = Shelf::new();
+    shelf.put("public-a", Some("Emma"));
+    shelf.put("secret-b", Some("Emma"));
+    let books_kind = VirtualKind::polled(Book::crd(), Arc::clone(&shelf), INTERVAL).create();
+    let rules = Validation::new().prepare(|book: &mut Book, _| book.spec.copies = 7).validate(
+        |book: &Book, _, _| match book.spec.title.as_str() {
+            "Ulysses" => vec![FieldError::forbidden("spec.title", "it is too long")],
+            _ => Vec::new(),
+        },
+    );
+    let visible =
+        Visibility::by_object(|_: &User, book: &Book| book.name_any().starts_with("public"));
+    let kind = Kind::virtual_kind(books_kind).validation(rules).visibility(visible);
+    let server = in_process::server_of_kinds_for_all(Kinds::new().kind(kind)).await;
+    server.wait_synced().await;
+    let reader = User { name: "reader".to_owned(), ..User::default() };
+    let api: Api<Book> = Api::namespaced(server.client(reader), "n");
+    let refused = api.create(&PostParams::default(), &book("public-c", "Ulysses")).await;
+    assert_eq!(refusal(refused).code, 422);
+    let created = api.create(&PostParams::default(), &book("public-c", "Emma")).await.unwrap();
+    assert_eq!(created.spec.copies, 7);
+    let listed = api.list(&ListParams::default()).await.unwrap();
+    let names: Vec<_> = listed.items.iter().map(ResourceExt::name_any).collect();
+    assert_eq!(names, ["public-a", "public-c"]);
+    assert_eq!(refusal(api.get("secret-b").await).code, 404);
 }
 
 /// Clients and other programs write at random, while the backend fails at random and its events arrive late. In the end,

@@ -83,9 +83,9 @@ impl Kind {
         let initial = K::initial().iter().map(to_tree).collect();
         let Merged { definition, cells, conversion, faults } = K::versions().merged();
         let kind = Self::new(definition, Backend::Stored { initial });
-        let mut kind = kind.presented(K::printer_columns(), K::visibility());
+        let kind = kind.printer_columns(K::printer_columns()).visibility(K::visibility());
+        let mut kind = kind.validation(K::validation());
         kind.cells.extend(cells.into_iter().map(Arc::new));
-        kind.rules = K::validation().erased().map(Arc::new);
         kind.conversion = conversion.map(Arc::new);
         kind.faults = faults;
         kind
@@ -104,13 +104,15 @@ impl Kind {
     /// A computed kind.
     pub fn computed<K: Computed>() -> Self {
         let backend = computed_by::<K, (computed::Only<K>,)>(&K::field_permissions());
-        Self::new(K::crd(), backend).presented(K::printer_columns(), K::visibility())
+        let kind = Self::new(K::crd(), backend).printer_columns(K::printer_columns());
+        kind.visibility(K::visibility())
     }
 
     /// A kind that is computed from several types.
     pub fn computed_from_variants<K: ComputedFromVariants>() -> Self {
         let backend = computed_by::<K, K::Variants>(&K::field_permissions());
-        Self::new(K::crd(), backend).presented(K::printer_columns(), K::visibility())
+        let kind = Self::new(K::crd(), backend).printer_columns(K::printer_columns());
+        kind.visibility(K::visibility())
     }
 
     /// A built-in kind of Kubernetes whose objects this server stores. Its group need not be a domain; the group of
@@ -155,6 +157,33 @@ impl Kind {
         kind
     }
 
+    /// Sets the validation rules that are written in Rust.
+    pub fn validation<K>(mut self, rules: Validation<K>) -> Self
+    where
+        K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + 'static,
+    {
+        self.rules = rules.erased().map(Arc::new);
+        self
+    }
+
+    /// Adds the table cells that are computed in Rust.
+    pub fn printer_columns<K>(mut self, columns: PrinterColumns<K>) -> Self
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + 'static,
+    {
+        self.cells.extend(columns.erased().map(Arc::new));
+        self
+    }
+
+    /// Sets the filter of the objects that are visible to each reader.
+    pub fn visibility<K>(mut self, visibility: Visibility<K>) -> Self
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + 'static,
+    {
+        self.visibility = visibility.erased().map(Arc::new);
+        self
+    }
+
     /// Sets the rules for naming, writing and deleting objects of the kind.
     pub fn strategy(mut self, strategy: Strategy) -> Self {
         self.strategy = strategy;
@@ -196,16 +225,6 @@ impl Kind {
         let spec = &self.definition.spec;
         let name = || crate::error::qualified(&spec.group, &spec.names.plural);
         matches!(self.backend, Backend::Stored { .. }).then(name)
-    }
-
-    /// Sets the table cells that are computed by code, and the filter of visible objects.
-    fn presented<K>(mut self, columns: PrinterColumns<K>, visibility: Visibility<K>) -> Self
-    where
-        K: Resource<DynamicType = ()> + DeserializeOwned + 'static,
-    {
-        self.cells.extend(columns.erased().map(Arc::new));
-        self.visibility = visibility.erased().map(Arc::new);
-        self
     }
 
     fn new(definition: CustomResourceDefinition, backend: Backend) -> Self {
