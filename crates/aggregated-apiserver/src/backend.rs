@@ -7,8 +7,11 @@
 //! - [`Poll`]: the library lists all objects at an interval, and finds the changes.
 //! - [`Watch`]: the backend sends its changes as a stream.
 //!
-//! Reads and watches are answered from the watch cache, so clients get consistent lists, resourceVersions and watches
+//! Reads and watches of these kinds are answered from the watch cache, so clients get consistent lists, resourceVersions and watches
 //! from every backend. A kind is read-only unless the backend also implements [`Create`], [`Update`] or [`Delete`].
+//!
+//! A [`DirectKind`] has no cache: every read calls the backend ([`Read`]). It cannot be watched or written. This fits
+//! values that change all the time, such as measurements, and objects that differ for each user.
 //!
 //! ```
 //! use std::collections::BTreeMap;
@@ -93,6 +96,7 @@
 //! field by field.
 
 mod calls;
+mod direct;
 mod erased;
 mod error;
 mod feed;
@@ -112,10 +116,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use crate::error::Reason;
+pub(crate) use direct::DirectBackend;
+pub use direct::DirectKind;
 pub(crate) use erased::{ErasedBackend, Writes};
 pub use error::BackendError;
 pub(crate) use feed::run;
-pub use item::{Change, Item, Listing, WriteContext};
+pub use item::{Change, Item, Listing, ReadContext, WriteContext};
 pub(crate) use metadata_store::MetadataStore;
 pub(crate) use store::{BackendStore, WrittenObject};
 pub use virtual_kind::VirtualKind;
@@ -155,6 +161,30 @@ pub trait Watch: Backend {
         namespace: Option<&str>,
         name: &str,
     ) -> impl Future<Output = Result<Option<Item<Self::Object>>, BackendError>> + Send;
+}
+
+/// A backend that is called for every read.
+pub trait Read: Backend {
+    /// Reads one object.
+    ///
+    /// # Errors
+    /// If the object cannot be read. The client receives the error.
+    fn get(
+        &self,
+        context: &ReadContext,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> impl Future<Output = Result<Option<Self::Object>, BackendError>> + Send;
+
+    /// Reads the objects of a namespace, or of all namespaces. The library applies label and field selectors.
+    ///
+    /// # Errors
+    /// If the objects cannot be read. The client receives the error.
+    fn list(
+        &self,
+        context: &ReadContext,
+        namespace: Option<&str>,
+    ) -> impl Future<Output = Result<Vec<Self::Object>, BackendError>> + Send;
 }
 
 /// A backend that creates objects.

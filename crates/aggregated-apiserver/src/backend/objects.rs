@@ -7,9 +7,13 @@ use uuid::Uuid;
 
 use crate::error::FieldError;
 use crate::kind::Kind;
+use crate::log_throttle::{LogThrottle, shown};
 use crate::object::names::check_path_segment;
 use crate::object::{Key, Object, Tree, metadata};
 use crate::schema::{self, Malformed};
+
+/// Throttles the log about objects that do not belong to their kind.
+static UNFIT: LogThrottle = LogThrottle::at_most(5);
 
 /// The largest object of a backend, in bytes of JSON; same as of stored objects.
 const OBJECT_LIMIT: usize = 3 << 19;
@@ -65,6 +69,14 @@ fn check_values(kind: &Kind, tree: &Tree) -> Result<(), String> {
         Some(error) => Err(error.to_string()),
         None => Ok(()),
     }
+}
+
+/// Logs an object that does not belong to the kind.
+pub(super) fn log_unfit(kind: &Kind, key: &Key, why: &str) {
+    UNFIT.log(|suppressed| {
+        let (kind, object, error) = (kind.qualified(), shown(key), shown(why));
+        tracing::error!(suppressed, kind, object, error, "ignored object of the backend");
+    });
 }
 
 /// The key of an object of a backend.

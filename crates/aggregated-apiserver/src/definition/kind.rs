@@ -15,7 +15,7 @@ use super::stored::Stored;
 use super::to_tree;
 use super::versions::Merged;
 use super::{FieldPermissions, LookupRights, PrinterColumns, Validation, Visibility};
-use crate::backend::{self, ErasedBackend, VirtualKind};
+use crate::backend::{self, DirectBackend, DirectKind, ErasedBackend, VirtualKind};
 use crate::cluster::{SourceApi, SourceOptions, SourceType, Sources};
 use crate::error::StartError;
 use crate::kind::{
@@ -99,6 +99,11 @@ impl Kind {
     /// A kind whose objects live in a [backend](crate::backend).
     pub fn virtual_kind<B: backend::Backend>(kind: VirtualKind<B>) -> Self {
         Self::new(kind.definition, Backend::Virtual(Arc::new(kind.erased)))
+    }
+
+    /// A kind whose [backend](crate::backend) is called for every read.
+    pub fn direct(kind: DirectKind) -> Self {
+        Self::new(kind.definition, Backend::Direct(Arc::new(kind.backend)))
     }
 
     /// A computed kind.
@@ -250,6 +255,12 @@ impl<B: backend::Backend> From<VirtualKind<B>> for Kind {
     }
 }
 
+impl From<DirectKind> for Kind {
+    fn from(kind: DirectKind) -> Self {
+        Self::direct(kind)
+    }
+}
+
 /// Runs the computation of a kind and updates its watch cache until the server stops.
 pub type RunComputed =
     Box<dyn Fn(Arc<Sources>, Arc<WatchCache>) -> BoxFuture<'static, ()> + Send + Sync>;
@@ -258,6 +269,8 @@ pub type RunComputed =
 pub enum Backend {
     /// The code of the user reads and writes the objects.
     Virtual(Arc<ErasedBackend>),
+    /// The code of the user is called for every read.
+    Direct(Arc<DirectBackend>),
     /// The server stores the objects. The initial objects exist from the start.
     Stored {
         /// The initial objects, or the reasons why they cannot be created.
