@@ -26,7 +26,7 @@ const IDENTITY: [&str; 3] = ["name", "namespace", "uid"];
 /// The metadata of an object that the backend omits.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Omitted<'a> {
-    /// There is none.
+    /// No metadata is known.
     Nothing,
     /// The stored metadata. It is not used for another object that has the same name.
     Stored(&'a Tree),

@@ -48,7 +48,7 @@ pub struct Row {
     pub uid: Option<String>,
 }
 
-/// What the backend does in the next call.
+/// A failure of the backend in its next call.
 #[derive(Clone, Debug)]
 pub enum Fault {
     /// It fails with a message that clients must not see.
@@ -161,7 +161,7 @@ impl Shelf {
         state.held = are_held.then(Vec::new);
     }
 
-    /// Ends all faults.
+    /// Ends all failures.
     pub fn heal(&self) {
         self.hold_changes(false);
         let mut state = self.state.lock().unwrap();
@@ -249,7 +249,7 @@ impl Shelf {
         Ok(changed.map(|row| item(&key, &row)))
     }
 
-    /// Takes the fault of this write. Some faults come before the write, and some after it.
+    /// Takes the failure of this write. Some failures happen before the write, and some after it.
     async fn before_write(&self) -> Result<Option<Fault>, BackendError> {
         let fault = self.state.lock().unwrap().faults_of_writes.pop();
         match fault {

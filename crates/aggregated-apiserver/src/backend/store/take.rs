@@ -208,7 +208,7 @@ impl BackendStore {
         let mut tree = known.object.to_tree();
         let own = crate::object::metadata::of(&tree).clone();
         let mut merged = metadata_of(&record.object);
-        // What the backend stores takes precedence.
+        // The metadata of the backend takes precedence.
         let identity = ["name", "namespace"].map(str::to_owned);
         for field in entry.kept.iter().chain(&identity) {
             merged.remove(field);
