@@ -29,7 +29,8 @@ const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS changes (number INTEGER NOT NULL);
     INSERT INTO changes SELECT 0 WHERE NOT EXISTS (SELECT * FROM changes);
     CREATE TABLE IF NOT EXISTS books (
-        namespace TEXT NOT NULL, name TEXT NOT NULL, title TEXT NOT NULL, copies INTEGER NOT NULL,
+        namespace TEXT NOT NULL, name TEXT NOT NULL, title TEXT NOT NULL,
+        copies INTEGER NOT NULL CHECK (copies BETWEEN 0 AND 4294967295),
         version INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (namespace, name)
     );
     CREATE TRIGGER IF NOT EXISTS inserted AFTER INSERT ON books BEGIN

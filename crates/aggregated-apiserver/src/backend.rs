@@ -116,8 +116,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use crate::error::Reason;
-pub(crate) use direct::DirectBackend;
 pub use direct::DirectKind;
+pub(crate) use direct::{DirectBackend, DirectReader};
 pub(crate) use erased::{ErasedBackend, Writes};
 pub use error::BackendError;
 pub(crate) use feed::run;
@@ -176,7 +176,8 @@ pub trait Read: Backend {
         name: &str,
     ) -> impl Future<Output = Result<Option<Self::Object>, BackendError>> + Send;
 
-    /// Reads the objects of a namespace, or of all namespaces. The library applies label and field selectors.
+    /// Reads the objects of a namespace, or of all namespaces. The library applies label and field selectors. The call
+    /// ends when the client closes its connection.
     ///
     /// # Errors
     /// If the objects cannot be read. The client receives the error.

@@ -16,6 +16,7 @@ mod decode;
 mod detached;
 mod documents;
 mod encode;
+mod fetch;
 mod handler;
 pub mod head;
 mod impersonate;
@@ -321,6 +322,7 @@ impl Handler {
         };
         record.is_dry_run = operation.is_dry_run();
         record.reached(Step::Decoded);
+        self.fetch(&mut request, &mut operation).await?;
         self.refresh(&mut request, operation.freshness(), record).await?;
         if let Some(Selection { selector, .. }) = operation.selection() {
             let (user, head) = (request.caller.user, request.head);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use crate::backend::{BackendStore, DirectBackend};
+use crate::backend::{BackendStore, DirectReader};
 use crate::kind::{Kind, MOST_RIGHTS, MissingRights, ProtectedFields, ReviewHandler, Version};
 use crate::object::Object;
 use crate::storage::{self, Collection, MARK_BITS, Revision, Store, StoreError};
@@ -83,7 +83,7 @@ pub enum Backing {
     /// A backend of the user. Reads are answered from the cache, and writes go to the backend.
     Virtual(VirtualBacking),
     /// A backend of the user that is called for every read. The kind is read-only.
-    Direct(Arc<DirectBackend>),
+    Direct(Arc<DirectReader>),
     /// A computation. The kind is read-only; callers need permission to read its sources.
     Computed(Arc<ComputedFrom>),
     /// A handler of reviews. Objects are not stored and cannot be read.
@@ -198,8 +198,8 @@ impl ServedKind {
 
 impl ServedKind {
     /// The same kind with a cache of these objects.
-    pub fn with_objects(&self, objects: Vec<Arc<Object>>) -> Self {
-        let cache = self.cache.with_objects(objects);
+    pub async fn with_objects(&self, objects: Vec<Arc<Object>>) -> Self {
+        let cache = self.cache.with_objects(objects).await;
         Self { cache: Arc::new(cache), ..self.clone() }
     }
 

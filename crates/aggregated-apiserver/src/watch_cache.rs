@@ -207,13 +207,17 @@ impl WatchCache {
         cache
     }
 
-    /// A cache of the same timeline with these objects alone. They have the current revision, and no history.
-    pub fn with_objects(&self, objects: Vec<Arc<Object>>) -> Self {
+    /// A separate cache with only these objects. Its revisions come from the same sequencer. Each call issues a new
+    /// revision, because an object may have changed since the last call.
+    pub async fn with_objects(&self, objects: Vec<Arc<Object>>) -> Self {
+        let Ok(revision) = self.sequencer.publish(Ok::<_, std::convert::Infallible>);
         let cache = Self::new(Arc::clone(&self.sequencer), 0);
-        let revision = self.sequencer.current();
-        for object in objects {
+        for (index, object) in objects.into_iter().enumerate() {
+            if index % 256 == 255 {
+                tokio::task::yield_now().await;
+            }
             let key = object.key().clone();
-            cache.apply(revision, &key, Some(object));
+            cache.write().objects.insert(&key, Versioned { revision, object });
         }
         cache.mark_synced();
         cache

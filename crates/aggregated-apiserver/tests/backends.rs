@@ -22,7 +22,7 @@ use http::{Method, Request};
 use http_body_util::BodyExt;
 use in_process::admin;
 use kube::api::{
-    DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
+    DeleteParams, ListParams, Patch, PatchParams, PostParams, VersionMatch, WatchEvent, WatchParams,
 };
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind, Status};
 use kube::{Api, CustomResourceExt, ResourceExt};
@@ -748,6 +748,42 @@ async fn rules_and_visibility_apply_to_virtual_kinds() {
     assert_eq!(refusal(api.get("secret-b").await).code, 404);
 }
 
+async fn page_revision(api: &Api<Book>) -> String {
+    api.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap()
+}
+
+/// A backend that hangs holds no slot: other requests of the same user are served.
+#[tokio::test]
+async fn a_direct_kind_that_hangs_delays_no_other_kind() {
+    let shelf = Shelf::new();
+    let direct = DirectKind::new(Book::crd(), Arc::clone(&shelf));
+    let trees = Arc::new(trees::Trees::default());
+    let kinds = Kinds::new().kind(direct).kind(trees::kind(&trees, true));
+    let server = in_process::server_of_kinds_for_all(kinds).await;
+    server.wait_synced().await;
+    let reader = User { name: "reader".to_owned(), ..User::default() };
+    let api: Api<Book> = Api::namespaced(server.client(reader.clone()), "n");
+    let lists: Vec<_> = (0..200)
+        .map(|_| {
+            shelf.fail_list(Fault::Hang);
+            let api = api.clone();
+            tokio::spawn(async move { api.list(&ListParams::default()).await })
+        })
+        .collect();
+    let all_hang = async {
+        while shelf.calls().len() < 64 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LONG, all_hang).await.unwrap();
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Farm"));
+    let farms: Api<DynamicObject> = Api::all_with(server.client(reader), &resource);
+    let begun = std::time::Instant::now();
+    farms.list(&ListParams::default()).await.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(5), "the list has waited for a slot");
+    lists.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
 #[tokio::test]
 async fn a_direct_kind_calls_its_backend_for_every_read() {
     let shelf = Shelf::new();
@@ -770,6 +806,18 @@ async fn a_direct_kind_calls_its_backend_for_every_read() {
     assert_eq!(found.items.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["b"]);
     let named = api.list(&ListParams::default().fields("metadata.name=c")).await.unwrap();
     assert_eq!(named.items.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["c"]);
+    // Names that no object can have do not reach the backend.
+    let calls = shelf.calls().len();
+    for name in ["../../x", "%2e%2e", "."] {
+        let selected = ListParams::default().fields(&format!("metadata.name={name}"));
+        assert!(api.list(&selected).await.unwrap().items.is_empty(), "{name}");
+    }
+    assert_eq!(shelf.calls().len(), calls);
+    // A past state is gone.
+    let revision = page_revision(&api).await;
+    let exact = ListParams::default().at(&revision).matching(VersionMatch::Exact);
+    assert_eq!(refusal(api.list(&exact).await).code, 410);
+    assert_ne!(page_revision(&api).await, revision, "each response may have another state");
     // A list has one page, because no later request has the same state.
     let page = api.list(&ListParams::default().limit(1)).await.unwrap();
     assert_eq!((page.items.len(), page.metadata.continue_.unwrap_or_default()), (3, String::new()));

@@ -1,26 +1,32 @@
 //! Direct kinds: every read calls the backend, and nothing is stored.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::erased::{BATCH, caught, to_tree};
 use super::objects::{self, Omitted};
 use super::write_error::WriteError;
 use super::{BackendError, Read, ReadContext};
+use crate::error::{ApiError, Reason};
 use crate::kind::Kind;
+use crate::object::names::check_path_segment;
 use crate::object::{Key, Object, Tree};
 use crate::storage::StoreError;
 use crate::user::User;
+use crate::watch_cache::Scope;
 
 /// The default timeout of a call of a backend.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// The unit of the memory of objects, in bytes.
+const UNIT: usize = 1 << 10;
 /// The largest number of reads that one backend processes at the same time. Further reads wait.
 const CALLS: usize = 64;
 
@@ -78,59 +84,138 @@ impl fmt::Debug for DirectBackend {
     }
 }
 
-impl DirectBackend {
-    /// Reads an object for a user.
-    ///
-    /// # Errors
-    /// The error of the backend, for the client.
-    pub(crate) async fn get(
-        &self,
-        kind: &Kind,
-        user: &User,
-        key: &Key,
-    ) -> Result<Option<Arc<Object>>, WriteError> {
-        let tree = match self.call(user, |context| (self.get)(context, key.clone())).await {
-            Ok(Some(tree)) => tree,
-            Ok(None) | Err(BackendError::NotFound) => return Ok(None),
-            Err(error) => return Err(WriteError::of_backend(kind, key, error)),
-        };
-        let object =
-            object(kind, tree, key).map_err(|why| WriteError::unusable(kind, key, &why))?;
-        match *object.key() == *key {
-            true => Ok(Some(Arc::new(object))),
-            false => Err(WriteError::unusable(kind, key, "it has returned another object")),
-        }
+/// Reads the objects of a direct kind.
+pub(crate) struct DirectReader {
+    backend: Arc<DirectBackend>,
+    /// The memory that the objects of all responses may use, in units of [`UNIT`].
+    memory: Arc<Semaphore>,
+}
+
+/// The objects of one request, and their memory until the response has been sent.
+type Fetched = (Vec<Arc<Object>>, Option<OwnedSemaphorePermit>);
+
+impl DirectReader {
+    /// A reader of this backend, whose objects use at most this number of bytes.
+    pub(crate) fn new(backend: Arc<DirectBackend>, limit: usize) -> Self {
+        Self { backend, memory: Arc::new(Semaphore::new(limit / UNIT)) }
     }
 
-    /// Reads the objects of a namespace, or of all namespaces, for a user. Objects that do not belong to the kind are
-    /// logged, and the others are returned.
+    /// Reads the objects of a scope for a user. Objects that do not belong to the kind are logged, and the others are
+    /// returned.
     ///
     /// # Errors
-    /// The error of the backend, for the client.
-    pub(crate) async fn list(
+    /// The key and the error of the backend; 503 if there is not enough memory for the objects.
+    pub(crate) async fn read(
         &self,
         kind: &Kind,
         user: &User,
-        namespace: Option<&str>,
-    ) -> Result<Vec<Arc<Object>>, WriteError> {
-        let asked = Key::new(namespace, "");
-        let listed = self.call(user, |context| (self.list)(context, namespace.map(str::to_owned)));
-        let listed = listed.await.map_err(|error| WriteError::of_backend(kind, &asked, error))?;
-        let mut objects = Vec::with_capacity(listed.len());
-        for (index, tree) in listed.into_iter().enumerate() {
+        scope: &Scope,
+    ) -> Result<Fetched, (Key, WriteError)> {
+        let asked = match scope {
+            Scope::All => Key::new(None, ""),
+            Scope::Namespace(namespace) => Key::new(Some(namespace), ""),
+            Scope::Object(key) => key.clone(),
+        };
+        if !may_exist(kind, &asked, scope) {
+            return Ok((Vec::new(), None));
+        }
+        let read = match scope {
+            Scope::Object(_) => self.backend.get(user, &asked).await.map(Vec::from_iter),
+            _ => self.backend.list(user, asked.namespace()).await,
+        };
+        let trees = match read {
+            Ok(trees) => trees,
+            Err(BackendError::NotFound) => Vec::new(),
+            Err(error) => {
+                let error = WriteError::of_backend(kind, &asked, error).of_read();
+                return Err((asked, error));
+            }
+        };
+        self.objects(kind, trees, scope, &asked).await.map_err(|error| (asked, error))
+    }
+
+    /// The objects of the kind among those that the backend has returned.
+    async fn objects(
+        &self,
+        kind: &Kind,
+        trees: Vec<Tree>,
+        scope: &Scope,
+        asked: &Key,
+    ) -> Result<Fetched, WriteError> {
+        let mut memory = None;
+        let mut objects: HashMap<Key, Arc<Object>> = HashMap::new();
+        for (index, tree) in trees.into_iter().enumerate() {
             if index % BATCH == BATCH - 1 {
                 tokio::task::yield_now().await;
             }
             let key = objects::key(&tree);
-            match object(kind, tree, &asked) {
-                Ok(object) if namespace.is_none_or(|one| object.key().namespace() == Some(one)) => {
-                    objects.push(Arc::new(object));
+            let object = match object(kind, tree, asked) {
+                Ok(object) if scope.contains(object.key()) => object,
+                Ok(_) if matches!(scope, Scope::Object(_)) => {
+                    return Err(WriteError::unusable(
+                        kind,
+                        asked,
+                        "it has returned another object",
+                    ));
                 }
-                Ok(_) => {}
-                Err(why) => objects::log_unfit(kind, &key, &why),
+                // An object of another namespace.
+                Ok(_) => continue,
+                Err(why) if matches!(scope, Scope::Object(_)) => {
+                    return Err(WriteError::unusable(kind, asked, &why));
+                }
+                Err(why) => {
+                    objects::log_unfit(kind, &key, &why);
+                    continue;
+                }
+            };
+            self.take_memory(kind, object.size(), &mut memory)?;
+            let key = object.key().clone();
+            if objects.insert(key.clone(), Arc::new(object)).is_some() {
+                objects::log_unfit(kind, &key, "the backend has listed it twice");
             }
         }
-        Ok(objects)
+        Ok((objects.into_values().collect(), memory))
+    }
+
+    fn take_memory(
+        &self,
+        kind: &Kind,
+        bytes: usize,
+        memory: &mut Option<OwnedSemaphorePermit>,
+    ) -> Result<(), WriteError> {
+        let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
+        let Ok(more) = Arc::clone(&self.memory).try_acquire_many_owned(units) else {
+            let why = "there is not enough memory for the objects; please try again later";
+            let message = format!("{} cannot be read: {why}", kind.qualified());
+            return Err(WriteError::Refused(ApiError::new(Reason::ServiceUnavailable, message)));
+        };
+        match memory {
+            Some(memory) => memory.merge(more),
+            None => *memory = Some(more),
+        }
+        Ok(())
+    }
+}
+
+/// Whether the kind may have objects in a scope. Names in selectors are not validated elsewhere.
+fn may_exist(kind: &Kind, asked: &Key, scope: &Scope) -> bool {
+    let is_named =
+        !matches!(scope, Scope::Object(_)) || check_path_segment(asked.name()).is_empty();
+    match asked.namespace() {
+        Some(namespace) => {
+            is_named && kind.is_namespaced() && check_path_segment(namespace).is_empty()
+        }
+        None => is_named,
+    }
+}
+
+impl DirectBackend {
+    async fn get(&self, user: &User, key: &Key) -> Result<Option<Tree>, BackendError> {
+        self.call(user, |context| (self.get)(context, key.clone())).await
+    }
+
+    async fn list(&self, user: &User, namespace: Option<&str>) -> Result<Vec<Tree>, BackendError> {
+        self.call(user, |context| (self.list)(context, namespace.map(str::to_owned))).await
     }
 
     async fn call<T>(
@@ -138,18 +223,23 @@ impl DirectBackend {
         user: &User,
         call: impl FnOnce(ReadContext) -> BoxFuture<'static, Result<T, BackendError>>,
     ) -> Result<T, BackendError> {
+        let begun = Instant::now();
         let Ok(permit) = timeout(self.timeout, self.calls.acquire()).await else {
-            return Err(BackendError::Unavailable("too many calls are running".to_owned()));
+            return Err(BackendError::rejected(
+                Reason::ServiceUnavailable,
+                "too many reads of this kind are running; please try again later",
+            ));
         };
         let _permit = permit.map_err(BackendError::internal_from)?;
-        let context = ReadContext { user: user.clone(), timeout: self.timeout };
-        caught(self.timeout, || call(context)).await
+        let remaining = self.timeout.saturating_sub(begun.elapsed());
+        let context = ReadContext { user: user.clone(), timeout: remaining };
+        caught(remaining, || call(context)).await
     }
 }
 
 impl WriteError {
-    /// The error of a read: an unknown outcome is no outcome.
-    pub(crate) fn of_read(self) -> Self {
+    /// A read that timed out has changed nothing, so the client may retry: 503 instead of 504.
+    fn of_read(self) -> Self {
         match self {
             Self::Store(StoreError::Unknown) => Self::Store(StoreError::Unavailable),
             other => other,

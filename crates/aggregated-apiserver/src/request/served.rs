@@ -39,7 +39,8 @@ pub fn observed(
     let kept = served
         .kinds
         .iter()
-        .filter(|one| one.kind.view.is_none() && !matches!(one.backing, Backing::Reviewed(_)));
+        .filter(|one| one.kind.view.is_none())
+        .filter(|one| !matches!(one.backing, Backing::Direct(_) | Backing::Reviewed(_)));
     let kinds = kept.map(|one| {
         let extent = one.cache.extent();
         KeptKind {

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use http::request::Parts;
+use tokio::sync::OwnedSemaphorePermit;
 
 use self::level::Level;
 use super::head;
@@ -149,6 +150,8 @@ pub(super) struct Permit {
     pub turn: Option<QueuePlace>,
     /// The time that the request waited for its slot.
     pub waited: Duration,
+    /// The memory of the objects that a backend has returned for the request.
+    pub memory: Option<OwnedSemaphorePermit>,
 }
 
 /// The slots for reads or writes, by level.

@@ -15,7 +15,7 @@ use super::runtime_kinds::{RuntimeKinds, Shared};
 use crate::admission::{
     AdmissionChain, NamespaceLifecycle, QuotaLimits, QuotaUsages, ResourceQuota,
 };
-use crate::backend::{self, BackendStore, ErasedBackend, MetadataStore};
+use crate::backend::{self, BackendStore, DirectReader, ErasedBackend, MetadataStore};
 use crate::clock::Clock;
 use crate::cluster::{Cluster, Namespaces, ResourceQuotas, Sources};
 use crate::conversion::ConversionWebhooks;
@@ -147,7 +147,8 @@ impl Assembled {
                 }
                 Backend::Direct(backend) => {
                     cache.mark_synced();
-                    Backing::Direct(Arc::clone(backend))
+                    let limit = bounds.of_backend();
+                    Backing::Direct(Arc::new(DirectReader::new(Arc::clone(backend), limit)))
                 }
                 Backend::Reviewed(review) => {
                     cache.mark_synced();

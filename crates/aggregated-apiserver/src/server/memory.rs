@@ -64,7 +64,9 @@ impl Contents {
         let count = |is_meant: fn(&Backend) -> bool| {
             kinds.iter().filter(|one| is_meant(&one.backend)).count()
         };
-        let virtual_kinds = count(|backend| matches!(backend, Backend::Virtual(_)));
+        let is_virtual =
+            |backend: &Backend| matches!(backend, Backend::Virtual(_) | Backend::Direct(_));
+        let virtual_kinds = count(is_virtual);
         // The store also has the metadata of virtual kinds.
         let stored = virtual_kinds + count(|backend| matches!(backend, Backend::Stored { .. }));
         let sources = sources.len();

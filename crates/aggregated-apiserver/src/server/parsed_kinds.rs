@@ -97,8 +97,23 @@ fn check_backend(
     is_partial_allowed: bool,
 ) -> Result<(), StartError> {
     match &registered.backend {
-        Backend::Stored { .. } | Backend::Virtual(_) | Backend::Direct(_) => {
+        Backend::Stored { .. } | Backend::Virtual(_) => {
             check_stored(kind, &registered.definition, is_partial_allowed)
+        }
+        Backend::Direct(_) => {
+            check_stored(kind, &registered.definition, is_partial_allowed)?;
+            let unsupported = [
+                (!kind.subresource_handlers.is_empty(), "a handler of a subresource"),
+                (kind.view.is_some(), "a view"),
+                (registered.rules.is_some(), "rules in Rust"),
+            ];
+            match unsupported.iter().find(|(is_set, _)| *is_set) {
+                Some((_, what)) => {
+                    let why = format!("is a direct kind, which cannot have {what}; remove it");
+                    Err(fault(kind, "spec.names", &why))
+                }
+                None => Ok(()),
+            }
         }
         Backend::Computed { sources, rights, .. } => {
             let differs = |source: &&SourceResource| source.namespaced != kind.is_namespaced();

@@ -8,7 +8,7 @@ use super::AdmissionRequest;
 use crate::admission::AdmissionError;
 use crate::kind::{Version, go_reader};
 use crate::object::{Key, Object, metadata};
-use crate::served_kind::ServedKind;
+use crate::served_kind::{Backing, ServedKind};
 use crate::watch_cache::{Scope, WatchCache};
 
 impl<'a> AdmissionRequest<'a> {
@@ -86,6 +86,10 @@ impl<'a> AdmissionRequest<'a> {
         let Some((served, version)) = self.kinds.find(group, version, resource) else {
             return Err(unknown(format!("{resource} of {api_version} are not served here")));
         };
+        if let Backing::Direct(_) = served.backing {
+            let why = "cannot be looked up, because their backend is called for every read";
+            return Err(unknown(format!("{resource} of {api_version} {why}")));
+        }
         if !served.cache.is_synced() {
             return Err(unknown(format!("{resource} of {api_version} are not known yet")));
         }

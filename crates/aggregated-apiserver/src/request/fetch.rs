@@ -1,0 +1,65 @@
+//! Reads of direct kinds: the backend is called for the objects of the request.
+
+use super::Handler;
+use super::admitted::Admitted;
+use crate::backend::WriteError;
+use crate::error::ApiError;
+use crate::served_kind::Backing;
+use crate::verb::{Freshness, Moment, Operation, Read};
+use crate::watch_cache::Scope;
+use crate::write::store_error;
+
+impl Handler {
+    /// Replaces the objects of a direct kind by those that its backend returns for this request.
+    ///
+    /// # Errors
+    /// The error of the backend; 410 if the client asks for a past state; 503 if there is not enough memory.
+    pub(super) async fn fetch(
+        &self,
+        request: &mut Admitted<'_>,
+        operation: &mut Operation,
+    ) -> Result<(), ApiError> {
+        let Admitted { caller, target, permit, .. } = request;
+        let (Backing::Direct(reader), Operation::Read(read)) = (&target.served.backing, operation)
+        else {
+            return Ok(());
+        };
+        let Some(scope) = scope(read)? else { return Ok(()) };
+        // While the backend works, other requests can use the slot.
+        drop(std::mem::take(permit));
+        let kind = &target.served.kind;
+        let fetched = reader.read(kind, caller.user, &scope).await.map_err(|error| match error {
+            (_, WriteError::Refused(error)) => error,
+            (key, WriteError::Store(error)) => store_error(kind, &key, error),
+        });
+        let (objects, memory) = fetched?;
+        target.served = target.served.with_objects(objects).await;
+        *permit = self.throttle.throttle(caller.user, target).await?;
+        permit.memory = memory;
+        Ok(())
+    }
+}
+
+/// The scope of a read, which is changed into a read of the fetched objects; `None` for a watch.
+///
+/// # Errors
+/// 410 if the client asks for a past state.
+fn scope(read: &mut Read) -> Result<Option<Scope>, ApiError> {
+    match read {
+        Read::Get(key, options) => {
+            options.freshness = Freshness::Any;
+            Ok(Some(Scope::Object(key.clone())))
+        }
+        Read::List(scope, options) => {
+            if matches!(options.moment, Moment::Exactly(_) | Moment::Continued(_)) {
+                return Err(ApiError::expired(
+                    "The kind has no past states: list the objects again.",
+                ));
+            }
+            // The response has all objects, because no later request has the same state.
+            (options.limit, options.moment) = (None, Moment::Any);
+            Ok(Some(scope.clone()))
+        }
+        Read::Watch(..) => Ok(None),
+    }
+}
