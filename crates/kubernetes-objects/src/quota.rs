@@ -6,9 +6,11 @@
 //! exceeds the limit of one request is always rejected with 413. A request that exceeds the limit of all requests, or
 //! of one user, is rejected with 429 until other requests release memory.
 
+mod limiter;
 mod memory_scale;
 mod slots;
 
+pub use limiter::{Busy, Limiter, Permit, Share};
 pub use memory_scale::MemoryScale;
 pub use slots::{Slot, Slots};
 
