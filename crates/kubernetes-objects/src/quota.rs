@@ -8,11 +8,9 @@
 
 mod limiter;
 mod memory_scale;
-mod slots;
 
 pub use limiter::{Busy, Limiter, Permit, Share};
 pub use memory_scale::MemoryScale;
-pub use slots::{Slot, Slots};
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

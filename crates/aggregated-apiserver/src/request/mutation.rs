@@ -15,7 +15,7 @@ use super::{Handler, deletion_warnings};
 use crate::admission::AuditAnnotations;
 use crate::conversion::known;
 use crate::error::ApiError;
-use crate::quota::{Account, Slot};
+use crate::quota::{self, Account};
 use crate::served_kind::Backing;
 use crate::user::User;
 use crate::verb::{self, SubresourceResponse};
@@ -34,7 +34,7 @@ pub(super) struct Mutation {
     /// The memory of the objects.
     pub account: Account,
     /// The body of the request, and its memory.
-    pub sent: (Bytes, Option<Slot>),
+    pub sent: (Bytes, Option<quota::Permit>),
     pub section: CriticalSection,
     /// The audit event of the request, if it has one.
     pub audit: Option<Arc<dyn AuditAnnotations>>,

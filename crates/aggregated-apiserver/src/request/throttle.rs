@@ -21,7 +21,7 @@ use super::route::Target;
 use crate::error::ApiError;
 use crate::object::selector::Selector;
 use crate::queue::{Busy, Queue, QueuePlace};
-use crate::quota::{Account, MemoryScale, Quota, Slot, Slots};
+use crate::quota::{self, Account, Limiter, MemoryScale, Quota, Share};
 use crate::user::User;
 use crate::verb::Verb;
 use crate::watch_cache::SLOW_WATCHER;
@@ -73,6 +73,9 @@ const HEAD_UNITS_OF_STRANGERS: usize = 2_048;
 const LEAST_HEAD_UNITS_OF_STRANGERS: usize = HEAD_UNITS_OF_STRANGERS / 4;
 /// The maximum length of a body, in bytes. A body of unknown length counts as this long.
 const LONGEST_BODY: usize = 3 << 20;
+
+/// One user may hold one in this number of the slots, or of the memory, that other users have left.
+const SHARE: usize = 4;
 
 /// The limits of concurrent requests that operators can configure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +145,7 @@ impl Bounds {
 /// A slot of a request in flight, until it is dropped.
 #[derive(Default)]
 pub(super) struct Permit {
-    _place: Option<Slot>,
+    _place: Option<quota::Permit>,
     _queued: Option<QueuePlace>,
     reader: Option<Account>,
     /// The slot of a costly request.
@@ -179,12 +182,12 @@ impl Levels {
 pub(super) struct Throttle {
     reads: Arc<Levels>,
     writes: Arc<Levels>,
-    watches: Slots,
+    watches: Limiter,
     costly: Queue,
-    large_bodies: Slots,
-    small_bodies: Slots,
-    heads: Slots,
-    heads_of_strangers: Slots,
+    large_bodies: Limiter,
+    small_bodies: Limiter,
+    heads: Limiter,
+    heads_of_strangers: Limiter,
     /// The memory of users and selectors, except small ones.
     readers: Quota,
 }
@@ -198,15 +201,16 @@ const SMALL_READER: usize = 1 << 10;
 impl Throttle {
     /// Creates limits for a server without requests in flight.
     pub(super) fn new(bounds: Bounds) -> Self {
+        let limiter = |capacity| Limiter::new(capacity, Share::PartOfRest(SHARE));
         Self {
             reads: Arc::new(Levels::new(bounds.reads)),
             writes: Arc::new(Levels::new(bounds.writes)),
-            watches: Slots::new(bounds.watches),
+            watches: limiter(bounds.watches),
             costly: Queue::new(COSTLY).with_waiting_of_user(COSTLY_WAITING),
-            large_bodies: Slots::new(bounds.large_body_units),
-            small_bodies: Slots::new(bounds.small_body_units),
-            heads: Slots::new(bounds.head_units),
-            heads_of_strangers: Slots::new(bounds.head_units_of_strangers),
+            large_bodies: limiter(bounds.large_body_units),
+            small_bodies: limiter(bounds.small_body_units),
+            heads: limiter(bounds.head_units),
+            heads_of_strangers: limiter(bounds.head_units_of_strangers),
             readers: Quota::new(bounds.readers),
         }
     }
@@ -218,17 +222,17 @@ impl Throttle {
     }
 
     /// Reserves memory for the head of an unauthenticated request from this network.
-    pub(super) fn head_of_stranger(&self, network: &str, head: &Parts) -> Result<Slot, ApiError> {
-        let place = self.heads_of_strangers.take(network, head_units(head));
+    pub(super) fn head_of_stranger(&self, network: &str, head: &Parts) -> Result<quota::Permit, ApiError> {
+        let place = self.heads_of_strangers.try_acquire(network, head_units(head));
         place.ok_or_else(|| full("heads"))
     }
 
     /// Reserves memory for the head of a request, until the request is answered.
-    pub(super) fn head(&self, user: &User, head: &Parts) -> Result<Option<Slot>, ApiError> {
+    pub(super) fn head(&self, user: &User, head: &Parts) -> Result<Option<quota::Permit>, ApiError> {
         if user.is_master() {
             return Ok(None);
         }
-        let place = self.heads.take(&user.name, head_units(head));
+        let place = self.heads.try_acquire(&user.name, head_units(head));
         place.map(Some).ok_or_else(|| full("heads"))
     }
 
@@ -242,7 +246,7 @@ impl Throttle {
         }
         let (levels, bound) = match target.verb {
             Verb::Watch => {
-                let place = self.watches.take(&user.name, 1);
+                let place = self.watches.try_acquire(&user.name, 1);
                 let place = place.ok_or_else(|| full("watches"))?;
                 return Ok(Permit { _place: Some(place), ..Permit::default() });
             }
@@ -285,7 +289,7 @@ impl Throttle {
     }
 
     /// Reserves memory for the body of a request. Returns `None` if the body needs none.
-    pub(super) fn body(&self, user: &User, body: &Body) -> Result<Option<Slot>, ApiError> {
+    pub(super) fn body(&self, user: &User, body: &Body) -> Result<Option<quota::Permit>, ApiError> {
         if user.is_master() || body.is_end_stream() {
             return Ok(None);
         }
@@ -293,7 +297,7 @@ impl Throttle {
         let length = announced.unwrap_or(LONGEST_BODY).min(LONGEST_BODY);
         let units = length.div_ceil(BODY_UNIT).max(1);
         let bodies = if length <= SMALL_BODY { &self.small_bodies } else { &self.large_bodies };
-        let place = bodies.take(&user.name, units);
+        let place = bodies.try_acquire(&user.name, units);
         place.map(Some).ok_or_else(|| full("bodies"))
     }
 }
@@ -385,7 +389,7 @@ mod tests {
             assert_eq!(held.len(), places);
         }
         // One user may hold only a part of the watches.
-        let open = (0..60).map_while(|_| throttle.watches.take("jane", 1));
+        let open = (0..60).map_while(|_| throttle.watches.try_acquire("jane", 1));
         let open = open.collect::<Vec<_>>().len();
         assert!(open > 0 && open < 60, "{open}");
     }
