@@ -488,7 +488,7 @@ impl Handler {
         let body = decode::read(&target, head, body, &self.yaml).await?;
         record.reached(Step::Read);
         let mut permit = self.throttle.throttle(user, &target).await?;
-        let waited = permit.waited;
+        let waited = permit.waited();
         let is_json_patch = decode::is_json_patch(&target, head);
         let is_costly = throttle::is_costly(&target, &body, is_json_patch);
         if is_costly {

@@ -23,8 +23,8 @@ use tokio::time::timeout;
 
 use super::stream_reset::StreamReset;
 use crate::error::ApiError;
-use crate::queue::{Busy, QueuePlace};
-use crate::quota::MemoryScale;
+use crate::queue;
+use crate::quota::{MemoryScale, Permit};
 use crate::storage::Versioned;
 use crate::user::User;
 use held::{Held, PIECE, owned};
@@ -137,28 +137,21 @@ impl Answer {
     ///
     /// # Errors
     /// 429 if no slot becomes free, or if too many requests wait.
-    pub(super) async fn begin_streaming(
-        &self,
-        user: &User,
-    ) -> Result<Option<QueuePlace>, ApiError> {
+    pub(super) async fn begin_streaming(&self, user: &User) -> Result<Option<Permit>, ApiError> {
         if user.is_master() {
             return Ok(None);
         }
         let pool = &self.0.pool;
-        let mut turn = pin!(pool.streaming.take(&user.name));
-        let taken = loop {
+        let mut turn = pin!(queue::acquire(&pool.streaming, &user.name, "streaming"));
+        let place = loop {
             match timeout(PATIENCE, &mut turn).await {
-                Ok(taken) => break taken,
-                Err(_) if pool.streaming.is_share_taken(&user.name) => {
+                Ok(place) => break place?,
+                Err(_) if pool.streaming.exceeds_share(&user.name, 1) => {
                     pool.make_room(Some(self.share(user)), Lack::Slot);
                 }
                 Err(_) => pool.make_room(None, Lack::Slot),
             }
         };
-        let refused = |Busy { retry_after }| {
-            ApiError::too_many_requests_for(retry_after).bounded_by("streaming")
-        };
-        let (place, _) = taken.map_err(refused)?;
         let _ = self.0.streaming_since.set(now());
         Ok(Some(place))
     }

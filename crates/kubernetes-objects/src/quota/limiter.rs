@@ -96,6 +96,7 @@ pub struct Permit {
     user: Arc<str>,
     weight: usize,
     since: Option<Instant>,
+    waited: Duration,
 }
 
 /// No permit is free, or none became free in time.
@@ -157,7 +158,8 @@ impl Limiter {
             }
             let waiting = self.0.limits.may_wait(&state, user).then(|| state.wait(user, weight));
             let (user, number) = waiting.ok_or_else(|| self.busy(&state))?;
-            Waiter { limiter: self, user, weight, number, is_done: false }
+            let since = Instant::now();
+            Waiter { limiter: self, user, weight, number, since, is_done: false }
         };
         let mut deadline = pin!(deadline);
         let granted = poll_fn(|context| match waiter.poll(context) {
@@ -195,7 +197,7 @@ impl Limiter {
 
     fn permit(&self, user: Arc<str>, weight: usize) -> Permit {
         let since = (self.0.limits.waiting_of_user > 0).then(Instant::now);
-        Permit { limiter: self.clone(), user, weight, since }
+        Permit { limiter: self.clone(), user, weight, since, waited: Duration::ZERO }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -218,6 +220,11 @@ impl Limiter {
 }
 
 impl Permit {
+    /// The time that the request waited for the permit; zero if the permit was free.
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
     /// Increases the weight, if the further weight is free for the user.
     pub fn try_grow(&mut self, more: usize) -> bool {
         let mut state = self.limiter.lock();
@@ -384,6 +391,7 @@ struct Waiter<'a> {
     user: Arc<str>,
     weight: usize,
     number: u64,
+    since: Instant,
     is_done: bool,
 }
 
@@ -392,7 +400,9 @@ impl Waiter<'_> {
         let mut state = self.limiter.lock();
         let Some((of_user, index)) = state.waiting(&self.user, self.number) else {
             self.is_done = true;
-            return Poll::Ready(self.limiter.permit(Arc::clone(&self.user), self.weight));
+            let mut permit = self.limiter.permit(Arc::clone(&self.user), self.weight);
+            permit.waited = self.since.elapsed();
+            return Poll::Ready(permit);
         };
         let waker = of_user.waiting.get_mut(index).map(|waiting| &mut waiting.waker);
         let replaced = waker.filter(|waker| !waker.will_wake(context.waker()));

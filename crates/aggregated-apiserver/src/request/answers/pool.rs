@@ -14,7 +14,7 @@ use super::super::stream_reset::StreamReset;
 use super::waiters::Waiters;
 use super::{milliseconds, now};
 use crate::error::ApiError;
-use crate::queue::Queue;
+use crate::quota::{Limiter, Share};
 
 /// The divisor of the per-user limit: the large responses of one user may use a quarter of the memory.
 pub(super) const USER_SHARE: usize = 4;
@@ -41,7 +41,7 @@ pub(super) struct Pool {
     pub(super) limit: usize,
     pub(super) held: AtomicUsize,
     pub(super) waiters: Waiters,
-    pub(super) streaming: Queue,
+    pub(super) streaming: Limiter,
     /// The time of the last search for streams to reset, in milliseconds.
     looked: AtomicU64,
     /// Whether a task is freeing memory because the limit is exceeded.
@@ -99,7 +99,7 @@ impl Pool {
             limit,
             held: AtomicUsize::new(0),
             waiters: Waiters::default(),
-            streaming: Queue::new(STREAMING),
+            streaming: Limiter::queued(STREAMING, Share::Part(USER_SHARE)),
             looked: AtomicU64::new(0),
             is_relieved: AtomicBool::new(false),
             streams: Mutex::default(),

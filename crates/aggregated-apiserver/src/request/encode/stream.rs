@@ -33,8 +33,7 @@ use crate::conversion::{self, known};
 use crate::error::ApiError;
 use crate::kind::{Conversions, is_incomplete};
 use crate::object::Key;
-use crate::queue::QueuePlace;
-use crate::quota::Account;
+use crate::quota::{self, Account};
 use crate::record::WatchEventCounter;
 use crate::user::User;
 use crate::verb::{Event, InitialEvents, ListPage, Step, WatchStream};
@@ -144,7 +143,7 @@ impl Reader {
 /// made when the previous one has been taken for sending and there is memory for the new one.
 fn produce(
     mut chunks: impl Chunks,
-    (reader, streaming): (Reader, Option<QueuePlace>),
+    (reader, streaming): (Reader, Option<quota::Permit>),
     closing: Option<CancellationToken>,
 ) -> impl Stream<Item = Chunk> {
     let deadline = Instant::now() + reader.within;
