@@ -169,6 +169,11 @@ impl Limiter {
         granted.await.ok_or_else(|| self.busy(&self.lock()))
     }
 
+    /// Returns a permit without weight, which can grow.
+    pub fn empty(&self, user: &str) -> Permit {
+        self.permit(user.into(), 0)
+    }
+
     /// Charges a user, even if a limit is exceeded.
     pub fn charge(&self, user: &str, weight: usize) -> Permit {
         let user = self.lock().add(user, weight);
@@ -220,6 +225,11 @@ impl Limiter {
 }
 
 impl Permit {
+    /// The user that holds the permit.
+    pub fn user(&self) -> &Arc<str> {
+        &self.user
+    }
+
     /// The time that the request waited for the permit; zero if the permit was free.
     pub fn waited(&self) -> Duration {
         self.waited

@@ -353,7 +353,7 @@ fn a_charge_may_exceed_the_limits_and_permits_grow_within_them() {
     assert_eq!((limiter.used(), limiter.exceeds_share("eve", 0)), (10, true));
     assert!(limiter.try_acquire("joe", 1).is_none() && !limiter.exceeds_share("joe", 4));
     drop(charged);
-    let mut permit = limiter.try_acquire("joe", 0).unwrap();
+    let mut permit = limiter.empty("joe");
     assert!(limiter.lock().users.is_empty());
     assert!(permit.try_grow(4) && !permit.try_grow(1));
     permit.shrink(3);
