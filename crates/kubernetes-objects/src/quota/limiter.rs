@@ -230,6 +230,11 @@ impl Permit {
         &self.user
     }
 
+    /// The part of the capacity that the permit uses.
+    pub fn weight(&self) -> usize {
+        self.weight
+    }
+
     /// The time that the request waited for the permit; zero if the permit was free.
     pub fn waited(&self) -> Duration {
         self.waited
