@@ -38,6 +38,8 @@ pub enum Share {
     /// One in this number of the capacity that other users have left, so that free capacity remains for the next user.
     /// A user without permits may acquire the same part of the whole capacity at once, if it is free.
     PartOfRest(usize),
+    /// One in this number of the free capacity. A user without permits may hold any free capacity.
+    PartOfFree(usize),
 }
 
 /// A capacity that users share. Copies share the same capacity.
@@ -286,6 +288,8 @@ impl Share {
             Self::Part(parts) => (capacity / parts).max(1),
             Self::PartOfRest(parts) if of_user == 0 => capacity / parts,
             Self::PartOfRest(parts) => capacity.saturating_sub(used - of_user) / parts,
+            Self::PartOfFree(_) if of_user == 0 => capacity,
+            Self::PartOfFree(parts) => capacity.saturating_sub(used) / parts,
         }
     }
 }

@@ -77,6 +77,8 @@ impl Model {
             Share::Part(parts) => (capacity / parts).max(1),
             Share::PartOfRest(parts) if of_user == 0 => capacity / parts,
             Share::PartOfRest(parts) => capacity.saturating_sub(total - of_user) / parts,
+            Share::PartOfFree(_) if of_user == 0 => capacity,
+            Share::PartOfFree(parts) => capacity.saturating_sub(total) / parts,
         };
         let is_oversized = self.limits.admits_oversized;
         (total + weight <= capacity || (is_oversized && total == 0))
@@ -209,7 +211,8 @@ impl Compared {
 /// Random requests of several users arrive, stop waiting, reach their deadline, and release their permits.
 #[test]
 fn random_requests_get_permits_as_in_a_simple_model() {
-    let shares = [Share::All, Share::Weight(5), Share::Part(3), Share::PartOfRest(2)];
+    let shares =
+        [Share::All, Share::Weight(5), Share::Part(3), Share::PartOfRest(2), Share::PartOfFree(1)];
     for seed in 0..400 {
         let mut random = fastrand::Rng::with_seed(seed);
         let (capacity, share) = (random.usize(1..20), shares[random.usize(..shares.len())]);
